@@ -1,0 +1,63 @@
+"""Asks supervisord how its programs are, over the unix socket it listens on."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import xmlrpc.client
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One program as supervisord sees it; `state` as in its documentation (RUNNING, FATAL, …)."""
+
+    name: str
+    state: str
+    pid: int
+    exit_status: int
+
+
+def read_programs(path: Path) -> dict[str, Program]:
+    """All programs by name. Raises OSError while supervisord does not listen at `path`."""
+    proxy = xmlrpc.client.ServerProxy("http://localhost", transport=_UnixTransport(path))
+    answer: Any = proxy.supervisor.getAllProcessInfo()
+    return {
+        each["name"]: Program(each["name"], each["statename"], each["pid"], each["exitstatus"])
+        for each in answer
+    }
+
+
+def changes(before: Mapping[str, Program], now: Mapping[str, Program]) -> Iterator[str]:
+    """What a person should know of programs that do not run as they did."""
+    for name, program in now.items():
+        was = before.get(name, program)
+        if program.state == "FATAL" != was.state:
+            yield f"{name} keeps ending and is not started any more"
+        elif program.state in ("BACKOFF", "EXITED") and was.state in ("RUNNING", "STARTING"):
+            yield f"{name} has ended with status {program.exit_status}"
+        elif program.state == "RUNNING" and was.pid != program.pid:
+            yield f"{name} was started again"
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=10)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))
+
+
+class _UnixTransport(xmlrpc.client.Transport):
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+
+    def make_connection(self, host: object) -> http.client.HTTPConnection:  # noqa: ARG002
+        return _UnixConnection(self._path)

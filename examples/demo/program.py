@@ -1,0 +1,112 @@
+"""What the programs of the demo share: a graceful end, faults switched on from a shell, a log."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import time
+from pathlib import Path
+
+LEAK_BYTES_PER_SECOND = 6 << 20
+LEAK_CEILING = 600 << 20
+"""Bytes at which a leak ends, so that a demo nobody watches never takes the machine down."""
+
+_TICK = 0.2
+
+
+class Program:
+    """One program of the demo run.
+
+    `echo leak > FOLDER/faults/NAME` switches a fault on: `leak` memory, `die` at once, `hang` (deaf
+    to SIGTERM too), or `stall` (alive, but no work gets done). The process that runs then takes the
+    file away, so the process started in its place is healthy.
+    """
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name = name
+        self.stopping = False
+        self.stalled = False
+        self._fault_file = folder / "faults" / name
+        self._leaking_since: float | None = None
+        self._leaked: list[bytes] = []
+        self._leaked_bytes = 0
+        self._fault_file.parent.mkdir(parents=True, exist_ok=True)
+        signal.signal(signal.SIGTERM, self._stop)
+        signal.signal(signal.SIGINT, self._stop)
+
+    def pause(self, seconds: float) -> None:
+        """Wait, while faults take effect; ends early when the program has been told to stop."""
+        end = time.monotonic() + seconds
+        while not self.stopping:
+            self.tick()
+            if (left := end - time.monotonic()) <= 0:
+                return
+            time.sleep(min(_TICK, left))
+
+    def tick(self) -> None:
+        """Take up a fault that was switched on, and let one that is at work go on."""
+        match self._take_fault():
+            case None:
+                pass
+            case "leak":
+                self._leaking_since = time.monotonic()
+            case "die":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "hang":
+                self._hang()
+            case "stall":
+                self.stalled = True
+            case other:
+                self.log(f"unknown fault {other!r}: leak, die, hang and stall are known")
+        if self._leaking_since is not None:
+            self._leak(time.monotonic() - self._leaking_since)
+
+    def log(self, message: str) -> None:
+        """Write one line with the time to standard output."""
+        print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {self.name} {message}", flush=True)
+
+    def _stop(self, number: int, _frame: object) -> None:
+        self.log(f"{signal.Signals(number).name}: ending")
+        self.stopping = True
+
+    def _take_fault(self) -> str | None:
+        try:
+            fault = self._fault_file.read_text(encoding="utf-8").strip()
+        except OSError:
+            return None
+        if not fault:  # the shell has made the file, and not yet written the word
+            return None
+        self._fault_file.unlink(missing_ok=True)
+        self.log(f"fault: {fault}")
+        return fault
+
+    def _leak(self, seconds: float) -> None:
+        due = min(int(seconds * LEAK_BYTES_PER_SECOND), LEAK_CEILING) - self._leaked_bytes
+        if due > 0:
+            # Bytes other than zero, so that the pages are really written and stay resident.
+            self._leaked.append(b"\x5a" * due)
+            self._leaked_bytes += due
+
+    def _hang(self) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        while True:
+            time.sleep(3600)
+
+
+def arguments(description: str) -> argparse.ArgumentParser:
+    """A parser of the arguments that every program of the demo takes."""
+    parser = argparse.ArgumentParser(description=description, allow_abbrev=False)
+    parser.add_argument("--name", required=True, help="name of this worker in the run")
+    parser.add_argument("--folder", type=Path, required=True, help="folder of the run")
+    return parser
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that a reader sees all of it or nothing, also after a crash."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)

@@ -1,0 +1,1 @@
+"""One file per collector. A collector observes; it never judges and never changes anything."""

@@ -1,0 +1,51 @@
+"""Errors of Trainwarden.
+
+TrainwardenError
+├── NoData          there is nothing to observe here, and that is healthy
+├── CollectError    a collector could not see what it is there to see
+└── ConfigError     a file is wrong; carries every problem found, each with path and line
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+class TrainwardenError(Exception):
+    """Base of all errors raised by Trainwarden itself."""
+
+
+class NoData(TrainwardenError):  # noqa: N818 - a state, not an error: the field's own name for it
+    """There is nothing here to observe; the collector is healthy and yields no samples."""
+
+
+class CollectError(TrainwardenError):
+    """A collector could not observe what it is there to observe."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong in one file. `line` is 1-based, or None when the file has no such place."""
+
+    path: Path
+    line: int | None
+    where: str
+    message: str
+
+    def __str__(self) -> str:
+        place = f"{self.path}:{self.line}" if self.line is not None else str(self.path)
+        return (
+            f"{place}: {self.where}: {self.message}" if self.where else f"{place}: {self.message}"
+        )
+
+
+class ConfigError(TrainwardenError):
+    """A configuration file cannot be used. `problems` lists all that is wrong with it."""
+
+    def __init__(self, *problems: Problem) -> None:
+        super().__init__(*problems)
+        self.problems = problems
+
+    def __str__(self) -> str:
+        return "\n".join(str(problem) for problem in self.problems)

@@ -1,0 +1,92 @@
+"""Sets logging up: every record is one line on standard error, as logfmt or JSON."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Any, Literal, TextIO
+
+import structlog
+from structlog.stdlib import ProcessorFormatter
+from structlog.typing import EventDict, WrappedLogger
+
+Level = Literal["debug", "info", "warning", "error"]
+Format = Literal["logfmt", "json"]
+LEVELS: tuple[Level, ...] = ("debug", "info", "warning", "error")
+FORMATS: tuple[Format, ...] = ("logfmt", "json")
+
+# What every record has; the rest of its attributes came in by `extra`.
+_ORDINARY = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+def configure(
+    level: Level = "info",
+    format: Format = "logfmt",  # noqa: A002 - named as its flag, --log.format
+    *,
+    stream: TextIO | None = None,
+) -> None:
+    """Send all records of `level` and above to `stream`, standard error when None.
+
+    A line has `ts` (RFC 3339, UTC, milliseconds), `level`, `logger`, `msg`, the facts given by
+    `extra`, and `exception` with the whole traceback. Requests are not logged: a scrape every few
+    seconds would bury the rest. May be called again; the last call wins.
+    """
+    render = render_json if format == "json" else render_logfmt
+    handler = logging.StreamHandler(sys.stderr if stream is None else stream)
+    handler.setFormatter(
+        ProcessorFormatter(
+            foreign_pre_chain=[_facts, structlog.processors.format_exc_info],
+            processors=[ProcessorFormatter.remove_processors_meta, render],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(level.upper())
+    logging.captureWarnings(capture=True)
+    logging.getLogger("aiohttp.access").disabled = True
+
+
+def _facts(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    record: logging.LogRecord = event["_record"]
+    moment = datetime.fromtimestamp(record.created, UTC)
+    facts: dict[str, Any] = {
+        "ts": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "level": record.levelname.lower(),
+        "logger": record.name,
+        "msg": event.pop("event"),
+    }
+    for key, value in vars(record).items():
+        if key not in _ORDINARY:
+            facts[f"{key}_" if key in facts else key] = value
+    return {**facts, **event}
+
+
+def render_json(_: WrappedLogger, __: str, event: EventDict) -> str:
+    """`event` as one JSON object; what JSON has no form for is written as text."""
+    return json.dumps(event, ensure_ascii=False, default=str)
+
+
+def render_logfmt(_: WrappedLogger, __: str, event: EventDict) -> str:
+    """`event` as `key=value` pairs; a value that is not one plain word is quoted as in JSON.
+
+    So a line stays a line, whatever a value holds.
+    """
+    return " ".join(f"{_key(key)}={_value(value)}" for key, value in event.items())
+
+
+def _key(key: object) -> str:
+    return "".join(c if c.isprintable() and c not in ' ="' else "_" for c in str(key))
+
+
+def _value(value: object) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+    text = str(value)
+    if text and text.isprintable() and not set(text) & set(' ="\\'):
+        return text
+    return json.dumps(text, ensure_ascii=not text.isprintable())

@@ -1,0 +1,151 @@
+"""What the files of /proc say of a process; see proc(5) and Documentation/filesystems/proc.rst."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from typing import NamedTuple
+
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_KERNEL_THREAD = 0x00200000  # PF_KTHREAD in include/linux/sched.h
+
+
+class Identity(NamedTuple):
+    """A process: its pid and when it started. A pid alone is soon somebody else's.
+
+    `start_ticks` counts clock ticks (1/100 s) since boot.
+    """
+
+    pid: int
+    start_ticks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One line of /proc/<pid>/stat.
+
+    `name` is the comm: at most 15 bytes, and a process may choose it. `state` is one letter, of
+    the main thread. `cpu_seconds` leaves out children. `resident_bytes` is the kernel's quick
+    estimate; see `read_resident_bytes`. `exec_mark` changes when the process executes another
+    program or renames itself.
+    """
+
+    identity: Identity
+    parent_pid: int
+    name: str
+    state: str
+    threads: int
+    cpu_seconds: float
+    resident_bytes: int
+    exec_mark: tuple[str, int]
+    kernel_thread: bool = False
+
+    @property
+    def pid(self) -> int:
+        return self.identity.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs; a zombie has ended and only waits to be reaped."""
+        return self.state not in "ZXx"
+
+
+class Cgroup(NamedTuple):
+    """One line of /proc/<pid>/cgroup; `controllers` is empty for cgroup v2."""
+
+    controllers: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Transfers:
+    """Bytes that a process, and every child it has reaped, moved from and to storage."""
+
+    read_bytes: int
+    written_bytes: int
+
+
+def parse_stat(text: str | bytes) -> Process:
+    """The process described by one /proc/<pid>/stat.
+
+    Raises ValueError when `text` is no such line.
+    """
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", "replace")
+    head, closing, tail = text.rpartition(")")  # the name itself may hold ")", spaces, newlines
+    pid, _, name = head.partition(" (")
+    fields = tail.split()
+    try:
+        return Process(
+            identity=Identity(int(pid), int(fields[19])),
+            parent_pid=int(fields[1]),
+            name=name,
+            state=fields[0],
+            threads=int(fields[17]),
+            cpu_seconds=(int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND,
+            resident_bytes=int(fields[21]) * _PAGE_BYTES,
+            # the second is `arg_start`, 0 without permission to trace: then the name must do
+            exec_mark=(name, int(fields[45])),
+            kernel_thread=bool(int(fields[6]) & _KERNEL_THREAD),
+        )
+    except (IndexError, ValueError):
+        raise ValueError(f"not a process: {head[:40]!r}{closing}{tail[:40]!r}") from None
+
+
+def parse_command_line(data: bytes) -> tuple[str, ...]:
+    """The arguments in a /proc/<pid>/cmdline; a title set over them is padded with NULs."""
+    text = data.decode("utf-8", "replace").rstrip("\0")
+    return tuple(text.split("\0")) if text else ()
+
+
+def parse_environment(data: bytes) -> dict[str, str]:
+    """The variables in a /proc/<pid>/environ; of two with one name the first counts (getenv)."""
+    variables: dict[str, str] = {}
+    for entry in data.decode("utf-8", "replace").split("\0"):
+        name, equals, value = entry.partition("=")
+        if equals:
+            variables.setdefault(name, value)
+    return variables
+
+
+def parse_cgroups(text: str) -> tuple[Cgroup, ...]:
+    """The lines of a /proc/<pid>/cgroup: `hierarchy:controllers:path`, see cgroups(7)."""
+    lines = (line.split(":", 2) for line in text.splitlines())
+    return tuple(
+        Cgroup(parts[1], parts[2].removesuffix(" (deleted)"))
+        for parts in lines
+        if len(parts) == 3  # noqa: PLR2004 - the three parts of the docstring
+    )
+
+
+def parse_transfers(text: str) -> Transfers:
+    """What a /proc/<pid>/io says of storage. Raises ValueError when it does not say it."""
+    values = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
+    try:
+        return Transfers(int(values["read_bytes"]), int(values["write_bytes"]))
+    except KeyError as error:
+        raise ValueError(f"no line {error}") from None
+
+
+def parse_open_files_limit(text: str) -> float:
+    """The soft limit in the line `Max open files` of a /proc/<pid>/limits; inf for unlimited."""
+    for line in text.splitlines():
+        if line.startswith("Max open files"):
+            value = line.removeprefix("Max open files").split()[0]
+            return math.inf if value == "unlimited" else float(value)
+    raise ValueError("no line 'Max open files'")
+
+
+def parse_pss(text: str) -> int:
+    """Bytes in the line `Pss` of a /proc/<pid>/smaps_rollup."""
+    for line in text.splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    raise ValueError("no line 'Pss'")
+
+
+def parse_resident_bytes(text: str) -> int:
+    """Bytes of memory in use by a /proc/<pid>/statm, which counts pages."""
+    return int(text.split()[1]) * _PAGE_BYTES

@@ -1,0 +1,206 @@
+"""The status page: what the exporter sees at this moment, for a person with a browser."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+from trainwarden_exporter import __version__, wording
+from trainwarden_exporter.core import Outcome, describe
+from trainwarden_exporter.exceptions import Problem
+from trainwarden_exporter.sightings import HostSighting, WorkerSighting, see_host, see_workers
+
+_FOLDER = files("trainwarden_exporter")
+_TEMPLATE = Template((_FOLDER / "status.html").read_text(encoding="utf-8"))
+_STYLE = (_FOLDER / "status.css").read_text(encoding="utf-8")
+
+_STYLE_DIGEST = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+STYLE_SOURCE = f"'sha256-{_STYLE_DIGEST}'"
+"""The page's style sheet, as a Content-Security-Policy names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """All that the page shows. Moments are Unix times."""
+
+    now: float
+    started: float
+    path: Path | None
+    reloaded: float
+    outcomes: tuple[Outcome, ...]
+    problems: tuple[Problem, ...] = ()
+    web_file_successful: bool | None = None
+
+
+def render(status: Status) -> str:
+    """The page, as HTML. Whatever comes from outside is escaped."""
+    workers = see_workers(status.outcomes, now=status.now)
+    host = see_host(status.outcomes)
+    tone, verdict = judge(status, workers, host)
+    return _TEMPLATE.substitute(
+        title=escape(f"{verdict} – Trainwarden"),
+        style=_STYLE,
+        version=escape(__version__),
+        uptime=wording.span(status.now - status.started),
+        tone=tone,
+        verdict=escape(verdict),
+        runs=_runs(workers, status.outcomes),
+        host=_host(host, now=status.now),
+        collectors=_collectors(status.outcomes),
+        configuration=_configuration(status),
+        now=wording.moment(status.now),
+    )
+
+
+def judge(status: Status, workers: Iterable[WorkerSighting], host: HostSighting) -> tuple[str, str]:
+    """The page in one sentence, and its tone: `good`, `warn` or `bad`."""
+    workers = tuple(workers)
+    failed = [outcome.collector for outcome in status.outcomes if not outcome.success]
+    troubled = [worker for worker in workers if worker.tone == "bad"]
+    watched = [worker for worker in workers if worker.tone == "warn"]
+    said = []
+    if troubled:
+        said.append(f"{len(troubled)} of {wording.plural(len(workers), 'worker')} in trouble")
+    if host.tone == "bad":
+        said.append("memory is below its floor")
+    if failed:
+        said.append(f"cannot see: {', '.join(failed)}")
+    if status.problems:
+        said.append("the configuration file is not in force")
+    if status.web_file_successful is False:
+        said.append("the web configuration file is not in force")
+    if said:
+        sentence = "; ".join(said)
+        return "bad", f"{sentence[0].upper()}{sentence[1:]}."
+    if watched:
+        return "warn", f"{wording.plural(len(watched), 'worker')} to keep an eye on."
+    if workers:
+        return "good", f"All is well: {wording.plural(len(workers), 'worker')}."
+    return "good", "All is well."
+
+
+def _runs(workers: Iterable[WorkerSighting], outcomes: Iterable[Outcome]) -> str:
+    runs: dict[str, list[WorkerSighting]] = {}
+    for worker in workers:
+        runs.setdefault(worker.run, []).append(worker)
+    if runs:
+        return "\n".join(_run(name, members) for name, members in runs.items())
+    failed = {outcome.collector for outcome in outcomes if not outcome.success}
+    reason = (
+        "They cannot be seen: the collector <b>workers</b> failed."
+        if "workers" in failed
+        else "None is configured, so only the host is watched."
+    )
+    return f'<section><h2>Runs</h2><p class="quiet">{reason}</p></section>'
+
+
+def _run(name: str, workers: Iterable[WorkerSighting]) -> str:
+    columns = {"Worker": "", "State": "", "Memory": "memory"}
+    columns |= dict.fromkeys(("Processes", "Age", "CPU time", "Restarts"), "number")
+    rows = "\n".join(f"<tr>{_worker(worker)}</tr>" for worker in workers)
+    return f"<section>\n<h2>Run {escape(name)}</h2>\n{_table(columns, rows)}\n</section>"
+
+
+def _worker(worker: WorkerSighting) -> str:
+    role = f' <span class="quiet">{escape(worker.role)}</span>'
+    memory = "–" if worker.resident is None else wording.size(worker.resident)
+    bar = ""
+    if worker.resident is not None and worker.memory_limit:
+        memory += f' <span class="quiet">of {wording.size(worker.memory_limit)}</span>'
+        bar = _bar(worker.resident / worker.memory_limit, worker.memory_tone)
+    age = "–" if worker.age is None else wording.span(worker.age)
+    if worker.age_limit is not None:
+        age += f' <span class="quiet">of {wording.span(worker.age_limit)}</span>'
+    return "".join(
+        (
+            f'<td class="name" data-label="Worker"><span>{escape(worker.name)}{role}</span></td>',
+            f'<td data-label="State"><span class="state {worker.tone}">{worker.state}</span></td>',
+            f'<td class="memory" data-label="Memory">{memory}{bar}</td>',
+            _number("Processes", f"{worker.processes:.0f} / {worker.expected:.0f}"),
+            _number("Age", age),
+            _number("CPU time", "–" if worker.cpu is None else wording.span(worker.cpu)),
+            _number("Restarts", "–" if worker.restarts is None else f"{worker.restarts:.0f}"),
+        )
+    )
+
+
+def _host(host: HostSighting, *, now: float) -> str:
+    if host.total is None or host.available is None:
+        return '<p class="quiet">Nothing is known of its memory.</p>'
+    floor, mark = "", None
+    if host.floor is not None:
+        floor = f", floor {wording.size(host.floor)}"
+        mark = 1 - host.floor / host.total
+    line = (
+        f"{wording.size(host.available)} of memory available "
+        f'<span class="quiet">of {wording.size(host.total)}{floor}</span>'
+    )
+    facts: dict[str, str] = {}
+    if host.load is not None and host.cpus is not None:
+        facts["Load"] = f"{host.load:.2f} on {wording.plural(int(host.cpus), 'CPU')}"
+    if host.swap_total:
+        used = host.swap_total - (host.swap_free or 0)
+        facts["Swap used"] = f"{wording.size(used)} of {wording.size(host.swap_total)}"
+    if host.oom_kills is not None:
+        facts["OOM kills"] = f"{host.oom_kills:.0f}"
+    if host.booted is not None:
+        facts["Up for"] = wording.span(now - host.booted)
+    listed = "".join(f"<div><dt>{name}</dt><dd>{fact}</dd></div>" for name, fact in facts.items())
+    bar = _bar(1 - host.available / host.total, host.tone, mark=mark)
+    return f"<p>{line}</p>{bar}<dl>{listed}</dl>"
+
+
+def _collectors(outcomes: Iterable[Outcome]) -> str:
+    columns = {"Collector": "", "State": "", "Took": "number", "Error": ""}
+    rows = "\n".join(
+        f'<tr><td class="name" data-label="Collector">{escape(outcome.collector)}</td>'
+        f'<td data-label="State"><span class="state {"good" if outcome.success else "bad"}">'
+        f"{'sees' if outcome.success else 'failed'}</span></td>"
+        f"{_number('Took', wording.span(outcome.duration))}"
+        f'<td data-label="Error">{escape(describe(outcome.error)) if outcome.error else "–"}</td>'
+        "</tr>"
+        for outcome in outcomes
+    )
+    return _table(columns, rows)
+
+
+def _configuration(status: Status) -> str:
+    source = f"<code>{escape(str(status.path))}</code>" if status.path else "The defaults"
+    lines = [f"<p>{source}, in force since {wording.moment(status.reloaded)}.</p>"]
+    if status.problems:
+        listed = "".join(f"<li>{escape(str(problem))}</li>" for problem in status.problems)
+        lines.append(
+            '<p class="bad">The last reload failed; what was in force before still is.</p>'
+            f'<ul class="problems">{listed}</ul>'
+        )
+    if status.web_file_successful is not None:
+        tone, word = ("quiet", "in force") if status.web_file_successful else ("bad", "broken")
+        lines.append(f'<p class="{tone}">The web configuration file is {word}.</p>')
+    return "\n".join(lines)
+
+
+def _table(columns: Mapping[str, str], rows: str) -> str:
+    heads = "".join(f'<th scope="col" class="{kind}">{name}</th>' for name, kind in columns.items())
+    return f"<table><thead><tr>{heads}</tr></thead>\n<tbody>\n{rows}\n</tbody></table>"
+
+
+def _number(label: str, content: str) -> str:
+    return f'<td class="number" data-label="{label}"><span>{content}</span></td>'
+
+
+def _bar(share: float, tone: str, *, mark: float | None = None) -> str:
+    filled = 100 * min(max(share, 0), 1)
+    marked = ""
+    if mark is not None:
+        marked = f'<rect class="mark" x="{100 * min(max(mark, 0), 1):.1f}" width=".4" height="4"/>'
+    return (
+        '<svg class="bar" viewBox="0 0 100 4" preserveAspectRatio="none" role="img" '
+        f'aria-label="{100 * share:.0f} %"><rect class="track" width="100" height="4"/>'
+        f'<rect class="fill {tone}" width="{filled:.1f}" height="4"/>{marked}</svg>'
+    )

@@ -1,0 +1,83 @@
+"""Quantities as a person writes them in a config file: durations, sizes, paths."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
+
+_DURATION = re.compile(
+    r"(?:(\d+)y)?(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?",
+    re.ASCII,
+)
+_SECONDS = (31_536_000.0, 604_800.0, 86_400.0, 3_600.0, 60.0, 1.0, 0.001)
+_NUMBER = re.compile(r"\d{1,300}(?:\.\d+)?", re.ASCII)
+
+_SIZE = re.compile(r"(\d{1,30}(?:\.\d+)?)\s*(?:([kmgtpe])(i?))?b?", re.ASCII | re.IGNORECASE)
+_LARGEST = 2**63 - 1
+
+
+def parse_duration(value: object) -> float:
+    """Seconds in `value`: a number, or units in falling order as Prometheus writes them, `1h30m`.
+
+    Raises ValueError for anything else.
+    """
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        return float(value)  # a number out of an environment variable is text
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            return float(value)
+        except OverflowError:
+            raise ValueError("longer than time itself") from None
+    match = _DURATION.fullmatch(value) if isinstance(value, str) and value else None
+    if match is None:
+        raise ValueError(
+            "not a duration: write seconds as a number, or units such as 90s, 5m, 1h30m"
+        )
+    parts = zip(match.groups(), _SECONDS, strict=True)
+    return sum(float(part) * seconds for part, seconds in parts if part is not None)
+
+
+def parse_size(value: object) -> int:
+    """Bytes in `value`: a whole number, or units of 1000 (`MB`, `G`) or 1024 (`MiB`, `Gi`).
+
+    Raises ValueError for anything else, and for more than a 64-bit counter holds.
+    """
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    match = _SIZE.fullmatch(text.strip()) if isinstance(text, str) else None
+    if match is None:
+        raise ValueError("not a size: write bytes as a whole number, or units such as 512MiB, 8GiB")
+    number, letter, binary = match.groups()
+    power = "kmgtpe".index(letter.lower()) + 1 if letter else 0
+    factor = (1024 if binary else 1000) ** power
+    size = int(number) * factor if number.isdigit() else int(float(number) * factor)
+    if size > _LARGEST:
+        raise ValueError("not a size: too large")
+    return size
+
+
+def _path_text(value: object) -> object:
+    if isinstance(value, str) and (not value or "\0" in value):
+        raise ValueError("not a path: it is empty, or holds a NUL character")
+    return value
+
+
+def _resolve(path: Path, info: ValidationInfo) -> Path:
+    try:
+        path = path.expanduser()
+    except RuntimeError as error:
+        raise ValueError(f"no home folder for {path.parts[0]}") from error
+    folder = (info.context or {}).get("folder")
+    return path if folder is None else Path(folder) / path
+
+
+Seconds = Annotated[float, BeforeValidator(parse_duration), Field(ge=0, allow_inf_nan=False)]
+"""A span of time in seconds, written `90`, `90s` or `1h30m`."""
+
+Bytes = Annotated[int, BeforeValidator(parse_size)]
+"""A size in bytes, written `8GiB`, `500MB` or as a number."""
+
+LocalPath = Annotated[Path, BeforeValidator(_path_text), AfterValidator(_resolve)]
+"""A path; a relative one is relative to the folder of the file that names it."""

@@ -1,0 +1,1 @@
+"""Takes alerts from Alertmanager, decides, acts, verifies, and writes down what it did."""

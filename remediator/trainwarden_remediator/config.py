@@ -1,0 +1,210 @@
+"""The remediator's configuration: what may be done, to what, and how often."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
+
+from trainwarden_exporter.config import load_config as load_exporter_config
+from trainwarden_exporter.exceptions import ConfigError, Problem
+from trainwarden_exporter.matching import Selector, WorkerKey
+from trainwarden_exporter.units import LocalPath, Seconds
+from trainwarden_exporter.yamlfile import MisplacedError, Section, load
+
+
+def _base_url(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("not a URL: write http://host:port")
+    if parts.query or parts.fragment or parts.username:
+        raise ValueError("write only scheme, host, port and path; credentials go into a file")
+    return text.rstrip("/")
+
+
+BaseUrl = Annotated[str, AfterValidator(_base_url)]
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]*$", max_length=100)]
+Argument = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\0]*$")]
+
+
+class Trouble(StrEnum):
+    """What a playbook is there to end. It is looked for again just before anything is done."""
+
+    OVER_MEMORY_LIMIT = "over_memory_limit"
+    """The worker's resident memory is above its limit."""
+    MISSING = "missing"
+    """Fewer processes of the worker run than expected, and it has not finished."""
+    OVER_AGE_LIMIT = "over_age_limit"
+    """The worker has run for longer than its age limit."""
+    MEMORY_BELOW_FLOOR = "memory_below_floor"
+    """The box (or its container) has less memory available than its floor."""
+    ANY = "any"
+    """Whatever the alert says; only Alertmanager is asked again."""
+
+
+class Verify(Section):
+    """How a healed worker is told from one that merely started."""
+
+    within: Seconds = 60
+    """The worker must be seen healthy before this long has passed since it was started."""
+    steady: Seconds = 5
+    """It must stay so for this long."""
+
+
+class Playbook(Section):
+    """What is done about one kind of trouble."""
+
+    trouble: Trouble
+    """What must still be seen by the exporter for anything to be done."""
+    target: Literal["worker", "largest_worker"] = "worker"
+    """The worker the alert names, or the configured target that holds the most memory."""
+    action: Literal["restart", "hold"] = "restart"
+    """`restart` the target by its own means; or `hold`: do nothing, and let nothing else be done
+    to that worker (to the whole run, if the alert names none) while the alert lasts."""
+    verify: Verify = Verify()
+
+
+PLAYBOOKS: Mapping[str, Playbook] = {
+    "restart_leaking_worker": Playbook(trouble=Trouble.OVER_MEMORY_LIMIT),
+    "start_missing_worker": Playbook(trouble=Trouble.MISSING),
+    "recycle_aged_worker": Playbook(trouble=Trouble.OVER_AGE_LIMIT),
+    "relieve_memory": Playbook(trouble=Trouble.MEMORY_BELOW_FLOOR, target="largest_worker"),
+    "hold_restarts": Playbook(trouble=Trouble.ANY, action="hold"),
+}
+"""The playbooks that the shipped rules name; one of the same name in the file takes its place."""
+
+
+class ProcessTarget(Section):
+    """A worker that is a plain process: ended by signals, started by a command line."""
+
+    start: Annotated[tuple[Argument, ...], Field(min_length=1)]
+    """The command line, as a list; no shell reads it."""
+    cwd: LocalPath = Path()
+    """Where it starts; the folder of this file when not given."""
+    environment: Mapping[str, str] = {}
+    """Variables added to the few that are passed on (PATH, HOME, USER, LANG, LC_*, TZ, TMPDIR)."""
+    log: LocalPath | None = None
+    """Its output is appended here; discarded when not given."""
+    grace: Seconds = 10
+    """Seconds between SIGTERM and SIGKILL: what the worker needs to put its work away."""
+    user: Name | None = None
+    """The account it runs as; needed where the worker's differs from the remediator's own."""
+
+
+class Target(Section):
+    """A worker that may be acted upon. Nothing else ever is."""
+
+    run: Name
+    worker: Name
+    process: ProcessTarget
+    cooldown: Seconds = 120
+    """Least time between two actions on this worker; doubled with each one in the window."""
+    attempts: Annotated[int, Field(ge=1, le=100)] = 3
+    """Actions on this worker within `attempts_window`; then a person is called instead."""
+    attempts_window: Seconds = 3600
+
+    @property
+    def key(self) -> WorkerKey:
+        return WorkerKey(self.run, self.worker)
+
+
+class Exporter(Section):
+    """The exporter of this box: the eyes that confirm trouble before an act and health after it."""
+
+    url: BaseUrl = "http://127.0.0.1:10977"
+    config: LocalPath = Path("exporter.yml")
+    """The exporter's own file: the same selectors find the processes to end."""
+
+
+class Alertmanager(Section):
+    url: BaseUrl = "http://127.0.0.1:9093"
+
+
+class Config(Section):
+    """A remediator.yml."""
+
+    mode: Literal["observe", "act"] = "observe"
+    """`observe` decides and records, and touches nothing."""
+    token_file: LocalPath | None = None
+    """Bearer tokens of which a webhook must carry one, one per line; re-read when it changes."""
+    insecure: bool = False
+    """Accept webhooks that carry no token. Anyone who reaches the port may then cause restarts."""
+    journal: LocalPath = Path("journal.db")
+    hold_file: LocalPath = Path("hold")
+    """While this file exists nothing is done. `trainwarden-remediator hold` and `resume` make and
+    remove it."""
+    forget_after: Seconds = 600
+    """An alert that Alertmanager has not repeated for this long is not acted upon any more."""
+    exporter: Exporter = Exporter()
+    alertmanager: Alertmanager = Alertmanager()
+    targets: tuple[Target, ...] = ()
+    playbooks: Mapping[Name, Playbook] = {}
+
+    @model_validator(mode="after")
+    def _targets_are_distinct(self) -> Self:
+        seen: set[WorkerKey] = set()
+        for index, target in enumerate(self.targets):
+            if target.key in seen:
+                raise MisplacedError(
+                    f"a second target for worker {target.worker} of run {target.run}",
+                    "targets",
+                    index,
+                )
+            seen.add(target.key)
+        return self
+
+    @model_validator(mode="after")
+    def _webhooks_carry_a_token(self) -> Self:
+        if self.token_file is None and not self.insecure:
+            raise MisplacedError(
+                "needed: a file with the bearer token that Alertmanager sends "
+                "(or `insecure: true`, which lets anyone who reaches the port cause restarts)",
+                "token_file",
+            )
+        return self
+
+    def playbook(self, name: str) -> Playbook | None:
+        return self.playbooks.get(name) or PLAYBOOKS.get(name)
+
+    def target(self, key: WorkerKey) -> Target | None:
+        return next((target for target in self.targets if target.key == key), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """A remediator.yml together with the exporter.yml it names."""
+
+    config: Config
+    selectors: Mapping[WorkerKey, Selector]
+    """How the processes of each worker of the exporter's file are found."""
+
+
+def load_setup(path: Path, *, mode: Literal["observe", "act"] | None = None) -> Setup:
+    """Read `path` and the exporter's file it names; `mode` takes the place of the file's.
+
+    Raises ConfigError: also for a target that the exporter does not watch, since what cannot be
+    seen can be neither confirmed nor verified.
+    """
+    config = load(path, Config)
+    if mode is not None:
+        config = config.model_copy(update={"mode": mode})
+    watched = load_exporter_config(config.exporter.config)
+    workers = {WorkerKey(run.name, w.name): w for run in watched.runs for w in run.workers}
+    problems = [
+        Problem(
+            path,
+            None,
+            f"targets[{index}]",
+            f"run {target.run} has no worker {target.worker} in {config.exporter.config}",
+        )
+        for index, target in enumerate(config.targets)
+        if target.key not in workers
+    ]
+    if problems:
+        raise ConfigError(*problems)
+    return Setup(config=config, selectors={key: worker.match for key, worker in workers.items()})

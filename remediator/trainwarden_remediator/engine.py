@@ -1,0 +1,304 @@
+"""Carries decisions out: looks, acts, verifies, and journals each step before the next."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from trainwarden_exporter.matching import WorkerKey
+from trainwarden_remediator.actions import action_for
+from trainwarden_remediator.actions.base import Action, Standing
+from trainwarden_remediator.config import Setup, Target, Verify
+from trainwarden_remediator.exceptions import ActionError, JournalError, UnknownError
+from trainwarden_remediator.journal import Journal, OpenAction
+from trainwarden_remediator.policy import Decision, Incident, State, Verdict, decide
+from trainwarden_remediator.world import Eyes, Sight, ask
+
+log = logging.getLogger(__name__)
+
+TURN_SECONDS = 2.0
+"""How often waiting incidents are decided again when nothing calls for it sooner."""
+
+VERIFY_SECONDS = 1.0
+"""How often a worker is looked at while its health is verified."""
+
+START_TOLERANCE = 2.0
+"""Seconds by which a start may seem to precede the intent to start: clocks are read twice."""
+
+
+class Clock(Protocol):
+    """Time, and waiting for it."""
+
+    def now(self) -> float:
+        """Unix seconds."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Return when so many seconds have passed."""
+
+
+class Engine:
+    """The one place where decisions are made and acted upon, so that no two can overlap."""
+
+    def __init__(
+        self,
+        setup: Setup,
+        journal: Journal,
+        eyes: Eyes,
+        *,
+        clock: Clock,
+        action_for: Callable[[Target, Setup], Action] = action_for,
+    ) -> None:
+        self._setup = setup
+        self._journal = journal
+        self._eyes = eyes
+        self._clock = clock
+        self._action_for = action_for
+        self._actions: dict[WorkerKey, Action] = {}
+        self._retired: list[Action] = []
+        self._wake = asyncio.Event()
+
+    def use(self, setup: Setup, eyes: Eyes) -> None:
+        """Go by another configuration from the next decision on.
+
+        An action under way ends as it began.
+        """
+        self._setup = setup
+        self._eyes = eyes
+        self._retired += self._actions.values()
+        self._actions = {}
+        self._wake.set()
+
+    def wake(self) -> None:
+        """Something was heard: decide soon."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Settle what a crash left open, then decide for ever."""
+        async with asyncio.TaskGroup() as group:
+            for left in await asyncio.to_thread(self._journal.unfinished):
+                group.create_task(self._settle(left), name=f"settle action {left.id}")
+            while True:
+                self._wake.clear()
+                try:
+                    await self._turn(group)
+                except JournalError as error:
+                    log.error("journal failed", extra={"error": str(error)})
+                await asyncio.to_thread(self._tidy)
+                await self._pause()
+
+    async def _pause(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            timer = group.create_task(self._clock.sleep(TURN_SECONDS))
+            woken = group.create_task(self._wake.wait())
+            await asyncio.wait({timer, woken}, return_when=asyncio.FIRST_COMPLETED)
+            timer.cancel()
+            woken.cancel()
+
+    def _tidy(self) -> None:
+        for action in self._actions.values():
+            action.tidy()
+        self._retired = [action for action in self._retired if action.tidy()]
+
+    # deciding
+
+    async def _turn(self, group: asyncio.TaskGroup) -> None:
+        state = await self._state()
+        for incident in state.incidents:
+            if any(a.incident == incident.id and a.ended_at is None for a in state.actions):
+                continue  # what is being done about it is the decision
+            decision = decide(incident, state, self._clock.now())
+            if decision.verdict is Verdict.LOOK:
+                # One look serves the whole turn; what follows it takes moments.
+                state = replace(state, world=await ask(self._eyes))
+                decision = decide(incident, state, self._clock.now())
+            if await asyncio.to_thread(self._journal.decided, incident, decision):
+                _say(incident, decision)
+            if decision.verdict is Verdict.ACT and decision.target is not None:
+                await self._begin(incident, decision.target, group)
+                state = replace(await self._state(), world=state.world)
+
+    async def _state(self) -> State:
+        config = self._setup.config
+        window = max((t.attempts_window for t in config.targets), default=0)
+        incidents, actions, held = await asyncio.gather(
+            asyncio.to_thread(self._journal.open_incidents),
+            asyncio.to_thread(self._journal.past_actions, self._clock.now() - window),
+            asyncio.to_thread(is_held, config.hold_file),
+        )
+        return State(config=config, held=held, incidents=incidents, actions=actions)
+
+    # acting
+
+    async def _begin(self, incident: Incident, target: Target, group: asyncio.TaskGroup) -> None:
+        action = self._action(target)
+        processes = await asyncio.to_thread(action.processes)
+        number = await asyncio.to_thread(self._journal.intend, incident.id, target.key, processes)
+        playbook = self._setup.config.playbook(incident.remediation)
+        verify = playbook.verify if playbook else Verify()
+        group.create_task(
+            self._carry_out(number, target, action.restart, verify), name=f"action {number}"
+        )
+
+    def _action(self, target: Target) -> Action:
+        if target.key not in self._actions:
+            self._actions[target.key] = self._action_for(target, self._setup)
+        return self._actions[target.key]
+
+    async def _carry_out(
+        self,
+        number: int,
+        target: Target,
+        perform: Callable[[int, Callable[..., None]], Mapping[str, Any]],
+        verify: Verify,
+    ) -> None:
+        def announce(step: str, **facts: Any) -> None:
+            self._journal.reached(number, step, **facts)
+
+        began = self._clock.now()
+        try:
+            facts = await asyncio.to_thread(perform, number, announce)
+        except Exception as error:
+            known = isinstance(error, ActionError)
+            log.error(
+                "action failed",
+                exc_info=None if known else error,
+                extra={**target.key._asdict(), "error": str(error)},
+            )
+            await self._record(self._journal.finished, number, "failed", error=str(error))
+            await self._record(self._journal.verified, number, "not_healed")
+        else:
+            await self._record(self._journal.finished, number, "done", **facts)
+            await self._verify(number, target, began, verify)
+        self._wake.set()
+
+    async def _record(self, write: Callable[..., None], *values: Any, **facts: Any) -> None:
+        """Write down what has happened, however long the disk needs to take it.
+
+        Meanwhile the action counts as under way, so that nothing else happens to the run.
+        """
+        while True:
+            try:
+                return await asyncio.to_thread(write, *values, **facts)
+            except JournalError as error:
+                log.error("journal failed", extra={"error": str(error)})
+                await self._clock.sleep(TURN_SECONDS)
+
+    async def _verify(self, number: int, target: Target, began: float, verify: Verify) -> None:
+        """Watch until the worker has been well for long enough, or for too long not."""
+        deadline = self._clock.now() + verify.within + verify.steady
+        well_since: float | None = None
+        while True:
+            try:
+                ill = illness(await self._eyes.look(), target.key, began)
+            except UnknownError as error:
+                ill = str(error)
+            now = self._clock.now()
+            if ill:
+                well_since = None
+            elif well_since is None:
+                well_since = now
+            if well_since is not None and now - well_since >= verify.steady:
+                facts = {"seconds": round(now - began, 1)}
+                await self._record(self._journal.verified, number, "healed", **facts)
+                log.info("healed", extra={**target.key._asdict(), **facts})
+                return
+            if now >= deadline:
+                await self._record(self._journal.verified, number, "not_healed", seen=ill)
+                log.error("not healed", extra={**target.key._asdict(), "seen": ill})
+                return
+            await self._clock.sleep(VERIFY_SECONDS)
+
+    # after a crash
+
+    async def _settle(self, left: OpenAction) -> None:
+        """Bring an action that a crash cut short to its end: by looking, never by repeating it."""
+        target = self._setup.config.target(left.key)
+        if target is None:
+            await self._interrupted(left, "it is no target any more")
+            return
+        if left.result is not None:
+            await self._verify(left.id, target, left.intent_at, Verify())
+            return
+        action = self._action(target)
+        standing = await self._await_end(left, action, target)
+        match standing:
+            case Standing.STARTED:
+                await self._record(self._journal.finished, left.id, "done", settled=standing.value)
+                await self._verify(left.id, target, left.intent_at, Verify())
+            case Standing.ENDED if left.reached is not None:
+                if why := await self._why_not_finish(left):
+                    await self._interrupted(left, f"ended, not started again: {why}")
+                else:
+                    await self._carry_out(left.id, target, action.finish, Verify())
+            case _:
+                await self._interrupted(left, standing.value)
+        self._wake.set()
+
+    async def _await_end(self, left: OpenAction, action: Action, target: Target) -> Standing:
+        """How the target stands; one that was told to end is given its time to do so."""
+        deadline = self._clock.now() + target.process.grace
+        while True:
+            standing = await asyncio.to_thread(action.standing, left.id, left.processes)
+            told = left.reached is not None
+            if standing is not Standing.UNTOUCHED or not told or self._clock.now() >= deadline:
+                return standing
+            await self._clock.sleep(VERIFY_SECONDS)
+
+    async def _why_not_finish(self, left: OpenAction) -> str:
+        config = self._setup.config
+        if config.mode == "observe":
+            return "the mode is observe"
+        if await asyncio.to_thread(is_held, config.hold_file):
+            return "held"
+        if self._clock.now() - left.intent_at > config.forget_after:
+            return "too long ago"
+        return ""
+
+    async def _interrupted(self, left: OpenAction, why: str) -> None:
+        log.warning("action was cut short", extra={**left.key._asdict(), "found": why})
+        await self._record(self._journal.finished, left.id, "interrupted", found=why)
+
+
+def is_held(hold_file: Path) -> bool:
+    """Whether a person has stopped all actions. Not being able to tell counts as held."""
+    try:
+        hold_file.lstat()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        log.error("cannot look for the hold file", extra={"error": str(error)})
+    return True
+
+
+def illness(sight: Sight, key: WorkerKey, began: float) -> str:
+    """What keeps a worker from counting as healed by a restart begun at `began`, or nothing."""
+    worker = sight.workers.get(key)
+    if worker is None:
+        return "the exporter does not show it"
+    if worker.processes != worker.expected:
+        return f"{worker.processes:g} of {worker.expected:g} processes run"
+    if worker.started_at is None or worker.started_at < began - START_TOLERANCE:
+        return "it has not started anew"
+    limit = worker.memory_limit_bytes
+    if limit is not None and worker.resident_bytes > limit:
+        return f"{worker.resident_bytes:.0f} bytes resident, above its limit"
+    return ""
+
+
+def _say(incident: Incident, decision: Decision) -> None:
+    log.info(
+        "decided",
+        extra={
+            "incident": incident.id,
+            "alert": incident.alert,
+            "run": incident.run,
+            "worker": incident.worker,
+            "verdict": decision.verdict.value,
+            "reason": decision.reason,
+            "detail": decision.detail,
+        },
+    )

@@ -1,0 +1,267 @@
+"""Decides what is done about an incident. Pure: all it knows of the world is handed to it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from trainwarden_exporter.matching import WorkerKey
+from trainwarden_remediator.config import Config, Playbook, Target, Trouble
+from trainwarden_remediator.world import AlertState, Sight, WorkerSight, World
+
+BACKOFF_LIMIT = 32
+"""A cooldown grows to this many times the configured one and no further."""
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """An alert that fired, as the journal holds it. Times are Unix seconds.
+
+    `run`, `worker` and `remediation` came over the wire: they are only ever compared with what the
+    operator configured.
+    """
+
+    id: int
+    fingerprint: str
+    starts_at: float
+    alert: str
+    run: str
+    worker: str
+    remediation: str
+    last_heard: float
+    resolved: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PastAction:
+    """An action in a target's history; `ended_at` is None while its outcome is open."""
+
+    incident: int
+    key: WorkerKey
+    intent_at: float
+    ended_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a decision rests on. `world` is None until somebody has looked."""
+
+    config: Config
+    held: bool
+    incidents: Sequence[Incident] = ()
+    """Every open one, this one too."""
+    actions: Sequence[PastAction] = ()
+    world: World | None = None
+
+
+class Verdict(StrEnum):
+    ACT = "act"
+    WAIT = "wait"
+    """Not now; decided again soon."""
+    REFUSE = "refuse"
+    """Nothing can be done about it, unless the configuration changes."""
+    LOOK = "look"
+    """The world must be asked before this can be decided."""
+
+
+Reason = Literal[
+    # act
+    "restart",
+    "hold",
+    # refuse
+    "resolved",
+    "forgotten",
+    "no_remediation",
+    "unknown_playbook",
+    "unknown_target",
+    "attempts_exhausted",
+    # wait
+    "observe_mode",
+    "held",
+    "held_by_alert",
+    "busy",
+    "cooldown",
+    "world_unknown",
+    "not_active",
+    "silenced",
+    "inhibited",
+    "no_candidate",
+    "ambiguous_target",
+    "already_restarted",
+    "trouble_over",
+    # look
+    "look",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A verdict and why. `target` is the worker it is about, where one could be told."""
+
+    verdict: Verdict
+    reason: Reason
+    target: Target | None = None
+    detail: str = ""
+
+    @property
+    def final(self) -> bool:
+        """Whether the incident is closed by this: it is not decided again."""
+        return self.reason in ("resolved", "forgotten", "no_remediation", "attempts_exhausted")
+
+
+def decide(incident: Incident, state: State, now: float) -> Decision:
+    """What is done about `incident` at `now` (Unix seconds).
+
+    Cheap questions come first; the world is asked only when nothing else stands in the way, and
+    then everything is asked again, so that the answer rests on one look.
+    """
+    config = state.config
+    if incident.resolved:
+        return Decision(Verdict.REFUSE, "resolved")
+    if now - incident.last_heard > config.forget_after:
+        return Decision(Verdict.REFUSE, "forgotten")
+    if not incident.remediation:
+        return Decision(Verdict.REFUSE, "no_remediation")
+    playbook = config.playbook(incident.remediation)
+    if playbook is None:
+        return Decision(Verdict.REFUSE, "unknown_playbook")
+    if playbook.action == "hold":
+        return Decision(Verdict.ACT, "hold")
+    if playbook.target == "largest_worker":
+        if not config.targets:
+            return Decision(Verdict.REFUSE, "unknown_target")
+        return _decide_largest(incident, playbook, state, now)
+    target = config.target(WorkerKey(incident.run, incident.worker))
+    if target is None:
+        return Decision(Verdict.REFUSE, "unknown_target")
+    return _decide_target(incident, playbook, target, state, now)
+
+
+def _decide_largest(incident: Incident, playbook: Playbook, state: State, now: float) -> Decision:
+    if state.held:
+        return Decision(Verdict.WAIT, "held")
+    if any(action.ended_at is None for action in state.actions):
+        # Memory comes back only when the action in flight is through: never two workers at once.
+        return Decision(Verdict.WAIT, "busy")
+    if state.world is None:
+        return Decision(Verdict.LOOK, "look")
+    if state.world.sight is None:
+        return Decision(Verdict.WAIT, "world_unknown", detail=state.world.unknown)
+    target = largest(state.config.targets, state.world.sight)
+    if target is None:
+        return Decision(Verdict.WAIT, "no_candidate")
+    return _decide_target(incident, playbook, target, state, now)
+
+
+def largest(targets: Sequence[Target], sight: Sight) -> Target | None:
+    """The target whose living processes hold the most memory."""
+    sizes = {
+        target.key: worker.resident_bytes
+        for target in targets
+        if (worker := sight.workers.get(target.key)) is not None and worker.processes > 0
+    }
+    if not sizes:
+        return None
+    return max((target for target in targets if target.key in sizes), key=lambda t: sizes[t.key])
+
+
+def _decide_target(
+    incident: Incident, playbook: Playbook, target: Target, state: State, now: float
+) -> Decision:
+    if state.held:
+        return Decision(Verdict.WAIT, "held", target)
+    if holder := _holder(target, state.incidents, state.config):
+        return Decision(Verdict.WAIT, "held_by_alert", target, holder)
+    if any(a.key.run == target.run and a.ended_at is None for a in state.actions):
+        return Decision(Verdict.WAIT, "busy", target)
+    history = [a for a in state.actions if a.key == target.key]
+    recent = [a for a in history if now - a.intent_at < target.attempts_window]
+    if len(recent) >= target.attempts:
+        return Decision(
+            Verdict.REFUSE, "attempts_exhausted", target, f"{len(recent)} actions already"
+        )
+    if _cooldown_left(recent, target, now) > 0:
+        return Decision(Verdict.WAIT, "cooldown", target)
+    if state.world is None:
+        return Decision(Verdict.LOOK, "look", target)
+    if (bar := _bar(incident, target, state.world)) is not None:
+        return bar
+    return _decide_by_sight(incident, playbook, target, state, now)
+
+
+def _bar(incident: Incident, target: Target, world: World) -> Decision | None:
+    """Why the alert, as it stands at Alertmanager now, is no ground to act, if it is none."""
+    if world.sight is None or world.alerts is None:
+        return Decision(Verdict.WAIT, "world_unknown", target, world.unknown)
+    match world.alerts.get(incident.fingerprint):
+        case None:
+            return Decision(Verdict.WAIT, "not_active", target)
+        case AlertState.SILENCED:
+            return Decision(Verdict.WAIT, "silenced", target)
+        case AlertState.INHIBITED:
+            return Decision(Verdict.WAIT, "inhibited", target)
+        case AlertState.ACTIVE:
+            return None
+
+
+def _decide_by_sight(
+    incident: Incident, playbook: Playbook, target: Target, state: State, now: float
+) -> Decision:
+    sight = state.world.sight if state.world else None
+    worker = sight.workers.get(target.key) if sight else None
+    if sight is None or worker is None:
+        return Decision(Verdict.WAIT, "world_unknown", target, "the exporter does not show it")
+    if worker.processes > worker.expected:
+        detail = f"{worker.processes:g} processes match, {worker.expected:g} expected"
+        return Decision(Verdict.WAIT, "ambiguous_target", target, detail)
+    started = worker.started_at
+    if started is not None and started > incident.starts_at and now - started < target.cooldown:
+        return Decision(Verdict.WAIT, "already_restarted", target)
+    if not persists(playbook.trouble, worker, sight, now):
+        return Decision(Verdict.WAIT, "trouble_over", target)
+    if state.config.mode == "observe":
+        return Decision(Verdict.WAIT, "observe_mode", target, "would restart it")
+    return Decision(Verdict.ACT, "restart", target)
+
+
+def _holder(target: Target, incidents: Sequence[Incident], config: Config) -> str:
+    """The alert that forbids acting on `target` while it lasts, or nothing."""
+    for incident in incidents:
+        playbook = config.playbook(incident.remediation)
+        if playbook is None or playbook.action != "hold" or incident.resolved:
+            continue
+        if incident.run == target.run and incident.worker in ("", target.worker):
+            return incident.alert
+    return ""
+
+
+def _cooldown_left(recent: Collection[PastAction], target: Target, now: float) -> float:
+    """Seconds to wait yet; each action of the window doubles the wait after the last one."""
+    if not recent:
+        return 0
+    last = max(action.ended_at or action.intent_at for action in recent)
+    wait = target.cooldown * min(1 << (len(recent) - 1), BACKOFF_LIMIT)
+    return last + wait - now
+
+
+def persists(trouble: Trouble, worker: WorkerSight, sight: Sight, now: float) -> bool:
+    """Whether the exporter still sees the trouble at `now` (Unix seconds)."""
+    match trouble:
+        case Trouble.OVER_MEMORY_LIMIT:
+            return worker.memory_limit_bytes is not None and (
+                worker.resident_bytes > worker.memory_limit_bytes
+            )
+        case Trouble.MISSING:
+            return worker.processes < worker.expected and not worker.finished
+        case Trouble.OVER_AGE_LIMIT:
+            return (
+                worker.age_limit_seconds is not None
+                and worker.started_at is not None
+                and now - worker.started_at > worker.age_limit_seconds
+            )
+        case Trouble.MEMORY_BELOW_FLOOR:
+            return sight.memory_available_bytes < sight.memory_floor_bytes
+        case Trouble.ANY:
+            return True

@@ -1,0 +1,6 @@
+STYLE_SOURCE = "x"
+EVENTS = 50
+
+
+def render(*a):
+    return ""

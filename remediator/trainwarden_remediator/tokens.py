@@ -1,0 +1,61 @@
+"""The bearer tokens that a webhook must carry one of."""
+
+from __future__ import annotations
+
+import hmac
+from pathlib import Path
+
+from trainwarden_exporter.exceptions import ConfigError, Problem
+
+SHORTEST = 16
+"""Characters a token must have; a shorter one is guessed too easily."""
+
+
+class Tokens:
+    """The tokens in a file, one per line; several serve while they are being exchanged.
+
+    The file is read again when it changes. One that cannot be used leaves no token valid.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: tuple[int, int, int] | None = None
+        self._tokens: tuple[bytes, ...] = ()
+
+    def read(self) -> None:
+        """Read the file if it has changed. Raises ConfigError; then no token is valid."""
+        try:
+            stat = self._path.stat()
+            seen = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+            if seen == self._seen:
+                return
+            self._seen, self._tokens = None, ()
+            self._tokens = parse_tokens(self._path.read_bytes(), self._path)
+            self._seen = seen
+        except OSError as error:
+            self._seen, self._tokens = None, ()
+            raise ConfigError(Problem(self._path, None, "", error.strerror or "")) from error
+
+    def accept(self, authorization: str) -> bool:
+        """Whether the value of an Authorization header carries a valid token.
+
+        Takes as long for a wrong token as for a right one.
+        """
+        scheme, _, given = authorization.partition(" ")
+        offered = given.strip().encode(errors="surrogateescape")
+        matches = [hmac.compare_digest(offered, token) for token in self._tokens]
+        return any(matches) and scheme.lower() == "bearer"
+
+
+def parse_tokens(content: bytes, path: Path) -> tuple[bytes, ...]:
+    """The tokens in `content`. Raises ConfigError when there is none, or one is too short."""
+    tokens = []
+    for number, line in enumerate(content.splitlines(), start=1):
+        if token := line.strip():
+            if len(token) < SHORTEST:
+                message = f"a token needs at least {SHORTEST} characters"
+                raise ConfigError(Problem(path, number, "", message))
+            tokens.append(token)
+    if not tokens:
+        raise ConfigError(Problem(path, None, "", "holds no token"))
+    return tuple(tokens)

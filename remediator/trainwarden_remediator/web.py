@@ -1,0 +1,134 @@
+"""What the remediator answers over HTTP: the webhook first of all.
+
+Alertmanager sends again what was answered 5xx, and drops nothing that was answered otherwise, so:
+200 once a delivery is in the journal, whatever will be decided; 503 when it cannot be written;
+401, 413, 400 for what is not a delivery at all; and never a redirect, 408 or 429.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from aiohttp import web
+
+from trainwarden_exporter import exposition
+from trainwarden_exporter.exceptions import ConfigError
+from trainwarden_exporter.lifecycle import add_safe_headers, lifecycle_routes
+from trainwarden_remediator import metrics, status
+from trainwarden_remediator.alerts import WATCHDOG, Alert, parse_notification
+from trainwarden_remediator.app import Remediator
+from trainwarden_remediator.exceptions import JournalError, MalformedError
+
+log = logging.getLogger(__name__)
+
+BODY_BYTES = 32 * 1024 * 1024
+"""The longest delivery that is read: a group of well over 10,000 alerts. aiohttp's own default,
+1 MiB, would refuse a storm again and again, and so never hear of it."""
+
+REMEDIATOR = web.AppKey("remediator", Remediator)
+ANSWERED = web.AppKey("answered", dict[int, int])
+
+
+def build_app(remediator: Remediator) -> web.Application:
+    """The application that serves `remediator`."""
+    app = web.Application(client_max_size=BODY_BYTES)
+    app[REMEDIATOR] = remediator
+    app[ANSWERED] = {}
+    app.add_routes(
+        [
+            web.get("/", show_status),
+            web.get("/metrics", show_metrics),
+            web.post("/webhook", take_webhook),
+        ]
+    )
+    app.add_routes(lifecycle_routes(remediator.readiness, remediator.reloader))
+    add_safe_headers(app, style_source=status.STYLE_SOURCE)
+    return app
+
+
+async def take_webhook(request: web.Request) -> web.Response:
+    """Journal a delivery of Alertmanager's, and answer; what comes of it comes later."""
+    try:
+        answer = await _take(request)
+    except web.HTTPRequestEntityTooLarge:
+        answer = web.Response(status=413, text="too large\n")
+    answered = request.app[ANSWERED]
+    answered[answer.status] = answered.get(answer.status, 0) + 1
+    return answer
+
+
+async def _take(request: web.Request) -> web.Response:
+    remediator = request.app[REMEDIATOR]
+    if not await _admitted(request, remediator):
+        return web.Response(
+            status=401, text="unauthorized\n", headers={"WWW-Authenticate": "Bearer"}
+        )
+    if not remediator.readiness.ready:
+        return web.Response(status=503, text="starting or stopping\n")
+    body = await request.read()
+    try:
+        notification = await asyncio.to_thread(parse_notification, body)
+    except MalformedError as error:
+        log.warning("malformed webhook", extra={"error": str(error)})
+        return web.Response(status=400, text=f"{error}\n")
+    if notification.truncated:
+        log.warning("alerts were left out", extra={"truncated": notification.truncated})
+    try:
+        await asyncio.to_thread(_journal, remediator, notification.alerts)
+    except JournalError as error:
+        log.error("journal failed", extra={"error": str(error)})
+        return web.Response(status=503, text="cannot be written down\n")
+    remediator.engine.wake()
+    return web.Response(text="heard\n")
+
+
+async def _admitted(request: web.Request, remediator: Remediator) -> bool:
+    tokens = remediator.tokens
+    if tokens is None:
+        return True
+    try:
+        await asyncio.to_thread(tokens.read)
+    except ConfigError as error:
+        log.error("no webhook is accepted", extra={"problem": str(error)})
+    return tokens.accept(request.headers.get("Authorization", ""))
+
+
+def _journal(remediator: Remediator, alerts: tuple[Alert, ...]) -> None:
+    heartbeats = [alert for alert in alerts if alert.name == WATCHDOG]
+    remediator.journal.hear(
+        [alert for alert in alerts if alert.name != WATCHDOG],
+        heartbeat=any(alert.firing for alert in heartbeats),
+    )
+
+
+async def show_metrics(request: web.Request) -> web.Response:
+    """The remediator's own metrics."""
+    condition = await _condition(request)
+    accept, accept_encoding = (
+        ",".join(request.headers.getall(name, ())) for name in ("Accept", "Accept-Encoding")
+    )
+    rendered = await asyncio.to_thread(
+        exposition.render,
+        metrics.families(condition),
+        accept=accept,
+        accept_encoding=accept_encoding,
+    )
+    return web.Response(body=rendered.body, headers=rendered.headers)
+
+
+async def show_status(request: web.Request) -> web.Response:
+    """A page for a person: how it stands, and the newest lines of the journal."""
+    remediator = request.app[REMEDIATOR]
+    condition = await _condition(request)
+    try:
+        events = await asyncio.to_thread(remediator.newest_events, status.EVENTS)
+    except JournalError:
+        events = ()
+    page = await asyncio.to_thread(status.render, condition, remediator.setup, events)
+    return web.Response(text=page, content_type="text/html")
+
+
+async def _condition(request: web.Request) -> metrics.Condition:
+    remediator = request.app[REMEDIATOR]
+    return await asyncio.to_thread(remediator.condition, dict(request.app[ANSWERED]))
