@@ -85,8 +85,7 @@ def find_binaries(folder: Path | None = None, say: Callable[[str], None] = to_st
 
 
 def _find(package: Package, folder: Path, say: Callable[[str], None]) -> tuple[Path, Path]:
-    found = _on_path(package)
-    if found is not None and version(found[0]) >= package.oldest:
+    if (found := _on_path(package)) is not None:
         return found
     home = folder / package.name
     if not home.is_dir():
@@ -105,9 +104,16 @@ def _find(package: Package, folder: Path, say: Callable[[str], None]) -> tuple[P
 
 
 def _on_path(package: Package) -> tuple[Path, Path] | None:
+    """The server and its tool, if both are on PATH, run, and are not too old."""
     server = next(filter(None, map(shutil.which, package.names)), None)
     tool = shutil.which(package.tool)
-    return None if server is None or tool is None else (Path(server), Path(tool))
+    if server is None or tool is None:
+        return None
+    try:
+        usable = version(Path(server)) >= package.oldest
+    except StackError:
+        usable = False
+    return (Path(server), Path(tool)) if usable else None
 
 
 def version(server: Path) -> tuple[int, int]:
@@ -145,7 +151,7 @@ def _unpack(package: Package, folder: Path, home: Path) -> None:
     """Download and unpack `package`, and only when all is well give it the name `home`."""
     if missing := [name for name in ("apt-get", "dpkg-deb") if shutil.which(name) is None]:
         raise StackError(
-            f"{package.title} is not on PATH and there is no {missing[0]} to fetch it with: "
+            f"there is no usable {package.title} on PATH and no {missing[0]} to fetch it with: "
             + _put_on_path(package)
         )
     for left in folder.glob(f".{package.name}-*"):  # by a run that was killed; we hold the lock
@@ -183,7 +189,7 @@ def _download_pages(archives: Iterable[Path], scratch: Path) -> list[Path]:
     """
     names = {"libjs-d3"}  # what libjs-rickshaw stands on
     for archive in archives:
-        fields = ["dpkg-deb", "-f", archive, "Depends"]
+        fields: list[str | Path] = ["dpkg-deb", "-f", archive, "Depends"]
         depends = subprocess.run(fields, capture_output=True, text=True, check=False).stdout
         names |= set(re.findall(r"(?:libjs|fonts)-[a-z0-9.+-]+", depends))
     if len(names) == 1:
@@ -233,8 +239,8 @@ def _run(command: Sequence[str | Path], scratch: Path, package: Package) -> None
         said = (getattr(error, "stderr", "") or str(error)).strip().splitlines()
         reason = next((line for line in said if line.startswith(("E:", "dpkg-deb:"))), said[-1])
         raise StackError(
-            f"{package.title} is not on PATH and cannot be fetched ({reason}): let this machine "
-            f"reach its package archive, or {_put_on_path(package)}"
+            f"there is no usable {package.title} on PATH and it cannot be fetched ({reason}): "
+            f"let this machine reach its package archive, or {_put_on_path(package)}"
         ) from error
 
 

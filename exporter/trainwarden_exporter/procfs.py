@@ -52,6 +52,7 @@ __all__ = [
     "read_processes",
     "read_pss",
     "read_resident_bytes",
+    "read_text",
     "read_transfers",
     "start_timestamp",
 ]
@@ -143,6 +144,12 @@ def read_open_files_limit(pid: int, root: Path = PROC) -> float | None:
     """How many file descriptors may be open (the soft limit)."""
     data = _read(path := f"{root}/{pid}/limits")
     return None if not data else _parsed(path, parse_open_files_limit, data)
+
+
+def read_text(path: str) -> str | None:
+    """The text of any other file of a process."""
+    data = _read(path)
+    return None if data is None else data.decode("utf-8", "replace")
 
 
 def boot_seconds() -> float:

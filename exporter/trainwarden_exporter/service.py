@@ -75,17 +75,16 @@ async def serve(
     }
     for number, handler in handlers.items():
         loop.add_signal_handler(number, handler)
-    tasks: list[asyncio.Task[None]] = []
+    await server.start()
+    tasks = [
+        asyncio.create_task(_for_ever(name, run), name=name)
+        for name, run in {
+            "reload on hang-up": lambda: _reload_on(hang_up, reload),
+            "watchdog": _watchdog,
+            **(background or {}),
+        }.items()
+    ]
     try:
-        await server.start()
-        tasks = [
-            asyncio.create_task(_for_ever(name, run), name=name)
-            for name, run in {
-                "reload on hang-up": lambda: _reload_on(hang_up, reload),
-                "watchdog": _watchdog,
-                **(background or {}),
-            }.items()
-        ]
         readiness.ready = True
         sdnotify.notify(sdnotify.READY)
         for host, port in server.addresses:

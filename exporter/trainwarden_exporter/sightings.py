@@ -1,4 +1,4 @@
-"""What was just collected, as a person thinks of it: workers and a host instead of metric families."""
+"""What was just collected, as a person thinks of it: workers and a host, not metric families."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class WorkerSighting:
         if self.finished:
             return "finished"
         if self.processes < self.expected:
-            return f"{self.expected - self.processes:.0f} missing" if self.processes else "gone"
+            return f"{self.expected - self.processes:.0f} missing" if self.processes else "not running"
         if self.memory_tone != "good":
             return "over its limit" if self.memory_tone == "bad" else "near its limit"
         return "old" if self._old else "up"

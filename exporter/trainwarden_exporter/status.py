@@ -20,6 +20,8 @@ _FOLDER = files("trainwarden_exporter")
 _TEMPLATE = Template((_FOLDER / "status.html").read_text(encoding="utf-8"))
 _STYLE = (_FOLDER / "status.css").read_text(encoding="utf-8")
 
+_UNKNOWN = "&ndash;"
+
 _STYLE_DIGEST = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 STYLE_SOURCE = f"'sha256-{_STYLE_DIGEST}'"
 """The page's style sheet, as a Content-Security-Policy names it."""
@@ -44,10 +46,10 @@ def render(status: Status) -> str:
     host = see_host(status.outcomes)
     tone, verdict = judge(status, workers, host)
     return _TEMPLATE.substitute(
-        title=escape(f"{verdict} – Trainwarden"),
+        title=escape(f"Trainwarden: {verdict}"),
         style=_STYLE,
         version=escape(__version__),
-        uptime=wording.span(status.now - status.started),
+        uptime=wording.span(round(status.now - status.started)),
         tone=tone,
         verdict=escape(verdict),
         runs=_runs(workers, status.outcomes),
@@ -109,12 +111,12 @@ def _run(name: str, workers: Iterable[WorkerSighting]) -> str:
 
 def _worker(worker: WorkerSighting) -> str:
     role = f' <span class="quiet">{escape(worker.role)}</span>'
-    memory = "–" if worker.resident is None else wording.size(worker.resident)
+    memory = _UNKNOWN if worker.resident is None else wording.size(worker.resident)
     bar = ""
     if worker.resident is not None and worker.memory_limit:
         memory += f' <span class="quiet">of {wording.size(worker.memory_limit)}</span>'
         bar = _bar(worker.resident / worker.memory_limit, worker.memory_tone)
-    age = "–" if worker.age is None else wording.span(worker.age)
+    age = _UNKNOWN if worker.age is None else wording.span(round(worker.age))
     if worker.age_limit is not None:
         age += f' <span class="quiet">of {wording.span(worker.age_limit)}</span>'
     return "".join(
@@ -124,8 +126,8 @@ def _worker(worker: WorkerSighting) -> str:
             f'<td class="memory" data-label="Memory">{memory}{bar}</td>',
             _number("Processes", f"{worker.processes:.0f} / {worker.expected:.0f}"),
             _number("Age", age),
-            _number("CPU time", "–" if worker.cpu is None else wording.span(worker.cpu)),
-            _number("Restarts", "–" if worker.restarts is None else f"{worker.restarts:.0f}"),
+            _number("CPU time", _UNKNOWN if worker.cpu is None else wording.span(round(worker.cpu))),
+            _number("Restarts", _UNKNOWN if worker.restarts is None else f"{worker.restarts:.0f}"),
         )
     )
 
@@ -158,16 +160,21 @@ def _host(host: HostSighting, *, now: float) -> str:
 
 def _collectors(outcomes: Iterable[Outcome]) -> str:
     columns = {"Collector": "", "State": "", "Took": "number", "Error": ""}
-    rows = "\n".join(
-        f'<tr><td class="name" data-label="Collector">{escape(outcome.collector)}</td>'
-        f'<td data-label="State"><span class="state {"good" if outcome.success else "bad"}">'
-        f"{'sees' if outcome.success else 'failed'}</span></td>"
-        f"{_number('Took', wording.span(outcome.duration))}"
-        f'<td data-label="Error">{escape(describe(outcome.error)) if outcome.error else "–"}</td>'
-        "</tr>"
-        for outcome in outcomes
-    )
+    rows = "\n".join(f"<tr>{_collector(outcome)}</tr>" for outcome in outcomes)
     return _table(columns, rows)
+
+
+def _collector(outcome: Outcome) -> str:
+    tone, word = ("good", "ok") if outcome.success else ("bad", "failed")
+    error = escape(describe(outcome.error)) if outcome.error else _UNKNOWN
+    return "".join(
+        (
+            f'<td class="name" data-label="Collector">{escape(outcome.collector)}</td>',
+            f'<td data-label="State"><span class="state {tone}">{word}</span></td>',
+            _number("Took", wording.span(outcome.duration)),
+            f'<td data-label="Error">{error}</td>',
+        )
+    )
 
 
 def _configuration(status: Status) -> str:

@@ -60,8 +60,9 @@ def doubt(context: ssl.SSLContext, config: TLSServerConfig) -> str | None:
     except ssl.SSLCertVerificationError as error:
         return error.verify_message
     except ssl.SSLError as error:
+        where = ["cipher_suites"] if error.reason == "NO_SHARED_CIPHER" else []
         raise MisplacedError(
-            f"no handshake can succeed with these settings: {_said(error)}"
+            f"no handshake can succeed with these settings: {_said(error)}", *where
         ) from error
     return None
 
@@ -101,7 +102,7 @@ def _set_client_policy(context: ssl.SSLContext, config: TLSServerConfig) -> None
                 "client_auth_type does not ask for certificates", "client_allowed_sans"
             )
         return
-    if authorities is None:
+    if authorities is None and config.demands_certificate:
         raise MisplacedError(
             f"missing: {config.client_auth_type} needs client_ca or client_ca_file",
             "client_ca_file",
@@ -109,7 +110,10 @@ def _set_client_policy(context: ssl.SSLContext, config: TLSServerConfig) -> None
     context.verify_mode = ssl.CERT_OPTIONAL
     # As in Go, every certificate listed is trusted for itself, also one that is no root.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    _load_certificates(context, authorities)
+    if authorities is not None:
+        _load_certificates(context, authorities)
+    else:
+        context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
 
 
 def _load_certificates(context: ssl.SSLContext, source: tuple[str, str]) -> None:

@@ -120,11 +120,11 @@ Policy = Annotated[
 class TLSServerConfig(Section):
     """The section `tls_server_config`; files it names are read as it is validated.
 
-    An empty section means no TLS. Stricter than the toolkit where that is lenient: settings without
-    a certificate, a value given both inline and as a file, and a client CA or allowed names that no
-    policy would use are errors, and client certificates are verified by a named CA only (never by
-    the CAs the system trusts). Two things Python's ssl cannot do are errors as well: to accept
-    client certificates unverified, and to offer several chosen curves.
+    An empty section means no TLS. Stricter than the toolkit where that is lenient: it is an error
+    to give settings without a certificate, a value both inline and as a file, a client CA or
+    allowed names that no policy would use, or to require client certificates without a CA (the
+    toolkit would let in whoever holds one of any public CA). Errors as well, since Python's ssl can
+    do neither: client certificates taken unverified, and several chosen curves.
     """
 
     cert: Text = None

@@ -1,12 +1,10 @@
-"""The listening side of both programs: sockets, TLS, and a web config file that may change."""
+"""The web server of both programs, which follows its web config file as that changes."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import logging
-import re
 import socket
 from pathlib import Path
 from ssl import SSLContext
@@ -15,8 +13,11 @@ from aiohttp import web
 
 from trainwarden_exporter.admission import Admission
 from trainwarden_exporter.exceptions import ConfigError
+from trainwarden_exporter.listening import bind, open_listeners, parse_listen_address, retire
 from trainwarden_exporter.tls import build_context, doubt
 from trainwarden_exporter.webconfig import Stamps, WebConfig, load_web_config, read_stamps
+
+__all__ = ["WebServer", "parse_listen_address"]
 
 log = logging.getLogger(__name__)
 
@@ -30,30 +31,13 @@ KEEPALIVE_SECONDS = 120.0
 DRAIN_SECONDS = 5.0
 """How long `close` waits for requests that are being answered."""
 
-_BACKLOG = 128
-_ADDRESS = re.compile(
-    r"(?:\[(?P<v6>[0-9A-Fa-f:.]+(?:%\w+)?)\]|(?P<host>[^\[\]:\s]*)):(?P<port>\d+)"
-)
-_ABSENT = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
-
-
-def parse_listen_address(text: str) -> tuple[str | None, int]:
-    """Host and port of `127.0.0.1:10977`, `[::1]:10977` or `:10977` (host None: all interfaces).
-
-    Raises ValueError for anything else.
-    """
-    match = _ADDRESS.fullmatch(text)
-    if match is None or int(match["port"]) > 65535:  # noqa: PLR2004 - the largest port there is
-        raise ValueError(f"not a listen address: {text!r}: write host:port, [IPv6]:port or :port")
-    return match["v6"] or match["host"] or None, int(match["port"])
-
 
 class WebServer:
     """Listens, with TLS and authentication by an exporter-toolkit web config file.
 
     Certificates, keys, CAs, users and the file itself are followed while it runs, without a
     restart; a broken file leaves the last good one in force. Who may ask for what is decided before
-    `app` sees a request; `open_paths` (routes of `app`, GET and HEAD) answer everybody.
+    `app` sees a request; the routes of `app` at `open_paths` answer everybody.
 
     A connection made under earlier TLS settings is answered once more and then closed, so a
     rotated certificate or CA is in force everywhere by the next scrape and no request fails for it.
@@ -68,8 +52,8 @@ class WebServer:
         open_paths: frozenset[str] = frozenset({"/-/healthy", "/-/ready"}),
     ) -> None:
         """Wrap `app`, which must not be running yet. Raises ValueError for a bad address."""
+        parse_listen_address(listen_address)
         self._listen_address = listen_address
-        self._host, self._port = parse_listen_address(listen_address)
         self._config_file = config_file
         self._config = WebConfig()
         self._admission = Admission(open_paths)
@@ -114,7 +98,7 @@ class WebServer:
         """
         try:
             config = await self._read()
-            self._sockets = await _bind(self._host, self._port, self._listen_address)
+            self._sockets = await bind(self._listen_address)
             await self._runner.setup()
             await self._adopt(config)
         except BaseException:
@@ -126,7 +110,8 @@ class WebServer:
     async def reload(self) -> None:
         """Take up the files as they are now.
 
-        Raises ConfigError when they cannot be used; the last good ones then stay in force.
+        Raises ConfigError when they cannot be used, OSError when a listener cannot be opened; the
+        last good ones then stay in force.
         """
         if self._config_file is None:
             return
@@ -158,8 +143,7 @@ class WebServer:
             watcher.cancel()
             await asyncio.wait([watcher])
         listeners, self._listeners = self._listeners, []
-        for listener in listeners:
-            listener.close()
+        await retire(listeners)
         sockets, self._sockets = self._sockets, []
         for sock in sockets:
             sock.close()
@@ -222,74 +206,16 @@ class WebServer:
     async def _listen(self, context: SSLContext | None) -> None:
         """Put listeners with `context` in the place of those there are.
 
-        Old and new share one queue of the kernel (a duplicate of the same socket), so no
-        connection is refused between them; connections that were accepted are not touched.
+        Old and new share one queue of the kernel, so no connection is refused between them;
+        connections that were accepted are not touched.
         """
-        fresh: list[asyncio.Server] = []
-        try:
-            for sock in self._sockets:
-                fresh.append(await self._open_listener(sock.dup(), context))  # noqa: PERF401 - kept for the clean-up when a later one fails
-        except BaseException:
-            for listener in fresh:
-                listener.close()
-            raise
-        stale, self._listeners = self._listeners, fresh
-        for listener in stale:
-            listener.close()
-
-    async def _open_listener(
-        self, sock: socket.socket, context: SSLContext | None
-    ) -> asyncio.Server:
-        factory = self._runner.server
-        if factory is None:
+        if self._runner.server is None:
             raise RuntimeError("the web server is closed")
-        try:
-            return await asyncio.get_running_loop().create_server(
-                factory,
-                sock=sock,
-                ssl=context,
-                backlog=_BACKLOG,
-                ssl_handshake_timeout=None if context is None else HANDSHAKE_SECONDS,
-            )
-        except BaseException:
-            sock.close()
-            raise
-
-
-async def _bind(host: str | None, port: int, shown: str) -> list[socket.socket]:
-    """One bound socket for each address of `host`; port 0 is resolved once and shared by all."""
-    loop = asyncio.get_running_loop()
-    try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except socket.gaierror as error:
-        raise OSError(error.errno, f"cannot listen on {shown}: {error.strerror}") from error
-    bound: list[socket.socket] = []
-    absent: OSError | None = None
-    for family, address in dict.fromkeys((item[0], item[4]) for item in found):
-        chosen = bound[0].getsockname()[1] if bound else port
-        try:
-            bound.append(_bound_socket(family, (address[0], chosen, *address[2:])))
-        except OSError as error:
-            if error.errno in _ABSENT:
-                absent = error
-                continue
-            for sock in bound:
-                sock.close()
-            raise OSError(error.errno, f"cannot listen on {shown}: {error.strerror}") from error
-    if not bound and absent is not None:
-        raise OSError(absent.errno, f"cannot listen on {shown}: {absent.strerror}") from absent
-    return bound
-
-
-def _bound_socket(family: int, address: tuple[object, ...]) -> socket.socket:
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.setblocking(False)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        sock.bind(address)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
+        fresh = await open_listeners(
+            self._sockets,
+            self._runner.server,
+            context,
+            handshake_seconds=HANDSHAKE_SECONDS,
+        )
+        stale, self._listeners = self._listeners, fresh
+        await retire(stale)

@@ -22,9 +22,10 @@ def size(count: float) -> str:
 def span(seconds: float) -> str:
     """Seconds, in their two largest units: `3 h 12 min`; below ten seconds, to the millisecond."""
     if seconds < 10:  # noqa: PLR2004 - said above
-        return f"{max(seconds, 0):.3g} s" if seconds >= 1 else f"{max(seconds, 0) * 1000:.3g} ms"
+        seconds = max(seconds, 0)
+        return f"{seconds * 1000:.3g} ms" if 0 < seconds < 1 else f"{seconds:.3g} s"
     rest = round(seconds)
-    parts = []
+    parts: list[str] = []
     for unit, word in _SPANS:
         amount, rest = divmod(rest, unit)
         if amount or parts:

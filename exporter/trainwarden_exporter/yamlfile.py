@@ -119,7 +119,10 @@ def parse(
 
 
 def _problems(error: ValidationError, path: Path, root: yaml.Node) -> Iterator[Problem]:
-    """One problem for each place: what each member of a union says of a value is one problem."""
+    """One problem for each place, from top to bottom.
+
+    What the members of a union say of one value is one problem.
+    """
     messages: dict[tuple[Location, int], list[str]] = {}
     for detail in error.errors(include_url=False):
         cause = detail.get("ctx", {}).get("error")
@@ -131,7 +134,7 @@ def _problems(error: ValidationError, path: Path, root: yaml.Node) -> Iterator[P
         said = messages.setdefault(_place(root, location, absent=absent), [])
         if (message := _message(detail, cause)) not in said:
             said.append(message)
-    for (place, line), said in messages.items():
+    for (place, line), said in sorted(messages.items(), key=lambda item: item[0][1]):
         yield Problem(path, line, dotted(place), "; or: ".join(said))
 
 

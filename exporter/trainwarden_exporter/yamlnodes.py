@@ -42,7 +42,9 @@ def compose(text: str, path: Path) -> yaml.Node:
     except (yaml.YAMLError, RecursionError) as error:
         message = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise ConfigError(Problem(path, None, "", f"not YAML: {message}")) from error
-    return yaml.MappingNode("tag:yaml.org,2002:map", []) if root is None else root
+    if root is None or root.tag == "tag:yaml.org,2002:null":
+        return yaml.MappingNode("tag:yaml.org,2002:map", [])
+    return root
 
 
 def plain_value(root: yaml.Node, path: Path, environment: Mapping[str, str]) -> Any:

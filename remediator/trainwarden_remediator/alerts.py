@@ -67,7 +67,7 @@ class _SentAlert(BaseModel):
 
     status: Literal["firing", "resolved"]
     labels: dict[str, str]
-    startsAt: Annotated[AwareDatetime, Field(strict=False)]  # noqa: N815 - Alertmanager's spelling
+    startsAt: AwareDatetime  # noqa: N815 - Alertmanager's spelling
     fingerprint: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
 
 

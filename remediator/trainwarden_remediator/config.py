@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
+from trainwarden_exporter.collectors.workers import Name
 from trainwarden_exporter.config import load_config as load_exporter_config
 from trainwarden_exporter.exceptions import ConfigError, Problem
 from trainwarden_exporter.matching import Selector, WorkerKey
@@ -27,9 +28,14 @@ def _base_url(text: str) -> str:
     return text.rstrip("/")
 
 
+def _argument(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("an argument cannot hold a NUL character")
+    return text
+
+
 BaseUrl = Annotated[str, AfterValidator(_base_url)]
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]*$", max_length=100)]
-Argument = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\0]*$")]
+Argument = Annotated[str, AfterValidator(_argument)]
 
 
 class Trouble(StrEnum):
@@ -67,6 +73,7 @@ class Playbook(Section):
     """`restart` the target by its own means; or `hold`: do nothing, and let nothing else be done
     to that worker (to the whole run, if the alert names none) while the alert lasts."""
     verify: Verify = Verify()
+    """What must be seen after it."""
 
 
 PLAYBOOKS: Mapping[str, Playbook] = {
@@ -100,13 +107,17 @@ class Target(Section):
     """A worker that may be acted upon. Nothing else ever is."""
 
     run: Name
+    """Its run, as the exporter's file names it."""
     worker: Name
+    """Its name there."""
     process: ProcessTarget
+    """How it is restarted."""
     cooldown: Seconds = 120
     """Least time between two actions on this worker; doubled with each one in the window."""
     attempts: Annotated[int, Field(ge=1, le=100)] = 3
     """Actions on this worker within `attempts_window`; then a person is called instead."""
     attempts_window: Seconds = 3600
+    """Time over which actions on this worker are counted."""
 
     @property
     def key(self) -> WorkerKey:
@@ -117,12 +128,16 @@ class Exporter(Section):
     """The exporter of this box: the eyes that confirm trouble before an act and health after it."""
 
     url: BaseUrl = "http://127.0.0.1:10977"
+    """Where it listens."""
     config: LocalPath = Path("exporter.yml")
     """The exporter's own file: the same selectors find the processes to end."""
 
 
 class Alertmanager(Section):
+    """Where it is asked, right before an act, whether the alert still stands."""
+
     url: BaseUrl = "http://127.0.0.1:9093"
+    """Where it listens."""
 
 
 class Config(Section):
@@ -135,15 +150,20 @@ class Config(Section):
     insecure: bool = False
     """Accept webhooks that carry no token. Anyone who reaches the port may then cause restarts."""
     journal: LocalPath = Path("journal.db")
+    """Where everything is written down; a local disk, for a network mount can lose its locks."""
     hold_file: LocalPath = Path("hold")
     """While this file exists nothing is done. `trainwarden-remediator hold` and `resume` make and
     remove it."""
     forget_after: Seconds = 600
     """An alert that Alertmanager has not repeated for this long is not acted upon any more."""
     exporter: Exporter = Exporter()
+    """The exporter of this box."""
     alertmanager: Alertmanager = Alertmanager()
+    """The Alertmanager that sends the webhooks."""
     targets: tuple[Target, ...] = ()
+    """The workers that may be acted upon."""
     playbooks: Mapping[Name, Playbook] = {}
+    """What an alert's label `remediation` stands for, beside or instead of what is shipped."""
 
     @model_validator(mode="after")
     def _targets_are_distinct(self) -> Self:

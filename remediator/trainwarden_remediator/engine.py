@@ -113,7 +113,9 @@ class Engine:
             decision = decide(incident, state, self._clock.now())
             if decision.verdict is Verdict.LOOK:
                 # One look serves the whole turn; what follows it takes moments.
-                state = replace(state, world=await ask(self._eyes))
+                world = await ask(self._eyes)
+                held = await asyncio.to_thread(is_held, state.config.hold_file)
+                state = replace(state, world=world, held=held)
                 decision = decide(incident, state, self._clock.now())
             if await asyncio.to_thread(self._journal.decided, incident, decision):
                 _say(incident, decision)
@@ -123,7 +125,7 @@ class Engine:
 
     async def _state(self) -> State:
         config = self._setup.config
-        window = max((t.attempts_window for t in config.targets), default=0)
+        window = max((max(t.attempts_window, t.cooldown) for t in config.targets), default=0)
         incidents, actions, held = await asyncio.gather(
             asyncio.to_thread(self._journal.open_incidents),
             asyncio.to_thread(self._journal.past_actions, self._clock.now() - window),

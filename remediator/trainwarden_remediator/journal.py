@@ -12,7 +12,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -165,11 +165,24 @@ class Journal:
 
     def _hear_firing(self, db: sqlite3.Connection, alert: Alert, now: float) -> None:
         known = (alert.fingerprint, alert.starts_at)
-        heard = db.execute(
-            "UPDATE incident SET last_heard = ? WHERE fingerprint = ? AND starts_at = ?",
-            (now, *known),
-        )
-        if heard.rowcount:
+        row = db.execute(
+            "SELECT id, resolved_at, closed FROM incident WHERE fingerprint = ? AND starts_at = ?",
+            known,
+        ).fetchone()
+        if row is not None:
+            db.execute(
+                "UPDATE incident SET last_heard = ?, resolved_at = NULL WHERE id = ?",
+                (now, row["id"]),
+            )
+            # Neither says that the trouble is over: Alertmanager calls resolved what Prometheus
+            # could not repeat in time, and was itself away when nothing was heard.
+            if row["resolved_at"] is not None or row["closed"] == "forgotten":
+                db.execute(
+                    "UPDATE incident SET closed = NULL, said = NULL"
+                    " WHERE id = ? AND closed IN ('resolved', 'forgotten')",
+                    (row["id"],),
+                )
+                _write(db, now, "alert", row["id"], None, alert=alert.name, again=True)
             return
         incident = db.execute(
             "INSERT INTO incident (fingerprint, starts_at, alert, run, worker, remediation, labels,"
@@ -300,14 +313,14 @@ class Journal:
         )
 
     def past_actions(self, since: float) -> tuple[PastAction, ...]:
-        """Actions meant at or after `since` (Unix seconds): what budgets are counted from."""
+        """Actions meant or ended since then (Unix seconds), and those that have not ended."""
         rows = self._read(
             "SELECT incident, run, worker, intent_at,"
             " CASE WHEN result IS 'interrupted' THEN result_at ELSE outcome_at END AS ended_at"
-            " FROM action WHERE intent_at >= ?"
+            " FROM action WHERE (intent_at >= ? OR coalesce(ended_at, 1e999) >= ?)"
             # One cut short before its first step has done nothing to the target.
             " AND NOT (result IS 'interrupted' AND reached IS NULL) ORDER BY id",
-            (since,),
+            (since, since),
         )
         return tuple(
             PastAction(
@@ -352,8 +365,15 @@ class Journal:
             raise JournalError(f"{self._path}: another remediator is using it") from error
 
     def _open(self) -> sqlite3.Connection:
+        connection = connect(self._path)
+        with ExitStack() as unless_sound:
+            unless_sound.callback(connection.close)
+            self._make_sound(connection)
+            unless_sound.pop_all()
+        return connection
+
+    def _make_sound(self, connection: sqlite3.Connection) -> None:
         try:
-            connection = connect(self._path)
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             if version == 0:
                 connection.executescript(
@@ -365,7 +385,6 @@ class Journal:
                 raise JournalError(f"{self._path}: damaged: {found}")
         except sqlite3.Error as error:
             raise JournalError(f"{self._path}: {error}") from error
-        return connection
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -379,8 +398,9 @@ class Journal:
                 raise JournalError(f"{self._path}: {error}") from error
             finally:
                 # Also where COMMIT itself failed: a full disk leaves the transaction open.
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
+                with suppress(sqlite3.Error):
+                    if db.in_transaction:
+                        db.execute("ROLLBACK")
 
     def _read(self, query: str, values: Sequence[object] = ()) -> list[sqlite3.Row]:
         with self._guard:
@@ -391,21 +411,27 @@ class Journal:
 
 
 def connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
-    """A connection in which what is committed is on the disk."""
+    """A connection in which what is committed is on the disk. Raises JournalError."""
     mode = "ro" if readonly else "rwc"
-    connection = sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode={mode}",
-        uri=True,
-        isolation_level=None,
-        check_same_thread=False,
-        timeout=5,
-    )
-    connection.row_factory = sqlite3.Row
-    if not readonly:
-        connection.execute("PRAGMA journal_mode = WAL")
-        # FULL, not NORMAL: an intent that is lost with the power would be an act never announced.
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA foreign_keys = ON")
+    with ExitStack() as unless_good:
+        try:
+            connection = sqlite3.connect(
+                f"{path.absolute().as_uri()}?mode={mode}",
+                uri=True,
+                isolation_level=None,
+                check_same_thread=False,
+                timeout=5,
+            )
+            unless_good.callback(connection.close)
+            connection.row_factory = sqlite3.Row
+            if not readonly:
+                connection.execute("PRAGMA journal_mode = WAL")
+                # FULL, not NORMAL: an intent lost with the power would be an act never announced.
+                connection.execute("PRAGMA synchronous = FULL")
+                connection.execute("PRAGMA foreign_keys = ON")
+        except sqlite3.Error as error:
+            raise JournalError(f"{path}: {error}") from error
+        unless_good.pop_all()
     return connection
 
 

@@ -149,7 +149,8 @@ def _decide_largest(incident: Incident, playbook: Playbook, state: State, now: f
         return Decision(Verdict.LOOK, "look")
     if state.world.sight is None:
         return Decision(Verdict.WAIT, "world_unknown", detail=state.world.unknown)
-    target = largest(state.config.targets, state.world.sight)
+    free = [t for t in state.config.targets if not _holder(t, state.incidents, state.config)]
+    target = largest(free, state.world.sight)
     if target is None:
         return Decision(Verdict.WAIT, "no_candidate")
     return _decide_target(incident, playbook, target, state, now)
@@ -178,17 +179,14 @@ def _decide_target(
         return Decision(Verdict.WAIT, "busy", target)
     history = [a for a in state.actions if a.key == target.key]
     recent = [a for a in history if now - a.intent_at < target.attempts_window]
-    if len(recent) >= target.attempts:
-        return Decision(
-            Verdict.REFUSE, "attempts_exhausted", target, f"{len(recent)} actions already"
-        )
-    if _cooldown_left(recent, target, now) > 0:
+    tried = len(recent)
+    if tried < target.attempts and _cooldown_left(history, tried, target, now) > 0:
         return Decision(Verdict.WAIT, "cooldown", target)
     if state.world is None:
         return Decision(Verdict.LOOK, "look", target)
     if (bar := _bar(incident, target, state.world)) is not None:
         return bar
-    return _decide_by_sight(incident, playbook, target, state, now)
+    return _decide_by_sight(incident, playbook, target, state, now, tried)
 
 
 def _bar(incident: Incident, target: Target, world: World) -> Decision | None:
@@ -207,7 +205,7 @@ def _bar(incident: Incident, target: Target, world: World) -> Decision | None:
 
 
 def _decide_by_sight(
-    incident: Incident, playbook: Playbook, target: Target, state: State, now: float
+    incident: Incident, playbook: Playbook, target: Target, state: State, now: float, tried: int
 ) -> Decision:
     sight = state.world.sight if state.world else None
     worker = sight.workers.get(target.key) if sight else None
@@ -221,6 +219,9 @@ def _decide_by_sight(
         return Decision(Verdict.WAIT, "already_restarted", target)
     if not persists(playbook.trouble, worker, sight, now):
         return Decision(Verdict.WAIT, "trouble_over", target)
+    if tried >= target.attempts:
+        # Not before the look: the last attempt may have helped, and the alert not know of it yet.
+        return Decision(Verdict.REFUSE, "attempts_exhausted", target, f"{tried} actions already")
     if state.config.mode == "observe":
         return Decision(Verdict.WAIT, "observe_mode", target, "would restart it")
     return Decision(Verdict.ACT, "restart", target)
@@ -237,12 +238,14 @@ def _holder(target: Target, incidents: Sequence[Incident], config: Config) -> st
     return ""
 
 
-def _cooldown_left(recent: Collection[PastAction], target: Target, now: float) -> float:
+def _cooldown_left(
+    history: Collection[PastAction], tried: int, target: Target, now: float
+) -> float:
     """Seconds to wait yet; each action of the window doubles the wait after the last one."""
-    if not recent:
+    if not history:
         return 0
-    last = max(action.ended_at or action.intent_at for action in recent)
-    wait = target.cooldown * min(1 << (len(recent) - 1), BACKOFF_LIMIT)
+    last = max(action.ended_at or action.intent_at for action in history)
+    wait = target.cooldown * min(1 << max(tried - 1, 0), BACKOFF_LIMIT)
     return last + wait - now
 
 

@@ -11,6 +11,7 @@ from trainwarden_remediator.journal import Event
 
 HEADING = ("time", "incident", "worker", "event", "what")
 
+_CLOSED = "closed"
 _REASONS = {
     "restart": "restart it",
     "hold": "hold: nothing is restarted while this lasts",
@@ -61,7 +62,8 @@ def sentence(event: Event) -> str:
         case "decision":
             detail = f" ({facts['detail']})" if facts.get("detail") else ""
             reason = _REASONS.get(facts["reason"], facts["reason"])
-            return f"{event.alert}: {facts['verdict']}: {reason}{detail}"
+            verdict = _CLOSED if facts["reason"] in ("resolved", "forgotten") else facts["verdict"]
+            return f"{event.alert}: {verdict}: {reason}{detail}"
         case "intent":
             return f"action {event.action}: about to restart {_pids(facts['processes'])}"
         case "stop":

@@ -29,9 +29,11 @@ class Tokens:
             seen = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
             if seen == self._seen:
                 return
+            # In one step: requests that are answered meanwhile go by the old tokens or the new.
+            self._tokens, self._seen = parse_tokens(self._path.read_bytes(), self._path), seen
+        except ConfigError:
             self._seen, self._tokens = None, ()
-            self._tokens = parse_tokens(self._path.read_bytes(), self._path)
-            self._seen = seen
+            raise
         except OSError as error:
             self._seen, self._tokens = None, ()
             raise ConfigError(Problem(self._path, None, "", error.strerror or "")) from error

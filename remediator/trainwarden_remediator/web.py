@@ -27,7 +27,7 @@ BODY_BYTES = 32 * 1024 * 1024
 1 MiB, would refuse a storm again and again, and so never hear of it."""
 
 REMEDIATOR = web.AppKey("remediator", Remediator)
-ANSWERED = web.AppKey("answered", dict[int, int])
+ANSWERED: web.AppKey[dict[int, int]] = web.AppKey("answered", dict)
 
 
 def build_app(remediator: Remediator) -> web.Application:
@@ -131,4 +131,4 @@ async def show_status(request: web.Request) -> web.Response:
 
 async def _condition(request: web.Request) -> metrics.Condition:
     remediator = request.app[REMEDIATOR]
-    return await asyncio.to_thread(remediator.condition, dict(request.app[ANSWERED]))
+    return await asyncio.to_thread(remediator.condition, request.app[ANSWERED].copy())

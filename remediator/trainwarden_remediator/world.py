@@ -164,9 +164,10 @@ def parse_alerts(body: bytes) -> Mapping[str, AlertState]:
 
 
 def _alert_state(status: _Status) -> AlertState:
-    if status.silencedBy:
-        return AlertState.SILENCED
-    return AlertState.INHIBITED if status.inhibitedBy else AlertState.ACTIVE
+    if status.inhibitedBy and not status.silencedBy:
+        return AlertState.INHIBITED
+    # Newer versions also mute by time of day, and list that elsewhere: somebody wants it quiet.
+    return AlertState.ACTIVE if status.state == "active" else AlertState.SILENCED
 
 
 def parse_sight(body: bytes) -> Sight:
@@ -181,7 +182,7 @@ def parse_sight(body: bytes) -> Sight:
             for sample in family.samples:
                 key = _key(sample.name, sample.labels)
                 values.setdefault(sample.name, {})[key] = sample.value
-    except (ValueError, UnicodeDecodeError) as error:
+    except Exception as error:  # the parser stumbles over garbage in ways of its own
         raise UnknownError(f"the exporter's page cannot be read: {error}") from error
 
     for collector in ("host", "workers"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +12,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-NOW = datetime.datetime.now(datetime.UTC)
-DAY = datetime.timedelta(days=1)
+NOW = dt.datetime.now(dt.UTC)
+DAY = dt.timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,10 @@ class Pair:
     key: str
     cert_file: Path
     key_file: Path
+
+    @property
+    def serial(self) -> int:
+        return x509.load_pem_x509_certificate(self.cert.encode()).serial_number
 
 
 class Authority:
@@ -38,9 +42,7 @@ class Authority:
         self.cert_file = folder / f"{name}.pem"
         self.cert_file.write_text(self.cert)
 
-    def issue(
-        self, name: str, *sans: x509.GeneralName, end: datetime.datetime = NOW + DAY
-    ) -> Pair:
+    def issue(self, name: str, *sans: x509.GeneralName, end: dt.datetime = NOW + DAY) -> Pair:
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
         certificate = self._sign(subject, key.public_key(), sans, ca=False, end=end)
@@ -58,7 +60,7 @@ class Authority:
         pair.key_file.write_text(pair.key)
         return pair
 
-    def issue_server(self, name: str, *, end: datetime.datetime = NOW + DAY) -> Pair:
+    def issue_server(self, name: str, *, end: dt.datetime = NOW + DAY) -> Pair:
         loopback = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
         return self.issue(name, x509.DNSName("localhost"), loopback, end=end)
 
@@ -69,7 +71,7 @@ class Authority:
         sans: tuple[x509.GeneralName, ...],
         *,
         ca: bool,
-        end: datetime.datetime,
+        end: dt.datetime,
     ) -> x509.Certificate:
         builder = (
             x509.CertificateBuilder()

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,6 +14,9 @@ from trainwarden_exporter.webconfig import (
     parse_go_duration,
     read_stamps,
 )
+
+if TYPE_CHECKING:
+    from tests.exporter.conftest import Authority, Pair
 
 HASH = "$2y$10$X0h1gDsPszWURQaxFh.zoubFi6DXncSjhoQNJgRrnGs7EsimhC7zG"
 Load = Callable[[str], WebConfig]
@@ -109,16 +113,14 @@ class TestHeaders:
         assert config.headers == {name: str(value) for name, value in given.items()}
 
     def test_a_number_is_a_header_value_too_and_a_blank_one_is_left_out(self, load: Load) -> None:
-        config = load(
-            "http_server_config: {headers: {X-XSS-Protection: 1, X-Frame-Options: ''}}\n"
-        )
+        config = load("http_server_config: {headers: {X-XSS-Protection: 1, X-Frame-Options: ''}}\n")
         assert config.headers == {"X-XSS-Protection": "1"}
 
     @pytest.mark.parametrize(
         ("header", "message"),
         [
-            ("X-Frame-Options: foo", "Input should be '', 'deny' or 'sameorigin'"),
-            ("X-Content-Type-Options: sniff", "Input should be '' or 'nosniff'"),
+            ("X-Frame-Options: foo", "'', 'deny' or 'sameorigin'"),
+            ("X-Content-Type-Options: sniff", "'' or 'nosniff'"),
             ("Content-Type: foo", "unknown key"),
             (r'X-XSS-Protection: "a\r\nb"', "has a character that no header may hold"),
         ],
@@ -128,7 +130,8 @@ class TestHeaders:
     ) -> None:
         said = complaint(f"http_server_config:\n  headers:\n    {header}\n")
         name = header.partition(":")[0]
-        assert said == f"3: http_server_config.headers.{name}: {message}"
+        assert said.startswith(f"3: http_server_config.headers.{name}: ")
+        assert said.endswith(message)
 
 
 class TestRateLimit:

@@ -1,0 +1,71 @@
+"""Waits until every part of the stack answers, and says which one does not."""
+
+from __future__ import annotations
+
+import http.client
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import ports
+import supervision
+from runfolder import RunFolder
+from stack import StackError
+
+SERVERS = ("exporter", "remediator", "prometheus", "alertmanager")
+"""The parts of the stack; all four answer at READY_PATH."""
+
+READY_PATH = "/-/ready"
+LIMIT_SECONDS = 60.0
+TAIL_LINES = 15
+
+
+def wait(
+    run: RunFolder, supervisord: subprocess.Popen[bytes], pause: Callable[[float], None]
+) -> None:
+    """Until every part answers. Raises StackError naming the one that does not, with its log."""
+    deadline = time.monotonic() + LIMIT_SECONDS
+    waiting = [*SERVERS, *run.demo]
+    while waiting:
+        pause(0.2)
+        if supervisord.poll() is not None:
+            raise StackError(f"supervisord does not start\n{tail(run.log('supervisord'))}")
+        with suppress(OSError):
+            programs = supervision.read_programs(run.socket)
+            for name in waiting:
+                failed = ("FATAL",) if name in SERVERS else ("FATAL", "EXITED", "BACKOFF")
+                if programs[name].state in failed:
+                    raise StackError(f"{name} does not start\n{tail(run.log(name))}")
+            waiting = [name for name in waiting if not is_ready(run, name, programs[name])]
+        if time.monotonic() > deadline and waiting:
+            late = waiting[0]
+            raise StackError(
+                f"{late} is not ready after {LIMIT_SECONDS:.0f} s\n{tail(run.log(late))}"
+            )
+
+
+def is_ready(run: RunFolder, name: str, program: supervision.Program) -> bool:
+    """Whether a part runs and, if it is a server, says that it is ready."""
+    if program.state != "RUNNING":
+        return False
+    if name not in SERVERS:
+        return True
+    connection = http.client.HTTPConnection(ports.LOOPBACK, run.ports[name], timeout=2)
+    try:
+        connection.request("GET", READY_PATH)
+        return connection.getresponse().status == http.client.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def tail(path: Path) -> str:
+    """The last lines of a log, indented."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]
+    except OSError:
+        lines = []
+    return "\n".join(f"    {line}" for line in lines or ["(it has written no log)"])

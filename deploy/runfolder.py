@@ -1,0 +1,269 @@
+"""Fills the folder that one run of the stack lives in: configuration, token, logs, state."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import secrets
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import yaml
+
+import ports
+import rendering
+from stack import PROJECT, Binaries, StackError
+from trainwarden_exporter.exceptions import ConfigError
+from trainwarden_remediator.config import Config, load_setup
+
+RULES = PROJECT / "rules"
+DEMO = PROJECT / "examples" / "demo"
+KEEP_HISTORY = "7d"
+SOCKET_PATH_BYTES = 90
+"""Of the 107 that unix(7) allows, less what supervisord adds while it binds."""
+
+OBSERVE = """\
+# Made by `make up`, since the folder it was given has no remediator.yml: decides and records, and
+# touches nothing. Copy it there and add targets.
+mode: observe
+token_file: secrets/webhook-token
+journal: state/journal.db
+hold_file: state/hold
+exporter: {url: '${exporter_url}', config: '${exporter_file}'}
+alertmanager: {url: '${alertmanager_url}'}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """A folder that is ready to run."""
+
+    path: Path
+    ports: Mapping[str, int]
+    exporter_file: Path
+    remediator_file: Path
+    demo: tuple[str, ...]
+    """Names of the demo's processes; none when the stack watches a run of the user's."""
+
+    def url(self, name: str) -> str:
+        """Where a part of the stack listens."""
+        return f"http://{ports.LOOPBACK}:{self.ports[name]}"
+
+    @property
+    def socket(self) -> Path:
+        return self.path / "supervisor.sock"
+
+    @property
+    def supervisord_file(self) -> Path:
+        return self.path / "supervisord.conf"
+
+    def log(self, name: str) -> Path:
+        """What a part of the stack has printed."""
+        return self.path / "logs" / f"{name}.log"
+
+    def fault(self, worker: str) -> Path:
+        """The file through which a fault of a demo process is switched on."""
+        return self.path / "demo" / "faults" / worker
+
+
+def prepare_demo(
+    folder: Path, binaries: Binaries, *, mode: str | None, any_free: bool = False
+) -> RunFolder:
+    """Fill `folder` for the demo run; what an earlier run left there is removed.
+
+    Raises StackError when something else than such a folder is there.
+    """
+    _empty(folder)
+    chosen = ports.choose(any_free=any_free)
+    values = _values(folder, chosen) | {
+        "python": sys.executable,
+        "programs": str(DEMO),
+        "folder": str(folder / "demo"),
+        "folder_pattern": re.escape(str(folder / "demo")),
+        "inference_port": str(chosen["inference"]),
+    }
+    for name in ("exporter.yml", "remediator.yml"):
+        text = (DEMO / name).read_text(encoding="utf-8")
+        (folder / name).write_text(
+            rendering.fill(text, values, rendering.single_quoted), encoding="utf-8"
+        )
+    remediator_file = folder / "remediator.yml"
+    targets = yaml.safe_load(remediator_file.read_text(encoding="utf-8"))["targets"]
+    made = RunFolder(
+        path=folder,
+        ports=chosen,
+        exporter_file=folder / "exporter.yml",
+        remediator_file=remediator_file,
+        demo=tuple(target["worker"] for target in targets),
+    )
+    _write_token(folder / rendering.TOKEN_FILE, secrets.token_hex(32))
+    _write_shared(
+        made, binaries, mode, "".join(rendering.program(target, folder) for target in targets)
+    )
+    return made
+
+
+def prepare_own(
+    folder: Path, config: Path, binaries: Binaries, *, mode: str | None, any_free: bool = False
+) -> RunFolder:
+    """Fill `folder` for the configuration in the folder `config`, which is used where it lies.
+
+    Without a remediator.yml there, one that observes is made. History of an earlier run is kept.
+    Raises StackError when the configuration is wrong, or names a port that is in use.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    token_file = folder / rendering.TOKEN_FILE
+    remediator_file = config / "remediator.yml"
+    if remediator_file.exists():
+        try:
+            settings = load_setup(remediator_file).config
+        except ConfigError as error:
+            raise StackError(str(error)) from error
+        chosen = _choose(fixed_ports(settings), remediator_file, any_free=any_free)
+        exporter_file = settings.exporter.config
+        _write_token(token_file, _token(settings))
+    else:
+        chosen = ports.choose(any_free=any_free)
+        exporter_file = config / "exporter.yml"
+        remediator_file = folder / "remediator.yml"
+        values = _values(folder, chosen) | {"exporter_file": str(exporter_file)}
+        remediator_file.write_text(
+            rendering.fill(OBSERVE, values, rendering.single_quoted), encoding="utf-8"
+        )
+        _write_token(token_file, secrets.token_hex(32))
+    made = RunFolder(folder, chosen, exporter_file, remediator_file, demo=())
+    _write_shared(made, binaries, mode, "")
+    return made
+
+
+def fixed_ports(settings: Config) -> dict[str, int]:
+    """The ports that a user's remediator.yml says its exporter and Alertmanager have."""
+    urls = {"exporter": settings.exporter.url, "alertmanager": settings.alertmanager.url}
+    parts = {name: urlsplit(url) for name, url in urls.items()}
+    return {
+        name: part.port or (443 if part.scheme == "https" else 80) for name, part in parts.items()
+    }
+
+
+def _choose(fixed: Mapping[str, int], path: Path, *, any_free: bool) -> dict[str, int]:
+    try:
+        return ports.choose(fixed, any_free=any_free)
+    except OSError as error:
+        numbers = " or ".join(map(str, fixed.values()))
+        raise StackError(
+            f"a port that {path} names ({numbers}) is in use: end what listens there, or write "
+            "other ports into exporter.url and alertmanager.url"
+        ) from error
+
+
+def _token(settings: Config) -> str:
+    """The first token the user's remediator accepts; a fresh one is made where there is none."""
+    if settings.token_file is None:
+        return secrets.token_hex(32)
+    if not settings.token_file.exists():
+        _write_token(settings.token_file, secrets.token_hex(32))
+    for line in settings.token_file.read_text(encoding="utf-8").splitlines():
+        if line.strip():
+            return line.strip()
+    raise StackError(f"{settings.token_file} holds no token: write one, or remove the file")
+
+
+def _write_token(path: Path, token: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(token + "\n")
+
+
+def _write_shared(
+    made: RunFolder, binaries: Binaries, mode: str | None, further_programs: str
+) -> None:
+    """Write what the demo and a run of the user's have in common."""
+    folder = made.path
+    if len(os.fsencode(made.socket)) > SOCKET_PATH_BYTES:
+        raise StackError(
+            f"{folder} is too long a path for the socket in it: set TRAINWARDEN_STACK_DIR to a "
+            "shorter one"
+        )
+    for name in ("logs", "state", "data/prometheus", "data/alertmanager"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    for name in ("prometheus.yml", "alertmanager.yml"):
+        shipped = yaml.safe_load((RULES / name).read_text(encoding="utf-8"))
+        tree = rendering.with_absolute_paths(rendering.with_ports(shipped, made.ports), RULES)
+        (folder / name).write_text(yaml.safe_dump(tree, sort_keys=False), encoding="utf-8")
+    template = (PROJECT / "deploy" / "supervisord.conf").read_text(encoding="utf-8")
+    commands = {
+        name: rendering.command(line) for name, line in _commands(made, binaries, mode).items()
+    }
+    values = commands | {"folder": rendering.escaped(str(folder)), "user": _user()}
+    made.supervisord_file.write_text(
+        rendering.fill(template, values, str) + further_programs, encoding="utf-8"
+    )
+
+
+def _commands(
+    made: RunFolder, binaries: Binaries, mode: str | None
+) -> dict[str, Sequence[str | Path]]:
+    scripts = Path(sys.executable).parent
+    folder, address = made.path, f"{ports.LOOPBACK}:"
+    return {
+        "exporter": (
+            scripts / "trainwarden-exporter",
+            "run",
+            f"--config.file={made.exporter_file}",
+            f"--web.listen-address={address}{made.ports['exporter']}",
+        ),
+        "remediator": (
+            scripts / "trainwarden-remediator",
+            "run",
+            f"--config.file={made.remediator_file}",
+            f"--web.listen-address={address}{made.ports['remediator']}",
+            *(() if mode is None else (f"--mode={mode}",)),
+        ),
+        "prometheus": (
+            binaries.prometheus,
+            f"--config.file={folder / 'prometheus.yml'}",
+            f"--storage.tsdb.path={folder / 'data/prometheus'}",
+            f"--storage.tsdb.retention.time={KEEP_HISTORY}",
+            f"--web.listen-address={address}{made.ports['prometheus']}",
+            f"--web.external-url={made.url('prometheus')}",
+        ),
+        "alertmanager": (
+            binaries.alertmanager,
+            f"--config.file={folder / 'alertmanager.yml'}",
+            f"--storage.path={folder / 'data/alertmanager'}",
+            f"--web.listen-address={address}{made.ports['alertmanager']}",
+            f"--web.external-url={made.url('alertmanager')}",
+            "--cluster.listen-address=",
+        ),
+    }
+
+
+def _values(folder: Path, chosen: Mapping[str, int]) -> dict[str, str]:
+    made = RunFolder(folder, chosen, Path(), Path(), ())
+    return {f"{name}_url": made.url(name) for name in chosen}
+
+
+def _empty(folder: Path) -> None:
+    if folder.exists() and any(folder.iterdir()):
+        if not (folder / "supervisord.conf").exists():
+            raise StackError(f"{folder} holds something else; it is not emptied for the demo")
+        for path in folder.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            elif path.name != "lock":
+                path.unlink()
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def _user() -> str:
+    """Without this line supervisord warns root of itself; a uid without a name needs none."""
+    try:
+        return f"user={pwd.getpwuid(os.getuid()).pw_name}"
+    except KeyError:
+        return ""

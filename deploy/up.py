@@ -1,0 +1,269 @@
+"""Runs the whole stack in the foreground until Ctrl-C: what `make up` does.
+
+Without a configuration it runs the demo: a small training run of which one worker leaks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import children
+import readiness
+import supervision
+from readiness import tail
+from runfolder import RunFolder, prepare_demo, prepare_own
+from stack import StackError, find_binaries, stack_folder
+from trainwarden_exporter.procfs import Identity, read_command_line, read_processes
+from trainwarden_remediator.actions.process import MARK
+
+GRACE_SECONDS = 10.0
+SHUTDOWN_SECONDS = 60.0
+LEAKING = "rollout-1"
+SCRIPTS = Path(sys.executable).parent
+
+Child = subprocess.Popen[bytes]
+
+
+class Interrupted(Exception):  # noqa: N818 - not an error: a person said that it is enough
+    """A signal asked for the end."""
+
+
+class Signals:
+    """Turns the signals that ask for the end into `Interrupted`, at places that expect it."""
+
+    def __init__(self) -> None:
+        self._reader, writer = socket.socketpair()
+        writer.setblocking(False)
+        self._writer = writer
+        signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda *_: None)
+
+    def pause(self, seconds: float) -> None:
+        """Wait. Raises Interrupted as soon as a signal has arrived."""
+        readable, _, _ = select.select([self._reader], [], [], seconds)
+        if readable:
+            self._reader.recv(100)
+            raise Interrupted
+
+
+def main() -> int:
+    """Run the stack. Returns the exit status: 0 after Ctrl-C, 1 when something is missing."""
+    options = parse_arguments()
+    signals = Signals()
+    try:
+        binaries = find_binaries(say=say)
+        config = None if not options.config else options.config.resolve()
+        folder = options.folder or default_folder(config)
+        with claimed(folder):
+            if config is None:
+                end_leftovers(folder)
+                run = prepare_demo(folder, binaries, mode=options.mode, any_free=options.any_free)
+            else:
+                mode = options.mode or "observe"
+                run = prepare_own(folder, config, binaries, mode=mode, any_free=options.any_free)
+            check(run)
+            return run_stack(run, signals, mode=options.mode or ("act" if run.demo else "observe"))
+    except StackError as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+def parse_arguments() -> argparse.Namespace:
+    """The command line; CONFIG and MODE in the environment stand for two of the options."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument(
+        "--config",
+        type=Path,
+        default=Path(os.environ["CONFIG"]) if os.environ.get("CONFIG") else None,
+        help="folder with your exporter.yml and, if you like, remediator.yml; else the demo runs",
+    )
+    parser.add_argument(
+        "--mode",
+        choices=("observe", "act"),
+        default=os.environ.get("MODE") or None,
+        help="what the remediator may do; the demo acts, your own configuration is observed",
+    )
+    parser.add_argument("--folder", type=lambda text: Path(text).resolve(), help="where to run")
+    parser.add_argument(
+        "--any-free", action="store_true", help="take any free ports, not the usual ones"
+    )
+    return parser.parse_args()
+
+
+def default_folder(config: Path | None) -> Path:
+    """A folder for the demo, or one for each folder of configuration, which keeps its history."""
+    if config is None:
+        return stack_folder() / "demo"
+    digest = hashlib.sha256(os.fsencode(config)).hexdigest()[:6]
+    return stack_folder() / f"run-{config.name}-{digest}"
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Be the only one that runs the stack in `folder`. Raises StackError when another does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / f".{folder.name}.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StackError(f"the stack runs in {folder} already; end that one first") from error
+        yield
+
+
+def end_leftovers(folder: Path) -> None:
+    """End demo processes of an earlier run in `folder` that was killed before it could do so."""
+
+    def find() -> list[Identity]:
+        return [
+            process.identity
+            for process in read_processes().values()
+            if process.alive
+            and (read_command_line(process.pid) or ())[-2:] == ("--folder", str(folder / "demo"))
+        ]
+
+    if find():
+        say("ending what an earlier run left behind")
+        children.end(find, grace=GRACE_SECONDS)
+
+
+def check(run: RunFolder) -> None:
+    """Have both programs read their configuration. Raises StackError with all that is wrong."""
+    for name, path in (("exporter", run.exporter_file), ("remediator", run.remediator_file)):
+        command: list[str | Path] = [SCRIPTS / f"trainwarden-{name}", "check", path]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        if result.returncode != 0:
+            raise StackError((result.stderr or result.stdout).strip())
+
+
+def run_stack(run: RunFolder, signals: Signals, *, mode: str) -> int:
+    """Start everything, tell what happens until a signal comes, end everything."""
+    children.adopt_orphans()
+    if run.demo:
+        run.fault(LEAKING).parent.mkdir(parents=True)
+        run.fault(LEAKING).write_text("leak\n", encoding="utf-8")
+    supervisord = start("supervisord", "-n", "-s", "-c", run.supervisord_file)
+    own = [supervisord]
+    status = 1
+    try:
+        readiness.wait(run, supervisord, signals.pause)
+        announce(run, mode)
+        journal = ("trainwarden-remediator", "journal", "--config.file", run.remediator_file)
+        own.append(start(*journal, "--follow", output=None))
+        status = watch(run, own, signals)
+    except Interrupted:
+        status = 0
+    except StackError as error:
+        say(str(error))
+    finally:
+        stop(run, own)
+    return status
+
+
+def start(script: str, *arguments: str | Path, output: int | None = subprocess.DEVNULL) -> Child:
+    """Start a program of our own environment, out of the terminal's reach: Ctrl-C is for us."""
+    return subprocess.Popen(
+        [SCRIPTS / script, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        start_new_session=True,
+        preexec_fn=children.end_with(os.getpid()),  # noqa: PLW1509 - there are no threads here
+    )
+
+
+def announce(run: RunFolder, mode: str) -> None:
+    """Tell where everything is and what to try."""
+    remediator = SCRIPTS / "trainwarden-remediator"
+    journal = f"{shown(remediator)} journal --config.file {shown(run.remediator_file)}"
+    say(f"Trainwarden is up; the remediator's mode is {mode}. Ctrl-C ends it.\n")
+    say(f"  exporter      {run.url('exporter')}/")
+    say(f"  remediator    {run.url('remediator')}/")
+    say(f"  Prometheus    {run.url('prometheus')}/")
+    say(f"  Alertmanager  {run.url('alertmanager')}/")
+    say(f"  all files     {shown(run.path)}/ (logs, state, configuration)")
+    say(f"  the journal   {journal}")
+    if run.demo:
+        say(f"\nThis is the demo run: {', '.join(run.demo)}. {LEAKING} leaks 6 MiB a second")
+        say("and passes its limit of 150 MiB in half a minute. More faults, from another shell:")
+        say(f"  echo leak > {shown(run.fault('rollout-0'))}")
+        say(f"  echo die > {shown(run.fault('inference'))}")
+    say("\nWhat happens:")
+
+
+def watch(run: RunFolder, own: list[Child], signals: Signals) -> int:
+    """Tell of programs that do not stay up; what the remediator does, its journal tells."""
+    supervisord, journal = own
+    programs: Mapping[str, supervision.Program] = {}
+    journal_told = False
+    while True:
+        signals.pause(1)
+        children.reap(own)
+        if supervisord.poll() is not None:
+            say(f"supervisord has ended by itself\n{tail(run.log('supervisord'))}")
+            return 1
+        if journal.poll() is not None and not journal_told:
+            journal_told = True
+            say(f"`journal --follow` has ended with status {journal.returncode}")
+        with suppress(OSError):
+            found = supervision.read_programs(run.socket)
+            now = {name: each for name, each in found.items() if name in readiness.SERVERS}
+            for line in supervision.changes(programs or now, now):
+                say(f"{time.strftime('%H:%M:%S')} {line}")
+                if "keeps ending" in line:
+                    say(tail(run.log(line.split()[0])))
+            programs = now
+
+
+def stop(run: RunFolder, own: list[Child]) -> None:
+    """End all that was started: by supervisord first, then what its programs left behind.
+
+    Workers that the remediator started for a run of the user's stay: they are that run.
+    """
+    say("\nEnding …")
+    started = time.monotonic()
+    supervisord = own[0]
+    for child in own:
+        child.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        supervisord.wait(SHUTDOWN_SECONDS)
+    spared = None if run.demo else MARK
+    survivors = children.end(
+        lambda: children.below(os.getpid(), but_not=spared), grace=GRACE_SECONDS
+    )
+    children.reap(own)
+    if survivors:
+        say(f"could not be ended: {', '.join(str(each.pid) for each in survivors)}")
+    kept = children.below(os.getpid())
+    if kept and not survivors:
+        say(f"left running, as they are your run: {', '.join(str(each.pid) for each in kept)}")
+    took = time.monotonic() - started
+    say(f"All that was started has ended, in {took:.1f} s. {shown(run.path)}/ keeps the logs.")
+
+
+def shown(path: Path) -> str:
+    """A path as a person in this folder would write it."""
+    with suppress(ValueError):
+        return str(path.relative_to(Path.cwd()))
+    return str(path)
+
+
+def say(line: str) -> None:
+    """Print a line, if there still is a terminal: it may be gone, and the work must go on."""
+    with suppress(OSError):
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,205 @@
+"""Writes docs/metrics.md and docs/configuration.md from what the code declares."""
+
+from __future__ import annotations
+
+import re
+import sys
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from trainwarden_exporter import app as exporter
+from trainwarden_exporter import core
+from trainwarden_exporter.collector import Metric
+from trainwarden_exporter.config import Config as ExporterConfig
+from trainwarden_exporter.webconfig import WebConfig
+from trainwarden_exporter.wording import size, span
+from trainwarden_remediator import metrics as remediator
+from trainwarden_remediator.config import PLAYBOOKS
+from trainwarden_remediator.config import Config as RemediatorConfig
+
+DOCS = Path(__file__).parent
+
+METRICS_HEAD = """\
+# Metrics
+
+Written by `make docs` from what the collectors declare. Sizes are bytes, times seconds, moments
+Unix seconds. Every series of a run carries the label `run`, and `worker` and `role` where it is
+about a worker.
+"""
+
+CONFIGURATION_HEAD = """\
+# Configuration
+
+Written by `make docs` from the models that read the files. An unknown key is an error; every error
+is shown with its path and line by `trainwarden-exporter check FILE` and `trainwarden-remediator
+check FILE`. In every value `${NAME}` is replaced by the environment variable of that name, and `$$`
+is a dollar sign. Durations are written `90`, `90s` or `1h30m`; sizes `8GiB`, `500MB`; relative
+paths are relative to the folder of the file they stand in.
+"""
+
+
+def metrics_page() -> str:
+    """docs/metrics.md."""
+    groups: list[tuple[str, Iterable[Metric]]] = [
+        ("The exporter itself", (*exporter.METRICS, *core.METRICS))
+    ]
+    groups += [(f"Collector `{c.name}`", c.metrics) for c in exporter.COLLECTORS]
+    groups.append(("The remediator", remediator.METRICS))
+    return METRICS_HEAD + "".join(_metric_table(title, table) for title, table in groups)
+
+
+def _metric_table(title: str, metrics: Iterable[Metric]) -> str:
+    rows = "".join(
+        f"| `{m.name}` | {m.type} | {', '.join(f'`{label}`' for label in m.labels)} | {m.help} |\n"
+        for m in metrics
+    )
+    return f"\n## {title}\n\n| metric | type | labels | what it is |\n|---|---|---|---|\n{rows}"
+
+
+def configuration_page() -> str:
+    """docs/configuration.md."""
+    text = CONFIGURATION_HEAD
+    for title, model in (
+        ("exporter.yml", ExporterConfig),
+        ("remediator.yml", RemediatorConfig),
+        ("The web config file", WebConfig),
+    ):
+        text += f"\n## {title}\n\n{_first_paragraph(model)}\n"
+        text += "".join(_model_table(where, m) for where, m in sorted_models(model))
+        if model is RemediatorConfig:
+            text += _playbook_table()
+    return text
+
+
+def sorted_models(model: type[BaseModel], where: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
+    """`model` and every model inside it, each with the path that leads to it."""
+    yield where, model
+    for name, field in model.model_fields.items():
+        for inner, suffix in _models_in(field.annotation):
+            path = f"{where}.{_key(name, field)}" if where else _key(name, field)
+            yield from sorted_models(inner, path + suffix)
+
+
+def _models_in(annotation: Any) -> Iterator[tuple[type[BaseModel], str]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation, ""
+        return
+    origin = typing.get_origin(annotation)
+    suffix = "[]" if origin in (tuple, list) else ".<name>" if origin in (Mapping, dict) else ""
+    for part in typing.get_args(annotation):
+        for inner, more in _models_in(part):
+            yield inner, suffix + more
+
+
+def _key(name: str, field: FieldInfo) -> str:
+    return field.alias or name
+
+
+def _model_table(where: str, model: type[BaseModel]) -> str:
+    about = _first_paragraph(model)
+    title = f"\n### `{where}`\n" + f"\n{about}\n" * bool(about) if where else ""
+    rows = "".join(
+        f"| `{_key(name, field)}` | {_kind(field)} | {_default(field)} |"
+        f" {' '.join((field.description or '').split())} |\n"
+        for name, field in model.model_fields.items()
+    )
+    return f"{title}\n| key | value | default | meaning |\n|---|---|---|---|\n{rows}"
+
+
+def _first_paragraph(model: type[BaseModel]) -> str:
+    return " ".join((model.__doc__ or "").split("\n\n")[0].split())
+
+
+def _kind(field: FieldInfo) -> str:
+    return _unit(field.metadata) or _name_of(field.annotation)
+
+
+def _unit(metadata: object) -> str:
+    """`duration` or `size`, where a number is read by one of the parsers of `units`."""
+    text = str(metadata)
+    return "duration" if "parse_duration" in text else "size" if "parse_size" in text else ""
+
+
+def _name_of(annotation: Any) -> str:
+    args = [arg for arg in typing.get_args(annotation) if arg is not type(None)]
+    origin = typing.get_origin(annotation)
+    if origin is typing.Literal:
+        return " or ".join(f"`{arg}`" for arg in args)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(dict.fromkeys(_name_of(arg) for arg in args))
+    if origin is typing.Annotated:
+        return _unit(annotation.__metadata__) or _name_of(args[0])
+    if origin is re.Pattern:
+        return "regular expression"
+    if origin in (tuple, list):
+        return f"list of {_plural(_name_of(args[0]))}"
+    if origin in (Mapping, dict):
+        return f"mapping to {_plural(_name_of(args[-1]))}"
+    if isinstance(annotation, type):
+        if issubclass(annotation, Enum):
+            return " or ".join(f"`{member.value}`" for member in annotation)
+        names = {"str": "text", "int": "number", "float": "number", "bool": "`true` or `false`"}
+        names |= {"Path": "path", "FileContent": "path"}
+        if issubclass(annotation, BaseModel):
+            return "section"
+        return names.get(annotation.__name__, annotation.__name__)
+    return str(annotation)
+
+
+def _plural(name: str) -> str:
+    return name if name.endswith(("s", "`", "text")) else f"{name}s"
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "**needed**"
+    default = field.default
+    if default in (None, PydanticUndefined, "", (), {}, Path()) or isinstance(default, BaseModel):
+        return ""
+    if isinstance(default, bool):
+        return f"`{str(default).lower()}`"
+    if _kind(field) == "duration":
+        return span(default)
+    return size(default) if _kind(field) == "size" else f"`{default}`"
+
+
+def _playbook_table() -> str:
+    rows = "".join(
+        f"| `{name}` | `{playbook.trouble.value}` | `{playbook.target}` | `{playbook.action}` |\n"
+        for name, playbook in PLAYBOOKS.items()
+    )
+    return (
+        "\n### The playbooks that are always there\n\n"
+        "The shipped rules name these; one of the same name in the file takes its place.\n\n"
+        f"| playbook | trouble | target | action |\n|---|---|---|---|\n{rows}"
+    )
+
+
+PAGES = {"metrics.md": metrics_page, "configuration.md": configuration_page}
+
+
+def main() -> int:
+    """Write the pages; with `--check`, only say whether they are as they would be written."""
+    stale = 0
+    for name, page in PAGES.items():
+        path, text = DOCS / name, page()
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            continue
+        if "--check" in sys.argv[1:]:
+            print(f"{path}: stale; run `make docs`", file=sys.stderr)
+            stale += 1
+        else:
+            path.write_text(text, encoding="utf-8")
+    return min(stale, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

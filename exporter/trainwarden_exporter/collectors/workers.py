@@ -1,0 +1,226 @@
+"""Each worker of a run: what runs, what it uses, how often it started anew and how it ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from trainwarden_exporter.collector import Collector, Family, Metric
+from trainwarden_exporter.exceptions import NoData
+from trainwarden_exporter.exits import ExitWatch
+from trainwarden_exporter.history import History
+from trainwarden_exporter.matching import Matcher, Selector, Tree, WorkerKey
+from trainwarden_exporter.procfs import PROC, start_timestamp
+from trainwarden_exporter.units import Bytes, Seconds
+from trainwarden_exporter.usage import Usage, count_states, read_usage
+from trainwarden_exporter.yamlfile import MisplacedError, Section
+
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]*$", max_length=100)]
+"""A name that is a label value and part of commands: no spaces, no slashes."""
+
+
+class WorkerConfig(Section):
+    name: Name
+    """Label `worker`."""
+
+    role: Annotated[str, StringConstraints(min_length=1, max_length=100)] = "worker"
+    """Label `role`: what the worker is for, in a word of your own."""
+
+    match: Selector
+    """Which processes are this worker."""
+
+    expected: Annotated[int, Field(ge=0)] = 1
+    """How many processes should run, children not counted."""
+
+    memory_limit: Annotated[Bytes, Field(gt=0)] | None = None
+    """Memory that the worker, children counted, should not pass."""
+
+    age_limit: Annotated[Seconds, Field(gt=0)] | None = None
+    """Age at which a worker that also grows should be started anew."""
+
+    finishes: bool = False
+    """Whether a process that ends with status 0 has finished, and is not missed."""
+
+    pss: bool = False
+    """Whether to measure PSS too: exact where memory is shared, about 1 ms a process."""
+
+
+class RunConfig(Section):
+    name: Name
+    """Label `run`."""
+
+    workers: tuple[WorkerConfig, ...] = ()
+
+    @model_validator(mode="after")
+    def _names_are_sound(self) -> Self:
+        check_names(self.workers)
+        check_references(self.workers)
+        return self
+
+
+def check_names(workers: Sequence[WorkerConfig]) -> None:
+    """Raise MisplacedError (from the run) where two workers share a name."""
+    seen: set[str] = set()
+    for index, worker in enumerate(workers):
+        if worker.name in seen:
+            raise MisplacedError(f"another worker is named {worker.name}", "workers", index, "name")
+        seen.add(worker.name)
+
+
+def check_references(workers: Sequence[WorkerConfig]) -> None:
+    """Raise MisplacedError (from the run) where a `descendant_of` names nobody or goes round."""
+    above = {worker.name: worker.match.descendant_of for worker in workers}
+    for index, worker in enumerate(workers):
+        line = [worker.name]
+        while (name := above[line[-1]]) is not None:
+            place = ("workers", index, "match", "descendant_of")
+            if name not in above:
+                raise MisplacedError(f"no worker of this run is named {name}", *place)
+            if name in line:
+                circle = " → ".join([*line, name])
+                raise MisplacedError(f"leads in a circle: {circle}", *place)
+            line.append(name)
+
+
+def _metric(name: str, kind: Literal["gauge", "counter"], text: str, *more: str) -> Metric:
+    labels = ("run", "worker", "role", *more)
+    return Metric(f"trainwarden_worker_{name}", kind, text, labels)
+
+
+PROCESSES = _metric("processes", "gauge", "Living processes that match the worker's selector.")
+EXPECTED = _metric("expected_processes", "gauge", "Processes that should run, as configured.")
+TREE = _metric("tree_processes", "gauge", "Living processes of the worker, children counted.")
+RESIDENT = _metric("resident_bytes", "gauge", "Resident memory of the worker, children counted.")
+PSS = _metric("pss_bytes", "gauge", "Memory of the worker, shared pages divided by their users.")
+CPU = _metric("cpu_seconds_total", "counter", "CPU time of the worker, children counted.")
+THREADS = _metric("threads", "gauge", "Threads of the worker, children counted.")
+FILES = _metric("open_files", "gauge", "Open files of the process nearest its limit.")
+FILES_LIMIT = _metric("open_files_limit", "gauge", "Limit of open files of that process.")
+START = _metric("start_timestamp_seconds", "gauge", "Start of the oldest living process.")
+STATES = _metric("process_states", "gauge", "Processes of the worker by state.", "state")
+RESTARTS = _metric("restarts_total", "counter", "Processes that ended and were replaced, as seen.")
+READ = _metric("read_bytes_total", "counter", "Bytes read from storage, children counted.")
+WRITTEN = _metric("written_bytes_total", "counter", "Bytes written to storage, children counted.")
+MEMORY_LIMIT = _metric("memory_limit_bytes", "gauge", "Memory limit, as configured.")
+AGE_LIMIT = _metric("age_limit_seconds", "gauge", "Age limit, as configured.")
+EXITS = _metric("exits_total", "counter", "Processes that ended, by exit code or signal.", "status")
+LAST_EXIT = _metric("last_exit_code", "gauge", "Exit code of the last end seen, 128+n by signal n.")
+LAST_EXIT_TIME = _metric("last_exit_timestamp_seconds", "gauge", "When the last end was noticed.")
+FINISHED = _metric("finished", "gauge", "1 when a worker that may finish ended with status 0.")
+
+
+class WorkersCollector(Collector):
+    """Sees the workers of all runs in one walk through /proc."""
+
+    name = "workers"
+    metrics = (
+        PROCESSES,
+        EXPECTED,
+        TREE,
+        RESIDENT,
+        PSS,
+        CPU,
+        THREADS,
+        FILES,
+        FILES_LIMIT,
+        START,
+        STATES,
+        RESTARTS,
+        READ,
+        WRITTEN,
+        MEMORY_LIMIT,
+        AGE_LIMIT,
+        EXITS,
+        LAST_EXIT,
+        LAST_EXIT_TIME,
+        FINISHED,
+    )
+
+    def __init__(
+        self,
+        runs: Sequence[RunConfig],
+        *,
+        root: Path = PROC,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._workers = {
+            WorkerKey(run.name, worker.name): worker for run in runs for worker in run.workers
+        }
+        self._matcher = Matcher(
+            {key: worker.match for key, worker in self._workers.items()}, root=root
+        )
+        self._histories = {key: History() for key in self._workers}
+        self._watch = ExitWatch(root)
+        self._root = root
+        self._clock = clock
+
+    def adopt(self, predecessor: Self) -> None:
+        """Go on counting where `predecessor` is, for the workers known to both.
+
+        The eyes on their ends pass over too; `predecessor`, should it still be collecting, goes on
+        with none.
+        """
+        known = self._histories.keys() & predecessor._histories.keys()
+        self._histories |= {key: predecessor._histories[key] for key in known}
+        self._watch, predecessor._watch = predecessor._watch, self._watch
+
+    def collect(self) -> Iterable[Family]:
+        if not self._workers:
+            raise NoData("no workers are configured")
+        trees, now = self._matcher.find(), self._clock()
+        families = {metric: metric.family() for metric in self.metrics}
+        for key, worker in self._workers.items():
+            tree = trees[key]
+            usage = read_usage(tree, self._root, pss=worker.pss)
+            history = self._histories[key].after(tree, usage.transfers, self._watch, now)
+            self._histories[key] = history
+            labels = (key.run, key.worker, worker.role)
+            for metric, more, value in _samples(worker, tree, usage, history):
+                families[metric].add_metric([*labels, *more], value)
+        self._watch.keep_only(
+            identity for history in self._histories.values() for identity in history.lives.watched
+        )
+        return families.values()
+
+
+def _samples(
+    worker: WorkerConfig, tree: Tree, usage: Usage, history: History
+) -> Iterable[tuple[Metric, tuple[str, ...], float]]:
+    """All that is known of one worker: metric, values of its labels beyond the three, value."""
+    yield from ((metric, (), value) for metric, value in _now(tree, usage) if value is not None)
+    yield from ((STATES, (name,), n) for name, n in count_states(tree.members).items())
+    yield from ((metric, (), value) for metric, value in _so_far(history) if value is not None)
+    yield from ((EXITS, (status,), n) for status, n in history.lives.exits.items())
+    yield FINISHED, (), worker.finishes and history.lives.finished
+    yield EXPECTED, (), worker.expected
+    if worker.memory_limit is not None:
+        yield MEMORY_LIMIT, (), worker.memory_limit
+    if worker.age_limit is not None:
+        yield AGE_LIMIT, (), worker.age_limit
+
+
+def _now(tree: Tree, usage: Usage) -> Iterable[tuple[Metric, float | None]]:
+    roots = [root for root in tree.roots if root.alive]
+    living = [member for member in tree.members if member.alive]
+    yield PROCESSES, len(roots)
+    yield TREE, len(living)
+    yield RESIDENT, usage.resident_bytes
+    yield PSS, usage.pss_bytes
+    yield THREADS, sum(member.threads for member in living)
+    yield FILES, None if usage.open_files is None else usage.open_files.count
+    yield FILES_LIMIT, None if usage.open_files is None else usage.open_files.limit
+    yield START, min((start_timestamp(root.identity) for root in roots), default=None)
+
+
+def _so_far(history: History) -> Iterable[tuple[Metric, float | None]]:
+    lives, transfers = history.lives, history.transfers
+    yield CPU, round(history.cpu.seconds, 2)
+    yield READ, transfers.moved.read_bytes if transfers.readable else None
+    yield WRITTEN, transfers.moved.written_bytes if transfers.readable else None
+    yield RESTARTS, lives.restarts
+    yield LAST_EXIT, lives.last_exit_code
+    yield LAST_EXIT_TIME, lives.last_exit_timestamp

@@ -1,0 +1,13 @@
+"""What the whole suite shares: the real Prometheus and Alertmanager."""
+
+from __future__ import annotations
+
+import pytest
+
+import stack
+
+
+@pytest.fixture(scope="session")
+def binaries() -> stack.Binaries:
+    """The programs from PATH, else from the distribution's packages, unpacked once."""
+    return stack.find_binaries()

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+import ports
+
+
+def listening() -> socket.socket:
+    return socket.create_server((ports.LOOPBACK, 0))
+
+
+def test_any_free_ports_all_differ() -> None:
+    chosen = ports.choose(any_free=True)
+    assert set(chosen) == set(ports.USUAL)
+    assert len(set(chosen.values())) == len(chosen)
+
+
+def test_a_usual_port_that_is_in_use_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    with listening() as server:
+        used = server.getsockname()[1]
+        monkeypatch.setattr(ports, "USUAL", {"exporter": used})
+        assert ports.choose()["exporter"] not in (0, used)
+
+
+def test_a_usual_port_that_is_free_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    with listening() as server:
+        free = server.getsockname()[1]
+    monkeypatch.setattr(ports, "USUAL", {"exporter": free})
+    assert ports.choose() == {"exporter": free}
+
+
+def test_a_fixed_port_that_is_in_use_is_an_error() -> None:
+    with listening() as server, pytest.raises(OSError, match="in use"):
+        ports.choose({"exporter": server.getsockname()[1]}, any_free=True)

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import ports
+import runfolder
+from stack import Binaries, StackError
+from trainwarden_remediator.config import load_setup
+
+EXPORTER = "runs: [{name: r, workers: [{name: w, match: {command: train}}]}]\n"
+
+
+def prepare_demo(folder: Path, binaries: Binaries) -> runfolder.RunFolder:
+    return runfolder.prepare_demo(folder, binaries, mode=None, any_free=True)
+
+
+def prepare_own(folder: Path, config: Path, binaries: Binaries) -> runfolder.RunFolder:
+    return runfolder.prepare_own(folder, config, binaries, mode="observe", any_free=True)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    folder = tmp_path / "config"
+    folder.mkdir()
+    (folder / "exporter.yml").write_text(EXPORTER)
+    return folder
+
+
+def test_the_demos_files_are_valid_and_agree(tmp_path: Path, binaries: Binaries) -> None:
+    run = prepare_demo(tmp_path / "it's a run", binaries)
+    setup = load_setup(run.remediator_file)
+    assert {key.worker for key in setup.selectors} == set(run.demo)
+    assert [target.worker for target in setup.config.targets] == list(run.demo)
+    assert setup.config.exporter.url == run.url("exporter")
+    assert setup.config.alertmanager.url == run.url("alertmanager")
+    assert setup.config.mode == "act"
+    assert setup.config.token_file == run.path / "secrets" / "webhook-token"
+
+
+def test_the_tools_accept_what_was_made_of_the_shipped_rules(
+    tmp_path: Path, binaries: Binaries
+) -> None:
+    run = prepare_demo(tmp_path / "run", binaries)
+    prometheus = (binaries.promtool, "check", "config", run.path / "prometheus.yml")
+    result = subprocess.run(prometheus, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "SUCCESS: 0 rule files" not in result.stdout
+    assert f"127.0.0.1:{run.ports['exporter']}" in (run.path / "prometheus.yml").read_text()
+    alertmanager = (binaries.amtool, "check-config", run.path / "alertmanager.yml")
+    assert subprocess.run(alertmanager, capture_output=True, check=False).returncode == 0
+    assert f"{run.url('remediator')}/webhook" in (run.path / "alertmanager.yml").read_text()
+
+
+def test_the_token_is_fresh_and_for_its_owner_alone(tmp_path: Path, binaries: Binaries) -> None:
+    tokens = set()
+    for _ in range(2):
+        path = prepare_demo(tmp_path / "run", binaries).path / "secrets" / "webhook-token"
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        tokens.add(path.read_text())
+    assert len(tokens) == 2
+
+
+def test_an_earlier_demo_is_cleared_away(tmp_path: Path, binaries: Binaries) -> None:
+    run = prepare_demo(tmp_path / "run", binaries)
+    left = run.path / "demo" / "checkpoints"
+    left.mkdir(parents=True)
+    prepare_demo(tmp_path / "run", binaries)
+    assert not left.exists()
+
+
+def test_a_folder_of_something_else_is_not_cleared(tmp_path: Path, binaries: Binaries) -> None:
+    (tmp_path / "thesis.tex").write_text("\\documentclass")
+    with pytest.raises(StackError, match="holds something else"):
+        prepare_demo(tmp_path, binaries)
+    assert (tmp_path / "thesis.tex").exists()
+
+
+def test_a_path_too_long_for_a_socket_is_said_to_be(tmp_path: Path, binaries: Binaries) -> None:
+    with pytest.raises(StackError, match="too long a path"):
+        prepare_demo(tmp_path / ("x" * 90), binaries)
+
+
+def test_an_own_run_without_a_remediator_file_is_observed(
+    tmp_path: Path, config: Path, binaries: Binaries
+) -> None:
+    run = prepare_own(tmp_path / "run", config, binaries)
+    settings = load_setup(run.remediator_file).config
+    assert settings.mode == "observe"
+    assert settings.exporter.config == run.exporter_file == config / "exporter.yml"
+    assert settings.targets == ()
+    assert run.demo == ()
+    assert "--mode=observe" in run.supervisord_file.read_text()
+
+
+def test_an_own_remediator_file_is_used_where_it_lies(
+    tmp_path: Path, config: Path, binaries: Binaries
+) -> None:
+    free = ports.choose(any_free=True)
+    own = config / "remediator.yml"
+    own.write_text(
+        "token_file: token\n"
+        f"exporter: {{url: 'http://127.0.0.1:{free['exporter']}'}}\n"
+        f"alertmanager: {{url: 'http://127.0.0.1:{free['alertmanager']}'}}\n"
+    )
+    (config / "token").write_text("\nfirst\nsecond\n")
+    run = prepare_own(tmp_path / "run", config, binaries)
+    assert run.remediator_file == own
+    assert run.ports["exporter"] == free["exporter"]
+    assert run.ports["alertmanager"] == free["alertmanager"]
+    assert (run.path / "secrets" / "webhook-token").read_text() == "first\n"
+
+
+def test_a_token_file_that_is_named_but_missing_is_made(
+    tmp_path: Path, config: Path, binaries: Binaries
+) -> None:
+    (config / "remediator.yml").write_text("token_file: token\nexporter: {}\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runfolder, "fixed_ports", lambda _: {})
+        run = prepare_own(tmp_path / "run", config, binaries)
+    made = (config / "token").read_text()
+    assert len(made) > 32
+    assert (run.path / "secrets" / "webhook-token").read_text() == made
+
+
+def test_a_port_that_the_own_file_names_and_another_uses_is_one_clear_line(
+    tmp_path: Path, config: Path, binaries: Binaries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (config / "remediator.yml").write_text("insecure: true\nexporter: {}\n")
+
+    def in_use(*_: object, **__: object) -> None:
+        raise OSError
+
+    monkeypatch.setattr(ports, "choose", in_use)
+    with pytest.raises(StackError, match=r"a port that .*remediator\.yml names .* is in use"):
+        prepare_own(tmp_path / "run", config, binaries)
+
+
+def test_a_wrong_configuration_is_reported_with_its_line(
+    tmp_path: Path, config: Path, binaries: Binaries
+) -> None:
+    (config / "remediator.yml").write_text("insecure: true\nmoed: act\n")
+    with pytest.raises(StackError, match=r"remediator\.yml:2: moed: unknown key"):
+        prepare_own(tmp_path / "run", config, binaries)

@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import os
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import stack
+
+FAKE_APT = """\
+echo "$@" >> "$0.calls"
+case "$*" in
+  *update*) exit 0 ;;
+  *libjs-*) exit 100 ;;
+  *"${REFUSED:-nothing}"*)
+    echo 'W: noise' >&2
+    echo 'E: no such thing' >&2
+    exit 100
+    ;;
+esac
+for name; do :; done
+: > "$name.deb"
+"""
+FAKE_DPKG = """\
+[ "$1" = -x ] || exit 0
+mkdir -p "$3/usr/bin" "$3/usr/share/prometheus"
+echo 'the page' > "$3/usr/share/prometheus/page"
+for name in prometheus promtool prometheus-alertmanager amtool; do
+  echo '#!/bin/sh' > "$3/usr/bin/$name"
+  echo 'echo "x, version 3.1.4"; cat /usr/share/prometheus/page' >> "$3/usr/bin/$name"
+  chmod +x "$3/usr/bin/$name"
+done
+"""
+
+
+class Machine:
+    """A PATH with a shell's tools on it and nothing else, but what a test adds."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.programs = folder / "bin"
+        self.stack = folder / "stack"
+        self.programs.mkdir()
+        for tool in ("sh", "cat", "mkdir", "chmod", "readlink", "dirname"):
+            (self.programs / tool).symlink_to(f"/bin/{tool}")
+        monkeypatch.setenv("PATH", str(self.programs))
+        monkeypatch.setenv("REFUSED", "")
+
+    def add(self, name: str, script: str) -> Path:
+        path = self.programs / name
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+        return path
+
+    def add_packages(self) -> None:
+        self.add("apt-get", FAKE_APT)
+        self.add("dpkg-deb", FAKE_DPKG)
+
+    def add_servers(self, prometheus: str = "2.53.1", alertmanager: str = "0.28.0") -> None:
+        self.add("prometheus", f"echo 'prometheus, version {prometheus}'")
+        self.add("alertmanager", f"echo 'alertmanager, version {alertmanager}' >&2")
+        self.add("promtool", "exit 0")
+        self.add("amtool", "exit 0")
+
+    def calls(self) -> list[str]:
+        return (self.programs / "apt-get.calls").read_text().splitlines()
+
+    def find(self) -> stack.Binaries:
+        return stack.find_binaries(self.stack, say=lambda _: None)
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("prometheus, version 2.42.0+ds (branch: debian/sid)", (2, 42)),
+        ("prometheus, version v3.0.0-rc.1", (3, 0)),
+        ("alertmanager, version 0.25.0 (branch: …)", (0, 25)),
+    ],
+)
+def test_a_version_is_read(text: str, expected: tuple[int, int]) -> None:
+    assert stack.parse_version(text) == expected
+
+
+def test_a_program_without_a_version_is_not_taken_for_one() -> None:
+    with pytest.raises(ValueError, match="no version"):
+        stack.parse_version("usage: prometheus [OPTIONS]")
+
+
+def test_programs_on_path_are_used_and_nothing_is_made(machine: Machine) -> None:
+    machine.add_servers()
+    assert machine.find().prometheus == machine.programs / "prometheus"
+    assert not machine.stack.exists()
+
+
+def test_debians_name_of_alertmanager_is_known(machine: Machine) -> None:
+    machine.add_servers()
+    (machine.programs / "alertmanager").rename(machine.programs / "prometheus-alertmanager")
+    assert machine.find().alertmanager == machine.programs / "prometheus-alertmanager"
+
+
+@pytest.mark.parametrize("unusable", ["echo 'prometheus, version 2.31.2'", "exit 127"])
+def test_an_old_or_broken_program_on_path_gives_way_to_the_package(
+    machine: Machine, unusable: str
+) -> None:
+    machine.add_servers()
+    machine.add("prometheus", unusable)
+    machine.add_packages()
+    assert machine.find().prometheus == machine.stack / "prometheus/usr/bin/prometheus"
+
+
+def test_packages_are_unpacked_once_for_all_who_ask(machine: Machine) -> None:
+    machine.add_packages()
+    with ThreadPoolExecutor(4) as pool:
+        found = set(pool.map(lambda _: machine.find(), range(4)))
+    assert len(found) == 1
+    assert sum("download prometheus" in call for call in machine.calls()) == 2  # one a package
+
+
+def test_an_unpacked_server_reads_its_pages_where_it_was_unpacked(machine: Machine) -> None:
+    machine.add_packages()
+    server = machine.find().prometheus
+    result = subprocess.run([server], cwd="/", capture_output=True, text=True, check=True)
+    assert result.stdout.endswith("the page\n")
+
+
+def test_lists_of_our_own_are_fetched_where_the_systems_do_not_help(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.add_packages()
+    monkeypatch.setenv("REFUSED", "Timeout=30 download")  # the call without lists of our own
+    machine.find()
+    assert any("Dir::State::lists=" in call and "update" in call for call in machine.calls())
+
+
+def test_a_refused_download_is_one_line_and_leaves_nothing(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.add_packages()
+    monkeypatch.setenv("REFUSED", "download")
+    with pytest.raises(stack.StackError) as caught:
+        machine.find()
+    assert "E: no such thing" in str(caught.value)
+    assert "put prometheus and promtool, Prometheus 2.42 or newer, on PATH" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert os.listdir(machine.stack) == ["lock"]  # noqa: PTH208 - names are compared
+
+    monkeypatch.setenv("REFUSED", "")
+    assert machine.find().prometheus.exists()
+
+
+def test_what_a_killed_run_left_is_cleared(machine: Machine) -> None:
+    machine.add_packages()
+    half = machine.stack / ".prometheus-abc" / "root"
+    half.mkdir(parents=True)
+    machine.find()
+    assert not half.exists()
+
+
+def test_a_machine_without_apt_is_told_what_to_do(machine: Machine) -> None:
+    with pytest.raises(stack.StackError, match="no apt-get to fetch it with: put prometheus and"):
+        machine.find()
+
+
+def test_a_package_that_is_too_old_is_said_to_be(machine: Machine) -> None:
+    machine.add_packages()
+    machine.add("dpkg-deb", FAKE_DPKG.replace("3.1.4", "2.31.0"))
+    with pytest.raises(stack.StackError, match=r"this system's Prometheus is 2\.31, too old"):
+        machine.find()
+
+
+def test_the_real_programs_run(binaries: stack.Binaries) -> None:
+    assert stack.version(binaries.prometheus) >= stack.PROMETHEUS.oldest
+    assert stack.version(binaries.alertmanager) >= stack.ALERTMANAGER.oldest

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from supervision import Program, changes
+
+
+def programs(state: str, pid: int, status: int = 0) -> Mapping[str, Program]:
+    return {"exporter": Program("exporter", state, pid, status)}
+
+
+RUNNING = programs("RUNNING", 10)
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        (RUNNING, []),
+        (programs("EXITED", 0, 3), ["exporter has ended with status 3"]),
+        (programs("BACKOFF", 0, 1), ["exporter has ended with status 1"]),
+        (programs("RUNNING", 11), ["exporter was started again"]),
+        (programs("FATAL", 0), ["exporter keeps ending and is not started any more"]),
+        (programs("STOPPING", 10), []),
+    ],
+)
+def test_what_changed_is_told(now: Mapping[str, Program], said: list[str]) -> None:
+    assert list(changes(RUNNING, now)) == said
+
+
+def test_what_was_told_is_not_told_again() -> None:
+    fatal = programs("FATAL", 0)
+    assert list(changes(fatal, fatal)) == []

@@ -1,0 +1,177 @@
+"""All collectors are bound to their configuration, and bound anew by a reload."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from prometheus_client import ProcessCollector
+
+from trainwarden_exporter import __version__
+from trainwarden_exporter.app import (
+    COLLECTORS,
+    PROCESS_METRICS,
+    Exporter,
+    build_collectors,
+    declared_metrics,
+)
+from trainwarden_exporter.collector import Collector, Family, Metric
+from trainwarden_exporter.config import Config
+from trainwarden_exporter.exceptions import ConfigError, Problem
+
+RUNS = Metric("trainwarden_runs", "gauge", "Runs configured.")
+
+
+class FakeCollector(Collector):
+    """Shows what it was built from."""
+
+    name = "fake"
+    metrics = (RUNS,)
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    def collect(self) -> Iterable[Family]:
+        runs = RUNS.family()
+        runs.add_metric([], len(self.config.runs))
+        return [runs]
+
+
+class FakeClock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class FakeWebFile:
+    last_reload_successful: bool | None = True
+
+    async def reload(self) -> None:
+        if not self.last_reload_successful:
+            raise ConfigError(Problem(Path("web.yml"), 1, "", "wrong"))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "exporter.yml"
+    path.write_text("runs: [{name: a}]")
+    return path
+
+
+def exporter(path: Path | None, clock: FakeClock | None = None) -> Exporter:
+    return Exporter(path, build=lambda config: [FakeCollector(config)], now=clock or FakeClock())
+
+
+def write(path: Path, text: str | None) -> None:
+    """Make `text` the content of `path`; None removes it."""
+    path.unlink(missing_ok=True)
+    if text is not None:
+        path.write_text(text)
+
+
+async def runs_seen(exporter: Exporter) -> float:
+    (outcome,) = await exporter.scraper.scrape(5)
+    return outcome.families[0].samples[0].value
+
+
+def own(exporter: Exporter) -> dict[str, float]:
+    return {
+        sample.name.removeprefix("trainwarden_"): sample.value
+        for family in exporter.own_families()
+        for sample in family.samples
+    }
+
+
+def test_a_collector_of_every_kind_is_built() -> None:
+    assert tuple(map(type, build_collectors(Config()))) == COLLECTORS
+
+
+def test_metrics_are_declared_once_and_named_well() -> None:
+    names = [metric.name for metric in declared_metrics()]
+    assert len(set(names)) == len(names)
+    for metric in declared_metrics():
+        assert metric.name.startswith(("trainwarden_", "process_"))
+        assert metric.name.endswith("_total") == (metric.type == "counter")
+        assert metric.help.endswith(".")
+
+
+def test_what_is_declared_of_this_process_is_what_is_shown() -> None:
+    shown = list(ProcessCollector(registry=None).collect())
+    assert {(f"{f.name}_total" if f.type == "counter" else f.name, f.type) for f in shown} == {
+        (metric.name, metric.type) for metric in PROCESS_METRICS
+    }
+
+
+async def test_it_tells_of_itself(path: Path) -> None:
+    told = exporter(path)
+    values = own(told)
+    assert values["build_info"] == 1
+    assert values["config_last_reload_successful"] == 1
+    assert values["config_last_reload_success_timestamp_seconds"] == 1000
+    assert values["process_resident_memory_bytes"] > 0
+    assert "web_config_last_reload_successful" not in values
+    assert told.own_families()[0].samples[0].labels["version"] == __version__
+
+
+async def test_a_reload_puts_the_new_file_in_force(path: Path) -> None:
+    clock = FakeClock()
+    reloaded = exporter(path, clock)
+    assert await runs_seen(reloaded) == 1
+
+    write(path, "runs: [{name: a}, {name: b}]")
+    clock.now = 2000
+    await reloaded.reloader.reload()
+
+    assert await runs_seen(reloaded) == 2
+    assert len(reloaded.config.runs) == 2
+    assert own(reloaded)["config_last_reload_success_timestamp_seconds"] == 2000
+
+
+@pytest.mark.parametrize("text", ["runs: 3", "runs: [", None])
+async def test_a_bad_file_leaves_the_old_one_in_force(path: Path, text: str | None) -> None:
+    reloaded = exporter(path)
+    write(path, text)
+
+    with pytest.raises(ConfigError):
+        await reloaded.reloader.reload()
+
+    assert await runs_seen(reloaded) == 1
+    assert own(reloaded)["config_last_reload_successful"] == 0
+    write(path, "")
+    await reloaded.reloader.reload()
+    assert own(reloaded)["config_last_reload_successful"] == 1
+
+
+def test_a_bad_file_at_the_start_is_an_error(path: Path) -> None:
+    path.write_text("runs: 3")
+    with pytest.raises(ConfigError, match="expected a list"):
+        exporter(path)
+
+
+async def test_without_a_file_the_defaults_are_in_force() -> None:
+    bare = exporter(None)
+    await bare.reloader.reload()
+    assert bare.config == Config()
+    assert own(bare)["config_last_reload_successful"] == 1
+
+
+async def test_the_web_file_is_reloaded_and_shown(path: Path) -> None:
+    reloaded, web_file = exporter(path), FakeWebFile()
+    reloaded.reload_with(web_file)
+    assert own(reloaded)["web_config_last_reload_successful"] == 1
+
+    web_file.last_reload_successful = False
+    with pytest.raises(ConfigError, match=r"web\.yml"):
+        await reloaded.reloader.reload()
+    values = own(reloaded)
+    assert values["web_config_last_reload_successful"] == 0
+    assert values["config_last_reload_successful"] == 1
+
+
+async def test_a_server_without_a_web_file_shows_nothing_of_one(path: Path) -> None:
+    reloaded, web_file = exporter(path), FakeWebFile()
+    web_file.last_reload_successful = None
+    reloaded.reload_with(web_file)
+    assert "web_config_last_reload_successful" not in own(reloaded)

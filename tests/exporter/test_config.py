@@ -1,0 +1,79 @@
+"""The shape of exporter.yml."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainwarden_exporter.config import Config, load_config
+from trainwarden_exporter.exceptions import ConfigError
+
+WHOLE = r"""
+host:
+  memory_available_floor: 2GiB
+  cgroup: /sys/fs/cgroup/training
+runs:
+  - name: demo
+    workers:
+      - name: rollout-0
+        role: rollout
+        match: {command: 'rollout\.py --name rollout-0'}
+        memory_limit: 8GiB
+        age_limit: 1h
+      - name: trainer
+        match: {executable: /usr/bin/python3, environment: {ROLE: 'trainer.*'}}
+        expected: 2
+        finishes: true
+  - name: sweep
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "exporter.yml"
+
+
+def test_a_whole_file_is_read(path: Path) -> None:
+    path.write_text(WHOLE)
+
+    config = load_config(path)
+
+    assert config.host.memory_available_floor == 2 * 1024**3
+    assert [run.name for run in config.runs] == ["demo", "sweep"]
+    assert [worker.name for worker in config.runs[0].workers] == ["rollout-0", "trainer"]
+    assert config.runs[0].workers[0].memory_limit == 8 * 1024**3
+
+
+@pytest.mark.parametrize("text", ["", "host:\nruns:\n", "runs: []\n"])
+def test_an_empty_file_watches_the_host_alone(path: Path, text: str) -> None:
+    path.write_text(text)
+    assert load_config(path) == Config()
+
+
+def test_runs_have_names_of_their_own(path: Path) -> None:
+    path.write_text("runs:\n  - name: a\n  - name: b\n  - name: a\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert str(caught.value) == f"{path}:4: runs[2].name: a is the name of runs[0] already"
+
+
+def test_all_that_is_wrong_is_told_at_once(path: Path) -> None:
+    path.write_text(
+        "hots: {}\n"
+        "host:\n"
+        "  memory_available_floor: much\n"
+        "runs:\n"
+        "  - name: demo\n"
+        "    workers:\n"
+        "      - match: {command: x}\n"
+        "        memory_limits: 8GiB\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert [(problem.line, problem.where) for problem in caught.value.problems] == [
+        (1, "hots"),
+        (3, "host.memory_available_floor"),
+        (7, "runs[0].workers[0].name"),
+        (8, "runs[0].workers[0].memory_limits"),
+    ]

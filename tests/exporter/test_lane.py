@@ -1,0 +1,81 @@
+"""Calls off the event loop, in a thread that outlives them."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from functools import partial
+
+import pytest
+
+from trainwarden_exporter.lane import Lane
+
+
+def fail(error: BaseException) -> None:
+    raise error
+
+
+async def test_calls_run_one_after_another_in_one_other_thread() -> None:
+    lane = Lane("test")
+    seen: list[int] = []
+
+    def note(number: int) -> threading.Thread:
+        seen.append(number)
+        return threading.current_thread()
+
+    threads = await asyncio.gather(*(lane.call(partial(note, n)) for n in range(5)))
+
+    assert seen == [0, 1, 2, 3, 4]
+    assert len(set(threads)) == 1
+    assert threads[0] is not threading.current_thread()
+    lane.close()
+
+
+async def test_an_exception_reaches_the_caller() -> None:
+    lane = Lane("test")
+    with pytest.raises(ZeroDivisionError):
+        await lane.call(lambda: 1 // 0)
+    lane.close()
+
+
+@pytest.mark.parametrize("error", [StopIteration(), SystemExit(), KeyboardInterrupt()])
+async def test_what_would_end_more_than_the_call_becomes_a_runtime_error(
+    error: BaseException,
+) -> None:
+    lane = Lane("test")
+    with pytest.raises(RuntimeError, match=type(error).__name__):
+        await lane.call(lambda: fail(error))
+    assert await lane.call(lambda: "still here") == "still here"
+    lane.close()
+
+
+async def test_a_caller_that_gave_up_does_not_disturb_the_lane() -> None:
+    lane = Lane("test")
+    opened = threading.Event()
+    abandoned = lane.call(lambda: opened.wait(30))
+    abandoned.cancel()
+    opened.set()
+
+    assert await lane.call(lambda: "next") == "next"
+    lane.close()
+
+
+def test_a_call_that_hangs_does_not_keep_the_program_from_ending() -> None:
+    program = """
+import asyncio, threading
+from trainwarden_exporter.lane import Lane
+
+async def main():
+    lane, entered = Lane("hung"), threading.Event()
+    lane.call(lambda: (entered.set(), threading.Event().wait()))
+    entered.wait()
+
+asyncio.run(main())
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], timeout=30, check=False, capture_output=True, text=True
+    )
+
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -1,0 +1,250 @@
+"""What the remediator's tests share: deliveries, a clock, eyes and an action that are made up."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import json
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainwarden_exporter.matching import WorkerKey
+from trainwarden_exporter.procfs import Identity
+from trainwarden_remediator.actions.base import Action, Announce, Standing
+from trainwarden_remediator.alerts import Alert
+from trainwarden_remediator.config import Config
+from trainwarden_remediator.exceptions import UnknownError
+from trainwarden_remediator.journal import Journal
+from trainwarden_remediator.world import AlertState, Sight, WorkerSight
+
+NOW = 1_800_000_000.0
+TOKEN = "a-token-of-some-length"
+FINGERPRINT = "0123456789abcdef"
+ROLLOUT = WorkerKey("demo", "rollout-0")
+GIB = 1024.0**3
+
+
+def sent_alert(**changes: Any) -> dict[str, Any]:
+    """An alert as Alertmanager 0.25 sends it; `labels` are added to those it has."""
+    labels = {
+        "alertname": "TrainingWorkerMemoryOverLimit",
+        "instance": "127.0.0.1:10977",
+        "job": "trainwarden-exporter",
+        "remediation": "restart_leaking_worker",
+        "role": "rollout",
+        "run": "demo",
+        "severity": "critical",
+        "worker": "rollout-0",
+    }
+    return {
+        "status": "firing",
+        "annotations": {"summary": "A worker holds more memory than its limit."},
+        "startsAt": "2027-01-15T08:00:00.123456789Z",
+        "endsAt": "0001-01-01T00:00:00Z",
+        "generatorURL": "http://localhost:9090/graph?g0.expr=x&g0.tab=1",
+        "fingerprint": FINGERPRINT,
+        **changes,
+        "labels": {**labels, **changes.get("labels", {})},
+    }
+
+
+def delivery(*alerts: dict[str, Any], **changes: Any) -> bytes:
+    """The body of a webhook, with every key that Alertmanager 0.25 writes."""
+    common = {"run": "demo", "worker": "rollout-0"}
+    content = {
+        "receiver": "trainwarden\\-remediator",
+        "status": "firing",
+        "alerts": list(alerts),
+        "groupLabels": common,
+        "commonLabels": common,
+        "commonAnnotations": {},
+        "externalURL": "http://localhost:9093",
+        "version": "4",
+        "groupKey": '{}/{remediation!=""}:{run="demo", worker="rollout-0"}',
+        "truncatedAlerts": 0,
+    }
+    return json.dumps({**content, **changes}).encode()
+
+
+def make_alert(
+    *, fingerprint: str = FINGERPRINT, starts_at: float = NOW, firing: bool = True, **labels: str
+) -> Alert:
+    """An alert as parsed; labels given as "" are left out."""
+    every = {
+        "alertname": "TrainingWorkerMemoryOverLimit",
+        "run": "demo",
+        "worker": "rollout-0",
+        "remediation": "restart_leaking_worker",
+        **labels,
+    }
+    return Alert(fingerprint, starts_at, firing, {k: v for k, v in every.items() if v})
+
+
+def make_worker(**changes: Any) -> WorkerSight:
+    """A worker over its memory limit that started long ago."""
+    leaking = WorkerSight(
+        processes=1,
+        expected=1,
+        resident_bytes=9 * GIB,
+        finished=False,
+        started_at=NOW - 3600,
+        memory_limit_bytes=8 * GIB,
+        age_limit_seconds=None,
+    )
+    return replace(leaking, **changes)
+
+
+def make_config(folder: Path, *workers: str, **changes: Any) -> Config:
+    """A configuration that acts on `workers` ("run/worker"; demo/rollout-0 when none is given)."""
+    each = {key: changes.pop(key) for key in ("cooldown", "attempts") if key in changes}
+    each |= {key: changes.pop(key) for key in ("attempts_window",) if key in changes}
+    targets = []
+    for name in workers or ("demo/rollout-0",):
+        run, _, worker = name.partition("/")
+        process = {"start": ["/bin/true"], "grace": 1}
+        targets.append({"run": run, "worker": worker, "process": process, **each})
+    content = {
+        "mode": "act",
+        "insecure": True,
+        "journal": folder / "journal.db",
+        "hold_file": folder / "hold",
+        "targets": targets,
+        **changes,
+    }
+    return Config.model_validate(content, context={"folder": folder})
+
+
+class FakeClock:
+    """Time that stands still until somebody advances it."""
+
+    def __init__(self, now: float = NOW) -> None:
+        self._now = now
+        self._order = itertools.count()
+        self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+
+    def now(self) -> float:
+        return self._now
+
+    def __call__(self) -> float:
+        return self._now
+
+    async def sleep(self, seconds: float) -> None:
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._sleepers, (self._now + seconds, next(self._order), woken))
+        await woken
+
+    async def settle(self) -> None:
+        """Let everything go on that does not wait for time."""
+        ready = vars(asyncio.get_running_loop())["_ready"]
+        await asyncio.sleep(0)
+        while ready:
+            await asyncio.sleep(0)
+
+    async def advance(self, seconds: float) -> None:
+        """Wake everybody whose time comes within `seconds`, in order."""
+        end = self._now + seconds
+        await self.settle()
+        while self._sleepers and self._sleepers[0][0] <= end:
+            at, _, woken = heapq.heappop(self._sleepers)
+            if not woken.done():
+                self._now = max(self._now, at)
+                woken.set_result(None)
+                await self.settle()
+        self._now = end
+
+    def pass_by(self, seconds: float) -> None:
+        """Let time pass without waking anybody: something took that long."""
+        self._now += seconds
+
+
+class InlineExecutor(ThreadPoolExecutor):
+    """Runs what is meant for a thread at once, so that a test decides what happens when."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except BaseException as error:  # noqa: BLE001 - it is the caller's to judge
+            future.set_exception(error)
+        return future
+
+
+@dataclass
+class FakeEyes:
+    """A world that is as the test says; an UnknownError in it is raised."""
+
+    workers: dict[WorkerKey, WorkerSight] = field(default_factory=dict)
+    known: dict[str, AlertState] = field(default_factory=dict)
+    available: float = 20 * GIB
+    floor: float = 2 * GIB
+    blind: UnknownError | None = None
+    deaf: UnknownError | None = None
+    looks: int = 0
+
+    async def look(self) -> Sight:
+        self.looks += 1
+        if self.blind:
+            raise self.blind
+        return Sight(dict(self.workers), self.available, self.floor)
+
+    async def alerts(self) -> Mapping[str, AlertState]:
+        if self.deaf:
+            raise self.deaf
+        return dict(self.known)
+
+
+@dataclass
+class FakeAction(Action):
+    """Restarts a worker of `eyes`; `heal` says what becomes of it, `error` is raised instead."""
+
+    key: WorkerKey
+    eyes: FakeEyes
+    clock: FakeClock
+    heal: Mapping[str, Any] = field(default_factory=lambda: {"resident_bytes": GIB, "processes": 1})
+    error: Exception | None = None
+    stands: Standing = Standing.UNTOUCHED
+    restarts: list[int] = field(default_factory=list)
+    finishes: list[int] = field(default_factory=list)
+    before: Callable[[], None] = lambda: None
+
+    def processes(self) -> Collection[Identity]:
+        return [Identity(4242, 17)]
+
+    def restart(self, action: int, announce: Announce) -> Mapping[str, Any]:
+        self.restarts.append(action)
+        announce("stop", processes=[4242])
+        self.before()
+        if self.error:
+            raise self.error
+        return {"killed": [], **self._start(action, announce)}
+
+    def finish(self, action: int, announce: Announce) -> Mapping[str, Any]:
+        self.finishes.append(action)
+        return self._start(action, announce)
+
+    def standing(self, action: int, before: Collection[Identity]) -> Standing:  # noqa: ARG002 - as the test says
+        return self.stands
+
+    def _start(self, _: int, announce: Announce) -> Mapping[str, Any]:
+        announce("start", command=["/bin/true"])
+        worker = self.eyes.workers[self.key]
+        self.eyes.workers[self.key] = replace(worker, started_at=self.clock.now(), **self.heal)
+        return {"started_by": "trainwarden", "processes": [4343]}
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def journal(tmp_path: Path, clock: FakeClock) -> Any:
+    journal = Journal(tmp_path / "journal.db", clock=clock)
+    yield journal
+    journal.close()
