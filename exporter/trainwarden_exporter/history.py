@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from trainwarden_exporter.exits import ExitWatch, shell_code, status_name
@@ -97,6 +97,7 @@ class Lives:
     last_exit_code: int | None = None
     last_exit_timestamp: float | None = None
     _living: frozenset[Identity] | None = None
+    _members: frozenset[Identity] = frozenset()
     _dying: frozenset[Identity] = frozenset()
     _unreplaced: Mapping[Identity, int | None] = field(default_factory=dict)
 
@@ -114,21 +115,21 @@ class Lives:
             and all(status == 0 for status in self._unreplaced.values())
         )
 
-    def after(self, roots: Sequence[Process], watch: ExitWatch, now: float) -> Lives:
-        """Compare with the roots seen last; `now` is in unix seconds."""
-        living = frozenset(process.identity for process in roots if process.alive)
+    def after(self, tree: Tree, watch: ExitWatch, now: float) -> Lives:
+        """Compare with the tree seen last; `now` is in unix seconds."""
+        living = frozenset(process.identity for process in tree.roots if process.alive)
         for identity in living:
             watch.watch(identity)
         before = living if self._living is None else self._living
 
         exits, unreplaced, dying = dict(self.exits), dict(self._unreplaced), set[Identity]()
         code, noticed = self.last_exit_code, self.last_exit_timestamp
-        for identity in (before - living) | self._dying:
+        for identity in sorted((before - living) | self._dying):
             ending = watch.ending(identity)
             if ending is None:
                 continue  # it runs on, but no more as a root of this worker
             if identity not in self._dying:
-                unreplaced[identity], noticed = None, now
+                unreplaced[identity], noticed, code = None, now, None
             if ending.status is None and not ending.reaped:
                 dying.add(identity)
                 continue
@@ -138,11 +139,20 @@ class Lives:
             exits[status] = exits.get(status, 0) + 1
             code = None if ending.status is None else shell_code(ending.status)
 
+        # a child that its root left behind, and that looks the same, takes nobody's place
+        newcomers = living - before - self._members
         # whoever failed is replaced before whoever finished
-        replaced = sorted(unreplaced, key=lambda one: unreplaced[one] == 0)[: len(living - before)]
-        left = {one: status for one, status in unreplaced.items() if one not in replaced}
-        restarts = self.restarts + len(replaced)
-        return Lives(restarts, exits, code, noticed, living, frozenset(dying), left)
+        replaced = sorted(unreplaced, key=lambda one: unreplaced[one] == 0)[: len(newcomers)]
+        return Lives(
+            restarts=self.restarts + len(replaced),
+            exits=exits,
+            last_exit_code=code,
+            last_exit_timestamp=noticed,
+            _living=living,
+            _members=frozenset(process.identity for process in tree.members),
+            _dying=frozenset(dying),
+            _unreplaced={one: how for one, how in unreplaced.items() if one not in replaced},
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,5 +174,5 @@ class History:
         return History(
             cpu=self.cpu.after(tree.members),
             transfers=self.transfers.after(tree.members, transfers),
-            lives=self.lives.after(tree.roots, watch, now),
+            lives=self.lives.after(tree, watch, now),
         )

@@ -63,11 +63,12 @@ async def test_connections_accepted_just_before_the_listener_is_replaced_are_ser
     (sock,) = await bind("127.0.0.1:0")
     listeners = await open_listeners([sock], Greeter, None, handshake_seconds=1)
     try:
-        for _ in range(20):
-            waiting = [socket.create_connection(sock.getsockname()) for _ in range(5)]
-            stale = listeners
+        for turns in range(5):
+            waiting = [socket.create_connection(sock.getsockname()) for _ in range(3)]
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await retire(listeners)
             listeners = await open_listeners([sock], Greeter, None, handshake_seconds=1)
-            await retire(stale)
             for client in waiting:
                 with client:
                     client.setblocking(False)

@@ -6,7 +6,7 @@ import asyncio
 import heapq
 import itertools
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -102,9 +102,9 @@ def make_worker(**changes: Any) -> WorkerSight:
 
 def make_config(folder: Path, *workers: str, **changes: Any) -> Config:
     """A configuration that acts on `workers` ("run/worker"; demo/rollout-0 when none is given)."""
-    each = {key: changes.pop(key) for key in ("cooldown", "attempts") if key in changes}
-    each |= {key: changes.pop(key) for key in ("attempts_window",) if key in changes}
-    targets = []
+    budget = ("cooldown", "attempts", "attempts_window")
+    each: dict[str, Any] = {key: changes.pop(key) for key in budget if key in changes}
+    targets: list[dict[str, Any]] = []
     for name in workers or ("demo/rollout-0",):
         run, _, worker = name.partition("/")
         process = {"start": ["/bin/true"], "grace": 1}
@@ -142,9 +142,10 @@ class FakeClock:
     async def settle(self) -> None:
         """Let everything go on that does not wait for time."""
         ready = vars(asyncio.get_running_loop())["_ready"]
-        await asyncio.sleep(0)
-        while ready:
+        while True:
             await asyncio.sleep(0)
+            if not ready:
+                return
 
     async def advance(self, seconds: float) -> None:
         """Wake everybody whose time comes within `seconds`, in order."""
@@ -244,7 +245,7 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def journal(tmp_path: Path, clock: FakeClock) -> Any:
+def journal(tmp_path: Path, clock: FakeClock) -> Iterator[Journal]:
     journal = Journal(tmp_path / "journal.db", clock=clock)
     yield journal
     journal.close()

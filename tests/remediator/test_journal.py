@@ -7,8 +7,8 @@ import threading
 from pathlib import Path
 
 import pytest
-
 from tests.remediator.conftest import NOW, ROLLOUT, FakeClock, make_alert, make_config
+
 from trainwarden_exporter.matching import WorkerKey
 from trainwarden_exporter.procfs import Identity
 from trainwarden_remediator.exceptions import JournalError
@@ -113,7 +113,9 @@ def test_the_heartbeat_is_a_moment_and_no_incident(journal: Journal, clock: Fake
     assert journal.open_incidents() == ()
 
 
-@pytest.mark.parametrize("text", ["nul\0inside", "'; DROP TABLE incident; --", "\U0001f525", "a\nb"])
+@pytest.mark.parametrize(
+    "text", ["nul\0inside", "'; DROP TABLE incident; --", "\U0001f525", "a\nb"]
+)
 def test_hostile_text_comes_back_as_it_went_in(journal: Journal, text: str) -> None:
     journal.hear([make_alert(alertname=text, run=text, worker=text, remediation=text)])
     incident = only(journal)
@@ -272,16 +274,16 @@ def test_what_was_committed_survives_a_kill_and_what_was_not_does_not(
 
 
 def test_a_second_remediator_is_locked_out_until_the_first_is_gone(
-    journal: Journal, tmp_path: Path, clock: FakeClock
+    tmp_path: Path, clock: FakeClock
 ) -> None:
+    first = Journal(tmp_path / "journal.db", clock=clock)
     with pytest.raises(JournalError, match="another remediator is using it"):
         Journal(tmp_path / "journal.db", clock=clock)
-    journal.hear([make_alert()])
-    journal.close()
-    again = Journal(tmp_path / "journal.db", clock=clock)
-    assert only(again).alert
-    again.close()
-    journal._lock = again._lock = -1
+    first.hear([make_alert()])
+    first.close()
+    second = Journal(tmp_path / "journal.db", clock=clock)
+    assert only(second).alert
+    second.close()
 
 
 def test_reading_beside_a_running_writer_sees_each_event_once_and_in_order(

@@ -156,13 +156,17 @@ def run(binaries: Binaries, config: str, folder: Path) -> Iterator[Running]:
 def _pump(source: Any, lines: Queue[str]) -> None:
     for line in source:
         lines.put(line)
+    lines.put("")
 
 
 def _address(lines: Queue[str]) -> str:
-    while True:
-        line = lines.get(timeout=PATIENCE)
+    """Where it listens, as its log says; fails with that log if it ends before."""
+    log = ""
+    while line := lines.get(timeout=PATIENCE):
         if (found := re.search(r'msg="Listening on" address=(\S+)', line)) is not None:
             return f"http://{found[1]}"
+        log += line
+    pytest.fail(f"Alertmanager ended:\n{log}")
 
 
 @pytest.fixture(scope="module")

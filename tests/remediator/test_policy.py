@@ -1,0 +1,515 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.remediator.conftest import FINGERPRINT, GIB, NOW, ROLLOUT, make_config, make_worker
+
+from trainwarden_exporter.matching import WorkerKey
+from trainwarden_remediator.config import PLAYBOOKS, Config, Trouble
+from trainwarden_remediator.policy import (
+    BACKOFF_LIMIT,
+    Decision,
+    Incident,
+    PastAction,
+    Reason,
+    State,
+    Verdict,
+    decide,
+    largest,
+    persists,
+)
+from trainwarden_remediator.world import AlertState, Sight, WorkerSight, World
+
+TRAINER = WorkerKey("demo", "trainer")
+OTHER = WorkerKey("second", "trainer")
+WORKERS = ("demo/rollout-0", "demo/trainer", "second/trainer")
+HOLDING = Incident(
+    id=2,
+    fingerprint="f" * 16,
+    starts_at=NOW,
+    alert="TrainingWorkerRestartLoop",
+    run="demo",
+    worker="rollout-0",
+    remediation="hold_restarts",
+    last_heard=NOW,
+    resolved=False,
+)
+
+
+def incident(**changes: Any) -> Incident:
+    """A worker over its limit, heard of just now."""
+    leaking = Incident(
+        id=1,
+        fingerprint=FINGERPRINT,
+        starts_at=NOW - 30,
+        alert="TrainingWorkerMemoryOverLimit",
+        run="demo",
+        worker="rollout-0",
+        remediation="restart_leaking_worker",
+        last_heard=NOW,
+        resolved=False,
+    )
+    return replace(leaking, **changes)
+
+
+def world(
+    workers: Mapping[WorkerKey, WorkerSight] | None = None,
+    *,
+    alert: AlertState | None = AlertState.ACTIVE,
+    available: float = 20 * GIB,
+) -> World:
+    """A world that confirms the incident."""
+    shown = {ROLLOUT: make_worker()} if workers is None else workers
+    alerts = {} if alert is None else {FINGERPRINT: alert}
+    return World(alerts, Sight(shown, available, 2 * GIB))
+
+
+def state(config: Config, **changes: Any) -> State:
+    """A state in which nothing stands in the way."""
+    ready = State(config=config, held=False, incidents=(incident(),), world=world())
+    return replace(ready, **changes)
+
+
+def ago(seconds: float, key: WorkerKey = ROLLOUT, *, took: float | None = 5) -> PastAction:
+    start = NOW - seconds
+    return PastAction(9, key, start, None if took is None else start + took)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    return make_config(tmp_path, *WORKERS)
+
+
+def test_a_confirmed_alert_about_a_target_is_acted_upon(config: Config) -> None:
+    decision = decide(incident(), state(config), NOW)
+    assert decision == Decision(Verdict.ACT, "restart", config.target(ROLLOUT))
+    assert not decision.final
+
+
+OBSERVE = {"mode": "observe"}
+EXHAUSTED = (ago(3000), ago(2000), ago(1000))
+RELIEF = incident(remediation="relieve_memory", run="", worker="")
+
+CASES: list[tuple[Reason, Verdict, Incident, dict[str, Any]]] = [
+    ("restart", Verdict.ACT, incident(), {}),
+    ("hold", Verdict.ACT, HOLDING, {}),
+    ("resolved", Verdict.REFUSE, incident(resolved=True), {}),
+    ("forgotten", Verdict.REFUSE, incident(last_heard=NOW - 601), {}),
+    ("no_remediation", Verdict.REFUSE, incident(remediation=""), {}),
+    ("unknown_playbook", Verdict.REFUSE, incident(remediation="rm -rf /"), {}),
+    ("unknown_target", Verdict.REFUSE, incident(worker="rollout-7"), {}),
+    ("unknown_target", Verdict.REFUSE, incident(run=""), {}),
+    ("unknown_target", Verdict.REFUSE, incident(run="", worker=""), {}),
+    ("attempts_exhausted", Verdict.REFUSE, incident(), {"actions": EXHAUSTED}),
+    ("observe_mode", Verdict.WAIT, incident(), {"config": OBSERVE}),
+    ("held", Verdict.WAIT, incident(), {"held": True}),
+    ("held", Verdict.WAIT, RELIEF, {"held": True}),
+    ("held_by_alert", Verdict.WAIT, incident(), {"incidents": (incident(), HOLDING)}),
+    (
+        "held_by_alert",
+        Verdict.WAIT,
+        incident(),
+        {"incidents": (incident(), replace(HOLDING, worker=""))},
+    ),
+    ("busy", Verdict.WAIT, incident(), {"actions": (ago(5, TRAINER, took=None),)}),
+    ("busy", Verdict.WAIT, RELIEF, {"actions": (ago(5, OTHER, took=None),)}),
+    ("cooldown", Verdict.WAIT, incident(), {"actions": (ago(100),)}),
+    ("world_unknown", Verdict.WAIT, incident(), {"world": World(None, world().sight, "x")}),
+    ("world_unknown", Verdict.WAIT, incident(), {"world": World(world().alerts, None, "x")}),
+    ("world_unknown", Verdict.WAIT, incident(), {"world": world({})}),
+    ("world_unknown", Verdict.WAIT, RELIEF, {"world": World(world().alerts, None, "x")}),
+    ("not_active", Verdict.WAIT, incident(), {"world": world(alert=None)}),
+    ("silenced", Verdict.WAIT, incident(), {"world": world(alert=AlertState.SILENCED)}),
+    ("inhibited", Verdict.WAIT, incident(), {"world": world(alert=AlertState.INHIBITED)}),
+    ("no_candidate", Verdict.WAIT, RELIEF, {"world": world({ROLLOUT: make_worker(processes=0)})}),
+    ("ambiguous_target", Verdict.WAIT, incident(), {"world": world({ROLLOUT: make_worker(processes=2)})}),
+    (
+        "already_restarted",
+        Verdict.WAIT,
+        incident(),
+        {"world": world({ROLLOUT: make_worker(started_at=NOW - 10)})},
+    ),
+    (
+        "trouble_over",
+        Verdict.WAIT,
+        incident(),
+        {"world": world({ROLLOUT: make_worker(resident_bytes=GIB)})},
+    ),
+    ("look", Verdict.LOOK, incident(), {"world": None}),
+    ("look", Verdict.LOOK, RELIEF, {"world": None}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("reason", "verdict", "about", "changes"),
+    CASES,
+    ids=[f"{case[0]}-{index}" for index, case in enumerate(CASES)],
+)
+def test_decides(
+    config: Config, reason: Reason, verdict: Verdict, about: Incident, changes: dict[str, Any]
+) -> None:
+    if "config" in changes:
+        changes = {**changes, "config": config.model_copy(update=changes["config"])}
+    decision = decide(about, state(config, **changes), NOW)
+    assert (decision.verdict, decision.reason) == (verdict, reason)
+
+
+def test_there_is_a_case_for_every_reason() -> None:
+    assert {case[0] for case in CASES} == set(get_args(Reason))
+
+
+@pytest.mark.parametrize(
+    ("reason", "final"),
+    [
+        ("resolved", True),
+        ("forgotten", True),
+        ("no_remediation", True),
+        ("attempts_exhausted", True),
+        ("unknown_target", False),
+        ("unknown_playbook", False),
+        ("restart", False),
+        ("world_unknown", False),
+    ],
+)
+def test_only_what_cannot_change_is_final(reason: Reason, *, final: bool) -> None:
+    assert Decision(Verdict.REFUSE, reason).final is final
+
+
+STANDING_IN_THE_WAY: list[tuple[Reason, dict[str, Any]]] = [
+    ("resolved", {"incident": {"resolved": True}}),
+    ("forgotten", {"incident": {"last_heard": NOW - 601}}),
+    ("held", {"held": True}),
+    ("held_by_alert", {"incidents": (incident(), HOLDING)}),
+    ("busy", {"actions": (ago(100, took=None),)}),
+    ("cooldown", {"actions": (ago(100),)}),
+    ("world_unknown", {"world": World(None, None, "nobody answers")}),
+    ("silenced", {"world": world(alert=AlertState.SILENCED)}),
+    ("observe_mode", {"config": OBSERVE}),
+]
+"""Each earlier one is told before a later one."""
+
+
+def with_both(config: Config, earlier: dict[str, Any], later: dict[str, Any]) -> Decision:
+    both = {**later, **earlier}
+    if {"actions"} <= earlier.keys() & later.keys():
+        both["actions"] = (*earlier["actions"], *later["actions"])
+    about = incident(**both.pop("incident", {}))
+    if "config" in both:
+        both["config"] = config.model_copy(update=both["config"])
+    return decide(about, state(config, **both), NOW)
+
+
+@pytest.mark.parametrize("first", range(len(STANDING_IN_THE_WAY)))
+def test_the_cheapest_and_gravest_reason_is_told(config: Config, first: int) -> None:
+    reason, earlier = STANDING_IN_THE_WAY[first]
+    for _, later in STANDING_IN_THE_WAY[first + 1 :]:
+        assert with_both(config, earlier, later).reason == reason
+
+
+# budgets
+
+
+def test_a_cooldown_ends_to_the_second(config: Config) -> None:
+    for age, reason in ((124.9, "cooldown"), (125.0, "restart")):
+        assert decide(incident(), state(config, actions=(ago(age),)), NOW).reason == reason
+
+
+def test_each_action_of_the_window_doubles_the_cooldown(tmp_path: Path) -> None:
+    config = make_config(tmp_path, attempts=100, attempts_window=100_000)
+    older = [ago(90_000 + index) for index in range(20)]
+    for count in range(1, 12):
+        wait = 120 * min(2 ** (count - 1), BACKOFF_LIMIT)
+        for age, reason in ((wait + 4.9, "cooldown"), (wait + 5.0, "restart")):
+            past = (*older[: count - 1], ago(age))
+            assert decide(incident(), state(config, actions=past), NOW).reason == reason
+
+
+def test_a_cooldown_longer_than_the_window_of_attempts_is_kept(tmp_path: Path) -> None:
+    config = make_config(tmp_path, cooldown=7200, attempts_window=60)
+    assert decide(incident(), state(config, actions=(ago(3600),)), NOW).reason == "cooldown"
+    assert decide(incident(), state(config, actions=(ago(7206),)), NOW).reason == "restart"
+
+
+def test_attempts_are_counted_for_each_worker_by_itself(config: Config) -> None:
+    others = tuple(replace(action, key=TRAINER) for action in EXHAUSTED)
+    assert decide(incident(), state(config, actions=others), NOW).reason == "restart"
+
+
+def test_attempts_outside_the_window_do_not_count(config: Config) -> None:
+    past = (ago(3601), ago(2000), ago(1500))
+    assert decide(incident(), state(config, actions=past), NOW).reason == "restart"
+
+
+def test_a_last_attempt_that_helped_is_not_given_up(config: Config) -> None:
+    healed = make_worker(resident_bytes=GIB, started_at=NOW - 1000)
+    seen = state(config, actions=EXHAUSTED, world=world({ROLLOUT: healed}))
+    assert decide(incident(), seen, NOW).reason == "trouble_over"
+
+
+def test_what_cannot_be_seen_is_not_given_up(config: Config) -> None:
+    blind = state(config, actions=EXHAUSTED, world=World(None, None, "nobody answers"))
+    assert decide(incident(), blind, NOW).reason == "world_unknown"
+
+
+def test_giving_up_need_not_wait_for_the_cooldown(config: Config) -> None:
+    past = (ago(300), ago(200), ago(6))
+    assert decide(incident(), state(config, actions=past), NOW).reason == "attempts_exhausted"
+
+
+def test_another_run_does_not_make_this_one_busy(config: Config) -> None:
+    past = (ago(5, OTHER, took=None),)
+    assert decide(incident(), state(config, actions=past), NOW).reason == "restart"
+
+
+def test_a_clock_set_back_does_not_shorten_a_cooldown(config: Config) -> None:
+    assert decide(incident(), state(config, actions=(ago(-500),)), NOW).reason == "cooldown"
+
+
+# the trouble
+
+
+def test_a_worker_restarted_long_after_the_alert_began_is_restarted_if_the_trouble_persists(
+    config: Config,
+) -> None:
+    seen = world({ROLLOUT: make_worker(started_at=NOW - 121)})
+    about = incident(starts_at=NOW - 1000)
+    assert decide(about, state(config, world=seen), NOW).reason == "restart"
+
+
+SIGHT = Sight({}, available_bytes := 20 * GIB, 2 * GIB)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "changes", "expected"),
+    [
+        (Trouble.OVER_MEMORY_LIMIT, {}, True),
+        (Trouble.OVER_MEMORY_LIMIT, {"resident_bytes": 8 * GIB}, False),
+        (Trouble.OVER_MEMORY_LIMIT, {"memory_limit_bytes": None}, False),
+        (Trouble.OVER_MEMORY_LIMIT, {"processes": 0, "resident_bytes": 0}, False),
+        (Trouble.MISSING, {}, False),
+        (Trouble.MISSING, {"processes": 0}, True),
+        (Trouble.MISSING, {"processes": 1, "expected": 2}, True),
+        (Trouble.MISSING, {"processes": 0, "finished": True}, False),
+        (Trouble.OVER_AGE_LIMIT, {"age_limit_seconds": 3599}, True),
+        (Trouble.OVER_AGE_LIMIT, {"age_limit_seconds": 3600}, False),
+        (Trouble.OVER_AGE_LIMIT, {}, False),
+        (Trouble.OVER_AGE_LIMIT, {"age_limit_seconds": 1, "started_at": None}, False),
+        (Trouble.ANY, {}, True),
+    ],
+)
+def test_tells_whether_the_trouble_persists(
+    trouble: Trouble, changes: dict[str, Any], *, expected: bool
+) -> None:
+    assert persists(trouble, make_worker(**changes), SIGHT, NOW) is expected
+
+
+def test_memory_is_short_only_below_its_floor() -> None:
+    for available, short in ((2 * GIB - 1, True), (2 * GIB, False)):
+        sight = Sight({}, available, 2 * GIB)
+        assert persists(Trouble.MEMORY_BELOW_FLOOR, make_worker(), sight, NOW) is short
+
+
+# relieving memory
+
+
+def crowd(**changes: float) -> Mapping[WorkerKey, WorkerSight]:
+    sizes = {"rollout": 3.0, "trainer": 5.0, "other": 4.0, **changes}
+    return {
+        key: make_worker(resident_bytes=sizes[name] * GIB)
+        for name, key in (("rollout", ROLLOUT), ("trainer", TRAINER), ("other", OTHER))
+    }
+
+
+def test_memory_is_relieved_by_the_largest_target(config: Config) -> None:
+    seen = state(config, world=world(crowd(), available=GIB))
+    decision = decide(RELIEF, seen, NOW)
+    assert (decision.reason, decision.target) == ("restart", config.target(TRAINER))
+
+
+def test_a_larger_worker_that_is_no_target_is_left_alone(tmp_path: Path) -> None:
+    config = make_config(tmp_path, "demo/rollout-0")
+    decision = decide(RELIEF, state(config, world=world(crowd(), available=GIB)), NOW)
+    assert decision.target == config.target(ROLLOUT)
+
+
+def test_nothing_is_relieved_when_there_is_memory_again(config: Config) -> None:
+    seen = state(config, world=world(crowd(), available=3 * GIB))
+    assert decide(RELIEF, seen, NOW).reason == "trouble_over"
+
+
+def test_a_worker_held_by_an_alert_is_no_candidate(config: Config) -> None:
+    holding = replace(HOLDING, worker="trainer")
+    seen = state(config, world=world(crowd(), available=GIB), incidents=(RELIEF, holding))
+    assert decide(RELIEF, seen, NOW).target == config.target(OTHER)
+
+
+def test_without_targets_memory_cannot_be_relieved(config: Config) -> None:
+    empty = config.model_copy(update={"targets": ()})
+    assert decide(RELIEF, state(empty), NOW).reason == "unknown_target"
+
+
+def test_the_largest_of_none_is_none(config: Config) -> None:
+    assert largest(config.targets, Sight({}, 0, 0)) is None
+    assert largest((), Sight(crowd(), 0, 0)) is None
+
+
+# holding
+
+
+def test_a_holding_alert_holds_its_worker_alone(config: Config) -> None:
+    trainer = incident(worker="trainer", fingerprint="a" * 16)
+    seen = World({"a" * 16: AlertState.ACTIVE}, Sight({TRAINER: make_worker()}, 1, 1))
+    both = state(config, incidents=(trainer, HOLDING), world=seen)
+    assert decide(trainer, both, NOW).reason == "restart"
+
+
+@pytest.mark.parametrize("changes", [{"resolved": True}, {"run": "second"}, {"run": ""}])
+def test_an_alert_that_is_over_or_about_something_else_does_not_hold(
+    config: Config, changes: dict[str, Any]
+) -> None:
+    both = state(config, incidents=(incident(), replace(HOLDING, **changes)))
+    assert decide(incident(), both, NOW).reason == "restart"
+
+
+def test_a_playbook_in_the_file_takes_the_place_of_the_shipped_one(tmp_path: Path) -> None:
+    playbooks = {"restart_leaking_worker": {"trouble": "any", "action": "hold"}}
+    config = make_config(tmp_path, playbooks=playbooks)
+    assert decide(incident(), state(config), NOW).reason == "hold"
+
+
+# whatever comes
+
+maybe = st.none() | st.floats(allow_nan=True)
+numbers = st.sampled_from([0.0, 1.0, 2.0, 5e9, 9e9, float("inf"), float("nan")])
+moments = st.floats(min_value=NOW - 8000, max_value=NOW + 8000)
+keys = st.sampled_from([ROLLOUT, TRAINER, OTHER, WorkerKey("demo", "x"), WorkerKey("", "")])
+words = st.sampled_from(["demo", "second", "", "rollout-0", "trainer", "\0", "x" * 300])
+fingerprints = st.sampled_from([FINGERPRINT, "f" * 16])
+incidents = st.builds(
+    Incident,
+    id=st.integers(0, 3),
+    fingerprint=fingerprints,
+    starts_at=moments,
+    alert=words,
+    run=words,
+    worker=words,
+    remediation=st.sampled_from([*PLAYBOOKS, "any", "", "unknown"]),
+    last_heard=moments,
+    resolved=st.booleans(),
+)
+sights = st.builds(
+    WorkerSight,
+    processes=numbers,
+    expected=numbers,
+    resident_bytes=numbers,
+    finished=st.booleans(),
+    started_at=st.none() | moments,
+    memory_limit_bytes=st.none() | numbers,
+    age_limit_seconds=st.none() | numbers,
+)
+worlds = st.none() | st.builds(
+    World,
+    alerts=st.none() | st.dictionaries(fingerprints, st.sampled_from(AlertState)),
+    sight=st.none()
+    | st.builds(Sight, st.dictionaries(keys, sights), available := numbers, available),
+    unknown=st.text(max_size=5),
+)
+pasts = st.builds(
+    PastAction,
+    incident=st.integers(0, 3),
+    key=keys,
+    intent_at=moments,
+    ended_at=st.none() | moments,
+)
+configs = st.builds(
+    lambda mode, cooldown, attempts, window: make_config(
+        Path("/nowhere"),
+        *WORKERS,
+        mode=mode,
+        cooldown=cooldown,
+        attempts=attempts,
+        attempts_window=window,
+        playbooks={"any": {"trouble": "any"}},
+    ),
+    st.sampled_from(["act", "act", "observe"]),
+    st.sampled_from([0, 120, 7200]),
+    st.integers(1, 4),
+    st.sampled_from([1, 3600]),
+)
+states = st.builds(
+    State,
+    config=configs,
+    held=st.booleans(),
+    incidents=st.lists(incidents, max_size=4),
+    actions=st.lists(pasts, max_size=4),
+    world=worlds,
+)
+
+
+@given(incidents, states)
+def test_whatever_comes_is_decided_and_never_acted_upon_without_ground(
+    about: Incident, known: State
+) -> None:
+    decision = decide(about, known, NOW)
+    assert decision.reason in get_args(Reason)
+    assert (decision.verdict is Verdict.LOOK) == (decision.reason == "look")
+    if decision.reason == "look":
+        assert known.world is None
+    if decision.reason == "restart":
+        assert_ground_to_restart(about, known, decision)
+
+
+def assert_ground_to_restart(about: Incident, known: State, decision: Decision) -> None:
+    target = decision.target
+    assert target in known.config.targets
+    assert known.config.mode == "act"
+    assert not known.held
+    assert not about.resolved
+    assert NOW - about.last_heard <= known.config.forget_after
+    assert known.world is not None
+    assert known.world.sight is not None
+    assert known.world.alerts is not None
+    assert known.world.alerts[about.fingerprint] is AlertState.ACTIVE
+    own = [action for action in known.actions if action.key == target.key]
+    recent = [action for action in own if NOW - action.intent_at < target.attempts_window]
+    assert len(recent) < target.attempts
+    assert all(NOW - (a.ended_at or a.intent_at) >= target.cooldown for a in own)
+    assert all(a.ended_at is not None for a in known.actions if a.key.run == target.run)
+    assert not any(
+        other.remediation == "hold_restarts" and not other.resolved
+        for other in known.incidents
+        if other.run == target.run and other.worker in ("", target.worker)
+    )
+    worker = known.world.sight.workers[target.key]
+    assert not worker.processes > worker.expected
+
+
+acting = st.builds(
+    replace,
+    st.just(incident()),
+    last_heard=st.floats(NOW - 600, NOW),
+    remediation=st.sampled_from(["restart_leaking_worker", "any"]),
+)
+confirming = st.builds(
+    replace,
+    states,
+    held=st.just(value=False),
+    incidents=st.just(()),
+    actions=st.lists(pasts, max_size=2),
+    world=st.just(world()),
+)
+
+
+@given(acting, confirming)
+def test_what_is_acted_upon_has_ground_also_where_acting_is_likely(
+    about: Incident, known: State
+) -> None:
+    decision = decide(about, known, NOW)
+    if decision.reason == "restart":
+        assert_ground_to_restart(about, known, decision)

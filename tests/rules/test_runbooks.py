@@ -1,0 +1,53 @@
+"""A runbook page helps a tired person: always the same headings, and nothing left open."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+HEADINGS = [
+    "Meaning",
+    "What is watched",
+    "Verify what the rule saw",
+    "What Trainwarden does by itself",
+    "Diagnosis",
+    "Mitigation",
+    "False-positive causes",
+    "Tuning",
+]
+
+
+def sections(page: Path) -> dict[str, str]:
+    """The text under each heading of the second level."""
+    parts = re.split(r"^## (.+)$", page.read_text(), flags=re.MULTILINE)
+    return {name: text.strip() for name, text in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def test_every_page_has_the_headings_in_order_and_something_under_each(project: Path) -> None:
+    for page in (project / "docs" / "runbooks").glob("Training*.md"):
+        assert page.read_text().startswith(f"# {page.stem}\n"), page.name
+        assert list(sections(page)) == HEADINGS, page.name
+        assert all(sections(page).values()), page.name
+
+
+def test_every_page_shows_how_to_see_what_the_rule_saw(project: Path) -> None:
+    for page in (project / "docs" / "runbooks").glob("Training*.md"):
+        assert "```promql\n" in sections(page)["Verify what the rule saw"], page.name
+
+
+def test_what_the_remediator_does_is_named_and_can_be_stopped(
+    project: Path, alerts: list[dict[str, Any]]
+) -> None:
+    for alert in alerts:
+        page = project / "docs" / "runbooks" / f"{alert['alert']}.md"
+        text = sections(page)["What Trainwarden does by itself"]
+        if (playbook := alert["labels"].get("remediation")) is not None:
+            assert f"`{playbook}`" in text, page.name
+            if playbook != "hold_restarts":
+                assert "trainwarden-remediator hold --config.file" in text, page.name
+
+
+def test_nothing_is_left_open(project: Path) -> None:
+    for page in (project / "docs" / "runbooks").glob("Training*.md"):
+        assert not re.search(r"TODO|TBD|FIXME|…", page.read_text()), page.name
