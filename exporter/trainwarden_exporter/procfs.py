@@ -160,11 +160,17 @@ def boot_seconds() -> float:
 class BootTime:
     """The moment of boot in unix seconds, steady: it moves only when the clock was set anew."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.time,
+        since_boot: Callable[[], float] = boot_seconds,
+    ) -> None:
+        self._clock = clock
+        self._since_boot = since_boot
         self._last = -math.inf
 
     def __call__(self) -> float:
-        now = time.time() - boot_seconds()
+        now = self._clock() - self._since_boot()
         if abs(now - self._last) > _STEPPED_SECONDS:
             self._last = now
         return self._last

@@ -46,7 +46,9 @@ class WorkerSighting:
         if self.finished:
             return "finished"
         if self.processes < self.expected:
-            return f"{self.expected - self.processes:.0f} missing" if self.processes else "not running"
+            return (
+                f"{self.expected - self.processes:.0f} missing" if self.processes else "not running"
+            )
         if self.memory_tone != "good":
             return "over its limit" if self.memory_tone == "bad" else "near its limit"
         return "old" if self._old else "up"

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
-from importlib.resources import files
 from pathlib import Path
-from string import Template
 
-from trainwarden_exporter import __version__, wording
+from trainwarden_exporter import page, wording
 from trainwarden_exporter.core import Outcome, describe
 from trainwarden_exporter.exceptions import Problem
 from trainwarden_exporter.sightings import HostSighting, WorkerSighting, see_host, see_workers
 
-_FOLDER = files("trainwarden_exporter")
-_TEMPLATE = Template((_FOLDER / "status.html").read_text(encoding="utf-8"))
-_STYLE = (_FOLDER / "status.css").read_text(encoding="utf-8")
-
 _UNKNOWN = "&ndash;"
-
-_STYLE_DIGEST = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-STYLE_SOURCE = f"'sha256-{_STYLE_DIGEST}'"
-"""The page's style sheet, as a Content-Security-Policy names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +33,19 @@ def render(status: Status) -> str:
     workers = see_workers(status.outcomes, now=status.now)
     host = see_host(status.outcomes)
     tone, verdict = judge(status, workers, host)
-    return _TEMPLATE.substitute(
-        title=escape(f"Trainwarden: {verdict}"),
-        style=_STYLE,
-        version=escape(__version__),
-        uptime=wording.span(round(status.now - status.started)),
+    sections = [
+        _runs(workers, status.outcomes),
+        page.section("Host", _host(host, now=status.now)),
+        page.section("Collectors", _collectors(status.outcomes)),
+        page.section("Configuration", _configuration(status)),
+    ]
+    return page.render(
+        program="exporter",
+        standing=f"up {wording.span(status.now - status.started)}",
         tone=tone,
-        verdict=escape(verdict),
-        runs=_runs(workers, status.outcomes),
-        host=_host(host, now=status.now),
-        collectors=_collectors(status.outcomes),
-        configuration=_configuration(status),
-        now=wording.moment(status.now),
+        verdict=verdict,
+        sections="\n".join(sections),
+        footer=f"Seen at {wording.moment(status.now)}, afresh for this page.",
     )
 
 
@@ -99,14 +88,14 @@ def _runs(workers: Iterable[WorkerSighting], outcomes: Iterable[Outcome]) -> str
         if "workers" in failed
         else "None is configured, so only the host is watched."
     )
-    return f'<section><h2>Runs</h2><p class="quiet">{reason}</p></section>'
+    return page.section("Runs", f'<p class="quiet">{reason}</p>')
 
 
 def _run(name: str, workers: Iterable[WorkerSighting]) -> str:
     columns = {"Worker": "", "State": "", "Memory": "memory"}
     columns |= dict.fromkeys(("Processes", "Age", "CPU time", "Restarts"), "number")
     rows = "\n".join(f"<tr>{_worker(worker)}</tr>" for worker in workers)
-    return f"<section>\n<h2>Run {escape(name)}</h2>\n{_table(columns, rows)}\n</section>"
+    return page.section(f"Run {name}", page.table(columns, rows))
 
 
 def _worker(worker: WorkerSighting) -> str:
@@ -124,10 +113,14 @@ def _worker(worker: WorkerSighting) -> str:
             f'<td class="name" data-label="Worker"><span>{escape(worker.name)}{role}</span></td>',
             f'<td data-label="State"><span class="state {worker.tone}">{worker.state}</span></td>',
             f'<td class="memory" data-label="Memory">{memory}{bar}</td>',
-            _number("Processes", f"{worker.processes:.0f} / {worker.expected:.0f}"),
-            _number("Age", age),
-            _number("CPU time", _UNKNOWN if worker.cpu is None else wording.span(round(worker.cpu))),
-            _number("Restarts", _UNKNOWN if worker.restarts is None else f"{worker.restarts:.0f}"),
+            page.number("Processes", f"{worker.processes:.0f} / {worker.expected:.0f}"),
+            page.number("Age", age),
+            page.number(
+                "CPU time", _UNKNOWN if worker.cpu is None else wording.span(round(worker.cpu))
+            ),
+            page.number(
+                "Restarts", _UNKNOWN if worker.restarts is None else f"{worker.restarts:.0f}"
+            ),
         )
     )
 
@@ -153,15 +146,14 @@ def _host(host: HostSighting, *, now: float) -> str:
         facts["OOM kills"] = f"{host.oom_kills:.0f}"
     if host.booted is not None:
         facts["Up for"] = wording.span(now - host.booted)
-    listed = "".join(f"<div><dt>{name}</dt><dd>{fact}</dd></div>" for name, fact in facts.items())
     bar = _bar(1 - host.available / host.total, host.tone, mark=mark)
-    return f"<p>{line}</p>{bar}<dl>{listed}</dl>"
+    return f"<p>{line}</p>{bar}{page.facts(facts)}"
 
 
 def _collectors(outcomes: Iterable[Outcome]) -> str:
     columns = {"Collector": "", "State": "", "Took": "number", "Error": ""}
     rows = "\n".join(f"<tr>{_collector(outcome)}</tr>" for outcome in outcomes)
-    return _table(columns, rows)
+    return page.table(columns, rows)
 
 
 def _collector(outcome: Outcome) -> str:
@@ -171,7 +163,7 @@ def _collector(outcome: Outcome) -> str:
         (
             f'<td class="name" data-label="Collector">{escape(outcome.collector)}</td>',
             f'<td data-label="State"><span class="state {tone}">{word}</span></td>',
-            _number("Took", wording.span(outcome.duration)),
+            page.number("Took", wording.span(outcome.duration)),
             f'<td data-label="Error">{error}</td>',
         )
     )
@@ -190,15 +182,6 @@ def _configuration(status: Status) -> str:
         tone, word = ("quiet", "in force") if status.web_file_successful else ("bad", "broken")
         lines.append(f'<p class="{tone}">The web configuration file is {word}.</p>')
     return "\n".join(lines)
-
-
-def _table(columns: Mapping[str, str], rows: str) -> str:
-    heads = "".join(f'<th scope="col" class="{kind}">{name}</th>' for name, kind in columns.items())
-    return f"<table><thead><tr>{heads}</tr></thead>\n<tbody>\n{rows}\n</tbody></table>"
-
-
-def _number(label: str, content: str) -> str:
-    return f'<td class="number" data-label="{label}"><span>{content}</span></td>'
 
 
 def _bar(share: float, tone: str, *, mark: float | None = None) -> str:

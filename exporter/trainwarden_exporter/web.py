@@ -6,7 +6,7 @@ import math
 
 from aiohttp import web
 
-from trainwarden_exporter import core, exposition, status
+from trainwarden_exporter import core, exposition, page, status
 from trainwarden_exporter.app import Exporter
 from trainwarden_exporter.lane import Lane
 from trainwarden_exporter.lifecycle import add_safe_headers, lifecycle_routes
@@ -27,7 +27,7 @@ def build_app(exporter: Exporter) -> web.Application:
     app[RENDERING] = Lane("render")
     app.add_routes([web.get("/", show_status), web.get("/metrics", show_metrics)])
     app.add_routes(lifecycle_routes(exporter.readiness, exporter.reloader))
-    add_safe_headers(app, style_source=status.STYLE_SOURCE)
+    add_safe_headers(app, style_source=page.STYLE_SOURCE)
     return app
 
 
@@ -64,8 +64,8 @@ async def show_status(request: web.Request) -> web.Response:
         web_file_successful=exporter.web_file_successful,
         outcomes=outcomes,
     )
-    page = await request.app[RENDERING].call(lambda: status.render(snapshot))
-    return web.Response(text=page, content_type="text/html")
+    text = await request.app[RENDERING].call(lambda: status.render(snapshot))
+    return web.Response(text=text, content_type="text/html")
 
 
 def parse_budget(header: str | None) -> float:

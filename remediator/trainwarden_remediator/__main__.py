@@ -19,6 +19,7 @@ from trainwarden_remediator.config import load_setup
 from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.web import build_app
 
+OPEN_PATHS = frozenset({"/-/healthy", "/-/ready", "/webhook"})
 FOLLOW_SECONDS = 0.5
 """How often `journal --follow` looks for new lines."""
 
@@ -50,6 +51,8 @@ async def _serve(given: argparse.Namespace) -> None:
         build_app(remediator),
         listen_address=given.web_listen_address,
         config_file=given.web_config_file,
+        # The webhook asks for its own token, and Alertmanager can send one credential only.
+        open_paths=OPEN_PATHS,
     )
     remediator.reloader.also(server.reload)
     async with remediator:

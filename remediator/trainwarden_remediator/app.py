@@ -89,6 +89,10 @@ class Remediator:
             record=record,
         )
 
+    def now(self) -> float:
+        """Unix seconds."""
+        return self._clock.now()
+
     def newest_events(self, count: int) -> tuple[Event, ...]:
         """The last `count` lines of the journal, the newest first; blocks. Raises JournalError."""
         return self.journal.newest_events(count)

@@ -137,7 +137,11 @@ class Engine:
 
     async def _begin(self, incident: Incident, target: Target, group: asyncio.TaskGroup) -> None:
         action = self._action(target)
-        processes = await asyncio.to_thread(action.processes)
+        try:
+            processes = await asyncio.to_thread(action.processes)
+        except ActionError as error:
+            log.error("action not begun", extra={**target.key._asdict(), "error": str(error)})
+            return
         number = await asyncio.to_thread(self._journal.intend, incident.id, target.key, processes)
         playbook = self._setup.config.playbook(incident.remediation)
         verify = playbook.verify if playbook else Verify()
@@ -244,10 +248,14 @@ class Engine:
         """How the target stands; one that was told to end is given its time to do so."""
         deadline = self._clock.now() + target.process.grace
         while True:
-            standing = await asyncio.to_thread(action.standing, left.id, left.processes)
-            told = left.reached is not None
-            if standing is not Standing.UNTOUCHED or not told or self._clock.now() >= deadline:
-                return standing
+            try:
+                standing = await asyncio.to_thread(action.standing, left.id, left.processes)
+            except ActionError as error:
+                log.error("cannot settle", extra={**left.key._asdict(), "error": str(error)})
+            else:
+                told = left.reached is not None
+                if standing is not Standing.UNTOUCHED or not told or self._clock.now() >= deadline:
+                    return standing
             await self._clock.sleep(VERIFY_SECONDS)
 
     async def _why_not_finish(self, left: OpenAction) -> str:

@@ -1,6 +1,108 @@
-STYLE_SOURCE = "x"
-EVENTS = 50
+"""The status page: how the remediator stands, and the newest lines of its journal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+
+from trainwarden_exporter import page, wording
+from trainwarden_remediator import story
+from trainwarden_remediator.config import Config
+from trainwarden_remediator.journal import Event
+from trainwarden_remediator.metrics import Condition
+
+EVENTS = 60
+"""Lines of the journal on the page."""
 
 
-def render(*a):
-    return ""
+def render(condition: Condition, config: Config, events: Iterable[Event], *, now: float) -> str:
+    """The page, as HTML. `events` are the newest first; `now` is a Unix time."""
+    tone, verdict = judge(condition, config)
+    return page.render(
+        program="remediator",
+        standing=f"mode {condition.mode}",
+        tone=tone,
+        verdict=verdict,
+        sections="\n".join(
+            (
+                page.section("State", _state(condition, now=now)),
+                page.section("Journal, the newest first", _journal(events)),
+                page.section("What may be acted upon", _targets(config)),
+            )
+        ),
+        footer=f"Read from the journal at {wording.moment(now)}.",
+    )
+
+
+def judge(condition: Condition, config: Config) -> tuple[str, str]:
+    """The page in one sentence, and its tone: `good`, `warn` or `bad`."""
+    record = condition.record
+    if record is None:
+        return "bad", "The journal cannot be read: nothing will be done."
+    if record.given_up:
+        names = ", ".join("/".join(key) for key in record.given_up)
+        return "bad", f"A person is needed: gave up on {names}."
+    if not condition.reload_successful:
+        return "bad", "The configuration file is not in force."
+    if condition.held:
+        return "warn", "Held by a person: nothing is done until `resume`."
+    if condition.mode == "observe":
+        return "good", "On watch; only observing, nothing is touched."
+    if record.open_incidents:
+        return "warn", f"At work on {wording.plural(record.open_incidents, 'incident')}."
+    return "good", f"On watch over {wording.plural(len(config.targets), 'worker')}."
+
+
+def _state(condition: Condition, *, now: float) -> str:
+    facts = {"Mode": condition.mode, "Held": "yes" if condition.held else "no"}
+    if (record := condition.record) is not None:
+        facts["Open incidents"] = str(record.open_incidents)
+        for name, outcome in (("Healed", "healed"), ("Not healed", "not_healed")):
+            counts = record.tallies.get("outcomes", {}).items()
+            facts[name] = f"{sum(count for labels, count in counts if labels[-1] == outcome):.0f}"
+        beat = record.moments.get("watchdog")
+        heard = "never" if beat is None else f"{wording.span(now - beat)} ago"
+        facts["Alert pipeline last heard"] = heard
+    facts["Configuration read"] = f"{wording.span(now - condition.reload_timestamp)} ago"
+    return page.facts(facts)
+
+
+def _journal(events: Iterable[Event]) -> str:
+    rows = "\n".join(
+        f'<tr><td class="quiet" data-label="Time">{wording.moment(event.at)}</td>'
+        f'<td class="name" data-label="Worker">{escape(story.worker(event))}</td>'
+        f'<td data-label="Event"><span class="state {_tone(event)}">{escape(event.kind)}</span>'
+        "</td>"
+        f'<td data-label="What">{escape(story.sentence(event))}</td></tr>'
+        for event in events
+    )
+    if not rows:
+        return '<p class="quiet">Nothing has been heard yet.</p>'
+    return page.table(dict.fromkeys(("Time", "Worker", "Event", "What"), ""), rows)
+
+
+def _tone(event: Event) -> str:
+    if event.kind == "outcome":
+        return "good" if event.facts.get("outcome") == "healed" else "bad"
+    if event.kind == "result" and event.facts.get("result") != "done":
+        return "bad"
+    if event.facts.get("reason") == "attempts_exhausted":
+        return "bad"
+    return "warn" if event.kind in ("alert", "intent") else "quiet"
+
+
+def _targets(config: Config) -> str:
+    rows = "\n".join(
+        f'<tr><td class="name" data-label="Worker">{escape("/".join(target.key))}</td>'
+        f'<td data-label="Start"><code>{escape(" ".join(target.process.start))}</code></td>'
+        f"{page.number('Grace', wording.span(target.process.grace))}"
+        f"{page.number('Cooldown', wording.span(target.cooldown))}"
+        f"{page.number('Attempts', f'{target.attempts} in {wording.span(target.attempts_window)}')}"
+        "</tr>"
+        for target in config.targets
+    )
+    if not rows:
+        return '<p class="quiet">Nothing: the configuration names no targets.</p>'
+    columns = {"Worker": "", "Start": ""}
+    columns |= dict.fromkeys(("Grace", "Cooldown", "Attempts"), "number")
+    return page.table(columns, rows)

@@ -41,16 +41,20 @@ def line(event: Event, zone: tzinfo | None = None) -> str:
     """`event` as one line of the table, in local time unless `zone` is given."""
     at = datetime.fromtimestamp(event.at, zone).strftime("%Y-%m-%d %H:%M:%S")
     number = f"#{event.incident}" if event.incident is not None else ""
-    worker = printable("/".join(part for part in (event.run, event.worker) if part)) or "-"
-    return _columns(at, number, worker, event.kind, printable(sentence(event)))
+    return _columns(at, number, worker(event) or "-", event.kind, printable(sentence(event)))
 
 
 def heading() -> str:
     return _columns(*HEADING)
 
 
-def _columns(at: str, number: str, worker: str, kind: str, what: str) -> str:
-    return f"{at:<19}  {number:<8}  {worker:<24}  {kind:<9}  {what}".rstrip()
+def worker(event: Event) -> str:
+    """Run and worker that `event` is about."""
+    return printable("/".join(part for part in (event.run, event.worker) if part))
+
+
+def _columns(at: str, number: str, name: str, kind: str, what: str) -> str:
+    return f"{at:<19}  {number:<8}  {name:<24}  {kind:<9}  {what}".rstrip()
 
 
 def sentence(event: Event) -> str:

@@ -12,7 +12,7 @@ import logging
 
 from aiohttp import web
 
-from trainwarden_exporter import exposition
+from trainwarden_exporter import exposition, page
 from trainwarden_exporter.exceptions import ConfigError
 from trainwarden_exporter.lifecycle import add_safe_headers, lifecycle_routes
 from trainwarden_remediator import metrics, status
@@ -43,7 +43,7 @@ def build_app(remediator: Remediator) -> web.Application:
         ]
     )
     app.add_routes(lifecycle_routes(remediator.readiness, remediator.reloader))
-    add_safe_headers(app, style_source=status.STYLE_SOURCE)
+    add_safe_headers(app, style_source=page.STYLE_SOURCE)
     return app
 
 
@@ -125,8 +125,10 @@ async def show_status(request: web.Request) -> web.Response:
         events = await asyncio.to_thread(remediator.newest_events, status.EVENTS)
     except JournalError:
         events = ()
-    page = await asyncio.to_thread(status.render, condition, remediator.setup, events)
-    return web.Response(text=page, content_type="text/html")
+    text = await asyncio.to_thread(
+        status.render, condition, remediator.setup.config, events, now=remediator.now()
+    )
+    return web.Response(text=text, content_type="text/html")
 
 
 async def _condition(request: web.Request) -> metrics.Condition:

@@ -1,9 +1,16 @@
-"""Certificates for tests that speak TLS, made once."""
+"""What tests of the exporter share: certificates, a /proc made of files, programs that run."""
 
 from __future__ import annotations
 
 import datetime as dt
 import ipaddress
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -122,3 +129,115 @@ def client_pair(authority: Authority) -> Pair:
         x509.RFC822Name("ops@example.org"),
         x509.UniformResourceIdentifier("spiffe://example.org/prometheus"),
     )
+
+
+class FakeProc:
+    """A /proc made of plain files. Processes in it start `start` ticks after boot."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        root.mkdir()
+
+    def add(
+        self,
+        pid: int,
+        command: Sequence[str] = (),
+        *,
+        parent: int = 1,
+        start: int = 100,
+        state: str = "S",
+        name: str = "python",
+        ticks: int = 0,
+        mark: int = 1,
+        flags: int = 0,
+        status: int = 0,
+        environment: Mapping[str, str] | None = None,
+        cgroup: str | None = None,
+        executable: str | None = None,
+        files: Mapping[str, str] | None = None,
+    ) -> None:
+        """A process; `ticks` is its CPU time, `mark` changes when it executes another program."""
+        numbers = [0] * 49  # the fields after the state, from the fourth on
+        numbers[0], numbers[5], numbers[10], numbers[16] = parent, flags, ticks, 1
+        numbers[18], numbers[20], numbers[44], numbers[48] = start, 5, mark, status
+        folder = self.root / str(pid)
+        folder.mkdir(exist_ok=True)
+        fields = " ".join(str(number) for number in numbers)
+        (folder / "stat").write_text(f"{pid} ({name}) {state} {fields}\n")
+        (folder / "cmdline").write_text("".join(f"{part}\0" for part in command))
+        if environment is not None:
+            pairs = (f"{key}={value}\0" for key, value in environment.items())
+            (folder / "environ").write_text("".join(pairs))
+        if cgroup is not None:
+            (folder / "cgroup").write_text(cgroup)
+        if executable is not None:
+            (folder / "exe").symlink_to(executable)
+        for file, text in (files or {}).items():
+            (folder / file).write_text(text)
+
+    def remove(self, pid: int) -> None:
+        shutil.rmtree(self.root / str(pid))
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> FakeProc:
+    return FakeProc(tmp_path / "proc")
+
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts Python programs, and ends those that are left when the test is over.
+
+    A program says that it is ready by printing a line; nothing is returned before.
+    """
+    started: list[subprocess.Popen[str]] = []
+
+    def start(code: str, *arguments: str) -> subprocess.Popen[str]:
+        program = subprocess.Popen(
+            [sys.executable, "-S", "-c", code, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        started.append(program)
+        assert program.stdout is not None
+        assert program.stdout.readline(), "the program ended before it was ready"
+        return program
+
+    yield start
+    for program in started:
+        program.kill()
+        program.communicate()
+
+
+@pytest.fixture
+def as_nobody() -> Callable[[], AbstractContextManager[None]]:
+    """A context in which this process has the rights of an unprivileged user."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can take the rights of another user")
+
+    @contextmanager
+    def unprivileged() -> Iterator[None]:
+        os.seteuid(65534)
+        try:
+            yield
+        finally:
+            os.seteuid(0)
+
+    return unprivileged
+
+
+@pytest.fixture
+def wait_until() -> Callable[[Callable[[], bool]], None]:
+    """Waits for the kernel to do what it was asked, at most five seconds."""
+
+    def wait_until(condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 5
+        while not condition():
+            assert time.monotonic() < deadline, "it never came"
+            time.sleep(0.005)
+
+    return wait_until

@@ -94,6 +94,8 @@ def test_a_confirmed_alert_about_a_target_is_acted_upon(config: Config) -> None:
 
 OBSERVE = {"mode": "observe"}
 EXHAUSTED = (ago(3000), ago(2000), ago(1000))
+GONE = make_worker(processes=0)
+DOUBLE = make_worker(processes=2)
 RELIEF = incident(remediation="relieve_memory", run="", worker="")
 
 CASES: list[tuple[Reason, Verdict, Incident, dict[str, Any]]] = [
@@ -127,8 +129,8 @@ CASES: list[tuple[Reason, Verdict, Incident, dict[str, Any]]] = [
     ("not_active", Verdict.WAIT, incident(), {"world": world(alert=None)}),
     ("silenced", Verdict.WAIT, incident(), {"world": world(alert=AlertState.SILENCED)}),
     ("inhibited", Verdict.WAIT, incident(), {"world": world(alert=AlertState.INHIBITED)}),
-    ("no_candidate", Verdict.WAIT, RELIEF, {"world": world({ROLLOUT: make_worker(processes=0)})}),
-    ("ambiguous_target", Verdict.WAIT, incident(), {"world": world({ROLLOUT: make_worker(processes=2)})}),
+    ("no_candidate", Verdict.WAIT, RELIEF, {"world": world({ROLLOUT: GONE})}),
+    ("ambiguous_target", Verdict.WAIT, incident(), {"world": world({ROLLOUT: DOUBLE})}),
     (
         "already_restarted",
         Verdict.WAIT,
@@ -143,7 +145,7 @@ CASES: list[tuple[Reason, Verdict, Incident, dict[str, Any]]] = [
     ),
     ("look", Verdict.LOOK, incident(), {"world": None}),
     ("look", Verdict.LOOK, RELIEF, {"world": None}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(
@@ -154,9 +156,9 @@ CASES: list[tuple[Reason, Verdict, Incident, dict[str, Any]]] = [
 def test_decides(
     config: Config, reason: Reason, verdict: Verdict, about: Incident, changes: dict[str, Any]
 ) -> None:
-    if "config" in changes:
-        changes = {**changes, "config": config.model_copy(update=changes["config"])}
-    decision = decide(about, state(config, **changes), NOW)
+    config = config.model_copy(update=changes.get("config", {}))
+    others = {key: value for key, value in changes.items() if key != "config"}
+    decision = decide(about, state(config, **others), NOW)
     assert (decision.verdict, decision.reason) == (verdict, reason)
 
 
@@ -200,8 +202,7 @@ def with_both(config: Config, earlier: dict[str, Any], later: dict[str, Any]) ->
     if {"actions"} <= earlier.keys() & later.keys():
         both["actions"] = (*earlier["actions"], *later["actions"])
     about = incident(**both.pop("incident", {}))
-    if "config" in both:
-        both["config"] = config.model_copy(update=both["config"])
+    config = config.model_copy(update=both.pop("config", {}))
     return decide(about, state(config, **both), NOW)
 
 

@@ -32,12 +32,12 @@ class Announce(Protocol):
 class Action(ABC):
     """Restarts one target by one kind of means.
 
-    All methods block; none is entered twice at once.
+    All methods block; none is entered twice at once, but `tidy` beside any of the others.
     """
 
     @abstractmethod
     def processes(self) -> Collection[Identity]:
-        """What the target consists of now."""
+        """What the target consists of now. Raises ActionError when that cannot be seen."""
 
     @abstractmethod
     def restart(self, action: int, announce: Announce) -> Mapping[str, Any]:
@@ -48,7 +48,10 @@ class Action(ABC):
 
     @abstractmethod
     def standing(self, action: int, before: Collection[Identity]) -> Standing:
-        """How the target stands, given what it consisted of before action number `action`."""
+        """How the target stands, given what it consisted of before action number `action`.
+
+        Raises ActionError when that cannot be seen.
+        """
 
     @abstractmethod
     def finish(self, action: int, announce: Announce) -> Mapping[str, Any]:

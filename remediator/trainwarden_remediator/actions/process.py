@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack
 from typing import IO, Any
 
+from trainwarden_exporter.exceptions import CollectError
 from trainwarden_exporter.matching import Matcher, Selector, Tree, WorkerKey
 from trainwarden_exporter.procfs import (
     Identity,
@@ -95,11 +96,17 @@ class ProcessAction(Action):
         return Standing.UNTOUCHED if alive & set(before) else Standing.REPLACED
 
     def tidy(self) -> bool:
-        self._children = [child for child in self._children if child.poll() is None]
+        # In place: a restart may be adding to the list meanwhile.
+        for child in tuple(self._children):
+            if child.poll() is not None:
+                self._children.remove(child)
         return bool(self._children)
 
     def _tree(self) -> Tree:
-        return self._matcher.find()[self._target.key]
+        try:
+            return self._matcher.find()[self._target.key]
+        except CollectError as error:
+            raise ActionError(f"cannot see the processes: {error}") from error
 
 
 def protected(tree: Iterable[Process], processes: Mapping[int, Process]) -> str:

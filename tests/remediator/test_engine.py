@@ -1,0 +1,532 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.remediator.conftest import (
+    FINGERPRINT,
+    GIB,
+    NOW,
+    ROLLOUT,
+    FakeAction,
+    FakeClock,
+    FakeEyes,
+    InlineExecutor,
+    make_alert,
+    make_config,
+    make_worker,
+)
+from trainwarden_exporter.matching import WorkerKey
+from trainwarden_exporter.procfs import Identity
+from trainwarden_remediator.actions.base import Standing
+from trainwarden_remediator.config import Setup, Target
+from trainwarden_remediator.engine import TURN_SECONDS, Engine, illness, is_held
+from trainwarden_remediator.exceptions import ActionError, JournalError, UnknownError
+from trainwarden_remediator.journal import Journal
+from trainwarden_remediator.world import AlertState, Sight
+
+TRAINER = WorkerKey("demo", "trainer")
+OTHER = WorkerKey("second", "trainer")
+WORKERS = ("demo/rollout-0", "demo/trainer", "second/trainer")
+LATER = "1" * 16
+
+
+class Scene:
+    """An engine, and the world that it is in."""
+
+    def __init__(self, folder: Path, journal: Journal, clock: FakeClock, **changes: Any) -> None:
+        self.folder = folder
+        self.journal = journal
+        self.clock = clock
+        self.eyes = FakeEyes(known={FINGERPRINT: AlertState.ACTIVE, LATER: AlertState.ACTIVE})
+        self.actions: dict[WorkerKey, FakeAction] = {}
+        for key in (ROLLOUT, TRAINER, OTHER):
+            self.eyes.workers[key] = make_worker()
+            self.actions[key] = FakeAction(key, self.eyes, clock)
+        self.setup = self.configured(**changes)
+        self.engine = Engine(
+            self.setup, journal, self.eyes, clock=clock, action_for=lambda t, _: self.actions[t.key]
+        )
+
+    @property
+    def action(self) -> FakeAction:
+        return self.actions[ROLLOUT]
+
+    def configured(self, **changes: Any) -> Setup:
+        return Setup(config=make_config(self.folder, *WORKERS, **changes), selectors={})
+
+    def hear(self, **labels: Any) -> None:
+        self.journal.hear([make_alert(**{"starts_at": self.clock.now() - 20, **labels})])
+        self.engine.wake()
+
+    def told(self) -> list[str]:
+        """The journal: kinds of events, and what was decided, resulted and came of it."""
+        told = []
+        for event in reversed(self.journal.newest_events(1000)):
+            facts = event.facts
+            told.append(
+                facts.get("reason") or facts.get("result") or facts.get("outcome") or event.kind
+            )
+        return told
+
+    async def pass_time(self, seconds: float, **hearing: Any) -> None:
+        """Advance, with Alertmanager repeating the alert each minute as the shipped rules do."""
+        end = self.clock.now() + seconds
+        starts = NOW - 20
+        while (left := end - self.clock.now()) > 0:
+            await self.clock.advance(min(60, left))
+            self.journal.hear([make_alert(starts_at=starts, **hearing)])
+
+
+Stage = Callable[..., Any]
+
+
+@pytest.fixture
+def stage(tmp_path: Path, journal: Journal, clock: FakeClock) -> Stage:
+    @asynccontextmanager
+    async def begin(*, before: Callable[[Scene], None] | None = None, **changes: Any) -> Any:
+        asyncio.get_running_loop().set_default_executor(InlineExecutor())
+        scene = Scene(tmp_path, journal, clock, **changes)
+        if before:
+            before(scene)
+        running = asyncio.create_task(scene.engine.run())
+        await clock.settle()
+        try:
+            yield scene
+            assert not running.done()
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    return begin
+
+
+HEALED = ["alert", "restart", "intent", "stop", "start", "done", "healed"]
+
+
+async def test_acts_verifies_and_tells(stage: Stage) -> None:
+    async with stage() as scene:
+        scene.hear()
+        await scene.clock.advance(10)
+        assert scene.told() == HEALED
+        assert scene.action.restarts == [1]
+        assert scene.journal.tallies()["outcomes"] == {("demo", "rollout-0", "healed"): 1}
+
+
+async def test_acts_at_once_and_not_at_the_next_turn(stage: Stage) -> None:
+    async with stage() as scene:
+        scene.hear()
+        await scene.clock.settle()
+        assert scene.action.restarts == [1]
+
+
+async def test_a_worker_counts_as_healed_only_when_it_stays_well(stage: Stage) -> None:
+    async with stage() as scene:
+        scene.hear()
+        await scene.clock.advance(4)
+        scene.eyes.workers[ROLLOUT] = make_worker(started_at=scene.clock.now())
+        await scene.clock.advance(4)
+        scene.eyes.workers[ROLLOUT] = make_worker(started_at=NOW, resident_bytes=GIB)
+        await scene.clock.advance(4)
+        assert "healed" not in scene.told()
+        await scene.clock.advance(2)
+        assert "healed" in scene.told()
+
+
+async def test_resolved_alerts_are_let_go(stage: Stage) -> None:
+    async with stage() as scene:
+        scene.hear()
+        await scene.clock.advance(10)
+        scene.hear(firing=False)
+        await scene.clock.settle()
+        assert scene.told()[-2:] == ["resolved", "resolved"]
+        assert scene.journal.open_incidents() == ()
+
+
+async def test_what_does_not_help_is_tried_again_more_slowly_then_given_up(stage: Stage) -> None:
+    async with stage(attempts=2) as scene:
+        scene.action.heal = {"resident_bytes": 9 * GIB}
+        scene.hear()
+        await scene.pass_time(66)
+        assert scene.told()[-2:] == ["not_healed", "cooldown"]
+        await scene.pass_time(118)
+        assert scene.action.restarts == [1]
+        await scene.pass_time(6)
+        assert scene.action.restarts == [1, 2]
+        await scene.pass_time(300)
+        assert scene.told()[-1] == "attempts_exhausted"
+        await scene.pass_time(600)
+        assert scene.action.restarts == [1, 2]
+        assert scene.journal.given_up(scene.clock.now() - 60) == (ROLLOUT,)
+
+
+async def test_a_healed_last_attempt_calls_nobody(stage: Stage) -> None:
+    async with stage(attempts=1) as scene:
+        scene.hear()
+        await scene.pass_time(180)
+        assert "attempts_exhausted" not in scene.told()
+        assert scene.journal.given_up(0) == ()
+
+
+async def test_the_same_alert_many_times_is_one_action(stage: Stage) -> None:
+    async with stage() as scene:
+        for _ in range(50):
+            scene.hear(starts_at=NOW - 20)
+        await scene.pass_time(300)
+        assert scene.action.restarts == [1]
+
+
+async def test_two_rules_about_one_worker_are_one_action(stage: Stage) -> None:
+    async with stage() as scene:
+        scene.eyes.workers[ROLLOUT] = make_worker(age_limit_seconds=60)
+        scene.hear()
+        scene.hear(fingerprint=LATER, remediation="recycle_aged_worker")
+        await scene.pass_time(30)
+        assert len(scene.action.restarts) == 1
+
+
+async def test_a_hundred_alerts_at_once_restart_one_worker_of_a_run_at_a_time(stage: Stage) -> None:
+    async with stage() as scene:
+        alerts = []
+        for index in range(100):
+            fingerprint = f"{index:016x}"
+            scene.eyes.known[fingerprint] = AlertState.ACTIVE
+            worker = "rollout-0" if index % 2 else "trainer"
+            alerts.append(make_alert(fingerprint=fingerprint, worker=worker))
+        scene.journal.hear(alerts)
+        scene.engine.wake()
+        await scene.clock.settle()
+        assert len(scene.action.restarts) + len(scene.actions[TRAINER].restarts) == 1
+        await scene.clock.advance(30)
+        assert len(scene.action.restarts) == len(scene.actions[TRAINER].restarts) == 1
+
+
+async def test_runs_do_not_wait_for_each_other(stage: Stage) -> None:
+    async with stage() as scene:
+        scene.hear(worker="trainer")
+        scene.hear(run="second", worker="trainer", fingerprint=LATER)
+        await scene.clock.settle()
+        assert scene.actions[TRAINER].restarts
+        assert scene.actions[OTHER].restarts
+
+
+async def test_a_run_is_acted_upon_once_at_a_time(stage: Stage) -> None:
+    async with stage() as scene:
+        scene.action.heal = {"resident_bytes": 9 * GIB}
+        scene.hear()
+        scene.hear(worker="trainer", fingerprint=LATER)
+        await scene.clock.advance(64)
+        assert scene.actions[TRAINER].restarts == []
+        assert "busy" in scene.told()
+        await scene.clock.advance(4)
+        assert scene.actions[TRAINER].restarts == [2]
+
+
+async def test_an_action_is_alone_in_its_run_however_long_it_takes(stage: Stage) -> None:
+    async with stage(attempts_window=10, cooldown=1) as scene:
+        scene.action.heal = {"resident_bytes": 9 * GIB}
+        scene.hear()
+        scene.hear(worker="trainer", fingerprint=LATER)
+        await scene.clock.advance(60)
+        assert scene.action.restarts == [1]
+        assert scene.actions[TRAINER].restarts == []
+
+
+# reasons not to act
+
+
+async def test_nothing_is_done_while_a_hold_file_is_there(stage: Stage) -> None:
+    async with stage() as scene:
+        (scene.folder / "hold").touch()
+        scene.hear()
+        await scene.clock.advance(30)
+        assert scene.told() == ["alert", "held"]
+        (scene.folder / "hold").unlink()
+        await scene.clock.advance(TURN_SECONDS)
+        assert scene.action.restarts == [1]
+
+
+async def test_a_hold_that_comes_while_the_world_is_asked_is_heeded(stage: Stage) -> None:
+    async with stage() as scene:
+
+        async def look_and_be_held() -> Sight:
+            (scene.folder / "hold").touch()
+            return Sight(scene.eyes.workers, 1, 1)
+
+        scene.eyes.look = look_and_be_held
+        scene.hear()
+        await scene.clock.advance(30)
+        assert scene.action.restarts == []
+        assert scene.told() == ["alert", "held"]
+
+
+async def test_observing_touches_nothing_until_the_mode_is_changed(stage: Stage) -> None:
+    async with stage(mode="observe") as scene:
+        scene.hear()
+        await scene.clock.advance(30)
+        assert scene.told() == ["alert", "observe_mode"]
+        assert scene.journal.unfinished() == ()
+        scene.engine.use(scene.configured(mode="act"), scene.eyes)
+        await scene.clock.settle()
+        assert scene.action.restarts == [1]
+
+
+async def test_an_alert_that_holds_lets_nothing_be_done_while_it_lasts(stage: Stage) -> None:
+    async with stage() as scene:
+        scene.hear(fingerprint=LATER, remediation="hold_restarts", starts_at=NOW)
+        scene.hear()
+        await scene.clock.advance(30)
+        assert scene.action.restarts == []
+        scene.hear(fingerprint=LATER, remediation="hold_restarts", starts_at=NOW, firing=False)
+        await scene.clock.advance(TURN_SECONDS)
+        assert scene.action.restarts == [1]
+
+
+async def test_an_unknown_worker_is_told_and_left_alone(stage: Stage) -> None:
+    async with stage() as scene:
+        scene.hear(worker="-oProxyCommand=x", run="$(reboot)")
+        await scene.clock.advance(30)
+        assert scene.told() == ["alert", "unknown_target"]
+        assert scene.eyes.looks == 0
+
+
+async def test_a_worker_that_somebody_else_restarted_is_left_alone(stage: Stage) -> None:
+    async with stage() as scene:
+        scene.eyes.workers[ROLLOUT] = make_worker(started_at=NOW - 5)
+        scene.hear(starts_at=NOW - 20)
+        await scene.clock.advance(30)
+        assert scene.action.restarts == []
+        assert scene.told() == ["alert", "already_restarted"]
+
+
+async def test_without_eyes_nothing_is_done_until_they_open(stage: Stage) -> None:
+    async with stage() as scene:
+        scene.eyes.blind = UnknownError("the exporter is away")
+        scene.hear()
+        await scene.clock.advance(30)
+        assert scene.told() == ["alert", "world_unknown"]
+        scene.eyes.blind, scene.eyes.deaf = None, UnknownError("Alertmanager is away")
+        await scene.clock.advance(30)
+        assert scene.action.restarts == []
+        scene.eyes.deaf = None
+        await scene.clock.advance(TURN_SECONDS)
+        assert scene.action.restarts == [1]
+
+
+async def test_a_silence_during_a_cooldown_is_heeded(stage: Stage) -> None:
+    async with stage() as scene:
+        scene.action.heal = {"resident_bytes": 9 * GIB}
+        scene.hear()
+        await scene.pass_time(100)
+        scene.eyes.known[FINGERPRINT] = AlertState.SILENCED
+        await scene.pass_time(600)
+        assert scene.action.restarts == [1]
+        assert scene.told()[-1] == "silenced"
+
+
+async def test_what_is_not_heard_of_any_more_is_forgotten(stage: Stage) -> None:
+    async with stage(forget_after=60) as scene:
+        scene.eyes.blind = UnknownError("the exporter is away")
+        scene.hear()
+        await scene.clock.advance(70)
+        scene.eyes.blind = None
+        await scene.clock.advance(70)
+        assert scene.told() == ["alert", "world_unknown", "forgotten"]
+        assert scene.action.restarts == []
+
+
+async def test_a_backlog_of_days_is_not_acted_upon(stage: Stage) -> None:
+    def hear_long_ago(scene: Scene) -> None:
+        scene.hear()
+        scene.clock.pass_by(3 * 86_400)
+
+    async with stage(before=hear_long_ago) as scene:
+        await scene.clock.advance(60)
+        assert scene.told() == ["alert", "forgotten"]
+
+
+# relieving memory
+
+
+async def test_memory_is_relieved_by_one_worker_at_a_time(stage: Stage) -> None:
+    async with stage(cooldown=600) as scene:
+        sizes = {ROLLOUT: 2, TRAINER: 7, OTHER: 5}
+        for key, size in sizes.items():
+            scene.eyes.workers[key] = make_worker(resident_bytes=size * GIB)
+        scene.eyes.available = GIB
+        scene.hear(run="", worker="", remediation="relieve_memory")
+        await scene.clock.settle()
+        assert scene.actions[TRAINER].restarts == [1]
+        await scene.clock.advance(4)
+        assert scene.actions[OTHER].restarts == []
+        await scene.clock.advance(6)
+        assert scene.actions[OTHER].restarts == [2]
+        scene.eyes.available = 20 * GIB
+        await scene.clock.advance(60)
+        assert scene.action.restarts == []
+        assert scene.told()[-1] == "trouble_over"
+
+
+# what goes wrong
+
+
+@pytest.mark.parametrize(
+    "error", [ActionError("cannot start it"), RuntimeError("unforeseen"), OSError("EMFILE")]
+)
+async def test_an_action_that_fails_is_told_and_the_engine_goes_on(
+    stage: Stage, error: Exception
+) -> None:
+    async with stage() as scene:
+        scene.action.error = error
+        scene.hear()
+        await scene.clock.advance(4)
+        assert scene.told() == [
+            *["alert", "restart", "intent", "stop", "failed", "not_healed", "cooldown"]
+        ]
+        assert scene.journal.tallies()["actions"] == {("demo", "rollout-0", "restart", "failed"): 1}
+        scene.action.error = None
+        await scene.pass_time(121)
+        assert scene.action.restarts == [1, 2]
+
+
+async def test_processes_that_cannot_be_seen_are_no_ground_to_act(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stage() as scene:
+
+        def blind(_: FakeAction) -> Any:
+            raise ActionError("too many open files")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(FakeAction, "processes", blind)
+            scene.hear()
+            await scene.clock.advance(10)
+            assert scene.journal.unfinished() == ()
+        await scene.clock.advance(TURN_SECONDS)
+        assert scene.action.restarts == [1]
+
+
+class Faulty:
+    """A journal of which some methods fail for a while."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self.failing: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self.failing:
+            raise JournalError("disk full")
+        return getattr(self._journal, name)
+
+
+@pytest.mark.parametrize("method", ["open_incidents", "past_actions", "decided", "intend"])
+async def test_what_cannot_be_written_down_is_not_done(stage: Stage, method: str) -> None:
+    async with stage() as scene:
+        faulty = Faulty(scene.journal)
+        scene.engine._journal = faulty
+        faulty.failing = {method}
+        scene.hear()
+        await scene.clock.advance(20)
+        assert scene.action.restarts == []
+        faulty.failing = set()
+        await scene.clock.advance(TURN_SECONDS)
+        assert scene.action.restarts == [1]
+
+
+async def test_a_step_that_cannot_be_announced_is_not_taken(stage: Stage) -> None:
+    async with stage() as scene:
+        faulty = Faulty(scene.journal)
+        scene.engine._journal = faulty
+        faulty.failing = {"reached"}
+        scene.hear()
+        await scene.clock.advance(4)
+        assert scene.eyes.workers[ROLLOUT].started_at == NOW - 3600
+        assert scene.told()[2:5] == ["intent", "failed", "not_healed"]
+
+
+@pytest.mark.parametrize("method", ["finished", "verified"])
+async def test_a_result_is_written_as_soon_as_the_disk_takes_it(stage: Stage, method: str) -> None:
+    async with stage() as scene:
+        faulty = Faulty(scene.journal)
+        scene.engine._journal = faulty
+        faulty.failing = {method}
+        scene.hear()
+        scene.hear(worker="trainer", fingerprint=LATER)
+        await scene.clock.advance(30)
+        assert scene.actions[TRAINER].restarts == []
+        faulty.failing = set()
+        await scene.clock.advance(12)
+        told = scene.told()
+        assert (told.count("done"), told.count("healed")) == (2, 1)
+        assert scene.action.restarts == [1]
+
+
+# reloading
+
+
+async def test_an_action_under_way_ends_as_it_began_when_the_configuration_changes(
+    stage: Stage,
+) -> None:
+    async with stage() as scene:
+        scene.hear()
+        await scene.clock.advance(2)
+        scene.engine.use(scene.configured(mode="observe"), scene.eyes)
+        scene.hear(worker="trainer", fingerprint=LATER)
+        await scene.clock.advance(10)
+        told = scene.told()
+        assert told.count("healed") == 1
+        assert told.count("busy") == 1
+        assert told[-1] == "observe_mode"
+        assert scene.actions[TRAINER].restarts == []
+
+
+async def test_children_of_a_retired_action_are_collected_to_the_last(stage: Stage) -> None:
+    async with stage() as scene:
+        left = [3]
+
+        def tidy() -> bool:
+            left[0] -= 1
+            return left[0] > 0
+
+        scene.action.tidy = tidy
+        scene.hear()
+        await scene.clock.settle()
+        scene.engine.use(scene.configured(), scene.eyes)
+        await scene.clock.advance(60)
+        assert left == [0]
+
+
+# after a crash
+
+
+def cut_short(reached: str | None, **changes: Any) -> Callable[[Scene], None]:
+    """An action of which a crash left this much, a while ago."""
+
+    def leave(scene: Scene) -> None:
+        scene.journal.hear([make_alert(starts_at=NOW - 20)])
+        scene.journal.decided(*_standing_decision(scene))
+        number = scene.journal.intend(1, ROLLOUT, [Identity(4242, 17)])
+        if reached:
+            scene.journal.reached(number, reached, command=[], processes=[])
+        if "result" in changes:
+            scene.journal.finished(number, changes["result"])
+        scene.clock.pass_by(changes.get("later", 3))
+        scene.action.stands = changes.get("stands", Standing.UNTOUCHED)
+        scene.eyes.known = {}
+
+    return leave
+
+
+def _standing_decision(scene: Scene) -> Any:
+    from trainwarden_remediator.policy import Decision, Verdict  # noqa: PLC0415 - see below
+
+    (incident,) = scene.journal.open_incidents()
+    return incident, Decision(Verdict.ACT, "restart", scene.setup.config.targets[0])
