@@ -72,7 +72,7 @@ class RunFolder:
 
 
 def prepare_demo(
-    folder: Path, binaries: Binaries, *, mode: str | None, any_free: bool = False
+    folder: Path, binaries: Binaries, *, mode: str, any_free: bool = False
 ) -> RunFolder:
     """Fill `folder` for the demo run; what an earlier run left there is removed.
 
@@ -109,7 +109,7 @@ def prepare_demo(
 
 
 def prepare_own(
-    folder: Path, config: Path, binaries: Binaries, *, mode: str | None, any_free: bool = False
+    folder: Path, config: Path, binaries: Binaries, *, mode: str, any_free: bool = False
 ) -> RunFolder:
     """Fill `folder` for the configuration in the folder `config`, which is used where it lies.
 
@@ -180,9 +180,7 @@ def _write_token(path: Path, token: str) -> None:
         file.write(token + "\n")
 
 
-def _write_shared(
-    made: RunFolder, binaries: Binaries, mode: str | None, further_programs: str
-) -> None:
+def _write_shared(made: RunFolder, binaries: Binaries, mode: str, further_programs: str) -> None:
     """Write what the demo and a run of the user's have in common."""
     folder = made.path
     if len(os.fsencode(made.socket)) > SOCKET_PATH_BYTES:
@@ -206,9 +204,7 @@ def _write_shared(
     )
 
 
-def _commands(
-    made: RunFolder, binaries: Binaries, mode: str | None
-) -> dict[str, Sequence[str | Path]]:
+def _commands(made: RunFolder, binaries: Binaries, mode: str) -> dict[str, Sequence[str | Path]]:
     scripts = Path(sys.executable).parent
     folder, address = made.path, f"{ports.LOOPBACK}:"
     return {
@@ -223,7 +219,7 @@ def _commands(
             "run",
             f"--config.file={made.remediator_file}",
             f"--web.listen-address={address}{made.ports['remediator']}",
-            *(() if mode is None else (f"--mode={mode}",)),
+            f"--mode={mode}",
         ),
         "prometheus": (
             binaries.prometheus,

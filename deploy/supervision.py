@@ -13,7 +13,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One program as supervisord sees it; `state` as in its documentation (RUNNING, FATAL, …)."""
+    """One program as supervisord sees it; `state` as in its documentation (RUNNING, FATAL, …).
+
+    `pid` is 0 while it does not run; `exit_status` is that of its last end, -1 after a signal.
+    """
 
     name: str
     state: str
@@ -37,10 +40,11 @@ def changes(before: Mapping[str, Program], now: Mapping[str, Program]) -> Iterat
         was = before.get(name, program)
         if program.state == "FATAL" != was.state:
             yield f"{name} keeps ending and is not started any more"
-        elif program.state in ("BACKOFF", "EXITED") and was.state in ("RUNNING", "STARTING"):
-            yield f"{name} has ended with status {program.exit_status}"
-        elif program.state == "RUNNING" and was.pid != program.pid:
-            yield f"{name} was started again"
+        elif program.pid and program.pid != was.pid:
+            yield f"{name} ended and was started again"
+        elif was.pid and not program.pid and program.state != "STOPPED":
+            status = program.exit_status
+            yield f"{name} ended {f'with status {status}' if status >= 0 else 'by a signal'}"
 
 
 class _UnixConnection(http.client.HTTPConnection):

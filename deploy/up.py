@@ -65,17 +65,17 @@ def main() -> int:
     signals = Signals()
     try:
         binaries = find_binaries(say=say)
-        config = None if not options.config else options.config.resolve()
+        config = options.config and options.config.resolve()
+        mode = options.mode or ("act" if config is None else "observe")
         folder = options.folder or default_folder(config)
         with claimed(folder):
             if config is None:
                 end_leftovers(folder)
-                run = prepare_demo(folder, binaries, mode=options.mode, any_free=options.any_free)
+                run = prepare_demo(folder, binaries, mode=mode, any_free=options.any_free)
             else:
-                mode = options.mode or "observe"
                 run = prepare_own(folder, config, binaries, mode=mode, any_free=options.any_free)
             check(run)
-            return run_stack(run, signals, mode=options.mode or ("act" if run.demo else "observe"))
+            return run_stack(run, signals, mode)
     except StackError as error:
         print(error, file=sys.stderr)
         return 1
@@ -100,7 +100,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--any-free", action="store_true", help="take any free ports, not the usual ones"
     )
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.mode not in (None, "observe", "act"):  # argparse does not look at a default
+        parser.error(f"MODE is {options.mode!r}: write observe or act")
+    return options
 
 
 def default_folder(config: Path | None) -> Path:
@@ -148,7 +151,7 @@ def check(run: RunFolder) -> None:
             raise StackError((result.stderr or result.stdout).strip())
 
 
-def run_stack(run: RunFolder, signals: Signals, *, mode: str) -> int:
+def run_stack(run: RunFolder, signals: Signals, mode: str) -> int:
     """Start everything, tell what happens until a signal comes, end everything."""
     children.adopt_orphans()
     if run.demo:

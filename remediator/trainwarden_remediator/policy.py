@@ -177,7 +177,8 @@ def _decide_target(
         return Decision(Verdict.WAIT, "held_by_alert", target, holder)
     if any(a.key.run == target.run and a.ended_at is None for a in state.actions):
         return Decision(Verdict.WAIT, "busy", target)
-    history = [a for a in state.actions if a.key == target.key]
+    # What relieving memory has cost other workers counts too, or it would go through them all.
+    history = [a for a in state.actions if a.key == target.key or a.incident == incident.id]
     recent = [a for a in history if now - a.intent_at < target.attempts_window]
     tried = len(recent)
     if tried < target.attempts and _cooldown_left(history, tried, target, now) > 0:
@@ -186,7 +187,7 @@ def _decide_target(
         return Decision(Verdict.LOOK, "look", target)
     if (bar := _bar(incident, target, state.world)) is not None:
         return bar
-    return _decide_by_sight(incident, playbook, target, state, now, tried)
+    return _decide_by_sight(incident, playbook, target, state, now, tried=tried)
 
 
 def _bar(incident: Incident, target: Target, world: World) -> Decision | None:
@@ -205,7 +206,13 @@ def _bar(incident: Incident, target: Target, world: World) -> Decision | None:
 
 
 def _decide_by_sight(
-    incident: Incident, playbook: Playbook, target: Target, state: State, now: float, tried: int
+    incident: Incident,
+    playbook: Playbook,
+    target: Target,
+    state: State,
+    now: float,
+    *,
+    tried: int,
 ) -> Decision:
     sight = state.world.sight if state.world else None
     worker = sight.workers.get(target.key) if sight else None

@@ -49,7 +49,7 @@ def judge(condition: Condition, config: Config) -> tuple[str, str]:
     if condition.mode == "observe":
         return "good", "On watch; only observing, nothing is touched."
     if record.open_incidents:
-        return "warn", f"At work on {wording.plural(record.open_incidents, 'incident')}."
+        return "warn", f"Watching {wording.plural(record.open_incidents, 'incident')}."
     return "good", f"On watch over {wording.plural(len(config.targets), 'worker')}."
 
 
@@ -69,8 +69,8 @@ def _state(condition: Condition, *, now: float) -> str:
 
 def _journal(events: Iterable[Event]) -> str:
     rows = "\n".join(
-        f'<tr><td class="quiet" data-label="Time">{wording.moment(event.at)}</td>'
-        f'<td class="name" data-label="Worker">{escape(story.worker(event))}</td>'
+        f'<tr><td class="quiet short" data-label="Time">{wording.moment(event.at)}</td>'
+        f'<td class="name short" data-label="Worker">{escape(story.worker(event))}</td>'
         f'<td data-label="Event"><span class="state {_tone(event)}">{escape(event.kind)}</span>'
         "</td>"
         f'<td data-label="What">{escape(story.sentence(event))}</td></tr>'
@@ -93,7 +93,7 @@ def _tone(event: Event) -> str:
 
 def _targets(config: Config) -> str:
     rows = "\n".join(
-        f'<tr><td class="name" data-label="Worker">{escape("/".join(target.key))}</td>'
+        f'<tr><td class="name short" data-label="Worker">{escape("/".join(target.key))}</td>'
         f'<td data-label="Start"><code>{escape(" ".join(target.process.start))}</code></td>'
         f"{page.number('Grace', wording.span(target.process.grace))}"
         f"{page.number('Cooldown', wording.span(target.cooldown))}"

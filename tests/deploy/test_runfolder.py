@@ -15,7 +15,7 @@ EXPORTER = "runs: [{name: r, workers: [{name: w, match: {command: train}}]}]\n"
 
 
 def prepare_demo(folder: Path, binaries: Binaries) -> runfolder.RunFolder:
-    return runfolder.prepare_demo(folder, binaries, mode=None, any_free=True)
+    return runfolder.prepare_demo(folder, binaries, mode="act", any_free=True)
 
 
 def prepare_own(folder: Path, config: Path, binaries: Binaries) -> runfolder.RunFolder:

@@ -18,9 +18,9 @@ RUNNING = programs("RUNNING", 10)
     ("now", "said"),
     [
         (RUNNING, []),
-        (programs("EXITED", 0, 3), ["exporter has ended with status 3"]),
-        (programs("BACKOFF", 0, 1), ["exporter has ended with status 1"]),
-        (programs("RUNNING", 11), ["exporter was started again"]),
+        (programs("EXITED", 0, 3), ["exporter ended with status 3"]),
+        (programs("BACKOFF", 0, -1), ["exporter ended by a signal"]),
+        (programs("STARTING", 11), ["exporter ended and was started again"]),
         (programs("FATAL", 0), ["exporter keeps ending and is not started any more"]),
         (programs("STOPPING", 10), []),
     ],

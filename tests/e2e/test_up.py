@@ -41,6 +41,7 @@ SCRIPTS = Path(sys.executable).parent
 LIMIT_BYTES = 150 << 20
 UP_SECONDS = 60
 STORY_SECONDS = 120
+KILLED_SECONDS = 20
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
 pytestmark = pytest.mark.skipif(
@@ -330,11 +331,16 @@ def test_a_run_of_the_users_is_observed_unless_told_to_act_and_outlives_the_stac
             acting.wait_until_up()
             observing.wait_until(lambda: "mode is observe" in told(observing), STORY_SECONDS)
             acting.wait_until(lambda: "healed" in told(acting), STORY_SECONDS)
-            observing.interrupt()
+            started = observing.processes()
+            observing.process.kill()
             acting.interrupt()
-        assert sleeping(one) == []
-        (started,) = sleeping(other)
-        assert f"left running, as they are your run: {started.pid}" in acting.text()
+            deadline = time.monotonic() + KILLED_SECONDS
+            while any(map(alive, started.values())) and time.monotonic() < deadline:
+                time.sleep(0.2)
+            assert [line for line, identity in started.items() if alive(identity)] == []
+        assert sleeping(one) == []  # observed, not started
+        (kept,) = sleeping(other)
+        assert f"left running, as they are your run: {kept.pid}" in acting.text()
     finally:
         for identity in sleeping(other):
             children.send(identity, signal.SIGKILL)

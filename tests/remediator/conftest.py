@@ -1,4 +1,4 @@
-"""What the remediator's tests share: deliveries, a clock, eyes and an action that are made up."""
+"""What the remediator's tests share: deliveries, a clock, a world, and a box that is almost real."""
 
 from __future__ import annotations
 
@@ -6,21 +6,32 @@ import asyncio
 import heapq
 import itertools
 import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from trainwarden_exporter.matching import WorkerKey
-from trainwarden_exporter.procfs import Identity
+from trainwarden_exporter.matching import Matcher, Selector, WorkerKey
+from trainwarden_exporter.procfs import Identity, read_environment, start_timestamp
 from trainwarden_remediator.actions.base import Action, Announce, Standing
+from trainwarden_remediator.actions.process import MARK
 from trainwarden_remediator.alerts import Alert
 from trainwarden_remediator.config import Config
 from trainwarden_remediator.exceptions import UnknownError
-from trainwarden_remediator.journal import Journal
+from trainwarden_remediator.journal import Event, Journal, connect, read_events
 from trainwarden_remediator.world import AlertState, Sight, WorkerSight
 
 NOW = 1_800_000_000.0
@@ -237,6 +248,163 @@ class FakeAction(Action):
         worker = self.eyes.workers[self.key]
         self.eyes.workers[self.key] = replace(worker, started_at=self.clock.now(), **self.heal)
         return {"started_by": "trainwarden", "processes": [4343]}
+
+
+WORKER = "import time; print('up', flush=True); time.sleep(60)"
+
+
+class Box:
+    """A real worker, and over HTTP an exporter that shows it and an Alertmanager that knows of it.
+
+    As the exporter shows it, a worker leaks unless the remediator has started it. All files are in
+    `folder`; what is under way there is ended by `close`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.mark = f"box-{uuid.uuid4().hex}"
+        self.known = {FINGERPRINT: "active"}
+        self.blind = False
+        self.command = [sys.executable, "-c", WORKER, self.mark]
+        self._children: list[subprocess.Popen[str]] = []
+        self._matcher = Matcher({ROLLOUT: Selector.model_validate({"command": self.mark})})
+        self._turn = threading.Lock()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        self.config_file = folder / "remediator.yml"
+        self.token_file = folder / "token"
+        self.token_file.write_text(TOKEN)
+        worker = {"name": "rollout-0", "role": "rollout", "match": {"command": self.mark}}
+        runs = [{"name": "demo", "workers": [{**worker, "memory_limit": "8GiB"}]}]
+        (folder / "exporter.yml").write_text(yaml.safe_dump({"runs": runs}))
+        self.configure()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def configure(self, **changes: Any) -> None:
+        """Write remediator.yml."""
+        process = {"start": self.command, "grace": "2s", "log": "worker.log"}
+        verify = {"within": "20s", "steady": "0s"}
+        content = {
+            "mode": "act",
+            "token_file": "token",
+            "journal": "state/journal.db",
+            "hold_file": "state/hold",
+            "exporter": {"url": self.url, "config": "exporter.yml"},
+            "alertmanager": {"url": self.url},
+            "targets": [{"run": "demo", "worker": "rollout-0", "process": process}],
+            "playbooks": {
+                "restart_leaking_worker": {"trouble": "over_memory_limit", "verify": verify}
+            },
+            **changes,
+        }
+        self.config_file.write_text(yaml.safe_dump(content))
+
+    def start_worker(self) -> subprocess.Popen[str]:
+        child = subprocess.Popen(self.command, stdout=subprocess.PIPE, text=True)
+        self._children.append(child)
+        assert child.stdout is not None
+        child.stdout.readline()
+        return child
+
+    def workers(self) -> list[Identity]:
+        """What runs of the worker now."""
+        with self._turn:
+            roots = self._matcher.find()[ROLLOUT].roots
+        return [root.identity for root in roots if root.alive]
+
+    def alert(self, *, ago: float = 60.0, **labels: str) -> dict[str, Any]:
+        """An alert that began so many seconds ago."""
+        starts = datetime.fromtimestamp(int(time.time() - ago), UTC)
+        return sent_alert(startsAt=starts.isoformat().replace("+00:00", "Z"), labels=labels)
+
+    def events(self) -> list[Event]:
+        """The journal, oldest first."""
+        connection = connect(self.folder / "state" / "journal.db", readonly=True)
+        try:
+            return list(read_events(connection))
+        finally:
+            connection.close()
+
+    def told(self) -> list[str]:
+        """What happened, oldest first, without decisions."""
+        return [
+            e.facts.get("result") or e.facts.get("outcome") or e.kind
+            for e in self.events()
+            if e.kind != "decision"
+        ]
+
+    def close(self) -> None:
+        for child in self._children:
+            child.kill()
+            child.wait(10)
+            if child.stdout:
+                child.stdout.close()
+        for identity in self.workers():
+            os.kill(identity.pid, signal.SIGKILL)
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        box = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                page = box._page() if self.path == "/metrics" else box._alerts()
+                self.send_response(503 if box.blind else 200)
+                self.send_header("Content-Length", str(len(page)))
+                self.end_headers()
+                self.wfile.write(page.encode())
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        return Handler
+
+    def _page(self) -> str:
+        lines = [f'trainwarden_collector_success{{collector="{c}"}} 1' for c in ("host", "workers")]
+        lines += ["trainwarden_memory_effective_available_bytes 2e10"]
+        lines += ["trainwarden_memory_available_floor_bytes 2e9"]
+        roots = self.workers()
+        marked = [MARK in (read_environment(identity.pid) or {}) for identity in roots]
+        values = {
+            "processes": len(roots),
+            "expected_processes": 1,
+            "resident_bytes": 0 if not roots else GIB if all(marked) else 9 * GIB,
+            "memory_limit_bytes": 8 * GIB,
+            "finished": 0,
+        }
+        if roots:
+            values["start_timestamp_seconds"] = min(start_timestamp(root) for root in roots)
+        labels = 'run="demo",worker="rollout-0",role="rollout"'
+        lines += [f"trainwarden_worker_{name}{{{labels}}} {n}" for name, n in values.items()]
+        return "".join(f"{line}\n" for line in lines)
+
+    def _alerts(self) -> str:
+        return json.dumps(
+            [
+                {"fingerprint": fingerprint, "status": {"state": state}}
+                for fingerprint, state in self.known.items()
+            ]
+        )
+
+
+def until(true: Callable[[], bool], seconds: float = 20) -> None:
+    """Wait for something that processes of their own bring about."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "did not come about"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Iterator[Box]:
+    box = Box(tmp_path)
+    yield box
+    box.close()
 
 
 @pytest.fixture

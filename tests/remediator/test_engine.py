@@ -2,15 +2,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
-
 from tests.remediator.conftest import (
     FINGERPRINT,
     GIB,
@@ -24,10 +22,11 @@ from tests.remediator.conftest import (
     make_config,
     make_worker,
 )
+
 from trainwarden_exporter.matching import WorkerKey
 from trainwarden_exporter.procfs import Identity
 from trainwarden_remediator.actions.base import Standing
-from trainwarden_remediator.config import Setup, Target
+from trainwarden_remediator.config import Setup
 from trainwarden_remediator.engine import TURN_SECONDS, Engine, illness, is_held
 from trainwarden_remediator.exceptions import ActionError, JournalError, UnknownError
 from trainwarden_remediator.journal import Journal
@@ -68,14 +67,21 @@ class Scene:
         self.engine.wake()
 
     def told(self) -> list[str]:
-        """The journal: kinds of events, and what was decided, resulted and came of it."""
-        told = []
-        for event in reversed(self.journal.newest_events(1000)):
-            facts = event.facts
-            told.append(
-                facts.get("reason") or facts.get("result") or facts.get("outcome") or event.kind
-            )
-        return told
+        """The journal, oldest first: reasons of decisions, results, outcomes, kinds of the rest."""
+        return [
+            event.facts.get("reason")
+            or event.facts.get("result")
+            or event.facts.get("outcome")
+            or event.kind
+            for event in reversed(self.journal.newest_events(1000))
+        ]
+
+    def done(self) -> list[str]:
+        """As `told`, without what was decided."""
+        decided = {
+            e.facts["reason"] for e in self.journal.newest_events(1000) if "reason" in e.facts
+        }
+        return [word for word in self.told() if word not in decided - {"resolved"}]
 
     async def pass_time(self, seconds: float, **hearing: Any) -> None:
         """Advance, with Alertmanager repeating the alert each minute as the shipped rules do."""
@@ -109,14 +115,15 @@ def stage(tmp_path: Path, journal: Journal, clock: FakeClock) -> Stage:
     return begin
 
 
-HEALED = ["alert", "restart", "intent", "stop", "start", "done", "healed"]
+HEALED = ["alert", "intent", "stop", "start", "done", "healed"]
 
 
 async def test_acts_verifies_and_tells(stage: Stage) -> None:
     async with stage() as scene:
         scene.hear()
         await scene.clock.advance(10)
-        assert scene.told() == HEALED
+        assert scene.done() == HEALED
+        assert scene.told()[1] == "restart"
         assert scene.action.restarts == [1]
         assert scene.journal.tallies()["outcomes"] == {("demo", "rollout-0", "healed"): 1}
 
@@ -145,7 +152,7 @@ async def test_resolved_alerts_are_let_go(stage: Stage) -> None:
     async with stage() as scene:
         scene.hear()
         await scene.clock.advance(10)
-        scene.hear(firing=False)
+        scene.hear(firing=False, starts_at=NOW - 20)
         await scene.clock.settle()
         assert scene.told()[-2:] == ["resolved", "resolved"]
         assert scene.journal.open_incidents() == ()
@@ -356,23 +363,34 @@ async def test_a_backlog_of_days_is_not_acted_upon(stage: Stage) -> None:
 # relieving memory
 
 
-async def test_memory_is_relieved_by_one_worker_at_a_time(stage: Stage) -> None:
-    async with stage(cooldown=600) as scene:
+async def test_memory_is_relieved_by_one_worker_at_a_time_and_slowly(stage: Stage) -> None:
+    async with stage() as scene:
         sizes = {ROLLOUT: 2, TRAINER: 7, OTHER: 5}
         for key, size in sizes.items():
             scene.eyes.workers[key] = make_worker(resident_bytes=size * GIB)
         scene.eyes.available = GIB
-        scene.hear(run="", worker="", remediation="relieve_memory")
+        relief = {"run": "", "worker": "", "remediation": "relieve_memory"}
+        scene.hear(**relief)
         await scene.clock.settle()
         assert scene.actions[TRAINER].restarts == [1]
-        await scene.clock.advance(4)
+        await scene.pass_time(120, **relief)
         assert scene.actions[OTHER].restarts == []
-        await scene.clock.advance(6)
+        await scene.pass_time(10, **relief)
         assert scene.actions[OTHER].restarts == [2]
         scene.eyes.available = 20 * GIB
-        await scene.clock.advance(60)
+        await scene.pass_time(600, **relief)
         assert scene.action.restarts == []
         assert scene.told()[-1] == "trouble_over"
+
+
+async def test_memory_that_no_restart_brings_back_does_not_cost_every_worker(stage: Stage) -> None:
+    async with stage(attempts=2) as scene:
+        scene.eyes.available = GIB
+        relief = {"run": "", "worker": "", "remediation": "relieve_memory"}
+        scene.hear(**relief)
+        await scene.pass_time(900, **relief)
+        assert sum(len(action.restarts) for action in scene.actions.values()) == 2
+        assert scene.told()[-1] == "attempts_exhausted"
 
 
 # what goes wrong
@@ -422,9 +440,12 @@ class Faulty:
         self.failing: set[str] = set()
 
     def __getattr__(self, name: str) -> Any:
-        if name in self.failing:
-            raise JournalError("disk full")
-        return getattr(self._journal, name)
+        def call(*values: Any, **facts: Any) -> Any:
+            if name in self.failing:
+                raise JournalError("disk full")
+            return getattr(self._journal, name)(*values, **facts)
+
+        return call
 
 
 @pytest.mark.parametrize("method", ["open_incidents", "past_actions", "decided", "intend"])
@@ -465,7 +486,7 @@ async def test_a_result_is_written_as_soon_as_the_disk_takes_it(stage: Stage, me
         faulty.failing = set()
         await scene.clock.advance(12)
         told = scene.told()
-        assert (told.count("done"), told.count("healed")) == (2, 1)
+        assert (told.count("done"), told.count("healed")) == (2, 2)
         assert scene.action.restarts == [1]
 
 
@@ -507,26 +528,231 @@ async def test_children_of_a_retired_action_are_collected_to_the_last(stage: Sta
 # after a crash
 
 
-def cut_short(reached: str | None, **changes: Any) -> Callable[[Scene], None]:
+def cut_short(
+    reached: str | None,
+    stands: Standing,
+    *,
+    result: Literal["done", "failed"] | None = None,
+    later: float = 3,
+) -> Callable[[Scene], None]:
     """An action of which a crash left this much, a while ago."""
 
     def leave(scene: Scene) -> None:
         scene.journal.hear([make_alert(starts_at=NOW - 20)])
-        scene.journal.decided(*_standing_decision(scene))
         number = scene.journal.intend(1, ROLLOUT, [Identity(4242, 17)])
         if reached:
             scene.journal.reached(number, reached, command=[], processes=[])
-        if "result" in changes:
-            scene.journal.finished(number, changes["result"])
-        scene.clock.pass_by(changes.get("later", 3))
-        scene.action.stands = changes.get("stands", Standing.UNTOUCHED)
+        if result:
+            scene.journal.finished(number, result)
+        if stands is Standing.STARTED:
+            scene.eyes.workers[ROLLOUT] = make_worker(started_at=NOW + 1, resident_bytes=GIB)
+        if stands is Standing.ENDED:
+            gone = make_worker(processes=0, resident_bytes=0, started_at=None)
+            scene.eyes.workers[ROLLOUT] = gone
+        scene.clock.pass_by(later)
+        scene.action.stands = stands
         scene.eyes.known = {}
 
     return leave
 
 
-def _standing_decision(scene: Scene) -> Any:
-    from trainwarden_remediator.policy import Decision, Verdict  # noqa: PLC0415 - see below
+SETTLED = [
+    (None, Standing.UNTOUCHED, ["interrupted"]),
+    (None, Standing.ENDED, ["interrupted"]),
+    (None, Standing.REPLACED, ["interrupted"]),
+    (None, Standing.STARTED, ["done", "healed"]),
+    ("stop", Standing.UNTOUCHED, ["interrupted"]),
+    ("stop", Standing.ENDED, ["start", "done", "healed"]),
+    ("stop", Standing.REPLACED, ["interrupted"]),
+    ("stop", Standing.STARTED, ["done", "healed"]),
+    ("start", Standing.UNTOUCHED, ["interrupted"]),
+    ("start", Standing.ENDED, ["start", "done", "healed"]),
+    ("start", Standing.REPLACED, ["interrupted"]),
+    ("start", Standing.STARTED, ["done", "healed"]),
+]
 
-    (incident,) = scene.journal.open_incidents()
-    return incident, Decision(Verdict.ACT, "restart", scene.setup.config.targets[0])
+
+@pytest.mark.parametrize(("reached", "stands", "told"), SETTLED)
+async def test_an_action_cut_short_is_settled_by_looking(
+    stage: Stage, reached: str | None, stands: Standing, told: list[str]
+) -> None:
+    async with stage(before=cut_short(reached, stands)) as scene:
+        await scene.clock.advance(20)
+        begun = ["alert", "intent", *([reached] if reached else [])]
+        assert scene.done() == [*begun, *told]
+        assert scene.action.restarts == []
+        assert scene.action.finishes == ([1] if told[0] == "start" else [])
+        assert scene.journal.unfinished() == ()
+
+
+async def test_a_worker_told_to_end_before_the_crash_is_given_its_time(stage: Stage) -> None:
+    def leave(scene: Scene) -> None:
+        cut_short("stop", Standing.UNTOUCHED, later=0)(scene)
+        config = make_config(scene.folder, *WORKERS)
+        process = config.targets[0].process.model_copy(update={"grace": 30.0})
+        target = config.targets[0].model_copy(update={"process": process})
+        targets = (target, *config.targets[1:])
+        scene.engine._setup = Setup(config.model_copy(update={"targets": targets}), {})
+
+    async with stage(before=leave) as scene:
+        await scene.clock.advance(20)
+        assert scene.told() == ["alert", "intent", "stop"]
+        scene.action.stands = Standing.ENDED
+        await scene.clock.advance(2)
+        assert scene.action.finishes == [1]
+
+
+@pytest.mark.parametrize(
+    ("result", "stands", "outcome"),
+    [
+        ("done", Standing.STARTED, "healed"),
+        ("done", Standing.ENDED, "not_healed"),
+        ("failed", Standing.ENDED, "not_healed"),
+    ],
+)
+async def test_an_action_whose_result_was_written_is_only_verified(
+    stage: Stage, result: Literal["done", "failed"], stands: Standing, outcome: str
+) -> None:
+    async with stage(before=cut_short("start", stands, result=result)) as scene:
+        await scene.clock.advance(70)
+        assert scene.done() == ["alert", "intent", "start", result, outcome]
+        assert (scene.action.restarts, scene.action.finishes) == ([], [])
+
+
+@pytest.mark.parametrize("obstacle", ["observe", "hold", "too late"])
+async def test_what_was_ended_is_not_started_against_the_will_of_a_person_or_too_late(
+    stage: Stage, obstacle: str
+) -> None:
+    later = 601 if obstacle == "too late" else 3
+
+    def leave(scene: Scene) -> None:
+        cut_short("stop", Standing.ENDED, later=later)(scene)
+        if obstacle == "hold":
+            (scene.folder / "hold").touch()
+
+    mode = "observe" if obstacle == "observe" else "act"
+    async with stage(before=leave, mode=mode) as scene:
+        await scene.clock.advance(20)
+        assert "interrupted" in scene.told()
+        assert scene.action.finishes == []
+
+
+async def test_an_action_on_what_is_no_target_any_more_is_at_its_end(stage: Stage) -> None:
+    def leave(scene: Scene) -> None:
+        cut_short("stop", Standing.ENDED)(scene)
+        scene.engine._setup = Setup(make_config(scene.folder, "demo/trainer"), {})
+
+    async with stage(before=leave) as scene:
+        await scene.clock.advance(4)
+        assert "interrupted" in scene.told()
+        assert scene.action.finishes == []
+
+
+async def test_a_run_with_an_action_to_be_settled_is_busy(stage: Stage) -> None:
+    def leave(scene: Scene) -> None:
+        cut_short("start", Standing.STARTED)(scene)
+        scene.eyes.known = {LATER: AlertState.ACTIVE}
+        scene.hear(worker="trainer", fingerprint=LATER)
+
+    async with stage(before=leave) as scene:
+        await scene.clock.advance(3)
+        assert scene.actions[TRAINER].restarts == []
+        await scene.clock.advance(10)
+        assert len(scene.actions[TRAINER].restarts) == 1
+
+
+async def test_a_standing_that_cannot_be_seen_is_waited_for(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def blind(*_: object) -> Standing:
+        raise ActionError("too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeAction, "standing", blind)
+        async with stage(before=cut_short("stop", Standing.ENDED)) as scene:
+            await scene.clock.advance(20)
+            assert scene.told()[:3] == ["alert", "intent", "stop"]
+            assert scene.action.finishes == []
+            patch.undo()
+            await scene.clock.advance(2)
+            assert scene.action.finishes == [1]
+
+
+async def test_budgets_survive_a_restart_of_the_remediator(stage: Stage) -> None:
+    async with stage() as scene:
+        scene.action.heal = {"resident_bytes": 9 * GIB}
+        scene.hear()
+        await scene.pass_time(66)
+    for _ in range(5):
+        async with stage() as again:
+            await again.pass_time(10)
+            assert again.action.restarts == []
+            assert again.told()[-1] == "cooldown"
+
+
+# threads
+
+
+async def test_while_an_action_takes_its_time_others_are_decided(
+    tmp_path: Path, journal: Journal, clock: FakeClock
+) -> None:
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(4))
+    scene = Scene(tmp_path, journal, clock)
+    released, begun = threading.Event(), threading.Event()
+
+    def block() -> None:
+        begun.set()
+        assert released.wait(10)
+
+    scene.action.before = block
+    running = asyncio.create_task(scene.engine.run())
+    scene.hear()
+    assert await asyncio.to_thread(begun.wait, 10)
+    scene.hear(run="second", worker="trainer", fingerprint=LATER)
+    await _until(lambda: "done" in scene.told())
+    assert scene.actions[OTHER].restarts == [2]
+    assert scene.told().count("done") == 1
+    released.set()
+    await _until(lambda: scene.told().count("done") == 2)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def _until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not true():  # noqa: ASYNC110 - threads of the engine set no event
+            await asyncio.sleep(0.01)
+
+
+# what is seen
+
+
+@pytest.mark.parametrize(
+    ("changes", "ill"),
+    [
+        ({"started_at": NOW, "resident_bytes": GIB}, ""),
+        ({"started_at": NOW - 1.9, "resident_bytes": GIB}, ""),
+        ({"started_at": NOW, "memory_limit_bytes": None}, ""),
+        ({"started_at": NOW - 2.1, "resident_bytes": GIB}, "it has not started anew"),
+        ({"started_at": None, "resident_bytes": GIB}, "it has not started anew"),
+        ({"processes": 0}, "0 of 1 processes run"),
+        ({"processes": 2}, "2 of 1 processes run"),
+        ({"started_at": NOW}, "9663676416 bytes resident, above its limit"),
+    ],
+)
+def test_tells_what_keeps_a_worker_from_being_healed(changes: dict[str, Any], ill: str) -> None:
+    sight = Sight({ROLLOUT: make_worker(**changes)}, 1, 1)
+    assert illness(sight, ROLLOUT, NOW) == ill
+
+
+def test_a_worker_that_is_not_shown_is_not_healed() -> None:
+    assert illness(Sight({}, 1, 1), ROLLOUT, NOW) == "the exporter does not show it"
+
+
+def test_a_hold_file_of_any_kind_holds_also_where_it_cannot_be_looked_for(tmp_path: Path) -> None:
+    assert not is_held(tmp_path / "hold")
+    (tmp_path / "hold").symlink_to("nowhere")
+    assert is_held(tmp_path / "hold")
+    (tmp_path / "file").touch()
+    assert is_held(tmp_path / "file" / "hold")
+    assert is_held(tmp_path / ("x" * 300))

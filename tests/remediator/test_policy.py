@@ -350,6 +350,13 @@ def test_a_worker_held_by_an_alert_is_no_candidate(config: Config) -> None:
     assert decide(RELIEF, seen, NOW).target == config.target(OTHER)
 
 
+def test_relieving_memory_waits_between_one_worker_and_the_next(config: Config) -> None:
+    seen = state(config, world=world(crowd(), available=GIB))
+    for age, reason in ((124.0, "cooldown"), (126.0, "restart")):
+        past = (replace(ago(age, OTHER), incident=RELIEF.id),)
+        assert decide(RELIEF, replace(seen, actions=past), NOW).reason == reason
+
+
 def test_without_targets_memory_cannot_be_relieved(config: Config) -> None:
     empty = config.model_copy(update={"targets": ()})
     assert decide(RELIEF, state(empty), NOW).reason == "unknown_target"

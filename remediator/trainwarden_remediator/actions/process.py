@@ -91,9 +91,10 @@ class ProcessAction(Action):
         alive = {process.identity for process in self._tree().members if process.alive}
         if any(_mark(identity) == str(action) for identity in alive):
             return Standing.STARTED
-        if not alive:
-            return Standing.ENDED
-        return Standing.UNTOUCHED if alive & set(before) else Standing.REPLACED
+        # Asked one by one: a child that has outlived its root is found by no selector.
+        if any(_lives(identity) for identity in before):
+            return Standing.UNTOUCHED
+        return Standing.REPLACED if alive else Standing.ENDED
 
     def tidy(self) -> bool:
         # In place: a restart may be adding to the list meanwhile.
@@ -250,6 +251,11 @@ def _environment(
         environment |= {"HOME": account.pw_dir, "USER": account.pw_name}
         environment |= {"LOGNAME": account.pw_name, "SHELL": account.pw_shell}
     return {**environment, **process.environment, MARK: str(action)}
+
+
+def _lives(identity: Identity) -> bool:
+    process = read_process(identity.pid)
+    return process is not None and process.alive and process.identity == identity
 
 
 def _mark(identity: Identity) -> str | None:

@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+import logging
+import os
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from pydantic import ValidationError
+
+from trainwarden_exporter.collectors.host import (
+    HostCollector,
+    HostConfig,
+    Memory,
+    default_floor,
+    effective,
+    parse_boot_and_cpus,
+    parse_load,
+    parse_memory,
+)
+from trainwarden_exporter.conformance import conforming
+from trainwarden_exporter.exceptions import CollectError
+from trainwarden_exporter.memorycgroup import Allowance
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GIB = 1 << 30
+MEMINFO = """MemTotal:       67108864 kB
+MemFree:         1048576 kB
+MemAvailable:   33554432 kB
+SwapTotal:       2097152 kB
+SwapFree:        1048576 kB
+HugePages_Total:       0
+"""
+STAT = "cpu  1 2 3\ncpu0 1 2 3\ncpu1 1 2 3\nintr 5\nbtime 1795227284\nprocesses 9\n"
+PRESSURE = "some avg10=0.00 total=2500000\nfull avg10=0.00 total=1000000\n"
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Path:
+    """A folder with `proc` and an empty `cgroup`."""
+    (tmp_path / "cgroup").mkdir()
+    (tmp_path / "proc" / "pressure").mkdir(parents=True)
+    for name, text in {
+        "meminfo": MEMINFO,
+        "stat": STAT,
+        "loadavg": "0.50 1.25 2.00 3/456 7890\n",
+        "vmstat": "nr_free_pages 5\noom_kill 3\n",
+        "pressure/memory": PRESSURE,
+    }.items():
+        (tmp_path / "proc" / name).write_text(text)
+    return tmp_path
+
+
+def contain(machine: Path, limit: str = str(16 * GIB)) -> None:
+    for name, text in {
+        "memory.max": limit,
+        "memory.current": str(13 * GIB),
+        "memory.stat": f"inactive_file {GIB}",
+        "memory.events": "oom_kill 7",
+        "memory.pressure": PRESSURE.rstrip(),
+    }.items():
+        (machine / "cgroup" / name).write_text(f"{text}\n")
+
+
+def collector(machine: Path, config: HostConfig | None = None) -> HostCollector:
+    return HostCollector(
+        config or HostConfig(), proc=machine / "proc", cgroup_root=machine / "cgroup"
+    )
+
+
+def samples(source: HostCollector) -> dict[str, float]:
+    """Every sample by its short name, followed by the values of its labels."""
+    return {
+        " ".join([sample.name.removeprefix("trainwarden_"), *sample.labels.values()]): sample.value
+        for family in conforming(source.collect(), source.metrics)
+        for sample in family.samples
+    }
+
+
+class TestAMachine:
+    def test_is_seen_whole(self, machine: Path) -> None:
+        assert samples(collector(machine)) == {
+            "host_boot_timestamp_seconds": 1795227284,
+            "host_cpus": 2,
+            "host_load_average 1m": 0.5,
+            "host_load_average 5m": 1.25,
+            "host_load_average 15m": 2.0,
+            "memory_total_bytes": 64 * GIB,
+            "memory_available_bytes": 32 * GIB,
+            "memory_swap_total_bytes": 2 * GIB,
+            "memory_swap_free_bytes": GIB,
+            "memory_effective_total_bytes": 64 * GIB,
+            "memory_effective_available_bytes": 32 * GIB,
+            "memory_available_floor_bytes": int(64 * GIB * 0.08),
+            "memory_pressure_stalled_seconds_total host some": 2.5,
+            "memory_pressure_stalled_seconds_total host full": 1.0,
+            "memory_oom_kills_total host": 3,
+        }
+
+    def test_may_lack_pressure_swap_and_a_count_of_kills(self, machine: Path) -> None:
+        (machine / "proc" / "pressure" / "memory").unlink()
+        (machine / "proc" / "vmstat").write_text("nr_free_pages 5\n")
+        (machine / "proc" / "meminfo").write_text("MemTotal: 4 kB\nMemAvailable: 2 kB\n")
+        found = samples(collector(machine))
+
+        assert not [name for name in found if "pressure" in name or "oom" in name or "swap" in name]
+        assert found["memory_available_bytes"] == 2048
+
+    @pytest.mark.parametrize("name", ["meminfo", "stat", "loadavg", "vmstat", "pressure/memory"])
+    def test_whose_files_make_no_sense_is_an_error_that_names_them(
+        self, machine: Path, name: str
+    ) -> None:
+        (machine / "proc" / name).write_text("no sense at all\n")
+
+        with pytest.raises(CollectError, match=f"cannot understand .*/{name}"):
+            samples(collector(machine))
+
+    @pytest.mark.parametrize("name", ["meminfo", "stat", "loadavg"])
+    def test_must_have_what_every_kernel_has(self, machine: Path, name: str) -> None:
+        (machine / "proc" / name).unlink()
+
+        with pytest.raises(CollectError, match=f"/{name} is missing"):
+            samples(collector(machine))
+
+
+class TestAContainer:
+    def test_has_the_room_its_limit_leaves(self, machine: Path) -> None:
+        contain(machine)
+        found = samples(collector(machine))
+
+        assert found["memory_cgroup_limit_bytes"] == 16 * GIB
+        assert found["memory_cgroup_working_set_bytes"] == 12 * GIB
+        assert found["memory_effective_total_bytes"] == 16 * GIB
+        assert found["memory_effective_available_bytes"] == 4 * GIB
+        assert found["memory_available_floor_bytes"] == int(16 * GIB * 0.08)
+        assert found["memory_oom_kills_total cgroup"] == 7
+        assert found["memory_pressure_stalled_seconds_total cgroup full"] == 1.0
+        assert found["memory_total_bytes"] == 64 * GIB
+
+    def test_without_a_limit_has_the_machines(self, machine: Path) -> None:
+        contain(machine, limit="max")
+        found = samples(collector(machine))
+
+        assert "memory_cgroup_limit_bytes" not in found
+        assert "memory_cgroup_working_set_bytes" not in found
+        assert found["memory_effective_available_bytes"] == 32 * GIB
+        assert found["memory_oom_kills_total cgroup"] == 7
+
+    def test_that_was_named_and_is_not_there_is_no_failure_but_said_once(
+        self, machine: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        source = collector(machine, HostConfig(cgroup=machine / "cgroup" / "training"))
+        with caplog.at_level(logging.WARNING):
+            found = [samples(source), samples(source)][-1]
+
+        assert found["memory_effective_total_bytes"] == 64 * GIB
+        assert caplog.messages == ["no memory cgroup there"]
+
+
+class TestTheFloor:
+    def test_is_a_share_and_at_most_eight_gib(self) -> None:
+        assert default_floor(10 * GIB) == int(0.8 * GIB)
+        assert default_floor(1000 * GIB) == 8 * GIB
+
+    def test_can_be_set(self, machine: Path) -> None:
+        config = HostConfig.model_validate({"memory_available_floor": "2GiB"})
+
+        assert samples(collector(machine, config))["memory_available_floor_bytes"] == 2 * GIB
+
+    def test_cannot_be_negative(self) -> None:
+        with pytest.raises(ValidationError):
+            HostConfig.model_validate({"memory_available_floor": -1})
+
+
+@pytest.mark.parametrize(
+    ("allowance", "total", "available"),
+    [
+        (None, 64, 32),
+        (Allowance(16, 4), 16, 12),
+        (Allowance(60, 20), 60, 32),
+        (Allowance(100, 90), 64, 10),
+        (Allowance(100, 10), 64, 32),
+        (Allowance(16, 20), 16, 0),
+    ],
+)
+def test_the_smaller_of_machine_and_cgroup_counts(
+    allowance: Allowance | None, total: int, available: int
+) -> None:
+    assert effective(Memory(64, 32, None, None), allowance) == (total, available)
+
+
+def test_memory_is_in_bytes() -> None:
+    assert parse_memory(MEMINFO) == Memory(64 * GIB, 32 * GIB, 2 * GIB, GIB)
+
+
+def test_load_is_that_of_three_periods() -> None:
+    assert parse_load("0.5 1 2 1/2 3") == {"1m": 0.5, "5m": 1.0, "15m": 2.0}
+    with pytest.raises(ValueError, match="zip"):
+        parse_load("0.5 1")
+
+
+def test_the_line_of_all_processors_is_none_of_them() -> None:
+    assert parse_boot_and_cpus(STAT) == (1795227284, 2)
+
+
+def test_this_machine_is_seen_as_it_is() -> None:
+    found = samples(HostCollector(HostConfig()))
+
+    assert found["host_boot_timestamp_seconds"] == pytest.approx(
+        time.time() - time.clock_gettime(time.CLOCK_BOOTTIME), abs=2
+    )
+    assert found["memory_total_bytes"] == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert 0 < found["memory_effective_available_bytes"] <= found["memory_effective_total_bytes"]
+    assert 0 < found["host_cpus"] <= (os.cpu_count() or 0)

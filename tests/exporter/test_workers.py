@@ -1,0 +1,378 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pydantic import ValidationError
+
+from trainwarden_exporter import yamlfile
+from trainwarden_exporter.collectors.workers import RunConfig, WorkerConfig, WorkersCollector
+from trainwarden_exporter.conformance import conforming
+from trainwarden_exporter.exceptions import ConfigError, NoData
+from trainwarden_exporter.procfs import read_process, start_timestamp
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from tests.exporter.conftest import FakeProc, Start
+
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def run(*workers: dict[str, Any], name: str = "demo") -> RunConfig:
+    return RunConfig.model_validate({"name": name, "workers": workers})
+
+
+def rollout(**more: Any) -> dict[str, Any]:
+    return {"name": "rollout-0", "role": "rollout", "match": {"command": "--rollout-0"}, **more}
+
+
+def samples(collector: WorkersCollector) -> Samples:
+    """Every sample of one collection by short name and those labels that not all have."""
+    found: Samples = {}
+    for family in conforming(collector.collect(), collector.metrics):
+        for sample in family.samples:
+            more = [(k, v) for k, v in sample.labels.items() if k not in ("run", "worker", "role")]
+            name = sample.name.removeprefix("trainwarden_worker_")
+            found[name, tuple(more)] = sample.value
+    return found
+
+
+def value(collector: WorkersCollector, name: str, **labels: str) -> float | None:
+    return samples(collector).get((name, tuple(labels.items())))
+
+
+class TestConfiguration:
+    def test_little_has_to_be_said(self) -> None:
+        worker = WorkerConfig.model_validate({"name": "a", "match": {"command": "x"}})
+
+        assert (worker.role, worker.expected, worker.finishes, worker.pss) == (
+            "worker",
+            1,
+            False,
+            False,
+        )
+        assert (worker.memory_limit, worker.age_limit) == (None, None)
+
+    def test_sizes_and_times_are_written_as_people_do(self) -> None:
+        (worker,) = run(rollout(memory_limit="8GiB", age_limit="1h")).workers
+
+        assert (worker.memory_limit, worker.age_limit) == (8 * 2**30, 3600)
+
+    @pytest.mark.parametrize("name", ["", "a b", "-a", "a/b", "a\n", "x" * 101, "ä"])
+    def test_a_name_is_one_plain_word(self, name: str) -> None:
+        with pytest.raises(ValidationError):
+            run(rollout(name=name))
+        with pytest.raises(ValidationError):
+            run(name=name)
+
+    @pytest.mark.parametrize(
+        "more",
+        [{"expected": -1}, {"memory_limit": 0}, {"age_limit": 0}, {"role": ""}, {"limit": "8GiB"}],
+    )
+    def test_what_cannot_be_meant_is_refused(self, more: dict[str, Any]) -> None:
+        with pytest.raises(ValidationError):
+            run(rollout(**more))
+
+    @pytest.mark.parametrize(
+        ("text", "problem"),
+        [
+            ("{name: a, match: {command: y}}", ":5: workers[1].name: another worker is named a"),
+            (
+                "{name: b, match: {descendant_of: c}}",
+                ":5: workers[1].match.descendant_of: no worker of this run is named c",
+            ),
+            (
+                "{name: b, match: {descendant_of: b}}",
+                ":5: workers[1].match.descendant_of: leads in a circle: b → b",
+            ),
+            (
+                "{name: b, match: {descendant_of: c}}\n  - {name: c, match: {descendant_of: b}}",
+                ":5: workers[1].match.descendant_of: leads in a circle: b → c → b",
+            ),
+            ("{name: b, match: {}}", ":5: workers[1].match: at least one condition is needed"),
+        ],
+    )
+    def test_an_error_is_shown_where_it_stands(self, text: str, problem: str) -> None:
+        content = f"name: demo\nworkers:\n  - name: a\n    match: {{command: x}}\n  - {text}\n"
+
+        with pytest.raises(ConfigError) as caught:
+            yamlfile.parse(content, Path("exporter.yml"), RunConfig)
+        assert f"exporter.yml{problem}" in str(caught.value)
+
+
+class TestAWorkerThatNeverRan:
+    def test_is_there_with_zeros(self, proc: FakeProc) -> None:
+        collector = WorkersCollector(
+            [run(rollout(memory_limit="1KiB", age_limit="1m", expected=2))], root=proc.root
+        )
+        found = samples(collector)
+
+        assert {name: one for (name, more), one in found.items() if not more} == {
+            "processes": 0,
+            "expected_processes": 2,
+            "tree_processes": 0,
+            "resident_bytes": 0,
+            "cpu_seconds_total": 0,
+            "threads": 0,
+            "restarts_total": 0,
+            "read_bytes_total": 0,
+            "written_bytes_total": 0,
+            "memory_limit_bytes": 1024,
+            "age_limit_seconds": 60,
+            "finished": 0,
+        }
+        labelled = {name for name, more in found if more}
+        assert labelled == {"process_states", "exits_total"}
+        assert {one for (name, more), one in found.items() if more} == {0}
+
+    def test_without_any_worker_there_is_nothing_to_see(self, proc: FakeProc) -> None:
+        with pytest.raises(NoData):
+            WorkersCollector([run()], root=proc.root).collect()
+
+    def test_series_are_labelled_by_the_configured_names(self, proc: FakeProc) -> None:
+        collector = WorkersCollector([run(rollout())], root=proc.root)
+
+        for family in collector.collect():
+            for sample in family.samples:
+                assert list(sample.labels.items())[:3] == [
+                    ("run", "demo"),
+                    ("worker", "rollout-0"),
+                    ("role", "rollout"),
+                ]
+
+
+class TestAWorkerThatRuns:
+    def test_is_measured_with_its_children(self, proc: FakeProc) -> None:
+        proc.add(10, ["python", "--rollout-0"], start=500, ticks=150)
+        proc.add(11, ["sh"], parent=10, start=600, ticks=50, state="D")
+        proc.add(12, ["sh"], parent=10, start=700, state="Z", ticks=25)
+        proc.add(13, ["python", "--rollout-0"], start=400)
+        found = samples(WorkersCollector([run(rollout())], root=proc.root))
+        plain = {name: one for (name, more), one in found.items() if not more}
+        oldest = read_process(13, proc.root)
+
+        assert oldest is not None
+        assert plain["processes"] == 2
+        assert plain["tree_processes"] == 3
+        assert plain["threads"] == 3
+        assert plain["cpu_seconds_total"] == 2.25
+        assert plain["start_timestamp_seconds"] == start_timestamp(oldest.identity)
+        assert found["process_states", (("state", "zombie"),)] == 1
+        assert found["process_states", (("state", "disk_sleep"),)] == 1
+        assert found["process_states", (("state", "sleeping"),)] == 2
+
+    def test_a_zombie_is_not_running(self, proc: FakeProc) -> None:
+        proc.add(10, ["python", "--rollout-0"])
+        collector = WorkersCollector([run(rollout())], root=proc.root)
+        samples(collector)
+        proc.add(10, [], state="Z", status=256)
+        found = samples(collector)
+
+        assert found["processes", ()] == 0
+        assert found["resident_bytes", ()] == 0
+        assert ("start_timestamp_seconds", ()) not in found
+        assert found["process_states", (("state", "zombie"),)] == 1
+        assert found["exits_total", (("status", "1"),)] == 1
+        assert found["last_exit_code", ()] == 1
+
+    def test_what_may_not_be_read_is_absent_and_not_zero(self, proc: FakeProc) -> None:
+        proc.add(10, ["python", "--rollout-0"])
+        found = samples(WorkersCollector([run(rollout(pss=True))], root=proc.root))
+
+        absent = {"pss_bytes", "open_files", "read_bytes_total", "written_bytes_total"}
+        assert not absent & {name for name, _ in found}
+
+    def test_the_clock_of_the_collector_dates_an_end(self, proc: FakeProc) -> None:
+        proc.add(10, ["python", "--rollout-0"])
+        collector = WorkersCollector([run(rollout())], root=proc.root, clock=lambda: 1234.5)
+        samples(collector)
+        proc.remove(10)
+        found = samples(collector)
+
+        assert found["last_exit_timestamp_seconds", ()] == 1234.5
+        assert found["exits_total", (("status", "unknown"),)] == 1
+        assert ("last_exit_code", ()) not in found
+
+
+class TestTotals:
+    def test_do_not_fall_when_a_child_dies(self, proc: FakeProc) -> None:
+        proc.add(10, ["python", "--rollout-0"], ticks=100)
+        proc.add(11, ["sh"], parent=10, ticks=900)
+        collector = WorkersCollector([run(rollout())], root=proc.root)
+        assert value(collector, "cpu_seconds_total") == 10
+
+        proc.remove(11)
+        assert value(collector, "cpu_seconds_total") == 10
+
+    def test_outlive_a_reload(self, proc: FakeProc) -> None:
+        proc.add(10, ["python", "--rollout-0"], ticks=100)
+        old = WorkersCollector([run(rollout())], root=proc.root)
+        samples(old)
+        proc.remove(10)
+        proc.add(20, ["python", "--rollout-0"], ticks=50)
+        samples(old)
+
+        new = WorkersCollector(
+            [run({"name": "other", "match": {"command": "y"}}), run(rollout(), name="b")],
+            root=proc.root,
+        )
+        new.adopt(old)
+        assert value(new, "restarts_total") == 0  # another run's worker of the same name
+
+        same = WorkersCollector([run(rollout(role="server"))], root=proc.root)
+        same.adopt(old)
+        found = samples(same)
+        assert (found["cpu_seconds_total", ()], found["restarts_total", ()]) == (1.5, 1)
+
+    def test_a_restart_during_a_reload_is_seen(self, proc: FakeProc) -> None:
+        proc.add(10, ["python", "--rollout-0"])
+        old = WorkersCollector([run(rollout())], root=proc.root)
+        samples(old)
+        proc.remove(10)
+        proc.add(20, ["python", "--rollout-0"])
+        new = WorkersCollector([run(rollout())], root=proc.root)
+        new.adopt(old)
+
+        assert value(new, "restarts_total") == 1
+
+
+READY = "print('ready', flush=True); input();"
+
+# each line that the parent is sent makes it take one step, which it confirms by a line
+CHILD = """
+import sys
+input()
+with open(sys.argv[1], "wb") as file:
+    file.write(b"x" * (8 << 20))
+print("written", flush=True)
+input()
+"""
+PARENT = """
+import subprocess, sys
+command = [sys.executable, "-S", "-c", sys.argv[1], sys.argv[2]]
+child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+print("ready", flush=True)
+input()
+child.stdin.write(b"go on\\n")
+child.stdin.flush()
+child.stdout.readline()
+print("written", flush=True)
+input()
+child.communicate(b"end\\n")
+print("reaped", flush=True)
+input()
+"""
+
+
+class TestRealPrograms:
+    MARK = "--rollout-0"
+
+    @pytest.fixture
+    def collector(self) -> WorkersCollector:
+        return WorkersCollector([run(rollout(pss=True, finishes=True))])
+
+    @staticmethod
+    def end(program: subprocess.Popen[str]) -> None:
+        program.communicate("\n")
+
+    def test_are_measured(self, start: Start, collector: WorkersCollector) -> None:
+        start("block = b'x' * (64 << 20);" + READY, self.MARK)
+        found = samples(collector)
+
+        assert found["processes", ()] == 1
+        assert 64 << 20 < found["resident_bytes", ()] < 128 << 20
+        assert 64 << 20 < found["pss_bytes", ()] < 128 << 20
+        assert found["open_files", ()] == 3
+        assert found["open_files_limit", ()] > 3
+        assert found["read_bytes_total", ()] >= 0
+
+    def test_restart_and_end_with_a_status(self, start: Start, collector: WorkersCollector) -> None:
+        first = start(READY + "raise SystemExit(3)", self.MARK)
+        samples(collector)
+        self.end(first)
+        second = start(READY, self.MARK)
+        found = samples(collector)
+        assert found["restarts_total", ()] == 1
+        assert found["processes", ()] == 1
+
+        second.terminate()
+        second.wait()
+        found = samples(collector)
+        assert (found["processes", ()], found["finished", ()]) == (0, 0)
+        assert sum(one for (name, _), one in found.items() if name == "exits_total") == 2
+
+    def test_finish(
+        self,
+        start: Start,
+        collector: WorkersCollector,
+        wait_until: Callable[[Callable[[], bool]], None],
+    ) -> None:
+        program = start(READY, self.MARK)
+        samples(collector)
+        assert program.stdin is not None
+        program.stdin.write("\n")
+        program.stdin.flush()
+
+        # as a zombie already: nobody has waited for it yet
+        wait_until(lambda: value(collector, "finished") == 1)
+        found = samples(collector)
+        assert (found["last_exit_code", ()], found["exits_total", (("status", "0"),)]) == (0, 1)
+        program.wait()
+        assert samples(collector)["exits_total", (("status", "0"),)] == 1
+
+    def test_never_lose_what_their_children_wrote(
+        self, start: Start, collector: WorkersCollector, tmp_path: Path
+    ) -> None:
+        program = start(PARENT, CHILD, str(tmp_path / "written"), self.MARK)
+        assert program.stdin is not None
+        assert program.stdout is not None
+        before = value(collector, "written_bytes_total")
+        assert before is not None
+        grown = []
+        for _ in range(2):
+            program.stdin.write("\n")
+            program.stdin.flush()
+            program.stdout.readline()
+            now = value(collector, "written_bytes_total")
+            assert now is not None
+            grown.append(now - before)
+
+        if grown[0] == 0:
+            pytest.skip("this file system does not account for what is written")
+        assert grown == [8 << 20, 8 << 20]
+
+    def test_of_another_user_are_measured_as_far_as_allowed(
+        self,
+        start: Start,
+        collector: WorkersCollector,
+        as_nobody: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        start(READY, self.MARK)
+        with as_nobody():
+            found = samples(collector)
+
+        assert found["processes", ()] == 1
+        assert found["resident_bytes", ()] > 0
+        names = {name for name, _ in found}
+        assert not names & {"pss_bytes", "read_bytes_total", "written_bytes_total"}
+
+    def test_leave_no_open_descriptors_behind(
+        self, start: Start, collector: WorkersCollector
+    ) -> None:
+        def open_now() -> int:
+            return len(list(Path("/proc/self/fd").iterdir()))
+
+        samples(collector)
+        before = open_now()
+        for _ in range(3):
+            program = start(READY, self.MARK)
+            opened = open_now()
+            samples(collector)
+            assert open_now() <= opened + 1
+            self.end(program)
+            samples(collector)
+        assert open_now() <= before

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from tests.remediator.conftest import TOKEN
+
+from trainwarden_exporter.exceptions import ConfigError
+from trainwarden_remediator.tokens import SHORTEST, Tokens, parse_tokens
+
+OTHER = "another-token-entirely"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    file = tmp_path / "webhook-token"
+    file.write_text(f"{TOKEN}\n")
+    return file
+
+
+def read(file: Path) -> Tokens:
+    tokens = Tokens(file)
+    tokens.read()
+    return tokens
+
+
+@pytest.mark.parametrize(
+    "header", [f"Bearer {TOKEN}", f"bearer {TOKEN}", f"BEARER   {TOKEN} ", f"Bearer {TOKEN}\t"]
+)
+def test_accepts_the_token(file: Path, header: str) -> None:
+    assert read(file).accept(header)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        "Bearer",
+        "Bearer ",
+        TOKEN,
+        f"Basic {TOKEN}",
+        f"Bearer {TOKEN}x",
+        f"Bearer {TOKEN[:-1]}",
+        f"Bearer {TOKEN.upper()}",
+        f"Bearer {TOKEN} {TOKEN}",
+        f"Bearer {TOKEN}\n{OTHER}",
+        "Bearer \udcff\udcfe",
+        "Bearer \u00e9\u00e9",
+    ],
+)
+def test_accepts_nothing_else(file: Path, header: str) -> None:
+    assert not read(file).accept(header)
+
+
+def test_nothing_is_accepted_before_the_file_was_read(file: Path) -> None:
+    assert not Tokens(file).accept(f"Bearer {TOKEN}")
+    assert not Tokens(file).accept("Bearer ")
+
+
+def test_two_tokens_serve_while_they_are_exchanged(file: Path) -> None:
+    file.write_text(f"\n  {TOKEN}  \r\n\n{OTHER}")
+    tokens = read(file)
+    assert tokens.accept(f"Bearer {TOKEN}")
+    assert tokens.accept(f"Bearer {OTHER}")
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_changed_file_is_read_again(file: Path, *, in_place: bool) -> None:
+    tokens = read(file)
+    if in_place:
+        file.write_text(OTHER)
+    else:
+        new = file.with_suffix(".new")
+        new.write_text("x" * len(f"{TOKEN}\n"))
+        os.utime(new, ns=(0, file.stat().st_mtime_ns))
+        new.replace(file)
+    tokens.read()
+    assert not tokens.accept(f"Bearer {TOKEN}")
+    assert tokens.accept(f"Bearer {OTHER}") == in_place
+
+
+def test_a_file_that_cannot_be_used_leaves_no_token_valid_until_it_can(file: Path) -> None:
+    tokens = read(file)
+    for spoil in (lambda: file.write_text(""), lambda: file.write_text("short"), file.unlink):
+        spoil()
+        for _ in range(2):
+            with pytest.raises(ConfigError):
+                tokens.read()
+        assert not tokens.accept(f"Bearer {TOKEN}")
+        assert not tokens.accept("Bearer ")
+    file.write_text(TOKEN)
+    tokens.read()
+    assert tokens.accept(f"Bearer {TOKEN}")
+
+
+def test_a_request_meanwhile_goes_by_the_old_token_or_the_new(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = read(file)
+    reading, go_on = threading.Event(), threading.Event()
+    read_bytes = Path.read_bytes
+
+    def slow(path: Path) -> bytes:
+        reading.set()
+        assert go_on.wait(10)
+        return read_bytes(path)
+
+    monkeypatch.setattr(Path, "read_bytes", slow)
+    file.write_text(f"{TOKEN}\n{OTHER}")
+    reader = threading.Thread(target=tokens.read)
+    reader.start()
+    assert reading.wait(10)
+    assert tokens.accept(f"Bearer {TOKEN}")
+    go_on.set()
+    reader.join()
+    assert tokens.accept(f"Bearer {OTHER}")
+
+
+@pytest.mark.parametrize("content", [b"", b"\n \n\t\r\n"])
+def test_a_file_without_a_token_is_refused(content: bytes) -> None:
+    with pytest.raises(ConfigError, match="token-file: holds no token"):
+        parse_tokens(content, Path("token-file"))
+
+
+def test_a_token_easily_guessed_is_refused_with_its_line_and_not_repeated() -> None:
+    assert parse_tokens(b"x" * SHORTEST, Path("f")) == (b"x" * SHORTEST,)
+    with pytest.raises(ConfigError, match=r"token-file:2: ") as caught:
+        parse_tokens(f"{TOKEN}\nhunter2".encode(), Path("token-file"))
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_folder_is_no_token_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="Is a directory"):
+        Tokens(tmp_path).read()
