@@ -64,7 +64,10 @@ METRICS = (BUILD_INFO, RELOAD_SUCCESS, RELOAD_TIMESTAMP, WEB_RELOAD_SUCCESS, *PR
 
 def build_collectors(config: Config) -> tuple[Collector, ...]:
     """One of each of `COLLECTORS`, with its part of `config`."""
-    return (HostCollector(config.host), WorkersCollector(config.runs))
+    return (
+        HostCollector(config.host),
+        WorkersCollector(config.runs, state_folder=config.state_folder),
+    )
 
 
 def declared_metrics() -> tuple[Metric, ...]:

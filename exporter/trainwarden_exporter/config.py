@@ -10,6 +10,7 @@ from pydantic import model_validator
 from trainwarden_exporter import yamlfile
 from trainwarden_exporter.collectors.host import HostConfig
 from trainwarden_exporter.collectors.workers import RunConfig
+from trainwarden_exporter.units import LocalPath
 from trainwarden_exporter.yamlfile import MisplacedError, Section
 
 
@@ -18,6 +19,10 @@ class Config(Section):
 
     host: HostConfig = HostConfig()
     """The machine, or the container that stands for it."""
+
+    state_folder: LocalPath | None = None
+    """Where the exporter keeps what must outlive it: which workers have finished. Without it, a
+    finished worker looks gone after a restart of the exporter."""
 
     runs: tuple[RunConfig, ...] = ()
     """The training runs on it, each with its workers."""

@@ -324,6 +324,24 @@ class TestRealPrograms:
         program.wait()
         assert samples(collector)["exits_total", (("status", "0"),)] == 1
 
+    def test_have_finished_for_an_exporter_that_starts_later_too(
+        self, start: Start, tmp_path: Path
+    ) -> None:
+        def fresh() -> WorkersCollector:
+            return WorkersCollector([run(rollout(finishes=True))], state_folder=tmp_path / "state")
+
+        exporter, program = fresh(), start(READY, self.MARK)
+        samples(exporter)
+        self.end(program)
+        assert value(exporter, "finished") == 1
+        assert value(fresh(), "finished") == 1
+
+        exporter, program = fresh(), start(READY + "raise SystemExit(3)", self.MARK)
+        assert value(exporter, "finished") == 0
+        self.end(program)
+        assert value(exporter, "finished") == 0
+        assert value(fresh(), "finished") == 0
+
     def test_never_lose_what_their_children_wrote(
         self, start: Start, collector: WorkersCollector, tmp_path: Path
     ) -> None:

@@ -15,6 +15,7 @@ from trainwarden_exporter.exits import ExitWatch
 from trainwarden_exporter.history import History
 from trainwarden_exporter.matching import Matcher, Selector, Tree, WorkerKey
 from trainwarden_exporter.procfs import PROC, start_timestamp
+from trainwarden_exporter.statefile import StateFile
 from trainwarden_exporter.units import Bytes, Seconds
 from trainwarden_exporter.usage import Usage, count_states, read_usage
 from trainwarden_exporter.yamlfile import MisplacedError, Section
@@ -144,9 +145,11 @@ class WorkersCollector(Collector):
         self,
         runs: Sequence[RunConfig],
         *,
+        state_folder: Path | None = None,
         root: Path = PROC,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        """Watch `runs`; which of their workers have finished is remembered in `state_folder`."""
         self._workers = {
             WorkerKey(run.name, worker.name): worker for run in runs for worker in run.workers
         }
@@ -154,6 +157,11 @@ class WorkersCollector(Collector):
             {key: worker.match for key, worker in self._workers.items()}, root=root
         )
         self._histories = {key: History() for key in self._workers}
+        path = None if state_folder is None else state_folder / "finished-workers.json"
+        # Without this file, an exporter that starts after a run has ended would call it gone.
+        self._finished = StateFile[frozenset[WorkerKey]](
+            path, frozenset[WorkerKey], empty=frozenset()
+        )
         self._watch = ExitWatch(root)
         self._root = root
         self._clock = clock
@@ -172,19 +180,31 @@ class WorkersCollector(Collector):
         if not self._workers:
             raise NoData("no workers are configured")
         trees, now = self._matcher.find(), self._clock()
+        finished = set[WorkerKey]()
         families = {metric: metric.family() for metric in self.metrics}
         for key, worker in self._workers.items():
             tree = trees[key]
             usage = read_usage(tree, self._root, pss=worker.pss)
             history = self._histories[key].after(tree, usage.transfers, self._watch, now)
             self._histories[key] = history
+            if worker.finishes and self._has_finished(key, tree, history):
+                finished.add(key)
             labels = (key.run, key.worker, worker.role)
+            families[FINISHED].add_metric(labels, key in finished)
             for metric, more, value in _samples(worker, tree, usage, history):
                 families[metric].add_metric([*labels, *more], value)
+        self._finished.save(frozenset(finished))
         self._watch.keep_only(
             identity for history in self._histories.values() for identity in history.lives.watched
         )
         return families.values()
+
+    def _has_finished(self, key: WorkerKey, tree: Tree, history: History) -> bool:
+        if any(root.alive for root in tree.roots):
+            return False
+        return history.lives.finished or (
+            key in self._finished.value and history.lives.last_exit_timestamp is None
+        )
 
 
 def _samples(
@@ -195,7 +215,6 @@ def _samples(
     yield from ((STATES, (name,), n) for name, n in count_states(tree.members).items())
     yield from ((metric, (), value) for metric, value in _so_far(history) if value is not None)
     yield from ((EXITS, (status,), n) for status, n in history.lives.exits.items())
-    yield FINISHED, (), worker.finishes and history.lives.finished
     yield EXPECTED, (), worker.expected
     if worker.memory_limit is not None:
         yield MEMORY_LIMIT, (), worker.memory_limit
