@@ -31,6 +31,7 @@ from trainwarden_remediator.actions.process import MARK
 GRACE_SECONDS = 10.0
 SHUTDOWN_SECONDS = 60.0
 LEAKING = "rollout-1"
+CONFIG_FILES = ("exporter.yml", "remediator.yml")
 SCRIPTS = Path(sys.executable).parent
 
 Child = subprocess.Popen[bytes]
@@ -65,7 +66,7 @@ def main() -> int:
     signals = Signals()
     try:
         binaries = find_binaries(say=say)
-        config = options.config and options.config.resolve()
+        config = None if options.config is None else own_folder(options.config)
         mode = options.mode or ("act" if config is None else "observe")
         folder = options.folder or default_folder(config)
         with claimed(folder):
@@ -104,6 +105,14 @@ def parse_arguments() -> argparse.Namespace:
     if options.mode not in (None, "observe", "act"):  # argparse does not look at a default
         parser.error(f"MODE is {options.mode!r}: write observe or act")
     return options
+
+
+def own_folder(path: Path) -> Path:
+    """The absolute path of a folder of configuration. Raises StackError when it holds none."""
+    folder = path.resolve()
+    if not any((folder / name).exists() for name in CONFIG_FILES):
+        raise StackError(f"there is no exporter.yml in {folder}")
+    return folder
 
 
 def default_folder(config: Path | None) -> Path:

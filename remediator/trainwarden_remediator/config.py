@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from trainwarden_exporter.collectors.workers import Name
 from trainwarden_exporter.config import load_config as load_exporter_config
@@ -116,7 +116,7 @@ class Target(Section):
     """Least time between two actions on this worker; doubled with each one in the window."""
     attempts: Annotated[int, Field(ge=1, le=100)] = 3
     """Actions on this worker within `attempts_window`; then a person is called instead."""
-    attempts_window: Seconds = 3600
+    attempts_window: Annotated[Seconds, Field(gt=0)] = 3600
     """Time over which actions on this worker are counted."""
 
     @property
@@ -126,6 +126,9 @@ class Target(Section):
 
 class Exporter(Section):
     """The exporter of this box: the eyes that confirm trouble before an act and health after it."""
+
+    # So that also where the section is left out, the path is relative to the file.
+    model_config = ConfigDict(revalidate_instances="always")
 
     url: BaseUrl = "http://127.0.0.1:10977"
     """Where it listens."""

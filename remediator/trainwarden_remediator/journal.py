@@ -382,7 +382,7 @@ class Journal:
             elif version != VERSION:
                 raise JournalError(f"{self._path}: written by another version ({version})")
             if (found := connection.execute("PRAGMA quick_check").fetchone()[0]) != "ok":
-                raise JournalError(f"{self._path}: damaged: {found}")
+                raise JournalError(f"{self._path}: damaged: {' '.join(found.split())}")
         except sqlite3.Error as error:
             raise JournalError(f"{self._path}: {error}") from error
 

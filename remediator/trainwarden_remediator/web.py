@@ -66,7 +66,10 @@ async def _take(request: web.Request) -> web.Response:
         )
     if not remediator.readiness.ready:
         return web.Response(status=503, text="starting or stopping\n")
-    body = await request.read()
+    try:
+        body = await request.read()
+    except web.RequestPayloadError:
+        return web.Response(status=400, text="body: spoilt on the way\n")
     try:
         notification = await asyncio.to_thread(parse_notification, body)
     except MalformedError as error:

@@ -1,4 +1,4 @@
-"""What the remediator's tests share: deliveries, a clock, a world, and a box that is almost real."""
+"""What the remediator's tests share: deliveries, a clock, a world made up, a box almost real."""
 
 from __future__ import annotations
 
@@ -316,10 +316,10 @@ class Box:
             roots = self._matcher.find()[ROLLOUT].roots
         return [root.identity for root in roots if root.alive]
 
-    def alert(self, *, ago: float = 60.0, **labels: str) -> dict[str, Any]:
+    def alert(self, *, ago: float = 0, **labels: str) -> dict[str, Any]:
         """An alert that began so many seconds ago."""
-        starts = datetime.fromtimestamp(int(time.time() - ago), UTC)
-        return sent_alert(startsAt=starts.isoformat().replace("+00:00", "Z"), labels=labels)
+        starts = datetime.fromtimestamp(time.time() - ago, UTC)
+        return sent_alert(startsAt=f"{starts:%Y-%m-%dT%H:%M:%S.%f}789Z", labels=labels)
 
     def events(self) -> list[Event]:
         """The journal, oldest first."""

@@ -415,6 +415,22 @@ def test_an_overwritten_page_is_found_at_the_start(tmp_path: Path, clock: FakeCl
         Journal(path, clock=clock)
 
 
+@pytest.mark.parametrize("page", [2, 5, 9, 12])
+def test_a_page_that_lies_about_its_rows_is_found_at_the_start(
+    tmp_path: Path, clock: FakeClock, page: int
+) -> None:
+    path = tmp_path / "journal.db"
+    journal = Journal(path, clock=clock)
+    journal.hear([make_alert(fingerprint=f"{index:016x}") for index in range(50)])
+    journal.close()
+    with path.open("r+b") as file:
+        file.seek(page * 4096 + 3)
+        file.write(b"\x00\x01")
+    with pytest.raises(JournalError, match="damaged: ") as caught:
+        Journal(path, clock=clock)
+    assert "\n" not in str(caught.value)
+
+
 def test_a_place_where_nothing_can_be_written_is_refused(tmp_path: Path, clock: FakeClock) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(JournalError, match="file"):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,6 +12,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from tests.remediator.conftest import ROLLOUT, TOKEN, Box, delivery, sent_alert
 
 from trainwarden_remediator import web as module
+from trainwarden_remediator.actions.process import ProcessAction
 from trainwarden_remediator.app import Remediator
 from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.web import build_app
@@ -33,10 +35,16 @@ async def running(box: Box, *, engine: bool = False) -> AsyncIterator[tuple[Clie
                 assert not acting.done()
                 acting.cancel()
                 await asyncio.gather(acting, return_exceptions=True)
+            for action in remediator.engine._actions.values():
+                assert isinstance(action, ProcessAction)
+                for child in action._children:
+                    child.kill()
+                    child.wait(10)
 
 
 async def post(client: Client, body: bytes, headers: dict[str, str] = BEARER) -> ClientResponse:
-    answer = await client.post("/webhook", data=body, headers=headers, allow_redirects=False)
+    data = io.BytesIO(body)
+    answer = await client.post("/webhook", data=data, headers=headers, allow_redirects=False)
     await answer.read()
     return answer
 
@@ -94,12 +102,8 @@ async def test_tokens_are_exchanged_without_a_restart(box: Box) -> None:
         statuses = []
         for tokens in (f"{TOKEN}\nthe-token-of-tomorrow\n", "the-token-of-tomorrow\n", ""):
             box.token_file.write_text(tokens)
-            statuses.append(
-                (
-                    (await post(client, delivery())).status,
-                    (await post(client, delivery(), other)).status,
-                )
-            )
+            old, new = await post(client, delivery()), await post(client, delivery(), other)
+            statuses.append((old.status, new.status))
         box.token_file.unlink()
         assert (await post(client, delivery(), other)).status == 401
         assert statuses == [(200, 200), (401, 200), (401, 401)]
@@ -113,12 +117,8 @@ async def test_only_a_configuration_that_says_insecure_needs_no_token(box: Box) 
 
 async def test_what_is_malformed_is_refused_without_an_echo(box: Box) -> None:
     async with running(box) as (client, remediator):
-        for body in (
-            b"",
-            b"s3cr3t",
-            delivery(sent_alert(startsAt="s3cr3t")),
-            delivery(version="3"),
-        ):
+        spoilt = delivery(sent_alert(startsAt="s3cr3t"))
+        for body in (b"", b"s3cr3t", spoilt, delivery(version="3")):
             answer = await post(client, body)
             assert answer.status == 400
             assert "s3cr3t" not in await answer.text()
@@ -156,7 +156,7 @@ async def test_the_webhook_is_posted_to_and_nothing_else(box: Box, method: str) 
         assert answer.status == 405
 
 
-@pytest.mark.parametrize("path", ["/webhook/", "//webhook", "/WEBHOOK", "/webhook/x"])
+@pytest.mark.parametrize("path", ["/webhook/", "/x/../webhook/", "/WEBHOOK", "/webhook/x"])
 async def test_no_path_redirects(box: Box, path: str) -> None:
     async with running(box) as (client, _):
         answer = await client.post(path, data=delivery(), headers=BEARER, allow_redirects=False)
@@ -208,9 +208,9 @@ async def test_the_same_alert_fifty_times_at_once_is_one_action(box: Box) -> Non
         await come(lambda: "healed" in box.told())
         await asyncio.gather(*(post(client, body) for body in peers))
         await asyncio.sleep(0.3)
-    assert box.told() == ["alert", "intent", "stop", "start", "done", "healed"]
-    assert worker.wait(1) == -15
-    assert len(box.workers()) == 1
+        assert box.told() == ["alert", "intent", "stop", "start", "done", "healed"]
+        assert worker.wait(1) == -15
+        assert len(box.workers()) == 1
 
 
 async def test_a_worker_that_somebody_restarted_after_the_alert_began_is_left_alone(

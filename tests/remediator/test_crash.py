@@ -1,0 +1,303 @@
+"""The real program, killed at the worst moments and started again on the same journal."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.remediator.conftest import TOKEN, Box, delivery, until
+
+RUN = """
+import os, signal, sys
+from trainwarden_remediator.__main__ import main
+
+def die(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+{patch}
+sys.exit(main(sys.argv[1:]))
+"""
+
+BEFORE_THE_ACT = """
+from trainwarden_remediator.actions.process import ProcessAction
+ProcessAction.restart = die
+"""
+AFTER_THE_FIRST_ANNOUNCEMENT = """
+from trainwarden_remediator.actions import process
+process.stop = die
+"""
+BETWEEN_STOP_AND_START = """
+from trainwarden_remediator.actions import process
+process.start = die
+"""
+AFTER_STOP_BEFORE_ITS_ANNOUNCEMENT = """
+from trainwarden_remediator.actions.process import ProcessAction
+ProcessAction.finish = die
+"""
+BETWEEN_START_AND_RESULT = """
+from trainwarden_remediator.journal import Journal
+Journal.finished = die
+"""
+BETWEEN_RESULT_AND_OUTCOME = """
+from trainwarden_remediator.journal import Journal
+Journal.verified = die
+"""
+BEFORE_THE_INTENT = """
+from trainwarden_remediator.journal import Journal
+Journal.intend = die
+"""
+
+
+class Program:
+    """Runs `trainwarden-remediator run` on the files of a box."""
+
+    def __init__(self, box: Box) -> None:
+        self.box = box
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self._log = (box.folder / "remediator.log").open("ab")
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def log(self) -> str:
+        return (self.box.folder / "remediator.log").read_text()
+
+    def start(self, patch: str = "", *options: str) -> subprocess.Popen[bytes]:
+        """The program, with `patch` applied before it runs, once it is ready or has ended."""
+        listen = f"--web.listen-address=127.0.0.1:{self.port}"
+        arguments = ["run", f"--config.file={self.box.config_file}", listen, *options]
+        child = subprocess.Popen(
+            [sys.executable, "-c", RUN.format(patch=patch), *arguments],
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+        )
+        self._started.append(child)
+        until(lambda: child.poll() is not None or self.ask("/-/ready") == 200)
+        return child
+
+    def ask(self, path: str, body: bytes | None = None) -> int:
+        """The status that is answered; 0 when nobody does."""
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}{path}",
+            data=body,
+            headers={"Authorization": f"Bearer {TOKEN}"},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310 - our own
+                status: int = answer.status
+        except urllib.error.HTTPError as error:
+            error.close()
+            return error.code
+        except OSError:
+            return 0
+        return status
+
+    def close(self) -> None:
+        for child in self._started:
+            child.kill()
+            child.wait(10)
+        self._log.close()
+
+
+@pytest.fixture
+def program(box: Box) -> Iterator[Program]:
+    program = Program(box)
+    yield program
+    program.close()
+
+
+def crash(program: Program, patch: str) -> subprocess.Popen[str]:
+    """A worker leaks, the program hears of it and is killed where `patch` says."""
+    worker = program.box.start_worker()
+    alert = program.box.alert()
+    child = program.start(patch)
+    assert program.ask("/webhook", delivery(alert)) == 200
+    assert child.wait(20) == -signal.SIGKILL
+    return worker
+
+
+def test_killed_before_the_intent_it_acts_once_when_it_is_back(program: Program) -> None:
+    worker = crash(program, BEFORE_THE_INTENT)
+    assert program.box.told() == ["alert"]
+    program.start()
+    until(lambda: "healed" in program.box.told())
+    assert worker.wait(1) == -signal.SIGTERM
+    assert program.box.told() == ["alert", "intent", "stop", "start", "done", "healed"]
+    assert len(program.box.workers()) == 1
+
+
+def test_killed_between_intent_and_act_nothing_was_done_and_nothing_is_lost(
+    program: Program,
+) -> None:
+    worker = crash(program, BEFORE_THE_ACT)
+    assert program.box.told() == ["alert", "intent"]
+    assert worker.poll() is None
+    program.start()
+    until(lambda: "healed" in program.box.told())
+    assert program.box.told() == [
+        *["alert", "intent", "interrupted"],
+        *["intent", "stop", "start", "done", "healed"],
+    ]
+    (found,) = (e for e in program.box.events() if e.facts.get("result") == "interrupted")
+    assert found.facts["found"] == "untouched"
+    assert worker.wait(1) == -signal.SIGTERM
+    assert len(program.box.workers()) == 1
+
+
+def test_killed_between_announcement_and_stop_the_worker_goes_on_until_the_next_attempt(
+    program: Program,
+) -> None:
+    worker = crash(program, AFTER_THE_FIRST_ANNOUNCEMENT)
+    program.start()
+    until(lambda: "interrupted" in program.box.told())
+    until(lambda: program.box.events()[-1].facts.get("reason") == "cooldown")
+    assert program.box.told() == ["alert", "intent", "stop", "interrupted"]
+    assert [identity.pid for identity in program.box.workers()] == [worker.pid]
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [BETWEEN_STOP_AND_START, AFTER_STOP_BEFORE_ITS_ANNOUNCEMENT],
+    ids=["start announced", "start not announced"],
+)
+def test_killed_between_stop_and_start_the_start_is_made_up_for(
+    program: Program, patch: str
+) -> None:
+    worker = crash(program, patch)
+    assert worker.wait(1) == -signal.SIGTERM
+    assert program.box.workers() == []
+    program.start()
+    until(lambda: "done" in program.box.told())
+    until(lambda: len(program.box.workers()) == 1)
+    assert program.box.told().count("intent") == program.box.told().count("done") == 1
+
+
+def test_killed_between_start_and_result_nothing_is_repeated(program: Program) -> None:
+    crash(program, BETWEEN_START_AND_RESULT)
+    (started,) = program.box.workers()
+    program.start()
+    until(lambda: "done" in program.box.told())
+    assert program.box.told() == ["alert", "intent", "stop", "start", "done"]
+    (result,) = (e for e in program.box.events() if e.kind == "result")
+    assert result.facts["settled"] == "started"
+    assert program.box.workers() == [started]
+
+
+def test_killed_between_result_and_outcome_the_outcome_is_found_out(program: Program) -> None:
+    crash(program, BETWEEN_RESULT_AND_OUTCOME)
+    (started,) = program.box.workers()
+    program.box.blind = True
+    program.start()
+    assert program.box.told()[-1] == "done"
+    program.box.blind = False
+    until(lambda: "healed" in program.box.told())
+    assert program.box.workers() == [started]
+
+
+def test_what_somebody_started_while_it_was_away_is_left_alone(program: Program) -> None:
+    crash(program, BETWEEN_STOP_AND_START)
+    helped = program.box.start_worker()
+    program.start()
+    until(lambda: "interrupted" in program.box.told())
+    assert [identity.pid for identity in program.box.workers()] == [helped.pid]
+
+
+def test_its_end_does_not_end_what_it_has_started(program: Program) -> None:
+    program.box.start_worker()
+    child = program.start()
+    assert program.ask("/webhook", delivery(program.box.alert())) == 200
+    until(lambda: "healed" in program.box.told())
+    (started,) = program.box.workers()
+    child.terminate()
+    assert child.wait(20) == 0
+    assert program.box.workers() == [started]
+    assert "Traceback" not in program.log
+
+
+def test_told_to_stop_in_the_middle_of_an_action_it_leaves_what_the_next_one_needs(
+    program: Program,
+) -> None:
+    stubborn = "import signal; signal.signal(15, signal.SIG_IGN); " + program.box.command[2]
+    program.box.command[2] = stubborn
+    program.box.start_worker()
+    child = program.start()
+    assert program.ask("/webhook", delivery(program.box.alert())) == 200
+    until(lambda: "stop" in program.box.told())
+    child.terminate()
+    assert child.wait(20) == 0
+    program.start()
+    until(lambda: "done" in program.box.told() or "interrupted" in program.box.told())
+    until(lambda: len(program.box.workers()) == 1)
+    assert program.box.told().count("intent") == 1
+
+
+def test_a_second_one_on_the_same_journal_is_refused_in_one_line(program: Program) -> None:
+    program.start()
+    before = program.log
+    options = [f"--config.file={program.box.config_file}", "--web.listen-address=127.0.0.1:0"]
+    other = subprocess.run(
+        [sys.executable, "-m", "trainwarden_remediator", "run", *options],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    assert other.returncode == 1
+    (line,) = other.stderr.splitlines()
+    assert line.endswith("state/journal.db: another remediator is using it")
+    assert program.log == before
+    assert program.ask("/-/ready") == 200
+
+
+def test_hang_up_reloads_and_a_stopped_program_is_not_ready(program: Program) -> None:
+    child = program.start()
+    program.box.configure(mode="observe")
+    child.send_signal(signal.SIGHUP)
+    until(lambda: "msg=reloaded" in program.log)
+    program.box.config_file.write_text("mode: perhaps\n")
+    child.send_signal(signal.SIGHUP)
+    until(lambda: 'msg="reload failed"' in program.log)
+    assert program.ask("/-/ready") == 200
+    child.send_signal(signal.SIGINT)
+    assert child.wait(20) == 0
+
+
+def test_budgets_hold_through_a_crash_loop(program: Program) -> None:
+    # what the program starts carries its mark; to go on leaking, the worker must hide it
+    hide = (
+        "import os, sys; os.environ.pop('TRAINWARDEN_ACTION', 0); "
+        "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    )
+    hiding = [sys.executable, "-c", hide]
+    process = {"start": [*hiding, *program.box.command[1:]], "grace": "1s"}
+    target = {"run": "demo", "worker": "rollout-0", "process": process, "cooldown": "1h"}
+    program.box.configure(targets=[target])
+    program.box.start_worker()
+    alert = program.box.alert()
+    for _ in range(4):
+        child = program.start()
+        assert program.ask("/webhook", delivery(alert)) == 200
+        until(lambda: "done" in program.box.told())
+        time.sleep(0.1)
+        os.kill(child.pid, signal.SIGKILL)
+        child.wait(10)
+    assert program.box.told().count("intent") == 1
+    assert len(program.box.workers()) == 1
+
+
+def test_the_journal_lies_where_the_file_says_and_nobody_else_may_read_its_lock(
+    program: Program,
+) -> None:
+    program.start()
+    state = Path(program.box.folder / "state")
+    assert (state / "journal.db").is_file()
+    assert (state / "journal.db.lock").stat().st_mode & 0o077 == 0

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+from prometheus_client.openmetrics import parser as openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+from tests.remediator.conftest import TOKEN, Box, delivery, make_alert
+
+import stack
+from trainwarden_exporter import exposition
+from trainwarden_exporter.matching import WorkerKey
+from trainwarden_remediator.app import Remediator
+from trainwarden_remediator.exceptions import JournalError
+from trainwarden_remediator.journal import Journal
+from trainwarden_remediator.metrics import METRICS, Condition, Record, families
+from trainwarden_remediator.policy import Decision, Verdict
+from trainwarden_remediator.web import build_app
+
+RECORD = Record(
+    tallies={
+        "alerts_received": {("firing",): 3, ("resolved",): 1},
+        "decisions": {("act", "restart"): 2, ("wait", "cooldown"): 1},
+        "actions": {("demo", "rollout-0", "restart", "done"): 1},
+        "outcomes": {("demo", "rollout-0", "healed"): 1},
+    },
+    moments={"watchdog": 1_800_000_000.0},
+    given_up=(WorkerKey("demo", "trainer"),),
+    open_incidents=2,
+)
+FULL = Condition(
+    mode="act",
+    held=True,
+    reload_successful=True,
+    reload_timestamp=5.0,
+    webhooks={200: 4, 401: 1},
+    record=RECORD,
+)
+
+
+def lines(condition: Condition) -> dict[str, float]:
+    """The page as series and their values."""
+    text = exposition.render(families(condition)).body.decode()
+    pairs = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    return {name.removeprefix("trainwarden_remediator_"): float(value) for name, value in pairs}
+
+
+def test_shows_how_it_stands() -> None:
+    shown = lines(FULL)
+    expected = {
+        'mode{mode="act"}': 1,
+        'mode{mode="observe"}': 0,
+        "held": 1,
+        'webhooks_total{code="200"}': 4,
+        'webhooks_total{code="401"}': 1,
+        'alerts_received_total{status="firing"}': 3,
+        'alerts_received_total{status="resolved"}': 1,
+        'decisions_total{reason="restart",verdict="act"}': 2,
+        'decisions_total{reason="cooldown",verdict="wait"}': 1,
+        'actions_total{action="restart",result="done",run="demo",worker="rollout-0"}': 1,
+        'outcomes_total{outcome="healed",run="demo",worker="rollout-0"}': 1,
+        "open_incidents": 2,
+        'gave_up{run="demo",worker="trainer"}': 1,
+        "watchdog_timestamp_seconds": 1_800_000_000,
+        "journal_success": 1,
+        "config_last_reload_successful": 1,
+        "config_last_reload_success_timestamp_seconds": 5,
+    }
+    assert {name: shown.get(name) for name in expected} == expected
+
+
+def test_a_journal_that_cannot_be_read_is_told_and_nothing_is_made_up() -> None:
+    shown = lines(Condition("observe", held=False, reload_successful=False, reload_timestamp=1,
+                            webhooks={}, record=None))  # fmt: skip
+    assert shown["journal_success"] == 0
+    assert shown['mode{mode="observe"}'] == 1
+    assert not any("total" in name or "open_incidents" in name for name in shown)
+
+
+def test_without_a_heartbeat_there_is_no_moment_of_it() -> None:
+    record = Record(tallies={}, moments={}, given_up=(), open_incidents=0)
+    quiet = Condition("act", held=False, reload_successful=True, reload_timestamp=1,
+                      webhooks={}, record=record)  # fmt: skip
+    assert not any(name.startswith(("watchdog", "gave_up")) for name in lines(quiet))
+
+
+def test_both_official_parsers_read_the_page_and_find_only_what_is_declared() -> None:
+    declared = {metric.name: set(metric.labels) for metric in METRICS}
+    text = exposition.render(families(FULL)).body.decode()
+    accept = "application/openmetrics-text; version=1.0.0"
+    open_text = exposition.render(families(FULL), accept=accept).body.decode()
+    assert open_text.endswith("# EOF\n")
+    parse_open: Callable[[str], Iterable[Any]] = openmetrics.text_string_to_metric_families
+    for page in (text_string_to_metric_families(text), parse_open(open_text)):
+        samples = [sample for family in page for sample in family.samples]
+        shown = {s.name: set(s.labels) for s in samples if not s.name.endswith("_created")}
+        assert len(shown) == 14
+        assert shown.items() <= declared.items()
+
+
+def test_totals_survive_a_restart_of_the_program(journal: Journal) -> None:
+    journal.hear([make_alert()])
+    journal.decided(journal.open_incidents()[0], Decision(Verdict.WAIT, "cooldown"))
+    record = Record(journal.tallies(), journal.moments(), (), len(journal.open_incidents()))
+    shown = lines(Condition("act", held=False, reload_successful=True, reload_timestamp=1,
+                            webhooks={}, record=record))  # fmt: skip
+    assert shown['decisions_total{reason="cooldown",verdict="wait"}'] == 1
+
+
+async def test_the_served_page_passes_promtool(box: Box, binaries: stack.Binaries) -> None:
+    async with Remediator(box.config_file) as remediator:
+        remediator.readiness.ready = True
+        async with TestClient(TestServer(build_app(remediator))) as client:
+            headers = {"Authorization": f"Bearer {TOKEN}"}
+            await client.post("/webhook", data=delivery(box.alert()), headers=headers)
+            await client.post("/webhook", data=b"")
+            page = await client.get("/metrics")
+            text = await page.text()
+    assert 'webhooks_total{code="200"} 1.0' in text
+    assert 'webhooks_total{code="401"} 1.0' in text
+    check = await asyncio.to_thread(
+        lambda: subprocess.run(
+            [binaries.promtool, "check", "metrics"],
+            input=text, capture_output=True, text=True, check=False, timeout=30,
+        )
+    )  # fmt: skip
+    assert (check.returncode, check.stdout, check.stderr) == (0, "", "")
+
+
+async def test_the_page_is_served_also_when_the_journal_fails(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise JournalError("disk on fire")
+
+    remediator = Remediator(box.config_file)
+    async with remediator, TestClient(TestServer(build_app(remediator))) as client:
+        monkeypatch.setattr(remediator.journal, "_read", fail)
+        text = await (await client.get("/metrics")).text()
+        assert "trainwarden_remediator_journal_success 0.0" in text
+        assert (await client.get("/")).status == 200
