@@ -118,6 +118,15 @@ def parse(
         raise ConfigError(*_problems(error, path, root)) from error
 
 
+def problem_at(path: Path, message: str, *location: int | str) -> Problem:
+    """A problem of a file that is sound in itself, at the place `location` in it.
+
+    Raises ConfigError where the file cannot be read any more.
+    """
+    place, line = _place(compose(read_text(path), path), location, absent=True)
+    return Problem(path, line, dotted(place), message)
+
+
 def _problems(error: ValidationError, path: Path, root: yaml.Node) -> Iterator[Problem]:
     """One problem for each place, from top to bottom.
 

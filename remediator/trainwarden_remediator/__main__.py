@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import shutil
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from trainwarden_exporter import __version__, logsetup
-from trainwarden_exporter.exceptions import TrainwardenError
+from trainwarden_exporter.exceptions import ConfigError, TrainwardenError
 from trainwarden_exporter.service import serve
 from trainwarden_exporter.webserver import WebServer
+from trainwarden_exporter.wording import plural
 from trainwarden_remediator import journal, story
 from trainwarden_remediator.app import Remediator
-from trainwarden_remediator.config import load_setup
+from trainwarden_remediator.config import Setup, load_setup
 from trainwarden_remediator.exceptions import JournalError
+from trainwarden_remediator.tokens import Tokens
 from trainwarden_remediator.web import build_app
 
 OPEN_PATHS = frozenset({"/-/healthy", "/-/ready", "/webhook"})
@@ -54,7 +57,7 @@ async def _serve(given: argparse.Namespace) -> None:
         # The webhook asks for its own token, and Alertmanager can send one credential only.
         open_paths=OPEN_PATHS,
     )
-    remediator.reloader.also(server.reload)
+    remediator.reload_with(server)
     async with remediator:
         await serve(
             server,
@@ -67,16 +70,39 @@ async def _serve(given: argparse.Namespace) -> None:
 def _check(given: argparse.Namespace) -> int:
     setup = load_setup(given.file)
     config = setup.config
-    print(f"{given.file}: ok: mode {config.mode}, {len(config.targets)} targets")
-    for key in setup.selectors:
-        if config.target(key) is None:
-            print(f"{given.file}: note: worker {key.worker} of run {key.run} is no target")
+    print(f"{given.file}: ok (mode {config.mode}, {plural(len(config.targets), 'target')})")
+    for doubt in doubts(setup):
+        print(f"{given.file}: warning: {doubt}", file=sys.stderr)
     return 0
+
+
+def doubts(setup: Setup) -> list[str]:
+    """What is allowed in a configuration and yet will hardly work on this box."""
+    config = setup.config
+    found = []
+    if config.token_file is not None:
+        try:
+            Tokens(config.token_file).read()
+        except ConfigError as error:
+            found.append(f"no webhook would be accepted: {error}")
+    for index, target in enumerate(config.targets):
+        process = target.process
+        if not process.cwd.is_dir():
+            found.append(f"targets[{index}].process.cwd: no such folder: {process.cwd}")
+        elif shutil.which(process.cwd / process.start[0]) is None and (
+            "/" in process.start[0] or shutil.which(process.start[0]) is None
+        ):
+            found.append(f"targets[{index}].process.start: no such program: {process.start[0]}")
+    return found + [
+        f"worker {key.worker} of run {key.run} is no target: it is watched, and never restarted"
+        for key in setup.selectors
+        if config.target(key) is None
+    ]
 
 
 def _journal(given: argparse.Namespace) -> int:
     path = load_setup(given.config_file).config.journal
-    while not path.exists():
+    while not journal.is_begun(path):
         if not given.follow:
             raise JournalError(f"{path}: there is no journal yet; has the remediator run?")
         time.sleep(FOLLOW_SECONDS)

@@ -12,6 +12,7 @@ from typing import Literal, Self
 
 import aiohttp
 
+from trainwarden_exporter.app import WebFile
 from trainwarden_exporter.exceptions import ConfigError, Problem
 from trainwarden_exporter.reload import Reloader
 from trainwarden_exporter.service import Readiness
@@ -48,6 +49,7 @@ class Remediator:
         self.reloader = Reloader(self._reload)
         self._clock = WallClock()
         self._resources = AsyncExitStack()
+        self._web_file: WebFile | None = None
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as opened:
@@ -85,9 +87,15 @@ class Remediator:
             held=is_held(config.hold_file),
             reload_successful=self.reloader.successful,
             reload_timestamp=self.reloader.success_timestamp,
+            web_file_successful=self._web_file.last_reload_successful if self._web_file else None,
             webhooks=webhooks,
             record=record,
         )
+
+    def reload_with(self, web_file: WebFile) -> None:
+        """Reload `web_file` at each reload too, and show how it fared."""
+        self._web_file = web_file
+        self.reloader.also(web_file.reload)
 
     def now(self) -> float:
         """Unix seconds."""

@@ -13,10 +13,10 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from trainwarden_exporter.collectors.workers import Name
 from trainwarden_exporter.config import load_config as load_exporter_config
-from trainwarden_exporter.exceptions import ConfigError, Problem
+from trainwarden_exporter.exceptions import ConfigError
 from trainwarden_exporter.matching import Selector, WorkerKey
 from trainwarden_exporter.units import LocalPath, Seconds
-from trainwarden_exporter.yamlfile import MisplacedError, Section, load
+from trainwarden_exporter.yamlfile import MisplacedError, Section, load, problem_at
 
 
 def _base_url(text: str) -> str:
@@ -36,6 +36,10 @@ def _argument(text: str) -> str:
 
 BaseUrl = Annotated[str, AfterValidator(_base_url)]
 Argument = Annotated[str, AfterValidator(_argument)]
+
+
+BACKOFF_LIMIT = 32
+"""A cooldown grows to this many times the configured one and no further."""
 
 
 class Trouble(StrEnum):
@@ -90,7 +94,8 @@ class ProcessTarget(Section):
     """A worker that is a plain process: ended by signals, started by a command line."""
 
     start: Annotated[tuple[Argument, ...], Field(min_length=1)]
-    """The command line, as a list; no shell reads it."""
+    """The command line, as a list; no shell reads it. Where several processes are expected, it has
+    to start them all."""
     cwd: LocalPath = Path()
     """Where it starts; the folder of this file when not given."""
     environment: Mapping[str, str] = {}
@@ -101,6 +106,11 @@ class ProcessTarget(Section):
     """Seconds between SIGTERM and SIGKILL: what the worker needs to put its work away."""
     user: Name | None = None
     """The account it runs as; needed where the worker's differs from the remediator's own."""
+
+
+def wait_after(actions: int, cooldown: float) -> float:
+    """Seconds to wait after so many actions; each doubles the wait, up to a limit."""
+    return cooldown * min(1 << max(actions - 1, 0), BACKOFF_LIMIT)
 
 
 class Target(Section):
@@ -118,6 +128,18 @@ class Target(Section):
     """Actions on this worker within `attempts_window`; then a person is called instead."""
     attempts_window: Annotated[Seconds, Field(gt=0)] = 3600
     """Time over which actions on this worker are counted."""
+
+    @model_validator(mode="after")
+    def _attempts_run_out(self) -> Self:
+        """Attempts that never run out would go on for ever without a person being called."""
+        waits = sum(wait_after(tried, self.cooldown) for tried in range(1, self.attempts))
+        if waits >= self.attempts_window:
+            raise MisplacedError(
+                f"with a cooldown of {self.cooldown:g} s so many take {waits:g} s, more than "
+                f"attempts_window ({self.attempts_window:g} s): they would never run out",
+                "attempts",
+            )
+        return self
 
     @property
     def key(self) -> WorkerKey:
@@ -219,11 +241,10 @@ def load_setup(path: Path, *, mode: Literal["observe", "act"] | None = None) -> 
     watched = load_exporter_config(config.exporter.config)
     workers = {WorkerKey(run.name, w.name): w for run in watched.runs for w in run.workers}
     problems = [
-        Problem(
+        problem_at(
             path,
-            None,
-            f"targets[{index}]",
             f"run {target.run} has no worker {target.worker} in {config.exporter.config}",
+            *("targets", index, "worker"),
         )
         for index, target in enumerate(config.targets)
         if target.key not in workers

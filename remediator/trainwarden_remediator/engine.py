@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from trainwarden_exporter.lane import Lane
 from trainwarden_exporter.matching import WorkerKey
 from trainwarden_remediator.actions import action_for
-from trainwarden_remediator.actions.base import Action, Standing
+from trainwarden_remediator.actions.base import Action, Announce, Standing
 from trainwarden_remediator.config import Setup, Target, Verify
 from trainwarden_remediator.exceptions import ActionError, JournalError, UnknownError
 from trainwarden_remediator.journal import Journal, OpenAction
 from trainwarden_remediator.policy import Decision, Incident, State, Verdict, decide
-from trainwarden_remediator.world import Eyes, Sight, ask
+from trainwarden_remediator.world import Eyes, ask
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +27,8 @@ TURN_SECONDS = 2.0
 VERIFY_SECONDS = 1.0
 """How often a worker is looked at while its health is verified."""
 
-START_TOLERANCE = 2.0
-"""Seconds by which a start may seem to precede the intent to start: clocks are read twice."""
+LAST_SECONDS = 15.0
+"""How long an act under way is waited for when the program is told to stop."""
 
 
 class Clock(Protocol):
@@ -38,6 +39,19 @@ class Clock(Protocol):
 
     async def sleep(self, seconds: float) -> None:
         """Return when so many seconds have passed."""
+
+
+Perform = Callable[[int, Announce], Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """An action to be carried out: `number` is the journal's."""
+
+    number: int
+    key: WorkerKey
+    action: Action
+    verify: Verify
 
 
 class Engine:
@@ -51,12 +65,14 @@ class Engine:
         *,
         clock: Clock,
         action_for: Callable[[Target, Setup], Action] = action_for,
+        lane: Callable[[str], Lane] = Lane,
     ) -> None:
         self._setup = setup
         self._journal = journal
         self._eyes = eyes
         self._clock = clock
         self._action_for = action_for
+        self._lane = lane
         self._actions: dict[WorkerKey, Action] = {}
         self._retired: list[Action] = []
         self._wake = asyncio.Event()
@@ -117,7 +133,8 @@ class Engine:
                 held = await asyncio.to_thread(is_held, state.config.hold_file)
                 state = replace(state, world=world, held=held)
                 decision = decide(incident, state, self._clock.now())
-            if await asyncio.to_thread(self._journal.decided, incident, decision):
+            if decision.text != incident.said:
+                await asyncio.to_thread(self._journal.decided, incident, decision)
                 _say(incident, decision)
             if decision.verdict is Verdict.ACT and decision.target is not None:
                 await self._begin(incident, decision.target, group)
@@ -142,44 +159,54 @@ class Engine:
         except ActionError as error:
             log.error("action not begun", extra={**target.key._asdict(), "error": str(error)})
             return
-        number = await asyncio.to_thread(self._journal.intend, incident.id, target.key, processes)
-        playbook = self._setup.config.playbook(incident.remediation)
-        verify = playbook.verify if playbook else Verify()
-        group.create_task(
-            self._carry_out(number, target, action.restart, verify), name=f"action {number}"
+        number = await asyncio.to_thread(
+            self._journal.intend, incident.id, target.key, action.kind, processes
         )
+        order = _Order(number, target.key, action, self._verify_by(incident.remediation))
+        group.create_task(self._carry_out(order, action.perform), name=f"action {number}")
 
     def _action(self, target: Target) -> Action:
         if target.key not in self._actions:
             self._actions[target.key] = self._action_for(target, self._setup)
         return self._actions[target.key]
 
-    async def _carry_out(
-        self,
-        number: int,
-        target: Target,
-        perform: Callable[[int, Callable[..., None]], Mapping[str, Any]],
-        verify: Verify,
-    ) -> None:
+    def _verify_by(self, remediation: str) -> Verify:
+        playbook = self._setup.config.playbook(remediation)
+        return playbook.verify if playbook else Verify()
+
+    async def _carry_out(self, order: _Order, perform: Perform) -> None:
         def announce(step: str, **facts: Any) -> None:
-            self._journal.reached(number, step, **facts)
+            self._journal.reached(order.number, step, **facts)
 
         began = self._clock.now()
+        # A thread of its own: the webhook's must not wait for a worker's grace to pass.
+        lane = self._lane(f"action {order.number}")
+        act = lane.call(lambda: perform(order.number, announce))
+        lane.close()
         try:
-            facts = await asyncio.to_thread(perform, number, announce)
-        except Exception as error:
-            known = isinstance(error, ActionError)
-            log.error(
-                "action failed",
-                exc_info=None if known else error,
-                extra={**target.key._asdict(), "error": str(error)},
-            )
-            await self._record(self._journal.finished, number, "failed", error=str(error))
-            await self._record(self._journal.verified, number, "not_healed")
-        else:
-            await self._record(self._journal.finished, number, "done", **facts)
-            await self._verify(number, target, began, verify)
+            await asyncio.wait([act])
+        finally:
+            # Also when told to stop: half an act done and nobody to do the rest is the worst end.
+            await asyncio.wait([act], timeout=LAST_SECONDS)
+            done = act.done() and await self._conclude(order, act)
+        if done:
+            await self._verify(order, began)
         self._wake.set()
+
+    async def _conclude(self, order: _Order, act: asyncio.Future[Mapping[str, Any]]) -> bool:
+        """Write down what came of an act. Returns whether it was done."""
+        error = act.exception()
+        if error is None:
+            await self._record(self._journal.finished, order.number, "done", **act.result())
+            return True
+        log.error(
+            "action failed",
+            exc_info=None if isinstance(error, ActionError) else error,
+            extra={**order.key._asdict(), "error": str(error)},
+        )
+        await self._record(self._journal.finished, order.number, "failed", error=str(error))
+        await self._record(self._journal.verified, order.number, "not_healed")
+        return False
 
     async def _record(self, write: Callable[..., None], *values: Any, **facts: Any) -> None:
         """Write down what has happened, however long the disk needs to take it.
@@ -193,13 +220,14 @@ class Engine:
                 log.error("journal failed", extra={"error": str(error)})
                 await self._clock.sleep(TURN_SECONDS)
 
-    async def _verify(self, number: int, target: Target, began: float, verify: Verify) -> None:
-        """Watch until the worker has been well for long enough, or for too long not."""
+    async def _verify(self, order: _Order, began: float) -> None:
+        """Watch until all has been well for long enough, or for too long not."""
+        verify = order.verify
         deadline = self._clock.now() + verify.within + verify.steady
         well_since: float | None = None
         while True:
             try:
-                ill = illness(await self._eyes.look(), target.key, began)
+                ill = order.action.illness(await self._eyes.look(), began)
             except UnknownError as error:
                 ill = str(error)
             now = self._clock.now()
@@ -209,12 +237,12 @@ class Engine:
                 well_since = now
             if well_since is not None and now - well_since >= verify.steady:
                 facts = {"seconds": round(now - began, 1)}
-                await self._record(self._journal.verified, number, "healed", **facts)
-                log.info("healed", extra={**target.key._asdict(), **facts})
+                await self._record(self._journal.verified, order.number, "healed", **facts)
+                log.info("healed", extra={**order.key._asdict(), **facts})
                 return
             if now >= deadline:
-                await self._record(self._journal.verified, number, "not_healed", seen=ill)
-                log.error("not healed", extra={**target.key._asdict(), "seen": ill})
+                await self._record(self._journal.verified, order.number, "not_healed", seen=ill)
+                log.error("not healed", extra={**order.key._asdict(), "seen": ill})
                 return
             await self._clock.sleep(VERIFY_SECONDS)
 
@@ -226,27 +254,28 @@ class Engine:
         if target is None:
             await self._interrupted(left, "it is no target any more")
             return
-        if left.result is not None:
-            await self._verify(left.id, target, left.intent_at, Verify())
-            return
         action = self._action(target)
-        standing = await self._await_end(left, action, target)
+        order = _Order(left.id, left.key, action, self._verify_by(left.remediation))
+        if left.result is not None:
+            await self._verify(order, left.intent_at)
+            return
+        standing = await self._await_end(left, action)
         match standing:
             case Standing.STARTED:
                 await self._record(self._journal.finished, left.id, "done", settled=standing.value)
-                await self._verify(left.id, target, left.intent_at, Verify())
+                await self._verify(order, left.intent_at)
             case Standing.ENDED if left.reached is not None:
                 if why := await self._why_not_finish(left):
                     await self._interrupted(left, f"ended, not started again: {why}")
                 else:
-                    await self._carry_out(left.id, target, action.finish, Verify())
+                    await self._carry_out(order, action.finish)
             case _:
                 await self._interrupted(left, standing.value)
         self._wake.set()
 
-    async def _await_end(self, left: OpenAction, action: Action, target: Target) -> Standing:
-        """How the target stands; one that was told to end is given its time to do so."""
-        deadline = self._clock.now() + target.process.grace
+    async def _await_end(self, left: OpenAction, action: Action) -> Standing:
+        """How things stand; what was told to end is given its time to do so."""
+        deadline = self._clock.now() + action.grace
         while True:
             try:
                 standing = await asyncio.to_thread(action.standing, left.id, left.processes)
@@ -282,21 +311,6 @@ def is_held(hold_file: Path) -> bool:
     except OSError as error:
         log.error("cannot look for the hold file", extra={"error": str(error)})
     return True
-
-
-def illness(sight: Sight, key: WorkerKey, began: float) -> str:
-    """What keeps a worker from counting as healed by a restart begun at `began`, or nothing."""
-    worker = sight.workers.get(key)
-    if worker is None:
-        return "the exporter does not show it"
-    if worker.processes != worker.expected:
-        return f"{worker.processes:g} of {worker.expected:g} processes run"
-    if worker.started_at is None or worker.started_at < began - START_TOLERANCE:
-        return "it has not started anew"
-    limit = worker.memory_limit_bytes
-    if limit is not None and worker.resident_bytes > limit:
-        return f"{worker.resident_bytes:.0f} bytes resident, above its limit"
-    return ""
 
 
 def _say(incident: Incident, decision: Decision) -> None:

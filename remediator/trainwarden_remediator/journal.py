@@ -50,6 +50,7 @@ CREATE TABLE action (
     incident INTEGER NOT NULL REFERENCES incident (id),
     run TEXT NOT NULL,
     worker TEXT NOT NULL,
+    kind TEXT NOT NULL,
     intent_at REAL NOT NULL,
     processes TEXT NOT NULL,     -- what the target consisted of when the intent was formed
     reached TEXT,                -- the last step announced before it was taken
@@ -109,6 +110,7 @@ class OpenAction:
     id: int
     incident: int
     key: WorkerKey
+    remediation: str
     intent_at: float
     processes: frozenset[Identity]
     reached: str | None
@@ -221,7 +223,6 @@ class Journal:
 
         Returns whether it was news.
         """
-        said = f"{decision.verdict} {decision.reason}"
         closed = decision.reason if decision.final else None
         target = (
             decision.target.key if decision.target else WorkerKey(incident.run, incident.worker)
@@ -230,7 +231,7 @@ class Journal:
             changed = db.execute(
                 "UPDATE incident SET said = ?, closed = ?, target_run = ?, target_worker = ?"
                 " WHERE id = ? AND said IS NOT ?",
-                (said, closed, *target, incident.id, said),
+                (decision.text, closed, *target, incident.id, decision.text),
             ).rowcount
             if not changed:
                 return False
@@ -245,7 +246,9 @@ class Journal:
 
     # acting
 
-    def intend(self, incident: int, key: WorkerKey, processes: Iterable[Identity]) -> int:
+    def intend(
+        self, incident: int, key: WorkerKey, kind: str, processes: Iterable[Identity]
+    ) -> int:
         """Announce an action on `key` before any part of it is done. Returns its id."""
         now = self._clock()
         identities = sorted(processes)
@@ -253,9 +256,9 @@ class Journal:
             # What is decided after this action is news again, also when it reads the same.
             db.execute("UPDATE incident SET said = NULL WHERE id = ?", (incident,))
             action = db.execute(
-                "INSERT INTO action (incident, run, worker, intent_at, processes)"
-                " VALUES (?, ?, ?, ?, ?)",
-                (incident, *key, now, json.dumps(identities)),
+                "INSERT INTO action (incident, run, worker, kind, intent_at, processes)"
+                " VALUES (?, ?, ?, ?, ?, ?)",
+                (incident, *key, kind, now, json.dumps(identities)),
             ).lastrowid
             if action is None:
                 raise JournalError("SQLite gave the action no number")
@@ -275,10 +278,11 @@ class Journal:
         now = self._clock()
         with self._transaction() as db:
             row = db.execute(
-                "UPDATE action SET result = ?, result_at = ? WHERE id = ? RETURNING run, worker",
+                "UPDATE action SET result = ?, result_at = ? WHERE id = ?"
+                " RETURNING run, worker, kind",
                 (result, now, action),
             ).fetchone()
-            _tally(db, "actions", [*row, "restart", result])
+            _tally(db, "actions", [*row, result])
             _write(db, now, "result", _incident_of(db, action), action, result=result, **facts)
 
     def verified(self, action: int, outcome: Outcome, **facts: Any) -> None:
@@ -295,14 +299,15 @@ class Journal:
     def unfinished(self) -> tuple[OpenAction, ...]:
         """Actions without an outcome: in flight, or cut short by a crash."""
         rows = self._read(
-            "SELECT id, incident, run, worker, intent_at, processes, reached, result, result_at"
-            " FROM action WHERE outcome IS NULL AND result IS NOT 'interrupted' ORDER BY id"
+            "SELECT action.*, remediation FROM action JOIN incident ON incident.id = incident"
+            " WHERE outcome IS NULL AND result IS NOT 'interrupted' ORDER BY action.id"
         )
         return tuple(
             OpenAction(
                 id=row["id"],
                 incident=row["incident"],
                 key=WorkerKey(row["run"], row["worker"]),
+                remediation=row["remediation"],
                 intent_at=row["intent_at"],
                 processes=frozenset(Identity(*pair) for pair in json.loads(row["processes"])),
                 reached=row["reached"],
@@ -315,7 +320,7 @@ class Journal:
     def past_actions(self, since: float) -> tuple[PastAction, ...]:
         """Actions meant or ended since then (Unix seconds), and those that have not ended."""
         rows = self._read(
-            "SELECT incident, run, worker, intent_at,"
+            "SELECT incident, run, worker, intent_at, outcome IS 'healed' AS healed,"
             " CASE WHEN result IS 'interrupted' THEN result_at ELSE outcome_at END AS ended_at"
             " FROM action WHERE (intent_at >= ? OR coalesce(ended_at, 1e999) >= ?)"
             # One cut short before its first step has done nothing to the target.
@@ -328,6 +333,7 @@ class Journal:
                 key=WorkerKey(row["run"], row["worker"]),
                 intent_at=row["intent_at"],
                 ended_at=row["ended_at"],
+                healed=bool(row["healed"]),
             )
             for row in rows
         )
@@ -435,6 +441,19 @@ def connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
     return connection
 
 
+def is_begun(path: Path) -> bool:
+    """Whether there is a journal at `path`; raises JournalError when that cannot be told."""
+    if not path.exists():
+        return False
+    connection = connect(path, readonly=True)
+    try:
+        return bool(connection.execute("PRAGMA user_version").fetchone()[0])
+    except sqlite3.Error as error:
+        raise JournalError(f"{path}: {error}") from error
+    finally:
+        connection.close()
+
+
 _EVENTS = (
     "SELECT event.*, alert, coalesce(target_run, incident.run) AS run,"
     " coalesce(target_worker, incident.worker) AS worker"
@@ -479,6 +498,7 @@ def _incident(row: sqlite3.Row) -> Incident:
         remediation=row["remediation"],
         last_heard=row["last_heard"],
         resolved=row["resolved_at"] is not None,
+        said=row["said"] or "",
     )
 
 

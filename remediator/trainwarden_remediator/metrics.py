@@ -6,8 +6,11 @@ import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from prometheus_client import ProcessCollector
+from prometheus_client.core import Metric as AnyFamily
+
 from trainwarden_exporter import __version__
-from trainwarden_exporter.app import BUILD_INFO, PROCESS_METRICS
+from trainwarden_exporter.app import BUILD_INFO, PROCESS_METRICS, WEB_RELOAD_SUCCESS
 from trainwarden_exporter.collector import Family, Metric
 from trainwarden_exporter.matching import WorkerKey
 
@@ -100,9 +103,13 @@ METRICS: tuple[Metric, ...] = (
     JOURNAL_SUCCESS,
     RELOAD_SUCCESS,
     RELOAD_TIMESTAMP,
+    WEB_RELOAD_SUCCESS,
     *PROCESS_METRICS,
 )
 """Every metric the remediator can show."""
+
+
+_PROCESS = ProcessCollector(registry=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +130,15 @@ class Condition:
     held: bool
     reload_successful: bool
     reload_timestamp: float
+    web_file_successful: bool | None
+    """None without a web config file."""
     webhooks: Mapping[int, int]
     record: Record | None
 
 
-def families(condition: Condition) -> list[Family]:
+def families(condition: Condition) -> list[AnyFamily]:
     """`condition` as metric families."""
-    found = [
+    found: list[AnyFamily] = [
         _single(BUILD_INFO, 1, __version__, platform.python_version()),
         _single(HELD, condition.held),
         _single(JOURNAL_SUCCESS, condition.record is not None),
@@ -142,7 +151,10 @@ def families(condition: Condition) -> list[Family]:
     for code, count in sorted(condition.webhooks.items()):
         webhooks.add_metric([str(code)], count)
     found += [mode, webhooks]
-    return found if condition.record is None else found + _recorded(condition.record)
+    found += _PROCESS.collect()
+    if condition.web_file_successful is not None:
+        found.append(_single(WEB_RELOAD_SUCCESS, condition.web_file_successful))
+    return found if condition.record is None else [*found, *_recorded(condition.record)]
 
 
 def _recorded(record: Record) -> list[Family]:

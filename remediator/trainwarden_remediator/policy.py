@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
 from trainwarden_exporter.matching import WorkerKey
-from trainwarden_remediator.config import Config, Playbook, Target, Trouble
+from trainwarden_remediator.config import Config, Playbook, Target, Trouble, wait_after
 from trainwarden_remediator.world import AlertState, Sight, WorkerSight, World
-
-BACKOFF_LIMIT = 32
-"""A cooldown grows to this many times the configured one and no further."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +29,8 @@ class Incident:
     remediation: str
     last_heard: float
     resolved: bool
+    said: str = ""
+    """What the last decision about it came to, as `Decision.text`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +41,7 @@ class PastAction:
     key: WorkerKey
     intent_at: float
     ended_at: float | None
+    healed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +82,7 @@ Reason = Literal[
     "held",
     "held_by_alert",
     "busy",
+    "alert_lingers",
     "cooldown",
     "world_unknown",
     "not_active",
@@ -106,6 +107,11 @@ class Decision:
     detail: str = ""
 
     @property
+    def text(self) -> str:
+        """Verdict and reason in two words: what tells a decision from the last one."""
+        return f"{self.verdict} {self.reason}"
+
+    @property
     def final(self) -> bool:
         """Whether the incident is closed by this: it is not decided again."""
         return self.reason in ("resolved", "forgotten", "no_remediation", "attempts_exhausted")
@@ -128,7 +134,10 @@ def decide(incident: Incident, state: State, now: float) -> Decision:
     if playbook is None:
         return Decision(Verdict.REFUSE, "unknown_playbook")
     if playbook.action == "hold":
-        return Decision(Verdict.ACT, "hold")
+        named = incident.run in {target.run for target in config.targets}
+        return (
+            Decision(Verdict.ACT, "hold") if named else Decision(Verdict.REFUSE, "unknown_target")
+        )
     if playbook.target == "largest_worker":
         if not config.targets:
             return Decision(Verdict.REFUSE, "unknown_target")
@@ -149,7 +158,12 @@ def _decide_largest(incident: Incident, playbook: Playbook, state: State, now: f
         return Decision(Verdict.LOOK, "look")
     if state.world.sight is None:
         return Decision(Verdict.WAIT, "world_unknown", detail=state.world.unknown)
-    free = [t for t in state.config.targets if not _holder(t, state.incidents, state.config)]
+    free = [
+        target
+        for target in state.config.targets
+        if not _holder(target, state.incidents, state.config)
+        and _tried([a for a in state.actions if a.key == target.key], target, now) < target.attempts
+    ]
     target = largest(free, state.world.sight)
     if target is None:
         return Decision(Verdict.WAIT, "no_candidate")
@@ -179,10 +193,10 @@ def _decide_target(
         return Decision(Verdict.WAIT, "busy", target)
     # What relieving memory has cost other workers counts too, or it would go through them all.
     history = [a for a in state.actions if a.key == target.key or a.incident == incident.id]
-    recent = [a for a in history if now - a.intent_at < target.attempts_window]
-    tried = len(recent)
+    tried = _tried(history, target, now)
     if tried < target.attempts and _cooldown_left(history, tried, target, now) > 0:
-        return Decision(Verdict.WAIT, "cooldown", target)
+        healed = history[-1].incident == incident.id and history[-1].healed
+        return Decision(Verdict.WAIT, "alert_lingers" if healed else "cooldown", target)
     if state.world is None:
         return Decision(Verdict.LOOK, "look", target)
     if (bar := _bar(incident, target, state.world)) is not None:
@@ -245,6 +259,11 @@ def _holder(target: Target, incidents: Sequence[Incident], config: Config) -> st
     return ""
 
 
+def _tried(history: Iterable[PastAction], target: Target, now: float) -> int:
+    """How many of the attempts that `target` has in its window are used up."""
+    return sum(now - action.intent_at < target.attempts_window for action in history)
+
+
 def _cooldown_left(
     history: Collection[PastAction], tried: int, target: Target, now: float
 ) -> float:
@@ -252,8 +271,7 @@ def _cooldown_left(
     if not history:
         return 0
     last = max(action.ended_at or action.intent_at for action in history)
-    wait = target.cooldown * min(1 << max(tried - 1, 0), BACKOFF_LIMIT)
-    return last + wait - now
+    return last + wait_after(tried, target.cooldown) - now
 
 
 def persists(trouble: Trouble, worker: WorkerSight, sight: Sight, now: float) -> bool:

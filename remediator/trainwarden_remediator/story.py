@@ -25,6 +25,7 @@ _REASONS = {
     "held": "held by a person",
     "held_by_alert": "held while another alert lasts",
     "busy": "another action is under way in this run",
+    "alert_lingers": "healed; the alert has yet to clear",
     "cooldown": "too soon after the last action",
     "world_unknown": "cannot see: did nothing",
     "not_active": "not active at Alertmanager",
@@ -69,7 +70,8 @@ def sentence(event: Event) -> str:
             verdict = _CLOSED if facts["reason"] in ("resolved", "forgotten") else facts["verdict"]
             return f"{event.alert}: {verdict}: {reason}{detail}"
         case "intent":
-            return f"action {event.action}: about to restart {_pids(facts['processes'])}"
+            what = f"restart {_pids(facts['processes'])}" if facts["processes"] else "start it"
+            return f"action {event.action}: about to {what}"
         case "stop":
             return f"SIGTERM to {_pids(facts['processes'])}"
         case "start":

@@ -19,15 +19,16 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import yaml
 
+from trainwarden_exporter.lane import Lane
 from trainwarden_exporter.matching import Matcher, Selector, WorkerKey
 from trainwarden_exporter.procfs import Identity, read_environment, start_timestamp
 from trainwarden_remediator.actions.base import Action, Announce, Standing
-from trainwarden_remediator.actions.process import MARK
+from trainwarden_remediator.actions.process import MARK, illness
 from trainwarden_remediator.alerts import Alert
 from trainwarden_remediator.config import Config
 from trainwarden_remediator.exceptions import UnknownError
@@ -119,7 +120,7 @@ def make_config(folder: Path, *workers: str, **changes: Any) -> Config:
     for name in workers or ("demo/rollout-0",):
         run, _, worker = name.partition("/")
         process = {"start": ["/bin/true"], "grace": 1}
-        targets.append({"run": run, "worker": worker, "process": process, **each})
+        targets.append({"run": run, "worker": worker, "process": process})
     content = {
         "mode": "act",
         "insecure": True,
@@ -128,7 +129,13 @@ def make_config(folder: Path, *workers: str, **changes: Any) -> Config:
         "targets": targets,
         **changes,
     }
-    return Config.model_validate(content, context={"folder": folder})
+    config = Config.model_validate(content, context={"folder": folder})
+    # Not validated: what is decided must be sound for budgets that no file may hold, too.
+    copies = tuple(target.model_copy(update=each) for target in config.targets)
+    return config.model_copy(update={"targets": copies})
+
+
+T = TypeVar("T")
 
 
 class FakeClock:
@@ -187,6 +194,24 @@ class InlineExecutor(ThreadPoolExecutor):
         return future
 
 
+class InlineLane(Lane):
+    """A lane without a thread of its own: what it is to run, it runs at once."""
+
+    def __init__(self, name: str) -> None:
+        del name
+
+    def call(self, function: Callable[[], T]) -> asyncio.Future[T]:
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        try:
+            future.set_result(function())
+        except Exception as error:  # noqa: BLE001 - it is the caller's to judge
+            future.set_exception(error)
+        return future
+
+    def close(self) -> None:
+        pass
+
+
 @dataclass
 class FakeEyes:
     """A world that is as the test says; an UnknownError in it is raised."""
@@ -221,14 +246,21 @@ class FakeAction(Action):
     heal: Mapping[str, Any] = field(default_factory=lambda: {"resident_bytes": GIB, "processes": 1})
     error: Exception | None = None
     stands: Standing = Standing.UNTOUCHED
+    patience: float = 1.0
     restarts: list[int] = field(default_factory=list)
     finishes: list[int] = field(default_factory=list)
     before: Callable[[], None] = lambda: None
 
+    kind = "restart"
+
+    @property
+    def grace(self) -> float:
+        return self.patience
+
     def processes(self) -> Collection[Identity]:
         return [Identity(4242, 17)]
 
-    def restart(self, action: int, announce: Announce) -> Mapping[str, Any]:
+    def perform(self, action: int, announce: Announce) -> Mapping[str, Any]:
         self.restarts.append(action)
         announce("stop", processes=[4242])
         self.before()
@@ -242,6 +274,9 @@ class FakeAction(Action):
 
     def standing(self, action: int, before: Collection[Identity]) -> Standing:  # noqa: ARG002 - as the test says
         return self.stands
+
+    def illness(self, sight: Sight, began: float) -> str:
+        return illness(sight, self.key, began)
 
     def _start(self, _: int, announce: Announce) -> Mapping[str, Any]:
         announce("start", command=["/bin/true"])

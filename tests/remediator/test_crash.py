@@ -28,11 +28,11 @@ sys.exit(main(sys.argv[1:]))
 
 BEFORE_THE_ACT = """
 from trainwarden_remediator.actions.process import ProcessAction
-ProcessAction.restart = die
+ProcessAction.perform = die
 """
 AFTER_THE_FIRST_ANNOUNCEMENT = """
 from trainwarden_remediator.actions import process
-process.stop = die
+process.end = die
 """
 BETWEEN_STOP_AND_START = """
 from trainwarden_remediator.actions import process
@@ -185,8 +185,8 @@ def test_killed_between_start_and_result_nothing_is_repeated(program: Program) -
     crash(program, BETWEEN_START_AND_RESULT)
     (started,) = program.box.workers()
     program.start()
-    until(lambda: "done" in program.box.told())
-    assert program.box.told() == ["alert", "intent", "stop", "start", "done"]
+    until(lambda: "healed" in program.box.told())
+    assert program.box.told() == ["alert", "intent", "stop", "start", "done", "healed"]
     (result,) = (e for e in program.box.events() if e.kind == "result")
     assert result.facts["settled"] == "started"
     assert program.box.workers() == [started]
@@ -279,7 +279,8 @@ def test_budgets_hold_through_a_crash_loop(program: Program) -> None:
     )
     hiding = [sys.executable, "-c", hide]
     process = {"start": [*hiding, *program.box.command[1:]], "grace": "1s"}
-    target = {"run": "demo", "worker": "rollout-0", "process": process, "cooldown": "1h"}
+    target = {"run": "demo", "worker": "rollout-0", "process": process}
+    target |= {"cooldown": "1h", "attempts_window": "6h"}
     program.box.configure(targets=[target])
     program.box.start_worker()
     alert = program.box.alert()

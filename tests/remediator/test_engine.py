@@ -18,16 +18,19 @@ from tests.remediator.conftest import (
     FakeClock,
     FakeEyes,
     InlineExecutor,
+    InlineLane,
     make_alert,
     make_config,
     make_worker,
 )
 
+from trainwarden_exporter.lane import Lane
 from trainwarden_exporter.matching import WorkerKey
 from trainwarden_exporter.procfs import Identity
 from trainwarden_remediator.actions.base import Standing
+from trainwarden_remediator.actions.process import illness
 from trainwarden_remediator.config import Setup
-from trainwarden_remediator.engine import TURN_SECONDS, Engine, illness, is_held
+from trainwarden_remediator.engine import TURN_SECONDS, Engine, is_held
 from trainwarden_remediator.exceptions import ActionError, JournalError, UnknownError
 from trainwarden_remediator.journal import Journal
 from trainwarden_remediator.world import AlertState, Sight
@@ -52,7 +55,12 @@ class Scene:
             self.actions[key] = FakeAction(key, self.eyes, clock)
         self.setup = self.configured(**changes)
         self.engine = Engine(
-            self.setup, journal, self.eyes, clock=clock, action_for=lambda t, _: self.actions[t.key]
+            self.setup,
+            journal,
+            self.eyes,
+            clock=clock,
+            action_for=lambda target, _: self.actions[target.key],
+            lane=InlineLane,
         )
 
     @property
@@ -539,7 +547,7 @@ def cut_short(
 
     def leave(scene: Scene) -> None:
         scene.journal.hear([make_alert(starts_at=NOW - 20)])
-        number = scene.journal.intend(1, ROLLOUT, [Identity(4242, 17)])
+        number = scene.journal.intend(1, ROLLOUT, "restart", [Identity(4242, 17)])
         if reached:
             scene.journal.reached(number, reached, command=[], processes=[])
         if result:
@@ -588,11 +596,7 @@ async def test_an_action_cut_short_is_settled_by_looking(
 async def test_a_worker_told_to_end_before_the_crash_is_given_its_time(stage: Stage) -> None:
     def leave(scene: Scene) -> None:
         cut_short("stop", Standing.UNTOUCHED, later=0)(scene)
-        config = make_config(scene.folder, *WORKERS)
-        process = config.targets[0].process.model_copy(update={"grace": 30.0})
-        target = config.targets[0].model_copy(update={"process": process})
-        targets = (target, *config.targets[1:])
-        scene.engine._setup = Setup(config.model_copy(update={"targets": targets}), {})
+        scene.action.patience = 30.0
 
     async with stage(before=leave) as scene:
         await scene.clock.advance(20)
@@ -698,6 +702,7 @@ async def test_while_an_action_takes_its_time_others_are_decided(
 ) -> None:
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(4))
     scene = Scene(tmp_path, journal, clock)
+    scene.engine._lane = Lane
     released, begun = threading.Event(), threading.Event()
 
     def block() -> None:

@@ -29,7 +29,7 @@ def only(journal: Journal) -> Incident:
 
 def intended(journal: Journal) -> int:
     journal.hear([make_alert()])
-    return journal.intend(only(journal).id, ROLLOUT, PROCESSES)
+    return journal.intend(only(journal).id, ROLLOUT, "restart", PROCESSES)
 
 
 # hearing
@@ -141,7 +141,7 @@ def test_the_decision_after_an_action_is_news_though_it_reads_the_same(journal: 
     journal.hear([make_alert()])
     restart = Decision(Verdict.ACT, "restart")
     assert journal.decided(only(journal), restart)
-    journal.intend(only(journal).id, ROLLOUT, PROCESSES)
+    journal.intend(only(journal).id, ROLLOUT, "restart", PROCESSES)
     assert journal.decided(only(journal), restart)
 
 
@@ -212,7 +212,9 @@ def test_an_action_under_way_is_told_however_long_ago_it_began(
     assert journal.past_actions(clock.now() - 60) == (PastAction(1, ROLLOUT, NOW, None),)
     journal.finished(number, "done")
     journal.verified(number, "healed")
-    assert journal.past_actions(clock.now() - 60) == (PastAction(1, ROLLOUT, NOW, NOW + 10_000),)
+    assert journal.past_actions(clock.now() - 60) == (
+        PastAction(1, ROLLOUT, NOW, NOW + 10_000, healed=True),
+    )
     clock.pass_by(61)
     assert journal.past_actions(clock.now() - 60) == ()
 
@@ -254,7 +256,7 @@ from trainwarden_exporter.matching import WorkerKey
 from trainwarden_remediator.alerts import Alert
 journal = Journal(Path(sys.argv[1]), clock=lambda: 5.0)
 journal.hear([Alert("0" * 16, 1.0, True, {"alertname": "A"})])
-journal.intend(1, WorkerKey("demo", "rollout-0"), [])
+journal.intend(1, WorkerKey("demo", "rollout-0"), "restart", [])
 journal._connection.execute("BEGIN IMMEDIATE")
 journal._connection.execute("UPDATE incident SET alert = 'B'")
 os.kill(os.getpid(), signal.SIGKILL)
@@ -351,7 +353,7 @@ def test_an_intent_that_cannot_be_written_is_refused_whole(journal: Journal) -> 
     full(journal)
     crowd = [Identity(1_000_000 + index, 123_456_789) for index in range(5000)]
     with pytest.raises(JournalError):
-        journal.intend(1, ROLLOUT, crowd)
+        journal.intend(1, ROLLOUT, "restart", crowd)
     assert journal.unfinished() == ()
     assert kinds(journal) == ["alert"]
 
@@ -367,7 +369,7 @@ def test_a_closed_journal_says_so_in_its_own_words(tmp_path: Path, clock: FakeCl
 
 def test_an_action_that_is_not_there_changes_nothing(journal: Journal) -> None:
     with pytest.raises(JournalError):
-        journal.intend(99, WorkerKey("demo", "x"), ())
+        journal.intend(99, WorkerKey("demo", "x"), "restart", ())
     assert journal.unfinished() == ()
 
 

@@ -13,7 +13,6 @@ from tests.remediator.conftest import FINGERPRINT, GIB, NOW, ROLLOUT, make_confi
 from trainwarden_exporter.matching import WorkerKey
 from trainwarden_remediator.config import PLAYBOOKS, Config, Trouble
 from trainwarden_remediator.policy import (
-    BACKOFF_LIMIT,
     Decision,
     Incident,
     PastAction,
@@ -122,6 +121,12 @@ CASES: list[tuple[Reason, Verdict, Incident, dict[str, Any]]] = [
     ("busy", Verdict.WAIT, incident(), {"actions": (ago(5, TRAINER, took=None),)}),
     ("busy", Verdict.WAIT, RELIEF, {"actions": (ago(5, OTHER, took=None),)}),
     ("cooldown", Verdict.WAIT, incident(), {"actions": (ago(100),)}),
+    (
+        "alert_lingers",
+        Verdict.WAIT,
+        incident(),
+        {"actions": (replace(ago(100), incident=incident().id, healed=True),)},
+    ),
     ("world_unknown", Verdict.WAIT, incident(), {"world": World(None, world().sight, "x")}),
     ("world_unknown", Verdict.WAIT, incident(), {"world": World(world().alerts, None, "x")}),
     ("world_unknown", Verdict.WAIT, incident(), {"world": world({})}),
@@ -225,7 +230,7 @@ def test_each_action_of_the_window_doubles_the_cooldown(tmp_path: Path) -> None:
     config = make_config(tmp_path, attempts=100, attempts_window=100_000)
     older = [ago(90_000 + index) for index in range(20)]
     for count in range(1, 12):
-        wait = 120 * min(2 ** (count - 1), BACKOFF_LIMIT)
+        wait = 120 * min(2 ** (count - 1), 32)
         for age, reason in ((wait + 4.9, "cooldown"), (wait + 5.0, "restart")):
             past = (*older[: count - 1], ago(age))
             assert decide(incident(), state(config, actions=past), NOW).reason == reason

@@ -21,10 +21,11 @@ from trainwarden_exporter import matching
 from trainwarden_exporter.exceptions import CollectError
 from trainwarden_exporter.matching import Selector, Tree, WorkerKey
 from trainwarden_exporter.procfs import Process, read_environment, read_process, read_processes
-from trainwarden_remediator.actions import process as module
+from trainwarden_remediator import ending
 from trainwarden_remediator.actions.base import Standing
-from trainwarden_remediator.actions.process import MARK, ProcessAction, protected, start, stop
+from trainwarden_remediator.actions.process import MARK, PASSED_ON, ProcessAction, start
 from trainwarden_remediator.config import ProcessTarget, Target
+from trainwarden_remediator.ending import end, protected
 from trainwarden_remediator.exceptions import ActionError
 
 SLEEP = "import time; print('up', flush=True); time.sleep(30)"
@@ -38,6 +39,11 @@ child.stdout.readline()
 print(child.pid, flush=True)
 time.sleep(30)
 """
+
+
+def stop(tree: Tree, *, grace: float) -> tuple[int, ...]:
+    roots, members = ([process.identity for process in part] for part in (tree.roots, tree.members))
+    return end(roots, members, grace=grace)
 
 
 class Yard:
@@ -133,7 +139,7 @@ class Steps(list[tuple[str, dict[str, Any]]]):
 def test_a_worker_is_ended_and_started_anew(yard: Yard) -> None:
     old = yard.run(TERM_EXITS)
     steps = Steps()
-    facts = yard.action.restart(7, steps)
+    facts = yard.action.perform(7, steps)
     assert old.wait(1) == 3
     (root,) = yard.tree().roots
     assert facts == {"killed": [], "started_by": "trainwarden", "processes": [root.pid]}
@@ -145,7 +151,7 @@ def test_a_worker_is_ended_and_started_anew(yard: Yard) -> None:
 
 
 def test_a_worker_that_does_not_run_is_started(yard: Yard) -> None:
-    facts = yard.action.restart(7, Steps())
+    facts = yard.action.perform(7, Steps())
     assert [root.pid for root in yard.tree().roots] == facts["processes"]
 
 
@@ -156,7 +162,7 @@ def test_each_step_is_announced_before_it_is_taken(yard: Yard) -> None:
     def announce(step: str, **_: Any) -> None:
         seen.append((step, alive(old.pid), len(yard.action._children)))
 
-    yard.action.restart(7, announce)
+    yard.action.perform(7, announce)
     assert seen == [("stop", True, 0), ("start", False, 0)]
 
 
@@ -169,7 +175,7 @@ def test_a_step_that_cannot_be_announced_is_not_taken(yard: Yard, refused: str) 
             raise ActionError("disk full")
 
     with pytest.raises(ActionError, match="disk full"):
-        yard.action.restart(7, announce)
+        yard.action.perform(7, announce)
     assert alive(old.pid) == (refused == "stop")
     assert yard.action._children == []
 
@@ -177,7 +183,7 @@ def test_a_step_that_cannot_be_announced_is_not_taken(yard: Yard, refused: str) 
 def test_bystanders_with_similar_command_lines_are_left_alone(yard: Yard) -> None:
     old = yard.run(SLEEP)
     namesakes = [yard.run(SLEEP, mark=f"yard-{uuid.uuid4().hex}") for _ in range(3)]
-    yard.action.restart(7, Steps())
+    yard.action.perform(7, Steps())
     assert not alive(old.pid)
     assert all(alive(namesake.pid) for namesake in namesakes)
 
@@ -188,7 +194,7 @@ def test_what_belongs_to_another_worker_below_is_left_alone(yard: Yard) -> None:
     parent, child = yard.run_tree(f"{SLEEP} # the-other-worker")
     # its command line holds the child's program too, so the first worker is the one counted for it
     assert child not in [process.pid for process in yard.tree().members]
-    yard.action.restart(7, Steps())
+    yard.action.perform(7, Steps())
     assert not alive(parent.pid)
     assert alive(child)
 
@@ -310,11 +316,11 @@ def test_what_not_even_sigkill_ends_is_told_and_nothing_is_started(
     yard: Yard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = yard.run(SLEEP)
-    monkeypatch.setattr(module, "REAP_SECONDS", 0.1)
+    monkeypatch.setattr(ending, "REAP_SECONDS", 0.1)
     monkeypatch.setattr(signal, "pidfd_send_signal", lambda *_: None)
     yard.acting(grace=0.1)
     with pytest.raises(ActionError, match=rf"not even SIGKILL ended \[{old.pid}\]"):
-        yard.action.restart(7, Steps())
+        yard.action.perform(7, Steps())
     assert yard.action._children == []
 
 
@@ -328,7 +334,7 @@ def test_what_must_not_be_signalled_is_told_and_nothing_is_started(
 
     monkeypatch.setattr(signal, "pidfd_send_signal", refuse)
     with pytest.raises(ActionError, match="not allowed to signal process"):
-        yard.action.restart(7, Steps())
+        yard.action.perform(7, Steps())
     assert yard.action._children == []
 
 
@@ -337,6 +343,15 @@ def test_no_descriptor_is_left_open(yard: Yard) -> None:
     yard.run_tree()
     stop(yard.tree(), grace=5)
     assert len(list(Path("/proc/self/fd").iterdir())) == before + 2  # the pipe, and the yard's own
+
+
+def test_what_the_selector_does_not_find_is_not_started_again_and_again(yard: Yard) -> None:
+    unseen = [sys.executable, "-c", SLEEP, "without-the-mark"]
+    yard.acting(start=unseen)
+    (pid,) = yard.action.perform(7, Steps())["processes"]
+    with pytest.raises(ActionError, match=rf"\[{pid}\] was started before"):
+        yard.action.perform(8, Steps())
+    assert len(yard.action._children) == 1
 
 
 # refusing
@@ -353,7 +368,7 @@ def test_what_keeps_the_box_or_the_watch_alive_is_never_ended(yard: Yard, name: 
     until(lambda: (found := read_process(guard.pid)) is not None and found.name == name[:15])
     steps = Steps()
     with pytest.raises(ActionError, match=r"refused: .* is protected"):
-        action.restart(7, steps)
+        action.perform(7, steps)
     assert steps == []
     assert alive(guard.pid)
 
@@ -369,7 +384,7 @@ time.sleep(30)
     parent, line = yard.run_command(sys.executable, "-c", program, yard.mark)
     yard.care_for(int(line))
     with pytest.raises(ActionError, match=r"sshd .* is protected"):
-        yard.action.restart(7, Steps())
+        yard.action.perform(7, Steps())
     assert alive(parent.pid)
 
 
@@ -402,7 +417,7 @@ def test_what_really_runs_this_test_is_refused() -> None:
 
 
 def test_what_is_started_stands_on_its_own(yard: Yard) -> None:
-    (pid,) = yard.action.restart(7, Steps())["processes"]
+    (pid,) = yard.action.perform(7, Steps())["processes"]
     assert os.getsid(pid) == os.getpgid(pid) == pid
     assert os.getsid(pid) != os.getsid(0)
     assert Path(f"/proc/{pid}/fd/0").readlink() == Path("/dev/null")
@@ -467,7 +482,7 @@ def test_only_what_is_allowed_is_passed_on(yard: Yard, monkeypatch: pytest.Monke
     shown = json.loads(output_of(yard, target.process))
     own = {"CUDA_VISIBLE_DEVICES": "0", "TZ": "CET", "$(id)": "`id`", MARK: "7", "LC_TIME": "C"}
     assert {name: shown.get(name) for name in own} == own
-    allowed = {*module.PASSED_ON, *own, "LC_CTYPE"}
+    allowed = {*PASSED_ON, *own, "LC_CTYPE"}
     assert {name for name in shown if not name.startswith("LC_")} <= allowed
 
 
@@ -494,7 +509,7 @@ def test_what_cannot_be_started_is_told(yard: Yard, changes: dict[str, Any], sai
     (yard.folder / "file").touch()
     yard.acting(**changes)
     with pytest.raises(ActionError, match=said):
-        yard.action.restart(7, Steps())
+        yard.action.perform(7, Steps())
     assert yard.action._children == []
 
 
@@ -568,7 +583,7 @@ def test_what_cannot_be_seen_is_told_as_such(yard: Yard, monkeypatch: pytest.Mon
 
 
 def test_ended_children_are_collected(yard: Yard) -> None:
-    (pid,) = yard.action.restart(7, Steps())["processes"]
+    (pid,) = yard.action.perform(7, Steps())["processes"]
     assert yard.action.tidy()
     os.kill(pid, signal.SIGKILL)
     until(lambda: not yard.action.tidy())

@@ -93,7 +93,14 @@ PROBLEMS = [
     ("token_file: t\nplaybooks: {x: {trouble: a}}\n", ":2: playbooks.x.trouble: "),
     ("token_file: t\nplaybooks: {x: {trouble: any, action: y}}\n", ":2: playbooks.x.action: "),
     ("token_file: t\nplaybooks: {'a b': {trouble: any}}\n", ":2: "),
-    (SMALLEST.replace("rollout-0", "rollout-9"), ": targets[0]: run demo has no worker rollout-9"),
+    (
+        SMALLEST.replace("rollout-0", "rollout-9"),
+        ":4: targets[0].worker: run demo has no worker rollout-9",
+    ),
+    (
+        f"{SMALLEST}    attempts: 6\n",
+        ":7: targets[0].attempts: with a cooldown of 120 s so many take",
+    ),
     (SMALLEST.replace("rollout-0", "''"), ":4: targets[0].worker: "),
     (SMALLEST.replace("[python, rollout.py]", "[]"), ":6: targets[0].process.start: "),
     (SMALLEST.replace("[python, rollout.py]", "python rollout.py"), NOT_A_LIST),

@@ -41,7 +41,7 @@ def filled(config: Path) -> None:
     journal = Journal(config.parent / "state" / "journal.db", clock=FakeClock())
     journal.hear([make_alert(starts_at=NOW - 20)])
     journal.decided(journal.open_incidents()[0], Decision(Verdict.ACT, "restart"))
-    number = journal.intend(1, ROLLOUT, [])
+    number = journal.intend(1, ROLLOUT, "restart", [])
     journal.finished(number, "failed", error="a\nb")
     journal.close()
 
@@ -51,10 +51,22 @@ Captured = pytest.CaptureFixture[str]
 
 def test_check_says_what_is_good_and_what_is_no_target(config: Path, capsys: Captured) -> None:
     assert main(["check", str(config)]) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        f"{config}: ok: mode observe, 1 targets",
-        f"{config}: note: worker trainer of run demo is no target",
-    ]
+    said = capsys.readouterr()
+    assert said.out == f"{config}: ok (mode observe, 1 target)\n"
+    (doubt,) = said.err.splitlines()
+    assert doubt.startswith(f"{config}: warning: worker trainer of run demo is no target")
+
+
+def test_check_says_what_will_hardly_work_here(config: Path, capsys: Captured) -> None:
+    (config.parent / "token").unlink()
+    config.write_text(CONFIG.replace("/bin/true", "/no/such/program"))
+    assert main(["check", str(config)]) == 0
+    said = capsys.readouterr().err
+    assert "no webhook would be accepted" in said
+    assert "targets[0].process.start: no such program: /no/such/program" in said
+    config.write_text(CONFIG.replace("/bin/true]", "/bin/true], cwd: nowhere"))
+    assert main(["check", str(config)]) == 0
+    assert "targets[0].process.cwd: no such folder" in capsys.readouterr().err
 
 
 def test_check_says_every_problem_with_its_line(config: Path, capsys: Captured) -> None:

@@ -49,7 +49,7 @@ def event(kind: str, facts: dict[str, Any] | None = None, **changes: Any) -> Eve
             "TrainingWorkerGone: wait: of_tomorrow",
         ),
         ("intent", {"processes": [7, 8]}, "action 2: about to restart processes 7, 8"),
-        ("intent", {"processes": []}, "action 2: about to restart nothing"),
+        ("intent", {"processes": []}, "action 2: about to start it"),
         ("stop", {"processes": [7]}, "SIGTERM to process 7"),
         ("start", {"command": ["python", "a b"]}, "python a b"),
         (

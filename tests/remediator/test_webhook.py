@@ -247,7 +247,7 @@ async def test_hostile_labels_do_no_harm_to_any_page(box: Box) -> None:
         assert "<script>" not in await page.text()
         assert "default-src 'none'" in page.headers["Content-Security-Policy"]
         metrics = await client.get("/metrics")
-        assert "script" not in await metrics.text()
+        assert "<script" not in await metrics.text()
 
 
 async def test_a_reload_takes_up_the_mode_and_a_broken_file_keeps_the_last_good_one(
@@ -279,7 +279,7 @@ async def test_a_long_action_does_not_keep_alertmanager_waiting(
         asyncio.run_coroutine_threadsafe(released.wait(), loop).result(20)
         return {"started_by": "another", "processes": []}
 
-    monkeypatch.setattr("trainwarden_remediator.actions.process.ProcessAction.restart", block)
+    monkeypatch.setattr("trainwarden_remediator.actions.process.ProcessAction.perform", block)
     box.start_worker()
     async with running(box, engine=True) as (client, remediator):
         assert (await post(client, delivery(box.alert()))).status == 200

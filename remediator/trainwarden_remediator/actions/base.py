@@ -5,18 +5,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from trainwarden_exporter.procfs import Identity
+from trainwarden_remediator.world import Sight
 
 
 class Standing(StrEnum):
-    """How a target stands after an action on it was cut short."""
+    """How things stand after an action on them was cut short."""
 
     UNTOUCHED = "untouched"
-    """What was to be replaced still runs."""
+    """What was to be ended still runs."""
     ENDED = "ended"
-    """Nothing of the target runs."""
+    """It does not, and nothing was started in its place."""
     STARTED = "started"
     """What the action was to start runs."""
     REPLACED = "replaced"
@@ -30,32 +31,48 @@ class Announce(Protocol):
 
 
 class Action(ABC):
-    """Restarts one target by one kind of means.
+    """Changes one thing by one kind of means.
 
-    All methods block; none is entered twice at once, but `tidy` beside any of the others.
+    All methods may block, except `illness`, which is pure. None is entered twice at once, but
+    `tidy` may be called at any time.
     """
+
+    kind: ClassVar[str]
+    """What it is called in journal and metrics."""
+
+    @property
+    @abstractmethod
+    def grace(self) -> float:
+        """Seconds that what is ended has to put its work away."""
 
     @abstractmethod
     def processes(self) -> Collection[Identity]:
-        """What the target consists of now. Raises ActionError when that cannot be seen."""
+        """What it would end now. Raises ActionError when that cannot be told."""
 
     @abstractmethod
-    def restart(self, action: int, announce: Announce) -> Mapping[str, Any]:
-        """End what runs and start it anew; `action` is the journal's number for this.
+    def perform(self, action: int, announce: Announce) -> Mapping[str, Any]:
+        """Do it; `action` is the journal's number for this.
 
         Returns facts for the journal. Raises ActionError when it could not be done.
         """
 
     @abstractmethod
     def standing(self, action: int, before: Collection[Identity]) -> Standing:
-        """How the target stands, given what it consisted of before action number `action`.
+        """How things stand, given what action number `action` was to end.
 
-        Raises ActionError when that cannot be seen.
+        Raises ActionError when that cannot be told now.
         """
 
     @abstractmethod
     def finish(self, action: int, announce: Announce) -> Mapping[str, Any]:
-        """Start what a restart cut short has ended but not started; otherwise as `restart`."""
+        """Do what is left of an action that was cut short after it had ended what it was to end.
+
+        Returns and raises as `perform`.
+        """
+
+    @abstractmethod
+    def illness(self, sight: Sight, began: float) -> str:
+        """What keeps an action begun at `began` (Unix seconds) from having helped, or nothing."""
 
     def tidy(self) -> bool:
         """Collect what ended children leave behind. Returns whether there may be more to come."""
