@@ -226,7 +226,7 @@ def _commands(made: RunFolder, binaries: Binaries, mode: str) -> dict[str, Seque
             f"--config.file={folder / 'prometheus.yml'}",
             f"--storage.tsdb.path={folder / 'data/prometheus'}",
             f"--storage.tsdb.retention.time={KEEP_HISTORY}",
-            # An alert that found Alertmanager down is sent again after this long, not after a minute.
+            # What found Alertmanager down is sent again after this long, not after a minute.
             "--rules.alert.resend-delay=15s",
             f"--web.listen-address={address}{made.ports['prometheus']}",
             f"--web.external-url={made.url('prometheus')}",
