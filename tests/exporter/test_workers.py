@@ -361,7 +361,8 @@ class TestRealPrograms:
 
         if grown[0] == 0:
             pytest.skip("this file system does not account for what is written")
-        assert grown == [8 << 20, 8 << 20]
+        # the file system may add a block of its own; counted twice or lost, it would be 8 MiB off
+        assert all(0 <= growth - (8 << 20) < 1 << 20 for growth in grown)
 
     def test_of_another_user_are_measured_as_far_as_allowed(
         self,
