@@ -22,7 +22,7 @@ from trainwarden_exporter.procfs import (
 )
 from trainwarden_exporter.selector import Facts, Selector, meets
 
-__all__ = ["Matcher", "Selector", "Tree", "WorkerKey"]
+__all__ = ["Matcher", "Selector", "Tree", "WorkerKey", "read_own_pid"]
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class Matcher:
         self.ambiguous: Mapping[Identity, tuple[WorkerKey, ...]] = {}
         self._selectors = dict(selectors)
         self._root = root
-        self._own_pid = _own_pid(root) if own_pid is None else own_pid
+        self._own_pid = read_own_pid(root) if own_pid is None else own_pid
         self._clock = clock
         self._decisions: dict[Identity, _Decision] = {}
         self._holders: dict[WorkerKey, Identity] = {}
@@ -99,7 +99,10 @@ class Matcher:
 
         Raises CollectError when the processes cannot be listed.
         """
-        processes = read_processes(self._root)
+        return self.sort(read_processes(self._root))
+
+    def sort(self, processes: Mapping[int, Process]) -> Mapping[WorkerKey, Tree]:
+        """As `find`, for all the processes there are, where they were read already."""
         self._decide(processes.values())
         self._holders = dict(self._pid_file_holders(processes))
         return self._trees(processes)
@@ -111,9 +114,11 @@ class Matcher:
             if process.kernel_thread or process.pid == self._own_pid:
                 continue
             decision = self._decisions.get(process.identity)
-            # a zombie has no program any more: what it was is what counts
-            if decision is None or (
-                process.alive and not (decision.settled and decision.exec_mark == process.exec_mark)
+            # What is ending has no program any more, from the moment its memory is given back
+            # (exit_mm in kernel/exit.c; of a large process that takes seconds): what it was counts.
+            ending = not (process.alive and process.resident_bytes)
+            if decision is None or not (
+                ending or (decision.settled and decision.exec_mark == process.exec_mark)
             ):
                 settled = process.identity.start_ticks <= settled_before
                 decision = _Decision(process.exec_mark, settled, tuple(self._claims(process)))
@@ -229,7 +234,7 @@ def _line_above(
     return above, line[::-1]
 
 
-def _own_pid(root: Path) -> int:
+def read_own_pid(root: Path = PROC) -> int:
     """The pid of this process as the /proc at `root` counts, which may be another namespace's."""
     try:
         return int(str((root / "self").readlink()))

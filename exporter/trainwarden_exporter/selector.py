@@ -63,7 +63,7 @@ def _unit(value: object) -> object:
 
 _Text = Annotated[str, StringConstraints(min_length=1)]
 _Pattern = Annotated[re.Pattern[str], BeforeValidator(_compiled)]
-_ChoosingPattern = Annotated[re.Pattern[str], BeforeValidator(_choosing)]
+ChoosingPattern = Annotated[re.Pattern[str], BeforeValidator(_choosing)]
 
 
 class Selector(Section):
@@ -72,7 +72,7 @@ class Selector(Section):
     A process whose file for a condition may not be read does not meet that condition.
     """
 
-    command: _ChoosingPattern | None = None
+    command: ChoosingPattern | None = None
     """Regular expression searched in the command line, arguments joined by one space."""
 
     executable: Annotated[_Text, BeforeValidator(_executable)] | None = None
@@ -84,7 +84,7 @@ class Selector(Section):
     pid_file: Annotated[LocalPath, BeforeValidator(_path)] | None = None
     """A file that holds the pid of the process."""
 
-    cgroup: _ChoosingPattern | None = None
+    cgroup: ChoosingPattern | None = None
     """Regular expression searched in each path of /proc/<pid>/cgroup."""
 
     systemd_unit: Annotated[_Text, BeforeValidator(_unit)] | None = None

@@ -149,6 +149,7 @@ class FakeProc:
         name: str = "python",
         ticks: int = 0,
         mark: int = 1,
+        pages: int = 5,
         flags: int = 0,
         status: int = 0,
         environment: Mapping[str, str] | None = None,
@@ -159,7 +160,7 @@ class FakeProc:
         """A process; `ticks` is its CPU time, `mark` changes when it executes another program."""
         numbers = [0] * 49  # the fields after the state, from the fourth on
         numbers[0], numbers[5], numbers[10], numbers[16] = parent, flags, ticks, 1
-        numbers[18], numbers[20], numbers[44], numbers[48] = start, 5, mark, status
+        numbers[18], numbers[20], numbers[44], numbers[48] = start, pages, mark, status
         folder = self.root / str(pid)
         folder.mkdir(exist_ok=True)
         fields = " ".join(str(number) for number in numbers)

@@ -208,6 +208,14 @@ class TestMemory:
         proc.add(10, ["sleep"], start=NOW - 500)
         assert matcher.find() == {TRAINER: Tree()}
 
+    def test_a_process_that_gives_its_memory_back_is_what_it_was(self, proc: FakeProc) -> None:
+        proc.add(10, ["python", "train.py"], start=LONG_AGO)
+        matcher = make(proc, trainer={"command": "train"})
+        assert pids(matcher.find()[TRAINER]) == ([10], [10])
+
+        proc.add(10, start=LONG_AGO, state="D", mark=0, pages=0)
+        assert pids(matcher.find()[TRAINER]) == ([10], [10])
+
     def test_a_reused_pid_is_a_new_process(self, proc: FakeProc) -> None:
         proc.add(10, ["python", "train.py"], start=LONG_AGO)
         matcher = make(proc, trainer={"command": "train"})
