@@ -1,11 +1,12 @@
 # up    the whole stack with the demo run (or CONFIG=folder for a run of yours); Ctrl-C ends it
 # test  everything that must hold, end to end
 # check formatting, lint and types alone
+# docs  the pages that are written from the code
 # clean remove what the others made, downloads included
 #
 # Needed: make, and Python 3.11 or newer with venv (Debian and Ubuntu: python3 and python3-venv).
 
-.PHONY: up test check clean
+.PHONY: up test check docs clean
 
 # The first that runs: a name on PATH may be a shim for a version that is not there.
 PYTHON := $(or $(PYTHON),$(shell for python in python3.13 python3.12 python3.11 python3; do \
@@ -23,6 +24,9 @@ check: .venv/dev.done
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/ruff format --check --quiet
 	@$(BIN)/mypy --no-error-summary
+
+docs: .venv/dev.done
+	@$(BIN)/python docs/generate.py
 
 clean:
 	rm -rf .venv .stack .mypy_cache .ruff_cache .pytest_cache
