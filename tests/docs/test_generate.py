@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import generate
@@ -35,7 +36,7 @@ class Outer(Section):
     wait: Seconds = Field(default=90)
     path: LocalPath = Path()
     inner: tuple[Inner, ...] = ()
-    by_name: dict[str, Inner] = {}
+    by_name: Mapping[str, Inner] = Field(default={})
 
 
 def test_a_model_is_described_with_all_that_is_in_it() -> None:
