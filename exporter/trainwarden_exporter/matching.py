@@ -116,12 +116,14 @@ class Matcher:
             decision = self._decisions.get(process.identity)
             # What is ending has no program any more, from the moment its memory is given back
             # (exit_mm in kernel/exit.c; of a large process that takes seconds): what it was counts.
-            ending = not (process.alive and process.resident_bytes)
             if decision is None or not (
-                ending or (decision.settled and decision.exec_mark == process.exec_mark)
+                _is_ending(process)
+                or (decision.settled and decision.exec_mark == process.exec_mark)
             ):
                 settled = process.identity.start_ticks <= settled_before
-                decision = _Decision(process.exec_mark, settled, tuple(self._claims(process)))
+                anew = _Decision(process.exec_mark, settled, tuple(self._claims(process)))
+                if decision is None or anew.claims == decision.claims or self._runs(process):
+                    decision = anew
             decisions[process.identity] = decision
         self._decisions = decisions
 
@@ -131,12 +133,13 @@ class Matcher:
             met = meets(selector, facts)
             if met:
                 yield key
-            elif met is None and key not in self._unreadable and self._still_runs(process):
+            elif met is None and key not in self._unreadable and self._runs(process):
                 self._warn_unreadable(key, f"{self._root}/{process.pid}")
 
-    def _still_runs(self, process: Process) -> bool:
+    def _runs(self, process: Process) -> bool:
+        """Whether what was just read about a process is what it is, and not how it ends."""
         now = read_process(process.pid, self._root)
-        return now is not None and now.alive and now.identity == process.identity
+        return now is not None and now.identity == process.identity and not _is_ending(now)
 
     def _pid_file_holders(
         self, processes: Mapping[int, Process]
@@ -219,6 +222,10 @@ class Matcher:
         for claims in sorted(before - now):
             names = [f"{key.run}/{key.worker}" for key in claims]
             log.info("process no longer matched by several workers", extra={"workers": names})
+
+
+def _is_ending(process: Process) -> bool:
+    return not (process.alive and process.resident_bytes)
 
 
 def _line_above(

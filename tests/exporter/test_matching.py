@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from trainwarden_exporter.matching import Matcher, Selector, Tree, WorkerKey
-from trainwarden_exporter.procfs import Identity, start_timestamp
+from trainwarden_exporter.procfs import Identity, read_processes, start_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -215,6 +215,15 @@ class TestMemory:
 
         proc.add(10, start=LONG_AGO, state="D", mark=0, pages=0)
         assert pids(matcher.find()[TRAINER]) == ([10], [10])
+
+    def test_a_process_that_ends_while_it_is_looked_at_is_what_it_was(self, proc: FakeProc) -> None:
+        proc.add(10, ["python", "train.py"], start=NOW - 500)
+        matcher = make(proc, trainer={"command": "train"})
+        processes = read_processes(proc.root)
+        assert pids(matcher.sort(processes)[TRAINER]) == ([10], [10])
+
+        proc.add(10, start=NOW - 500, mark=0, pages=0)
+        assert pids(matcher.sort(processes)[TRAINER]) == ([10], [10])
 
     def test_a_reused_pid_is_a_new_process(self, proc: FakeProc) -> None:
         proc.add(10, ["python", "train.py"], start=LONG_AGO)
