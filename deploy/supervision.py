@@ -63,5 +63,5 @@ class _UnixTransport(xmlrpc.client.Transport):
         super().__init__()
         self._path = path
 
-    def make_connection(self, host: object) -> http.client.HTTPConnection:  # noqa: ARG002
+    def make_connection(self, host: object) -> http.client.HTTPConnection:
         return _UnixConnection(self._path)

@@ -6,19 +6,24 @@ import argparse
 import asyncio
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from trainwarden_exporter import __version__, logsetup
 from trainwarden_exporter.app import Exporter
 from trainwarden_exporter.config import Config, load_config
 from trainwarden_exporter.exceptions import ConfigError, TrainwardenError
+from trainwarden_exporter.findings import render, verdict
+from trainwarden_exporter.preflight import PATIENCE, examine
 from trainwarden_exporter.service import serve
+from trainwarden_exporter.units import parse_duration, parse_size
 from trainwarden_exporter.web import build_app
 from trainwarden_exporter.webserver import WebServer, parse_listen_address
 from trainwarden_exporter.wording import plural
 
 PROGRAM = "trainwarden-exporter"
+T = TypeVar("T")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,6 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = build_parser().parse_args(arguments)
     if options.command == "check":
         return check(options.file)
+    if options.command == "preflight":
+        return preflight(options)
     logsetup.configure(options.log_level, options.log_format)
     try:
         asyncio.run(
@@ -69,6 +76,30 @@ def check(file: Path) -> int:
     for doubt in doubts(config):
         print(f"{file}: warning: {doubt}", file=sys.stderr)
     return 0
+
+
+def preflight(options: argparse.Namespace) -> int:
+    """Say whether a run may start here; 0 when it may, 1 when not, 2 when that cannot be asked."""
+    try:
+        config = Config() if options.config_file is None else load_config(options.config_file)
+    except ConfigError as error:
+        _complain(str(error))
+        return 2
+    if options.run not in (None, *(run.name for run in config.runs)):
+        _complain(f"no run is named {options.run}")
+        return 2
+    try:
+        findings = examine(
+            config,
+            run=options.run,
+            memory_free=options.gpu_memory_free,
+            patience=options.gpu_timeout,
+        )
+    except TrainwardenError as error:
+        _complain(str(error))
+        return 1
+    print(render(findings))
+    return int(verdict(findings) == "refuse")
 
 
 def doubts(config: Config) -> list[str]:
@@ -132,6 +163,35 @@ def build_parser() -> argparse.ArgumentParser:
 
     check_parser = commands.add_parser("check", help="say whether a configuration file is good")
     check_parser.add_argument("file", type=Path, metavar="FILE")
+
+    preflight_parser = commands.add_parser(
+        "preflight", help="say whether a run may start here; the exit status is 0 when it may"
+    )
+    preflight_parser.add_argument(
+        "--config.file",
+        dest="config_file",
+        type=Path,
+        metavar="FILE",
+        help="what runs here; without it, leftovers cannot be told from what should be there",
+    )
+    preflight_parser.add_argument(
+        "--run", metavar="NAME", help="the run that is to start, where others may be running"
+    )
+    preflight_parser.add_argument(
+        "--gpu.memory-free",
+        dest="gpu_memory_free",
+        type=_quantity(parse_size),
+        metavar="SIZE",
+        help="memory that each GPU must have free",
+    )
+    preflight_parser.add_argument(
+        "--gpu.timeout",
+        dest="gpu_timeout",
+        type=_quantity(parse_duration),
+        default=PATIENCE,
+        metavar="DURATION",
+        help="how long the GPU driver has to answer (default: %(default)gs)",
+    )
     return parser
 
 
@@ -141,6 +201,16 @@ def _listen_address(text: str) -> str:
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     return text
+
+
+def _quantity(parse: Callable[[str], T]) -> Callable[[str], T]:
+    def parsed(text: str) -> T:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return parsed
 
 
 def _complain(message: str) -> None:

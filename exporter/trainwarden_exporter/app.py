@@ -13,15 +13,24 @@ from prometheus_client.core import Metric as AnyFamily
 
 from trainwarden_exporter import __version__, core
 from trainwarden_exporter.collector import Collector, Metric
+from trainwarden_exporter.collectors.gpu import GpuCollector
 from trainwarden_exporter.collectors.host import HostCollector
 from trainwarden_exporter.collectors.workers import WorkersCollector
+from trainwarden_exporter.collectors.xid import XidCollector
 from trainwarden_exporter.config import Config, load_config
 from trainwarden_exporter.core import Scraper
 from trainwarden_exporter.lane import Lane
+from trainwarden_exporter.nvml import Nvml
 from trainwarden_exporter.reload import Reloader
 from trainwarden_exporter.service import Readiness
+from trainwarden_exporter.xidwatch import XidWatch
 
-COLLECTORS: tuple[type[Collector], ...] = (HostCollector, WorkersCollector)
+COLLECTORS: tuple[type[Collector], ...] = (
+    HostCollector,
+    WorkersCollector,
+    GpuCollector,
+    XidCollector,
+)
 
 BUILD_INFO = Metric(
     "trainwarden_build_info",
@@ -64,9 +73,13 @@ METRICS = (BUILD_INFO, RELOAD_SUCCESS, RELOAD_TIMESTAMP, WEB_RELOAD_SUCCESS, *PR
 
 def build_collectors(config: Config) -> tuple[Collector, ...]:
     """One of each of `COLLECTORS`, with its part of `config`."""
+    nvml = Nvml()
+    watch = XidWatch(nvml.subscribe)
     return (
         HostCollector(config.host),
         WorkersCollector(config.runs, state_folder=config.state_folder),
+        GpuCollector(config.gpu, config.runs, nvml=nvml, watch=watch),
+        XidCollector(watch),
     )
 
 

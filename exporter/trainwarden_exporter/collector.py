@@ -41,6 +41,9 @@ class Collector(ABC):
 
     name: ClassVar[str]
     metrics: ClassVar[tuple[Metric, ...]]
+    notes: tuple[object, ...] = ()
+    """What the last collection saw that a person should, and that is too particular for a series;
+    the status page shows those it knows."""
 
     @abstractmethod
     def collect(self) -> Iterable[Family]:

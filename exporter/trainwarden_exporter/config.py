@@ -8,6 +8,7 @@ from typing import Self
 from pydantic import model_validator
 
 from trainwarden_exporter import yamlfile
+from trainwarden_exporter.collectors.gpu import GpuConfig
 from trainwarden_exporter.collectors.host import HostConfig
 from trainwarden_exporter.collectors.workers import RunConfig
 from trainwarden_exporter.units import LocalPath
@@ -19,6 +20,9 @@ class Config(Section):
 
     host: HostConfig = HostConfig()
     """The machine, or the container that stands for it."""
+
+    gpu: GpuConfig = GpuConfig()
+    """The GPUs of the machine, those of NVIDIA."""
 
     state_folder: LocalPath | None = None
     """Where the exporter keeps what must outlive it: which workers have finished. Without it, a

@@ -34,12 +34,16 @@ METRICS = (SUCCESS, DURATION)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one collector made of one scrape. `families` is empty when there is an `error`."""
+    """What one collector made of one scrape. `families` is empty when there is an `error`.
+
+    `notes` are those of the collector; see there.
+    """
 
     collector: str
     duration: float
     families: tuple[Family, ...] = ()
     error: BaseException | None = None
+    notes: tuple[object, ...] = ()
 
     @property
     def success(self) -> bool:
@@ -136,17 +140,19 @@ class _Post:
         """Collect; in the lane's thread."""
         began = self._clock()
         found: tuple[Family, ...] = ()
+        notes: tuple[object, ...] = ()
         failure: BaseException | None = None
         try:
             if collector is not self._acting:
                 predecessor, self._acting = self._acting, collector
                 collector.adopt(predecessor)
             found = conforming(collector.collect(), collector.metrics)
+            notes = collector.notes
         except NoData as nothing:
             log.debug("no data", extra={"collector": collector.name, "reason": str(nothing)})
         except BaseException as error:  # noqa: BLE001 - one collector never fails the others
             failure = error
-        return Outcome(collector.name, self._clock() - began, found, failure)
+        return Outcome(collector.name, self._clock() - began, found, failure, notes)
 
     def _ended(self, _: asyncio.Future[Outcome]) -> None:
         self._under_way = None

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 T = TypeVar("T")
 
@@ -60,3 +60,30 @@ class Lane:
 def _transportable(error: Exception) -> Exception:
     # A future refuses StopIteration.
     return RuntimeError(type(error).__name__) if isinstance(error, StopIteration) else error
+
+
+def within(seconds: float, function: Callable[[], T]) -> T:
+    """What `function` returns or raises, in a thread of its own that may outlive its usefulness.
+
+    Raises TimeoutError when it takes longer; what it comes to then is nobody's business.
+    """
+    answers: SimpleQueue[Callable[[], T]] = SimpleQueue()
+
+    def run() -> None:
+        try:
+            value = function()
+        except Exception as error:  # noqa: BLE001 - raised again where it is waited for
+            answers.put(partial(_raise, error))
+        else:
+            answers.put(lambda: value)
+
+    Thread(target=run, name="within", daemon=True).start()
+    try:
+        answer = answers.get(timeout=seconds)
+    except Empty:
+        raise TimeoutError(f"no answer within {seconds:g} s") from None
+    return answer()
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error

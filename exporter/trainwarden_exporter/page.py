@@ -62,3 +62,16 @@ def facts(named: Mapping[str, str]) -> str:
         f"<div><dt>{escape(name)}</dt><dd>{escape(fact)}</dd></div>" for name, fact in named.items()
     )
     return f"<dl>{listed}</dl>"
+
+
+def bar(share: float, tone: str, *, mark: float | None = None) -> str:
+    """How much of a whole is filled, as HTML, with a mark at a share of it."""
+    filled = 100 * min(max(share, 0), 1)
+    marked = ""
+    if mark is not None:
+        marked = f'<rect class="mark" x="{100 * min(max(mark, 0), 1):.1f}" width=".4" height="4"/>'
+    return (
+        '<svg class="bar" viewBox="0 0 100 4" preserveAspectRatio="none" role="img" '
+        f'aria-label="{100 * share:.0f} %"><rect class="track" width="100" height="4"/>'
+        f'<rect class="fill {tone}" width="{filled:.1f}" height="4"/>{marked}</svg>'
+    )

@@ -89,7 +89,7 @@ class HostSighting:
 
 def see_workers(outcomes: Iterable[Outcome], *, now: float) -> tuple[WorkerSighting, ...]:
     """The workers in `outcomes`, in the order of the configuration; `now` is a Unix time."""
-    values = _values(outcomes)
+    values = sample_values(outcomes)
 
     def of(name: str, key: tuple[str, ...]) -> float | None:
         return values.get(f"trainwarden_worker_{name}", {}).get(key)
@@ -119,7 +119,7 @@ def see_workers(outcomes: Iterable[Outcome], *, now: float) -> tuple[WorkerSight
 
 def see_host(outcomes: Iterable[Outcome]) -> HostSighting:
     """The host in `outcomes`."""
-    values = _values(outcomes)
+    values = sample_values(outcomes)
 
     def of(name: str, *key: str) -> float | None:
         return values.get(f"trainwarden_{name}", {}).get(key)
@@ -139,7 +139,8 @@ def see_host(outcomes: Iterable[Outcome]) -> HostSighting:
     )
 
 
-def _values(outcomes: Iterable[Outcome]) -> Values:
+def sample_values(outcomes: Iterable[Outcome]) -> Values:
+    """Every sample of `outcomes`."""
     values: dict[str, dict[tuple[str, ...], float]] = {}
     for outcome in outcomes:
         for family in outcome.families:

@@ -10,9 +10,12 @@ from pathlib import Path
 from trainwarden_exporter import page, wording
 from trainwarden_exporter.core import Outcome, describe
 from trainwarden_exporter.exceptions import Problem
+from trainwarden_exporter.gpusightings import GpusSighting, see_gpus
+from trainwarden_exporter.gpustatus import gpu_section
 from trainwarden_exporter.sightings import HostSighting, WorkerSighting, see_host, see_workers
 
 _UNKNOWN = "&ndash;"
+_NO_GPUS = GpusSighting()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +35,11 @@ def render(status: Status) -> str:
     """The page, as HTML. Whatever comes from outside is escaped."""
     workers = see_workers(status.outcomes, now=status.now)
     host = see_host(status.outcomes)
-    tone, verdict = judge(status, workers, host)
+    gpus = see_gpus(status.outcomes)
+    tone, verdict = judge(status, workers, host, gpus)
     sections = [
         _runs(workers, status.outcomes),
+        gpu_section(gpus, now=status.now),
         page.section("Host", _host(host, now=status.now)),
         page.section("Collectors", _collectors(status.outcomes)),
         page.section("Configuration", _configuration(status)),
@@ -49,7 +54,12 @@ def render(status: Status) -> str:
     )
 
 
-def judge(status: Status, workers: Iterable[WorkerSighting], host: HostSighting) -> tuple[str, str]:
+def judge(
+    status: Status,
+    workers: Iterable[WorkerSighting],
+    host: HostSighting,
+    gpus: GpusSighting = _NO_GPUS,
+) -> tuple[str, str]:
     """The page in one sentence, and its tone: `good`, `warn` or `bad`."""
     workers = tuple(workers)
     failed = [outcome.collector for outcome in status.outcomes if not outcome.success]
@@ -60,6 +70,7 @@ def judge(status: Status, workers: Iterable[WorkerSighting], host: HostSighting)
         said.append(f"{len(troubled)} of {wording.plural(len(workers), 'worker')} in trouble")
     if host.tone == "bad":
         said.append("memory is below its floor")
+    said += gpus.troubles
     if failed:
         said.append(f"cannot see: {', '.join(failed)}")
     if status.problems:
@@ -104,7 +115,7 @@ def _worker(worker: WorkerSighting) -> str:
     bar = ""
     if worker.resident is not None and worker.memory_limit:
         memory += f' <span class="quiet">of {wording.size(worker.memory_limit)}</span>'
-        bar = _bar(worker.resident / worker.memory_limit, worker.memory_tone)
+        bar = page.bar(worker.resident / worker.memory_limit, worker.memory_tone)
     age = _UNKNOWN if worker.age is None else wording.span(round(worker.age))
     if worker.age_limit is not None:
         age += f' <span class="quiet">of {wording.span(worker.age_limit)}</span>'
@@ -146,7 +157,7 @@ def _host(host: HostSighting, *, now: float) -> str:
         facts["OOM kills"] = f"{host.oom_kills:.0f}"
     if host.booted is not None:
         facts["Up for"] = wording.span(now - host.booted)
-    bar = _bar(1 - host.available / host.total, host.tone, mark=mark)
+    bar = page.bar(1 - host.available / host.total, host.tone, mark=mark)
     return f"<p>{line}</p>{bar}{page.facts(facts)}"
 
 
@@ -182,15 +193,3 @@ def _configuration(status: Status) -> str:
         tone, word = ("quiet", "in force") if status.web_file_successful else ("bad", "broken")
         lines.append(f'<p class="{tone}">The web configuration file is {word}.</p>')
     return "\n".join(lines)
-
-
-def _bar(share: float, tone: str, *, mark: float | None = None) -> str:
-    filled = 100 * min(max(share, 0), 1)
-    marked = ""
-    if mark is not None:
-        marked = f'<rect class="mark" x="{100 * min(max(mark, 0), 1):.1f}" width=".4" height="4"/>'
-    return (
-        '<svg class="bar" viewBox="0 0 100 4" preserveAspectRatio="none" role="img" '
-        f'aria-label="{100 * share:.0f} %"><rect class="track" width="100" height="4"/>'
-        f'<rect class="fill {tone}" width="{filled:.1f}" height="4"/>{marked}</svg>'
-    )

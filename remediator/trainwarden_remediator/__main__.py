@@ -12,12 +12,14 @@ from pathlib import Path
 
 from trainwarden_exporter import __version__, logsetup
 from trainwarden_exporter.exceptions import ConfigError, TrainwardenError
+from trainwarden_exporter.gpuchecks import describe_holder
 from trainwarden_exporter.service import serve
 from trainwarden_exporter.webserver import WebServer
 from trainwarden_exporter.wording import plural
 from trainwarden_remediator import journal, story
+from trainwarden_remediator.actions.gpu_cleanup import GpuCleanupAction
 from trainwarden_remediator.app import Remediator
-from trainwarden_remediator.config import Setup, load_setup
+from trainwarden_remediator.config import GpuCleanup, Setup, load_setup
 from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.tokens import Tokens
 from trainwarden_remediator.web import build_app
@@ -137,6 +139,26 @@ def _resume(given: argparse.Namespace) -> int:
     return 0
 
 
+def _clean_gpu(given: argparse.Namespace) -> int:
+    """Done by a person's own hand: no mode, hold or budget stands in its way."""
+    setup = load_setup(given.config_file)
+    cleanup = setup.config.gpu_cleanup or GpuCleanup()
+    action = GpuCleanupAction(cleanup, setup.watched)
+    spared, chosen = action.sort()
+    for holder in spared:
+        print(f"spared     {describe_holder(holder, time.time())}")
+    for holder in chosen:
+        print(f"to be ended  {describe_holder(holder, time.time())}")
+    if not chosen:
+        print("nothing to end")
+    if given.dry_run or not chosen:
+        return 0
+    facts = action.perform(0, lambda *_, **__: None)
+    killed = f", {len(facts['killed'])} of them by SIGKILL" if facts["killed"] else ""
+    print(f"ended {plural(len(facts['ended']), 'leftover')}{killed}; the memory is back")
+    return 0
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="trainwarden-remediator",
@@ -178,6 +200,13 @@ def _parser() -> argparse.ArgumentParser:
     _add_config_file(tell)
     tell.add_argument("--follow", action="store_true", help="go on as it happens")
     tell.add_argument("--json", action="store_true", help="one JSON object a line")
+
+    clean = commands.add_parser(
+        "clean-gpu", help="end what holds a GPU and belongs to no worker, now and by your own hand"
+    )
+    clean.set_defaults(command=_clean_gpu)
+    _add_config_file(clean)
+    clean.add_argument("--dry-run", action="store_true", help="only say what would be ended")
 
     for name, command, summary in (
         ("hold", _hold, "stop all actions until `resume`; survives restarts"),

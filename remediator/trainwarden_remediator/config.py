@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,9 +13,11 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from trainwarden_exporter.collectors.workers import Name
+from trainwarden_exporter.config import Config as ExporterConfig
 from trainwarden_exporter.config import load_config as load_exporter_config
 from trainwarden_exporter.exceptions import ConfigError
 from trainwarden_exporter.matching import Selector, WorkerKey
+from trainwarden_exporter.selector import ChoosingPattern
 from trainwarden_exporter.units import LocalPath, Seconds
 from trainwarden_exporter.yamlfile import MisplacedError, Section, load, problem_at
 
@@ -53,6 +56,8 @@ class Trouble(StrEnum):
     """The worker has run for longer than its age limit."""
     MEMORY_BELOW_FLOOR = "memory_below_floor"
     """The box (or its container) has less memory available than its floor."""
+    GPU_HELD = "gpu_held"
+    """Processes of no worker hold a GPU."""
     ANY = "any"
     """Whatever the alert says; only Alertmanager is asked again."""
 
@@ -71,13 +76,22 @@ class Playbook(Section):
 
     trouble: Trouble
     """What must still be seen by the exporter for anything to be done."""
-    target: Literal["worker", "largest_worker"] = "worker"
-    """The worker the alert names, or the configured target that holds the most memory."""
-    action: Literal["restart", "hold"] = "restart"
-    """`restart` the target by its own means; or `hold`: do nothing, and let nothing else be done
-    to that worker (to the whole run, if the alert names none) while the alert lasts."""
+    target: Literal["worker", "largest_worker", "gpus"] = "worker"
+    """The worker the alert names; the configured target that holds the most memory; or the GPUs of
+    the box, if `gpu_cleanup` allows it."""
+    action: Literal["restart", "clean", "hold"] = "restart"
+    """`restart` the worker by its own means; `clean` the GPUs of leftovers; or `hold`: do nothing,
+    and let nothing else be done to that worker (to the whole run, if the alert names none) while
+    the alert lasts."""
     verify: Verify = Verify()
     """What must be seen after it."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        about = {self.trouble is Trouble.GPU_HELD, self.target == "gpus", self.action == "clean"}
+        if self.action != "hold" and len(about) > 1:
+            raise ValueError("gpu_held, gpus and clean go together, and with nothing else")
+        return self
 
 
 PLAYBOOKS: Mapping[str, Playbook] = {
@@ -86,6 +100,7 @@ PLAYBOOKS: Mapping[str, Playbook] = {
     "recycle_aged_worker": Playbook(trouble=Trouble.OVER_AGE_LIMIT),
     "relieve_memory": Playbook(trouble=Trouble.MEMORY_BELOW_FLOOR, target="largest_worker"),
     "hold_restarts": Playbook(trouble=Trouble.ANY, action="hold"),
+    "clean_gpu": Playbook(trouble=Trouble.GPU_HELD, target="gpus", action="clean"),
 }
 """The playbooks that the shipped rules name; one of the same name in the file takes its place."""
 
@@ -113,21 +128,15 @@ def wait_after(actions: int, cooldown: float) -> float:
     return cooldown * min(1 << max(actions - 1, 0), BACKOFF_LIMIT)
 
 
-class Target(Section):
-    """A worker that may be acted upon. Nothing else ever is."""
+class Budget(Section):
+    """How often something may be acted upon."""
 
-    run: Name
-    """Its run, as the exporter's file names it."""
-    worker: Name
-    """Its name there."""
-    process: ProcessTarget
-    """How it is restarted."""
     cooldown: Seconds = 120
-    """Least time between two actions on this worker; doubled with each one in the window."""
+    """Least time between two actions on it; doubled with each one in the window."""
     attempts: Annotated[int, Field(ge=1, le=100)] = 3
-    """Actions on this worker within `attempts_window`; then a person is called instead."""
+    """Actions on it within `attempts_window`; then a person is called instead."""
     attempts_window: Annotated[Seconds, Field(gt=0)] = 3600
-    """Time over which actions on this worker are counted."""
+    """Time over which actions on it are counted."""
 
     @model_validator(mode="after")
     def _attempts_run_out(self) -> Self:
@@ -142,8 +151,50 @@ class Target(Section):
         return self
 
     @property
+    @abstractmethod
+    def key(self) -> WorkerKey:
+        """What journal and metrics know it by."""
+
+
+class Target(Budget):
+    """A worker that may be acted upon. No other ever is."""
+
+    run: Name
+    """Its run, as the exporter's file names it."""
+    worker: Name
+    """Its name there."""
+    process: ProcessTarget
+    """How it is restarted."""
+
+    @property
     def key(self) -> WorkerKey:
         return WorkerKey(self.run, self.worker)
+
+
+GPUS = WorkerKey("", "gpus")
+"""What journal and metrics know the GPUs of the box by."""
+
+
+class GpuCleanup(Budget):
+    """Lets processes be ended that hold a GPU and belong to no worker: leftovers of a dead run.
+
+    Never one of a worker of the exporter's file, nor one that it protects.
+    """
+
+    owners: tuple[Name, ...] = ()
+    """Only processes of these accounts; of any account when none is named."""
+    command: ChoosingPattern | None = None
+    """Only processes in whose command line this regular expression is found."""
+    min_age: Seconds = 30
+    """Only processes that have run for this long: a run that starts is no leftover."""
+    grace: Seconds = 10
+    """Seconds between SIGTERM and SIGKILL."""
+    memory_back_within: Seconds = 30
+    """How long the driver may take to give the memory of ended processes back."""
+
+    @property
+    def key(self) -> WorkerKey:
+        return GPUS
 
 
 class Exporter(Section):
@@ -187,6 +238,8 @@ class Config(Section):
     """The Alertmanager that sends the webhooks."""
     targets: tuple[Target, ...] = ()
     """The workers that may be acted upon."""
+    gpu_cleanup: GpuCleanup | None = None
+    """Whether leftovers that hold a GPU may be ended, and which; none may when not given."""
     playbooks: Mapping[Name, Playbook] = {}
     """What an alert's label `remediation` stands for, beside or instead of what is shipped."""
 
@@ -217,7 +270,12 @@ class Config(Section):
         return self.playbooks.get(name) or PLAYBOOKS.get(name)
 
     def target(self, key: WorkerKey) -> Target | None:
+        """The worker of that name that may be acted upon."""
         return next((target for target in self.targets if target.key == key), None)
+
+    def budget(self, key: WorkerKey) -> Target | GpuCleanup | None:
+        """Whatever may be acted upon by that name."""
+        return self.gpu_cleanup if key == GPUS else self.target(key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +283,17 @@ class Setup:
     """A remediator.yml together with the exporter.yml it names."""
 
     config: Config
-    selectors: Mapping[WorkerKey, Selector]
-    """How the processes of each worker of the exporter's file are found."""
+    watched: ExporterConfig
+    """The exporter's file."""
+
+    @property
+    def selectors(self) -> Mapping[WorkerKey, Selector]:
+        """How the processes of each worker of the exporter's file are found."""
+        return {
+            WorkerKey(run.name, worker.name): worker.match
+            for run in self.watched.runs
+            for worker in run.workers
+        }
 
 
 def load_setup(path: Path, *, mode: Literal["observe", "act"] | None = None) -> Setup:
@@ -238,8 +305,8 @@ def load_setup(path: Path, *, mode: Literal["observe", "act"] | None = None) -> 
     config = load(path, Config)
     if mode is not None:
         config = config.model_copy(update={"mode": mode})
-    watched = load_exporter_config(config.exporter.config)
-    workers = {WorkerKey(run.name, w.name): w for run in watched.runs for w in run.workers}
+    setup = Setup(config, watched=load_exporter_config(config.exporter.config))
+    workers = setup.selectors
     problems = [
         problem_at(
             path,
@@ -251,4 +318,4 @@ def load_setup(path: Path, *, mode: Literal["observe", "act"] | None = None) -> 
     ]
     if problems:
         raise ConfigError(*problems)
-    return Setup(config=config, selectors={key: worker.match for key, worker in workers.items()})
+    return setup

@@ -75,13 +75,19 @@ def _programs(process: Process) -> set[str]:
     return names | {process.name}
 
 
-def end(roots: Iterable[Identity], members: Iterable[Identity], *, grace: float) -> tuple[int, ...]:
+def end(
+    roots: Iterable[Identity],
+    members: Iterable[Identity] = (),
+    *,
+    grace: float,
+    forked_too: bool = True,
+) -> tuple[int, ...]:
     """End `roots` and `members`. Returns the pids that had to be killed.
 
     SIGTERM goes to the roots alone, for they know how to end their children; when they are gone,
-    to the members that outlived them; after `grace` seconds SIGKILL goes to all that is left, and
-    to what it has forked meanwhile. Raises ActionError if anything survives that: a process in
-    state D waits in the kernel and cannot be ended at all.
+    to the members that outlived them; after `grace` seconds SIGKILL goes to all that is left and,
+    with `forked_too`, to what stands below that. Raises ActionError if anything survives that: a
+    process in state D waits in the kernel and cannot be ended at all.
     """
     deadline = time.monotonic() + grace
     with ExitStack() as stack:
@@ -92,9 +98,11 @@ def end(roots: Iterable[Identity], members: Iterable[Identity], *, grace: float)
         _send({identity: fd for identity, fd in held.items() if identity not in first},
               signal.SIGTERM)  # fmt: skip
         _wait(held, deadline)
-        processes = read_processes()
-        alive = [i.pid for i, fd in held.items() if not _ended(fd) and i.pid in processes]
-        held |= _hold(stack, (processes[pid].identity for pid in descendants(processes, alive)))
+        if forked_too:
+            processes = read_processes()
+            alive = [i.pid for i, fd in held.items() if not _ended(fd) and i.pid in processes]
+            below = descendants(processes, alive)
+            held |= _hold(stack, (processes[pid].identity for pid in below))
         left = {identity: fd for identity, fd in held.items() if not _ended(fd)}
         _send(left, signal.SIGKILL)
         _wait(left, time.monotonic() + REAP_SECONDS)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from trainwarden_exporter.lane import Lane
 from trainwarden_exporter.matching import WorkerKey
+from trainwarden_exporter.procfs import Identity
 from trainwarden_remediator.actions import action_for
 from trainwarden_remediator.actions.base import Action, Announce, Standing
-from trainwarden_remediator.config import Setup, Target, Verify
+from trainwarden_remediator.config import Budget, Setup, Verify
 from trainwarden_remediator.exceptions import ActionError, JournalError, UnknownError
 from trainwarden_remediator.journal import Journal, OpenAction
 from trainwarden_remediator.policy import Decision, Incident, State, Verdict, decide
@@ -64,7 +65,7 @@ class Engine:
         eyes: Eyes,
         *,
         clock: Clock,
-        action_for: Callable[[Target, Setup], Action] = action_for,
+        action_for: Callable[[Budget, Setup], Action] = action_for,
         lane: Callable[[str], Lane] = Lane,
     ) -> None:
         self._setup = setup
@@ -133,16 +134,20 @@ class Engine:
                 held = await asyncio.to_thread(is_held, state.config.hold_file)
                 state = replace(state, world=world, held=held)
                 decision = decide(incident, state, self._clock.now())
+            processes: Collection[Identity] = ()
+            if decision.verdict is Verdict.ACT and decision.target is not None:
+                decision, processes = await self._prepare(decision, decision.target)
             if decision.text != incident.said:
                 await asyncio.to_thread(self._journal.decided, incident, decision)
                 _say(incident, decision)
             if decision.verdict is Verdict.ACT and decision.target is not None:
-                await self._begin(incident, decision.target, group)
+                await self._begin(incident, decision.target, processes, group)
                 state = replace(await self._state(), world=state.world)
 
     async def _state(self) -> State:
         config = self._setup.config
-        window = max((max(t.attempts_window, t.cooldown) for t in config.targets), default=0)
+        budgets = [*config.targets, *([config.gpu_cleanup] if config.gpu_cleanup else [])]
+        window = max((max(b.attempts_window, b.cooldown) for b in budgets), default=0)
         incidents, actions, held = await asyncio.gather(
             asyncio.to_thread(self._journal.open_incidents),
             asyncio.to_thread(self._journal.past_actions, self._clock.now() - window),
@@ -152,20 +157,34 @@ class Engine:
 
     # acting
 
-    async def _begin(self, incident: Incident, target: Target, group: asyncio.TaskGroup) -> None:
+    async def _prepare(
+        self, decision: Decision, target: Budget
+    ) -> tuple[Decision, Collection[Identity]]:
+        """`decision` to act and what that would end; or why it cannot be acted after all."""
         action = self._action(target)
         try:
             processes = await asyncio.to_thread(action.processes)
         except ActionError as error:
-            log.error("action not begun", extra={**target.key._asdict(), "error": str(error)})
-            return
+            return Decision(Verdict.WAIT, "world_unknown", target, str(error)), ()
+        if action.only_ends and not processes:
+            return Decision(Verdict.WAIT, "no_candidate", target), ()
+        return decision, processes
+
+    async def _begin(
+        self,
+        incident: Incident,
+        target: Budget,
+        processes: Collection[Identity],
+        group: asyncio.TaskGroup,
+    ) -> None:
+        action = self._action(target)
         number = await asyncio.to_thread(
             self._journal.intend, incident.id, target.key, action.kind, processes
         )
         order = _Order(number, target.key, action, self._verify_by(incident.remediation))
         group.create_task(self._carry_out(order, action.perform), name=f"action {number}")
 
-    def _action(self, target: Target) -> Action:
+    def _action(self, target: Budget) -> Action:
         if target.key not in self._actions:
             self._actions[target.key] = self._action_for(target, self._setup)
         return self._actions[target.key]
@@ -250,7 +269,7 @@ class Engine:
 
     async def _settle(self, left: OpenAction) -> None:
         """Bring an action that a crash cut short to its end: by looking, never by repeating it."""
-        target = self._setup.config.target(left.key)
+        target = self._setup.config.budget(left.key)
         if target is None:
             await self._interrupted(left, "it is no target any more")
             return

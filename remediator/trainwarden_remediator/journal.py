@@ -263,7 +263,7 @@ class Journal:
             if action is None:
                 raise JournalError("SQLite gave the action no number")
             pids = [identity.pid for identity in identities]
-            _write(db, now, "intent", incident, action, processes=pids)
+            _write(db, now, "intent", incident, action, doing=kind, processes=pids)
             return action
 
     def reached(self, action: int, step: str, **facts: Any) -> None:

@@ -8,7 +8,15 @@ from enum import StrEnum
 from typing import Literal
 
 from trainwarden_exporter.matching import WorkerKey
-from trainwarden_remediator.config import Config, Playbook, Target, Trouble, wait_after
+from trainwarden_remediator.config import (
+    GPUS,
+    Budget,
+    Config,
+    Playbook,
+    Target,
+    Trouble,
+    wait_after,
+)
 from trainwarden_remediator.world import AlertState, Sight, WorkerSight, World
 
 
@@ -69,6 +77,7 @@ class Verdict(StrEnum):
 Reason = Literal[
     # act
     "restart",
+    "clean",
     "hold",
     # refuse
     "resolved",
@@ -99,11 +108,11 @@ Reason = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A verdict and why. `target` is the worker it is about, where one could be told."""
+    """A verdict and why. `target` is what it is about, where one could be told."""
 
     verdict: Verdict
     reason: Reason
-    target: Target | None = None
+    target: Budget | None = None
     detail: str = ""
 
     @property
@@ -133,11 +142,22 @@ def decide(incident: Incident, state: State, now: float) -> Decision:
     playbook = config.playbook(incident.remediation)
     if playbook is None:
         return Decision(Verdict.REFUSE, "unknown_playbook")
+    return _decide_by_playbook(incident, playbook, state, now)
+
+
+def _decide_by_playbook(
+    incident: Incident, playbook: Playbook, state: State, now: float
+) -> Decision:
+    config = state.config
     if playbook.action == "hold":
         named = incident.run in {target.run for target in config.targets}
-        return (
-            Decision(Verdict.ACT, "hold") if named else Decision(Verdict.REFUSE, "unknown_target")
-        )
+        if not named:
+            return Decision(Verdict.REFUSE, "unknown_target")
+        return Decision(Verdict.ACT, "hold")
+    if playbook.target == "gpus":
+        if config.gpu_cleanup is None:
+            return Decision(Verdict.REFUSE, "unknown_target")
+        return _decide_gpus(incident, config.gpu_cleanup, state, now)
     if playbook.target == "largest_worker":
         if not config.targets:
             return Decision(Verdict.REFUSE, "unknown_target")
@@ -146,6 +166,31 @@ def decide(incident: Incident, state: State, now: float) -> Decision:
     if target is None:
         return Decision(Verdict.REFUSE, "unknown_target")
     return _decide_target(incident, playbook, target, state, now)
+
+
+def _decide_gpus(incident: Incident, budget: Budget, state: State, now: float) -> Decision:
+    if state.held:
+        return Decision(Verdict.WAIT, "held", budget)
+    if any(action.ended_at is None for action in state.actions):
+        # What is being started may not be known for a worker's yet.
+        return Decision(Verdict.WAIT, "busy", budget)
+    history = [action for action in state.actions if action.key == budget.key]
+    if (too_soon := _too_soon(incident, budget, history, now)) is not None:
+        return too_soon
+    if state.world is None:
+        return Decision(Verdict.LOOK, "look", budget)
+    if (bar := _bar(incident, budget, state.world)) is not None:
+        return bar
+    orphans = state.world.sight.gpu_orphans if state.world.sight else None
+    if orphans is None:
+        return Decision(Verdict.WAIT, "world_unknown", budget, "the exporter shows no holders")
+    if orphans == 0:
+        return Decision(Verdict.WAIT, "trouble_over", budget)
+    if (tried := _tried(history, budget, now)) >= budget.attempts:
+        return Decision(Verdict.REFUSE, "attempts_exhausted", budget, f"{tried} actions already")
+    if state.config.mode == "observe":
+        return Decision(Verdict.WAIT, "observe_mode", budget, "would end the leftovers")
+    return Decision(Verdict.ACT, "clean", budget)
 
 
 def _decide_largest(incident: Incident, playbook: Playbook, state: State, now: float) -> Decision:
@@ -189,14 +234,13 @@ def _decide_target(
         return Decision(Verdict.WAIT, "held", target)
     if holder := _holder(target, state.incidents, state.config):
         return Decision(Verdict.WAIT, "held_by_alert", target, holder)
-    if any(a.key.run == target.run and a.ended_at is None for a in state.actions):
+    if any(a.key.run in (target.run, GPUS.run) and a.ended_at is None for a in state.actions):
         return Decision(Verdict.WAIT, "busy", target)
     # What relieving memory has cost other workers counts too, or it would go through them all.
     history = [a for a in state.actions if a.key == target.key or a.incident == incident.id]
     tried = _tried(history, target, now)
-    if tried < target.attempts and _cooldown_left(history, tried, target, now) > 0:
-        healed = history[-1].incident == incident.id and history[-1].healed
-        return Decision(Verdict.WAIT, "alert_lingers" if healed else "cooldown", target)
+    if (too_soon := _too_soon(incident, target, history, now)) is not None:
+        return too_soon
     if state.world is None:
         return Decision(Verdict.LOOK, "look", target)
     if (bar := _bar(incident, target, state.world)) is not None:
@@ -204,7 +248,18 @@ def _decide_target(
     return _decide_by_sight(incident, playbook, target, state, now, tried=tried)
 
 
-def _bar(incident: Incident, target: Target, world: World) -> Decision | None:
+def _too_soon(
+    incident: Incident, budget: Budget, history: Sequence[PastAction], now: float
+) -> Decision | None:
+    """Why it is too soon to act again, if it is."""
+    tried = _tried(history, budget, now)
+    if tried < budget.attempts and _cooldown_left(history, tried, budget, now) > 0:
+        healed = history[-1].incident == incident.id and history[-1].healed
+        return Decision(Verdict.WAIT, "alert_lingers" if healed else "cooldown", budget)
+    return None
+
+
+def _bar(incident: Incident, target: Budget, world: World) -> Decision | None:
     """Why the alert, as it stands at Alertmanager now, is no ground to act, if it is none."""
     if world.sight is None or world.alerts is None:
         return Decision(Verdict.WAIT, "world_unknown", target, world.unknown)
@@ -259,13 +314,13 @@ def _holder(target: Target, incidents: Sequence[Incident], config: Config) -> st
     return ""
 
 
-def _tried(history: Iterable[PastAction], target: Target, now: float) -> int:
+def _tried(history: Iterable[PastAction], target: Budget, now: float) -> int:
     """How many of the attempts that `target` has in its window are used up."""
     return sum(now - action.intent_at < target.attempts_window for action in history)
 
 
 def _cooldown_left(
-    history: Collection[PastAction], tried: int, target: Target, now: float
+    history: Collection[PastAction], tried: int, target: Budget, now: float
 ) -> float:
     """Seconds to wait yet; each action of the window doubles the wait after the last one."""
     if not history:
@@ -291,5 +346,7 @@ def persists(trouble: Trouble, worker: WorkerSight, sight: Sight, now: float) ->
             )
         case Trouble.MEMORY_BELOW_FLOOR:
             return sight.memory_available_bytes < sight.memory_floor_bytes
+        case Trouble.GPU_HELD:
+            return bool(sight.gpu_orphans)
         case Trouble.ANY:
             return True

@@ -14,6 +14,7 @@ HEADING = ("time", "incident", "worker", "event", "what")
 _CLOSED = "closed"
 _REASONS = {
     "restart": "restart it",
+    "clean": "end the leftovers",
     "hold": "hold: nothing is restarted while this lasts",
     "resolved": "the alert is resolved",
     "forgotten": "not heard of any more",
@@ -31,7 +32,7 @@ _REASONS = {
     "not_active": "not active at Alertmanager",
     "silenced": "silenced at Alertmanager",
     "inhibited": "inhibited at Alertmanager",
-    "no_candidate": "no worker to restart",
+    "no_candidate": "nothing that may be acted upon",
     "ambiguous_target": "more processes match than expected",
     "already_restarted": "has restarted already since the alert began",
     "trouble_over": "the exporter sees the trouble no more",
@@ -70,10 +71,11 @@ def sentence(event: Event) -> str:
             verdict = _CLOSED if facts["reason"] in ("resolved", "forgotten") else facts["verdict"]
             return f"{event.alert}: {verdict}: {reason}{detail}"
         case "intent":
-            what = f"restart {_pids(facts['processes'])}" if facts["processes"] else "start it"
-            return f"action {event.action}: about to {what}"
+            return f"action {event.action}: about to {_intent(facts)}"
         case "stop":
             return f"SIGTERM to {_pids(facts['processes'])}"
+        case "end":
+            return f"SIGTERM to {'; '.join(_leftover(one) for one in facts['processes'])}"
         case "start":
             return " ".join(facts["command"])
         case "result":
@@ -83,12 +85,25 @@ def sentence(event: Event) -> str:
     return json.dumps(facts)
 
 
+def _intent(facts: dict[str, Any]) -> str:
+    if facts.get("doing") == "gpu_cleanup":
+        return f"end leftovers that hold a GPU: {_pids(facts['processes'])}"
+    return f"restart {_pids(facts['processes'])}" if facts["processes"] else "start it"
+
+
+def _leftover(process: dict[str, Any]) -> str:
+    return f"process {process['pid']} of {process['owner']} ({process['command']})"
+
+
 def _result(facts: dict[str, Any]) -> str:
     if facts["result"] != "done":
         return f"{facts['result']}: {facts.get('error') or facts.get('found', '')}"
     if facts.get("settled"):
         return "done, as was found after a restart of the remediator"
     killed = f", SIGKILL to {_pids(facts['killed'])}" if facts.get("killed") else ""
+    if "ended" in facts:
+        ended = _pids([process["pid"] for process in facts["ended"]])
+        return f"ended {ended}{killed}; the memory is back"
     if facts["started_by"] == "another":
         return f"something else started {_pids(facts['processes'])} first{killed}"
     return f"started {_pids(facts['processes'])}{killed}"

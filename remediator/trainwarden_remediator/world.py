@@ -54,6 +54,8 @@ class Sight:
     workers: Mapping[WorkerKey, WorkerSight]
     memory_available_bytes: float
     memory_floor_bytes: float
+    gpu_orphans: float | None = None
+    """Holds on GPUs by processes of no worker; None where the exporter cannot tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,12 +201,22 @@ def parse_sight(body: bytes) -> Sight:
         workers={key: _worker(key, values) for key in _worker_keys(values)},
         memory_available_bytes=box("effective_available"),
         memory_floor_bytes=box("available_floor"),
+        gpu_orphans=_orphans(values),
     )
+
+
+def _orphans(values: Mapping[str, Mapping[tuple[str, str], float]]) -> float | None:
+    if values.get("trainwarden_collector_success", {}).get(("gpu", "")) != 1:
+        return None
+    found = values.get("trainwarden_gpu_orphan_holders")
+    return None if found is None else sum(found.values())
 
 
 def _key(name: str, labels: Mapping[str, str]) -> tuple[str, str]:
     if name == "trainwarden_collector_success":
         return labels.get("collector", ""), ""
+    if name == "trainwarden_gpu_orphan_holders":
+        return labels.get("gpu", ""), labels.get("uuid", "")
     return labels.get("run", ""), labels.get("worker", "")
 
 

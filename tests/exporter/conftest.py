@@ -14,10 +14,13 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pynvml  # type: ignore[import-untyped]
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+
+from simulated_gpu import SimulatedBox, State, build, gpu, load
 
 NOW = dt.datetime.now(dt.UTC)
 DAY = dt.timedelta(days=1)
@@ -151,6 +154,7 @@ class FakeProc:
         mark: int = 1,
         pages: int = 5,
         flags: int = 0,
+        threads: int = 1,
         status: int = 0,
         environment: Mapping[str, str] | None = None,
         cgroup: str | None = None,
@@ -159,7 +163,7 @@ class FakeProc:
     ) -> None:
         """A process; `ticks` is its CPU time, `mark` changes when it executes another program."""
         numbers = [0] * 49  # the fields after the state, from the fourth on
-        numbers[0], numbers[5], numbers[10], numbers[16] = parent, flags, ticks, 1
+        numbers[0], numbers[5], numbers[10], numbers[16] = parent, flags, ticks, threads
         numbers[18], numbers[20], numbers[44], numbers[48] = start, pages, mark, status
         folder = self.root / str(pid)
         folder.mkdir(exist_ok=True)
@@ -176,6 +180,14 @@ class FakeProc:
         for file, text in (files or {}).items():
             (folder / file).write_text(text)
 
+    def open(self, pid: int, *paths: Path | str, folder: str = "fd") -> None:
+        """Let the process have these files open, and no others."""
+        descriptors = self.root / str(pid) / folder
+        shutil.rmtree(descriptors, ignore_errors=True)
+        descriptors.mkdir(parents=True)
+        for number, path in enumerate(paths):
+            (descriptors / str(number)).symlink_to(path)
+
     def remove(self, pid: int) -> None:
         shutil.rmtree(self.root / str(pid))
 
@@ -183,6 +195,34 @@ class FakeProc:
 @pytest.fixture
 def proc(tmp_path: Path) -> FakeProc:
     return FakeProc(tmp_path / "proc")
+
+
+@pytest.fixture(scope="session")
+def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The simulated library of the GPU driver."""
+    return build(tmp_path_factory.mktemp("simulated-nvml"))
+
+
+@pytest.fixture
+def gpu_box(nvml_library: Path, tmp_path: Path) -> SimulatedBox:
+    """A simulated box of two GPUs, for programs that are started with its environment."""
+    return SimulatedBox(tmp_path / "box", [gpu(0), gpu(1)], library=nvml_library)
+
+
+@pytest.fixture
+def own_gpu_box(
+    nvml_library: Path, gpu_box: SimulatedBox, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[SimulatedBox]:
+    """The box, for this very process."""
+    load(nvml_library)
+    monkeypatch.setenv("SIMULATED_GPU_STATE", str(gpu_box.state_file))
+    yield gpu_box
+    gpu_box.write(State())  # whatever still hangs goes on
+    try:
+        while True:
+            pynvml.nvmlShutdown()
+    except pynvml.NVMLError:
+        pass
 
 
 Start = Callable[..., "subprocess.Popen[str]"]

@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from trainwarden_exporter.lane import Lane
+from trainwarden_exporter.lane import Lane, within
 
 
 def fail(error: BaseException) -> None:
@@ -65,7 +65,7 @@ async def test_a_caller_that_gave_up_does_not_disturb_the_lane() -> None:
 def test_a_call_that_hangs_does_not_keep_the_program_from_ending() -> None:
     program = """
 import asyncio, threading
-from trainwarden_exporter.lane import Lane
+from trainwarden_exporter.lane import Lane, within
 
 async def main():
     lane, entered = Lane("hung"), threading.Event()
@@ -79,3 +79,16 @@ asyncio.run(main())
     )
 
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_within_gives_the_answer_or_the_error() -> None:
+    assert within(10, lambda: 7) == 7
+    with pytest.raises(KeyError, match="lost"):
+        within(10, lambda: fail(KeyError("lost")))
+
+
+def test_within_does_not_wait_for_what_takes_too_long() -> None:
+    released = threading.Event()
+    with pytest.raises(TimeoutError, match=r"no answer within 0\.05 s"):
+        within(0.05, lambda: released.wait(30))
+    released.set()

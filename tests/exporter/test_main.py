@@ -127,7 +127,12 @@ def test_it_serves_metrics_that_every_parser_takes(
     assert {sample.name for sample in series} <= set(declared)
     assert all(set(sample.labels) == set(declared[sample.name].labels) for sample in series)
     success = [s for s in series if s.name == "trainwarden_collector_success"]
-    assert [(s.labels["collector"], s.value) for s in success] == [("host", 1), ("workers", 1)]
+    assert [(s.labels["collector"], s.value) for s in success] == [
+        ("host", 1),
+        ("workers", 1),
+        ("gpu", 1),
+        ("xid", 1),
+    ]
 
     openmetrics = running.get("/metrics", Accept="application/openmetrics-text")[1].decode()
     assert list(parse_openmetrics(openmetrics))  # type: ignore[no-untyped-call]

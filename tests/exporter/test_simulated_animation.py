@@ -58,6 +58,18 @@ def test_no_more_memory_is_used_than_there_is() -> None:
     assert device.memory_used == 6
 
 
+def test_what_has_ended_is_owed_for_a_while() -> None:
+    ended = animate.Ended(4)
+    two = {0: [Process(pid=1, memory=7)], 1: [Process(pid=2, memory=5)]}
+    assert ended.owed(two, 10) == {}
+    assert ended.owed({1: two[1]}, 11) == {0: 7}
+    assert ended.owed({}, 14) == {0: 7, 1: 5}
+    assert ended.owed({}, 15) == {1: 5}
+    assert ended.owed({}, 18) == {}
+    device = animate.advance(gpu(0), two[0], phase=0, moment=0, seconds=1, owed=5)
+    assert device.memory_used == 12
+
+
 @pytest.fixture
 def holders(tmp_path: Path, proc: FakeProc) -> Path:
     (proc.root / "stat").write_text(f"cpu 1 2 3\nbtime {BOOT}\nprocesses 4\n")

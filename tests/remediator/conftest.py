@@ -272,7 +272,7 @@ class FakeAction(Action):
         self.finishes.append(action)
         return self._start(action, announce)
 
-    def standing(self, action: int, before: Collection[Identity]) -> Standing:  # noqa: ARG002 - as the test says
+    def standing(self, action: int, before: Collection[Identity]) -> Standing:
         return self.stands
 
     def illness(self, sight: Sight, began: float) -> str:

@@ -24,6 +24,7 @@ from tests.remediator.conftest import (
     make_worker,
 )
 
+from trainwarden_exporter.config import Config as ExporterConfig
 from trainwarden_exporter.lane import Lane
 from trainwarden_exporter.matching import WorkerKey
 from trainwarden_exporter.procfs import Identity
@@ -68,7 +69,7 @@ class Scene:
         return self.actions[ROLLOUT]
 
     def configured(self, **changes: Any) -> Setup:
-        return Setup(config=make_config(self.folder, *WORKERS, **changes), selectors={})
+        return Setup(make_config(self.folder, *WORKERS, **changes), ExporterConfig())
 
     def hear(self, **labels: Any) -> None:
         self.journal.hear([make_alert(**{"starts_at": self.clock.now() - 20, **labels})])
@@ -644,7 +645,7 @@ async def test_what_was_ended_is_not_started_against_the_will_of_a_person_or_too
 async def test_an_action_on_what_is_no_target_any_more_is_at_its_end(stage: Stage) -> None:
     def leave(scene: Scene) -> None:
         cut_short("stop", Standing.ENDED)(scene)
-        scene.engine._setup = Setup(make_config(scene.folder, "demo/trainer"), {})
+        scene.engine._setup = Setup(make_config(scene.folder, "demo/trainer"), ExporterConfig())
 
     async with stage(before=leave) as scene:
         await scene.clock.advance(4)

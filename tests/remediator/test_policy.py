@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.remediator.conftest import FINGERPRINT, GIB, NOW, ROLLOUT, make_config, make_worker
 
 from trainwarden_exporter.matching import WorkerKey
-from trainwarden_remediator.config import PLAYBOOKS, Config, Trouble
+from trainwarden_remediator.config import GPUS, PLAYBOOKS, Config, GpuCleanup, Trouble
 from trainwarden_remediator.policy import (
     Decision,
     Incident,
@@ -97,6 +97,16 @@ GONE = make_worker(processes=0)
 DOUBLE = make_worker(processes=2)
 RELIEF = incident(remediation="relieve_memory", run="", worker="")
 
+LEFTOVERS = incident(remediation="clean_gpu", run="", worker="")
+CLEANS = {"gpu_cleanup": GpuCleanup()}
+
+
+def held_by(orphans: float | None, alert: str = "active") -> World:
+    known = world(alert=AlertState(alert))
+    assert known.sight is not None
+    return replace(known, sight=replace(known.sight, gpu_orphans=orphans))
+
+
 CASES: list[tuple[Reason, Verdict, Incident, dict[str, Any]]] = [
     ("restart", Verdict.ACT, incident(), {}),
     ("hold", Verdict.ACT, HOLDING, {}),
@@ -147,6 +157,32 @@ CASES: list[tuple[Reason, Verdict, Incident, dict[str, Any]]] = [
         Verdict.WAIT,
         incident(),
         {"world": world({ROLLOUT: make_worker(resident_bytes=GIB)})},
+    ),
+    ("clean", Verdict.ACT, LEFTOVERS, {"config": CLEANS, "world": held_by(2)}),
+    ("unknown_target", Verdict.REFUSE, LEFTOVERS, {"world": held_by(2)}),
+    ("held", Verdict.WAIT, LEFTOVERS, {"config": CLEANS, "held": True}),
+    ("busy", Verdict.WAIT, LEFTOVERS, {"config": CLEANS, "actions": (ago(5, OTHER, took=None),)}),
+    ("busy", Verdict.WAIT, incident(), {"actions": (ago(5, GPUS, took=None),)}),
+    ("cooldown", Verdict.WAIT, LEFTOVERS, {"config": CLEANS, "actions": (ago(100, GPUS),)}),
+    ("look", Verdict.LOOK, LEFTOVERS, {"config": CLEANS, "world": None}),
+    ("silenced", Verdict.WAIT, LEFTOVERS, {"config": CLEANS, "world": held_by(2, "silenced")}),
+    ("world_unknown", Verdict.WAIT, LEFTOVERS, {"config": CLEANS, "world": held_by(None)}),
+    ("trouble_over", Verdict.WAIT, LEFTOVERS, {"config": CLEANS, "world": held_by(0)}),
+    (
+        "attempts_exhausted",
+        Verdict.REFUSE,
+        LEFTOVERS,
+        {
+            "config": CLEANS,
+            "world": held_by(2),
+            "actions": tuple(ago(s, GPUS) for s in (3000, 2000, 1000)),
+        },
+    ),
+    (
+        "observe_mode",
+        Verdict.WAIT,
+        LEFTOVERS,
+        {"config": {**OBSERVE, **CLEANS}, "world": held_by(2)},
     ),
     ("look", Verdict.LOOK, incident(), {"world": None}),
     ("look", Verdict.LOOK, RELIEF, {"world": None}),

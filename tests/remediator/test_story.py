@@ -50,6 +50,21 @@ def event(kind: str, facts: dict[str, Any] | None = None, **changes: Any) -> Eve
         ),
         ("intent", {"processes": [7, 8]}, "action 2: about to restart processes 7, 8"),
         ("intent", {"processes": []}, "action 2: about to start it"),
+        (
+            "intent",
+            {"processes": [7], "doing": "gpu_cleanup"},
+            "action 2: about to end leftovers that hold a GPU: process 7",
+        ),
+        (
+            "end",
+            {"processes": [{"pid": 7, "owner": "ann", "command": "python train.py"}]},
+            "SIGTERM to process 7 of ann (python train.py)",
+        ),
+        (
+            "result",
+            {"result": "done", "ended": [{"pid": 7}, {"pid": 8}], "killed": [8]},
+            "ended processes 7, 8, SIGKILL to process 8; the memory is back",
+        ),
         ("stop", {"processes": [7]}, "SIGTERM to process 7"),
         ("start", {"command": ["python", "a b"]}, "python a b"),
         (

@@ -14,6 +14,8 @@ Alerts = list[dict[str, Any]]
 
 DOCS = "https://github.com/trainwarden/trainwarden/blob/main/docs/runbooks/"
 SEVERITIES = {"critical", "warning", "info", "none"}
+CLEAN_GPU = "clean_gpu"
+"""Acts on what holds a GPU, not on a worker."""
 
 
 def names(alerts: Alerts) -> set[str]:
@@ -35,7 +37,7 @@ def test_a_rule_adds_no_label_but_severity_and_remediation(alerts: Alerts) -> No
 
 def test_every_remediation_is_a_playbook_and_every_playbook_has_an_alert(alerts: Alerts) -> None:
     named = {alert["labels"]["remediation"] for alert in alerts if "remediation" in alert["labels"]}
-    assert named == set(PLAYBOOKS)
+    assert named == {*PLAYBOOKS, CLEAN_GPU}
 
 
 def test_what_drives_a_remediation_outlasts_a_lost_scrape(alerts: Alerts) -> None:
@@ -78,6 +80,16 @@ def test_the_whole_series_of_an_alert_names_its_worker_or_its_box(alerts: Alerts
         if alert["alert"].startswith("TrainingWorker"):
             assert "$labels.worker" in description, alert["alert"]
             assert "$labels.run" in description, alert["alert"]
+
+
+def test_the_text_of_an_alert_about_a_gpu_names_the_gpu_and_its_box(alerts: Alerts) -> None:
+    for alert in alerts:
+        if alert["alert"].startswith("TrainingGpu"):
+            description = alert["annotations"]["description"]
+            assert "$labels.instance" in description, alert["alert"]
+            if alert["alert"] != "TrainingGpuDriverFailing":
+                assert "$labels.gpu" in description, alert["alert"]
+                assert "$labels.uuid" in description, alert["alert"]
 
 
 @pytest.fixture(scope="session")

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
-import subprocess
 import threading
-import time
-import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from queue import Queue
 from typing import Any
 
-import pytest
-
-from stack import Binaries
-
 CONFIG = Path(__file__).resolve().parents[2] / "rules" / "alertmanager.yml"
 PATIENCE = 15.0
 Labels = dict[str, str]
+Case = tuple[str, Labels, list[Labels], list[Labels]]
 
 A: Labels = {"run": "demo", "worker": "a", "instance": "box-1:10977"}
 B: Labels = A | {"worker": "b"}
@@ -47,7 +40,7 @@ WATCHDOG = {"alertname": "TrainingWatchdog", "severity": "none"}
 BOX: Labels = {"instance": "box-1:10977"}
 HEALER: Labels = {"instance": "box-1:10978"}
 
-CASES: list[tuple[str, Labels, list[Labels], list[Labels]]] = [
+CASES: list[Case] = [
     # what, the cause, what it mutes, what it leaves alone
     (
         "a critical alert mutes the warning of the same worker",
@@ -102,105 +95,12 @@ CASES: list[tuple[str, Labels, list[Labels], list[Labels]]] = [
 ]
 
 
-class Running:
-    """An Alertmanager of one's own."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-
-    def post(self, *alerts: Labels) -> None:
-        body = json.dumps([{"labels": labels} for labels in alerts]).encode()
-        headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(  # noqa: S310 - the URL is our own, http
-            f"{self.url}/api/v2/alerts", body, headers
-        )
-        urllib.request.urlopen(request, timeout=5).close()  # noqa: S310 - as above
-
-    def muted(self) -> dict[frozenset[tuple[str, str]], bool]:
-        """Whether each alert it knows is inhibited, by its labels."""
-        with urllib.request.urlopen(f"{self.url}/api/v2/alerts", timeout=5) as reply:  # noqa: S310 - as above
-            alerts: list[dict[str, Any]] = json.load(reply)
-        return {
-            frozenset(alert["labels"].items()): bool(alert["status"]["inhibitedBy"])
-            for alert in alerts
-        }
-
-
-def run(binaries: Binaries, config: str, folder: Path) -> Iterator[Running]:
-    """Start an Alertmanager in `folder` on a port of its choice, and end it afterwards."""
-    (folder / "alertmanager.yml").write_text(config)
-    process = subprocess.Popen(
-        [
-            binaries.alertmanager,
-            f"--config.file={folder / 'alertmanager.yml'}",
-            f"--storage.path={folder / 'data'}",
-            "--web.listen-address=127.0.0.1:0",
-            "--cluster.listen-address=",
-        ],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr is not None
-    lines: Queue[str] = Queue()
-    reader = threading.Thread(target=_pump, args=(process.stderr, lines))
-    reader.start()
-    try:
-        yield Running(_address(lines))
-    finally:
-        process.kill()
-        process.wait()
-        reader.join()
-        process.stderr.close()
-
-
-def _pump(source: Any, lines: Queue[str]) -> None:
-    for line in source:
-        lines.put(line)
-    lines.put("")
-
-
-def _address(lines: Queue[str]) -> str:
-    """Where it listens, as its log says; fails with that log if it ends before."""
-    log = ""
-    while line := lines.get(timeout=PATIENCE):
-        if (found := re.search(r'msg="Listening on" address=(\S+)', line)) is not None:
-            return f"http://{found[1]}"
-        log += line
-    pytest.fail(f"Alertmanager ended:\n{log}")
-
-
-@pytest.fixture(scope="module")
-def alertmanager(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    # No webhook: nothing listens for it here, and refused deliveries would only fill the log.
-    config = re.sub(r"    webhook_configs:\n(?:      .*\n)+", "", CONFIG.read_text())
-    yield from run(binaries, config, tmp_path_factory.mktemp("alertmanager"))
-
-
-def within(case: int, labels: Labels) -> frozenset[tuple[str, str]]:
-    """The labels in a world of their own: the cases share one Alertmanager."""
-    own = {name: f"{case}-{labels[name]}" for name in ("run", "instance") if name in labels}
-    return frozenset((labels | own).items())
-
-
-def test_the_shipped_rules_mute_as_told(alertmanager: Running) -> None:
-    expected: dict[frozenset[tuple[str, str]], bool] = {}
-    for case, (_, cause, muted, spared) in enumerate(CASES):
-        expected |= {within(case, labels): False for labels in (cause, *spared)}
-        expected |= {within(case, labels): True for labels in muted}
-    alertmanager.post(*(dict(labels) for labels in expected))
-
-    deadline = time.monotonic() + PATIENCE
-    while (seen := alertmanager.muted()) != expected and time.monotonic() < deadline:
-        time.sleep(0.05)  # a mute works once its source is in; there is nothing to wait on
-    for case, (what, cause, muted, spared) in enumerate(CASES):
-        for labels in muted:
-            assert seen[within(case, labels)], f"{what}: {labels} is not muted"
-        for labels in (cause, *spared):
-            assert not seen[within(case, labels)], f"{what}: {labels} is muted"
+def test_the_shipped_rules_mute_as_told(assert_mutes: Callable[[list[Case]], None]) -> None:
+    assert_mutes(CASES)
 
 
 def test_the_heartbeat_arrives_at_once_with_the_token_from_beside_the_configuration(
-    binaries: Binaries, tmp_path: Path
+    run_alertmanager: Callable[[str, Path], Iterator[Any]], tmp_path: Path
 ) -> None:
     received: Queue[tuple[str, str, dict[str, Any]]] = Queue()
 
@@ -220,7 +120,7 @@ def test_the_heartbeat_arrives_at_once_with_the_token_from_beside_the_configurat
         threading.Thread(target=server.serve_forever).start()
         config = CONFIG.read_text().replace("127.0.0.1:10978", f"127.0.0.1:{server.server_port}")
         try:
-            for running in run(binaries, config, tmp_path):
+            for running in run_alertmanager(config, tmp_path):
                 running.post(WATCHDOG)
                 path, authorization, body = received.get(timeout=PATIENCE)
         finally:

@@ -151,6 +151,14 @@ def test_worker_alerts_carry_what_alertmanager_groups_and_mutes_by(alerts: Alert
             assert carried == TARGET | {"run", "worker", "role"}, alert["alert"]
 
 
+def test_gpu_alerts_carry_what_alertmanager_mutes_by(alerts: Alerts) -> None:
+    for alert in alerts:
+        if alert["alert"].startswith("TrainingGpu"):
+            carried = labels_of(promql.parse(alert["expr"])) or frozenset()
+            device = {"gpu", "uuid"} if alert["alert"] != "TrainingGpuDriverFailing" else set()
+            assert carried >= TARGET | device, alert["alert"]
+
+
 def test_every_series_in_a_promtool_test_is_declared(rule_tests: Alerts) -> None:
     for test in rule_tests:
         for series in test.get("input_series", ()):

@@ -40,6 +40,9 @@ class Action(ABC):
     kind: ClassVar[str]
     """What it is called in journal and metrics."""
 
+    only_ends: ClassVar[bool] = False
+    """Whether, with no processes to end, there is nothing to do."""
+
     @property
     @abstractmethod
     def grace(self) -> float:

@@ -1,0 +1,127 @@
+"""What the driver says of its GPUs at one moment, in base units; None is what it does not say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class GpuKey(NamedTuple):
+    """The labels of a GPU: the index it has now, and the identity it keeps."""
+
+    gpu: str
+    uuid: str
+
+
+NO_GPU = GpuKey("", "")
+"""For what is known to hold the driver, but not which GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """Of the driver, of the CUDA that it supports, and of the library."""
+
+    driver: str = ""
+    cuda: str = ""
+    nvml: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes. Where `reserved` is not known, `used` contains it."""
+
+    total: int
+    used: int
+    free: int
+    reserved: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NvLink:
+    """One link; `errors` by kind, those that the GPU counts."""
+
+    link: int
+    up: bool
+    errors: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class MigInstance:
+    """A part of a GPU in MIG mode."""
+
+    uuid: str
+    gpu_instance: str
+    compute_instance: str
+    name: str
+    memory: Memory | None
+
+
+class ListedProcess(NamedTuple):
+    """A process that the driver lists on a GPU.
+
+    `pid` is the driver's number, which need not be one of ours; `memory_bytes` is None where the
+    driver does not say.
+    """
+
+    pid: int
+    memory_bytes: int | None
+
+
+class UtilizationSample(NamedTuple):
+    """Share of time in which a process had the GPU compute, up to `timestamp` (its clock, µs)."""
+
+    pid: int
+    ratio: float
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class Remapping:
+    """Rows of memory that were replaced (Ampere and later)."""
+
+    corrected: int
+    uncorrected: int
+    pending: bool
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReading:
+    """One GPU. `failures` names the functions that gave an error other than "not supported"."""
+
+    key: GpuKey
+    name: str = ""
+    pci_bus_id: str = ""
+    minor: int | None = None
+    """N of its device file /dev/nvidiaN."""
+
+    utilization_ratio: float | None = None
+    memory_utilization_ratio: float | None = None
+    memory: Memory | None = None
+    temperatures: Mapping[str, float] = field(default_factory=dict)
+    slowdown_celsius: float | None = None
+    power_watts: float | None = None
+    power_limit_watts: float | None = None
+    energy_joules: float | None = None
+    clocks_hertz: Mapping[str, float] = field(default_factory=dict)
+    throttling: Mapping[str, bool] = field(default_factory=dict)
+    ecc_errors: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """By severity and scope."""
+
+    retired_pages: Mapping[str, int] = field(default_factory=dict)
+    retired_pages_pending: bool | None = None
+    remapping: Remapping | None = None
+    pcie_replays: int | None = None
+    pcie_generation: int | None = None
+    pcie_max_generation: int | None = None
+    pcie_width: int | None = None
+    pcie_max_width: int | None = None
+    nvlinks: tuple[NvLink, ...] = ()
+    compute_mode: str | None = None
+    persistence_mode: bool | None = None
+    mig_mode: bool | None = None
+    mig: tuple[MigInstance, ...] = ()
+    processes: tuple[ListedProcess, ...] | None = None
+    samples: tuple[UtilizationSample, ...] = ()
+    failures: tuple[str, ...] = ()

@@ -1,0 +1,166 @@
+"""Ends what holds a GPU and belongs to no worker: exactly that, and until the memory is back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+from trainwarden_exporter.config import Config as ExporterConfig
+from trainwarden_exporter.exceptions import CollectError
+from trainwarden_exporter.gpureading import GpuKey
+from trainwarden_exporter.gpuview import GpuView, look_at_gpus
+from trainwarden_exporter.holders import Holder
+from trainwarden_exporter.lane import within
+from trainwarden_exporter.procfs import Identity, read_process, read_processes, start_timestamp
+from trainwarden_exporter.wording import size
+from trainwarden_remediator.actions.base import Action, Announce, Standing
+from trainwarden_remediator.config import GpuCleanup
+from trainwarden_remediator.ending import end, protected
+from trainwarden_remediator.exceptions import ActionError
+from trainwarden_remediator.world import Sight
+
+LOOK_PATIENCE = 15.0
+"""Seconds that the driver has to answer: one that hangs must not hold the remediator up."""
+
+LOOK_SECONDS = 0.5
+"""How often the GPUs are looked at while memory is waited for."""
+
+SLACK_BYTES = 256 * 1024 * 1024
+"""Memory in use by nobody that may come and go: the driver's own, or a context that is made."""
+
+
+class GpuCleanupAction(Action):
+    """Ends the leftovers that the configuration allows it to end.
+
+    No GPU is reset, and no process is chosen by its name: a leftover is what the exporter's own
+    eyes find on a GPU, in no worker's tree, and neither protected nor spared by the configuration.
+    """
+
+    kind = "gpu_cleanup"
+    only_ends = True
+
+    def __init__(
+        self,
+        cleanup: GpuCleanup,
+        watched: ExporterConfig,
+        *,
+        look: Callable[[ExporterConfig], GpuView] = look_at_gpus,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._cleanup = cleanup
+        self._watched = watched
+        self._look = look
+        self._now = now
+        self._spared = 0
+
+    @property
+    def grace(self) -> float:
+        return self._cleanup.grace
+
+    def processes(self) -> Collection[Identity]:
+        return [holder.process.identity for holder in self.sort()[1]]
+
+    def sort(self) -> tuple[tuple[Holder, ...], tuple[Holder, ...]]:
+        """The leftovers that are spared, and those that this would end. Raises ActionError."""
+        return self._sorted(self._view())
+
+    def _sorted(self, view: GpuView) -> tuple[tuple[Holder, ...], tuple[Holder, ...]]:
+        orphans = view.survey.orphans
+        chosen = tuple(choose(orphans, self._cleanup, now=self._now()))
+        return tuple(orphan for orphan in orphans if orphan not in chosen), chosen
+
+    def perform(self, action: int, announce: Announce) -> Mapping[str, Any]:
+        before = self._view()
+        spared, chosen = self._sorted(before)
+        self._spared = count_holds(spared)
+        if not chosen:
+            return {"ended": [], "killed": []}
+        if reason := protected((holder.process for holder in chosen), read_processes()):
+            raise ActionError(f"refused: {reason}")
+        ended = [
+            {"pid": holder.process.pid, "owner": holder.owner, "command": holder.command[:200]}
+            for holder in chosen
+        ]
+        announce("end", processes=ended)
+        # Not what stands below them: the launcher of an earlier run may hold the GPU, and the
+        # worker that it started be in good health.
+        killed = end(
+            (holder.process.identity for holder in chosen), grace=self.grace, forked_too=False
+        )
+        self._await_memory(before)
+        return {"ended": ended, "killed": list(killed)}
+
+    def finish(self, action: int, announce: Announce) -> Mapping[str, Any]:
+        return {"ended": [], "killed": []}
+
+    def standing(self, action: int, before: Collection[Identity]) -> Standing:
+        return Standing.UNTOUCHED if any(map(_lives, before)) else Standing.ENDED
+
+    def illness(self, sight: Sight, began: float) -> str:
+        if sight.gpu_orphans is None:
+            return "the exporter does not show who holds the GPUs"
+        left = sight.gpu_orphans - self._spared
+        return f"{left:g} holds by processes of no worker are left" if left > 0 else ""
+
+    def _await_memory(self, before: GpuView) -> None:
+        """Return when the memory of what was ended is back. Raises ActionError if it stays away.
+
+        The driver gives it back some time after a process has ended, or, when that was in the
+        middle of its work, not at all. What others take meanwhile is theirs, and accounted for.
+        """
+        nobodys = unaccounted(before)
+        deadline = time.monotonic() + self._cleanup.memory_back_within
+        while True:
+            more = {
+                key: amount - nobodys.get(key, 0)
+                for key, amount in unaccounted(self._view()).items()
+            }
+            late = {key: amount for key, amount in more.items() if amount > SLACK_BYTES}
+            if not late:
+                return
+            if time.monotonic() >= deadline:
+                told = ", ".join(f"{size(amount)} on GPU {key.gpu}" for key, amount in late.items())
+                raise ActionError(f"the processes are gone, their memory is not back: {told}")
+            time.sleep(LOOK_SECONDS)
+
+    def _view(self) -> GpuView:
+        if not any(run.workers for run in self._watched.runs):
+            raise ActionError("no worker is configured: nobody can be told to be a stranger")
+        try:
+            return within(LOOK_PATIENCE, lambda: self._look(self._watched))
+        except (CollectError, TimeoutError) as error:
+            raise ActionError(f"cannot see who holds the GPUs: {error}") from error
+
+
+def choose(orphans: Iterable[Holder], cleanup: GpuCleanup, *, now: float) -> Iterable[Holder]:
+    """Those of `orphans` that may be ended; `now` in Unix seconds."""
+    for holder in orphans:
+        age = now - start_timestamp(holder.process.identity)
+        if (
+            # Not what merely looks, as monitors do: it keeps nobody off the GPU.
+            not holder.looks_only
+            and age >= cleanup.min_age
+            and (not cleanup.owners or holder.owner in cleanup.owners)
+            and (cleanup.command is None or cleanup.command.search(holder.command))
+        ):
+            yield holder
+
+
+def count_holds(holders: Iterable[Holder]) -> int:
+    """Holds as the exporter counts them: one for each GPU of each process."""
+    return sum(len(holder.gpus) for holder in holders)
+
+
+def unaccounted(view: GpuView) -> Mapping[GpuKey, int]:
+    """Bytes in use on each GPU that the driver says of no process."""
+    return {
+        gpu.key: gpu.memory.used - sum(row.memory_bytes or 0 for row in gpu.processes or ())
+        for gpu in view.sight.gpus
+        if gpu.memory is not None
+    }
+
+
+def _lives(identity: Identity) -> bool:
+    process = read_process(identity.pid)
+    return process is not None and process.alive and process.identity == identity

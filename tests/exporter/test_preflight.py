@@ -1,0 +1,381 @@
+"""Whether a run may start here: each check, the table, and the program with its exit status."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from simulated_gpu import GIB, SimulatedBox
+from simulated_gpu import Process as OnGpu
+from trainwarden_exporter import gpuchecks
+from trainwarden_exporter.config import Config
+from trainwarden_exporter.exceptions import CollectError
+from trainwarden_exporter.findings import Finding, Subject, render, verdict
+from trainwarden_exporter.gpudriver import Sight
+from trainwarden_exporter.gpureading import GpuKey, GpuReading, Memory, Remapping, Versions
+from trainwarden_exporter.gpuview import GpuView
+from trainwarden_exporter.holders import Holder, Survey
+from trainwarden_exporter.matching import WorkerKey
+from trainwarden_exporter.preflight import examine
+from trainwarden_exporter.procfs import Identity, Process, start_timestamp
+
+if TYPE_CHECKING:
+    from tests.exporter.conftest import Start
+
+ONE, TWO = GpuKey("0", "GPU-a"), GpuKey("1", "GPU-b")
+CONFIG = {
+    "runs": [
+        {"name": "demo", "workers": [{"name": "trainer", "match": {"command": "x"}}]},
+        {"name": "other", "workers": [{"name": "trainer", "match": {"command": "y"}}]},
+    ]
+}
+
+
+def process(pid: int, name: str = "python") -> Process:
+    return Process(Identity(pid, 1000), 1, name, "S", 1, 0.0, 0, (name, 0))
+
+
+def holder(pid: int, **more: Any) -> Holder:
+    return Holder(process(pid), **{"command": "python train.py", "owner": "alice", **more})
+
+
+def reading(key: GpuKey, *, used: int = 0, **more: Any) -> GpuReading:
+    plain: Mapping[str, Any] = {
+        "memory": Memory(80 * GIB, used, 80 * GIB - used),
+        "compute_mode": "default",
+    }
+    return GpuReading(key, **{**plain, **more})
+
+
+def subject(
+    *gpus: GpuReading,
+    holders: tuple[Holder, ...] = (),
+    unmapped: int = 0,
+    unreadable: int = 0,
+    expected: int = 2,
+    sight: Sight | None = None,
+    running: tuple[tuple[WorkerKey, Process], ...] = (),
+    config: Mapping[str, Any] = CONFIG,
+    **more: Any,
+) -> Subject:
+    seen = gpus or (reading(ONE), reading(TWO))
+    view = GpuView(
+        sight or Sight("ok", "", Versions("570.1", "12.8", "12.570"), seen),
+        Survey(holders, {ONE: unmapped} if unmapped else {}, unreadable),
+        expected,
+        running,
+    )
+    started = start_timestamp(Identity(0, 1000))
+    return Subject(Config.model_validate(config), view, now=started + 7200, **more)
+
+
+def found(check: Callable[[Subject], Finding | None], subject: Subject) -> tuple[str, str]:
+    finding = check(subject)
+    assert finding is not None
+    return finding.verdict, " | ".join((finding.seen, *finding.details, finding.advice))
+
+
+class TestTheDriver:
+    def test_that_works_is_named(self) -> None:
+        assert found(gpuchecks.check_driver, subject()) == ("ok", "570.1, CUDA 12.8 | ")
+
+    def test_is_not_missed_where_there_is_no_gpu(self) -> None:
+        absent = subject(sight=Sight("absent", "no library"), expected=0)
+        assert found(gpuchecks.check_driver, absent)[0] == "ok"
+        for check in (
+            gpuchecks.check_devices,
+            gpuchecks.check_holders,
+            gpuchecks.check_compute_mode,
+            gpuchecks.check_memory,
+            gpuchecks.check_health,
+        ):
+            assert check(absent) is None
+
+    @pytest.mark.parametrize(
+        ("state", "words"),
+        [
+            ("absent", "there is none (why), 2 GPUs expected"),
+            ("no_devices", "it has no GPU (why), 2 GPUs expected"),
+            ("failed", "it cannot be used (why), 2 GPUs expected"),
+        ],
+    )
+    def test_refuses_where_it_is_needed_and_cannot_be_used(self, state: Any, words: str) -> None:
+        verdict, said = found(gpuchecks.check_driver, subject(sight=Sight(state, "why")))
+        assert verdict == "refuse"
+        assert said.startswith(words)
+
+    def test_refuses_where_it_does_not_answer(self) -> None:
+        silent = Subject(Config(), None, patience=15)
+        verdict, said = found(gpuchecks.check_driver, silent)
+        assert (verdict, said[:32]) == ("refuse", "it has not answered within 15 s ")
+        assert gpuchecks.check_holders(silent) is None
+        assert gpuchecks.check_running(silent) is None
+
+
+class TestDevices:
+    def test_are_all_there(self) -> None:
+        assert found(gpuchecks.check_devices, subject()) == ("ok", "2 of 2 GPUs | ")
+
+    def test_refuse_when_one_is_missing_or_lost(self) -> None:
+        assert found(gpuchecks.check_devices, subject(expected=3))[0] == "refuse"
+        lost = Sight("ok", gpus=(reading(ONE),), lost=(TWO,))
+        verdict, said = found(gpuchecks.check_devices, subject(sight=lost))
+        assert verdict == "refuse"
+        assert "1 of 2 GPUs | GPU 1 (GPU-b) does not answer" in said
+
+
+class TestHolders:
+    def test_that_belong_to_nobody_refuse_and_are_named(self) -> None:
+        leftovers = (
+            holder(11, listed={TWO: 3 * GIB}),
+            holder(12, opened=frozenset({ONE, TWO}), owner="bob"),
+            holder(13, files=frozenset({"nvidiactl"}), looks_only=True, command="x" * 500),
+        )
+        verdict, said = found(gpuchecks.check_holders, subject(holders=leftovers))
+        assert verdict == "refuse"
+        assert "3 processes of no worker" in said
+        assert "pid 11, alice, 2 h old, 3.0 GiB on GPU 1: python train.py" in said
+        assert (
+            "pid 12, bob, 2 h old, memory not known on GPU 0, 1, not listed by the driver" in said
+        )
+        assert "on the driver, not listed by the driver (looks only: no CUDA): " in said
+        assert "clean-gpu --dry-run" in said
+        assert "x" * 200 not in said
+
+    def test_cannot_steer_the_terminal(self) -> None:
+        sly = subject(holders=(holder(11, command="python \x1b[2J\nok"),))
+        assert found(gpuchecks.check_holders, sly)[1].count("python ?[2J?ok") == 1
+
+    def test_that_may_be_there_do_not_refuse(self) -> None:
+        fine = (
+            holder(11, worker=WorkerKey("demo", "trainer"), listed={ONE: 1}),
+            holder(12, protected=True, listed={ONE: 1}),
+        )
+        assert found(gpuchecks.check_holders, subject(holders=fine))[0] == "ok"
+
+    def test_of_another_run_are_worth_a_warning(self) -> None:
+        theirs = (holder(11, worker=WorkerKey("other", "trainer"), listed={ONE: 1}),)
+        verdict, said = found(gpuchecks.check_holders, subject(holders=theirs, run="demo"))
+        assert (verdict, said) == ("warn", "other runs are on the GPUs: other/trainer | ")
+
+    def test_cannot_be_judged_where_nothing_is_configured(self) -> None:
+        verdict, said = found(gpuchecks.check_holders, subject(holders=(holder(11),), config={}))
+        assert verdict == "warn"
+        assert "1 process: whether rightly is not configured | pid 11" in said
+
+    def test_that_cannot_be_seen_are_worth_a_warning(self) -> None:
+        verdict, said = found(gpuchecks.check_holders, subject(unmapped=2, unreadable=1))
+        assert verdict == "warn"
+        assert "2 processes on the GPUs cannot be seen" in said
+        assert "1 process may not be looked into: run this as root" in said
+
+
+class TestARunThatRunsAlready:
+    RUNNING = ((WorkerKey("demo", "trainer"), process(11)),)
+
+    def test_refuses(self) -> None:
+        verdict, said = found(gpuchecks.check_running, subject(running=self.RUNNING))
+        assert verdict == "refuse"
+        assert "it is running already: 1 process | demo/trainer: pid 11, python" in said
+
+    def test_is_no_matter_to_another(self) -> None:
+        other = subject(running=self.RUNNING, run="other")
+        assert found(gpuchecks.check_running, other)[0] == "ok"
+        assert gpuchecks.check_running(subject(config={})) is None
+
+
+class TestTheComputeMode:
+    def test_that_lets_everybody_in_is_fine(self) -> None:
+        assert found(gpuchecks.check_compute_mode, subject()) == ("ok", "default | ")
+
+    @pytest.mark.parametrize("mode", ["exclusive_process", "exclusive_thread"])
+    def test_that_is_exclusive_refuses_where_gpus_are_shared(self, mode: str) -> None:
+        exclusive = (reading(ONE, compute_mode=mode), reading(TWO))
+        verdict, said = found(gpuchecks.check_compute_mode, subject(*exclusive))
+        assert verdict == "refuse"
+        assert f"GPU 0 (GPU-a) is in mode {mode} | nvidia-smi -i 0 -c DEFAULT" in said
+        alone = {**CONFIG, "gpu": {"shared": False}}
+        assert found(gpuchecks.check_compute_mode, subject(*exclusive, config=alone))[0] == "ok"
+
+    def test_that_prohibits_refuses_always(self) -> None:
+        alone = {**CONFIG, "gpu": {"shared": False}}
+        shut = subject(reading(ONE, compute_mode="prohibited"), config=alone)
+        assert found(gpuchecks.check_compute_mode, shut)[0] == "refuse"
+
+
+class TestMemory:
+    def test_that_is_free_is_fine(self) -> None:
+        assert found(gpuchecks.check_memory, subject())[0] == "ok"
+        assert found(gpuchecks.check_memory, subject(reading(ONE, memory=None)))[0] == "ok"
+
+    def test_that_is_in_use_is_worth_a_warning_with_whoever_uses_it(self) -> None:
+        busy = reading(ONE, used=20 * GIB)
+        theirs = (holder(11, listed={ONE: 1}),)
+        verdict, said = found(gpuchecks.check_memory, subject(busy, holders=theirs))
+        assert verdict == "warn"
+        assert "GPU 0 (GPU-a): 20.0 GiB in use, held by pid 11" in said
+        assert "held by nobody that can be seen" in found(gpuchecks.check_memory, subject(busy))[1]
+
+    def test_that_is_less_than_wanted_refuses(self) -> None:
+        busy = reading(ONE, used=20 * GIB)
+        assert found(gpuchecks.check_memory, subject(busy, memory_free=61 * GIB))[0] == "refuse"
+        assert found(gpuchecks.check_memory, subject(busy, memory_free=60 * GIB))[0] == "warn"
+
+
+@pytest.mark.parametrize(
+    "sick",
+    [
+        {"ecc_errors": {("uncorrected", "volatile"): 2}},
+        {"remapping": Remapping(0, 1, pending=False, failed=True)},
+        {"remapping": Remapping(0, 1, pending=True, failed=False)},
+        {"retired_pages_pending": True},
+    ],
+)
+def test_memory_that_is_worn_out_is_worth_a_warning(sick: Mapping[str, Any]) -> None:
+    assert found(gpuchecks.check_health, subject())[0] == "ok"
+    assert found(gpuchecks.check_health, subject(reading(ONE), reading(TWO, **sick)))[0] == "warn"
+
+
+def test_the_worst_finding_is_the_verdict() -> None:
+    given = {name: Finding("x", name, "") for name in ("ok", "warn", "refuse")}
+    assert verdict([given["ok"]]) == "ok"
+    assert verdict([given["ok"], given["warn"]]) == "warn"
+    assert verdict([given["warn"], given["refuse"], given["ok"]]) == "refuse"
+
+
+def test_the_table_is_for_a_person() -> None:
+    table = render(
+        [
+            Finding("gpu driver", "ok", "570.1, CUDA 12.8"),
+            Finding("gpu holders", "refuse", "1 process", ("pid 11, " + "long " * 14,), "end it"),
+        ],
+        width=60,
+    )
+    assert table.splitlines() == [
+        "gpu driver   ok      570.1, CUDA 12.8",
+        "gpu holders  refuse  1 process",
+        "                     pid 11, long long long long long long",
+        "                       long long long long long long long",
+        "                       long",
+        "                     → end it",
+        "",
+        "A run must not start here now: gpu holders.",
+    ]
+    assert render([Finding("a", "warn", "b")]).endswith("A run may start here, with 1 warning.")
+    assert render([Finding("a", "ok", "b")]).endswith("A run may start here.")
+
+
+def test_a_driver_that_hangs_is_not_waited_for() -> None:
+    release = threading.Event()
+
+    def hang(_: Config) -> GpuView:
+        release.wait(30)
+        raise AssertionError
+
+    first, *others = examine(Config(), patience=0.01, look=hang)
+    assert (first.check, first.verdict, others) == ("gpu driver", "refuse", [])
+    release.set()
+
+
+def test_a_look_that_fails_is_told() -> None:
+    def fail(_: Config) -> GpuView:
+        raise CollectError("cannot list /proc")
+
+    with pytest.raises(CollectError, match="cannot list /proc"):
+        examine(Config(), look=fail)
+
+
+HOLDS = "import sys; files = [open(path) for path in sys.argv[2:]]; print(1, flush=True); input()"
+
+
+@pytest.fixture
+def config(gpu_box: SimulatedBox, tmp_path: Path) -> Path:
+    path = tmp_path / "exporter.yml"
+    path.write_text(
+        f"gpu: {{device_root: {gpu_box.make_device_files()}, expected: 2}}\n"
+        "runs: [{name: demo, workers: [{name: trainer, match: {command: '--trainer-of-ours'}}]}]\n"
+    )
+    return path
+
+
+def preflight(box: SimulatedBox, *arguments: str) -> tuple[int, str, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "trainwarden_exporter", "preflight", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=os.environ | box.environment,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+class TestTheProgram:
+    def test_lets_a_run_start_on_a_clean_box(self, gpu_box: SimulatedBox, config: Path) -> None:
+        status, table, error = preflight(gpu_box, f"--config.file={config}")
+        assert (status, error) == (0, "")
+        assert "gpu driver    ok      570.124.06, CUDA 12.8" in table
+        assert "A run may start here" in table
+
+    def test_refuses_for_leftovers_that_the_driver_does_not_list(
+        self, gpu_box: SimulatedBox, config: Path, start: Start
+    ) -> None:
+        leftover = start(HOLDS, "train.py", str(gpu_box.make_device_files() / "nvidia1"))
+        status, table, _ = preflight(gpu_box, f"--config.file={config}")
+        assert status == 1
+        assert f"pid {leftover.pid}, " in table
+        assert "on GPU 1, not listed by the driver" in table
+        assert table.endswith("A run must not start here now: gpu holders.\n")
+
+    def test_refuses_for_a_run_that_runs(
+        self, gpu_box: SimulatedBox, config: Path, start: Start
+    ) -> None:
+        trainer = start(HOLDS, "--trainer-of-ours", str(gpu_box.make_device_files() / "nvidia0"))
+        gpu_box.change_gpu(0, processes=[OnGpu(pid=trainer.pid, memory=GIB)])
+        status, table, _ = preflight(gpu_box, f"--config.file={config}", "--run=demo")
+        assert status == 1
+        assert f"demo/trainer: pid {trainer.pid}" in table
+        assert table.endswith("A run must not start here now: run.\n")
+
+    def test_tells_the_compute_mode_from_leftovers(
+        self, gpu_box: SimulatedBox, config: Path
+    ) -> None:
+        gpu_box.change_gpu(1, compute_mode=3)
+        status, table, _ = preflight(gpu_box, f"--config.file={config}")
+        assert status == 1
+        assert table.endswith("A run must not start here now: compute mode.\n")
+
+    def test_asks_for_free_memory(self, gpu_box: SimulatedBox, config: Path) -> None:
+        arguments = (f"--config.file={config}", "--gpu.memory-free=100GiB")
+        status, table, _ = preflight(gpu_box, *arguments)
+        assert status == 1
+        assert "GPU 0 (GPU-51a00000-0000-4000-8000-000000000000) has 79.5 GiB free" in table
+
+    def test_refuses_for_a_driver_that_hangs(self, gpu_box: SimulatedBox, config: Path) -> None:
+        gpu_box.hang()
+        status, table, _ = preflight(gpu_box, f"--config.file={config}", "--gpu.timeout=500ms")
+        assert status == 1
+        assert "it has not answered within 500 ms" in table
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            (["--run=nobody"], "no run is named nobody"),
+            (["--config.file=/absent/exporter.yml"], "/absent/exporter.yml: No such file"),
+            (["--gpu.memory-free=much"], "not a size"),
+            (["--nonsense"], "usage: "),
+        ],
+    )
+    def test_tells_misuse_apart(
+        self, gpu_box: SimulatedBox, arguments: list[str], said: str
+    ) -> None:
+        status, table, error = preflight(gpu_box, *arguments)
+        assert (status, table) == (2, "")
+        assert said in error

@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from trainwarden_exporter.config import Config as ExporterConfig
+from trainwarden_exporter.exceptions import CollectError
+from trainwarden_exporter.gpudriver import Sight as DriverSight
+from trainwarden_exporter.gpureading import GpuKey, GpuReading, ListedProcess, Memory
+from trainwarden_exporter.gpuview import GpuView
+from trainwarden_exporter.holders import Holder, Survey
+from trainwarden_exporter.matching import WorkerKey
+from trainwarden_exporter.procfs import Identity, read_process
+from trainwarden_remediator import ending
+from trainwarden_remediator.actions import gpu_cleanup
+from trainwarden_remediator.actions.base import Standing
+from trainwarden_remediator.actions.gpu_cleanup import GpuCleanupAction, unaccounted
+from trainwarden_remediator.config import GpuCleanup
+from trainwarden_remediator.exceptions import ActionError
+from trainwarden_remediator.world import Sight
+
+GIB = 1 << 30
+GPU = GpuKey("0", "GPU-simulated")
+SLEEP = "import time; print('up', flush=True); time.sleep(60)"
+STUBBORN = f"import signal; signal.signal(15, signal.SIG_IGN); {SLEEP}"
+LAUNCHER = f"""
+import signal, subprocess, sys, time
+signal.signal(15, signal.SIG_IGN)
+child = subprocess.Popen([sys.executable, "-c", {SLEEP!r}], stdout=subprocess.PIPE)
+child.stdout.readline()
+print(child.pid, flush=True)
+time.sleep(60)
+"""
+WATCHED = ExporterConfig.model_validate(
+    {
+        "runs": [
+            {"name": "demo", "workers": [{"name": "w", "match": {"command": "nothing-of-ours"}}]}
+        ]
+    }
+)
+LONG_AFTER = time.time() + 3600
+
+
+class Gpu:
+    """A GPU that real processes hold, 10 GiB each; what dead ones held comes back when it may."""
+
+    def __init__(self) -> None:
+        self.children: list[subprocess.Popen[str]] = []
+        self.pids: list[int] = []
+        self.holders: list[Holder] = []
+        self.kept_by_the_dead = 0
+        self.looks = 0
+        self.others = 0
+        """Bytes that a healthy worker takes meanwhile, with each look one GiB more."""
+
+    def hold(self, program: str = SLEEP, *, listed: bool = True, **changes: Any) -> Holder:
+        child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+        self.children.append(child)
+        assert child.stdout is not None
+        line = child.stdout.readline()
+        self.pids += [int(line)] if line.strip().isdecimal() else []
+        process = read_process(child.pid)
+        assert process is not None
+        facts: dict[str, Any] = {"command": "python train.py", "owner": "root", **changes}
+        held = {GPU: 10 * GIB} if listed else {}
+        holder = Holder(process, listed=held, opened=frozenset({GPU}), **facts)
+        self.holders.append(holder)
+        return holder
+
+    def look(self, _: ExporterConfig) -> GpuView:
+        self.looks += 1
+        if self.others:
+            self.others += GIB
+        alive = tuple(holder for holder in self.holders if lives(holder.process.identity))
+        rows = [ListedProcess(h.process.pid, 10 * GIB) for h in alive if h.listed]
+        if self.others:
+            rows.append(ListedProcess(1, self.others))
+        used = sum(row.memory_bytes or 0 for row in rows) + GIB // 2
+        if len(alive) < len(self.holders) and self.looks < self.kept_by_the_dead:
+            used += 10 * GIB
+        reading = GpuReading(
+            GPU, memory=Memory(80 * GIB, used, 80 * GIB - used), processes=tuple(rows)
+        )
+        return GpuView(DriverSight("ok", gpus=(reading,)), Survey(alive), 1)
+
+    def close(self) -> None:
+        for child in self.children:
+            child.kill()
+            child.wait(10)
+            assert child.stdout is not None
+            child.stdout.close()
+        for pid in self.pids:
+            with suppress(ProcessLookupError):
+                pidfd = os.pidfd_open(pid)
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                os.close(pidfd)
+
+
+def lives(identity: Identity) -> bool:
+    process = read_process(identity.pid)
+    return process is not None and process.alive and process.identity == identity
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
+    monkeypatch.setattr(gpu_cleanup, "LOOK_SECONDS", 0.01)
+    box = Gpu()
+    yield box
+    box.close()
+
+
+def cleaner(gpu: Gpu, *, now: float = LONG_AFTER, **settings: Any) -> GpuCleanupAction:
+    cleanup = GpuCleanup.model_validate({"grace": 5, "memory_back_within": 5, **settings})
+    return GpuCleanupAction(cleanup, WATCHED, look=gpu.look, now=lambda: now)
+
+
+Steps = list[tuple[str, dict[str, Any]]]
+
+
+def announcing(steps: Steps) -> Callable[..., None]:
+    return lambda step, **facts: steps.append((step, facts))
+
+
+def sight(orphans: float | None) -> Sight:
+    return Sight({}, 1, 1, gpu_orphans=orphans)
+
+
+def test_exactly_the_leftovers_are_ended_listed_or_not(gpu: Gpu) -> None:
+    leftovers = [gpu.hold(), gpu.hold(listed=False), gpu.hold(STUBBORN)]
+    healthy = gpu.hold(worker=WorkerKey("demo", "w"))
+    observer, monitor = gpu.hold(protected=True), gpu.hold(listed=False, looks_only=True)
+    action, steps = cleaner(gpu, grace=1), Steps()
+    assert set(action.processes()) == {one.process.identity for one in leftovers}
+    facts = action.perform(7, announcing(steps))
+    assert not any(lives(one.process.identity) for one in leftovers)
+    assert lives(healthy.process.identity)
+    assert lives(observer.process.identity)
+    assert lives(monitor.process.identity)
+    assert facts["killed"] == [leftovers[2].process.pid]
+    ((step, announced),) = steps
+    assert step == "end"
+    assert [one["pid"] for one in announced["processes"]] == [o.process.pid for o in leftovers]
+    assert action.illness(sight(0), 0) == ""
+
+
+def test_what_a_leftover_has_started_is_not_ended_with_it(gpu: Gpu) -> None:
+    launcher = gpu.hold(LAUNCHER)
+    (below,) = gpu.pids
+    cleaner(gpu, grace=0.2).perform(7, announcing([]))
+    assert not lives(launcher.process.identity)
+    child = read_process(below)
+    assert child is not None
+    assert child.alive
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"owners": ["somebody"]}, {"command": "other\\.py"}, {"min_age": "2h"}],
+)
+def test_what_the_configuration_spares_is_left_alone(gpu: Gpu, settings: dict[str, Any]) -> None:
+    holder = gpu.hold()
+    action, steps = cleaner(gpu, **settings), Steps()
+    assert action.processes() == []
+    assert action.perform(7, announcing(steps)) == {"ended": [], "killed": []}
+    assert steps == []
+    assert lives(holder.process.identity)
+    # and a clean-up that has done all it may is not called a failure for it
+    assert action.illness(sight(1), 0) == ""
+    assert action.illness(sight(2), 0) != ""
+
+
+def test_a_process_that_has_just_started_is_no_leftover(gpu: Gpu) -> None:
+    gpu.hold()
+    assert cleaner(gpu, now=time.time() + 29).processes() == []
+    assert len(cleaner(gpu, now=time.time() + 31).processes()) == 1
+
+
+def test_the_memory_is_waited_for(gpu: Gpu) -> None:
+    gpu.hold()
+    gpu.kept_by_the_dead = 8
+    cleaner(gpu).perform(7, announcing([]))
+    assert gpu.looks >= 8
+
+
+def test_what_a_healthy_worker_takes_meanwhile_is_not_missed(gpu: Gpu) -> None:
+    gpu.hold()
+    gpu.others = 20 * GIB
+    cleaner(gpu).perform(7, announcing([]))
+    assert gpu.looks == 2
+
+
+def test_memory_that_stays_away_is_told(gpu: Gpu) -> None:
+    gpu.hold()
+    gpu.kept_by_the_dead = sys.maxsize
+    with pytest.raises(ActionError, match=r"memory is not back: 10.0 GiB on GPU 0"):
+        cleaner(gpu, memory_back_within=0.1).perform(7, announcing([]))
+
+
+def test_what_keeps_the_watch_alive_is_refused(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    holder = gpu.hold()
+    monkeypatch.setattr(ending, "PROTECTED", frozenset({holder.process.name}))
+    steps = Steps()
+    with pytest.raises(ActionError, match="is protected"):
+        cleaner(gpu).perform(7, announcing(steps))
+    assert steps == []
+    assert lives(holder.process.identity)
+
+
+def test_nothing_is_done_where_nobody_can_be_a_stranger(gpu: Gpu) -> None:
+    gpu.hold()
+    action = GpuCleanupAction(GpuCleanup(), ExporterConfig(), look=gpu.look)
+    with pytest.raises(ActionError, match="no worker is configured"):
+        action.processes()
+
+
+def test_what_cannot_be_seen_is_not_cleaned() -> None:
+    def blind(_: ExporterConfig) -> GpuView:
+        raise CollectError("too many open files")
+
+    action = GpuCleanupAction(GpuCleanup(), WATCHED, look=blind)
+    with pytest.raises(ActionError, match="too many open files"):
+        action.perform(7, announcing([]))
+
+
+def test_a_driver_that_hangs_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+
+    def hang(_: ExporterConfig) -> GpuView:
+        released.wait(30)
+        return GpuView(DriverSight("ok"))
+
+    monkeypatch.setattr(gpu_cleanup, "LOOK_PATIENCE", 0.05)
+    action = GpuCleanupAction(GpuCleanup(), WATCHED, look=hang)
+    with pytest.raises(ActionError, match="no answer within"):
+        action.processes()
+    released.set()
+
+
+def test_after_a_crash_it_is_told_by_who_is_left(gpu: Gpu) -> None:
+    holder = gpu.hold()
+    action, before = cleaner(gpu), [holder.process.identity]
+    assert action.standing(7, before) is Standing.UNTOUCHED
+    gpu.close()
+    assert action.standing(7, before) is Standing.ENDED
+    assert action.finish(7, announcing([])) == {"ended": [], "killed": []}
+
+
+def test_the_exporter_has_the_last_word() -> None:
+    action = GpuCleanupAction(GpuCleanup(), WATCHED)
+    assert "does not show" in action.illness(sight(None), 0)
+    assert action.illness(sight(2), 0) == "2 holds by processes of no worker are left"
+    assert action.illness(sight(0), 0) == ""
+
+
+def test_what_is_nobodys_is_what_the_driver_says_of_no_process(gpu: Gpu) -> None:
+    gpu.hold()
+    gpu.hold(listed=False)
+    assert unaccounted(gpu.look(WATCHED)) == {GPU: GIB // 2}
