@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable, Collection
 
-from trainwarden_exporter.procfs import (
+from trainwarden_exporter.processes.procfs import (
     Identity,
     descendants,
     read_environment,

@@ -27,7 +27,7 @@ def wait(
 ) -> None:
     """Until every part answers. Raises StackError naming the one that does not, with its log."""
     deadline = time.monotonic() + LIMIT_SECONDS
-    waiting = [*SERVERS, *run.demo]
+    waiting = [*SERVERS, *run.programs]
     while waiting:
         pause(0.2)
         if supervisord.poll() is not None:

@@ -17,6 +17,8 @@ import yaml
 
 import ports
 import rendering
+import simulation
+from simulation import Simulation
 from stack import PROJECT, Binaries, StackError
 from trainwarden_exporter.exceptions import ConfigError
 from trainwarden_remediator.config import Config, load_setup
@@ -49,6 +51,8 @@ class RunFolder:
     remediator_file: Path
     demo: tuple[str, ...]
     """Names of the demo's processes; none when the stack watches a run of the user's."""
+    gpus: Simulation | None = None
+    """The demo's simulated GPUs; None when the stack watches a run of the user's."""
 
     def url(self, name: str) -> str:
         """Where a part of the stack listens."""
@@ -57,6 +61,12 @@ class RunFolder:
     @property
     def socket(self) -> Path:
         return self.path / "supervisor.sock"
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """What supervisord runs beside the stack itself."""
+        simulated = self.gpus is not None and self.gpus.present
+        return (*self.demo, *([simulation.NAME] if simulated else []))
 
     @property
     def supervisord_file(self) -> Path:
@@ -100,11 +110,13 @@ def prepare_demo(
         exporter_file=folder / "exporter.yml",
         remediator_file=remediator_file,
         demo=tuple(target["worker"] for target in targets),
+        gpus=simulation.prepare(folder / "demo" / "gpu"),
     )
     _write_token(folder / rendering.TOKEN_FILE, secrets.token_hex(32))
-    _write_shared(
-        made, binaries, mode, "".join(rendering.program(target, folder) for target in targets)
-    )
+    sections = [rendering.program(target, folder) for target in targets]
+    if made.gpus is not None:
+        sections.append(simulation.program(made.gpus, folder))
+    _write_shared(made, binaries, mode, "".join(sections))
     return made
 
 
@@ -207,7 +219,7 @@ def _write_shared(made: RunFolder, binaries: Binaries, mode: str, further_progra
 def _commands(made: RunFolder, binaries: Binaries, mode: str) -> dict[str, Sequence[str | Path]]:
     scripts = Path(sys.executable).parent
     folder, address = made.path, f"{ports.LOOPBACK}:"
-    return {
+    commands: dict[str, Sequence[str | Path]] = {
         "exporter": (
             scripts / "trainwarden-exporter",
             "run",
@@ -240,6 +252,10 @@ def _commands(made: RunFolder, binaries: Binaries, mode: str) -> dict[str, Seque
             "--cluster.listen-address=",
         ),
     }
+    if made.gpus is not None:
+        for name in ("exporter", "remediator"):
+            commands[name] = made.gpus.seen_by(commands[name])
+    return commands
 
 
 def _values(folder: Path, chosen: Mapping[str, int]) -> dict[str, str]:

@@ -25,7 +25,7 @@ import supervision
 from readiness import tail
 from runfolder import RunFolder, prepare_demo, prepare_own
 from stack import StackError, find_binaries, stack_folder
-from trainwarden_exporter.procfs import Identity, read_command_line, read_processes
+from trainwarden_exporter.processes.procfs import Identity, read_command_line, read_processes
 from trainwarden_remediator.actions.process import MARK
 
 GRACE_SECONDS = 10.0
@@ -164,7 +164,7 @@ def run_stack(run: RunFolder, signals: Signals, mode: str) -> int:
     """Start everything, tell what happens until a signal comes, end everything."""
     children.adopt_orphans()
     if run.demo:
-        run.fault(LEAKING).parent.mkdir(parents=True)
+        run.fault(LEAKING).parent.mkdir(parents=True, exist_ok=True)
         run.fault(LEAKING).write_text("leak\n", encoding="utf-8")
     supervisord = start("supervisord", "-n", "-s", "-c", run.supervisord_file)
     own = [supervisord]
@@ -211,6 +211,14 @@ def announce(run: RunFolder, mode: str) -> None:
         say("and passes its limit of 150 MiB in half a minute. More faults, from another shell:")
         say(f"  echo leak > {shown(run.fault('rollout-0'))}")
         say(f"  echo die > {shown(run.fault('inference'))}")
+    if run.gpus is not None and run.gpus.present:
+        say(f"  echo leftover > {shown(run.fault('trainer'))}")
+        say(
+            "\nIts two GPUs are simulated: no reading of them is of a device. The last fault leaves"
+        )
+        say("a process behind that holds one of them and belongs to no worker.")
+    elif run.gpus is not None:
+        say(f"\nThe simulated GPUs are left out: {run.gpus.missing}.")
     say("\nWhat happens:")
 
 

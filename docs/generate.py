@@ -19,7 +19,7 @@ from trainwarden_exporter import app as exporter
 from trainwarden_exporter import core
 from trainwarden_exporter.collector import Metric
 from trainwarden_exporter.config import Config as ExporterConfig
-from trainwarden_exporter.webconfig import WebConfig
+from trainwarden_exporter.serving.webconfig import WebConfig
 from trainwarden_exporter.wording import size, span
 from trainwarden_remediator import metrics as remediator
 from trainwarden_remediator.config import PLAYBOOKS

@@ -12,10 +12,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from program import Program, arguments
+from simulated import GIB, hold_gpu
 
 MODEL = "demo"
 ANSWER_SECONDS = 0.05
 WRONG_SHARE = 0.3
+DEVICE, DEVICE_MEMORY = 0, 9 * GIB
 
 
 class Engine:
@@ -138,6 +140,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True, help="port on 127.0.0.1")
     options = parser.parse_args()
     program = Program(options.name, options.folder)
+    hold_gpu(options.folder, DEVICE, DEVICE_MEMORY)
     with InferenceServer(options.port, Engine(program)) as server:
         program.log(f"serving model {MODEL} on port {options.port}")
         while not program.stopping:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -19,14 +21,16 @@ class Program:
     """One program of the demo run.
 
     `echo leak > FOLDER/faults/NAME` switches a fault on: `leak` memory, `die` at once, `hang` (deaf
-    to SIGTERM too), or `stall` (alive, but no work gets done). The process that runs then takes the
-    file away, so the process started in its place is healthy.
+    to SIGTERM too), `stall` (alive, but no work gets done), or `leftover` (go on, and leave behind a
+    process that holds a GPU and has no parent any more). The process that runs then takes the file
+    away, so the process started in its place is healthy.
     """
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name = name
         self.stopping = False
         self.stalled = False
+        self._folder = folder
         self._fault_file = folder / "faults" / name
         self._leaking_since: float | None = None
         self._leaked: list[bytes] = []
@@ -57,8 +61,10 @@ class Program:
                 self._hang()
             case "stall":
                 self.stalled = True
+            case "leftover":
+                self._leave_behind()
             case other:
-                self.log(f"unknown fault {other!r}: leak, die, hang and stall are known")
+                self.log(f"unknown fault {other!r}: leak, die, hang, stall and leftover are known")
         if self._leaking_since is not None:
             self._leak(time.monotonic() - self._leaking_since)
 
@@ -87,6 +93,13 @@ class Program:
             # Bytes other than zero, so that the pages are really written and stay resident.
             self._leaked.append(b"\x5a" * due)
             self._leaked_bytes += due
+
+    def _leave_behind(self) -> None:
+        script = Path(__file__).with_name("leftover.py")
+        command = [sys.executable, str(script), "--name=leftover", "--folder", str(self._folder)]
+        # The shell in between ends at once, so what it started has no parent of this run.
+        shell = ["/bin/sh", "-c", '"$@" &', "sh", *command]
+        subprocess.run(shell, start_new_session=True, check=True)  # noqa: S603 - our own script
 
     def _hang(self) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

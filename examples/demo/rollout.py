@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from program import Program, arguments, write_whole
+from simulated import GIB, hold_gpu
 
 PAUSE_SECONDS = 0.5
 ANSWER_SECONDS = 10.0
 KEEP = 20
+DEVICE, DEVICE_MEMORY = 0, GIB
 
 
 def main() -> None:
@@ -22,6 +24,7 @@ def main() -> None:
     parser.add_argument("--inference", required=True, help="URL of the inference server")
     options = parser.parse_args()
     program = Program(options.name, options.folder)
+    hold_gpu(options.folder, DEVICE, DEVICE_MEMORY)
     folder = options.folder / "rollouts" / options.name
     folder.mkdir(parents=True, exist_ok=True)
     server = urllib.parse.urlsplit(options.inference).netloc

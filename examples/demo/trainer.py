@@ -16,12 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from program import Program, arguments, write_whole
+from simulated import GIB, hold_gpu
 
 STEP_SECONDS = 1.0
 SAVE_EVERY = 10
 KEEP = 3
 WEIGHTS_BYTES = 256 << 10
 MARKER = "COMPLETE"
+DEVICE, DEVICE_MEMORY = 1, 14 * GIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100_000, help="length of the run")
     options = parser.parse_args()
     program = Program(options.name, options.folder)
+    hold_gpu(options.folder, DEVICE, DEVICE_MEMORY)
     checkpoints = options.folder / "checkpoints"
     rollouts = options.folder / "rollouts"
     checkpoints.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,9 @@
 """Two GPUs for the demo: keeps the state of a simulated box moving, until it is told to stop.
 
-    python animate.py --folder F [--devices 2]
+    python animate.py --folder F [--devices 2] [--memory-back-after 2] [--prepare]
 
 A process holds a GPU while `F/holders/PID` says so in one line: the index of the GPU, and bytes.
+When it has ended it is no longer listed, and its memory is back some time later, as with a driver.
 `echo FAULT > F/fault` does one of: `xid GPU CODE`, `lose GPU`, `find GPU`, `hang`, `release`.
 """
 
@@ -30,9 +31,18 @@ WARMING_SECONDS = 40
 
 
 def advance(
-    device: Gpu, processes: Sequence[Process], *, phase: float, moment: float, seconds: float
+    device: Gpu,
+    processes: Sequence[Process],
+    *,
+    phase: float,
+    moment: float,
+    seconds: float,
+    owed: int = 0,
 ) -> Gpu:
-    """The GPU `seconds` later, at `moment`, with `processes` on it; `phase` makes GPUs differ."""
+    """The GPU `seconds` later, at `moment`, with `processes` on it; `phase` makes GPUs differ.
+
+    `owed` are bytes of processes that have ended, which it has not given back yet.
+    """
     load = 0.82 + 0.12 * math.sin(moment / 7 + phase) if processes else 0.0
     target = IDLE_CELSIUS + (BUSY_CELSIUS - IDLE_CELSIUS) * load
     before = device.temperature if device.temperature is not None else IDLE_CELSIUS
@@ -45,7 +55,7 @@ def advance(
     share = round(100 * load / len(processes)) if processes else 0
     return replace(
         device,
-        memory_used=min(sum(process.memory or 0 for process in processes), room),
+        memory_used=min(owed + sum(process.memory or 0 for process in processes), room),
         utilization_gpu=round(100 * load),
         utilization_memory=round(60 * load),
         temperature=before + step,
@@ -75,6 +85,31 @@ def read_holders(folder: Path, proc: Path = Path("/proc")) -> Mapping[int, Seque
         if started is not None and started <= written + 1:
             holders.setdefault(index, []).append(Process(pid=pid, memory=memory))
     return holders
+
+
+class Ended:
+    """Remembers the memory of processes that have ended, for `seconds` each."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._last: Mapping[int, Sequence[Process]] = {}
+        self._owed: list[tuple[float, int, int]] = []
+
+    def owed(self, holders: Mapping[int, Sequence[Process]], now: float) -> Mapping[int, int]:
+        """Bytes not yet given back, by GPU; `holders` are those of now, by the monotonic clock."""
+        present = {process.pid for processes in holders.values() for process in processes}
+        self._owed += [
+            (now + self._seconds, index, process.memory or 0)
+            for index, processes in self._last.items()
+            for process in processes
+            if process.pid not in present
+        ]
+        self._owed = [debt for debt in self._owed if debt[0] > now]
+        self._last = holders
+        sums: dict[int, int] = {}
+        for _, index, memory in self._owed:
+            sums[index] = sums.get(index, 0) + memory
+        return sums
 
 
 def _start_time(proc: Path, pid: int) -> float | None:
@@ -120,7 +155,7 @@ def _take_fault(file: Path) -> str:
     return fault
 
 
-def animate(box: SimulatedBox, folder: Path, stop: threading.Event) -> None:
+def animate(box: SimulatedBox, folder: Path, stop: threading.Event, ended: Ended) -> None:
     """Move the box on every second until `stop` is set; then take its driver away."""
     last = time.monotonic()
     while not stop.wait(PERIOD):
@@ -129,9 +164,15 @@ def animate(box: SimulatedBox, folder: Path, stop: threading.Event) -> None:
             print(f"fault: {fault}" if known else f"unknown fault: {fault}", flush=True)
         now = time.monotonic()
         holders = read_holders(folder / "holders")
+        owed = ended.owed(holders, now)
         gpus = [
             advance(
-                device, holders.get(index, ()), phase=2.0 * index, moment=now, seconds=now - last
+                device,
+                holders.get(index, ()),
+                phase=2.0 * index,
+                moment=now,
+                seconds=now - last,
+                owed=owed.get(index, 0),
             )
             for index, device in enumerate(box.state.gpus)
         ]
@@ -144,6 +185,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Simulated GPUs for the demo.")
     parser.add_argument("--folder", type=Path, required=True, help="of the library and its state")
     parser.add_argument("--devices", type=int, default=2)
+    parser.add_argument(
+        "--memory-back-after", type=float, default=2.0, help="seconds from the end of a process on"
+    )
+    parser.add_argument(
+        "--prepare", action="store_true", help="make everything, print the environment, and end"
+    )
     options = parser.parse_args(arguments)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -163,7 +210,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     box.make_device_files()
     for name, value in box.environment.items():
         print(f"{name}={value}", flush=True)
-    animate(box, folder, stop)
+    if not options.prepare:
+        animate(box, folder, stop, Ended(options.memory_back_after))
     return 0
 
 

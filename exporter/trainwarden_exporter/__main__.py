@@ -16,10 +16,10 @@ from trainwarden_exporter.config import Config, load_config
 from trainwarden_exporter.exceptions import ConfigError, TrainwardenError
 from trainwarden_exporter.findings import render, verdict
 from trainwarden_exporter.preflight import PATIENCE, examine
-from trainwarden_exporter.service import serve
+from trainwarden_exporter.serving.service import serve
+from trainwarden_exporter.serving.webserver import WebServer, parse_listen_address
 from trainwarden_exporter.units import parse_duration, parse_size
 from trainwarden_exporter.web import build_app
-from trainwarden_exporter.webserver import WebServer, parse_listen_address
 from trainwarden_exporter.wording import plural
 
 PROGRAM = "trainwarden-exporter"

@@ -19,11 +19,11 @@ from trainwarden_exporter.collectors.workers import WorkersCollector
 from trainwarden_exporter.collectors.xid import XidCollector
 from trainwarden_exporter.config import Config, load_config
 from trainwarden_exporter.core import Scraper
+from trainwarden_exporter.gpu.nvml import Nvml
+from trainwarden_exporter.gpu.xidwatch import XidWatch
 from trainwarden_exporter.lane import Lane
-from trainwarden_exporter.nvml import Nvml
-from trainwarden_exporter.reload import Reloader
-from trainwarden_exporter.service import Readiness
-from trainwarden_exporter.xidwatch import XidWatch
+from trainwarden_exporter.serving.reload import Reloader
+from trainwarden_exporter.serving.service import Readiness
 
 COLLECTORS: tuple[type[Collector], ...] = (
     HostCollector,

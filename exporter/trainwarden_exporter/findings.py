@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from trainwarden_exporter.config import Config
-from trainwarden_exporter.gpuview import GpuView
+from trainwarden_exporter.gpu.view import GpuView
 from trainwarden_exporter.wording import plural
 
 Verdict = Literal["ok", "warn", "refuse"]

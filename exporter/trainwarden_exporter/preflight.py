@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trainwarden_exporter import gpuchecks
 from trainwarden_exporter.config import Config
 from trainwarden_exporter.findings import Check, Finding, Subject
-from trainwarden_exporter.gpuview import GpuView, look_at_gpus
+from trainwarden_exporter.gpu import checks as gpuchecks
+from trainwarden_exporter.gpu.view import GpuView, look_at_gpus
 from trainwarden_exporter.lane import within
 
 PATIENCE = 15.0

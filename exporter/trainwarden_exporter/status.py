@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from trainwarden_exporter import page, wording
+from trainwarden_exporter import wording
 from trainwarden_exporter.core import Outcome, describe
 from trainwarden_exporter.exceptions import Problem
-from trainwarden_exporter.gpusightings import GpusSighting, see_gpus
-from trainwarden_exporter.gpustatus import gpu_section
+from trainwarden_exporter.gpu.sightings import GpusSighting, see_gpus
+from trainwarden_exporter.gpu.status import gpu_section
+from trainwarden_exporter.serving import page
 from trainwarden_exporter.sightings import HostSighting, WorkerSighting, see_host, see_workers
 
 _UNKNOWN = "&ndash;"

@@ -6,10 +6,11 @@ import math
 
 from aiohttp import web
 
-from trainwarden_exporter import core, exposition, page, status
+from trainwarden_exporter import core, status
 from trainwarden_exporter.app import Exporter
 from trainwarden_exporter.lane import Lane
-from trainwarden_exporter.lifecycle import add_safe_headers, lifecycle_routes
+from trainwarden_exporter.serving import exposition, page
+from trainwarden_exporter.serving.lifecycle import add_safe_headers, lifecycle_routes
 
 DEFAULT_BUDGET = 10.0
 LONGEST_TIMEOUT = 120.0

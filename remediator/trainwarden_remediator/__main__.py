@@ -12,9 +12,9 @@ from pathlib import Path
 
 from trainwarden_exporter import __version__, logsetup
 from trainwarden_exporter.exceptions import ConfigError, TrainwardenError
-from trainwarden_exporter.gpuchecks import describe_holder
-from trainwarden_exporter.service import serve
-from trainwarden_exporter.webserver import WebServer
+from trainwarden_exporter.gpu.checks import describe_holder
+from trainwarden_exporter.serving.service import serve
+from trainwarden_exporter.serving.webserver import WebServer
 from trainwarden_exporter.wording import plural
 from trainwarden_remediator import journal, story
 from trainwarden_remediator.actions.gpu_cleanup import GpuCleanupAction

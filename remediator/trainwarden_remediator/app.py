@@ -14,8 +14,8 @@ import aiohttp
 
 from trainwarden_exporter.app import WebFile
 from trainwarden_exporter.exceptions import ConfigError, Problem
-from trainwarden_exporter.reload import Reloader
-from trainwarden_exporter.service import Readiness
+from trainwarden_exporter.serving.reload import Reloader
+from trainwarden_exporter.serving.service import Readiness
 from trainwarden_remediator.config import Setup, load_setup
 from trainwarden_remediator.engine import Engine, is_held
 from trainwarden_remediator.exceptions import JournalError

@@ -16,8 +16,8 @@ from trainwarden_exporter.collectors.workers import Name
 from trainwarden_exporter.config import Config as ExporterConfig
 from trainwarden_exporter.config import load_config as load_exporter_config
 from trainwarden_exporter.exceptions import ConfigError
-from trainwarden_exporter.matching import Selector, WorkerKey
-from trainwarden_exporter.selector import ChoosingPattern
+from trainwarden_exporter.processes.matching import Selector, WorkerKey
+from trainwarden_exporter.processes.selector import ChoosingPattern
 from trainwarden_exporter.units import LocalPath, Seconds
 from trainwarden_exporter.yamlfile import MisplacedError, Section, load, problem_at
 

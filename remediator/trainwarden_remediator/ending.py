@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from trainwarden_exporter.procfs import (
+from trainwarden_exporter.processes.procfs import (
     Identity,
     Process,
     descendants,

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from trainwarden_exporter.lane import Lane
-from trainwarden_exporter.matching import WorkerKey
-from trainwarden_exporter.procfs import Identity
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.processes.procfs import Identity
 from trainwarden_remediator.actions import action_for
 from trainwarden_remediator.actions.base import Action, Announce, Standing
 from trainwarden_remediator.config import Budget, Setup, Verify

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from trainwarden_exporter.matching import WorkerKey
-from trainwarden_exporter.procfs import Identity
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.processes.procfs import Identity
 from trainwarden_remediator.alerts import Alert
 from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.policy import Decision, Incident, PastAction

@@ -12,7 +12,7 @@ from prometheus_client.core import Metric as AnyFamily
 from trainwarden_exporter import __version__
 from trainwarden_exporter.app import BUILD_INFO, PROCESS_METRICS, WEB_RELOAD_SUCCESS
 from trainwarden_exporter.collector import Family, Metric
-from trainwarden_exporter.matching import WorkerKey
+from trainwarden_exporter.processes.matching import WorkerKey
 
 MODE = Metric(
     "trainwarden_remediator_mode", "gauge", "Which mode is in force: 1 for it, else 0.", ("mode",)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from trainwarden_exporter.matching import WorkerKey
+from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_remediator.config import (
     GPUS,
     Budget,

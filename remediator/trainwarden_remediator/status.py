@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-from trainwarden_exporter import page, wording
+from trainwarden_exporter import wording
+from trainwarden_exporter.serving import page
 from trainwarden_remediator import story
 from trainwarden_remediator.config import Config
 from trainwarden_remediator.journal import Event

@@ -12,9 +12,9 @@ import logging
 
 from aiohttp import web
 
-from trainwarden_exporter import exposition, page
 from trainwarden_exporter.exceptions import ConfigError
-from trainwarden_exporter.lifecycle import add_safe_headers, lifecycle_routes
+from trainwarden_exporter.serving import exposition, page
+from trainwarden_exporter.serving.lifecycle import add_safe_headers, lifecycle_routes
 from trainwarden_remediator import metrics, status
 from trainwarden_remediator.alerts import WATCHDOG, Alert, parse_notification
 from trainwarden_remediator.app import Remediator

@@ -13,7 +13,7 @@ import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from trainwarden_exporter.matching import WorkerKey
+from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_remediator.exceptions import UnknownError
 
 T = TypeVar("T")

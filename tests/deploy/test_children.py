@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import children
-from trainwarden_exporter.procfs import Identity, read_process
+from trainwarden_exporter.processes.procfs import Identity, read_process
 
 DEPLOY = Path(children.__file__).parent
 STUBBORN = (

@@ -27,7 +27,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 import children
 import ports
 from stack import Binaries
-from trainwarden_exporter.procfs import (
+from trainwarden_exporter.processes.procfs import (
     Identity,
     descendants,
     read_command_line,

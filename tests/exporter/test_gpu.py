@@ -18,13 +18,13 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 import stack
 from simulated_gpu import GIB, Mig, NvLink, Process, SimulatedBox
-from trainwarden_exporter import xidwatch
 from trainwarden_exporter.collectors.gpu import GpuCollector, GpuConfig
 from trainwarden_exporter.collectors.workers import RunConfig
 from trainwarden_exporter.conformance import conforming
-from trainwarden_exporter.gpureading import GpuKey
-from trainwarden_exporter.nvml import Nvml
-from trainwarden_exporter.xidwatch import XidWatch
+from trainwarden_exporter.gpu import xidwatch
+from trainwarden_exporter.gpu.nvml import Nvml
+from trainwarden_exporter.gpu.reading import GpuKey
+from trainwarden_exporter.gpu.xidwatch import XidWatch
 
 if TYPE_CHECKING:
     from tests.exporter.conftest import FakeProc, Start

@@ -14,17 +14,17 @@ import pytest
 
 from simulated_gpu import GIB, SimulatedBox
 from simulated_gpu import Process as OnGpu
-from trainwarden_exporter import gpuchecks
 from trainwarden_exporter.config import Config
 from trainwarden_exporter.exceptions import CollectError
 from trainwarden_exporter.findings import Finding, Subject, render, verdict
-from trainwarden_exporter.gpudriver import Sight
-from trainwarden_exporter.gpureading import GpuKey, GpuReading, Memory, Remapping, Versions
-from trainwarden_exporter.gpuview import GpuView
-from trainwarden_exporter.holders import Holder, Survey
-from trainwarden_exporter.matching import WorkerKey
+from trainwarden_exporter.gpu import checks as gpuchecks
+from trainwarden_exporter.gpu.driver import Sight
+from trainwarden_exporter.gpu.holders import Holder, Survey
+from trainwarden_exporter.gpu.reading import GpuKey, GpuReading, Memory, Remapping, Versions
+from trainwarden_exporter.gpu.view import GpuView
 from trainwarden_exporter.preflight import examine
-from trainwarden_exporter.procfs import Identity, Process, start_timestamp
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.processes.procfs import Identity, Process, start_timestamp
 
 if TYPE_CHECKING:
     from tests.exporter.conftest import Start

@@ -15,7 +15,7 @@ from trainwarden_exporter.app import declared_metrics
 from trainwarden_exporter.collector import Family
 from trainwarden_exporter.core import Outcome
 from trainwarden_exporter.exceptions import CollectError, Problem
-from trainwarden_exporter.page import STYLE_SOURCE
+from trainwarden_exporter.serving.page import STYLE_SOURCE
 from trainwarden_exporter.status import Status
 
 METRICS = {metric.name: metric for metric in declared_metrics()}

@@ -10,7 +10,7 @@ from trainwarden_exporter import yamlfile
 from trainwarden_exporter.collectors.workers import RunConfig, WorkerConfig, WorkersCollector
 from trainwarden_exporter.conformance import conforming
 from trainwarden_exporter.exceptions import ConfigError, NoData
-from trainwarden_exporter.procfs import read_process, start_timestamp
+from trainwarden_exporter.processes.procfs import read_process, start_timestamp
 
 if TYPE_CHECKING:
     import subprocess

@@ -25,8 +25,8 @@ import pytest
 import yaml
 
 from trainwarden_exporter.lane import Lane
-from trainwarden_exporter.matching import Matcher, Selector, WorkerKey
-from trainwarden_exporter.procfs import Identity, read_environment, start_timestamp
+from trainwarden_exporter.processes.matching import Matcher, Selector, WorkerKey
+from trainwarden_exporter.processes.procfs import Identity, read_environment, start_timestamp
 from trainwarden_remediator.actions.base import Action, Announce, Standing
 from trainwarden_remediator.actions.process import MARK, illness
 from trainwarden_remediator.alerts import Alert

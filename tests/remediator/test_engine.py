@@ -26,8 +26,8 @@ from tests.remediator.conftest import (
 
 from trainwarden_exporter.config import Config as ExporterConfig
 from trainwarden_exporter.lane import Lane
-from trainwarden_exporter.matching import WorkerKey
-from trainwarden_exporter.procfs import Identity
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.processes.procfs import Identity
 from trainwarden_remediator.actions.base import Standing
 from trainwarden_remediator.actions.process import illness
 from trainwarden_remediator.config import Setup

@@ -14,12 +14,12 @@ import pytest
 
 from trainwarden_exporter.config import Config as ExporterConfig
 from trainwarden_exporter.exceptions import CollectError
-from trainwarden_exporter.gpudriver import Sight as DriverSight
-from trainwarden_exporter.gpureading import GpuKey, GpuReading, ListedProcess, Memory
-from trainwarden_exporter.gpuview import GpuView
-from trainwarden_exporter.holders import Holder, Survey
-from trainwarden_exporter.matching import WorkerKey
-from trainwarden_exporter.procfs import Identity, read_process
+from trainwarden_exporter.gpu.driver import Sight as DriverSight
+from trainwarden_exporter.gpu.holders import Holder, Survey
+from trainwarden_exporter.gpu.reading import GpuKey, GpuReading, ListedProcess, Memory
+from trainwarden_exporter.gpu.view import GpuView
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.processes.procfs import Identity, read_process
 from trainwarden_remediator import ending
 from trainwarden_remediator.actions import gpu_cleanup
 from trainwarden_remediator.actions.base import Standing

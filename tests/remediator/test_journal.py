@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tests.remediator.conftest import NOW, ROLLOUT, FakeClock, make_alert, make_config
 
-from trainwarden_exporter.matching import WorkerKey
-from trainwarden_exporter.procfs import Identity
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.processes.procfs import Identity
 from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.journal import Journal, connect, read_events
 from trainwarden_remediator.policy import Decision, Incident, PastAction, Verdict
@@ -252,7 +252,7 @@ WRITE_AND_DIE = """
 import os, signal, sys
 from pathlib import Path
 from trainwarden_remediator.journal import Journal
-from trainwarden_exporter.matching import WorkerKey
+from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_remediator.alerts import Alert
 journal = Journal(Path(sys.argv[1]), clock=lambda: 5.0)
 journal.hear([Alert("0" * 16, 1.0, True, {"alertname": "A"})])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.remediator.conftest import FINGERPRINT, GIB, NOW, ROLLOUT, make_config, make_worker
 
-from trainwarden_exporter.matching import WorkerKey
+from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_remediator.config import GPUS, PLAYBOOKS, Config, GpuCleanup, Trouble
 from trainwarden_remediator.policy import (
     Decision,

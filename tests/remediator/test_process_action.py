@@ -17,10 +17,15 @@ from typing import Any
 import pytest
 from tests.remediator.conftest import ROLLOUT
 
-from trainwarden_exporter import matching
 from trainwarden_exporter.exceptions import CollectError
-from trainwarden_exporter.matching import Selector, Tree, WorkerKey
-from trainwarden_exporter.procfs import Process, read_environment, read_process, read_processes
+from trainwarden_exporter.processes import matching
+from trainwarden_exporter.processes.matching import Selector, Tree, WorkerKey
+from trainwarden_exporter.processes.procfs import (
+    Process,
+    read_environment,
+    read_process,
+    read_processes,
+)
 from trainwarden_remediator import ending
 from trainwarden_remediator.actions.base import Standing
 from trainwarden_remediator.actions.process import MARK, PASSED_ON, ProcessAction, start

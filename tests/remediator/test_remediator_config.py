@@ -8,7 +8,7 @@ import yaml
 from pydantic import ValidationError
 
 from trainwarden_exporter.exceptions import ConfigError
-from trainwarden_exporter.matching import WorkerKey
+from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_remediator.config import PLAYBOOKS, Config, Playbook, Setup, load_setup
 
 EXPORTER = {

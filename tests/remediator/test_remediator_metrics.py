@@ -12,8 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.remediator.conftest import TOKEN, Box, delivery, make_alert
 
 import stack
-from trainwarden_exporter import exposition
-from trainwarden_exporter.matching import WorkerKey
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.serving import exposition
 from trainwarden_remediator.app import Remediator
 from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.journal import Journal

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from prometheus_client.core import CounterMetricFamily
 from tests.remediator.conftest import FINGERPRINT, GIB, ROLLOUT
 
-from trainwarden_exporter import exposition
 from trainwarden_exporter.collectors.host import HostCollector, HostConfig
 from trainwarden_exporter.collectors.workers import RunConfig, WorkersCollector
 from trainwarden_exporter.core import SUCCESS
-from trainwarden_exporter.matching import WorkerKey
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.serving import exposition
 from trainwarden_remediator import world
 from trainwarden_remediator.exceptions import UnknownError
 from trainwarden_remediator.world import (

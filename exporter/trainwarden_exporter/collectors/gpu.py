@@ -9,21 +9,21 @@ from typing import Annotated, Self
 
 from pydantic import Field
 
-from trainwarden_exporter import gpumetrics as metrics
 from trainwarden_exporter.collector import Collector, Family
 from trainwarden_exporter.collectors.workers import RunConfig, WorkerConfig
-from trainwarden_exporter.devicefiles import read_device_files
-from trainwarden_exporter.gpudriver import STATES, Driver, Sight
-from trainwarden_exporter.gpumetrics import Sample, gpu_samples
-from trainwarden_exporter.gpureading import NO_GPU, GpuKey, GpuReading
-from trainwarden_exporter.holders import Holder, HolderSearch, Survey
-from trainwarden_exporter.matching import Matcher, WorkerKey
-from trainwarden_exporter.nvml import Nvml
-from trainwarden_exporter.pcidevices import count_expected
-from trainwarden_exporter.procfs import PROC, Identity, read_processes, start_timestamp
-from trainwarden_exporter.selector import ChoosingPattern
+from trainwarden_exporter.gpu import metrics
+from trainwarden_exporter.gpu.devicefiles import read_device_files
+from trainwarden_exporter.gpu.driver import STATES, Driver, Sight
+from trainwarden_exporter.gpu.holders import Holder, HolderSearch, Survey
+from trainwarden_exporter.gpu.metrics import Sample, gpu_samples
+from trainwarden_exporter.gpu.nvml import Nvml
+from trainwarden_exporter.gpu.pcidevices import count_expected
+from trainwarden_exporter.gpu.reading import NO_GPU, GpuKey, GpuReading
+from trainwarden_exporter.gpu.xidwatch import XidWatch
+from trainwarden_exporter.processes.matching import Matcher, WorkerKey
+from trainwarden_exporter.processes.procfs import PROC, Identity, read_processes, start_timestamp
+from trainwarden_exporter.processes.selector import ChoosingPattern
 from trainwarden_exporter.units import LocalPath
-from trainwarden_exporter.xidwatch import XidWatch
 from trainwarden_exporter.yamlfile import Section
 
 log = logging.getLogger(__name__)

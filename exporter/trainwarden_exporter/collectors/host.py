@@ -27,7 +27,7 @@ from trainwarden_exporter.memorycgroup import (
     read_optional,
     read_stall,
 )
-from trainwarden_exporter.procfs import PROC
+from trainwarden_exporter.processes.procfs import PROC
 from trainwarden_exporter.units import Bytes, LocalPath
 from trainwarden_exporter.yamlfile import Section
 

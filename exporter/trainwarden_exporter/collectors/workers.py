@@ -11,13 +11,13 @@ from pydantic import Field, StringConstraints, model_validator
 
 from trainwarden_exporter.collector import Collector, Family, Metric
 from trainwarden_exporter.exceptions import NoData
-from trainwarden_exporter.exits import ExitWatch
-from trainwarden_exporter.history import History
-from trainwarden_exporter.matching import Matcher, Selector, Tree, WorkerKey
-from trainwarden_exporter.procfs import PROC, start_timestamp
+from trainwarden_exporter.processes.exits import ExitWatch
+from trainwarden_exporter.processes.history import History
+from trainwarden_exporter.processes.matching import Matcher, Selector, Tree, WorkerKey
+from trainwarden_exporter.processes.procfs import PROC, start_timestamp
+from trainwarden_exporter.processes.usage import Usage, count_states, read_usage
 from trainwarden_exporter.statefile import StateFile
 from trainwarden_exporter.units import Bytes, Seconds
-from trainwarden_exporter.usage import Usage, count_states, read_usage
 from trainwarden_exporter.yamlfile import MisplacedError, Section
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]*$", max_length=100)]

@@ -10,8 +10,8 @@ from typing import Self
 
 from trainwarden_exporter.collector import Collector, Family, Metric
 from trainwarden_exporter.exceptions import NoData
-from trainwarden_exporter.xid import describe
-from trainwarden_exporter.xidwatch import XidWatch
+from trainwarden_exporter.gpu.xid import describe
+from trainwarden_exporter.gpu.xidwatch import XidWatch
 
 _LABELS = ("gpu", "uuid", "xid", "severity")
 ERRORS = Metric(

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol
 
-from trainwarden_exporter.procfs import Identity
+from trainwarden_exporter.processes.procfs import Identity
 from trainwarden_remediator.world import Sight
 
 

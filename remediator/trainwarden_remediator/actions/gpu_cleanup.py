@@ -8,11 +8,16 @@ from typing import Any
 
 from trainwarden_exporter.config import Config as ExporterConfig
 from trainwarden_exporter.exceptions import CollectError
-from trainwarden_exporter.gpureading import GpuKey
-from trainwarden_exporter.gpuview import GpuView, look_at_gpus
-from trainwarden_exporter.holders import Holder
+from trainwarden_exporter.gpu.holders import Holder
+from trainwarden_exporter.gpu.reading import GpuKey
+from trainwarden_exporter.gpu.view import GpuView, look_at_gpus
 from trainwarden_exporter.lane import within
-from trainwarden_exporter.procfs import Identity, read_process, read_processes, start_timestamp
+from trainwarden_exporter.processes.procfs import (
+    Identity,
+    read_process,
+    read_processes,
+    start_timestamp,
+)
 from trainwarden_exporter.wording import size
 from trainwarden_remediator.actions.base import Action, Announce, Standing
 from trainwarden_remediator.config import GpuCleanup

@@ -10,8 +10,13 @@ from contextlib import ExitStack
 from typing import IO, Any
 
 from trainwarden_exporter.exceptions import CollectError
-from trainwarden_exporter.matching import Matcher, Selector, Tree, WorkerKey
-from trainwarden_exporter.procfs import Identity, read_environment, read_process, read_processes
+from trainwarden_exporter.processes.matching import Matcher, Selector, Tree, WorkerKey
+from trainwarden_exporter.processes.procfs import (
+    Identity,
+    read_environment,
+    read_process,
+    read_processes,
+)
 from trainwarden_remediator.actions.base import Action, Announce, Standing
 from trainwarden_remediator.config import ProcessTarget, Target
 from trainwarden_remediator.ending import end, protected

@@ -1,0 +1,1 @@
+"""The processes of the box: read from /proc, sorted by worker, followed until they end."""

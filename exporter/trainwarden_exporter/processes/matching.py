@@ -1,0 +1,249 @@
+"""Finds the processes of each configured worker: which are its roots, and what runs below them."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from trainwarden_exporter.processes.pidfile import read_pid_file
+from trainwarden_exporter.processes.procformat import TICKS_PER_SECOND
+from trainwarden_exporter.processes.procfs import (
+    PROC,
+    Identity,
+    Process,
+    boot_seconds,
+    parent,
+    read_process,
+    read_processes,
+)
+from trainwarden_exporter.processes.selector import Facts, Selector, meets
+
+__all__ = ["Matcher", "Selector", "Tree", "WorkerKey", "read_own_pid"]
+
+log = logging.getLogger(__name__)
+
+_SETTLED_SECONDS = 10.0
+
+
+class WorkerKey(NamedTuple):
+    """The configured names of a worker, stable over restarts and reloads."""
+
+    run: str
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """The processes of one worker now, zombies included.
+
+    `roots` match the worker's selector and stand below no process of the same worker. `members`
+    are the roots and all below them, down to where another worker begins.
+    """
+
+    roots: tuple[Process, ...] = ()
+    members: tuple[Process, ...] = ()
+
+
+class _Decision(NamedTuple):
+    exec_mark: tuple[str, int]
+    settled: bool
+    claims: tuple[WorkerKey, ...]
+
+
+class _Place(NamedTuple):
+    """Where a process stands: the nearest worker at or above it, and all workers there."""
+
+    worker: WorkerKey | None
+    workers: frozenset[WorkerKey]
+
+
+_NOWHERE = _Place(None, frozenset())
+
+
+class Matcher:
+    """Sorts the processes of a machine by worker, reading files only of those not seen before.
+
+    What does not change while a program runs (command line, executable, environment, cgroups) is
+    decided once for each process and program. A process younger than 10 s is decided anew each
+    time: after a fork it shows its parent's command line until it executes its own program, and
+    its manager may yet move it to another cgroup. Nothing is remembered of processes that are gone.
+
+    A process that several selectors match belongs to the worker configured first, or to the one
+    that is `descendant_of` the others. `ambiguous` holds those for which the order had to decide.
+    Kernel threads and the process `own_pid` (this one by default) match no selector.
+    """
+
+    def __init__(
+        self,
+        selectors: Mapping[WorkerKey, Selector],
+        *,
+        root: Path = PROC,
+        own_pid: int | None = None,
+        clock: Callable[[], float] = boot_seconds,
+    ) -> None:
+        self.ambiguous: Mapping[Identity, tuple[WorkerKey, ...]] = {}
+        self._selectors = dict(selectors)
+        self._root = root
+        self._own_pid = read_own_pid(root) if own_pid is None else own_pid
+        self._clock = clock
+        self._decisions: dict[Identity, _Decision] = {}
+        self._holders: dict[WorkerKey, Identity] = {}
+        self._unreadable: set[WorkerKey] = set()
+
+    def find(self) -> Mapping[WorkerKey, Tree]:
+        """The tree of every configured worker, empty where nothing runs.
+
+        Raises CollectError when the processes cannot be listed.
+        """
+        return self.sort(read_processes(self._root))
+
+    def sort(self, processes: Mapping[int, Process]) -> Mapping[WorkerKey, Tree]:
+        """As `find`, for all the processes there are, where they were read already."""
+        self._decide(processes.values())
+        self._holders = dict(self._pid_file_holders(processes))
+        return self._trees(processes)
+
+    def _decide(self, processes: Iterable[Process]) -> None:
+        settled_before = (self._clock() - _SETTLED_SECONDS) * TICKS_PER_SECOND
+        decisions: dict[Identity, _Decision] = {}
+        for process in processes:
+            if process.kernel_thread or process.pid == self._own_pid:
+                continue
+            decision = self._decisions.get(process.identity)
+            # What is ending has no program any more, from the moment its memory is given back
+            # (exit_mm in kernel/exit.c; of a large process that takes seconds): what it was counts.
+            if decision is None or not (
+                _is_ending(process)
+                or (decision.settled and decision.exec_mark == process.exec_mark)
+            ):
+                settled = process.identity.start_ticks <= settled_before
+                anew = _Decision(process.exec_mark, settled, tuple(self._claims(process)))
+                if decision is None or anew.claims == decision.claims or self._runs(process):
+                    decision = anew
+            decisions[process.identity] = decision
+        self._decisions = decisions
+
+    def _claims(self, process: Process) -> Iterator[WorkerKey]:
+        facts = Facts(process.pid, self._root)
+        for key, selector in self._selectors.items():
+            met = meets(selector, facts)
+            if met:
+                yield key
+            elif met is None and key not in self._unreadable and self._runs(process):
+                self._warn_unreadable(key, f"{self._root}/{process.pid}")
+
+    def _runs(self, process: Process) -> bool:
+        """Whether what was just read about a process is what it is, and not how it ends."""
+        now = read_process(process.pid, self._root)
+        return now is not None and now.identity == process.identity and not _is_ending(now)
+
+    def _pid_file_holders(
+        self, processes: Mapping[int, Process]
+    ) -> Iterator[tuple[WorkerKey, Identity]]:
+        for key, selector in self._selectors.items():
+            if selector.pid_file is None:
+                continue
+            try:
+                file = read_pid_file(selector.pid_file)
+            except OSError:
+                self._warn_unreadable(key, str(selector.pid_file))
+                continue
+            process = processes.get(file.pid) if file else None
+            # once accepted it stays: a clock set anew must not part a worker from its file
+            if (
+                file
+                and process
+                and (self._holders.get(key) == process.identity or file.means(process))
+            ):
+                yield key, process.identity
+
+    def _warn_unreadable(self, key: WorkerKey, path: str) -> None:
+        if key not in self._unreadable:
+            self._unreadable.add(key)
+            log.warning(
+                "worker cannot be matched, file not readable",
+                extra={"run": key.run, "worker": key.worker, "path": path},
+            )
+
+    def _trees(self, processes: Mapping[int, Process]) -> Mapping[WorkerKey, Tree]:
+        roots: dict[WorkerKey, list[Process]] = {key: [] for key in self._selectors}
+        members: dict[WorkerKey, list[Process]] = {key: [] for key in self._selectors}
+        ambiguous: dict[Identity, tuple[WorkerKey, ...]] = {}
+        places: dict[int, _Place] = {}
+        for start in processes.values():
+            above, line = _line_above(start, processes, places)
+            for process in line:
+                claims = self._claims_below(above, process.identity)
+                if claims:
+                    if claims[0] not in above.workers:
+                        roots[claims[0]].append(process)
+                    above = _Place(claims[0], above.workers | {claims[0]})
+                if len(claims) > 1:
+                    ambiguous[process.identity] = claims
+                if above.worker is not None:
+                    members[above.worker].append(process)
+                places[process.pid] = above
+        self._report(ambiguous)
+        return {key: Tree(tuple(roots[key]), tuple(members[key])) for key in self._selectors}
+
+    def _claims_below(self, above: _Place, identity: Identity) -> tuple[WorkerKey, ...]:
+        """The workers whose selectors match the process, all conditions considered."""
+        decision = self._decisions.get(identity)
+        if decision is None or not decision.claims:
+            return ()
+        claims: list[WorkerKey] = []
+        outdone: set[WorkerKey] = set()
+        for key in decision.claims:
+            selector = self._selectors[key]
+            if selector.pid_file is not None and self._holders.get(key) != identity:
+                continue
+            if selector.descendant_of is not None:
+                ancestor = WorkerKey(key.run, selector.descendant_of)
+                if ancestor not in above.workers:
+                    continue
+                outdone.add(ancestor)
+            claims.append(key)
+        return tuple(key for key in claims if key not in outdone)
+
+    def _report(self, ambiguous: Mapping[Identity, tuple[WorkerKey, ...]]) -> None:
+        before, now = set(self.ambiguous.values()), set(ambiguous.values())
+        self.ambiguous = ambiguous
+        for claims in sorted(now - before):
+            pids = [identity.pid for identity, by in ambiguous.items() if by == claims]
+            names = [f"{key.run}/{key.worker}" for key in claims]
+            log.warning(
+                "process matched by several workers, counted for the first",
+                extra={"workers": names, "pids": pids},
+            )
+        for claims in sorted(before - now):
+            names = [f"{key.run}/{key.worker}" for key in claims]
+            log.info("process no longer matched by several workers", extra={"workers": names})
+
+
+def _is_ending(process: Process) -> bool:
+    return not (process.alive and process.resident_bytes)
+
+
+def _line_above(
+    process: Process, processes: Mapping[int, Process], places: Mapping[int, _Place]
+) -> tuple[_Place, list[Process]]:
+    """What stands above, and the line from there down to `process` that is not placed yet."""
+    line: list[Process] = []
+    step: Process | None = process
+    while step is not None and step.pid not in places and step not in line:
+        line.append(step)
+        step = parent(step, processes)
+    above = _NOWHERE if step is None else places.get(step.pid, _NOWHERE)
+    return above, line[::-1]
+
+
+def read_own_pid(root: Path = PROC) -> int:
+    """The pid of this process as the /proc at `root` counts, which may be another namespace's."""
+    try:
+        return int(str((root / "self").readlink()))
+    except (OSError, ValueError):
+        return os.getpid()

@@ -1,0 +1,253 @@
+"""Reads processes from /proc: the table of all, the files of one.
+
+`read_*` returns None when the process is gone or the file may not be read, and raises CollectError
+for anything else: a full file table must never look like an empty machine.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from trainwarden_exporter.exceptions import CollectError
+from trainwarden_exporter.processes.procformat import (
+    TICKS_PER_SECOND,
+    Cgroup,
+    Identity,
+    Process,
+    Transfers,
+    parse_cgroups,
+    parse_command_line,
+    parse_environment,
+    parse_open_files_limit,
+    parse_pss,
+    parse_resident_bytes,
+    parse_stat,
+    parse_transfers,
+)
+
+__all__ = [
+    "PROC",
+    "BootTime",
+    "Cgroup",
+    "Identity",
+    "Process",
+    "Transfers",
+    "boot_seconds",
+    "descendants",
+    "parent",
+    "parse_stat",
+    "read_cgroups",
+    "read_command_line",
+    "read_environment",
+    "read_executable",
+    "read_open_files",
+    "read_open_files_limit",
+    "read_process",
+    "read_processes",
+    "read_pss",
+    "read_resident_bytes",
+    "read_text",
+    "read_transfers",
+    "start_timestamp",
+]
+
+PROC = Path("/proc")
+T = TypeVar("T")
+_STEPPED_SECONDS = 0.5
+
+
+def read_process(pid: int, root: Path = PROC) -> Process | None:
+    """The process that has `pid` now, or None when none has."""
+    return _read_process(f"{root}/{pid}/stat")
+
+
+def read_processes(root: Path = PROC) -> dict[int, Process]:
+    """Every process there is now, by pid."""
+    try:
+        names = os.listdir(root)  # noqa: PTH208 - names are all that is needed, and it is quicker
+    except OSError as error:
+        raise CollectError(f"cannot list {root}: {error.strerror}") from error
+    found: dict[int, Process] = {}
+    for name in names:
+        if name.isdecimal() and (process := _read_process(f"{root}/{name}/stat")) is not None:
+            found[process.pid] = process
+    return found
+
+
+def read_command_line(pid: int, root: Path = PROC) -> tuple[str, ...] | None:
+    """The arguments of the process; empty for a zombie."""
+    data = _read(f"{root}/{pid}/cmdline")
+    return None if data is None else parse_command_line(data)
+
+
+def read_executable(pid: int, root: Path = PROC) -> str | None:
+    """The absolute path of the program that runs, links resolved, even if it was replaced since."""
+    path = Path(f"{root}/{pid}/exe")
+    try:
+        return str(path.readlink()).removesuffix(" (deleted)")
+    except OSError as error:
+        _pass_over(error, path)
+        return None
+
+
+def read_environment(pid: int, root: Path = PROC) -> dict[str, str] | None:
+    """The variables the program was started with."""
+    data = _read(f"{root}/{pid}/environ")
+    return None if data is None else parse_environment(data)
+
+
+def read_cgroups(pid: int, root: Path = PROC) -> tuple[Cgroup, ...] | None:
+    """The cgroups the process is in, one a hierarchy."""
+    data = _read(f"{root}/{pid}/cgroup")
+    return None if data is None else parse_cgroups(data.decode("utf-8", "replace"))
+
+
+def read_transfers(pid: int, root: Path = PROC) -> Transfers | None:
+    data = _read(path := f"{root}/{pid}/io")
+    return None if not data else _parsed(path, parse_transfers, data)
+
+
+def read_resident_bytes(pid: int, root: Path = PROC) -> int | None:
+    """Bytes of memory in use, from statm.
+
+    On many cores the number in `stat` may be wrong by megabytes a process (percpu counters since
+    Linux 6.2); since 6.16 the one in statm is summed properly.
+    """
+    data = _read(path := f"{root}/{pid}/statm")
+    return None if not data else _parsed(path, parse_resident_bytes, data)
+
+
+def read_pss(pid: int, root: Path = PROC) -> int | None:
+    """Bytes of memory in use, each shared page divided by its users; about 1 ms a process."""
+    data = _read(path := f"{root}/{pid}/smaps_rollup")
+    return None if not data else _parsed(path, parse_pss, data)
+
+
+def read_open_files(pid: int, root: Path = PROC) -> int | None:
+    """How many file descriptors are open."""
+    path = Path(f"{root}/{pid}/fd")
+    try:
+        # since Linux 6.2 the size of the folder is the count, and needs no right to list it
+        return path.stat().st_size or sum(1 for _ in path.iterdir())
+    except OSError as error:
+        _pass_over(error, path)
+        return None
+
+
+def read_open_files_limit(pid: int, root: Path = PROC) -> float | None:
+    """How many file descriptors may be open (the soft limit)."""
+    data = _read(path := f"{root}/{pid}/limits")
+    return None if not data else _parsed(path, parse_open_files_limit, data)
+
+
+def read_text(path: str) -> str | None:
+    """The text of any other file of a process."""
+    data = _read(path)
+    return None if data is None else data.decode("utf-8", "replace")
+
+
+def boot_seconds() -> float:
+    """Seconds since boot, sleep included: the clock that start times are measured on."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class BootTime:
+    """The moment of boot in unix seconds, steady: it moves only when the clock was set anew."""
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.time,
+        since_boot: Callable[[], float] = boot_seconds,
+    ) -> None:
+        self._clock = clock
+        self._since_boot = since_boot
+        self._last = -math.inf
+
+    def __call__(self) -> float:
+        now = self._clock() - self._since_boot()
+        if abs(now - self._last) > _STEPPED_SECONDS:
+            self._last = now
+        return self._last
+
+
+_boot_time = BootTime()
+
+
+def start_timestamp(identity: Identity) -> float:
+    """When the process started, in unix seconds; the same number at every call (see BootTime)."""
+    return round(_boot_time() + identity.start_ticks / TICKS_PER_SECOND, 2)
+
+
+def parent(process: Process, processes: Mapping[int, Process]) -> Process | None:
+    """The parent of `process` in `processes`.
+
+    The table is no single moment: a pid may have passed on while it was read. A parent is never
+    younger than its child, so whoever is younger is not the parent.
+    """
+    found = processes.get(process.parent_pid)
+    if found is None or found.identity.start_ticks > process.identity.start_ticks:
+        return None
+    return found
+
+
+def descendants(processes: Mapping[int, Process], roots: Iterable[int]) -> set[int]:
+    """The pids below `roots`; the roots themselves only where one is below another."""
+    children: dict[int, list[int]] = {}
+    for process in processes.values():
+        if (above := parent(process, processes)) is not None and above is not process:
+            children.setdefault(above.pid, []).append(process.pid)
+    found: set[int] = set()
+    waiting: list[Collection[int]] = [children.get(pid, ()) for pid in roots]
+    while waiting:
+        for pid in waiting.pop():
+            if pid not in found:
+                found.add(pid)
+                waiting.append(children.get(pid, ()))
+    return found
+
+
+def _read_process(path: str) -> Process | None:
+    data = _read(path)
+    if not data:
+        return None
+    try:
+        return parse_stat(data)
+    except ValueError as error:
+        raise CollectError(f"{path}: {error}") from error
+
+
+def _read(path: str) -> bytes | None:
+    # os.open, not open(): a third of the time, and there are thousands of these files
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            data = chunk = os.read(descriptor, 1 << 16)
+            while chunk:
+                chunk = os.read(descriptor, 1 << 16)
+                data += chunk
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        _pass_over(error, path)
+        return None
+    return data
+
+
+def _pass_over(error: OSError, path: str | Path) -> None:
+    """Accept that a process is gone or closed to us; EIO is memory that cannot be reached."""
+    gone_or_closed = (FileNotFoundError, ProcessLookupError, PermissionError)
+    if not isinstance(error, gone_or_closed) and error.errno != errno.EIO:
+        raise CollectError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _parsed(path: str, parse: Callable[[str], T], data: bytes) -> T:
+    try:
+        return parse(data.decode("utf-8", "replace"))
+    except (ValueError, IndexError) as error:
+        raise CollectError(f"{path}: {error}") from error

@@ -1,0 +1,1 @@
+"""What both programs serve with: sockets, TLS, users, signals, reloads, pages."""

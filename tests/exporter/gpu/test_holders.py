@@ -1,0 +1,291 @@
+"""Who holds a GPU, and who of them should not."""
+
+from __future__ import annotations
+
+import pwd
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from trainwarden_exporter.gpu.holders import (
+    Holder,
+    HolderSearch,
+    Survey,
+    is_protected,
+    parse_version,
+    program_name,
+    read_numbering,
+    read_owner,
+)
+from trainwarden_exporter.gpu.reading import NO_GPU, GpuKey, GpuReading, ListedProcess
+from trainwarden_exporter.processes.matching import Matcher, Selector, WorkerKey
+from trainwarden_exporter.processes.procfs import read_processes
+
+if TYPE_CHECKING:
+    from tests.exporter.conftest import FakeProc
+
+ONE, TWO = GpuKey("0", "GPU-a"), GpuKey("1", "GPU-b")
+TRAINER = WorkerKey("demo", "trainer")
+TRAIN = ["python", "train.py", "--resume"]
+OWN_PID = 900
+GIB = 1 << 30
+
+
+class Box:
+    """A machine made of files: processes, device files, and what the driver lists."""
+
+    def __init__(self, proc: FakeProc, tmp_path: Path) -> None:
+        self.proc = proc
+        self.dev = tmp_path / "dev"
+        self.dev.mkdir()
+        for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"):
+            (self.dev / name).touch()
+        self.listed: dict[GpuKey, list[ListedProcess]] = {ONE: [], TWO: []}
+        self.workers = {TRAINER: Selector.model_validate({"command": "worker-0"})}
+        self.driver_version = "570.124.06"
+        self.add(1, ["init"], parent=0)
+        self.add(2, ["kthreadd"], parent=0, flags=0x00200000)
+        self.add(OWN_PID, ["trainwarden-exporter", "run"])
+        (proc.root / "self").symlink_to(str(OWN_PID))
+
+    def add(
+        self, pid: int, command: Sequence[str], *files: str, parent: int = 1, flags: int = 0
+    ) -> None:
+        self.proc.add(pid, command, parent=parent, flags=flags)
+        self.proc.open(pid, *(self.dev / name for name in files))
+
+    def find(self, *protected: str) -> Survey:
+        processes = read_processes(self.proc.root)
+        search = HolderSearch(
+            device_root=self.dev,
+            protected=[re.compile(pattern) for pattern in protected],
+            root=self.proc.root,
+        )
+        gpus = [
+            GpuReading(key, minor=int(key.gpu), processes=tuple(rows))
+            for key, rows in self.listed.items()
+        ]
+        matcher = Matcher(self.workers, root=self.proc.root)
+        trees = matcher.sort(processes)
+        return search.find(processes, trees, gpus, driver_version=self.driver_version)
+
+    def orphans(self, *protected: str) -> dict[int, tuple[GpuKey, ...]]:
+        """The GPUs of each orphan, by pid."""
+        return {one.process.pid: one.gpus for one in self.find(*protected).orphans}
+
+
+@pytest.fixture
+def box(proc: FakeProc, tmp_path: Path) -> Box:
+    return Box(proc, tmp_path)
+
+
+class TestAnOrphan:
+    def test_holds_a_gpu_by_the_drivers_word(self, box: Box) -> None:
+        box.add(10, TRAIN)
+        box.listed[TWO] = [ListedProcess(10, 3 * GIB)]
+        (holder,) = box.find().orphans
+        assert (holder.gpus, holder.memory_bytes) == ((TWO,), 3 * GIB)
+        assert holder.command == "python train.py --resume"
+
+    def test_holds_a_gpu_by_an_open_file_though_the_driver_lists_nobody(self, box: Box) -> None:
+        box.add(10, TRAIN, "nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm")
+        (holder,) = box.find().orphans
+        assert holder.gpus == (ONE, TWO)
+        assert holder.listed == {}
+        assert holder.memory_bytes is None
+        assert not holder.looks_only
+
+    def test_is_where_the_driver_says_whatever_else_it_has_open(self, box: Box) -> None:
+        box.add(10, TRAIN, "nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm")
+        box.listed[TWO] = [ListedProcess(10, None)]
+        assert box.orphans() == {10: (TWO,)}
+
+    def test_may_hold_no_more_than_the_driver(self, box: Box) -> None:
+        box.add(10, TRAIN, "nvidiactl", "nvidia-uvm")
+        assert box.orphans() == {10: (NO_GPU,)}
+
+    def test_that_has_not_opened_what_cuda_needs_may_only_look(self, box: Box) -> None:
+        box.add(10, ["monitor"], "nvidia0", "nvidiactl")
+        (holder,) = box.find().orphans
+        assert holder.looks_only
+
+    def test_is_a_child_left_behind_by_a_worker_that_is_gone(self, box: Box) -> None:
+        box.add(10, TRAIN, "nvidia0", parent=9)
+        assert box.orphans() == {10: (ONE,)}
+
+
+class TestNoOrphan:
+    def test_is_a_worker_nor_any_below_it(self, box: Box) -> None:
+        box.add(10, ["python", "worker-0"], "nvidia0")
+        box.add(11, ["python", "loader"], "nvidia0", parent=10)
+        box.add(12, ["sh"], "nvidia0", parent=11)
+        box.listed[ONE] = [ListedProcess(pid, GIB) for pid in (10, 11, 12)]
+        survey = box.find()
+        assert survey.orphans == ()
+        assert {holder.process.pid: holder.worker for holder in survey.holders} == dict.fromkeys(
+            (10, 11, 12), TRAINER
+        )
+
+    def test_is_this_program_nor_any_above_it(self, box: Box) -> None:
+        box.add(800, ["bash"], "nvidia0")
+        box.proc.add(OWN_PID, ["trainwarden-exporter", "run"], parent=800)
+        box.proc.open(OWN_PID, box.dev / "nvidiactl", box.dev / "nvidia0")
+        box.listed[ONE] = [ListedProcess(OWN_PID, 0)]
+        assert box.find().holders == ()
+
+    def test_is_a_stranger_that_holds_nothing(self, box: Box) -> None:
+        box.add(10, ["vim", "python train"])
+        assert box.find().holders == ()
+
+    def test_is_what_is_known_to_be_there(self, box: Box) -> None:
+        box.add(10, ["/usr/bin/nvidia-persistenced", "--user", "nvidia"], "nvidia0")
+        box.add(11, ["python3", "train.py", "nvidia-persistenced"], "nvidia0")
+        assert box.orphans() == {11: (ONE,)}
+
+    def test_is_what_the_configuration_protects(self, box: Box) -> None:
+        box.add(10, ["python3", "notebook.py"], "nvidia0")
+        box.add(11, ["python3", "train.py"], "nvidia0")
+        assert box.orphans(r"notebook\.py$", "nothing like it") == {11: (ONE,)}
+
+
+class TestAPidOfTheDriver:
+    def test_that_nobody_has_here_is_counted(self, box: Box) -> None:
+        box.listed[ONE] = [ListedProcess(4711, GIB), ListedProcess(4712, None)]
+        survey = box.find()
+        assert (survey.holders, survey.unmapped) == ((), {ONE: 2})
+
+    def test_is_the_hosts_own_for_an_old_driver(self, box: Box) -> None:
+        """In a container it collides with the numbers of strangers."""
+        box.proc.remove(2)  # the kernel's threads are seen by the first namespace only
+        box.driver_version = "470.256.02"
+        box.add(10, ["python", "worker-0"], "nvidia0")
+        box.listed[ONE] = [ListedProcess(10, GIB)]
+        survey = box.find()
+        assert survey.unmapped == {ONE: 1}
+        assert not any(holder.listed for holder in survey.holders)
+
+    def test_is_ours_for_a_newer_driver_if_that_process_has_the_gpu_open(self, box: Box) -> None:
+        box.proc.remove(2)
+        (box.proc.root / str(OWN_PID) / "ns").mkdir()
+        (box.proc.root / str(OWN_PID) / "ns" / "pid").touch()
+        box.add(10, ["python", "worker-0"], "nvidia0")
+        box.add(11, TRAIN, "nvidia1")
+        box.add(12, TRAIN)
+        box.listed[ONE] = [ListedProcess(pid, GIB) for pid in (10, 11, 12)]
+        survey = box.find()
+        assert survey.unmapped == {ONE: 2}
+        assert {h.process.pid: dict(h.listed) for h in survey.holders} == {10: {ONE: GIB}, 11: {}}
+
+    def test_that_passed_on_meanwhile_is_nobodys(self, box: Box) -> None:
+        box.proc.add(10, TRAIN, start=100)
+        box.listed[ONE] = [ListedProcess(10, GIB)]
+        search = HolderSearch(device_root=box.dev, root=box.proc.root)
+        processes = read_processes(box.proc.root)
+        box.proc.add(10, ["stranger"], start=200)
+        gpu = GpuReading(ONE, processes=tuple(box.listed[ONE]))
+        assert search.find(processes, {}, [gpu]) == Survey((), {ONE: 1}, 0)
+
+
+@pytest.mark.parametrize(
+    ("kernel_thread", "inode_known", "version", "numbering"),
+    [
+        (True, False, "", "host"),
+        (False, False, "570.1.2", "foreign"),
+        (False, True, "570.1.2", "translated"),
+        (False, True, "535.113.01", "translated"),
+        (False, True, "535.104.12", "foreign"),
+        (False, True, "470.1", "foreign"),
+        (False, True, "", "foreign"),
+    ],
+)
+def test_numbering(
+    proc: FakeProc, kernel_thread: bool, inode_known: bool, version: str, numbering: str
+) -> None:
+    proc.add(2, flags=0x00200000 if kernel_thread else 0)
+    if inode_known:
+        (proc.root / "self" / "ns").mkdir(parents=True)
+        (proc.root / "self" / "ns" / "pid").touch()
+    assert read_numbering(read_processes(proc.root).values(), version, proc.root) == numbering
+
+
+def test_versions_are_compared_as_numbers() -> None:
+    assert parse_version("1000.2") > parse_version("535.113.01") > parse_version("535.98")
+    assert parse_version("570.124.06-beta") == (570, 124)
+    assert parse_version("") == ()
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (["/usr/lib/xorg/Xorg", ":0"], "Xorg"),
+        (["python3", "/opt/bin/nvitop", "-m"], "nvitop"),
+        (["/usr/bin/python3.11", "-u", "-m", "gpustat.cli"], "gpustat"),
+        (["python3", "-c", "import nvitop"], "python3"),
+        (["bash", "train.sh"], "train.sh"),
+        (["python"], "python"),
+        ([], ""),
+    ],
+)
+def test_a_program_is_named_by_what_it_runs(command: list[str], name: str) -> None:
+    assert program_name(command) == name
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["/usr/lib/xorg/Xorg", "-core"],
+        ["gnome-shell"],
+        ["kwin_wayland_wrapper"],
+        ["Xwayland"],
+        ["nvidia-smi", "-l"],
+        ["nvidia-persistenced"],
+        ["/usr/bin/nv-hostengine", "-n"],
+        ["/usr/bin/dcgm-exporter"],
+        ["nvidia_gpu_exporter"],
+        ["nvidia-cuda-mps-server"],
+        ["python3", "/usr/local/bin/nvitop"],
+        ["/opt/datadog-agent/bin/agent/agent", "run"],
+        ["/venv/bin/python", "/venv/lib/python3.11/site-packages/ray/dashboard/agent.py"],
+        ["/venv/bin/python3", "/venv/bin/trainwarden-remediator", "run"],
+        ["python", "-m", "trainwarden_exporter", "run"],
+    ],
+)
+def test_displays_services_and_observers_are_protected(command: list[str]) -> None:
+    assert is_protected(command)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["python", "train.py", "--display", "Xorg"],
+        ["python", "train.py", "nvidia-smi"],
+        ["bash", "-c", "nvidia-smi"],
+        ["vllm", "serve"],
+        ["python", "-c", "import time # dcgm-exporter"],
+        ["Xorgy"],
+        [],
+    ],
+)
+def test_who_only_mentions_them_is_not(command: list[str]) -> None:
+    assert not is_protected(command)
+
+
+def test_the_owner_is_named(proc: FakeProc) -> None:
+    proc.add(10, files={"status": "Name:\tx\nUid:\t0\t0\t0\t0\n"})
+    proc.add(11, files={"status": "Name:\tx\nUid:\t0\t987654\t0\t0\n"})
+    proc.add(12)
+    assert read_owner(10, proc.root) == pwd.getpwuid(0).pw_name
+    assert read_owner(11, proc.root) == "987654"
+    assert read_owner(12, proc.root) == pwd.getpwuid((proc.root / "12").stat().st_uid).pw_name
+    assert read_owner(13, proc.root) == ""
+
+
+def test_memory_is_summed_over_gpus(proc: FakeProc) -> None:
+    proc.add(10)
+    process = read_processes(proc.root)[10]
+    assert Holder(process, "", "", {ONE: 1, TWO: 2}).memory_bytes == 3
+    assert Holder(process, "", "", {ONE: None, TWO: 2}).memory_bytes == 2
+    assert Holder(process, "", "", {ONE: None}).memory_bytes is None
