@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,12 +26,18 @@ import pytest
 import yaml
 
 from trainwarden_exporter.lane import Lane
-from trainwarden_exporter.processes.matching import Matcher, Selector, WorkerKey
-from trainwarden_exporter.processes.procfs import Identity, read_environment, start_timestamp
+from trainwarden_exporter.processes.matching import Matcher, Selector, Tree, WorkerKey
+from trainwarden_exporter.processes.procfs import (
+    Identity,
+    read_environment,
+    read_process,
+    start_timestamp,
+)
 from trainwarden_remediator.actions.base import Action, Announce, Standing
-from trainwarden_remediator.actions.process import MARK, illness
+from trainwarden_remediator.actions.process import MARK, ProcessAction, illness
 from trainwarden_remediator.alerts import Alert
-from trainwarden_remediator.config import Config
+from trainwarden_remediator.config import Config, Target
+from trainwarden_remediator.ending import end
 from trainwarden_remediator.exceptions import UnknownError
 from trainwarden_remediator.journal import Event, Journal, connect, read_events
 from trainwarden_remediator.world import AlertState, Sight, WorkerSight
@@ -452,3 +459,103 @@ def journal(tmp_path: Path, clock: FakeClock) -> Iterator[Journal]:
     journal = Journal(tmp_path / "journal.db", clock=clock)
     yield journal
     journal.close()
+
+
+# real processes
+
+SLEEP = "import time; print('up', flush=True); time.sleep(30)"
+TERM_EXITS = f"import signal, sys; signal.signal(15, lambda *_: sys.exit(3)); {SLEEP}"
+TERM_IGNORED = f"import signal; signal.signal(15, signal.SIG_IGN); {SLEEP}"
+PARENT = """
+import subprocess, sys, time
+command = [sys.executable, "-c", sys.argv[2]]
+child = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=sys.argv[3] == "y")
+child.stdout.readline()
+print(child.pid, flush=True)
+time.sleep(30)
+"""
+
+
+def stop(tree: Tree, *, grace: float) -> tuple[int, ...]:
+    roots, members = ([process.identity for process in part] for part in (tree.roots, tree.members))
+    return end(roots, members, grace=grace)
+
+
+class Yard:
+    """Starts processes that carry a mark of this test in their command line, and ends them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.mark = f"yard-{uuid.uuid4().hex}"
+        self._children: list[subprocess.Popen[str]] = []
+        self._strangers: list[int] = []
+        self.action = self.acting()
+
+    def run(self, program: str, *arguments: str, mark: str | None = None) -> subprocess.Popen[str]:
+        """A python that runs `program`, once it has printed its first line."""
+        return self.run_command(sys.executable, "-c", program, mark or self.mark, *arguments)[0]
+
+    def run_command(self, *command: str | Path) -> tuple[subprocess.Popen[str], str]:
+        """A process, and the first line it prints."""
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self._children.append(child)
+        assert child.stdout is not None
+        return child, child.stdout.readline()
+
+    def run_tree(
+        self, below: str = SLEEP, *, own_session: bool = False
+    ) -> tuple[subprocess.Popen[str], int]:
+        """A parent, and the pid of the child it has started."""
+        session = "y" if own_session else "n"
+        parent, line = self.run_command(*(sys.executable, "-c", PARENT, self.mark, below, session))
+        self.care_for(int(line))
+        return parent, int(line)
+
+    def care_for(self, pid: int) -> None:
+        """End a process that is no child of the test, too."""
+        self._strangers.append(os.pidfd_open(pid))
+
+    def target(self, **process: Any) -> Target:
+        command = [sys.executable, "-c", SLEEP, self.mark]
+        content = {"start": command, "grace": 5, "cwd": self.folder, **process}
+        target = {"run": "demo", "worker": "rollout-0", "process": content}
+        return Target.model_validate(target, context={"folder": self.folder})
+
+    def acting(self, *, also: Mapping[WorkerKey, Selector] | None = None, **changes: Any) -> Any:
+        selectors = {ROLLOUT: Selector.model_validate({"command": self.mark}), **(also or {})}
+        self.action = ProcessAction(self.target(**changes), selectors)
+        return self.action
+
+    def tree(self) -> Tree:
+        tree: Tree = self.action._tree()
+        return tree
+
+    def close(self) -> None:
+        for child in (*self._children, *self.action._children):
+            child.kill()
+            child.wait(10)
+            if child.stdout:
+                child.stdout.close()
+        for pidfd in self._strangers:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            os.close(pidfd)
+
+
+def alive(pid: int) -> bool:
+    process = read_process(pid)
+    return process is not None and process.alive
+
+
+@pytest.fixture
+def yard(tmp_path: Path) -> Iterator[Yard]:
+    yard = Yard(tmp_path)
+    yield yard
+    yard.close()
+
+
+class Steps(list[tuple[str, dict[str, Any]]]):
+    """What was announced."""
+
+    def __call__(self, step: str, **facts: Any) -> None:
+        self.append((step, facts))
