@@ -16,8 +16,9 @@ from trainwarden_exporter.config import Config, load_config
 from trainwarden_exporter.exceptions import ConfigError, TrainwardenError
 from trainwarden_exporter.findings import render, verdict
 from trainwarden_exporter.preflight import PATIENCE, examine
+from trainwarden_exporter.serving.flags import add_serving_flags
 from trainwarden_exporter.serving.service import serve
-from trainwarden_exporter.serving.webserver import WebServer, parse_listen_address
+from trainwarden_exporter.serving.webserver import WebServer
 from trainwarden_exporter.units import parse_duration, parse_size
 from trainwarden_exporter.web import build_app
 from trainwarden_exporter.wording import plural
@@ -131,35 +132,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="what to observe; without it, the host alone",
     )
-    run_parser.add_argument(
-        "--web.listen-address",
-        dest="web_listen_address",
-        default="127.0.0.1:10977",
-        type=_listen_address,
-        metavar="HOST:PORT",
-        help="where to listen (default: %(default)s)",
-    )
-    run_parser.add_argument(
-        "--web.config.file",
-        dest="web_config_file",
-        type=Path,
-        metavar="FILE",
-        help="TLS and users, in the format of the Prometheus exporter-toolkit",
-    )
-    run_parser.add_argument(
-        "--log.level",
-        dest="log_level",
-        default="info",
-        choices=logsetup.LEVELS,
-        help="the least level that is logged (default: %(default)s)",
-    )
-    run_parser.add_argument(
-        "--log.format",
-        dest="log_format",
-        default="logfmt",
-        choices=logsetup.FORMATS,
-        help="the form of a line of the log (default: %(default)s)",
-    )
+    add_serving_flags(run_parser, listen_address="127.0.0.1:10977")
 
     check_parser = commands.add_parser("check", help="say whether a configuration file is good")
     check_parser.add_argument("file", type=Path, metavar="FILE")
@@ -193,14 +166,6 @@ def build_parser() -> argparse.ArgumentParser:
         help="how long the GPU driver has to answer (default: %(default)gs)",
     )
     return parser
-
-
-def _listen_address(text: str) -> str:
-    try:
-        parse_listen_address(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    return text
 
 
 def _quantity(parse: Callable[[str], T]) -> Callable[[str], T]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from trainwarden_exporter import __version__, logsetup
 from trainwarden_exporter.exceptions import ConfigError, TrainwardenError
 from trainwarden_exporter.gpu.checks import describe_holder
+from trainwarden_exporter.serving.flags import add_serving_flags
 from trainwarden_exporter.serving.service import serve
 from trainwarden_exporter.serving.webserver import WebServer
 from trainwarden_exporter.wording import plural
@@ -174,22 +175,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--mode", choices=("observe", "act"), help="takes the place of `mode` in the file"
     )
-    run.add_argument(
-        "--web.listen-address",
-        dest="web_listen_address",
-        default="127.0.0.1:10978",
-        metavar="HOST:PORT",
-        help="where to listen (default %(default)s)",
-    )
-    run.add_argument(
-        "--web.config.file",
-        dest="web_config_file",
-        type=Path,
-        metavar="FILE",
-        help="TLS and users, in the format of Prometheus's exporters",
-    )
-    run.add_argument("--log.level", dest="log_level", choices=logsetup.LEVELS, default="info")
-    run.add_argument("--log.format", dest="log_format", choices=logsetup.FORMATS, default="logfmt")
+    add_serving_flags(run, listen_address="127.0.0.1:10978")
 
     check = commands.add_parser("check", help="say what is wrong with a configuration file")
     check.set_defaults(command=_check)
