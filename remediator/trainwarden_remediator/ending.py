@@ -10,17 +10,16 @@ import os
 import select
 import signal
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from pathlib import Path
 
+from trainwarden_exporter.exceptions import CollectError
+from trainwarden_exporter.gpu.holders import program_name
 from trainwarden_exporter.processes.procfs import (
     Identity,
     Process,
-    descendants,
     read_command_line,
     read_process,
-    read_processes,
 )
 from trainwarden_remediator.exceptions import ActionError
 
@@ -31,20 +30,15 @@ PROTECTED = frozenset(
     {
         "init",
         "systemd",
-        "sshd",
         "dockerd",
         "containerd",
         "supervisord",
         "prometheus",
         "prometheus-alertmanager",
         "alertmanager",
-        "trainwarden-exporter",
-        "trainwarden-remediator",
-        "trainwarden_exporter",
-        "trainwarden_remediator",
     }
 )
-"""Programs that are never part of a worker."""
+"""Programs that are never part of a worker, beside sshd and Trainwarden's own."""
 
 
 def protected(tree: Iterable[Process], processes: Mapping[int, Process]) -> str:
@@ -61,18 +55,25 @@ def protected(tree: Iterable[Process], processes: Mapping[int, Process]) -> str:
     for process in tree:
         if process.pid in own or process.pid == 1:
             return f"{process.name} ({process.pid}) is what the remediator runs under"
-        if program := next(iter(PROTECTED & _programs(process)), None):
-            return f"{program} ({process.pid}) is protected"
+        for name in _names(process):
+            if name in PROTECTED or name.startswith(("sshd", "trainwarden")):
+                return f"{name} ({process.pid}) is protected"
     return ""
 
 
-def _programs(process: Process) -> set[str]:
+def _names(process: Process) -> Iterator[str]:
     """What a process may be called: an interpreter's script or module is a program as well."""
-    arguments = read_command_line(process.pid) or ()
-    names = {Path(argument).name for argument in arguments[:2]}
-    if arguments[1:2] == ("-m",):
-        names |= {module.partition(".")[0] for module in arguments[2:3]}
-    return names | {process.name}
+    yield process.name
+    yield program_name(read_command_line(process.pid) or ())
+
+
+def lives(identity: Identity) -> bool:
+    """Whether that process still runs. Raises ActionError when that cannot be told."""
+    try:
+        process = read_process(identity.pid)
+    except CollectError as error:
+        raise ActionError(f"cannot see process {identity.pid}: {error}") from error
+    return process is not None and process.alive and process.identity == identity
 
 
 def end(
@@ -80,14 +81,14 @@ def end(
     members: Iterable[Identity] = (),
     *,
     grace: float,
-    forked_too: bool = True,
+    late: Callable[[Collection[int]], Iterable[Identity]] = lambda _: (),
 ) -> tuple[int, ...]:
     """End `roots` and `members`. Returns the pids that had to be killed.
 
     SIGTERM goes to the roots alone, for they know how to end their children; when they are gone,
-    to the members that outlived them; after `grace` seconds SIGKILL goes to all that is left and,
-    with `forked_too`, to what stands below that. Raises ActionError if anything survives that: a
-    process in state D waits in the kernel and cannot be ended at all.
+    to the members that outlived them; after `grace` seconds SIGKILL goes to all that is left, and
+    to what `late` says has come to belong to those pids meanwhile. Raises ActionError if anything
+    survives that: a process in state D waits in the kernel and cannot be ended at all.
     """
     deadline = time.monotonic() + grace
     with ExitStack() as stack:
@@ -98,11 +99,8 @@ def end(
         _send({identity: fd for identity, fd in held.items() if identity not in first},
               signal.SIGTERM)  # fmt: skip
         _wait(held, deadline)
-        if forked_too:
-            processes = read_processes()
-            alive = [i.pid for i, fd in held.items() if not _ended(fd) and i.pid in processes]
-            below = descendants(processes, alive)
-            held |= _hold(stack, (processes[pid].identity for pid in below))
+        if alive := [identity.pid for identity, fd in held.items() if not _ended(fd)]:
+            held |= _hold(stack, late(alive))
         left = {identity: fd for identity, fd in held.items() if not _ended(fd)}
         _send(left, signal.SIGKILL)
         _wait(left, time.monotonic() + REAP_SECONDS)

@@ -6,8 +6,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from trainwarden_exporter.lane import Lane
 from trainwarden_exporter.processes.matching import WorkerKey
@@ -28,6 +29,9 @@ TURN_SECONDS = 2.0
 VERIFY_SECONDS = 1.0
 """How often a worker is looked at while its health is verified."""
 
+ASK_SECONDS = 20.0
+"""How long an action may take to say what it would end."""
+
 LAST_SECONDS = 15.0
 """How long an act under way is waited for when the program is told to stop."""
 
@@ -42,6 +46,7 @@ class Clock(Protocol):
         """Return when so many seconds have passed."""
 
 
+T = TypeVar("T")
 Perform = Callable[[int, Announce], Mapping[str, Any]]
 
 
@@ -76,6 +81,8 @@ class Engine:
         self._lane = lane
         self._actions: dict[WorkerKey, Action] = {}
         self._retired: list[Action] = []
+        self._asked: set[Action] = set()
+        self._stopping = False
         self._wake = asyncio.Event()
 
     def use(self, setup: Setup, eyes: Eyes) -> None:
@@ -85,8 +92,12 @@ class Engine:
         """
         self._setup = setup
         self._eyes = eyes
-        self._retired += self._actions.values()
-        self._actions = {}
+        predecessors, self._actions = self._actions, {}
+        for key, action in predecessors.items():
+            if (budget := setup.config.budget(key)) is not None:
+                self._actions[key] = self._action_for(budget, setup)
+                self._actions[key].adopt(action)
+            self._retired.append(action)
         self._wake.set()
 
     def wake(self) -> None:
@@ -129,12 +140,17 @@ class Engine:
                 continue  # what is being done about it is the decision
             decision = decide(incident, state, self._clock.now())
             if decision.verdict is Verdict.LOOK:
-                # One look serves the whole turn; what follows it takes moments.
+                # One look serves the whole turn, for all that only waits.
                 world = await ask(self._eyes)
                 held = await asyncio.to_thread(is_held, state.config.hold_file)
                 state = replace(state, world=world, held=held)
                 decision = decide(incident, state, self._clock.now())
             processes: Collection[Identity] = ()
+            if decision.verdict is Verdict.ACT and decision.target is not None:
+                # To act takes a look of its own: a turn may be long, and all may have changed.
+                known = await self._state()
+                state = replace(known, world=await ask(self._eyes))
+                decision = self._decide_anew(incident, state)
             if decision.verdict is Verdict.ACT and decision.target is not None:
                 decision, processes = await self._prepare(decision, decision.target)
             if decision.text != incident.said:
@@ -143,6 +159,12 @@ class Engine:
             if decision.verdict is Verdict.ACT and decision.target is not None:
                 await self._begin(incident, decision.target, processes, group)
                 state = replace(await self._state(), world=state.world)
+
+    def _decide_anew(self, incident: Incident, state: State) -> Decision:
+        current = next((one for one in state.incidents if one.id == incident.id), None)
+        if current is None or state.config is not self._setup.config:
+            return Decision(Verdict.WAIT, "trouble_over")
+        return decide(current, state, self._clock.now())
 
     async def _state(self) -> State:
         config = self._setup.config
@@ -163,12 +185,30 @@ class Engine:
         """`decision` to act and what that would end; or why it cannot be acted after all."""
         action = self._action(target)
         try:
-            processes = await asyncio.to_thread(action.processes)
+            processes = await self._ask(action, action.processes)
         except ActionError as error:
             return Decision(Verdict.WAIT, "world_unknown", target, str(error)), ()
         if action.only_ends and not processes:
             return Decision(Verdict.WAIT, "no_candidate", target), ()
         return decision, processes
+
+    async def _ask(self, action: Action, question: Callable[[], T]) -> T:
+        """The answer of an action, in a thread of its own.
+
+        Raises ActionError, also when it takes too long: a process that waits in the kernel can
+        hold up whoever reads about it, and then nothing else may wait for that.
+        """
+        if action in self._asked:
+            raise ActionError("what was asked earlier has not been answered yet")
+        lane = self._lane("ask an action")
+        answer = lane.call(question)
+        lane.close()
+        self._asked.add(action)
+        answer.add_done_callback(lambda _: self._asked.discard(action))
+        await asyncio.wait([answer], timeout=ASK_SECONDS)
+        if not answer.done():
+            raise ActionError(f"cannot see the processes: no answer within {ASK_SECONDS:g} s")
+        return answer.result()
 
     async def _begin(
         self,
@@ -182,7 +222,8 @@ class Engine:
             self._journal.intend, incident.id, target.key, action.kind, processes
         )
         order = _Order(number, target.key, action, self._verify_by(incident.remediation))
-        group.create_task(self._carry_out(order, action.perform), name=f"action {number}")
+        perform = partial(action.perform, meant=processes)
+        group.create_task(self._carry_out(order, perform), name=f"action {number}")
 
     def _action(self, target: Budget) -> Action:
         if target.key not in self._actions:
@@ -204,6 +245,9 @@ class Engine:
         lane.close()
         try:
             await asyncio.wait([act])
+        except asyncio.CancelledError:
+            self._stopping = True
+            raise
         finally:
             # Also when told to stop: half an act done and nobody to do the rest is the worst end.
             await asyncio.wait([act], timeout=LAST_SECONDS)
@@ -237,6 +281,8 @@ class Engine:
                 return await asyncio.to_thread(write, *values, **facts)
             except JournalError as error:
                 log.error("journal failed", extra={"error": str(error)})
+                if self._stopping:
+                    raise  # the next start settles what could not be written
                 await self._clock.sleep(TURN_SECONDS)
 
     async def _verify(self, order: _Order, began: float) -> None:
@@ -271,7 +317,11 @@ class Engine:
         """Bring an action that a crash cut short to its end: by looking, never by repeating it."""
         target = self._setup.config.budget(left.key)
         if target is None:
-            await self._interrupted(left, "it is no target any more")
+            why = "it is no target any more"
+            if left.result is None:
+                await self._interrupted(left, why)
+            else:
+                await self._record(self._journal.verified, left.id, "not_healed", seen=why)
             return
         action = self._action(target)
         order = _Order(left.id, left.key, action, self._verify_by(left.remediation))
@@ -297,7 +347,9 @@ class Engine:
         deadline = self._clock.now() + action.grace
         while True:
             try:
-                standing = await asyncio.to_thread(action.standing, left.id, left.processes)
+                standing = await self._ask(
+                    action, partial(action.standing, left.id, left.processes)
+                )
             except ActionError as error:
                 log.error("cannot settle", extra={**left.key._asdict(), "error": str(error)})
             else:

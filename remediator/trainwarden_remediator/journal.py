@@ -178,7 +178,7 @@ class Journal:
             )
             # Neither says that the trouble is over: Alertmanager calls resolved what Prometheus
             # could not repeat in time, and was itself away when nothing was heard.
-            if row["resolved_at"] is not None or row["closed"] == "forgotten":
+            if row["resolved_at"] is not None or row["closed"] in ("resolved", "forgotten"):
                 db.execute(
                     "UPDATE incident SET closed = NULL, said = NULL"
                     " WHERE id = ? AND closed IN ('resolved', 'forgotten')",

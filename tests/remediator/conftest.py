@@ -243,7 +243,7 @@ class FakeEyes:
         return dict(self.known)
 
 
-@dataclass
+@dataclass(eq=False)
 class FakeAction(Action):
     """Restarts a worker of `eyes`; `heal` says what becomes of it, `error` is raised instead."""
 
@@ -267,7 +267,10 @@ class FakeAction(Action):
     def processes(self) -> Collection[Identity]:
         return [Identity(4242, 17)]
 
-    def perform(self, action: int, announce: Announce) -> Mapping[str, Any]:
+    def perform(
+        self, action: int, announce: Announce, meant: Collection[Identity] | None = None
+    ) -> Mapping[str, Any]:
+        del meant
         self.restarts.append(action)
         announce("stop", processes=[4242])
         self.before()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.remediator.conftest import (
+    PARENT,
     ROLLOUT,
     SLEEP,
     TERM_EXITS,
@@ -21,7 +22,7 @@ from tests.remediator.conftest import (
     until,
 )
 
-from trainwarden_exporter.processes.matching import Selector, Tree
+from trainwarden_exporter.processes.matching import Selector, Tree, WorkerKey
 from trainwarden_exporter.processes.procfs import (
     Process,
     read_process,
@@ -29,7 +30,7 @@ from trainwarden_exporter.processes.procfs import (
 )
 from trainwarden_remediator import ending
 from trainwarden_remediator.actions.process import ProcessAction
-from trainwarden_remediator.ending import protected
+from trainwarden_remediator.ending import end, protected
 from trainwarden_remediator.exceptions import ActionError
 
 
@@ -90,11 +91,25 @@ signal.signal(signal.SIGTERM, fork)
 {SLEEP}
 """
     old = yard.run(program)
-    killed = stop(yard.tree(), grace=0.5)
+    roots = [root.identity for root in yard.tree().roots]
+    killed = end(roots, roots, grace=0.5, late=yard.action._forked_below)
     assert old.stdout is not None
     late = int(old.stdout.readline())
     assert set(killed) == {old.pid, late}
     assert not alive(late)
+
+
+def test_what_another_worker_is_below_a_stubborn_one_is_spared(yard: Yard) -> None:
+    selector = Selector.model_validate({"command": "the-other-worker"})
+    yard.acting(also={WorkerKey("demo", "other"): selector}, grace=0.3)
+    stubborn = PARENT.replace("import subprocess", "import signal, subprocess").replace(
+        "print(child", "signal.signal(15, signal.SIG_IGN); print(child"
+    )
+    command = (sys.executable, "-c", stubborn, yard.mark, f"{SLEEP} # the-other-worker", "n")
+    launcher, line = yard.run_command(*command)
+    yard.care_for(int(line))
+    assert yard.action.perform(7, Steps())["killed"] == [launcher.pid]
+    assert alive(int(line))
 
 
 def test_a_stopped_worker_hears_that_it_is_to_end(yard: Yard) -> None:

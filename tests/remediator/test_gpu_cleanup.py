@@ -8,6 +8,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -251,7 +253,35 @@ def test_after_a_crash_it_is_told_by_who_is_left(gpu: Gpu) -> None:
     assert action.standing(7, before) is Standing.UNTOUCHED
     gpu.close()
     assert action.standing(7, before) is Standing.ENDED
-    assert action.finish(7, announcing([])) == {"ended": [], "killed": []}
+    assert action.finish(7, announcing([])) == {"settled": "ended"}
+
+
+def test_only_what_was_meant_is_ended(gpu: Gpu) -> None:
+    meant, newcomer = gpu.hold(), gpu.hold()
+    action = cleaner(gpu)
+    facts = action.perform(7, announcing([]), meant=[meant.process.identity])
+    assert [one["pid"] for one in facts["ended"]] == [meant.process.pid]
+    assert lives(newcomer.process.identity)
+
+
+def test_what_a_pid_file_names_is_no_stranger(gpu: Gpu, tmp_path: Path) -> None:
+    holder = gpu.hold()
+    (tmp_path / "pid").write_text(f"{holder.process.pid}\n")
+    worker = {"name": "w", "match": {"pid_file": tmp_path / "pid"}}
+    watched = ExporterConfig.model_validate({"runs": [{"name": "demo", "workers": [worker]}]})
+    action = GpuCleanupAction(GpuCleanup(), watched, look=gpu.look, now=lambda: LONG_AFTER)
+    assert action.processes() == []
+
+
+def test_nothing_is_done_where_a_worker_cannot_be_told(gpu: Gpu) -> None:
+    gpu.hold()
+
+    def look(config: ExporterConfig) -> GpuView:
+        return replace(gpu.look(config), undecided=frozenset({WorkerKey("demo", "w")}))
+
+    action = GpuCleanupAction(GpuCleanup(), WATCHED, look=look, now=lambda: LONG_AFTER)
+    with pytest.raises(ActionError, match="cannot tell which processes are demo/w"):
+        action.processes()
 
 
 def test_the_exporter_has_the_last_word() -> None:

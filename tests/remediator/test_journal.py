@@ -94,6 +94,16 @@ def test_an_alert_that_still_fires_opens_again_what_was_believed_over(
     assert journal.decided(only(journal), Decision(Verdict.WAIT, "cooldown"))
 
 
+def test_a_resolution_that_came_late_does_not_close_it_for_good(journal: Journal) -> None:
+    journal.hear([make_alert()])
+    journal.hear([make_alert(firing=False)])
+    believed = only(journal)
+    journal.hear([make_alert()])
+    journal.decided(believed, Decision(Verdict.REFUSE, "resolved"))
+    journal.hear([make_alert()])
+    assert not only(journal).resolved
+
+
 def test_an_alert_that_was_given_up_is_not_opened_again(journal: Journal, tmp_path: Path) -> None:
     journal.hear([make_alert()])
     target = make_config(tmp_path).targets[0]

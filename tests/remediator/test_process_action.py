@@ -30,7 +30,7 @@ from trainwarden_exporter.processes.procfs import (
 from trainwarden_remediator.actions.base import Standing
 from trainwarden_remediator.actions.process import MARK, PASSED_ON, start
 from trainwarden_remediator.config import ProcessTarget
-from trainwarden_remediator.exceptions import ActionError
+from trainwarden_remediator.exceptions import ActionError, JournalError
 
 # restarting
 
@@ -65,18 +65,37 @@ def test_each_step_is_announced_before_it_is_taken(yard: Yard) -> None:
     assert seen == [("stop", True, 0), ("start", False, 0)]
 
 
-@pytest.mark.parametrize("refused", ["stop", "start"])
-def test_a_step_that_cannot_be_announced_is_not_taken(yard: Yard, refused: str) -> None:
+def test_a_stop_that_cannot_be_announced_does_not_take_place(yard: Yard) -> None:
     old = yard.run(SLEEP)
 
     def announce(step: str, **_: Any) -> None:
-        if step == refused:
-            raise ActionError("disk full")
+        raise JournalError(f"disk full: {step}")
 
-    with pytest.raises(ActionError, match="disk full"):
+    with pytest.raises(JournalError, match="disk full: stop"):
         yard.action.perform(7, announce)
-    assert alive(old.pid) == (refused == "stop")
+    assert alive(old.pid)
     assert yard.action._children == []
+
+
+def test_what_was_ended_is_started_also_when_that_cannot_be_announced(yard: Yard) -> None:
+    old = yard.run(SLEEP)
+
+    def announce(step: str, **_: Any) -> None:
+        if step == "start":
+            raise JournalError("disk full")
+
+    (started,) = yard.action.perform(7, announce)["processes"]
+    assert not alive(old.pid)
+    assert alive(started)
+
+
+def test_what_has_started_since_it_was_looked_at_is_left_alone(yard: Yard) -> None:
+    meant = yard.action.processes()
+    assert meant == []
+    newcomer = yard.run(SLEEP)
+    facts = yard.action.perform(7, Steps(), meant=meant)
+    assert facts == {"killed": [], "started_by": "another", "processes": [newcomer.pid]}
+    assert alive(newcomer.pid)
 
 
 def test_bystanders_with_similar_command_lines_are_left_alone(yard: Yard) -> None:
@@ -131,7 +150,7 @@ STARTER = """
 import sys
 from trainwarden_remediator.actions.process import start
 from trainwarden_remediator.config import ProcessTarget
-child = start(ProcessTarget(start=sys.argv[1:]), 7)
+child = start(ProcessTarget(start=sys.argv[1:]), "demo/rollout-0/7")
 print(child.pid, flush=True)
 import time; time.sleep(30)
 """
@@ -152,7 +171,7 @@ def test_what_is_started_survives_the_end_of_its_starter(
 
 
 def output_of(yard: Yard, process: ProcessTarget) -> str:
-    child = start(process, 7)
+    child = start(process, "demo/rollout-0/7")
     yard.action._children.append(child)
     assert child.wait(10) == 0
     return process.log.read_text() if process.log else ""
@@ -182,7 +201,13 @@ def test_only_what_is_allowed_is_passed_on(yard: Yard, monkeypatch: pytest.Monke
         environment={"CUDA_VISIBLE_DEVICES": "0", "TZ": "CET", "$(id)": "`id`"},
     )
     shown = json.loads(output_of(yard, target.process))
-    own = {"CUDA_VISIBLE_DEVICES": "0", "TZ": "CET", "$(id)": "`id`", MARK: "7", "LC_TIME": "C"}
+    own = {
+        "CUDA_VISIBLE_DEVICES": "0",
+        "TZ": "CET",
+        "$(id)": "`id`",
+        MARK: "demo/rollout-0/7",
+        "LC_TIME": "C",
+    }
     assert {name: shown.get(name) for name in own} == own
     allowed = {*PASSED_ON, *own, "LC_CTYPE"}
     assert {name for name in shown if not name.startswith("LC_")} <= allowed
@@ -237,7 +262,7 @@ def test_nobody_else_than_root_starts_as_another_user(
 
     monkeypatch.setattr(subprocess, "Popen", refuse)
     with pytest.raises(ActionError, match="not permitted"):
-        start(yard.target(user="nobody").process, 7)
+        start(yard.target(user="nobody").process, "demo/rollout-0/7")
 
 
 # after a crash
@@ -258,8 +283,8 @@ def test_tells_how_a_target_stands(yard: Yard) -> None:
     other.kill()
     until(lambda: not alive(other.pid))
     (pid,) = action.finish(7, Steps())["processes"]
-    assert (read_environment(pid) or {})[MARK] == "7"
-    assert action.standing(7, before) is Standing.STARTED
+    until(lambda: action.standing(7, before) is Standing.STARTED)
+    assert (read_environment(pid) or {})[MARK] == "demo/rollout-0/7"
     assert action.standing(8, before) is Standing.REPLACED
     assert action.standing(70, before) is Standing.REPLACED
 

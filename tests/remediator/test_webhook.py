@@ -275,7 +275,7 @@ async def test_a_long_action_does_not_keep_alertmanager_waiting(
     released = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def block(*_: Any) -> dict[str, Any]:
+    def block(*_: Any, **__: Any) -> dict[str, Any]:
         asyncio.run_coroutine_threadsafe(released.wait(), loop).result(20)
         return {"started_by": "another", "processes": []}
 

@@ -23,6 +23,8 @@ class GpuView:
     expected: int = 0
     running: tuple[tuple[WorkerKey, Process], ...] = ()
     """Living processes of configured workers."""
+    undecided: frozenset[WorkerKey] = frozenset()
+    """Workers of which it could not be told for every process whether it is theirs."""
 
 
 def look_at_gpus(config: Config, *, root: Path = PROC, sys: Path = Path("/sys")) -> GpuView:
@@ -55,4 +57,4 @@ def look_at_gpus(config: Config, *, root: Path = PROC, sys: Path = Path("/sys"))
     running = tuple(
         (key, process) for key, tree in trees.items() for process in tree.roots if process.alive
     )
-    return GpuView(sight, survey, expected, running)
+    return GpuView(sight, survey, expected, running, matcher.undecided)

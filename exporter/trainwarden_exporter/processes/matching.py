@@ -94,6 +94,11 @@ class Matcher:
         self._holders: dict[WorkerKey, Identity] = {}
         self._unreadable: set[WorkerKey] = set()
 
+    @property
+    def undecided(self) -> frozenset[WorkerKey]:
+        """Workers with a condition about a file that could not be read of some process."""
+        return frozenset(self._unreadable)
+
     def find(self) -> Mapping[WorkerKey, Tree]:
         """The tree of every configured worker, empty where nothing runs.
 

@@ -53,10 +53,14 @@ class Action(ABC):
         """What it would end now. Raises ActionError when that cannot be told."""
 
     @abstractmethod
-    def perform(self, action: int, announce: Announce) -> Mapping[str, Any]:
+    def perform(
+        self, action: int, announce: Announce, meant: Collection[Identity] | None = None
+    ) -> Mapping[str, Any]:
         """Do it; `action` is the journal's number for this.
 
-        Returns facts for the journal. Raises ActionError when it could not be done.
+        Nothing is ended that is not among `meant`: what was there when this was decided. None
+        stands for whatever there is now. Returns facts for the journal. Raises ActionError when it
+        could not be done.
         """
 
     @abstractmethod
@@ -76,6 +80,9 @@ class Action(ABC):
     @abstractmethod
     def illness(self, sight: Sight, began: float) -> str:
         """What keeps an action begun at `began` (Unix seconds) from having helped, or nothing."""
+
+    def adopt(self, predecessor: Action) -> None:  # noqa: B027 - most have nothing to take over
+        """Take over what a predecessor, of an earlier configuration, has left behind."""
 
     def tidy(self) -> bool:
         """Collect what ended children leave behind. Returns whether there may be more to come."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from trainwarden_exporter.config import Config as ExporterConfig
@@ -12,16 +12,12 @@ from trainwarden_exporter.gpu.holders import Holder
 from trainwarden_exporter.gpu.reading import GpuKey
 from trainwarden_exporter.gpu.view import GpuView, look_at_gpus
 from trainwarden_exporter.lane import within
-from trainwarden_exporter.processes.procfs import (
-    Identity,
-    read_process,
-    read_processes,
-    start_timestamp,
-)
+from trainwarden_exporter.processes.pidfile import read_pid_file
+from trainwarden_exporter.processes.procfs import Identity, read_processes, start_timestamp
 from trainwarden_exporter.wording import size
 from trainwarden_remediator.actions.base import Action, Announce, Standing
 from trainwarden_remediator.config import GpuCleanup
-from trainwarden_remediator.ending import end, protected
+from trainwarden_remediator.ending import end, lives, protected
 from trainwarden_remediator.exceptions import ActionError
 from trainwarden_remediator.world import Sight
 
@@ -72,12 +68,22 @@ class GpuCleanupAction(Action):
 
     def _sorted(self, view: GpuView) -> tuple[tuple[Holder, ...], tuple[Holder, ...]]:
         orphans = view.survey.orphans
-        chosen = tuple(choose(orphans, self._cleanup, now=self._now()))
+        named = set(self._pids_in_files())
+        chosen = tuple(
+            holder
+            for holder in choose(orphans, self._cleanup, now=self._now())
+            if holder.process.pid not in named
+        )
         return tuple(orphan for orphan in orphans if orphan not in chosen), chosen
 
-    def perform(self, action: int, announce: Announce) -> Mapping[str, Any]:
+    def perform(
+        self, action: int, announce: Announce, meant: Collection[Identity] | None = None
+    ) -> Mapping[str, Any]:
         before = self._view()
         spared, chosen = self._sorted(before)
+        if meant is not None:
+            spared += tuple(one for one in chosen if one.process.identity not in meant)
+            chosen = tuple(one for one in chosen if one.process.identity in meant)
         self._spared = count_holds(spared)
         if not chosen:
             return {"ended": [], "killed": []}
@@ -90,17 +96,15 @@ class GpuCleanupAction(Action):
         announce("end", processes=ended)
         # Not what stands below them: the launcher of an earlier run may hold the GPU, and the
         # worker that it started be in good health.
-        killed = end(
-            (holder.process.identity for holder in chosen), grace=self.grace, forked_too=False
-        )
+        killed = end((holder.process.identity for holder in chosen), grace=self.grace)
         self._await_memory(before)
         return {"ended": ended, "killed": list(killed)}
 
     def finish(self, action: int, announce: Announce) -> Mapping[str, Any]:
-        return {"ended": [], "killed": []}
+        return {"settled": "ended"}
 
     def standing(self, action: int, before: Collection[Identity]) -> Standing:
-        return Standing.UNTOUCHED if any(map(_lives, before)) else Standing.ENDED
+        return Standing.UNTOUCHED if any(map(lives, before)) else Standing.ENDED
 
     def illness(self, sight: Sight, began: float) -> str:
         if sight.gpu_orphans is None:
@@ -129,13 +133,30 @@ class GpuCleanupAction(Action):
                 raise ActionError(f"the processes are gone, their memory is not back: {told}")
             time.sleep(LOOK_SECONDS)
 
+    def _pids_in_files(self) -> Iterator[int]:
+        """What any worker's pid file names, be it believed or not: no stranger to be ended."""
+        for run in self._watched.runs:
+            for worker in run.workers:
+                if worker.match.pid_file is None:
+                    continue
+                try:
+                    file = read_pid_file(worker.match.pid_file)
+                except OSError as error:
+                    raise ActionError(f"cannot read {worker.match.pid_file}: {error}") from error
+                if file is not None:
+                    yield file.pid
+
     def _view(self) -> GpuView:
         if not any(run.workers for run in self._watched.runs):
             raise ActionError("no worker is configured: nobody can be told to be a stranger")
         try:
-            return within(LOOK_PATIENCE, lambda: self._look(self._watched))
+            view = within(LOOK_PATIENCE, lambda: self._look(self._watched))
         except (CollectError, TimeoutError) as error:
             raise ActionError(f"cannot see who holds the GPUs: {error}") from error
+        if view.undecided:
+            names = ", ".join("/".join(key) for key in sorted(view.undecided))
+            raise ActionError(f"cannot tell which processes are {names}: a file is not readable")
+        return view
 
 
 def choose(orphans: Iterable[Holder], cleanup: GpuCleanup, *, now: float) -> Iterable[Holder]:
@@ -164,8 +185,3 @@ def unaccounted(view: GpuView) -> Mapping[GpuKey, int]:
         for gpu in view.sight.gpus
         if gpu.memory is not None
     }
-
-
-def _lives(identity: Identity) -> bool:
-    process = read_process(identity.pid)
-    return process is not None and process.alive and process.identity == identity

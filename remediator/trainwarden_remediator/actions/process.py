@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import pwd
 import subprocess
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack
 from typing import IO, Any
 
@@ -13,15 +14,17 @@ from trainwarden_exporter.exceptions import CollectError
 from trainwarden_exporter.processes.matching import Matcher, Selector, Tree, WorkerKey
 from trainwarden_exporter.processes.procfs import (
     Identity,
+    descendants,
     read_environment,
-    read_process,
     read_processes,
 )
 from trainwarden_remediator.actions.base import Action, Announce, Standing
 from trainwarden_remediator.config import ProcessTarget, Target
-from trainwarden_remediator.ending import end, protected
-from trainwarden_remediator.exceptions import ActionError
+from trainwarden_remediator.ending import end, lives, protected
+from trainwarden_remediator.exceptions import ActionError, JournalError
 from trainwarden_remediator.world import Sight
+
+log = logging.getLogger(__name__)
 
 MARK = "TRAINWARDEN_ACTION"
 """The environment variable that says which action started a process: after a crash of the
@@ -52,17 +55,22 @@ class ProcessAction(Action):
     def grace(self) -> float:
         return self._target.process.grace
 
-    def perform(self, action: int, announce: Announce) -> Mapping[str, Any]:
+    def perform(
+        self, action: int, announce: Announce, meant: Collection[Identity] | None = None
+    ) -> Mapping[str, Any]:
         tree = self._tree()
+        roots = [root.identity for root in tree.roots if root.alive]
+        if meant is not None and not set(roots) <= set(meant):
+            # It was started anew since it was looked at: what runs now has done nothing wrong.
+            pids = [root.pid for root in roots]
+            return {"killed": [], "started_by": "another", "processes": pids}
         if reason := protected(tree.members, read_processes()):
             raise ActionError(f"refused: {reason}")
         killed: tuple[int, ...] = ()
         if alive := [process.pid for process in tree.members if process.alive]:
             announce("stop", processes=alive)
-            roots, members = (
-                [process.identity for process in part] for part in (tree.roots, tree.members)
-            )
-            killed = end(roots, members, grace=self.grace)
+            members = [process.identity for process in tree.members]
+            killed = end(roots, members, grace=self.grace, late=self._forked_below)
         return {"killed": list(killed), **self.finish(action, announce)}
 
     def finish(self, action: int, announce: Announce) -> Mapping[str, Any]:
@@ -72,22 +80,32 @@ class ProcessAction(Action):
         if lost := [child.pid for child in self._children if child.poll() is None]:
             # Starting yet another would never end: each would be as invisible as the last.
             raise ActionError(f"{lost} was started before, runs, and is not found by `match`")
-        announce("start", command=list(self._target.process.start))
-        child = start(self._target.process, action)
+        try:
+            announce("start", command=list(self._target.process.start))
+        except JournalError as error:
+            # That it was ended is written down, and what is started carries its mark: better than
+            # a worker that stays ended until the disk has room again.
+            log.error("journal failed", extra={"error": str(error)})
+        child = start(self._target.process, _mark_of(self._target.key, action))
         self._children.append(child)
         return {"started_by": "trainwarden", "processes": [child.pid]}
 
     def standing(self, action: int, before: Collection[Identity]) -> Standing:
         alive = {process.identity for process in self._tree().members if process.alive}
-        if any(_mark(identity) == str(action) for identity in alive):
+        # Among all processes: what was started may not look like the worker yet.
+        if _find_marked(_mark_of(self._target.key, action)):
             return Standing.STARTED
         # Asked one by one: a child that has outlived its root is found by no selector.
-        if any(_lives(identity) for identity in before):
+        if any(map(lives, before)):
             return Standing.UNTOUCHED
         return Standing.REPLACED if alive else Standing.ENDED
 
     def illness(self, sight: Sight, began: float) -> str:
         return illness(sight, self._target.key, began)
+
+    def adopt(self, predecessor: Action) -> None:
+        if isinstance(predecessor, ProcessAction):
+            self._children = predecessor._children  # noqa: SLF001 - one of its own kind
 
     def tidy(self) -> bool:
         # In place: a restart may be adding to the list meanwhile.
@@ -98,9 +116,27 @@ class ProcessAction(Action):
 
     def _tree(self) -> Tree:
         try:
-            return self._matcher.find()[self._target.key]
+            trees = self._matcher.find()
         except CollectError as error:
             raise ActionError(f"cannot see the processes: {error}") from error
+        if self._target.key not in trees:
+            raise ActionError("the exporter's file does not name it any more")
+        return trees[self._target.key]
+
+    def _forked_below(self, pids: Collection[int]) -> Iterable[Identity]:
+        """What stands below those processes by now and is no other worker's, nor protected."""
+        processes = read_processes()
+        trees = self._matcher.sort(processes)
+        others = {
+            member.identity
+            for key, tree in trees.items()
+            if key != self._target.key
+            for member in tree.members
+        }
+        for pid in descendants(processes, [pid for pid in pids if pid in processes]):
+            process = processes[pid]
+            if process.identity not in others and not protected([process], processes):
+                yield process.identity
 
 
 def illness(sight: Sight, key: WorkerKey, began: float) -> str:
@@ -118,7 +154,7 @@ def illness(sight: Sight, key: WorkerKey, began: float) -> str:
     return ""
 
 
-def start(process: ProcessTarget, action: int) -> subprocess.Popen[bytes]:
+def start(process: ProcessTarget, mark: str) -> subprocess.Popen[bytes]:
     """Start the configured command line in a session of its own, its output appended to its log.
 
     Raises ActionError naming what stands in the way.
@@ -133,7 +169,7 @@ def start(process: ProcessTarget, action: int) -> subprocess.Popen[bytes]:
             return subprocess.Popen(  # noqa: S603 - the operator's own argument list, no shell
                 process.start,
                 cwd=process.cwd,
-                env=_environment(process, account, action),
+                env=_environment(process, account, mark),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -151,7 +187,7 @@ def start(process: ProcessTarget, action: int) -> subprocess.Popen[bytes]:
 
 
 def _environment(
-    process: ProcessTarget, account: pwd.struct_passwd | None, action: int
+    process: ProcessTarget, account: pwd.struct_passwd | None, mark: str
 ) -> dict[str, str]:
     environment = {
         name: value
@@ -161,14 +197,20 @@ def _environment(
     if account is not None:
         environment |= {"HOME": account.pw_dir, "USER": account.pw_name}
         environment |= {"LOGNAME": account.pw_name, "SHELL": account.pw_shell}
-    return {**environment, **process.environment, MARK: str(action)}
+    return {**environment, **process.environment, MARK: mark}
 
 
-def _lives(identity: Identity) -> bool:
-    process = read_process(identity.pid)
-    return process is not None and process.alive and process.identity == identity
+def _mark_of(key: WorkerKey, action: int) -> str:
+    return f"{key.run}/{key.worker}/{action}"
 
 
-def _mark(identity: Identity) -> str | None:
-    environment = read_environment(identity.pid)
-    return None if environment is None else environment.get(MARK)
+def _find_marked(mark: str) -> bool:
+    """Whether a process runs that was started with `mark`."""
+    try:
+        return any(
+            (read_environment(process.pid) or {}).get(MARK) == mark
+            for process in read_processes().values()
+            if process.alive and not process.kernel_thread
+        )
+    except CollectError as error:
+        raise ActionError(f"cannot see the processes: {error}") from error
