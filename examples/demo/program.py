@@ -21,9 +21,9 @@ class Program:
     """One program of the demo run.
 
     `echo leak > FOLDER/faults/NAME` switches a fault on: `leak` memory, `die` at once, `hang` (deaf
-    to SIGTERM too), `stall` (alive, but no work gets done), or `leftover` (go on, and leave behind a
-    process that holds a GPU and has no parent any more). The process that runs then takes the file
-    away, so the process started in its place is healthy.
+    to SIGTERM too), `stall` (alive, but no work gets done), or `leftover` (go on, and leave a
+    process behind that holds a GPU and has no parent any more). The process that runs then takes
+    the file away, so the process started in its place is healthy.
     """
 
     def __init__(self, name: str, folder: Path) -> None:

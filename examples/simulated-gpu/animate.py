@@ -4,7 +4,8 @@
 
 A process holds a GPU while `F/holders/PID` says so in one line: the index of the GPU, and bytes.
 When it has ended it is no longer listed, and its memory is back some time later, as with a driver.
-`echo FAULT > F/fault` does one of: `xid GPU CODE`, `lose GPU`, `find GPU`, `hang`, `release`.
+`echo FAULT > F/fault` does one of: `xid GPU CODE`, `lose GPU`, `find GPU`, `exclusive GPU`,
+`shared GPU`, `hang`, `release`.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ IDLE_WATTS, BUSY_WATTS = 28, 330
 IDLE_CELSIUS, BUSY_CELSIUS = 34, 76
 IDLE_MHZ, BUSY_MHZ = 345, 1980
 WARMING_SECONDS = 40
+EXCLUSIVE_PROCESS = 3
+"""A compute mode, as NVML numbers them."""
 
 
 def advance(
@@ -134,6 +137,10 @@ def switch_on(box: SimulatedBox, fault: str) -> bool:
                 box.lose(int(index))
             case ["find", index]:
                 box.find(int(index))
+            case ["exclusive", index]:
+                box.change_gpu(int(index), compute_mode=EXCLUSIVE_PROCESS)
+            case ["shared", index]:
+                box.change_gpu(int(index), compute_mode=0)
             case ["hang"]:
                 box.hang()
             case ["release"]:

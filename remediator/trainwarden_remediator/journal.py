@@ -224,13 +224,11 @@ class Journal:
         Returns whether it was news.
         """
         closed = decision.reason if decision.final else None
-        target = (
-            decision.target.key if decision.target else WorkerKey(incident.run, incident.worker)
-        )
+        target = decision.target.key if decision.target else (None, None)
         with self._transaction() as db:
             changed = db.execute(
-                "UPDATE incident SET said = ?, closed = ?, target_run = ?, target_worker = ?"
-                " WHERE id = ? AND said IS NOT ?",
+                "UPDATE incident SET said = ?, closed = ?, target_run = coalesce(?, target_run),"
+                " target_worker = coalesce(?, target_worker) WHERE id = ? AND said IS NOT ?",
                 (decision.text, closed, *target, incident.id, decision.text),
             ).rowcount
             if not changed:
@@ -241,7 +239,8 @@ class Journal:
                 facts["detail"] = decision.detail
             _write(db, self._clock(), "decision", incident.id, None, **facts)
             if decision.reason == "attempts_exhausted":
-                _tally(db, "outcomes", [*target, "gave_up"])
+                known = decision.target.key if decision.target else (incident.run, incident.worker)
+                _tally(db, "outcomes", [*known, "gave_up"])
             return True
 
     # acting
@@ -358,7 +357,8 @@ class Journal:
     def given_up(self, heard_since: float) -> tuple[WorkerKey, ...]:
         """Targets given up while the alert about them, heard since then, still stands."""
         rows = self._read(
-            "SELECT DISTINCT target_run, target_worker FROM incident"
+            "SELECT DISTINCT coalesce(target_run, run), coalesce(target_worker, worker)"
+            " FROM incident"
             " WHERE closed = 'attempts_exhausted' AND resolved_at IS NULL AND last_heard >= ?",
             (heard_since,),
         )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
+import select
 import signal
 import socket
 import subprocess
@@ -15,7 +17,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from trainwarden_exporter.processes.procfs import read_resident_bytes
+from trainwarden_exporter.processes.procfs import descendants, read_processes, read_resident_bytes
 
 PROGRAMS = Path(__file__).parent.parent.parent / "examples" / "demo"
 Start = Callable[..., subprocess.Popen[bytes]]
@@ -126,6 +128,30 @@ def test_dying_leaves_no_time_for_anything(tmp_path: Path, start: Start) -> None
     assert trainer.wait(10) == -signal.SIGKILL
 
 
+def test_what_is_left_behind_holds_a_gpu_and_has_no_parent(tmp_path: Path, start: Start) -> None:
+    for name in ("dev/nvidiactl", "dev/nvidia-uvm", "dev/nvidia1", "holders/0"):
+        (tmp_path / "gpu" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "gpu" / name).touch()
+    holders = tmp_path / "gpu" / "holders"
+    trainer = start("trainer.py", "trainer")
+    wait_until((holders / str(trainer.pid)).exists)
+    switch_on(tmp_path, "trainer", "leftover")
+    wait_until(says(tmp_path, "trainer", "leftover holds GPU 1"))
+    (left,) = (int(file.name) for file in holders.glob("[1-9]*") if file.name != str(trainer.pid))
+    process = os.pidfd_open(left)
+    try:
+        assert left not in descendants(read_processes(), [trainer.pid])
+        files = {path.readlink().name for path in Path(f"/proc/{left}/fd").iterdir()}
+        assert {"nvidiactl", "nvidia-uvm", "nvidia1"} <= files
+        trainer.kill()
+        trainer.wait()
+        assert (holders / str(left)).read_text() == f"1 {6 << 30}\n"
+        signal.pidfd_send_signal(process, signal.SIGTERM)
+        assert select.select([process], [], [], 10)[0]
+    finally:
+        os.close(process)
+
+
 def test_a_stalled_server_is_healthy_and_answers_nothing(
     tmp_path: Path, start: Start, port: int
 ) -> None:
@@ -154,4 +180,6 @@ def test_a_hung_server_answers_nothing_and_is_deaf_to_sigterm(
 def test_an_unknown_fault_is_named(tmp_path: Path, start: Start) -> None:
     start("trainer.py", "trainer")
     switch_on(tmp_path, "trainer", "explode")
-    wait_until(says(tmp_path, "trainer", "unknown fault 'explode': leak, die, hang and stall"))
+    wait_until(
+        says(tmp_path, "trainer", "unknown fault 'explode': leak, die, hang, stall and leftover")
+    )

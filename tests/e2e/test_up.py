@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -26,20 +23,17 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 import children
 import ports
+from running import PROJECT, UP_SECONDS, Up, alive, fetch, told, up
 from stack import Binaries
 from trainwarden_exporter.processes.procfs import (
     Identity,
-    descendants,
     read_command_line,
     read_process,
     read_processes,
     read_resident_bytes,
 )
 
-PROJECT = Path(__file__).parent.parent.parent
-SCRIPTS = Path(sys.executable).parent
 LIMIT_BYTES = 150 << 20
-UP_SECONDS = 60
 STORY_SECONDS = 120
 KILLED_SECONDS = 20
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
@@ -47,76 +41,6 @@ OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="the stack watches processes through /proc"
 )
-
-
-class Up:
-    """One `deploy/up.py` that runs in a folder of the test's."""
-
-    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
-        self.folder = folder
-        self.output = folder.parent / f"{folder.name}.out"
-        self.started = time.time()
-        with self.output.open("wb") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, PROJECT / "deploy" / "up.py", "--any-free", "--folder", folder],
-                env={**os.environ, **environment},
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-
-    def text(self) -> str:
-        return self.output.read_text()
-
-    def wait_until(self, seen: Callable[[], object], seconds: float) -> None:
-        """Until `seen` returns something true; fails the test when that takes too long."""
-        deadline = time.monotonic() + seconds
-        while not seen():
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                pytest.fail(f"not seen within {seconds} s; make up said:\n{self.text()}")
-            time.sleep(0.2)
-
-    def wait_until_up(self) -> None:
-        self.wait_until(lambda: "What happens:" in self.text(), UP_SECONDS)
-
-    def url(self, part: str) -> str:
-        match = re.search(rf"^  {part} +(http://\S+)/$", self.text(), re.MULTILINE)
-        assert match is not None
-        return match[1]
-
-    def journal(self, config_file: Path | None = None) -> list[dict[str, Any]]:
-        file = config_file or self.folder / "remediator.yml"
-        command = (SCRIPTS / "trainwarden-remediator", "journal", "--config.file", file, "--json")
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-        return [json.loads(line) for line in result.stdout.splitlines()]
-
-    def processes(self) -> dict[str, Identity]:
-        """All processes below this one, by command line."""
-        table = read_processes()
-        return {
-            " ".join(read_command_line(pid) or ()): table[pid].identity
-            for pid in descendants(table, [self.process.pid])
-        }
-
-    def interrupt(self) -> None:
-        self.process.send_signal(signal.SIGINT)
-        assert self.process.wait(60) == 0, self.text()
-
-
-@contextmanager
-def up(folder: Path, **environment: str) -> Iterator[Up]:
-    running = Up(folder, environment)
-    try:
-        yield running
-    finally:
-        if running.process.poll() is None:
-            running.process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            running.process.wait(60)
-
-
-def alive(identity: Identity) -> bool:
-    process = read_process(identity.pid)
-    return process is not None and process.identity == identity and process.alive
 
 
 def worker(run: Up, name: str) -> Identity:
@@ -130,16 +54,6 @@ def worker(run: Up, name: str) -> Identity:
     ]
     assert len(found) == 1, found
     return found[0]
-
-
-def fetch(url: str, *, accept: str = "*/*", data: bytes | None = None) -> tuple[int, str]:
-    request = urllib.request.Request(url, data=data, headers={"Accept": accept})  # noqa: S310
-    try:
-        with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310
-            return response.status, response.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
 
 
 def value(url: str, metric: str) -> float:
@@ -215,6 +129,22 @@ def test_the_leaking_worker_is_restarted_once_and_nothing_else_is_touched(
     assert worker(demo, "rollout-1") != leaking
     assert {name: worker(demo, name) for name in others} == others
     assert alive(bystander)
+
+
+def test_its_gpus_are_simulated_in_use_and_held_by_nobody_else(demo: Up) -> None:
+    families = list(parse_text(fetch(f"{demo.url('exporter')}/metrics")[1]))
+    samples = [sample for family in families for sample in family.samples]
+    names = [each.labels["name"] for each in samples if each.name == "trainwarden_gpu_info"]
+    assert names == ["Simulated GPU 0", "Simulated GPU 1"]
+    places = {
+        (each.labels["worker"], each.labels["gpu"])
+        for each in samples
+        if each.name == "trainwarden_worker_gpu_memory_bytes"
+    }
+    assert places == {("inference", "0"), ("rollout-0", "0"), ("rollout-1", "0"), ("trainer", "1")}
+    orphans = [e.value for e in samples if e.name == "trainwarden_gpu_orphan_holders"]
+    assert orphans == [0, 0]
+    assert "Its two GPUs are simulated" in demo.text()
 
 
 def test_the_story_is_told_as_it_happens(demo: Up) -> None:
@@ -344,11 +274,6 @@ def test_a_run_of_the_users_is_observed_unless_told_to_act_and_outlives_the_stac
     finally:
         for identity in sleeping(other):
             children.send(identity, signal.SIGKILL)
-
-
-def told(run: Up) -> str:
-    """What the journal told while the stack ran."""
-    return run.text().partition("What happens:")[2]
 
 
 def test_a_wrong_configuration_is_said_before_anything_starts(tmp_path: Path) -> None:

@@ -110,11 +110,14 @@ def test_a_half_written_holder_is_passed_over(proc: FakeProc, holders: Path) -> 
 
 def test_faults_are_switched_on(tmp_path: Path) -> None:
     box = SimulatedBox(tmp_path, [gpu(0), gpu(1)])
-    for fault in ("xid 1 79", "lose 0", "hang"):
+    for fault in ("xid 1 79", "lose 0", "exclusive 1", "hang"):
         assert animate.switch_on(box, fault)
     assert [(event.gpu, event.data) for event in box.state.events] == [(box.state.gpus[1].uuid, 79)]
     assert box.state.gpus[0].lost
     assert box.state.driver.hang == ("*",)
+    assert [device.compute_mode for device in box.state.gpus] == [0, 3]
+    assert animate.switch_on(box, "shared 1")
+    assert box.state.gpus[1].compute_mode == 0
     assert animate.switch_on(box, "find 0")
     assert animate.switch_on(box, "release")
     assert not box.state.gpus[0].lost

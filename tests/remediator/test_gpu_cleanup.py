@@ -166,7 +166,7 @@ def test_what_a_leftover_has_started_is_not_ended_with_it(gpu: Gpu) -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"owners": ["somebody"]}, {"command": "other\\.py"}, {"min_age": "2h"}],
+    [{"owners": ["somebody"]}, {"command": "other\\.py"}],
 )
 def test_what_the_configuration_spares_is_left_alone(gpu: Gpu, settings: dict[str, Any]) -> None:
     holder = gpu.hold()
@@ -182,7 +182,10 @@ def test_what_the_configuration_spares_is_left_alone(gpu: Gpu, settings: dict[st
 
 def test_a_process_that_has_just_started_is_no_leftover(gpu: Gpu) -> None:
     gpu.hold()
-    assert cleaner(gpu, now=time.time() + 29).processes() == []
+    early = cleaner(gpu, now=time.time() + 29)
+    assert early.processes() == []
+    early.perform(7, announcing([]))
+    assert early.illness(sight(1), 0) != "", "it has to be ended yet"
     assert len(cleaner(gpu, now=time.time() + 31).processes()) == 1
 
 

@@ -84,7 +84,8 @@ class GpuCleanupAction(Action):
         if meant is not None:
             spared += tuple(one for one in chosen if one.process.identity not in meant)
             chosen = tuple(one for one in chosen if one.process.identity in meant)
-        self._spared = count_holds(spared)
+        # One that is only too young yet is no success: it has to be ended as well.
+        self._spared = count_holds(one for one in spared if not self._is_young(one))
         if not chosen:
             return {"ended": [], "killed": []}
         if reason := protected((holder.process for holder in chosen), read_processes()):
@@ -97,7 +98,7 @@ class GpuCleanupAction(Action):
         # Not what stands below them: the launcher of an earlier run may hold the GPU, and the
         # worker that it started be in good health.
         killed = end((holder.process.identity for holder in chosen), grace=self.grace)
-        self._await_memory(before)
+        self._await_memory(before, {holder.process.pid for holder in chosen if holder.listed})
         return {"ended": ended, "killed": list(killed)}
 
     def finish(self, action: int, announce: Announce) -> Mapping[str, Any]:
@@ -112,18 +113,19 @@ class GpuCleanupAction(Action):
         left = sight.gpu_orphans - self._spared
         return f"{left:g} holds by processes of no worker are left" if left > 0 else ""
 
-    def _await_memory(self, before: GpuView) -> None:
+    def _await_memory(self, before: GpuView, ended: Collection[int]) -> None:
         """Return when the memory of what was ended is back. Raises ActionError if it stays away.
 
         The driver gives it back some time after a process has ended, or, when that was in the
-        middle of its work, not at all. What others take meanwhile is theirs, and accounted for.
+        middle of its work, not at all. Until then it may go on listing the process. What others
+        take meanwhile is theirs, and accounted for.
         """
         nobodys = unaccounted(before)
         deadline = time.monotonic() + self._cleanup.memory_back_within
         while True:
             more = {
                 key: amount - nobodys.get(key, 0)
-                for key, amount in unaccounted(self._view()).items()
+                for key, amount in unaccounted(self._view(), but_for=ended).items()
             }
             late = {key: amount for key, amount in more.items() if amount > SLACK_BYTES}
             if not late:
@@ -132,6 +134,9 @@ class GpuCleanupAction(Action):
                 told = ", ".join(f"{size(amount)} on GPU {key.gpu}" for key, amount in late.items())
                 raise ActionError(f"the processes are gone, their memory is not back: {told}")
             time.sleep(LOOK_SECONDS)
+
+    def _is_young(self, holder: Holder) -> bool:
+        return self._now() - start_timestamp(holder.process.identity) < self._cleanup.min_age
 
     def _pids_in_files(self) -> Iterator[int]:
         """What any worker's pid file names, be it believed or not: no stranger to be ended."""
@@ -164,7 +169,7 @@ def choose(orphans: Iterable[Holder], cleanup: GpuCleanup, *, now: float) -> Ite
     for holder in orphans:
         age = now - start_timestamp(holder.process.identity)
         if (
-            # Not what merely looks, as monitors do: it keeps nobody off the GPU.
+            # Not what merely looks, as monitors do: whether it should is for a person to say.
             not holder.looks_only
             and age >= cleanup.min_age
             and (not cleanup.owners or holder.owner in cleanup.owners)
@@ -178,10 +183,11 @@ def count_holds(holders: Iterable[Holder]) -> int:
     return sum(len(holder.gpus) for holder in holders)
 
 
-def unaccounted(view: GpuView) -> Mapping[GpuKey, int]:
-    """Bytes in use on each GPU that the driver says of no process."""
+def unaccounted(view: GpuView, *, but_for: Collection[int] = ()) -> Mapping[GpuKey, int]:
+    """Bytes in use on each GPU that the driver says of no process but those pids."""
     return {
-        gpu.key: gpu.memory.used - sum(row.memory_bytes or 0 for row in gpu.processes or ())
+        gpu.key: gpu.memory.used
+        - sum(row.memory_bytes or 0 for row in gpu.processes or () if row.pid not in but_for)
         for gpu in view.sight.gpus
         if gpu.memory is not None
     }

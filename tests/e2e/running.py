@@ -1,0 +1,116 @@
+"""Runs `deploy/up.py` for a test, and asks its parts."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainwarden_exporter.processes.procfs import (
+    Identity,
+    descendants,
+    read_command_line,
+    read_process,
+    read_processes,
+)
+
+PROJECT = Path(__file__).parent.parent.parent
+SCRIPTS = Path(sys.executable).parent
+UP_SECONDS = 60
+
+
+class Up:
+    """One `deploy/up.py` that runs in a folder of the test's."""
+
+    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+        self.folder = folder
+        self.output = folder.parent / f"{folder.name}.out"
+        self.started = time.time()
+        with self.output.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, PROJECT / "deploy" / "up.py", "--any-free", "--folder", folder],
+                env={**os.environ, **environment},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    def text(self) -> str:
+        return self.output.read_text()
+
+    def wait_until(self, seen: Callable[[], object], seconds: float) -> None:
+        """Until `seen` returns something true; fails the test when that takes too long."""
+        deadline = time.monotonic() + seconds
+        while not seen():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                pytest.fail(f"not seen within {seconds} s; make up said:\n{self.text()}")
+            time.sleep(0.2)
+
+    def wait_until_up(self) -> None:
+        self.wait_until(lambda: "What happens:" in self.text(), UP_SECONDS)
+
+    def url(self, part: str) -> str:
+        match = re.search(rf"^  {part} +(http://\S+)/$", self.text(), re.MULTILINE)
+        assert match is not None
+        return match[1]
+
+    def journal(self, config_file: Path | None = None) -> list[dict[str, Any]]:
+        file = config_file or self.folder / "remediator.yml"
+        command = (SCRIPTS / "trainwarden-remediator", "journal", "--config.file", file, "--json")
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        return [json.loads(line) for line in result.stdout.splitlines()]
+
+    def processes(self) -> dict[str, Identity]:
+        """All processes below this one, by command line."""
+        table = read_processes()
+        return {
+            " ".join(read_command_line(pid) or ()): table[pid].identity
+            for pid in descendants(table, [self.process.pid])
+        }
+
+    def interrupt(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+        assert self.process.wait(60) == 0, self.text()
+
+
+@contextmanager
+def up(folder: Path, **environment: str) -> Iterator[Up]:
+    running = Up(folder, environment)
+    try:
+        yield running
+    finally:
+        if running.process.poll() is None:
+            running.process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            running.process.wait(60)
+
+
+def alive(identity: Identity) -> bool:
+    process = read_process(identity.pid)
+    return process is not None and process.identity == identity and process.alive
+
+
+def fetch(url: str, *, accept: str = "*/*", data: bytes | None = None) -> tuple[int, str]:
+    request = urllib.request.Request(url, data=data, headers={"Accept": accept})  # noqa: S310
+    try:
+        with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def told(run: Up) -> str:
+    """What the journal told while the stack ran."""
+    return run.text().partition("What happens:")[2]
