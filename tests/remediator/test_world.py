@@ -235,6 +235,16 @@ async def test_asks_exporter_and_alertmanager() -> None:
     assert seen.unknown == ""
 
 
+async def test_asks_the_exporter_for_an_answer_in_time_whatever_hangs_there() -> None:
+    async def page(request: web.Request) -> web.StreamResponse:
+        budget = float(request.headers["X-Prometheus-Scrape-Timeout-Seconds"])
+        assert 0 < budget < world.ANSWER_SECONDS
+        return await give_page(request)
+
+    async with box(page=page) as eyes:
+        assert (await ask(eyes)).sight is not None
+
+
 def answering(status: int, body: bytes = b"", **headers: str) -> Handler:
     async def answer(_: web.Request) -> web.StreamResponse:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
