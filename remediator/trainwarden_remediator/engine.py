@@ -150,7 +150,9 @@ class Engine:
                 # To act takes a look of its own: a turn may be long, and all may have changed.
                 known = await self._state()
                 state = replace(known, world=await ask(self._eyes))
-                decision = self._decide_anew(incident, state)
+                if (anew := self._decide_anew(incident, state)) is None:
+                    continue
+                decision = anew
             if decision.verdict is Verdict.ACT and decision.target is not None:
                 decision, processes = await self._prepare(decision, decision.target)
             if decision.text != incident.said:
@@ -160,10 +162,11 @@ class Engine:
                 await self._begin(incident, decision.target, processes, group)
                 state = replace(await self._state(), world=state.world)
 
-    def _decide_anew(self, incident: Incident, state: State) -> Decision:
+    def _decide_anew(self, incident: Incident, state: State) -> Decision | None:
+        """By what holds now; None where it is closed, or another configuration holds, by now."""
         current = next((one for one in state.incidents if one.id == incident.id), None)
         if current is None or state.config is not self._setup.config:
-            return Decision(Verdict.WAIT, "trouble_over")
+            return None
         return decide(current, state, self._clock.now())
 
     async def _state(self) -> State:
