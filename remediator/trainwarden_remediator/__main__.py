@@ -154,7 +154,8 @@ def _clean_gpu(given: argparse.Namespace) -> int:
         print("nothing to end")
     if given.dry_run or not chosen:
         return 0
-    facts = action.perform(0, lambda *_, **__: None)
+    shown = [holder.process.identity for holder in chosen]
+    facts = action.perform(0, lambda *_, **__: None, meant=shown)
     killed = f", {len(facts['killed'])} of them by SIGKILL" if facts["killed"] else ""
     print(f"ended {plural(len(facts['ended']), 'leftover')}{killed}; the memory is back")
     return 0
