@@ -1,12 +1,20 @@
 # up    the whole stack with the demo run (or CONFIG=folder for a run of yours); Ctrl-C ends it
 # test  everything that must hold, end to end
+# test-docker  what needs real containers; it starts a Docker engine of its own, and needs root
+# test-systemd the units of deploy/systemd, in a system with a real systemd; likewise
+# test-slurm  jobs of a real Slurm, which it unpacks and runs; needs root
+# test-heavy  the remediator killed hundreds of times, and fed what is odd, tens of thousands of times
+# bench-verdicts  the shipped rules, judged over hundreds of healthy and faulty runs; writes docs/verdicts.md
+# nights the five nights of the incident table, and how long each took to be seen and healed
+# test-newest  the rules, the nights and the rest of the end-to-end tests on the newest Prometheus and Alertmanager
+#       that the distribution has (SUITE=sid)
 # check formatting, lint and types alone
-# docs  the pages that are written from the code
+# boards, docs, packaging  the dashboards, pages and manifests that are written from code
 # clean remove what the others made, downloads included
 #
 # Needed: make, and Python 3.11 or newer with venv (Debian and Ubuntu: python3 and python3-venv).
 
-.PHONY: up test check docs clean
+.PHONY: up test test-docker test-systemd test-slurm test-heavy bench-verdicts nights test-newest check boards docs packaging clean
 
 # The first that runs: a name on PATH may be a shim for a version that is not there.
 PYTHON := $(or $(PYTHON),$(shell for python in python3.13 python3.12 python3.11 python3; do \
@@ -17,16 +25,48 @@ BIN := .venv/bin
 up: .venv/stack.done
 	@$(BIN)/python deploy/up.py
 
+# Two at a time, file by file, in the order of the folders: the nights, which mostly wait, come early. In a
+# folder of a short name, because the path of a socket is short; it is kept when something fails.
 test: check
-	@$(BIN)/pytest -q
+	@folder=$$(mktemp -d) && $(BIN)/pytest -q --numprocesses=2 --dist=loadfile --no-loadscope-reorder \
+		--basetemp=$$folder && rm -rf $$folder
+
+test-docker: .venv/dev.done
+	@$(BIN)/pytest -q tests/docker
+
+test-systemd: .venv/dev.done
+	@$(BIN)/pytest -q tests/systemd
+
+test-slurm: .venv/dev.done
+	@$(BIN)/pytest -q tests/slurm
+
+test-heavy: .venv/dev.done
+	@$(BIN)/pytest -q tests/heavy
+
+bench-verdicts: .venv/dev.done
+	@cd bench && PYTHONPATH=../deploy ../$(BIN)/python -m verdicts
+
+nights: .venv/dev.done
+	@folder=$$(mktemp -d) && $(BIN)/pytest -q --basetemp=$$folder tests/e2e/test_night[1-5].py && rm -rf $$folder
+
+SUITE ?= sid
+test-newest: .venv/dev.done
+	@folder=$$(mktemp -d) && TRAINWARDEN_STACK_SUITE=$(SUITE) $(BIN)/pytest -q --numprocesses=2 --dist=loadfile \
+		--no-loadscope-reorder --basetemp=$$folder tests/rules tests/e2e && rm -rf $$folder
 
 check: .venv/dev.done
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/ruff format --check --quiet
 	@$(BIN)/mypy --no-error-summary
 
+boards: .venv/dev.done
+	@$(BIN)/python grafana/write.py
+
 docs: .venv/dev.done
 	@$(BIN)/python docs/generate.py
+
+packaging: .venv/dev.done
+	@$(BIN)/python deploy/packaging_rules.py
 
 clean:
 	rm -rf .venv .stack .mypy_cache .ruff_cache .pytest_cache
