@@ -1,0 +1,1 @@
+"""Looks at a running box and proposes the configuration that watches it."""
