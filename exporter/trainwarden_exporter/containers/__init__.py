@@ -1,0 +1,1 @@
+"""The containers of a run: how often they start, and how they ended."""
