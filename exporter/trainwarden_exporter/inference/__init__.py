@@ -1,0 +1,1 @@
+"""Inference servers: asked in three tiers how they are, because each of them lies in one."""
