@@ -13,6 +13,9 @@ from typing import TypeVar
 from trainwarden_exporter import __version__, logsetup
 from trainwarden_exporter.app import Exporter
 from trainwarden_exporter.config import Config, load_config
+from trainwarden_exporter.discovery.box import read_box
+from trainwarden_exporter.discovery.propose import propose
+from trainwarden_exporter.discovery.render import render as render_proposal
 from trainwarden_exporter.exceptions import ConfigError, TrainwardenError
 from trainwarden_exporter.findings import render, verdict
 from trainwarden_exporter.preflight import PATIENCE, examine
@@ -34,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return check(options.file)
     if options.command == "preflight":
         return preflight(options)
+    if options.command == "discover":
+        return discover(options.path)
     logsetup.configure(options.log_level, options.log_format)
     try:
         asyncio.run(
@@ -103,6 +108,21 @@ def preflight(options: argparse.Namespace) -> int:
     return int(verdict(findings) == "refuse")
 
 
+def discover(path: Path | None) -> int:
+    """Print a configuration that fits this box; 0 when anything was found to be watched."""
+    if path is not None and not path.is_dir():
+        _complain(f"{path} is not a folder")
+        return 2
+    try:
+        box = read_box(None if path is None else path.resolve())
+    except TrainwardenError as error:
+        _complain(str(error))
+        return 1
+    runs = propose(box)
+    print(render_proposal(runs, gpus=box.gpus), end="")
+    return int(not runs)
+
+
 def doubts(config: Config) -> list[str]:
     """What is allowed in `config` and yet hardly meant."""
     if not config.runs:
@@ -136,6 +156,17 @@ def build_parser() -> argparse.ArgumentParser:
 
     check_parser = commands.add_parser("check", help="say whether a configuration file is good")
     check_parser.add_argument("file", type=Path, metavar="FILE")
+
+    discover_parser = commands.add_parser(
+        "discover", help="look at this box and print a configuration that fits it"
+    )
+    discover_parser.add_argument(
+        "path",
+        type=Path,
+        nargs="?",
+        metavar="PATH",
+        help="the folder of the run; found by what runs here when not given",
+    )
 
     preflight_parser = commands.add_parser(
         "preflight", help="say whether a run may start here; the exit status is 0 when it may"

@@ -13,8 +13,16 @@ from prometheus_client.core import Metric as AnyFamily
 
 from trainwarden_exporter import __version__, core
 from trainwarden_exporter.collector import Collector, Metric
+from trainwarden_exporter.collectors.checkpoints import CheckpointsCollector
+from trainwarden_exporter.collectors.containers import ContainerKey, ContainersCollector
+from trainwarden_exporter.collectors.disk import DiskCollector
 from trainwarden_exporter.collectors.gpu import GpuCollector
+from trainwarden_exporter.collectors.heartbeats import HeartbeatsCollector
 from trainwarden_exporter.collectors.host import HostCollector
+from trainwarden_exporter.collectors.inference import InferenceCollector
+from trainwarden_exporter.collectors.logs import LogsCollector
+from trainwarden_exporter.collectors.progress import ProgressCollector
+from trainwarden_exporter.collectors.rollouts import RolloutsCollector
 from trainwarden_exporter.collectors.workers import WorkersCollector
 from trainwarden_exporter.collectors.xid import XidCollector
 from trainwarden_exporter.config import Config, load_config
@@ -22,6 +30,10 @@ from trainwarden_exporter.core import Scraper
 from trainwarden_exporter.gpu.nvml import Nvml
 from trainwarden_exporter.gpu.xidwatch import XidWatch
 from trainwarden_exporter.lane import Lane
+from trainwarden_exporter.logs.specs import log_specs
+from trainwarden_exporter.progress.heartbeats import Heartbeats
+from trainwarden_exporter.progress.specs import progress_spec
+from trainwarden_exporter.progress.tracker import ProgressTracker
 from trainwarden_exporter.serving.reload import Reloader
 from trainwarden_exporter.serving.service import Readiness
 
@@ -30,6 +42,14 @@ COLLECTORS: tuple[type[Collector], ...] = (
     WorkersCollector,
     GpuCollector,
     XidCollector,
+    DiskCollector,
+    ContainersCollector,
+    CheckpointsCollector,
+    RolloutsCollector,
+    LogsCollector,
+    ProgressCollector,
+    HeartbeatsCollector,
+    InferenceCollector,
 )
 
 BUILD_INFO = Metric(
@@ -75,11 +95,49 @@ def build_collectors(config: Config) -> tuple[Collector, ...]:
     """One of each of `COLLECTORS`, with its part of `config`."""
     nvml = Nvml()
     watch = XidWatch(nvml.subscribe)
+    specs = [progress_spec(run) for run in config.runs]
+    tracker = ProgressTracker(specs, state_folder=config.state_folder)
+    heartbeats = Heartbeats(
+        config.heartbeats,
+        accept_any=config.heartbeats_accept == "any",
+        state_folder=config.state_folder,
+        on_step=tracker.note_heartbeat,
+    )
+    workers = WorkersCollector(config.runs, state_folder=config.state_folder)
+    disk = DiskCollector(config.disks, [run.path for run in config.runs if run.path is not None])
+    checkpoints = CheckpointsCollector(config.runs, disk_label=disk.label)
+    rollouts = RolloutsCollector(config.runs, tracker)
     return (
         HostCollector(config.host),
-        WorkersCollector(config.runs, state_folder=config.state_folder),
+        workers,
         GpuCollector(config.gpu, config.runs, nvml=nvml, watch=watch),
         XidCollector(watch),
+        disk,
+        ContainersCollector(
+            {
+                ContainerKey(run.name, container.name): container
+                for run in config.runs
+                for container in run.containers
+            },
+            config.docker,
+            state_folder=config.state_folder,
+        ),
+        checkpoints,
+        rollouts,
+        LogsCollector(
+            [spec for run in config.runs for spec in log_specs(run)],
+            state_folder=config.state_folder,
+            sinks=[tracker.note_line, rollouts.note_line],
+        ),
+        ProgressCollector(
+            specs,
+            tracker,
+            checkpoints=checkpoints.newest,
+            saving=checkpoints.saving,
+            lives=lambda: workers.lives,
+        ),
+        HeartbeatsCollector(heartbeats),
+        InferenceCollector(config.runs, told_update=tracker.updating_since),
     )
 
 
@@ -121,8 +179,8 @@ class Exporter:
         self.started = now()
         self.now = now
         self._build = build
-        self.config, collectors = self._read()
-        self.scraper = Scraper(collectors)
+        self.config, self._collectors = self._read()
+        self.scraper = Scraper(self._collectors)
         self.reloader = Reloader(self._reload_configuration, now=now)
         self._web_file: WebFile | None = None
         self._file_lane = Lane("read files")
@@ -132,6 +190,12 @@ class Exporter:
     def web_file_successful(self) -> bool | None:
         """Whether the last reading of the web configuration file went well; None without a file."""
         return self._web_file.last_reload_successful if self._web_file else None
+
+    @property
+    def heartbeats(self) -> Heartbeats:
+        """What takes the heartbeats that are sent; none is awaited where nobody shows them."""
+        shown = (one for one in self._collectors if isinstance(one, HeartbeatsCollector))
+        return next((one.heartbeats for one in shown), Heartbeats())
 
     def reload_with(self, web_file: WebFile) -> None:
         """Reload `web_file` at each reload too, and show how it fared."""
@@ -158,5 +222,5 @@ class Exporter:
         return config, self._build(config)
 
     async def _reload_configuration(self) -> None:
-        self.config, collectors = await self._file_lane.call(self._read)
-        self.scraper.adopt(collectors)
+        self.config, self._collectors = await self._file_lane.call(self._read)
+        self.scraper.adopt(self._collectors)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import model_validator
 
 from trainwarden_exporter import yamlfile
+from trainwarden_exporter.collectors.containers import DockerConfig
+from trainwarden_exporter.collectors.disk import Disks
 from trainwarden_exporter.collectors.gpu import GpuConfig
 from trainwarden_exporter.collectors.host import HostConfig
-from trainwarden_exporter.collectors.workers import RunConfig
+from trainwarden_exporter.progress.heartbeats import HeartbeatConfig
+from trainwarden_exporter.runs import RunConfig
 from trainwarden_exporter.units import LocalPath
 from trainwarden_exporter.yamlfile import MisplacedError, Section
 
@@ -24,12 +27,25 @@ class Config(Section):
     gpu: GpuConfig = GpuConfig()
     """The GPUs of the machine, those of NVIDIA."""
 
+    disks: Disks = ()
+    """Disks to watch beside those that the paths of the runs lie on."""
+
+    docker: DockerConfig = DockerConfig()
+    """The Docker engine of the machine, for containers of runs that name one."""
+
     state_folder: LocalPath | None = None
-    """Where the exporter keeps what must outlive it: which workers have finished. Without it, a
-    finished worker looks gone after a restart of the exporter."""
+    """Where the exporter keeps what must outlive it: which workers have finished, and when workers
+    and containers started of late. Without it, a finished worker looks gone after a restart of the
+    exporter, and a restart loop begins to be counted anew."""
 
     runs: tuple[RunConfig, ...] = ()
     """The training runs on it, each with its workers."""
+
+    heartbeats: tuple[HeartbeatConfig, ...] = ()
+    """Signs of life that are awaited: of watchdogs, cron jobs, brakes, trainers."""
+
+    heartbeats_accept: Literal["configured", "any"] = "configured"
+    """Whether beats of names that are not configured are taken too: at most 100 names."""
 
     @model_validator(mode="after")
     def _names_tell_runs_apart(self) -> Self:
@@ -40,6 +56,29 @@ class Config(Section):
                     f"{run.name} is the name of runs[{first[run.name]}] already",
                     *("runs", index, "name"),
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _own_starts_can_be_counted(self) -> Self:
+        if self.state_folder is None:
+            for number, run in enumerate(self.runs):
+                for index, container in enumerate(run.containers):
+                    if container.own:
+                        place = ("runs", number, "containers", index, "self")
+                        raise MisplacedError("its starts are counted in a state_folder", *place)
+        return self
+
+    @model_validator(mode="after")
+    def _heartbeats_are_sound(self) -> Self:
+        runs = {run.name for run in self.runs}
+        seen: set[tuple[str | None, str]] = set()
+        for index, one in enumerate(self.heartbeats):
+            if one.run is not None and one.run not in runs:
+                raise MisplacedError(f"no run is named {one.run}", "heartbeats", index, "run")
+            if (one.run, one.name) in seen:
+                message = f"another heartbeat of that run is named {one.name}"
+                raise MisplacedError(message, "heartbeats", index, "name")
+            seen.add((one.run, one.name))
         return self
 
 

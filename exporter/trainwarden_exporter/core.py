@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
@@ -72,12 +73,16 @@ class Scraper:
         """Put new collectors in charge from the next collection on.
 
         One that has a predecessor of the same name adopts it, in the thread of both and so not
-        before the predecessor has come back from a collection under way.
+        before the predecessor has come back from a collection under way. None is passed over, also
+        where nobody has scraped it: it may have been told something.
         """
         posts = {}
         for collector in collectors:
-            post = self._posts.pop(collector.name, None) or _Post(collector, self._clock)
-            post.collector = collector
+            post = self._posts.pop(collector.name, None)
+            if post is None:
+                post = _Post(collector, self._clock)
+            elif collector is not post.collector:
+                post.succeed(collector)
             posts[collector.name] = post
         for retired in self._posts.values():
             retired.close()
@@ -111,6 +116,7 @@ class _Post:
     def __init__(self, collector: Collector, clock: Clock) -> None:
         self.collector = collector
         self._acting = collector  # touched by the lane's thread only
+        self._successors: deque[Collector] = deque()
         self._clock = clock
         self._lane = Lane(f"collect {collector.name}")
         self._under_way: asyncio.Future[Outcome] | None = None
@@ -133,8 +139,22 @@ class _Post:
         self._tell(outcome)
         return outcome
 
+    def succeed(self, collector: Collector) -> None:
+        """Put `collector` in charge."""
+        if self._successors:  # nobody has scraped the one that goes; it may know something
+            passed_over = self.collector
+            self._lane.call(lambda: self._take_over(passed_over))
+        self.collector = collector
+        self._successors.append(collector)
+
     def close(self) -> None:
         self._lane.close()
+
+    def _take_over(self, collector: Collector) -> None:
+        """Adopt, one after the other, until `collector` is in charge; in the lane's thread."""
+        while self._acting is not collector:
+            predecessor, self._acting = self._acting, self._successors.popleft()
+            self._acting.adopt(predecessor)
 
     def _look(self, collector: Collector) -> Outcome:
         """Collect; in the lane's thread."""
@@ -143,9 +163,7 @@ class _Post:
         notes: tuple[object, ...] = ()
         failure: BaseException | None = None
         try:
-            if collector is not self._acting:
-                predecessor, self._acting = self._acting, collector
-                collector.adopt(predecessor)
+            self._take_over(collector)
             found = conforming(collector.collect(), collector.metrics)
             notes = collector.notes
         except NoData as nothing:

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from trainwarden_exporter.config import Config
+from trainwarden_exporter.disk.view import DiskView
 from trainwarden_exporter.gpu.view import GpuView
+from trainwarden_exporter.runs import RunConfig
 from trainwarden_exporter.wording import plural
 
 Verdict = Literal["ok", "warn", "refuse"]
@@ -41,6 +43,12 @@ class Subject:
     patience: float = 0.0
     """Seconds that the driver was given."""
     now: float = field(default_factory=time.time)
+    disks: tuple[DiskView, ...] = ()
+
+    @property
+    def runs(self) -> tuple[RunConfig, ...]:
+        """Those that are to start."""
+        return tuple(run for run in self.config.runs if self.run in (None, run.name))
 
 
 Check = Callable[[Subject], Finding | None]

@@ -6,8 +6,9 @@ import contextlib
 import logging
 import os
 import tempfile
+from functools import lru_cache
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -25,7 +26,7 @@ class StateFile(Generic[T]):
 
     def __init__(self, path: Path | None, kind: type[T], *, empty: T) -> None:
         self._path = path
-        self._adapter = TypeAdapter[T](kind)
+        self._adapter: TypeAdapter[T] = _adapter(kind)  # type: ignore[arg-type] # it is hashable
         self._writable = True
         self._saved = self._read(empty)
 
@@ -60,6 +61,12 @@ class StateFile(Generic[T]):
         except (OSError, ValidationError) as error:
             log.warning("state not read", extra={"path": self._path, "error": str(error)})
             return empty
+
+
+@lru_cache(maxsize=32)
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    # what checks a value costs much to be built, and each reload opens every file anew
+    return TypeAdapter(kind)
 
 
 def _replace(path: Path, content: bytes) -> None:

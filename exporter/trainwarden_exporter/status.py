@@ -12,6 +12,9 @@ from trainwarden_exporter.core import Outcome, describe
 from trainwarden_exporter.exceptions import Problem
 from trainwarden_exporter.gpu.sightings import GpusSighting, see_gpus
 from trainwarden_exporter.gpu.status import gpu_section
+from trainwarden_exporter.progress.seeing import see_heartbeats, see_runs
+from trainwarden_exporter.progress.sightings import HeartbeatSighting, RunSighting
+from trainwarden_exporter.progress.status import heartbeat_table, run_section
 from trainwarden_exporter.serving import page
 from trainwarden_exporter.sightings import HostSighting, WorkerSighting, see_host, see_workers
 
@@ -37,9 +40,12 @@ def render(status: Status) -> str:
     workers = see_workers(status.outcomes, now=status.now)
     host = see_host(status.outcomes)
     gpus = see_gpus(status.outcomes)
-    tone, verdict = judge(status, workers, host, gpus)
+    runs = see_runs(status.outcomes, now=status.now)
+    others = see_heartbeats(status.outcomes, now=status.now, runs=[run.name for run in runs])
+    tone, verdict = judge(status, workers, host, gpus, runs=runs, heartbeats=others)
     sections = [
-        _runs(workers, status.outcomes),
+        _runs(workers, runs, status),
+        page.section("Heartbeats", heartbeat_table(others)) if others else "",
         gpu_section(gpus, now=status.now),
         page.section("Host", _host(host, now=status.now)),
         page.section("Collectors", _collectors(status.outcomes)),
@@ -50,7 +56,7 @@ def render(status: Status) -> str:
         standing=f"up {wording.span(status.now - status.started)}",
         tone=tone,
         verdict=verdict,
-        sections="\n".join(sections),
+        sections="\n".join(section for section in sections if section),
         footer=f"Seen at {wording.moment(status.now)}, afresh for this page.",
     )
 
@@ -60,9 +66,12 @@ def judge(
     workers: Iterable[WorkerSighting],
     host: HostSighting,
     gpus: GpusSighting = _NO_GPUS,
+    *,
+    runs: Iterable[RunSighting] = (),
+    heartbeats: Iterable[HeartbeatSighting] = (),
 ) -> tuple[str, str]:
     """The page in one sentence, and its tone: `good`, `warn` or `bad`."""
-    workers = tuple(workers)
+    workers, runs = tuple(workers), tuple(runs)
     failed = [outcome.collector for outcome in status.outcomes if not outcome.success]
     troubled = [worker for worker in workers if worker.tone == "bad"]
     watched = [worker for worker in workers if worker.tone == "warn"]
@@ -71,6 +80,8 @@ def judge(
         said.append(f"{len(troubled)} of {wording.plural(len(workers), 'worker')} in trouble")
     if host.tone == "bad":
         said.append("memory is below its floor")
+    said += (wrong for run in runs for wrong in run.wrong)
+    said += (f"heartbeat {one.name} is missed" for one in heartbeats if one.missed)
     said += gpus.troubles
     if failed:
         said.append(f"cannot see: {', '.join(failed)}")
@@ -83,18 +94,24 @@ def judge(
         return "bad", f"{sentence[0].upper()}{sentence[1:]}."
     if watched:
         return "warn", f"{wording.plural(len(watched), 'worker')} to keep an eye on."
+    if doubtful := [run.name for run in runs if run.doubtful]:
+        return "warn", f"Keep an eye on {' and '.join(doubtful)}."
     if workers:
         return "good", f"All is well: {wording.plural(len(workers), 'worker')}."
     return "good", "All is well."
 
 
-def _runs(workers: Iterable[WorkerSighting], outcomes: Iterable[Outcome]) -> str:
-    runs: dict[str, list[WorkerSighting]] = {}
+def _runs(workers: Iterable[WorkerSighting], runs: Iterable[RunSighting], status: Status) -> str:
+    seen = {run.name: run for run in runs}
+    members: dict[str, list[WorkerSighting]] = {name: [] for name in seen}
     for worker in workers:
-        runs.setdefault(worker.run, []).append(worker)
-    if runs:
-        return "\n".join(_run(name, members) for name, members in runs.items())
-    failed = {outcome.collector for outcome in outcomes if not outcome.success}
+        members.setdefault(worker.run, []).append(worker)
+    if members:
+        return "\n".join(
+            run_section(seen.get(name, RunSighting(name)), _workers(of_it), now=status.now)
+            for name, of_it in members.items()
+        )
+    failed = {outcome.collector for outcome in status.outcomes if not outcome.success}
     reason = (
         "They cannot be seen: the collector <b>workers</b> failed."
         if "workers" in failed
@@ -103,11 +120,11 @@ def _runs(workers: Iterable[WorkerSighting], outcomes: Iterable[Outcome]) -> str
     return page.section("Runs", f'<p class="quiet">{reason}</p>')
 
 
-def _run(name: str, workers: Iterable[WorkerSighting]) -> str:
+def _workers(workers: Iterable[WorkerSighting]) -> str:
     columns = {"Worker": "", "State": "", "Memory": "memory"}
     columns |= dict.fromkeys(("Processes", "Age", "CPU time", "Restarts"), "number")
     rows = "\n".join(f"<tr>{_worker(worker)}</tr>" for worker in workers)
-    return page.section(f"Run {name}", page.table(columns, rows))
+    return page.table(columns, rows) if rows else ""
 
 
 def _worker(worker: WorkerSighting) -> str:

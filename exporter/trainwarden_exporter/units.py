@@ -1,4 +1,4 @@
-"""Quantities as a person writes them in a config file: durations, sizes, paths."""
+"""What a person writes in a config file: durations, sizes, paths, names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, ValidationInfo
 
 _DURATION = re.compile(
     r"(?:(\d+)y)?(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?",
@@ -81,3 +81,6 @@ Bytes = Annotated[int, BeforeValidator(parse_size)]
 
 LocalPath = Annotated[Path, BeforeValidator(_path_text), AfterValidator(_resolve)]
 """A path; a relative one is relative to the folder of the file that names it."""
+
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]*$", max_length=100)]
+"""A name that is a label value and part of commands: no spaces, no slashes."""

@@ -9,6 +9,7 @@ from aiohttp import web
 from trainwarden_exporter import core, status
 from trainwarden_exporter.app import Exporter
 from trainwarden_exporter.lane import Lane
+from trainwarden_exporter.progress.heartbeatroutes import heartbeat_routes
 from trainwarden_exporter.serving import exposition, page
 from trainwarden_exporter.serving.lifecycle import add_safe_headers, lifecycle_routes
 
@@ -27,6 +28,7 @@ def build_app(exporter: Exporter) -> web.Application:
     app[EXPORTER] = exporter
     app[RENDERING] = Lane("render")
     app.add_routes([web.get("/", show_status), web.get("/metrics", show_metrics)])
+    app.add_routes(heartbeat_routes(lambda: exporter.heartbeats))
     app.add_routes(lifecycle_routes(exporter.readiness, exporter.reloader))
     add_safe_headers(app, style_source=page.STYLE_SOURCE)
     return app

@@ -41,3 +41,8 @@ def moment(timestamp: float) -> str:
 def plural(count: int, noun: str) -> str:
     """`1 worker`, `2 workers`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def printable(text: str) -> str:
+    """`text` as UTF-8 has it: a name on disk may be any bytes; those are then question marks."""
+    return text.encode("utf-8", "replace").decode()

@@ -10,7 +10,7 @@ from typing import Annotated, Self
 from pydantic import Field
 
 from trainwarden_exporter.collector import Collector, Family
-from trainwarden_exporter.collectors.workers import RunConfig, WorkerConfig
+from trainwarden_exporter.collectors.workers import WorkerConfig, WorkersOfRun
 from trainwarden_exporter.gpu import metrics
 from trainwarden_exporter.gpu.devicefiles import read_device_files
 from trainwarden_exporter.gpu.driver import STATES, Driver, Sight
@@ -21,8 +21,9 @@ from trainwarden_exporter.gpu.pcidevices import count_expected
 from trainwarden_exporter.gpu.reading import NO_GPU, GpuKey, GpuReading
 from trainwarden_exporter.gpu.xidwatch import XidWatch
 from trainwarden_exporter.processes.matching import Matcher, WorkerKey
-from trainwarden_exporter.processes.procfs import PROC, Identity, read_processes, start_timestamp
+from trainwarden_exporter.processes.procfs import PROC, Identity, start_timestamp
 from trainwarden_exporter.processes.selector import ChoosingPattern
+from trainwarden_exporter.processes.table import ProcessTable
 from trainwarden_exporter.units import LocalPath
 from trainwarden_exporter.yamlfile import Section
 
@@ -57,7 +58,7 @@ class GpuCollector(Collector):
     def __init__(
         self,
         config: GpuConfig,
-        runs: Sequence[RunConfig] = (),
+        runs: Sequence[WorkersOfRun] = (),
         *,
         watch: XidWatch | None = None,
         nvml: Nvml | None = None,
@@ -75,6 +76,7 @@ class GpuCollector(Collector):
             device_root=config.device_root, protected=config.protected, root=root
         )
         self._told: Mapping[Identity, Holder] = {}
+        self._table = ProcessTable(root)
         self._state = "absent"
         self._root = root
         self._sys = sys
@@ -86,7 +88,7 @@ class GpuCollector(Collector):
 
     def collect(self) -> Iterable[Family]:
         # read before the driver is asked, so that a pid it names cannot have passed on unnoticed
-        processes = read_processes(self._root) if self._may_be_held() else {}
+        processes = self._table.read(self._fresh()) if self._may_be_held() else {}
         sight = self._driver.look()
         self._tell_state(sight)
         survey = self._search.find(
@@ -95,12 +97,17 @@ class GpuCollector(Collector):
             sight.gpus,
             driver_version=sight.versions.driver if sight.versions else "",
         )
-        self.notes = survey.orphans if self._workers else ()
-        self._tell_orphans(self.notes)
+        orphans = survey.orphans if self._workers else ()
+        self.notes = (*orphans, *survey.observers) if self._workers else ()
+        self._tell_orphans(orphans)
         families = {metric: metric.family() for metric in self.metrics}
         for metric, labels, value in self._samples(sight, survey):
             families[metric].add_metric(labels, value)
         return families.values()
+
+    def _fresh(self) -> frozenset[int]:
+        """The pids of whom more is told than that they are there."""
+        return self._matcher.watched.union(identity.pid for identity in self._told)
 
     def _may_be_held(self) -> bool:
         return self._state == "ok" or bool(read_device_files(self._config.device_root))
@@ -124,7 +131,7 @@ class GpuCollector(Collector):
         yield metrics.UNREADABLE, (), survey.unreadable
         if self._workers:
             yield from worker_samples(self._workers, sight.gpus, survey.holders)
-            yield from orphan_samples([gpu.key for gpu in sight.gpus], survey.orphans)
+            yield from orphan_samples([gpu.key for gpu in sight.gpus], survey)
 
     def _expected(self, sight: Sight) -> int:
         if self._config.expected is not None:
@@ -173,17 +180,26 @@ def worker_samples(
                 yield metrics.WORKER_UTILIZATION, labels, min(sum(shares), 1)
 
 
-def orphan_samples(gpus: Iterable[GpuKey], orphans: Iterable[Holder]) -> Iterator[Sample]:
-    """The orphans of each GPU, 0 for none; of the driver alone only if there are any."""
-    places: dict[GpuKey, list[Holder]] = {key: [] for key in gpus}
-    for holder in orphans:
-        for key in holder.gpus:
-            places.setdefault(key, []).append(holder)
-    for key, theirs in places.items():
+def orphan_samples(gpus: Iterable[GpuKey], survey: Survey) -> Iterator[Sample]:
+    """The orphans and the observers of each GPU, and of the driver alone; 0 for none."""
+    known = (*gpus, NO_GPU)
+    for key, theirs in _by_place(known, survey.observers).items():
+        yield metrics.OBSERVERS, key, len(theirs)
+    for key, theirs in _by_place(known, survey.orphans).items():
         yield metrics.ORPHANS, key, len(theirs)
         yield metrics.ORPHANS_UNLISTED, key, sum(1 for holder in theirs if not holder.listed)
         if key != NO_GPU:
             yield metrics.ORPHAN_MEMORY, key, sum(holder.listed.get(key) or 0 for holder in theirs)
+
+
+def _by_place(
+    gpus: Iterable[GpuKey], holders: Iterable[Holder]
+) -> Mapping[GpuKey, Sequence[Holder]]:
+    places: dict[GpuKey, list[Holder]] = {key: [] for key in gpus}
+    for holder in holders:
+        for key in holder.gpus:
+            places.setdefault(key, []).append(holder)
+    return places
 
 
 def _facts(holder: Holder) -> dict[str, object]:

@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Sample = tuple[Metric, tuple[str, ...], float | None]
 
+CGROUP_ROOT = Path("/sys/fs/cgroup")
 _FLOOR_SHARE = 0.08
 _FLOOR_BYTES = 8 << 30
 _CPU_LINE = re.compile(r"cpu\d+ ")
@@ -122,7 +123,7 @@ class HostCollector(Collector):
         config: HostConfig,
         *,
         proc: Path = PROC,
-        cgroup_root: Path = Path("/sys/fs/cgroup"),
+        cgroup_root: Path = CGROUP_ROOT,
     ) -> None:
         self._config = config
         self._proc = proc
@@ -190,6 +191,20 @@ def effective(memory: Memory, allowance: Allowance | None) -> tuple[int, int]:
         min(memory.total, allowance.limit_bytes),
         min(memory.available, allowance.available_bytes),
     )
+
+
+def read_room(
+    config: HostConfig, *, proc: Path = PROC, cgroup_root: Path = CGROUP_ROOT
+) -> tuple[int, int, int]:
+    """Total and available bytes, as `effective`, and those that should stay available.
+
+    Raises CollectError.
+    """
+    cgroup = find_memory_cgroup(cgroup_root, config.cgroup)
+    memory = _read(proc / "meminfo", parse_memory)
+    total, available = effective(memory, None if cgroup is None else read_allowance(cgroup))
+    floor = config.memory_available_floor
+    return total, available, default_floor(total) if floor is None else floor
 
 
 def default_floor(total: int) -> int:

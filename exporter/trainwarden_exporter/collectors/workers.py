@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
+from trainwarden_exporter import starts
 from trainwarden_exporter.collector import Collector, Family, Metric
 from trainwarden_exporter.exceptions import NoData
 from trainwarden_exporter.processes.exits import ExitWatch
 from trainwarden_exporter.processes.history import History
 from trainwarden_exporter.processes.matching import Matcher, Selector, Tree, WorkerKey
 from trainwarden_exporter.processes.procfs import PROC, start_timestamp
+from trainwarden_exporter.processes.startlog import StartLog, start_log_path
 from trainwarden_exporter.processes.usage import Usage, count_states, read_usage
 from trainwarden_exporter.statefile import StateFile
-from trainwarden_exporter.units import Bytes, Seconds
+from trainwarden_exporter.units import Bytes, Name, Seconds
 from trainwarden_exporter.yamlfile import MisplacedError, Section
-
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]*$", max_length=100)]
-"""A name that is a label value and part of commands: no spaces, no slashes."""
 
 
 class WorkerConfig(Section):
@@ -50,7 +50,9 @@ class WorkerConfig(Section):
     """Whether to measure PSS too: exact where memory is shared, about 1 ms a process."""
 
 
-class RunConfig(Section):
+class WorkersOfRun(Section):
+    """What this collector knows of a run."""
+
     name: Name
     """Label `run`."""
 
@@ -87,6 +89,16 @@ def check_references(workers: Sequence[WorkerConfig]) -> None:
             line.append(name)
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerLife:
+    """Whether a worker lives, for those who judge by that."""
+
+    key: WorkerKey
+    started: float | None
+    """Start of its oldest living process (unix seconds); None while none lives."""
+    finished: bool
+
+
 def _metric(name: str, kind: Literal["gauge", "counter"], text: str, *more: str) -> Metric:
     labels = ("run", "worker", "role", *more)
     return Metric(f"trainwarden_worker_{name}", kind, text, labels)
@@ -111,6 +123,10 @@ AGE_LIMIT = _metric("age_limit_seconds", "gauge", "Age limit, as configured.")
 EXITS = _metric("exits_total", "counter", "Processes that ended, by exit code or signal.", "status")
 LAST_EXIT = _metric("last_exit_code", "gauge", "Exit code of the last end seen, 128+n by signal n.")
 LAST_EXIT_TIME = _metric("last_exit_timestamp_seconds", "gauge", "When the last end was noticed.")
+RECENT = _metric("recent_starts", "gauge", "Processes started within ten minutes, as remembered.")
+PERIOD = _metric(
+    "restart_period_seconds", "gauge", "Median distance of these starts, of three or more."
+)
 FINISHED = _metric("finished", "gauge", "1 when a worker that may finish ended with status 0.")
 
 
@@ -138,18 +154,20 @@ class WorkersCollector(Collector):
         EXITS,
         LAST_EXIT,
         LAST_EXIT_TIME,
+        RECENT,
+        PERIOD,
         FINISHED,
     )
 
     def __init__(
         self,
-        runs: Sequence[RunConfig],
+        runs: Sequence[WorkersOfRun],
         *,
         state_folder: Path | None = None,
         root: Path = PROC,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Watch `runs`; which of their workers have finished is remembered in `state_folder`."""
+        """Watch `runs`; which workers have finished or started is remembered in `state_folder`."""
         self._workers = {
             WorkerKey(run.name, worker.name): worker for run in runs for worker in run.workers
         }
@@ -162,9 +180,12 @@ class WorkersCollector(Collector):
         self._finished = StateFile[frozenset[WorkerKey]](
             path, frozenset[WorkerKey], empty=frozenset()
         )
+        self._starts = StartLog(start_log_path(state_folder))
         self._watch = ExitWatch(root)
         self._root = root
         self._clock = clock
+        self.lives: tuple[WorkerLife, ...] = ()
+        """All workers at the last collection."""
 
     def adopt(self, predecessor: Self) -> None:
         """Go on counting where `predecessor` is, for the workers known to both.
@@ -175,11 +196,13 @@ class WorkersCollector(Collector):
         known = self._histories.keys() & predecessor._histories.keys()
         self._histories |= {key: predecessor._histories[key] for key in known}
         self._watch, predecessor._watch = predecessor._watch, self._watch
+        self._starts.adopt(predecessor._starts)
 
     def collect(self) -> Iterable[Family]:
         if not self._workers:
             raise NoData("no workers are configured")
         trees, now = self._matcher.find(), self._clock()
+        self._starts.note(trees, now)
         finished = set[WorkerKey]()
         families = {metric: metric.family() for metric in self.metrics}
         for key, worker in self._workers.items():
@@ -193,6 +216,14 @@ class WorkersCollector(Collector):
             families[FINISHED].add_metric(labels, key in finished)
             for metric, more, value in _samples(worker, tree, usage, history):
                 families[metric].add_metric([*labels, *more], value)
+            started = self._starts.recent(key)
+            families[RECENT].add_metric(labels, len(started))
+            distance = starts.period(started, together=max(1, worker.expected))
+            if distance is not None:
+                families[PERIOD].add_metric(labels, distance)
+        self.lives = tuple(
+            WorkerLife(key, oldest_start(trees[key]), key in finished) for key in self._workers
+        )
         self._finished.save(frozenset(finished))
         self._watch.keep_only(
             identity for history in self._histories.values() for identity in history.lives.watched
@@ -232,7 +263,13 @@ def _now(tree: Tree, usage: Usage) -> Iterable[tuple[Metric, float | None]]:
     yield THREADS, sum(member.threads for member in living)
     yield FILES, None if usage.open_files is None else usage.open_files.count
     yield FILES_LIMIT, None if usage.open_files is None else usage.open_files.limit
-    yield START, min((start_timestamp(root.identity) for root in roots), default=None)
+    yield START, oldest_start(tree)
+
+
+def oldest_start(tree: Tree) -> float | None:
+    """When the oldest living process of a worker started (unix seconds); None where none lives."""
+    living = (root.identity for root in tree.roots if root.alive)
+    return min(map(start_timestamp, living), default=None)
 
 
 def _so_far(history: History) -> Iterable[tuple[Metric, float | None]]:

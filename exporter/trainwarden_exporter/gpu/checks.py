@@ -100,7 +100,8 @@ def check_holders(subject: Subject) -> Finding | None:
         if details:  # without a run in the configuration, nobody can be a stranger to it
             doubts.insert(0, f"{_processes(len(details))}: whether rightly is not configured")
         return Finding("gpu holders", "warn", doubts[0], (*details, *doubts[1:]))
-    return Finding("gpu holders", "ok", "nothing holds them that should not")
+    looking = tuple(describe_holder(holder, subject.now) for holder in survey.observers)
+    return Finding("gpu holders", "ok", "nothing holds them that should not", looking)
 
 
 def check_compute_mode(subject: Subject) -> Finding | None:

@@ -81,8 +81,16 @@ class Holder:
 
     @property
     def orphan(self) -> bool:
-        """Whether it belongs to no worker, and is nothing that should be there anyhow."""
-        return self.worker is None and not self.protected
+        """Whether it belongs to no worker, and is nothing that should be there anyhow.
+
+        What only looks takes nothing from a run, as monitors do: that is an `observer`.
+        """
+        return self.worker is None and not self.protected and not self.looks_only
+
+    @property
+    def observer(self) -> bool:
+        """Whether it only looks, and is not known to be there for that."""
+        return self.worker is None and not self.protected and self.looks_only
 
     @property
     def memory_bytes(self) -> int | None:
@@ -106,6 +114,11 @@ class Survey:
     def orphans(self) -> tuple[Holder, ...]:
         """Those that belong to nobody. Means nothing where no worker is configured."""
         return tuple(holder for holder in self.holders if holder.orphan)
+
+    @property
+    def observers(self) -> tuple[Holder, ...]:
+        """Those that only look. Means nothing where no worker is configured."""
+        return tuple(holder for holder in self.holders if holder.observer)
 
 
 class HolderSearch:

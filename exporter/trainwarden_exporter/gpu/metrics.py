@@ -94,6 +94,11 @@ ORPHANS = _gpu(
     "Processes that hold the GPU and belong to no worker; those known to hold only the driver have"
     " no gpu. Absent where no worker is configured.",
 )
+OBSERVERS = _gpu(
+    "observers",
+    "Processes of no worker that only look at the GPU, as monitors do: the driver does not list"
+    " them, and they have not open what every CUDA program opens.",
+)
 ORPHAN_MEMORY = _gpu("orphan_memory_bytes", "GPU memory of orphan holders, as the driver lists it.")
 ORPHANS_UNLISTED = _gpu(
     "orphan_holders_unlisted", "Orphan holders that the driver does not list anywhere."
@@ -112,7 +117,7 @@ METRICS = (
     *(PCIE_REPLAYS, PCIE_GENERATION, PCIE_MAX_GENERATION, PCIE_WIDTH, PCIE_MAX_WIDTH),
     *(LINK_UP, LINK_ERRORS, COMPUTE_MODE, PERSISTENCE, MIG_MODE, MIG_USED, MIG_TOTAL),
     *(PROCESSES, UNMAPPED, WORKER_MEMORY, WORKER_UTILIZATION),
-    *(ORPHANS, ORPHAN_MEMORY, ORPHANS_UNLISTED, UNREADABLE),
+    *(ORPHANS, ORPHAN_MEMORY, ORPHANS_UNLISTED, OBSERVERS, UNREADABLE),
 )
 
 

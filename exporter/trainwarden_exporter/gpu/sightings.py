@@ -57,6 +57,7 @@ class GpusSighting:
     expected: float = 0
     gpus: tuple[GpuSighting, ...] = ()
     orphans: tuple[Holder, ...] = ()
+    observers: tuple[Holder, ...] = ()
     xids: tuple[XidSighting, ...] = ()
 
     @property
@@ -104,14 +105,14 @@ def see_gpus(outcomes: Iterable[Outcome]) -> GpusSighting:
         )
         for key, up in sorted(series("up").items())
     )
+    holders = [note for outcome in outcomes for note in outcome.notes if isinstance(note, Holder)]
     last = series("xid_last_timestamp_seconds")
     return GpusSighting(
         state=states[0] if states else None,
         expected=series("devices_expected").get((), 0),
         gpus=gpus,
-        orphans=tuple(
-            note for outcome in outcomes for note in outcome.notes if isinstance(note, Holder)
-        ),
+        orphans=tuple(holder for holder in holders if not holder.looks_only),
+        observers=tuple(holder for holder in holders if holder.looks_only),
         xids=tuple(
             XidSighting(key[0], int(key[2]), key[3], count, last[key])
             for key, count in series("xid_errors_total").items()

@@ -29,7 +29,11 @@ def gpu_section(sighting: GpusSighting, *, now: float) -> str:
         state = escape(sighting.state or "not known")
         parts.append(f'<p class="bad">No GPU can be seen; the driver is: {state}.</p>')
     if sighting.orphans:
-        parts.append(_orphans(sighting.orphans, now=now))
+        said = "These hold a GPU and belong to no worker:"
+        parts.append(f'<p class="bad">{said}</p>{_holders(sighting.orphans, now=now)}')
+    if sighting.observers:
+        said = "These only look, and take nothing from a run:"
+        parts.append(f'<p class="quiet">{said}</p>{_holders(sighting.observers, now=now)}')
     if sighting.xids:
         listed = "".join(f"<li>{_xid(xid, now=now)}</li>" for xid in sighting.xids)
         parts.append(f"<p>Errors of the driver (XIDs):</p><ul>{listed}</ul>")
@@ -62,15 +66,13 @@ def _amount(value: float | None, form: str) -> str:
     return _UNKNOWN if value is None else form.format(value)
 
 
-def _orphans(orphans: tuple[Holder, ...], *, now: float) -> str:
+def _holders(holders: tuple[Holder, ...], *, now: float) -> str:
     columns = {"Held by": "", "Owner": "", "Age": "number", "Memory": "number", "GPU": ""}
-    rows = "\n".join(f"<tr>{_orphan(holder, now=now)}</tr>" for holder in orphans)
-    return (
-        f'<p class="bad">These hold a GPU and belong to no worker:</p>{page.table(columns, rows)}'
-    )
+    rows = "\n".join(f"<tr>{_holder(holder, now=now)}</tr>" for holder in holders)
+    return page.table(columns, rows)
 
 
-def _orphan(holder: Holder, *, now: float) -> str:
+def _holder(holder: Holder, *, now: float) -> str:
     age = max(0, round(now - start_timestamp(holder.process.identity)))
     held = holder.memory_bytes
     gpus = ", ".join(key.gpu for key in holder.gpus if key.gpu) or "the driver"

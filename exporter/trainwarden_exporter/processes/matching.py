@@ -16,17 +16,16 @@ from trainwarden_exporter.processes.procfs import (
     Identity,
     Process,
     boot_seconds,
+    descendants,
     parent,
     read_process,
-    read_processes,
 )
 from trainwarden_exporter.processes.selector import Facts, Selector, meets
+from trainwarden_exporter.processes.table import YOUNG_SECONDS, ProcessTable
 
 __all__ = ["Matcher", "Selector", "Tree", "WorkerKey", "read_own_pid"]
 
 log = logging.getLogger(__name__)
-
-_SETTLED_SECONDS = 10.0
 
 
 class WorkerKey(NamedTuple):
@@ -68,9 +67,10 @@ class Matcher:
     """Sorts the processes of a machine by worker, reading files only of those not seen before.
 
     What does not change while a program runs (command line, executable, environment, cgroups) is
-    decided once for each process and program. A process younger than 10 s is decided anew each
-    time: after a fork it shows its parent's command line until it executes its own program, and
-    its manager may yet move it to another cgroup. Nothing is remembered of processes that are gone.
+    decided once for each process and program; that an older process executes another program is
+    seen within AGAIN_SECONDS. A process younger than YOUNG_SECONDS is decided anew each time: after
+    a fork it shows its parent's command line until it executes its own program, and its manager may
+    yet move it to another cgroup. Nothing is remembered of processes that are gone.
 
     A process that several selectors match belongs to the worker configured first, or to the one
     that is `descendant_of` the others. `ambiguous` holds those for which the order had to decide.
@@ -93,6 +93,13 @@ class Matcher:
         self._decisions: dict[Identity, _Decision] = {}
         self._holders: dict[WorkerKey, Identity] = {}
         self._unreadable: set[WorkerKey] = set()
+        self._table = ProcessTable(root, since_boot=clock)
+        self._watched: frozenset[int] = frozenset()
+
+    @property
+    def watched(self) -> frozenset[int]:
+        """The pids of what a selector matched when it was last sorted, and of all below."""
+        return self._watched
 
     @property
     def undecided(self) -> frozenset[WorkerKey]:
@@ -102,9 +109,10 @@ class Matcher:
     def find(self) -> Mapping[WorkerKey, Tree]:
         """The tree of every configured worker, empty where nothing runs.
 
-        Raises CollectError when the processes cannot be listed.
+        What was found last time is read anew, of all else only what may have changed. Raises
+        CollectError when the processes cannot be listed.
         """
-        return self.sort(read_processes(self._root))
+        return self.sort(self._table.read(self._watched))
 
     def sort(self, processes: Mapping[int, Process]) -> Mapping[WorkerKey, Tree]:
         """As `find`, for all the processes there are, where they were read already."""
@@ -113,7 +121,7 @@ class Matcher:
         return self._trees(processes)
 
     def _decide(self, processes: Iterable[Process]) -> None:
-        settled_before = (self._clock() - _SETTLED_SECONDS) * TICKS_PER_SECOND
+        settled_before = (self._clock() - YOUNG_SECONDS) * TICKS_PER_SECOND
         decisions: dict[Identity, _Decision] = {}
         for process in processes:
             if process.kernel_thread or process.pid == self._own_pid:
@@ -122,8 +130,8 @@ class Matcher:
             # What is ending has no program any more, from the moment its memory is given back
             # (exit_mm in kernel/exit.c; of a large process that takes seconds): what it was counts.
             if decision is None or not (
-                _is_ending(process)
-                or (decision.settled and decision.exec_mark == process.exec_mark)
+                (decision.settled and decision.exec_mark == process.exec_mark)
+                or _is_ending(process)
             ):
                 settled = process.identity.start_ticks <= settled_before
                 anew = _Decision(process.exec_mark, settled, tuple(self._claims(process)))
@@ -179,7 +187,9 @@ class Matcher:
         members: dict[WorkerKey, list[Process]] = {key: [] for key in self._selectors}
         ambiguous: dict[Identity, tuple[WorkerKey, ...]] = {}
         places: dict[int, _Place] = {}
-        for start in processes.values():
+        watched = self._at_or_below_claims(processes)
+        for pid in watched:
+            start = processes[pid]
             above, line = _line_above(start, processes, places)
             for process in line:
                 claims = self._claims_below(above, process.identity)
@@ -193,7 +203,16 @@ class Matcher:
                     members[above.worker].append(process)
                 places[process.pid] = above
         self._report(ambiguous)
+        self._watched = frozenset(watched)
         return {key: Tree(tuple(roots[key]), tuple(members[key])) for key in self._selectors}
+
+    def _at_or_below_claims(self, processes: Mapping[int, Process]) -> list[int]:
+        """The pids of whatever a selector matches and of all below it, in the table's order."""
+        claimed = [identity.pid for identity, one in self._decisions.items() if one.claims]
+        if not claimed:
+            return []
+        found = descendants(processes, claimed) | set(claimed)
+        return [pid for pid in processes if pid in found]
 
     def _claims_below(self, above: _Place, identity: Identity) -> tuple[WorkerKey, ...]:
         """The workers whose selectors match the process, all conditions considered."""

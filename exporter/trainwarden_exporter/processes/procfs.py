@@ -40,6 +40,7 @@ __all__ = [
     "Transfers",
     "boot_seconds",
     "descendants",
+    "list_pids",
     "parent",
     "parse_stat",
     "read_cgroups",
@@ -67,17 +68,19 @@ def read_process(pid: int, root: Path = PROC) -> Process | None:
     return _read_process(f"{root}/{pid}/stat")
 
 
-def read_processes(root: Path = PROC) -> dict[int, Process]:
-    """Every process there is now, by pid."""
+def list_pids(root: Path = PROC) -> list[int]:
+    """The pids there are now. Raises CollectError when they cannot be listed."""
     try:
         names = os.listdir(root)  # noqa: PTH208 - names are all that is needed, and it is quicker
     except OSError as error:
         raise CollectError(f"cannot list {root}: {error.strerror}") from error
-    found: dict[int, Process] = {}
-    for name in names:
-        if name.isdecimal() and (process := _read_process(f"{root}/{name}/stat")) is not None:
-            found[process.pid] = process
-    return found
+    return [int(name) for name in names if name.isdecimal()]
+
+
+def read_processes(root: Path = PROC) -> dict[int, Process]:
+    """Every process there is now, by pid."""
+    found = (read_process(pid, root) for pid in list_pids(root))
+    return {process.pid: process for process in found if process is not None}
 
 
 def read_command_line(pid: int, root: Path = PROC) -> tuple[str, ...] | None:

@@ -10,9 +10,13 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from trainwarden_exporter.serving.authentication import BasicAuthenticator
+from trainwarden_exporter.serving.crowd import Crowd
 from trainwarden_exporter.serving.tls import subject_names
 from trainwarden_exporter.serving.tlsconfig import TLSServerConfig
 from trainwarden_exporter.serving.webconfig import RateLimit, WebConfig
+
+CERTIFIED = web.RequestKey("certified", bool)
+"""Whether a request came with a client certificate that was demanded and has been verified."""
 
 
 class TokenBucket:
@@ -40,14 +44,22 @@ class TokenBucket:
 class Admission:
     """Lets requests through by the web config in force; `open_paths` are open to everybody.
 
+    What is served at `own_credential_paths` asks for a credential of its own in place of a user's,
+    and has no rate limit; but a client certificate that is demanded is demanded there too. A
+    request that showed one carries CERTIFIED.
+
     A request without credentials is answered 401. One whose connection shows no client certificate,
     or one with names that are not allowed, is answered 403 (401 would have to name a scheme that
     the client could answer with) and loses its connection, so that it can come back with one.
     """
 
-    def __init__(self, open_paths: frozenset[str]) -> None:
+    def __init__(
+        self, open_paths: frozenset[str], *, own_credential_paths: frozenset[str] = frozenset()
+    ) -> None:
         self.context: ssl.SSLContext | None = None
+        self.crowd = Crowd()
         self._open_paths = open_paths
+        self._own_credential_paths = own_credential_paths
         self._config = WebConfig()
         self._bucket = TokenBucket(self._config.rate_limit)
         self._authenticator = BasicAuthenticator()
@@ -66,7 +78,8 @@ class Admission:
     @web.middleware
     async def _admit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
-            response = await self._refusal(request) or await handler(request)
+            with self.crowd.answering(request):
+                response = await self._refusal(request) or await handler(request)
         except web.HTTPException as answer:
             self._part(request, answer)
             raise
@@ -83,17 +96,20 @@ class Admission:
             response.headers.setdefault(name, value)
 
     async def _refusal(self, request: web.Request) -> web.Response | None:
-        if self._is_open(request):
+        if _is_at(request, self._open_paths):
             return None
-        if not self._bucket.take():
+        has_own = _is_at(request, self._own_credential_paths)
+        if not has_own and not self._bucket.take():
             return web.Response(status=429, text="too many requests\n")
         tls = self._config.tls
         if tls is not None and (reason := _objection(tls, request)) is not None:
             response = web.Response(status=403, text=f"{reason}\n")
             response.force_close()
             return response
+        # One that is merely taken when given proves nothing: any that the CA signed would do.
+        request[CERTIFIED] = tls is not None and tls.demands_certificate
         users = self._config.basic_auth_users
-        if not users:
+        if has_own or not users:
             return None
         match await self._authenticator.verdict(users, request.headers.get("Authorization")):
             case "known":
@@ -107,10 +123,11 @@ class Admission:
                     status=401, text="unauthorized\n", headers={"WWW-Authenticate": "Basic"}
                 )
 
-    def _is_open(self, request: web.Request) -> bool:
-        # What the router chose, not what the URL looks like: no spelling can slip past it.
-        resource = request.match_info.route.resource
-        return resource is not None and resource.canonical in self._open_paths
+
+def _is_at(request: web.Request, paths: frozenset[str]) -> bool:
+    # What the router chose, not what the URL looks like: no spelling can slip past it.
+    resource = request.match_info.route.resource
+    return resource is not None and resource.canonical in paths
 
 
 def _objection(tls: TLSServerConfig, request: web.Request) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from aiohttp import web
 
 from trainwarden_exporter.exceptions import ConfigError
@@ -9,14 +11,18 @@ from trainwarden_exporter.serving.reload import Reloader
 from trainwarden_exporter.serving.service import Readiness
 
 
-def lifecycle_routes(readiness: Readiness, reloader: Reloader) -> list[web.RouteDef]:
-    """`/-/healthy`: 200 while the event loop runs; `/-/ready`: 503 unless it takes work.
+def lifecycle_routes(
+    readiness: Readiness, reloader: Reloader, *, alive: Callable[[], bool] = lambda: True
+) -> list[web.RouteDef]:
+    """`/-/healthy`: 503 while `alive` says no; `/-/ready`: 503 unless it takes work.
 
     `POST /-/reload`: 200, or 500 with what is wrong, one problem a line.
     """
 
     async def healthy(_: web.Request) -> web.Response:
-        return web.Response(text="healthy\n")
+        if alive():
+            return web.Response(text="healthy\n")
+        return web.Response(status=503, text="not healthy: its work stands still\n")
 
     async def ready(_: web.Request) -> web.Response:
         if readiness.ready:

@@ -51,6 +51,7 @@ async def serve(
     readiness: Readiness,
     reload: Run,
     background: Mapping[str, Run] | None = None,
+    alive: Callable[[], bool] = lambda: True,
     drain_limit: float = DRAIN_LIMIT,
 ) -> None:
     """Run `server` until SIGTERM or SIGINT, then drain and return; SIGHUP calls `reload`.
@@ -58,6 +59,7 @@ async def serve(
     `reload` logs its own ConfigError; it is not the end of the program. Each function in
     `background` is started once the server listens, should never return, and is cancelled after
     the server has closed. A second signal to stop, or `drain_limit` seconds, cuts draining short.
+    While `alive` says no, a service manager that asks for beats gets none, and starts it anew.
 
     Raises what `server.start` raises, BackgroundEndedError when a background task returns, and what
     a background task raises.
@@ -80,7 +82,7 @@ async def serve(
         asyncio.create_task(_for_ever(name, run), name=name)
         for name, run in {
             "reload on hang-up": lambda: _reload_on(hang_up, reload),
-            "watchdog": _watchdog,
+            "watchdog": lambda: _watchdog(alive),
             **(background or {}),
         }.items()
     ]
@@ -149,12 +151,13 @@ async def _reload_on(hang_up: asyncio.Event, reload: Run) -> None:
             sdnotify.notify(sdnotify.READY)
 
 
-async def _watchdog() -> None:
+async def _watchdog(alive: Callable[[], bool]) -> None:
     """Beat while the event loop runs: a loop that is stuck misses a beat and is restarted."""
     interval = sdnotify.watchdog_interval()
     if interval is None:
         await asyncio.Event().wait()
         return
     while True:
-        sdnotify.notify(sdnotify.WATCHDOG)
+        if alive():
+            sdnotify.notify(sdnotify.WATCHDOG)
         await asyncio.sleep(interval)

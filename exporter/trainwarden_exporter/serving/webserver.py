@@ -42,7 +42,9 @@ class WebServer:
 
     Certificates, keys, CAs, users and the file itself are followed while it runs, without a
     restart; a broken file leaves the last good one in force. Who may ask for what is decided before
-    `app` sees a request; the routes of `app` at `open_paths` answer everybody.
+    `app` sees a request; the routes of `app` at `open_paths` answer everybody, and those at
+    `own_credential_paths` see to the credential themselves, but for a client certificate that is
+    demanded.
 
     A connection made under earlier TLS settings is answered once more and then closed, so a
     rotated certificate or CA is in force everywhere by the next scrape and no request fails for it.
@@ -55,13 +57,14 @@ class WebServer:
         listen_address: str,
         config_file: Path | None,
         open_paths: frozenset[str] = frozenset({"/-/healthy", "/-/ready"}),
+        own_credential_paths: frozenset[str] = frozenset(),
     ) -> None:
         """Wrap `app`, which must not be running yet. Raises ValueError for a bad address."""
         parse_listen_address(listen_address)
         self._listen_address = listen_address
         self._config_file = config_file
         self._config = WebConfig()
-        self._admission = Admission(open_paths)
+        self._admission = Admission(open_paths, own_credential_paths=own_credential_paths)
         self._admission.guard(app)
         self._runner = web.AppRunner(
             app,
@@ -218,7 +221,7 @@ class WebServer:
             raise RuntimeError("the web server is closed")
         fresh = await open_listeners(
             self._sockets,
-            self._runner.server,
+            self._admission.crowd.of(self._runner.server),
             context,
             handshake_seconds=HANDSHAKE_SECONDS,
         )
