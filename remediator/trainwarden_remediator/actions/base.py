@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol
 
-from trainwarden_exporter.processes.procfs import Identity
-from trainwarden_remediator.world import Sight
+from trainwarden_remediator.sight import Sight
+from trainwarden_remediator.subjects import Subject
 
 
 class Standing(StrEnum):
@@ -22,6 +22,14 @@ class Standing(StrEnum):
     """What the action was to start runs."""
     REPLACED = "replaced"
     """Something runs that was there neither before the action nor because of it."""
+
+
+Saving = Callable[[], bool]
+"""Whether what is to be ended is writing a checkpoint now; may block for some seconds."""
+
+
+def never() -> bool:
+    return False
 
 
 class Announce(Protocol):
@@ -49,29 +57,36 @@ class Action(ABC):
         """Seconds that what is ended has to put its work away."""
 
     @abstractmethod
-    def processes(self) -> Collection[Identity]:
-        """What it would end now. Raises ActionError when that cannot be told."""
+    def processes(self) -> Collection[Subject]:
+        """What it would end now.
 
-    @abstractmethod
-    def perform(
-        self, action: int, announce: Announce, meant: Collection[Identity] | None = None
-    ) -> Mapping[str, Any]:
-        """Do it; `action` is the journal's number for this.
-
-        Nothing is ended that is not among `meant`: what was there when this was decided. None
-        stands for whatever there is now. Returns facts for the journal. Raises ActionError when it
-        could not be done.
+        Raises LeftAloneError where it would do nothing, and ActionError when that cannot be told.
         """
 
     @abstractmethod
-    def standing(self, action: int, before: Collection[Identity]) -> Standing:
-        """How things stand, given what action number `action` was to end.
+    def perform(
+        self,
+        mark: str,
+        announce: Announce,
+        meant: Collection[Subject] | None = None,
+        saving: Saving = never,
+    ) -> Mapping[str, Any]:
+        """Do it; what it starts by itself bears `mark`, and nothing else ever does.
+
+        Nothing is ended that is not among `meant`: what was there when this was decided. None
+        stands for whatever there is now. Nothing is killed while it is `saving`, for some time.
+        Returns facts for the journal. Raises ActionError when it could not be done.
+        """
+
+    @abstractmethod
+    def standing(self, mark: str, before: Collection[Subject]) -> Standing:
+        """How things stand, given what the action of that `mark` was to end.
 
         Raises ActionError when that cannot be told now.
         """
 
     @abstractmethod
-    def finish(self, action: int, announce: Announce) -> Mapping[str, Any]:
+    def finish(self, mark: str, announce: Announce) -> Mapping[str, Any]:
         """Do what is left of an action that was cut short after it had ended what it was to end.
 
         Returns and raises as `perform`.
@@ -83,6 +98,10 @@ class Action(ABC):
 
     def adopt(self, predecessor: Action) -> None:  # noqa: B027 - most have nothing to take over
         """Take over what a predecessor, of an earlier configuration, has left behind."""
+
+    def finished(self) -> bool | None:
+        """Whether what it started last has ended by itself with status 0; None if not known."""
+        return None
 
     def tidy(self) -> bool:
         """Collect what ended children leave behind. Returns whether there may be more to come."""

@@ -9,26 +9,17 @@ from typing import Any
 from trainwarden_exporter.config import Config as ExporterConfig
 from trainwarden_exporter.exceptions import CollectError
 from trainwarden_exporter.gpu.holders import Holder
-from trainwarden_exporter.gpu.reading import GpuKey
 from trainwarden_exporter.gpu.view import GpuView, look_at_gpus
 from trainwarden_exporter.lane import within
 from trainwarden_exporter.processes.pidfile import read_pid_file
-from trainwarden_exporter.processes.procfs import Identity, read_processes, start_timestamp
-from trainwarden_exporter.wording import size
-from trainwarden_remediator.actions.base import Action, Announce, Standing
-from trainwarden_remediator.config import GpuCleanup
+from trainwarden_exporter.processes.procfs import read_processes, start_timestamp
+from trainwarden_remediator.actions.base import Action, Announce, Saving, Standing, never
+from trainwarden_remediator.actions.gpumemory import LOOK_PATIENCE, await_memory, describe_late
 from trainwarden_remediator.ending import end, lives, protected
 from trainwarden_remediator.exceptions import ActionError
-from trainwarden_remediator.world import Sight
-
-LOOK_PATIENCE = 15.0
-"""Seconds that the driver has to answer: one that hangs must not hold the remediator up."""
-
-LOOK_SECONDS = 0.5
-"""How often the GPUs are looked at while memory is waited for."""
-
-SLACK_BYTES = 256 * 1024 * 1024
-"""Memory in use by nobody that may come and go: the driver's own, or a context that is made."""
+from trainwarden_remediator.sight import Sight
+from trainwarden_remediator.subjects import Subject, processes_among
+from trainwarden_remediator.targets import GpuCleanup
 
 
 class GpuCleanupAction(Action):
@@ -59,12 +50,14 @@ class GpuCleanupAction(Action):
     def grace(self) -> float:
         return self._cleanup.grace
 
-    def processes(self) -> Collection[Identity]:
+    def processes(self) -> Collection[Subject]:
         return [holder.process.identity for holder in self.sort()[1]]
 
     def sort(self) -> tuple[tuple[Holder, ...], tuple[Holder, ...]]:
-        """The leftovers that are spared, and those that this would end. Raises ActionError."""
-        return self._sorted(self._view())
+        """What is spared, observers too, and what this would end. Raises ActionError."""
+        view = self._view()
+        spared, chosen = self._sorted(view)
+        return (*view.survey.observers, *spared), chosen
 
     def _sorted(self, view: GpuView) -> tuple[tuple[Holder, ...], tuple[Holder, ...]]:
         orphans = view.survey.orphans
@@ -77,7 +70,11 @@ class GpuCleanupAction(Action):
         return tuple(orphan for orphan in orphans if orphan not in chosen), chosen
 
     def perform(
-        self, action: int, announce: Announce, meant: Collection[Identity] | None = None
+        self,
+        mark: str,
+        announce: Announce,
+        meant: Collection[Subject] | None = None,
+        saving: Saving = never,
     ) -> Mapping[str, Any]:
         before = self._view()
         spared, chosen = self._sorted(before)
@@ -98,42 +95,23 @@ class GpuCleanupAction(Action):
         # Not what stands below them: the launcher of an earlier run may hold the GPU, and the
         # worker that it started be in good health.
         killed = end((holder.process.identity for holder in chosen), grace=self.grace)
-        self._await_memory(before, {holder.process.pid for holder in chosen if holder.listed})
+        listed = {holder.process.pid for holder in chosen if holder.listed}
+        if late := await_memory(self._view, before, listed, self._cleanup.memory_back_within):
+            told = describe_late(late)
+            raise ActionError(f"the processes are gone, their memory is not back: {told}")
         return {"ended": ended, "killed": list(killed)}
 
-    def finish(self, action: int, announce: Announce) -> Mapping[str, Any]:
+    def finish(self, mark: str, announce: Announce) -> Mapping[str, Any]:
         return {"settled": "ended"}
 
-    def standing(self, action: int, before: Collection[Identity]) -> Standing:
-        return Standing.UNTOUCHED if any(map(lives, before)) else Standing.ENDED
+    def standing(self, mark: str, before: Collection[Subject]) -> Standing:
+        return Standing.UNTOUCHED if any(map(lives, processes_among(before))) else Standing.ENDED
 
     def illness(self, sight: Sight, began: float) -> str:
         if sight.gpu_orphans is None:
             return "the exporter does not show who holds the GPUs"
         left = sight.gpu_orphans - self._spared
         return f"{left:g} holds by processes of no worker are left" if left > 0 else ""
-
-    def _await_memory(self, before: GpuView, ended: Collection[int]) -> None:
-        """Return when the memory of what was ended is back. Raises ActionError if it stays away.
-
-        The driver gives it back some time after a process has ended, or, when that was in the
-        middle of its work, not at all. Until then it may go on listing the process. What others
-        take meanwhile is theirs, and accounted for.
-        """
-        nobodys = unaccounted(before)
-        deadline = time.monotonic() + self._cleanup.memory_back_within
-        while True:
-            more = {
-                key: amount - nobodys.get(key, 0)
-                for key, amount in unaccounted(self._view(), but_for=ended).items()
-            }
-            late = {key: amount for key, amount in more.items() if amount > SLACK_BYTES}
-            if not late:
-                return
-            if time.monotonic() >= deadline:
-                told = ", ".join(f"{size(amount)} on GPU {key.gpu}" for key, amount in late.items())
-                raise ActionError(f"the processes are gone, their memory is not back: {told}")
-            time.sleep(LOOK_SECONDS)
 
     def _is_young(self, holder: Holder) -> bool:
         return self._now() - start_timestamp(holder.process.identity) < self._cleanup.min_age
@@ -169,9 +147,7 @@ def choose(orphans: Iterable[Holder], cleanup: GpuCleanup, *, now: float) -> Ite
     for holder in orphans:
         age = now - start_timestamp(holder.process.identity)
         if (
-            # Not what merely looks, as monitors do: whether it should is for a person to say.
-            not holder.looks_only
-            and age >= cleanup.min_age
+            age >= cleanup.min_age
             and (not cleanup.owners or holder.owner in cleanup.owners)
             and (cleanup.command is None or cleanup.command.search(holder.command))
         ):
@@ -181,13 +157,3 @@ def choose(orphans: Iterable[Holder], cleanup: GpuCleanup, *, now: float) -> Ite
 def count_holds(holders: Iterable[Holder]) -> int:
     """Holds as the exporter counts them: one for each GPU of each process."""
     return sum(len(holder.gpus) for holder in holders)
-
-
-def unaccounted(view: GpuView, *, but_for: Collection[int] = ()) -> Mapping[GpuKey, int]:
-    """Bytes in use on each GPU that the driver says of no process but those pids."""
-    return {
-        gpu.key: gpu.memory.used
-        - sum(row.memory_bytes or 0 for row in gpu.processes or () if row.pid not in but_for)
-        for gpu in view.sight.gpus
-        if gpu.memory is not None
-    }
