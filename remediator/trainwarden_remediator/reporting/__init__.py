@@ -1,0 +1,1 @@
+"""Tells a person what happened: one incident, or a night of them, as Markdown."""
