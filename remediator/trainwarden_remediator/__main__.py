@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import shutil
+import getpass
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -15,17 +16,33 @@ from trainwarden_exporter.exceptions import ConfigError, TrainwardenError
 from trainwarden_exporter.gpu.checks import describe_holder
 from trainwarden_exporter.serving.flags import add_serving_flags
 from trainwarden_exporter.serving.service import serve
-from trainwarden_exporter.serving.webserver import WebServer
-from trainwarden_exporter.wording import plural
-from trainwarden_remediator import journal, story
+from trainwarden_exporter.serving.webserver import WebServer, parse_listen_address
+from trainwarden_exporter.units import parse_duration
+from trainwarden_exporter.wording import moment, plural
+from trainwarden_remediator import holding, oomscore, story
 from trainwarden_remediator.actions.gpu_cleanup import GpuCleanupAction
 from trainwarden_remediator.app import Remediator
-from trainwarden_remediator.config import GpuCleanup, Setup, load_setup
+from trainwarden_remediator.config import Setup, load_setup
+from trainwarden_remediator.crosscheck.checking import cross_check
+from trainwarden_remediator.crosscheck.plan import written
+from trainwarden_remediator.crosscheck.rulefiles import find_rules, read_rules
 from trainwarden_remediator.exceptions import JournalError
+from trainwarden_remediator.exposure import check_exposure
+from trainwarden_remediator.holdfile import Hold, read_holds
+from trainwarden_remediator.journalfile import connect, is_begun
+from trainwarden_remediator.notifying.posting import secret_problem
+from trainwarden_remediator.notifying.trial import try_receivers
+from trainwarden_remediator.records import read_events
+from trainwarden_remediator.reporting.incident import Style
+from trainwarden_remediator.reporting.telling import tell_incident, tell_nights
+from trainwarden_remediator.reserve import stay_in_memory
+from trainwarden_remediator.targets import GpuCleanup
 from trainwarden_remediator.tokens import Tokens
 from trainwarden_remediator.web import build_app
 
-OPEN_PATHS = frozenset({"/-/healthy", "/-/ready", "/webhook"})
+LISTEN_ADDRESS = "127.0.0.1:10978"
+TOKEN_PATHS = frozenset({"/webhook", "/-/hold", "/-/resume", "/report", "/report/{incident}"})
+"""What is served to whoever has a token."""
 FOLLOW_SECONDS = 0.5
 """How often `journal --follow` looks for new lines."""
 
@@ -53,20 +70,35 @@ def _run(given: argparse.Namespace) -> int:
 
 async def _serve(given: argparse.Namespace) -> None:
     remediator = Remediator(given.config_file, mode=given.mode)
+    check_exposure(
+        remediator.setup.config,
+        given.config_file,
+        listen_address=given.web_listen_address,
+        web_config_file=given.web_config_file,
+    )
     server = WebServer(
         build_app(remediator),
         listen_address=given.web_listen_address,
         config_file=given.web_config_file,
-        # The webhook asks for its own token, and Alertmanager can send one credential only.
-        open_paths=OPEN_PATHS,
+        # They ask for their own token, and Alertmanager can send one credential only.
+        own_credential_paths=TOKEN_PATHS if remediator.tokens else frozenset({"/webhook"}),
     )
     remediator.reload_with(server)
     async with remediator:
+        # Not before it is known to be the only one: what is refused ends with one line.
+        stay_in_memory()
+        oomscore.OWN.lower()
         await serve(
             server,
             readiness=remediator.readiness,
             reload=remediator.reloader.reload,
-            background={"engine": remediator.engine.run},
+            background={
+                "engine": remediator.engine.run,
+                "brake": remediator.brake.run,
+                "pull": remediator.puller.run,
+                "notifier": remediator.notifier.run,
+            },
+            alive=remediator.is_alive,
         )
 
 
@@ -76,6 +108,23 @@ def _check(given: argparse.Namespace) -> int:
     print(f"{given.file}: ok (mode {config.mode}, {plural(len(config.targets), 'target')})")
     for doubt in doubts(setup):
         print(f"{given.file}: warning: {doubt}", file=sys.stderr)
+    rules = read_rules(find_rules(given.rules, given.file))
+    found = cross_check(
+        given.file,
+        setup,
+        rules,
+        given.alertmanager,
+        port=parse_listen_address(given.web_listen_address)[1],
+    )
+    for note in found.notes:
+        print(f"note: {note}", file=sys.stderr)
+    if found.steps:
+        folders = sorted({str(rule.path.parent) for rule in rules})
+        print(f"\nWhat the rules in {', '.join(folders)} lead to:\n\n{written(found.steps)}")
+        if config.mode == "observe":
+            print("\nThe mode is observe: all of it is only decided and written down.")
+    if found.problems:
+        raise ConfigError(*found.problems)
     return 0
 
 
@@ -89,13 +138,10 @@ def doubts(setup: Setup) -> list[str]:
         except ConfigError as error:
             found.append(f"no webhook would be accepted: {error}")
     for index, target in enumerate(config.targets):
-        process = target.process
-        if not process.cwd.is_dir():
-            found.append(f"targets[{index}].process.cwd: no such folder: {process.cwd}")
-        elif shutil.which(process.cwd / process.start[0]) is None and (
-            "/" in process.start[0] or shutil.which(process.start[0]) is None
-        ):
-            found.append(f"targets[{index}].process.start: no such program: {process.start[0]}")
+        found += [f"targets[{index}].{doubt}" for doubt in target.means.doubts()]
+    for index, receiver in enumerate(config.notify.receivers):
+        if problem := secret_problem(receiver):
+            found.append(f"notify.receivers[{index}]: nothing can be sent: {problem}")
     return found + [
         f"worker {key.worker} of run {key.run} is no target: it is watched, and never restarted"
         for key in setup.selectors
@@ -105,17 +151,17 @@ def doubts(setup: Setup) -> list[str]:
 
 def _journal(given: argparse.Namespace) -> int:
     path = load_setup(given.config_file).config.journal
-    while not journal.is_begun(path):
+    while not is_begun(path):
         if not given.follow:
             raise JournalError(f"{path}: there is no journal yet; has the remediator run?")
         time.sleep(FOLLOW_SECONDS)
-    connection = journal.connect(path, readonly=True)
+    connection = connect(path, mode="ro")
     if not given.json:
         print(story.heading(), flush=True)
     last = 0
     try:
         while True:
-            for event in journal.read_events(connection, last):
+            for event in read_events(connection, last):
                 print(story.as_json(event) if given.json else story.line(event), flush=True)
                 last = event.id
             if not given.follow:
@@ -125,19 +171,64 @@ def _journal(given: argparse.Namespace) -> int:
         connection.close()
 
 
+def _report(given: argparse.Namespace) -> int:
+    config = load_setup(given.config_file).config
+    now = time.time()
+    style = Style(config_file=str(given.config_file), alertmanager_url=config.alertmanager.url)
+    if given.incident is None:
+        print(tell_nights(config.journal, now - given.since, style, now), end="")
+        return 0
+    told = tell_incident(config.journal, given.incident, style, now)
+    if told is None:
+        raise JournalError(f"{config.journal}: there is no incident {given.incident}")
+    print(told, end="")
+    return 0
+
+
 def _hold(given: argparse.Namespace) -> int:
-    path = load_setup(given.config_file).config.hold_file
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
-    print(f"held: nothing is done until `resume` ({path})")
+    setup, now = load_setup(given.config_file), time.time()
+    until = None if given.duration is None else now + given.duration
+    wanted = Hold(given.run, given.worker, until, now, _person(), holding.reason(given.why))
+    try:
+        holding.hold(setup, wanted, now)
+    except JournalError as error:  # it is in force all the same
+        print(f"not written into the journal: {error}", file=sys.stderr)
+    lasts = "until `resume`" if until is None else f"until {moment(until)}, or `resume`"
+    what = "nothing is done" if wanted.everything else f"nothing is done to {wanted.scope}"
+    print(f"held: {what} {lasts} ({setup.config.hold_file})")
     return 0
 
 
 def _resume(given: argparse.Namespace) -> int:
-    path = load_setup(given.config_file).config.hold_file
-    path.unlink(missing_ok=True)
-    print("resumed")
+    setup, now = load_setup(given.config_file), time.time()
+    scope = {"run": given.run, "worker": given.worker}
+    why = holding.reason(given.why)
+    done = holding.resume(setup, now, **scope, who=_person(), why=why)
+    print(holding.told(done))
+    for left in read_holds(setup.config.hold_file, now):
+        print(f"still held: {left.scope} {left.told}".strip())
     return 0
+
+
+def _person() -> str:
+    """Who gives the command, as far as that can be told."""
+    try:
+        return os.environ.get("SUDO_USER") or getpass.getuser()
+    except (KeyError, OSError):
+        return f"user {os.getuid()}"
+
+
+def _notify_test(given: argparse.Namespace) -> int:
+    notify = load_setup(given.config_file).config.notify
+    chosen = [one for one in notify.receivers if given.receiver in (None, one.name)]
+    if not chosen:
+        which = "" if given.receiver is None else f" called {given.receiver}"
+        raise ValueError(f"{given.config_file}: `notify` names no receiver{which}")
+    failed = 0
+    for name, problem in asyncio.run(try_receivers(notify, chosen)):
+        print(f"{name}: {f'not sent: {problem}' if problem else 'sent; has it arrived?'}")
+        failed += bool(problem)
+    return min(failed, 1)
 
 
 def _clean_gpu(given: argparse.Namespace) -> int:
@@ -155,7 +246,7 @@ def _clean_gpu(given: argparse.Namespace) -> int:
     if given.dry_run or not chosen:
         return 0
     shown = [holder.process.identity for holder in chosen]
-    facts = action.perform(0, lambda *_, **__: None, meant=shown)
+    facts = action.perform("", lambda *_, **__: None, meant=shown)
     killed = f", {len(facts['killed'])} of them by SIGKILL" if facts["killed"] else ""
     print(f"ended {plural(len(facts['ended']), 'leftover')}{killed}; the memory is back")
     return 0
@@ -176,17 +267,48 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--mode", choices=("observe", "act"), help="takes the place of `mode` in the file"
     )
-    add_serving_flags(run, listen_address="127.0.0.1:10978")
+    add_serving_flags(run, listen_address=LISTEN_ADDRESS)
 
     check = commands.add_parser("check", help="say what is wrong with a configuration file")
     check.set_defaults(command=_check)
     check.add_argument("file", type=Path, metavar="FILE")
+    check.add_argument(
+        "--rules",
+        metavar="GLOB",
+        help="Prometheus' rule files (default: alerts/ beside FILE, else those shipped)",
+    )
+    check.add_argument(
+        "--alertmanager", type=Path, metavar="FILE", help="its file, whose routes are checked, too"
+    )
+    check.add_argument(
+        "--web.listen-address",
+        dest="web_listen_address",
+        default=LISTEN_ADDRESS,
+        metavar="HOST:PORT",
+        help="where `run` listens (default %(default)s)",
+    )
 
     tell = commands.add_parser("journal", help="tell what was heard, decided and done, and why")
     tell.set_defaults(command=_journal)
     _add_config_file(tell)
     tell.add_argument("--follow", action="store_true", help="go on as it happens")
     tell.add_argument("--json", action="store_true", help="one JSON object a line")
+
+    report = commands.add_parser(
+        "report", help="tell of one incident, or of the last night, as Markdown for a person"
+    )
+    report.set_defaults(command=_report)
+    _add_config_file(report)
+    report.add_argument(
+        "incident", nargs="?", type=_incident, metavar="ID", help="as `journal` numbers it"
+    )
+    report.add_argument(
+        "--since",
+        type=_duration,
+        default="24h",
+        metavar="TIME",
+        help="how far back, such as 12h or 7d, without an ID (default %(default)s)",
+    )
 
     clean = commands.add_parser(
         "clean-gpu", help="end what holds a GPU and belongs to no worker, now and by your own hand"
@@ -195,14 +317,40 @@ def _parser() -> argparse.ArgumentParser:
     _add_config_file(clean)
     clean.add_argument("--dry-run", action="store_true", help="only say what would be ended")
 
+    trial = commands.add_parser("notify-test", help="send a message, to try whether it arrives")
+    trial.set_defaults(command=_notify_test)
+    _add_config_file(trial)
+    trial.add_argument("receiver", nargs="?", metavar="RECEIVER", help="(default: every one)")
+
     for name, command, summary in (
         ("hold", _hold, "stop all actions until `resume`; survives restarts"),
         ("resume", _resume, "allow actions again"),
     ):
-        switch = commands.add_parser(name, help=summary)
+        switch = commands.add_parser(name, help=summary, allow_abbrev=False)
         switch.set_defaults(command=command)
         _add_config_file(switch)
+        switch.add_argument("--run", default="", metavar="RUN", help="only this run")
+        switch.add_argument("--worker", default="", metavar="WORKER", help="only this of the run")
+        if name == "hold":
+            switch.add_argument(
+                "--for", dest="duration", type=_duration, metavar="TIME", help="such as 2h"
+            )
+        switch.add_argument(
+            "why", nargs="?", default="", metavar="WHY", help="the reason, for the journal"
+        )
     return parser
+
+
+def _incident(text: str) -> int:
+    """The number of an incident, also as `#3`."""
+    return int(text.removeprefix("#"))
+
+
+def _duration(text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _add_config_file(parser: argparse.ArgumentParser) -> None:

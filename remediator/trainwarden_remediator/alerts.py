@@ -8,7 +8,7 @@ its alerts do not: it is re-sent whole on every change, and may be cut short by 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
@@ -21,6 +21,9 @@ WATCHDOG = "TrainingWatchdog"
 
 LABEL_LENGTH = 1024
 """Characters kept of a label's value; what selects anything is far shorter."""
+
+ANNOTATION_LENGTH = 2048
+MOST_ANNOTATIONS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,8 @@ class Alert:
     starts_at: float
     firing: bool
     labels: Mapping[str, str]
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """What it says to a person; nothing is ever decided by it."""
 
     @property
     def name(self) -> str:
@@ -67,6 +72,7 @@ class _SentAlert(BaseModel):
 
     status: Literal["firing", "resolved"]
     labels: dict[str, str]
+    annotations: dict[str, str] = {}
     startsAt: AwareDatetime  # noqa: N815 - Alertmanager's spelling
     fingerprint: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
 
@@ -100,11 +106,20 @@ def parse_notification(body: bytes) -> Notification:
                 starts_at=alert.startsAt.timestamp(),
                 firing=alert.status == "firing",
                 labels={name: value[:LABEL_LENGTH] for name, value in alert.labels.items()},
+                annotations=kept(alert.annotations),
             )
             for alert in sent.alerts
         ),
         truncated=sent.truncatedAlerts,
     )
+
+
+def kept(annotations: Mapping[str, str]) -> Mapping[str, str]:
+    """As much of what an alert says to a person as is kept for the report."""
+    return {
+        name[:LABEL_LENGTH]: value[:ANNOTATION_LENGTH]
+        for name, value in list(annotations.items())[:MOST_ANNOTATIONS]
+    }
 
 
 _KNOWN = frozenset(_SentNotification.model_fields) | frozenset(_SentAlert.model_fields)

@@ -26,6 +26,9 @@ from trainwarden_remediator.exceptions import ActionError
 REAP_SECONDS = 5.0
 """How long the kernel may take to end a process that was sent SIGKILL."""
 
+SPARE_SECONDS = 1.0
+"""How often it is asked whether what is spared may be killed by now."""
+
 PROTECTED = frozenset(
     {
         "init",
@@ -76,18 +79,27 @@ def lives(identity: Identity) -> bool:
     return process is not None and process.alive and process.identity == identity
 
 
+def tell(processes: Iterable[Identity], number: signal.Signals) -> None:
+    """Send a signal to processes that still are who they were."""
+    with ExitStack() as stack:
+        _send(_hold(stack, processes), number)
+
+
 def end(
     roots: Iterable[Identity],
     members: Iterable[Identity] = (),
     *,
     grace: float,
     late: Callable[[Collection[int]], Iterable[Identity]] = lambda _: (),
+    spare: Callable[[], bool] = lambda: False,
+    spare_for: float = 0.0,
 ) -> tuple[int, ...]:
     """End `roots` and `members`. Returns the pids that had to be killed.
 
     SIGTERM goes to the roots alone, for they know how to end their children; when they are gone,
     to the members that outlived them; after `grace` seconds SIGKILL goes to all that is left, and
-    to what `late` says has come to belong to those pids meanwhile. Raises ActionError if anything
+    to what `late` says has come to belong to those pids meanwhile; not while `spare` says that it
+    must not yet, but for no longer than `spare_for` seconds. Raises ActionError if anything
     survives that: a process in state D waits in the kernel and cannot be ended at all.
     """
     deadline = time.monotonic() + grace
@@ -99,6 +111,9 @@ def end(
         _send({identity: fd for identity, fd in held.items() if identity not in first},
               signal.SIGTERM)  # fmt: skip
         _wait(held, deadline)
+        deadline = max(deadline, time.monotonic()) + spare_for
+        while not all(map(_ended, held.values())) and time.monotonic() < deadline and spare():
+            _wait(held, min(deadline, time.monotonic() + SPARE_SECONDS))
         if alive := [identity.pid for identity, fd in held.items() if not _ended(fd)]:
             held |= _hold(stack, late(alive))
         left = {identity: fd for identity, fd in held.items() if not _ended(fd)}

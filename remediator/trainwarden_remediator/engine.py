@@ -1,67 +1,70 @@
-"""Carries decisions out: looks, acts, verifies, and journals each step before the next."""
+"""Decides again and again, and has carried out what was decided."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Any, Protocol, TypeVar
 
 from trainwarden_exporter.lane import Lane
-from trainwarden_exporter.processes.matching import WorkerKey
-from trainwarden_exporter.processes.procfs import Identity
+from trainwarden_exporter.processes.matching import Matcher, WorkerKey
 from trainwarden_remediator.actions import action_for
-from trainwarden_remediator.actions.base import Action, Announce, Standing
-from trainwarden_remediator.config import Budget, Setup, Verify
-from trainwarden_remediator.exceptions import ActionError, JournalError, UnknownError
-from trainwarden_remediator.journal import Journal, OpenAction
-from trainwarden_remediator.policy import Decision, Incident, State, Verdict, decide
-from trainwarden_remediator.world import Eyes, ask
+from trainwarden_remediator.actions.base import Action
+from trainwarden_remediator.brake import Brake
+from trainwarden_remediator.breaker import BreakerState
+from trainwarden_remediator.carrying import Carrier, Clock, Order
+from trainwarden_remediator.config import Setup
+from trainwarden_remediator.decision import Decision, Incident, State, Verdict
+from trainwarden_remediator.evidence.occasion import Occasion, before_act, occasion_of
+from trainwarden_remediator.exceptions import ActionError, JournalError, LeftAloneError
+from trainwarden_remediator.holdfile import Hold, read_holds
+from trainwarden_remediator.journal import Journal
+from trainwarden_remediator.kin import KinMemory
+from trainwarden_remediator.playbooks import Verify
+from trainwarden_remediator.policy import decide
+from trainwarden_remediator.records import OpenAction, finished_workers
+from trainwarden_remediator.rungs import holder
+from trainwarden_remediator.savefirst import save_first
+from trainwarden_remediator.settling import Settler
+from trainwarden_remediator.sight import RunSight
+from trainwarden_remediator.subjects import Subject
+from trainwarden_remediator.targets import Budget, Target
+from trainwarden_remediator.world import Eyes, World, ask
 
 log = logging.getLogger(__name__)
 
 TURN_SECONDS = 2.0
 """How often waiting incidents are decided again when nothing calls for it sooner."""
 
-VERIFY_SECONDS = 1.0
-"""How often a worker is looked at while its health is verified."""
+KIN_SECONDS = 5.0
+"""How often it is looked which processes stand below the targets."""
 
-ASK_SECONDS = 20.0
-"""How long an action may take to say what it would end."""
+Evidence = Callable[[Occasion, Setup], Awaitable[None]]
+"""Writes down how the box stands; never raises, and never takes long."""
 
-LAST_SECONDS = 15.0
-"""How long an act under way is waited for when the program is told to stop."""
-
-
-class Clock(Protocol):
-    """Time, and waiting for it."""
-
-    def now(self) -> float:
-        """Unix seconds."""
-
-    async def sleep(self, seconds: float) -> None:
-        """Return when so many seconds have passed."""
+ALIVE_SECONDS = 120.0
+"""A turn moves on within this, whatever hangs: what is asked in it has time limits of its own."""
 
 
-T = TypeVar("T")
-Perform = Callable[[int, Announce], Mapping[str, Any]]
+LONG_SECONDS = 1.0
+MOST_REST_SECONDS = 10.0
+"""A turn of more than a second is followed by a rest as long as it was, and never longer."""
 
+BREATH = 200
+"""After so many decisions others have their turn, and what was decided is written down."""
 
-@dataclass(frozen=True, slots=True)
-class _Order:
-    """An action to be carried out: `number` is the journal's."""
-
-    number: int
-    key: WorkerKey
-    action: Action
-    verify: Verify
+News = tuple[Incident, Decision, State]
+"""A decision that says what the last one did not, and what it rests on."""
 
 
 class Engine:
-    """The one place where decisions are made and acted upon, so that no two can overlap."""
+    """The one place where decisions are made and acted upon, so that no two can overlap.
+
+    Nothing is begun while `deciding` says no.
+    """
 
     def __init__(
         self,
@@ -70,20 +73,31 @@ class Engine:
         eyes: Eyes,
         *,
         clock: Clock,
-        action_for: Callable[[Budget, Setup], Action] = action_for,
+        action_for: Callable[[Budget, Setup, KinMemory], Action] = action_for,
         lane: Callable[[str], Lane] = Lane,
+        kin: KinMemory | None = None,
+        deciding: Callable[[], bool] = lambda: True,
+        evidence: Evidence | None = None,
+        brake: Brake | None = None,
     ) -> None:
         self._setup = setup
+        self._evidence = evidence
         self._journal = journal
         self._eyes = eyes
         self._clock = clock
         self._action_for = action_for
-        self._lane = lane
+        self._deciding = deciding
+        self._kin = KinMemory(journal) if kin is None else kin
+        self._brake = brake
+        self._carrier = Carrier(journal, self._present_eyes, clock=clock, lane=lane)
+        self._settler = Settler(journal, self._carrier, clock=clock, why_not=self._why_not_finish)
         self._actions: dict[WorkerKey, Action] = {}
         self._retired: list[Action] = []
-        self._asked: set[Action] = set()
-        self._stopping = False
+        self._finished: frozenset[WorkerKey] = frozenset()
         self._wake = asyncio.Event()
+        self._moved_at = clock.monotonic()
+        self.turned_at: float | None = None
+        """When it last came to the end of a turn, in Unix seconds."""
 
     def use(self, setup: Setup, eyes: Eyes) -> None:
         """Go by another configuration from the next decision on.
@@ -95,7 +109,7 @@ class Engine:
         predecessors, self._actions = self._actions, {}
         for key, action in predecessors.items():
             if (budget := setup.config.budget(key)) is not None:
-                self._actions[key] = self._action_for(budget, setup)
+                self._actions[key] = self._action_for(budget, setup, self._kin)
                 self._actions[key].adopt(action)
             self._retired.append(action)
         self._wake.set()
@@ -104,18 +118,30 @@ class Engine:
         """Something was heard: decide soon."""
         self._wake.set()
 
+    def is_alive(self) -> bool:
+        """Whether it moves on; one that does not is better started anew."""
+        return self._clock.monotonic() - self._moved_at < ALIVE_SECONDS
+
     async def run(self) -> None:
         """Settle what a crash left open, then decide for ever."""
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch_kin(), name="watch what stands below the targets")
             for left in await asyncio.to_thread(self._journal.unfinished):
                 group.create_task(self._settle(left), name=f"settle action {left.id}")
             while True:
                 self._wake.clear()
+                began = self._clock.monotonic()
                 try:
-                    await self._turn(group)
+                    if self._deciding():
+                        await self._turn(group)
+                        self.turned_at = self._clock.now()
                 except JournalError as error:
                     log.error("journal failed", extra={"error": str(error)})
                 await asyncio.to_thread(self._tidy)
+                self._move()
+                took = self._clock.monotonic() - began
+                if took > LONG_SECONDS:  # in a storm, leave as much time to the webhooks
+                    await self._clock.sleep(min(took, MOST_REST_SECONDS))
                 await self._pause()
 
     async def _pause(self) -> None:
@@ -126,265 +152,273 @@ class Engine:
             timer.cancel()
             woken.cancel()
 
+    def _move(self) -> None:
+        self._moved_at = self._clock.monotonic()
+
     def _tidy(self) -> None:
-        for action in self._actions.values():
+        for key in self._finished - self._actions.keys():
+            if (budget := self._setup.config.budget(key)) is not None:
+                self._action(budget)
+        for key, action in self._actions.items():
             action.tidy()
+            with suppress(JournalError):  # seen again in the next turn
+                self._note_end(key, action)
         self._retired = [action for action in self._retired if action.tidy()]
+
+    def _note_end(self, key: WorkerKey, action: Action) -> None:
+        """Keep that a worker has finished, until it is seen to run again."""
+        known, finished = key in self._finished, action.finished()
+        if finished is None and known:
+            finished = not self._kin.roots(key)
+        if finished is not None and finished != known:
+            self._journal.ended_by_itself(key, finished=finished)
+
+    async def _watch_kin(self) -> None:
+        """Look again and again; in one thread, that may hang without holding anybody up."""
+        lane = self._carrier.lane("watch what stands below the targets")
+        setup, matcher = None, None
+        while True:
+            if setup is not self._setup or matcher is None:
+                setup, matcher = self._setup, Matcher(self._setup.selectors)
+            if keys := [key for target in setup.config.targets for key in target.keys]:
+                await lane.call(partial(self._kin.look, matcher, keys))
+            await self._clock.sleep(KIN_SECONDS)
 
     # deciding
 
     async def _turn(self, group: asyncio.TaskGroup) -> None:
         state = await self._state()
-        for incident in state.incidents:
-            if any(a.incident == incident.id and a.ended_at is None for a in state.actions):
+        news: list[News] = []
+        for number, incident in enumerate(state.incidents):
+            self._move()
+            if number % BREATH == 0:
+                await asyncio.sleep(0)  # there may be thousands, and webhooks to be answered
+            if incident.id in state.acted_upon:
                 continue  # what is being done about it is the decision
-            decision = decide(incident, state, self._clock.now())
-            if decision.verdict is Verdict.LOOK:
-                # One look serves the whole turn, for all that only waits.
-                world = await ask(self._eyes)
-                held = await asyncio.to_thread(is_held, state.config.hold_file)
-                state = replace(state, world=world, held=held)
-                decision = decide(incident, state, self._clock.now())
-            processes: Collection[Identity] = ()
+            decision, state = await self._decide(incident, state)
+            processes: Collection[Subject] = ()
             if decision.verdict is Verdict.ACT and decision.target is not None:
                 # To act takes a look of its own: a turn may be long, and all may have changed.
                 known = await self._state()
-                state = replace(known, world=await ask(self._eyes))
+                state = replace(known, world=await self._ask())
                 if (anew := self._decide_anew(incident, state)) is None:
                     continue
                 decision = anew
             if decision.verdict is Verdict.ACT and decision.target is not None:
                 decision, processes = await self._prepare(decision, decision.target)
             if decision.text != incident.said:
-                await asyncio.to_thread(self._journal.decided, incident, decision)
-                _say(incident, decision)
-            if decision.verdict is Verdict.ACT and decision.target is not None:
-                await self._begin(incident, decision.target, processes, group)
+                news.append((incident, decision, state))
+            if len(news) >= BREATH:
+                await self._write_down(news, group)
+            if decision.verdict is Verdict.ACT and decision.reason != "hold":
+                await self._write_down(news, group)
+                await self._begin(incident, decision, processes, state.world, group)
                 state = replace(await self._state(), world=state.world)
+        await self._write_down(news, group)
+
+    async def _begin(
+        self,
+        incident: Incident,
+        decision: Decision,
+        processes: Collection[Subject],
+        world: World | None,
+        group: asyncio.TaskGroup,
+    ) -> None:
+        """Have done what was decided, beside all else."""
+        if decision.target is None:
+            await asyncio.to_thread(self._journal.asked, incident, decision.rung)
+            return
+        order = await self._intend(incident, decision, decision.target, processes, world)
+        before = before_act(incident, order.key, order.number, processes, world)
+        group.create_task(self._act(order, processes, before), name=f"action {order.number}")
+
+    async def _decide(self, incident: Incident, state: State) -> tuple[Decision, State]:
+        """What is done about it, and what that rests on: the world is asked where it must be."""
+        decision = decide(incident, state, self._clock.now())
+        if decision.verdict is Verdict.LOOK:
+            # One look serves the whole turn, for all that only waits.
+            seen = await self._ask()
+            holds = await asyncio.to_thread(self._holds)
+            state = replace(state, world=seen, holds=holds)
+            decision = decide(incident, state, self._clock.now())
+        return decision, state
+
+    async def _write_down(self, news: list[News], group: asyncio.TaskGroup) -> None:
+        """Record what was decided, and go on with an empty list."""
+        written, news[:] = tuple(news), []
+        if not written:
+            return
+        decisions = [(incident, decision) for incident, decision, _ in written]
+        await asyncio.to_thread(self._journal.all_decided, decisions)
+        for incident, decision, state in written:
+            _say(incident, decision)
+            if (occasion := occasion_of(incident, decision, state)) is not None:
+                group.create_task(self._take_evidence(occasion), name="take evidence")
+
+    def _present_eyes(self) -> Eyes:
+        on = self._brake is not None and self._brake.on
+        return self._brake if on and self._brake is not None else self._eyes
+
+    async def _ask(self) -> World:
+        world = await ask(self._eyes)
+        return world if self._brake is None else await self._brake.seen(world)
 
     def _decide_anew(self, incident: Incident, state: State) -> Decision | None:
-        """By what holds now; None where it is closed, or another configuration holds, by now."""
+        """By what holds now; None where it is closed, or nothing is to be begun, by now."""
         current = next((one for one in state.incidents if one.id == incident.id), None)
-        if current is None or state.config is not self._setup.config:
+        if current is None or state.setup is not self._setup or not self._deciding():
             return None
         return decide(current, state, self._clock.now())
 
     async def _state(self) -> State:
-        config = self._setup.config
+        setup = self._setup
+        config = setup.config
         budgets = [*config.targets, *([config.gpu_cleanup] if config.gpu_cleanup else [])]
         window = max((max(b.attempts_window, b.cooldown) for b in budgets), default=0)
-        incidents, actions, held = await asyncio.gather(
+        window = max(window, config.breaker.within)
+        incidents, actions, holds, moments = await asyncio.gather(
             asyncio.to_thread(self._journal.open_incidents),
             asyncio.to_thread(self._journal.past_actions, self._clock.now() - window),
-            asyncio.to_thread(is_held, config.hold_file),
+            asyncio.to_thread(self._holds),
+            asyncio.to_thread(self._journal.moments),
         )
-        return State(config=config, held=held, incidents=incidents, actions=actions)
+        self._finished = finished_workers(moments)
+        return State(
+            setup=setup,
+            holds=holds,
+            incidents=incidents,
+            actions=actions,
+            breaker=BreakerState.of(moments),
+            finished=self._finished,
+        )
+
+    def _holds(self) -> tuple[Hold, ...]:
+        return read_holds(self._setup.config.hold_file, self._clock.now())
 
     # acting
 
     async def _prepare(
         self, decision: Decision, target: Budget
-    ) -> tuple[Decision, Collection[Identity]]:
+    ) -> tuple[Decision, Collection[Subject]]:
         """`decision` to act and what that would end; or why it cannot be acted after all."""
         action = self._action(target)
+        wait = replace(decision, verdict=Verdict.WAIT)
         try:
-            processes = await self._ask(action, action.processes)
+            processes = await self._carrier.ask(action, action.processes)
+        except LeftAloneError as error:
+            return replace(wait, reason="left_alone", detail=str(error)), ()
         except ActionError as error:
-            return Decision(Verdict.WAIT, "world_unknown", target, str(error)), ()
+            return replace(wait, reason="world_unknown", detail=str(error)), ()
         if action.only_ends and not processes:
-            return Decision(Verdict.WAIT, "no_candidate", target), ()
+            return replace(wait, reason="no_candidate"), ()
         return decision, processes
 
-    async def _ask(self, action: Action, question: Callable[[], T]) -> T:
-        """The answer of an action, in a thread of its own.
-
-        Raises ActionError, also when it takes too long: a process that waits in the kernel can
-        hold up whoever reads about it, and then nothing else may wait for that.
-        """
-        if action in self._asked:
-            raise ActionError("what was asked earlier has not been answered yet")
-        lane = self._lane("ask an action")
-        answer = lane.call(question)
-        lane.close()
-        self._asked.add(action)
-        answer.add_done_callback(lambda _: self._asked.discard(action))
-        await asyncio.wait([answer], timeout=ASK_SECONDS)
-        if not answer.done():
-            raise ActionError(f"cannot see the processes: no answer within {ASK_SECONDS:g} s")
-        return answer.result()
-
-    async def _begin(
+    async def _intend(
         self,
         incident: Incident,
+        decision: Decision,
         target: Budget,
-        processes: Collection[Identity],
-        group: asyncio.TaskGroup,
-    ) -> None:
+        processes: Collection[Subject],
+        world: World | None,
+    ) -> Order:
         action = self._action(target)
+        sight = world.sight if world else None
+        run = sight.runs.get(target.key.run, RunSight()) if sight else RunSight()
         number = await asyncio.to_thread(
-            self._journal.intend, incident.id, target.key, action.kind, processes
+            self._journal.intend,
+            *(incident.id, target.key, action.kind, processes),
+            rung=decision.rung,
+            step=run.step,
+            checkpoint=run.checkpoint,
         )
-        order = _Order(number, target.key, action, self._verify_by(incident.remediation))
-        perform = partial(action.perform, meant=processes)
-        group.create_task(self._carry_out(order, perform), name=f"action {number}")
+        return self._order(number, incident.remediation, decision.rung, target, run.checkpoint)
+
+    async def _act(self, order: Order, processes: Collection[Subject], before: Occasion) -> None:
+        await self._take_evidence(before)
+        if why := await self._save_first(order, processes):
+            await self._carrier.record(
+                self._journal.finished, order.number, "interrupted", found=why
+            )
+            self._wake.set()
+            return
+        perform = order.action.perform
+        await self._carrier.carry_out(
+            order, lambda mark, announce, saving: perform(mark, announce, processes, saving)
+        )
+        self._wake.set()
+
+    async def _save_first(self, order: Order, processes: Collection[Subject]) -> str:
+        """Have it save where it can be asked to. Returns why it must be left alone after all."""
+        target = self._setup.config.budget(order.key)
+        request = target.save if isinstance(target, Target) else None
+        roots = [root for key in order.keys for root in self._kin.roots(key) if root in processes]
+        if request is None or not processes or (request.signal is not None and not roots):
+            return ""
+        about = {"run": order.key.run, "worker": order.key.worker}
+        await asyncio.to_thread(self._journal.note, "save", **about)
+        came = await save_first(
+            *(request, order.key, roots, order.checkpoint),
+            eyes=self._present_eyes,
+            lane=self._carrier.lane,
+            clock=self._clock,
+        )
+        await asyncio.to_thread(self._journal.note, "saved", **about, came=came)
+        holds = await asyncio.to_thread(self._holds)
+        return "held meanwhile" if any(one.covers(order.key) for one in holds) else ""
+
+    def _order(
+        self, number: int, remediation: str, rung: int, target: Budget, checkpoint: float | None
+    ) -> Order:
+        playbook = self._setup.config.playbook(remediation)
+        known = playbook is not None and rung < len(playbook.ladder)
+        return Order(
+            number,
+            target.key,
+            self._action(target),
+            playbook.ladder[rung].verify if playbook and known else Verify(),
+            checkpoint,
+            mendable=frozenset(key for one in self._setup.config.targets for key in one.keys),
+            protected=any(map(self._setup.trains, target.keys)),
+            keys=target.keys,
+        )
 
     def _action(self, target: Budget) -> Action:
         if target.key not in self._actions:
-            self._actions[target.key] = self._action_for(target, self._setup)
+            self._actions[target.key] = self._action_for(target, self._setup, self._kin)
         return self._actions[target.key]
 
-    def _verify_by(self, remediation: str) -> Verify:
-        playbook = self._setup.config.playbook(remediation)
-        return playbook.verify if playbook else Verify()
-
-    async def _carry_out(self, order: _Order, perform: Perform) -> None:
-        def announce(step: str, **facts: Any) -> None:
-            self._journal.reached(order.number, step, **facts)
-
-        began = self._clock.now()
-        # A thread of its own: the webhook's must not wait for a worker's grace to pass.
-        lane = self._lane(f"action {order.number}")
-        act = lane.call(lambda: perform(order.number, announce))
-        lane.close()
-        try:
-            await asyncio.wait([act])
-        except asyncio.CancelledError:
-            self._stopping = True
-            raise
-        finally:
-            # Also when told to stop: half an act done and nobody to do the rest is the worst end.
-            await asyncio.wait([act], timeout=LAST_SECONDS)
-            done = act.done() and await self._conclude(order, act)
-        if done:
-            await self._verify(order, began)
-        self._wake.set()
-
-    async def _conclude(self, order: _Order, act: asyncio.Future[Mapping[str, Any]]) -> bool:
-        """Write down what came of an act. Returns whether it was done."""
-        error = act.exception()
-        if error is None:
-            await self._record(self._journal.finished, order.number, "done", **act.result())
-            return True
-        log.error(
-            "action failed",
-            exc_info=None if isinstance(error, ActionError) else error,
-            extra={**order.key._asdict(), "error": str(error)},
-        )
-        await self._record(self._journal.finished, order.number, "failed", error=str(error))
-        await self._record(self._journal.verified, order.number, "not_healed")
-        return False
-
-    async def _record(self, write: Callable[..., None], *values: Any, **facts: Any) -> None:
-        """Write down what has happened, however long the disk needs to take it.
-
-        Meanwhile the action counts as under way, so that nothing else happens to the run.
-        """
-        while True:
-            try:
-                return await asyncio.to_thread(write, *values, **facts)
-            except JournalError as error:
-                log.error("journal failed", extra={"error": str(error)})
-                if self._stopping:
-                    raise  # the next start settles what could not be written
-                await self._clock.sleep(TURN_SECONDS)
-
-    async def _verify(self, order: _Order, began: float) -> None:
-        """Watch until all has been well for long enough, or for too long not."""
-        verify = order.verify
-        deadline = self._clock.now() + verify.within + verify.steady
-        well_since: float | None = None
-        while True:
-            try:
-                ill = order.action.illness(await self._eyes.look(), began)
-            except UnknownError as error:
-                ill = str(error)
-            now = self._clock.now()
-            if ill:
-                well_since = None
-            elif well_since is None:
-                well_since = now
-            if well_since is not None and now - well_since >= verify.steady:
-                facts = {"seconds": round(now - began, 1)}
-                await self._record(self._journal.verified, order.number, "healed", **facts)
-                log.info("healed", extra={**order.key._asdict(), **facts})
-                return
-            if now >= deadline:
-                await self._record(self._journal.verified, order.number, "not_healed", seen=ill)
-                log.error("not healed", extra={**order.key._asdict(), "seen": ill})
-                return
-            await self._clock.sleep(VERIFY_SECONDS)
+    async def _take_evidence(self, occasion: Occasion) -> None:
+        if self._evidence is not None:
+            await self._evidence(occasion, self._setup)
 
     # after a crash
 
     async def _settle(self, left: OpenAction) -> None:
-        """Bring an action that a crash cut short to its end: by looking, never by repeating it."""
         target = self._setup.config.budget(left.key)
-        if target is None:
-            why = "it is no target any more"
-            if left.result is None:
-                await self._interrupted(left, why)
-            else:
-                await self._record(self._journal.verified, left.id, "not_healed", seen=why)
-            return
-        action = self._action(target)
-        order = _Order(left.id, left.key, action, self._verify_by(left.remediation))
-        if left.result is not None:
-            await self._verify(order, left.intent_at)
-            return
-        standing = await self._await_end(left, action)
-        match standing:
-            case Standing.STARTED:
-                await self._record(self._journal.finished, left.id, "done", settled=standing.value)
-                await self._verify(order, left.intent_at)
-            case Standing.ENDED if left.reached is not None:
-                if why := await self._why_not_finish(left):
-                    await self._interrupted(left, f"ended, not started again: {why}")
-                else:
-                    await self._carry_out(order, action.finish)
-            case _:
-                await self._interrupted(left, standing.value)
+        order = None
+        if target is not None:
+            order = self._order(left.id, left.remediation, left.rung, target, left.checkpoint)
+        await self._settler.settle(left, order)
         self._wake.set()
 
-    async def _await_end(self, left: OpenAction, action: Action) -> Standing:
-        """How things stand; what was told to end is given its time to do so."""
-        deadline = self._clock.now() + action.grace
-        while True:
-            try:
-                standing = await self._ask(
-                    action, partial(action.standing, left.id, left.processes)
-                )
-            except ActionError as error:
-                log.error("cannot settle", extra={**left.key._asdict(), "error": str(error)})
-            else:
-                told = left.reached is not None
-                if standing is not Standing.UNTOUCHED or not told or self._clock.now() >= deadline:
-                    return standing
-            await self._clock.sleep(VERIFY_SECONDS)
-
-    async def _why_not_finish(self, left: OpenAction) -> str:
+    def _why_not_finish(self, left: OpenAction) -> str:
+        """Why what was ended must not be started now, or nothing; blocks."""
         config = self._setup.config
         if config.mode == "observe":
             return "the mode is observe"
-        if await asyncio.to_thread(is_held, config.hold_file):
-            return "held"
+        if hold := next((one for one in self._holds() if one.covers(left.key)), None):
+            return f"held {hold.told}".strip()
         if self._clock.now() - left.intent_at > config.forget_after:
             return "too long ago"
-        return ""
-
-    async def _interrupted(self, left: OpenAction, why: str) -> None:
-        log.warning("action was cut short", extra={**left.key._asdict(), "found": why})
-        await self._record(self._journal.finished, left.id, "interrupted", found=why)
-
-
-def is_held(hold_file: Path) -> bool:
-    """Whether a person has stopped all actions. Not being able to tell counts as held."""
-    try:
-        hold_file.lstat()
-    except FileNotFoundError:
-        return False
-    except OSError as error:
-        log.error("cannot look for the hold file", extra={"error": str(error)})
-    return True
+        target = config.budget(left.key)
+        try:
+            incidents = self._journal.open_incidents()
+            actions = self._journal.past_actions(left.intent_at)
+        except JournalError as error:
+            return str(error)
+        known = State(self._setup, incidents=incidents, actions=actions)
+        alert = holder(target, known) if isinstance(target, Target) else ""
+        return f"held while {alert} lasts" if alert else ""
 
 
 def _say(incident: Incident, decision: Decision) -> None:

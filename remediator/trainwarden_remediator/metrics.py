@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from prometheus_client import ProcessCollector
 from prometheus_client.core import Metric as AnyFamily
@@ -13,6 +13,10 @@ from trainwarden_exporter import __version__
 from trainwarden_exporter.app import BUILD_INFO, PROCESS_METRICS, WEB_RELOAD_SUCCESS
 from trainwarden_exporter.collector import Family, Metric
 from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_remediator import guards
+from trainwarden_remediator.holdfile import Hold
+from trainwarden_remediator.notifying import metrics as notifying
+from trainwarden_remediator.notifying.outbox import Queue
 
 MODE = Metric(
     "trainwarden_remediator_mode", "gauge", "Which mode is in force: 1 for it, else 0.", ("mode",)
@@ -21,6 +25,12 @@ HELD = Metric(
     "trainwarden_remediator_held",
     "gauge",
     "Whether a person has stopped all actions by the hold file.",
+)
+HOLDS = Metric(
+    "trainwarden_remediator_hold",
+    "gauge",
+    "1 for each hold in force: of a worker, of a run where no worker is named, or of everything.",
+    ("run", "worker"),
 )
 WEBHOOKS = Metric(
     "trainwarden_remediator_webhooks_total",
@@ -68,6 +78,31 @@ WATCHDOG = Metric(
     "gauge",
     "Unix time at which the alert that always fires was last received.",
 )
+PULL = Metric(
+    "trainwarden_remediator_pull_timestamp_seconds",
+    "gauge",
+    "Unix time at which Alertmanager was last asked for alerts, and answered; only in pull mode.",
+)
+SILENT = Metric(
+    "trainwarden_remediator_pipeline_silent",
+    "gauge",
+    "1 while the alert that always fires has not come for so long that the local brake watches.",
+)
+BRAKE = Metric(
+    "trainwarden_remediator_brake",
+    "gauge",
+    "1 while the local brake is on: no alerts come, and memory is short.",
+)
+OLDEST_ACTION = Metric(
+    "trainwarden_remediator_oldest_action_timestamp_seconds",
+    "gauge",
+    "Unix time at which the oldest action that is not at its end was begun; absent without one.",
+)
+TURN = Metric(
+    "trainwarden_remediator_turn_timestamp_seconds",
+    "gauge",
+    "Unix time at which all that is open was last decided.",
+)
 JOURNAL_SUCCESS = Metric(
     "trainwarden_remediator_journal_success",
     "gauge",
@@ -95,15 +130,23 @@ METRICS: tuple[Metric, ...] = (
     BUILD_INFO,
     MODE,
     HELD,
+    HOLDS,
     WEBHOOKS,
     *TALLIES.values(),
     OPEN_INCIDENTS,
     GAVE_UP,
     WATCHDOG,
+    PULL,
+    SILENT,
+    BRAKE,
+    OLDEST_ACTION,
+    TURN,
     JOURNAL_SUCCESS,
     RELOAD_SUCCESS,
     RELOAD_TIMESTAMP,
     WEB_RELOAD_SUCCESS,
+    *guards.METRICS,
+    *notifying.METRICS,
     *PROCESS_METRICS,
 )
 """Every metric the remediator can show."""
@@ -120,6 +163,11 @@ class Record:
     moments: Mapping[str, float]
     given_up: tuple[WorkerKey, ...]
     open_incidents: int
+    oldest_action: float | None = None
+    """Unix seconds; None without one."""
+    guards: guards.Guards | None = None
+    queues: Mapping[str, Queue | None] = field(default_factory=dict)
+    """What each receiver has yet to be told of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +182,16 @@ class Condition:
     """None without a web config file."""
     webhooks: Mapping[int, int]
     record: Record | None
+    turned_at: float | None = None
+    """Unix seconds; None before the first turn."""
+    pulled_at: float | None = None
+    """When Alertmanager last answered with its alerts; None where it is not asked for them."""
+    holds: Sequence[Hold] = ()
+    """What a person has stopped."""
+    silent: bool = False
+    """Whether no alerts come any more,"""
+    braking: bool = False
+    """and the local brake is on."""
 
 
 def families(condition: Condition) -> list[AnyFamily]:
@@ -142,18 +200,26 @@ def families(condition: Condition) -> list[AnyFamily]:
         _single(BUILD_INFO, 1, __version__, platform.python_version()),
         _single(HELD, condition.held),
         _single(JOURNAL_SUCCESS, condition.record is not None),
+        _single(SILENT, condition.silent),
+        _single(BRAKE, condition.braking),
         _single(RELOAD_SUCCESS, condition.reload_successful),
         _single(RELOAD_TIMESTAMP, condition.reload_timestamp),
     ]
-    mode, webhooks = MODE.family(), WEBHOOKS.family()
+    mode, webhooks, holds = MODE.family(), WEBHOOKS.family(), HOLDS.family()
+    for run, worker in sorted({(hold.run, hold.worker) for hold in condition.holds}):
+        holds.add_metric([run, worker], 1)
     for name in ("observe", "act"):
         mode.add_metric([name], condition.mode == name)
     for code, count in sorted(condition.webhooks.items()):
         webhooks.add_metric([str(code)], count)
-    found += [mode, webhooks]
+    found += [mode, webhooks, holds]
     found += _PROCESS.collect()
     if condition.web_file_successful is not None:
         found.append(_single(WEB_RELOAD_SUCCESS, condition.web_file_successful))
+    if condition.pulled_at is not None:
+        found.append(_single(PULL, condition.pulled_at))
+    if condition.turned_at is not None:
+        found.append(_single(TURN, condition.turned_at))
     return found if condition.record is None else [*found, *_recorded(condition.record)]
 
 
@@ -168,8 +234,13 @@ def _recorded(record: Record) -> list[Family]:
     for key in record.given_up:
         gave_up.add_metric(key, 1)
     found.append(gave_up)
+    found += notifying.families(record.queues, record.tallies.get("notifications", {}))
     if (beat := record.moments.get("watchdog")) is not None:
         found.append(_single(WATCHDOG, beat))
+    if record.guards is not None:
+        found += guards.families(record.guards)
+    if record.oldest_action is not None:
+        found.append(_single(OLDEST_ACTION, record.oldest_action))
     return found
 
 

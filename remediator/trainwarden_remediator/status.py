@@ -9,8 +9,9 @@ from trainwarden_exporter import wording
 from trainwarden_exporter.serving import page
 from trainwarden_remediator import story
 from trainwarden_remediator.config import Config
-from trainwarden_remediator.journal import Event
-from trainwarden_remediator.metrics import Condition
+from trainwarden_remediator.decision import GIVEN_UP, STUCK
+from trainwarden_remediator.metrics import Condition, Record
+from trainwarden_remediator.records import Event
 
 EVENTS = 60
 """Lines of the journal on the page."""
@@ -40,13 +41,13 @@ def judge(condition: Condition, config: Config) -> tuple[str, str]:
     record = condition.record
     if record is None:
         return "bad", "The journal cannot be read: nothing will be done."
-    if record.given_up:
-        names = ", ".join("/".join(key) for key in record.given_up)
-        return "bad", f"A person is needed: gave up on {names}."
-    if not condition.reload_successful:
-        return "bad", "The configuration file is not in force."
+    if bad := _bad(condition, record):
+        return "bad", bad
     if condition.held:
         return "warn", "Held by a person: nothing is done until `resume`."
+    if condition.holds:
+        scopes = ", ".join(hold.scope for hold in condition.holds)
+        return "warn", f"Held by a person: nothing is done to {scopes}."
     if condition.mode == "observe":
         return "good", "On watch; only observing, nothing is touched."
     if record.open_incidents:
@@ -54,8 +55,24 @@ def judge(condition: Condition, config: Config) -> tuple[str, str]:
     return "good", f"On watch over {wording.plural(len(config.targets), 'worker')}."
 
 
+def _bad(condition: Condition, record: Record) -> str:
+    """What a person is needed for, or nothing."""
+    if record.given_up:
+        names = ", ".join("/".join(key) for key in record.given_up)
+        return f"A person is needed: gave up on {names}."
+    if not condition.reload_successful:
+        return "The configuration file is not in force."
+    if condition.braking:
+        return "No alerts come and memory is short: the local brake is on."
+    if condition.silent:
+        return "No alerts come any more: only the local brake watches over the memory."
+    if record.guards is not None and record.guards.breaker_open:
+        return "A person is needed: the breaker is open, nothing is done until `resume`."
+    return ""
+
+
 def _state(condition: Condition, *, now: float) -> str:
-    facts = {"Mode": condition.mode, "Held": "yes" if condition.held else "no"}
+    facts = {"Mode": condition.mode, "Held": _holds(condition)}
     if (record := condition.record) is not None:
         facts["Open incidents"] = str(record.open_incidents)
         for name, outcome in (("Healed", "healed"), ("Not healed", "not_healed")):
@@ -68,9 +85,15 @@ def _state(condition: Condition, *, now: float) -> str:
     return page.facts(facts)
 
 
+def _holds(condition: Condition) -> str:
+    told = [f"{hold.scope} {hold.told}".strip() for hold in condition.holds]
+    return "; ".join(told) or ("yes" if condition.held else "no")
+
+
 def _journal(events: Iterable[Event]) -> str:
     rows = "\n".join(
         f'<tr><td class="quiet short" data-label="Time">{wording.moment(event.at)}</td>'
+        f'<td class="quiet short" data-label="Report">{_link(event)}</td>'
         f'<td class="name short" data-label="Worker">{escape(story.worker(event))}</td>'
         f'<td data-label="Event"><span class="state {_tone(event)}">{escape(event.kind)}</span>'
         "</td>"
@@ -79,15 +102,22 @@ def _journal(events: Iterable[Event]) -> str:
     )
     if not rows:
         return '<p class="quiet">Nothing has been heard yet.</p>'
-    return page.table(dict.fromkeys(("Time", "Worker", "Event", "What"), ""), rows)
+    return page.table(dict.fromkeys(("Time", "Report", "Worker", "Event", "What"), ""), rows)
+
+
+def _link(event: Event) -> str:
+    """Where all of its incident is told."""
+    number = event.incident
+    return "" if number is None else f'<a href="report/{number}">#{number}</a>'
 
 
 def _tone(event: Event) -> str:
     if event.kind == "outcome":
-        return "good" if event.facts.get("outcome") == "healed" else "bad"
+        tone = "warn" if event.facts.get("remark") else "good"
+        return tone if event.facts.get("outcome") == "healed" else "bad"
     if event.kind == "result" and event.facts.get("result") != "done":
         return "bad"
-    if event.facts.get("reason") == "attempts_exhausted":
+    if event.facts.get("reason") in GIVEN_UP | STUCK:
         return "bad"
     return "warn" if event.kind in ("alert", "intent") else "quiet"
 
@@ -95,8 +125,8 @@ def _tone(event: Event) -> str:
 def _targets(config: Config) -> str:
     rows = "\n".join(
         f'<tr><td class="name short" data-label="Worker">{escape("/".join(target.key))}</td>'
-        f'<td data-label="Start"><code>{escape(" ".join(target.process.start))}</code></td>'
-        f"{page.number('Grace', wording.span(target.process.grace))}"
+        f'<td data-label="Start"><code>{escape(target.means.told)}</code></td>'
+        f"{page.number('Grace', wording.span(target.means.grace))}"
         f"{page.number('Cooldown', wording.span(target.cooldown))}"
         f"{page.number('Attempts', f'{target.attempts} in {wording.span(target.attempts_window)}')}"
         "</tr>"

@@ -39,14 +39,20 @@ class Tokens:
             raise ConfigError(Problem(self._path, None, "", error.strerror or "")) from error
 
     def accept(self, authorization: str) -> bool:
-        """Whether the value of an Authorization header carries a valid token.
+        """Whether the value of an Authorization header carries a valid token."""
+        return self.number_of(authorization) is not None
+
+    def number_of(self, authorization: str) -> int | None:
+        """Which token it carries, in the order of the file from 1; None for no valid one.
 
         Takes as long for a wrong token as for a right one.
         """
         scheme, _, given = authorization.partition(" ")
         offered = given.strip().encode(errors="surrogateescape")
         matches = [hmac.compare_digest(offered, token) for token in self._tokens]
-        return any(matches) and scheme.lower() == "bearer"
+        if scheme.lower() != "bearer" or not any(matches):
+            return None
+        return matches.index(True) + 1
 
 
 def parse_tokens(content: bytes, path: Path) -> tuple[bytes, ...]:

@@ -12,19 +12,24 @@ import logging
 
 from aiohttp import web
 
-from trainwarden_exporter.exceptions import ConfigError
 from trainwarden_exporter.serving import exposition, page
 from trainwarden_exporter.serving.lifecycle import add_safe_headers, lifecycle_routes
 from trainwarden_remediator import metrics, status
+from trainwarden_remediator.admitting import admitted
 from trainwarden_remediator.alerts import WATCHDOG, Alert, parse_notification
 from trainwarden_remediator.app import Remediator
 from trainwarden_remediator.exceptions import JournalError, MalformedError
+from trainwarden_remediator.holdroutes import hold_routes
+from trainwarden_remediator.reportroutes import report_routes
 
 log = logging.getLogger(__name__)
 
 BODY_BYTES = 32 * 1024 * 1024
 """The longest delivery that is read: a group of well over 10,000 alerts. aiohttp's own default,
 1 MiB, would refuse a storm again and again, and so never hear of it."""
+
+BODY_SECONDS = 20.0
+"""How long a delivery may take to arrive."""
 
 REMEDIATOR = web.AppKey("remediator", Remediator)
 ANSWERED: web.AppKey[dict[int, int]] = web.AppKey("answered", dict)
@@ -42,7 +47,11 @@ def build_app(remediator: Remediator) -> web.Application:
             web.post("/webhook", take_webhook),
         ]
     )
-    app.add_routes(lifecycle_routes(remediator.readiness, remediator.reloader))
+    app.add_routes(
+        lifecycle_routes(remediator.readiness, remediator.reloader, alive=remediator.is_alive)
+    )
+    app.add_routes(hold_routes(remediator))
+    app.add_routes(report_routes(remediator))
     add_safe_headers(app, style_source=page.STYLE_SOURCE)
     return app
 
@@ -60,14 +69,19 @@ async def take_webhook(request: web.Request) -> web.Response:
 
 async def _take(request: web.Request) -> web.Response:
     remediator = request.app[REMEDIATOR]
-    if not await _admitted(request, remediator):
+    if await admitted(request, remediator) is None:
         return web.Response(
             status=401, text="unauthorized\n", headers={"WWW-Authenticate": "Bearer"}
         )
     if not remediator.readiness.ready:
         return web.Response(status=503, text="starting or stopping\n")
     try:
-        body = await request.read()
+        async with asyncio.timeout(BODY_SECONDS):
+            body = await request.read()
+    except TimeoutError:
+        answer = web.Response(status=400, text="body: too slow\n")
+        answer.force_close()
+        return answer
     except web.RequestPayloadError:
         return web.Response(status=400, text="body: spoilt on the way\n")
     try:
@@ -84,17 +98,6 @@ async def _take(request: web.Request) -> web.Response:
         return web.Response(status=503, text="cannot be written down\n")
     remediator.engine.wake()
     return web.Response(text="heard\n")
-
-
-async def _admitted(request: web.Request, remediator: Remediator) -> bool:
-    tokens = remediator.tokens
-    if tokens is None:
-        return True
-    try:
-        await asyncio.to_thread(tokens.read)
-    except ConfigError as error:
-        log.error("no webhook is accepted", extra={"problem": str(error)})
-    return tokens.accept(request.headers.get("Authorization", ""))
 
 
 def _journal(remediator: Remediator, alerts: tuple[Alert, ...]) -> None:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from http import HTTPStatus
 from typing import Protocol, TypeVar
 
 import aiohttp
-from prometheus_client.parser import text_string_to_metric_families
-from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_remediator.alertmanager import (
+    AlertState,
+    Silence,
+    parse_alerts,
+    parse_silences,
+)
+from trainwarden_remediator.door import Door
 from trainwarden_remediator.exceptions import UnknownError
+from trainwarden_remediator.seeing import parse_sight
+from trainwarden_remediator.sight import Sight
 
 T = TypeVar("T")
 
@@ -27,48 +32,29 @@ HURRY = {"X-Prometheus-Scrape-Timeout-Seconds": str(ANSWER_SECONDS - 1)}
 ANSWER_BYTES = 64 * 1024 * 1024
 """The longest answer that is read."""
 
-
-class AlertState(StrEnum):
-    """How an alert stands at Alertmanager."""
-
-    ACTIVE = "active"
-    SILENCED = "silenced"
-    INHIBITED = "inhibited"
+BRAKE = "brake"
+"""The fingerprint of the local brake's own alert; Alertmanager's have 16 hexadecimal digits."""
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerSight:
-    """One worker as the exporter shows it. None where it shows nothing."""
+class Alerts:
+    """What Alertmanager says."""
 
-    processes: float
-    expected: float
-    resident_bytes: float
-    finished: bool
-    started_at: float | None
-    """Unix seconds; that of its oldest living process."""
-    memory_limit_bytes: float | None
-    age_limit_seconds: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Sight:
-    """What the exporter sees in one scrape."""
-
-    workers: Mapping[WorkerKey, WorkerSight]
-    memory_available_bytes: float
-    memory_floor_bytes: float
-    gpu_orphans: float | None = None
-    """Holds on GPUs by processes of no worker; None where the exporter cannot tell."""
+    states: Mapping[str, AlertState]
+    """Every alert that it knows, by fingerprint."""
+    silences: tuple[Silence, ...] = ()
+    """Those in force."""
 
 
 @dataclass(frozen=True, slots=True)
 class World:
     """One look: what could not be learnt is None, and `unknown` says why."""
 
-    alerts: Mapping[str, AlertState] | None
-    """Every alert that Alertmanager knows, by fingerprint."""
+    alerts: Alerts | None
     sight: Sight | None
     unknown: str = ""
+    brake: World | None = None
+    """What the local brake's own alert is judged by, while there is one."""
 
 
 class Eyes(Protocol):
@@ -77,7 +63,7 @@ class Eyes(Protocol):
     async def look(self) -> Sight:
         """What the exporter sees now. Raises UnknownError."""
 
-    async def alerts(self) -> Mapping[str, AlertState]:
+    async def alerts(self) -> Alerts:
         """How every alert stands at Alertmanager now. Raises UnknownError."""
 
 
@@ -101,149 +87,54 @@ class BoxEyes:
     """The real exporter and the real Alertmanager, over HTTP."""
 
     def __init__(
-        self, session: aiohttp.ClientSession, *, exporter_url: str, alertmanager_url: str
+        self,
+        session: aiohttp.ClientSession,
+        *,
+        exporter_url: str,
+        alertmanager_url: str,
+        exporter: Door | None = None,
+        alertmanager: Door | None = None,
     ) -> None:
         self._session = session
+        self._exporter = exporter
+        self._alertmanager = alertmanager
         self._metrics_url = f"{exporter_url}/metrics"
         # Nothing of an alert goes into the URL: all alerts are asked for, and picked from here.
         self._alerts_url = (
             f"{alertmanager_url}/api/v2/alerts?active=true&silenced=true&inhibited=true"
         )
+        self._silences_url = f"{alertmanager_url}/api/v2/silences"
 
     async def look(self) -> Sight:
-        body = await self._get(self._metrics_url)
+        body = await get(self._session, self._metrics_url, self._exporter)
         return await asyncio.to_thread(parse_sight, body)
 
-    async def alerts(self) -> Mapping[str, AlertState]:
-        body = await self._get(self._alerts_url)
-        return await asyncio.to_thread(parse_alerts, body)
-
-    async def _get(self, url: str) -> bytes:
-        timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
-        try:
-            async with self._session.get(
-                url, timeout=timeout, headers=HURRY, allow_redirects=False
-            ) as answer:
-                if answer.status != HTTPStatus.OK:
-                    raise UnknownError(f"{url} answered {answer.status}")
-                body = await answer.content.read(ANSWER_BYTES + 1)
-                while len(body) <= ANSWER_BYTES and (
-                    more := await answer.content.read(ANSWER_BYTES + 1 - len(body))
-                ):
-                    body += more
-        except TimeoutError as error:
-            raise UnknownError(f"{url} did not answer within {ANSWER_SECONDS} s") from error
-        except aiohttp.ClientError as error:
-            raise UnknownError(f"{url}: {error}") from error
-        if len(body) > ANSWER_BYTES:
-            raise UnknownError(f"{url} answered with more than {ANSWER_BYTES} bytes")
-        return body
+    async def alerts(self) -> Alerts:
+        listed = await get(self._session, self._alerts_url, self._alertmanager)
+        silences = await get(self._session, self._silences_url, self._alertmanager)
+        states = await asyncio.to_thread(parse_alerts, listed)
+        return Alerts(states, await asyncio.to_thread(parse_silences, silences))
 
 
-class _Status(BaseModel):
-    state: str
-    silencedBy: list[str] = []  # noqa: N815 - Alertmanager's spelling
-    inhibitedBy: list[str] = []  # noqa: N815 - Alertmanager's spelling
-
-
-class _ListedAlert(BaseModel):
-    fingerprint: str
-    status: _Status
-
-
-_LISTED = TypeAdapter(list[_ListedAlert])
-
-
-def parse_alerts(body: bytes) -> Mapping[str, AlertState]:
-    """How each alert stands in an answer of Alertmanager's `/api/v2/alerts`, by fingerprint.
-
-    Raises UnknownError for anything else. An alert not processed yet is left out.
-    """
+async def get(session: aiohttp.ClientSession, url: str, door: Door | None = None) -> bytes:
+    """The body of an answer. Raises UnknownError for one that is late, too long, or no answer."""
+    options = {} if door is None else dict(await asyncio.to_thread(door.options))
+    options["headers"] = {**HURRY, **options.get("headers", {})}
+    timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
     try:
-        listed = _LISTED.validate_json(body)
-    except ValidationError as error:
-        raise UnknownError("Alertmanager answered with something else than alerts") from error
-    return {
-        alert.fingerprint: _alert_state(alert.status)
-        for alert in listed
-        if alert.status.state != "unprocessed"
-    }
-
-
-def _alert_state(status: _Status) -> AlertState:
-    if status.inhibitedBy and not status.silencedBy:
-        return AlertState.INHIBITED
-    # Newer versions also mute by time of day, and list that elsewhere: somebody wants it quiet.
-    return AlertState.ACTIVE if status.state == "active" else AlertState.SILENCED
-
-
-def parse_sight(body: bytes) -> Sight:
-    """What an exporter's page shows of workers and memory.
-
-    Raises UnknownError when the page cannot be read, or a collector that must speak has failed:
-    a half-blind look is no ground to act on.
-    """
-    values: dict[str, dict[tuple[str, str], float]] = {}
-    try:
-        for family in text_string_to_metric_families(body.decode()):
-            for sample in family.samples:
-                key = _key(sample.name, sample.labels)
-                values.setdefault(sample.name, {})[key] = sample.value
-    except Exception as error:  # the parser stumbles over garbage in ways of its own
-        raise UnknownError(f"the exporter's page cannot be read: {error}") from error
-
-    for collector in ("host", "workers"):
-        if values.get("trainwarden_collector_success", {}).get((collector, "")) != 1:
-            raise UnknownError(f"the exporter's {collector} collector does not report success")
-
-    def box(name: str) -> float:
-        try:
-            return values[f"trainwarden_memory_{name}_bytes"]["", ""]
-        except KeyError:
-            raise UnknownError(f"the exporter shows no memory {name}") from None
-
-    return Sight(
-        workers={key: _worker(key, values) for key in _worker_keys(values)},
-        memory_available_bytes=box("effective_available"),
-        memory_floor_bytes=box("available_floor"),
-        gpu_orphans=_orphans(values),
-    )
-
-
-def _orphans(values: Mapping[str, Mapping[tuple[str, str], float]]) -> float | None:
-    if values.get("trainwarden_collector_success", {}).get(("gpu", "")) != 1:
-        return None
-    found = values.get("trainwarden_gpu_orphan_holders")
-    return None if found is None else sum(found.values())
-
-
-def _key(name: str, labels: Mapping[str, str]) -> tuple[str, str]:
-    if name == "trainwarden_collector_success":
-        return labels.get("collector", ""), ""
-    if name == "trainwarden_gpu_orphan_holders":
-        return labels.get("gpu", ""), labels.get("uuid", "")
-    return labels.get("run", ""), labels.get("worker", "")
-
-
-def _worker_keys(values: Mapping[str, Mapping[tuple[str, str], float]]) -> Iterable[WorkerKey]:
-    return (WorkerKey(*key) for key in values.get("trainwarden_worker_processes", {}))
-
-
-def _worker(key: WorkerKey, values: Mapping[str, Mapping[tuple[str, str], float]]) -> WorkerSight:
-    def maybe(name: str) -> float | None:
-        return values.get(f"trainwarden_worker_{name}", {}).get(key)
-
-    def needed(name: str) -> float:
-        if (value := maybe(name)) is None:
-            raise UnknownError(f"the exporter shows no {name} of worker {key.worker}")
-        return value
-
-    return WorkerSight(
-        processes=needed("processes"),
-        expected=needed("expected_processes"),
-        resident_bytes=needed("resident_bytes"),
-        finished=bool(maybe("finished")),
-        started_at=maybe("start_timestamp_seconds"),
-        memory_limit_bytes=maybe("memory_limit_bytes"),
-        age_limit_seconds=maybe("age_limit_seconds"),
-    )
+        # A redirect would carry what is shown here elsewhere.
+        async with session.get(url, timeout=timeout, allow_redirects=False, **options) as answer:
+            if answer.status != HTTPStatus.OK:
+                raise UnknownError(f"{url} answered {answer.status}")
+            body = await answer.content.read(ANSWER_BYTES + 1)
+            while len(body) <= ANSWER_BYTES and (
+                more := await answer.content.read(ANSWER_BYTES + 1 - len(body))
+            ):
+                body += more
+    except TimeoutError as error:
+        raise UnknownError(f"{url} did not answer within {ANSWER_SECONDS} s") from error
+    except aiohttp.ClientError as error:
+        raise UnknownError(f"{url}: {error}") from error
+    if len(body) > ANSWER_BYTES:
+        raise UnknownError(f"{url} answered with more than {ANSWER_BYTES} bytes")
+    return body

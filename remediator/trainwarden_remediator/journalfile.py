@@ -1,0 +1,314 @@
+"""The journal as a file: its tables, its lock, and what makes it safe to rely on."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Literal
+
+from trainwarden_remediator.exceptions import JournalError
+
+VERSION = 2
+
+HEADER_BYTES = 512
+"""No database of SQLite is shorter."""
+
+_SCHEMA = """
+CREATE TABLE incident (
+    id INTEGER PRIMARY KEY,
+    fingerprint TEXT NOT NULL,
+    starts_at REAL NOT NULL,
+    alert TEXT NOT NULL,
+    run TEXT NOT NULL,
+    worker TEXT NOT NULL,
+    remediation TEXT NOT NULL,
+    labels TEXT NOT NULL,
+    first_heard REAL NOT NULL,
+    last_heard REAL NOT NULL,
+    resolved_at REAL,
+    closed TEXT,                 -- why it is decided no more; NULL while it is
+    said TEXT,                   -- verdict and reason last written down
+    target_run TEXT,             -- the worker it turned out to be about
+    target_worker TEXT,
+    said_at REAL,                -- since when that is what is said
+    closed_at REAL,
+    annotations TEXT NOT NULL DEFAULT '{}',
+    UNIQUE (fingerprint, starts_at)
+);
+CREATE INDEX incident_open ON incident (id) WHERE closed IS NULL;
+CREATE TABLE action (
+    id INTEGER PRIMARY KEY,
+    incident INTEGER NOT NULL REFERENCES incident (id),
+    run TEXT NOT NULL,
+    worker TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    intent_at REAL NOT NULL,
+    processes TEXT NOT NULL,     -- what the target consisted of when the intent was formed
+    reached TEXT,                -- the last step announced before it was taken
+    result TEXT,
+    result_at REAL,
+    outcome TEXT,
+    outcome_at REAL,
+    rung INTEGER NOT NULL DEFAULT 0,  -- of the playbook's ladder, from 0
+    step REAL,                   -- how far the run had come: steps done,
+    checkpoint REAL              -- and the step of its newest complete checkpoint
+);
+CREATE INDEX action_target ON action (run, worker, intent_at);
+CREATE TABLE event (
+    id INTEGER PRIMARY KEY,
+    at REAL NOT NULL,
+    incident INTEGER,
+    action INTEGER,
+    kind TEXT NOT NULL,
+    facts TEXT NOT NULL
+);
+CREATE TABLE tally (
+    metric TEXT NOT NULL,
+    labels TEXT NOT NULL,
+    value REAL NOT NULL,
+    PRIMARY KEY (metric, labels)
+);
+CREATE TABLE moment (name TEXT PRIMARY KEY, at REAL NOT NULL);
+CREATE TABLE evidence (          -- how the box stood, just before an act or when it was decided
+    id INTEGER PRIMARY KEY,
+    incident INTEGER NOT NULL,
+    action INTEGER,              -- NULL where nothing was done
+    kind TEXT NOT NULL,
+    at REAL NOT NULL,
+    content TEXT NOT NULL
+);
+CREATE UNIQUE INDEX evidence_of ON evidence (incident, coalesce(action, 0), kind);
+CREATE TABLE member (            -- what stood below each root of a target, as last seen
+    run TEXT NOT NULL,
+    worker TEXT NOT NULL,
+    boot TEXT NOT NULL,          -- since which boot they run: pids and start times begin anew
+    root_pid INTEGER NOT NULL,
+    root_start_ticks INTEGER NOT NULL,
+    pid INTEGER NOT NULL,
+    start_ticks INTEGER NOT NULL,
+    PRIMARY KEY (run, worker, boot, root_pid, root_start_ticks, pid, start_ticks)
+);
+CREATE TABLE notice (            -- what a person is told of, and whether it has arrived
+    id INTEGER PRIMARY KEY,
+    receiver TEXT NOT NULL,
+    occasion TEXT NOT NULL,
+    subject TEXT NOT NULL,       -- what is told of only once for each occasion
+    about TEXT NOT NULL,         -- alert, run and worker
+    line INTEGER NOT NULL,       -- the event that it tells of
+    at REAL NOT NULL,
+    settled TEXT,                -- what became of it; NULL while it waits
+    settled_at REAL,
+    UNIQUE (receiver, occasion, subject)
+);
+CREATE INDEX notice_waiting ON notice (receiver, id) WHERE settled IS NULL;
+CREATE TABLE told (line INTEGER NOT NULL);  -- the last event that was looked at for notices
+CREATE TABLE journal AS SELECT lower(hex(randomblob(8))) AS name;
+"""
+
+_FROM_VERSION_1 = """
+ALTER TABLE incident ADD COLUMN said_at REAL;
+ALTER TABLE incident ADD COLUMN closed_at REAL;
+ALTER TABLE action ADD COLUMN rung INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE action ADD COLUMN step REAL;
+ALTER TABLE action ADD COLUMN checkpoint REAL;
+ALTER TABLE incident ADD COLUMN annotations TEXT NOT NULL DEFAULT '{}';
+CREATE TABLE evidence (
+    id INTEGER PRIMARY KEY,
+    incident INTEGER NOT NULL,
+    action INTEGER,
+    kind TEXT NOT NULL,
+    at REAL NOT NULL,
+    content TEXT NOT NULL
+);
+CREATE UNIQUE INDEX evidence_of ON evidence (incident, coalesce(action, 0), kind);
+CREATE TABLE member (
+    run TEXT NOT NULL,
+    worker TEXT NOT NULL,
+    boot TEXT NOT NULL,
+    root_pid INTEGER NOT NULL,
+    root_start_ticks INTEGER NOT NULL,
+    pid INTEGER NOT NULL,
+    start_ticks INTEGER NOT NULL,
+    PRIMARY KEY (run, worker, boot, root_pid, root_start_ticks, pid, start_ticks)
+);
+CREATE TABLE notice (
+    id INTEGER PRIMARY KEY,
+    receiver TEXT NOT NULL,
+    occasion TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    about TEXT NOT NULL,
+    line INTEGER NOT NULL,
+    at REAL NOT NULL,
+    settled TEXT,
+    settled_at REAL,
+    UNIQUE (receiver, occasion, subject)
+);
+CREATE INDEX notice_waiting ON notice (receiver, id) WHERE settled IS NULL;
+CREATE TABLE told (line INTEGER NOT NULL);
+INSERT INTO told SELECT max(id) FROM event HAVING max(id) IS NOT NULL;
+CREATE TABLE journal AS SELECT lower(hex(randomblob(8))) AS name;
+"""
+
+
+class JournalFile:
+    """An SQLite file, locked to one remediator.
+
+    Raises JournalError where it cannot be relied on: one that is empty or damaged has lost what
+    budgets are counted from, and is never begun anew by itself.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._guard = threading.Lock()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise JournalError(f"{path}: {error.strerror}") from error
+        try:
+            self._take_lock()
+            self.connection = self._open()
+            self.name: str = self.read("SELECT name FROM journal")[0]["name"]
+            """Unlike that of any other journal."""
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def close(self) -> None:
+        with self._guard:
+            self.connection.close()
+            os.close(self._lock)
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """All that is written inside is on the disk afterwards, or nothing of it is."""
+        with self._guard:
+            db = self.connection
+            try:
+                db.execute("BEGIN IMMEDIATE")
+                yield db
+                db.execute("COMMIT")
+            except sqlite3.Error as error:
+                raise JournalError(f"{self._path}: {error}") from error
+            finally:
+                # Also where COMMIT itself failed: a full disk leaves the transaction open.
+                with suppress(sqlite3.Error):
+                    if db.in_transaction:
+                        db.execute("ROLLBACK")
+
+    def read(self, query: str, values: Sequence[object] = ()) -> list[sqlite3.Row]:
+        with self._guard:
+            try:
+                return self.connection.execute(query, values).fetchall()
+            except sqlite3.Error as error:
+                raise JournalError(f"{self._path}: {error}") from error
+
+    def _take_lock(self) -> None:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise JournalError(f"{self._path}: another remediator is using it") from error
+
+    def _open(self) -> sqlite3.Connection:
+        try:
+            self._begin_if_new()
+        except OSError as error:
+            raise JournalError(f"{self._path}: {error.strerror}") from error
+        connection = connect(self._path)
+        with ExitStack() as unless_sound:
+            unless_sound.callback(connection.close)
+            self._make_sound(connection)
+            unless_sound.pop_all()
+        return connection
+
+    def _begin_if_new(self) -> None:
+        """Make the file whole under another name.
+
+        So what is there under its own is never one of which only the beginning was written.
+        """
+        try:
+            size = self._path.stat().st_size
+        except FileNotFoundError:
+            pass
+        else:
+            if size == 0:
+                raise JournalError(f"{self._path}: empty: its content is lost; remove it to begin")
+            if size < HEADER_BYTES:  # to SQLite it would be a new one
+                raise JournalError(f"{self._path}: torn: its content is lost; remove it to begin")
+            return
+        if Path(f"{self._path}-wal").exists():
+            raise JournalError(f"{self._path}: gone, and {self._path.name}-wal is still there")
+        fresh = Path(f"{self._path}.new")
+        fresh.unlink(missing_ok=True)
+        connection = connect(fresh, mode="rwc")
+        try:
+            connection.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {VERSION}; COMMIT")
+        except sqlite3.Error as error:
+            raise JournalError(f"{self._path}: {error}") from error
+        finally:
+            connection.close()
+        fresh.rename(self._path)
+        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def _make_sound(self, connection: sqlite3.Connection) -> None:
+        try:
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            if version == 1:
+                connection.executescript(
+                    f"BEGIN; {_FROM_VERSION_1} PRAGMA user_version = 2; COMMIT"
+                )
+            elif version == 0:
+                raise JournalError(f"{self._path}: a database, and no journal")
+            elif version != VERSION:
+                raise JournalError(f"{self._path}: written by another version ({version})")
+            if (found := connection.execute("PRAGMA quick_check").fetchone()[0]) != "ok":
+                raise JournalError(f"{self._path}: damaged: {' '.join(found.split())}")
+        except sqlite3.Error as error:
+            raise JournalError(f"{self._path}: {error}") from error
+
+
+def connect(path: Path, *, mode: Literal["ro", "rw", "rwc"] = "rw") -> sqlite3.Connection:
+    """A connection in which what is committed is on the disk. Raises JournalError."""
+    with ExitStack() as unless_good:
+        try:
+            connection = sqlite3.connect(
+                f"{path.absolute().as_uri()}?mode={mode}",
+                uri=True,
+                isolation_level=None,
+                check_same_thread=False,
+                timeout=5,
+            )
+            unless_good.callback(connection.close)
+            connection.row_factory = sqlite3.Row
+            if mode == "rw":
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("PRAGMA foreign_keys = ON")
+            if mode != "ro":
+                # FULL, not NORMAL: an intent lost with the power would be an act never announced.
+                connection.execute("PRAGMA synchronous = FULL")
+        except sqlite3.Error as error:
+            raise JournalError(f"{path}: {error}") from error
+        unless_good.pop_all()
+    return connection
+
+
+def is_begun(path: Path) -> bool:
+    """Whether there is a journal at `path`; raises JournalError when that cannot be told."""
+    if not path.exists():
+        return False
+    connection = connect(path, mode="ro")
+    try:
+        return bool(connection.execute("PRAGMA user_version").fetchone()[0])
+    except sqlite3.Error as error:
+        raise JournalError(f"{path}: {error}") from error
+    finally:
+        connection.close()
