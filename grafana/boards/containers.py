@@ -1,0 +1,74 @@
+"""Panels about containers that several boards have."""
+
+from __future__ import annotations
+
+from boards import style, why
+from boards.panels import Timeline
+from boards.queries import Query, coded
+from boards.style import words
+
+STATES = (
+    "running",
+    "created",
+    "restarting",
+    "paused",
+    "removing",
+    "exited",
+    "dead",
+    "absent",
+)
+STATE_WORDS = words(
+    ("running", style.GOOD),
+    ("created", "semi-dark-blue"),
+    ("restarting", "orange"),
+    ("paused", style.CALM),
+    ("removing", "light-blue"),
+    ("exited", style.CRITICAL),
+    ("dead", "dark-red"),
+    ("absent", "dark-red"),
+)
+
+HEALTHS = ("starting", "healthy", "unhealthy")
+HEALTH_WORDS = words(
+    ("starting", "light-blue"), ("healthy", style.GOOD), ("unhealthy", style.WARNING)
+)
+
+
+def container_health(braces: str, width: int) -> Timeline:
+    return Timeline(
+        title="Health checks of containers",
+        about=(
+            "What the container's own check says, where it has one. Good: healthy; unhealthy for "
+            "minutes is TrainingContainerUnhealthy."
+        ),
+        queries=[
+            Query(
+                coded(f"trainwarden_container_health{braces}", "health", HEALTHS),
+                "{{run}} {{container}}",
+                why.NO_HEALTH_CHECK,
+            )
+        ],
+        width=width,
+        meanings=HEALTH_WORDS,
+    )
+
+
+def container_states(braces: str, width: int, height: int = 5, of: str = "") -> Timeline:
+    return Timeline(
+        title="Containers",
+        about=(
+            "How each container was. Good: running. One that ends with an error and is not "
+            "started again is TrainingContainerStopped; one that starts again and again is "
+            "TrainingContainerRestartLoop, and all restarts of its run are held."
+        ),
+        queries=[
+            Query(
+                coded(f"trainwarden_container_state{braces}", "state", STATES),
+                f"{of}{{{{run}}}} {{{{container}}}}",
+                why.NO_CONTAINERS,
+            )
+        ],
+        width=width,
+        height=height,
+        meanings=STATE_WORDS,
+    )

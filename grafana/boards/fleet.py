@@ -1,0 +1,149 @@
+"""Many boxes at a glance, and which of them needs a look."""
+
+from __future__ import annotations
+
+from boards import fleet_tables, style, why
+from boards.board import Board
+from boards.layout import Row
+from boards.panels import COUNT, NAME, SHARE, Graph, Stat
+from boards.queries import Query
+from boards.style import NONE_IS_GOOD, rising
+from boards.variables import HOST, INSTANCE
+from boards.verdict import ALERT_OF_BOX_MARKS
+
+
+def _stat(title: str, about: str, text: str, scale: style.Scale, empty: str) -> Stat:
+    return Stat(
+        title=title,
+        about=about,
+        queries=[Query(text)],
+        unit=NAME,
+        width=4,
+        scale=scale,
+        empty=empty,
+    )
+
+
+def _firing(severity: str) -> str:
+    return (
+        f'count(ALERTS{{ALERT_OF_BOX,alertstate="firing",severity="{severity}"}})'
+        ' or 0 * max(up{BOX,job="trainwarden-exporter"} == 1'
+        ' and on () ALERTS{alertname="TrainingWatchdog",alertstate="firing"})'
+    )
+
+
+GLANCE = Row(
+    "At a glance",
+    [
+        _stat(
+            "Boxes",
+            "Exporters that Prometheus knows. Good: as many as you have.",
+            'count(up{BOX,job="trainwarden-exporter"})',
+            style.PLAIN,
+            "none",
+        ),
+        _stat(
+            "Boxes not seen",
+            "Exporters that do not answer: nothing there is watched. Good: 0.",
+            'sum(1 - up{BOX,job="trainwarden-exporter"})',
+            NONE_IS_GOOD,
+            "none known",
+        ),
+        _stat(
+            "Runs",
+            "That are configured and not over. Good: those that you started.",
+            "sum(1 - max by (run) (trainwarden_training_finished{BOX}))",
+            style.PLAIN,
+            "none",
+        ),
+        _stat(
+            "Critical alerts",
+            "That fire. Good: 0.",
+            _firing("critical"),
+            NONE_IS_GOOD,
+            "not watched",
+        ),
+        _stat(
+            "Warnings",
+            "That fire. Good: 0; for today, not for now.",
+            _firing("warning"),
+            rising(1, None),
+            "not watched",
+        ),
+        Stat(
+            title="Remediators that act",
+            about="Others observe, are held or down. Good: one for each box, if they are to act.",
+            queries=[
+                Query(
+                    """
+                    sum(
+                      trainwarden_remediator_mode{HEALER,mode="act"}
+                        * on (instance, job) (1 - trainwarden_remediator_held{HEALER})
+                    )
+                    """,
+                    "",
+                    why.NO_REMEDIATOR,
+                )
+            ],
+            unit=NAME,
+            width=4,
+            empty="none",
+        ),
+    ],
+)
+
+OVER_TIME = Row(
+    "Over time",
+    [
+        Graph(
+            title="Alerts that fire, by box",
+            about="Warnings and critical ones. Good: nothing.",
+            queries=[
+                Query(
+                    'count by (instance) (ALERTS{ALERT_OF_BOX,alertstate="firing",'
+                    'severity=~"critical|warning"})',
+                    "{{instance}}",
+                    why.NO_ALERT,
+                )
+            ],
+            unit=COUNT,
+            decimals=0,
+            stacked=True,
+            stepped=True,
+        ),
+        Graph(
+            title="Steps in an hour",
+            about="Of each run, by the slope of ten minutes. Good: even; negative is a resume.",
+            queries=[
+                Query(
+                    "max by (run) (3600 * deriv(trainwarden_training_step{BOX}[10m]))",
+                    "{{run}}",
+                    why.NO_STEPS,
+                )
+            ],
+            unit=COUNT,
+        ),
+        Graph(
+            title="GPUs busy, by box",
+            about="Mean of its GPUs. Good: high.",
+            queries=[
+                Query(
+                    "avg by (instance) (trainwarden_gpu_utilization_ratio{BOX})",
+                    "{{instance}}",
+                    why.NO_GPU,
+                )
+            ],
+            unit=SHARE,
+            high=1,
+        ),
+    ],
+)
+
+BOARD = Board(
+    uid="trainwarden-fleet",
+    title="Fleet",
+    about="Many boxes: which run, which box, which remediator needs a look?",
+    variables=[INSTANCE, HOST],
+    marks=[ALERT_OF_BOX_MARKS],
+    rows=[GLANCE, fleet_tables.TABLES, OVER_TIME],
+)

@@ -1,0 +1,239 @@
+"""The GPUs of a box: are they there, what do they do, who holds them, do they wear out."""
+
+from __future__ import annotations
+
+from boards import gpu_care, gpus, style, why
+from boards.board import Board
+from boards.layout import Row
+from boards.panels import COUNT, NAME, Graph, Stat
+from boards.queries import Query, coded
+from boards.style import NONE_IS_GOOD, words
+from boards.tables import Column, Table
+from boards.variables import GPU, HOST, INSTANCE, RUN
+from boards.verdict import ALERT_MARKS, START_MARKS
+
+DRIVER_STATES = ("ok", "absent", "no_devices", "failed")
+ONE = "{{instance}} GPU {{gpu}}"
+OF = "{{instance}} "
+_BY = "max by (gpu, uuid, instance)"
+
+
+def _counted(title: str, about: str, text: str, empty_when: str = why.NO_GPU) -> Stat:
+    return Stat(
+        title=title,
+        about=about,
+        queries=[Query(text, "", empty_when)],
+        unit=NAME,
+        width=4,
+        scale=NONE_IS_GOOD,
+        empty="no GPU",
+    )
+
+
+BOARD = Board(
+    uid="trainwarden-gpu",
+    title="GPU",
+    about="Are the GPUs there, busy, cool and sound, and does nobody hold them who should not?",
+    variables=[INSTANCE, HOST, GPU, RUN],
+    marks=[ALERT_MARKS, START_MARKS],
+    rows=[
+        Row(
+            "Are they there?",
+            [
+                Stat(
+                    title="Driver",
+                    about="Good: ok. Absent is a box without one, which is healthy.",
+                    queries=[
+                        Query(
+                            coded("trainwarden_gpu_driver_state{BOX}", "state", DRIVER_STATES),
+                            "",
+                        )
+                    ],
+                    unit=NAME,
+                    width=4,
+                    meanings=words(
+                        ("ok", style.GOOD),
+                        ("absent", style.UNKNOWN),
+                        ("no devices", style.WARNING),
+                        ("failed", style.CRITICAL),
+                    ),
+                    empty="not seen",
+                ),
+                Stat(
+                    title="GPUs that answer",
+                    about="Good: as many as there should be; see the next panel.",
+                    queries=[Query("sum(trainwarden_gpu_devices_found{BOX})", "", why.NO_GPU)],
+                    unit=NAME,
+                    width=4,
+                    empty="no GPU",
+                ),
+                _counted(
+                    "Missing",
+                    "GPUs that should be there and are not, by the configuration or as they were "
+                    "seen before. Good: 0; else TrainingGpuLost fires.",
+                    """
+                    sum(
+                      clamp_min(
+                        trainwarden_gpu_devices_expected{BOX}
+                          - trainwarden_gpu_devices_found{BOX},
+                        0
+                      )
+                    )
+                    or sum(1 - trainwarden_gpu_up{BOX})
+                    """,
+                ),
+                _counted(
+                    "Held by leftovers",
+                    "Processes that hold a GPU and belong to no worker. Good: 0; else they are "
+                    "ended (TrainingGpuHeldByLeftovers).",
+                    "sum(trainwarden_gpu_orphan_holders{BOX})",
+                ),
+                _counted(
+                    "Memory errors not corrected",
+                    "Since the driver was loaded. Good: 0; else TrainingGpuMemoryErrors fires.",
+                    'sum(trainwarden_gpu_ecc_errors_total{GPU,severity="uncorrected",'
+                    'scope="volatile"})',
+                    why.NO_ECC,
+                ),
+                _counted(
+                    "Wait for a reset, or are worn out",
+                    "GPUs that could not replace a bad part of their memory, or need a reset to "
+                    "do so. Good: 0; else TrainingGpuRowRemap fires.",
+                    "sum(trainwarden_gpu_row_remap_failed{GPU}"
+                    " or trainwarden_gpu_row_remap_pending{GPU})",
+                    why.NO_REMAPPING,
+                ),
+                Table(
+                    title="GPUs",
+                    about="What they are, and how they are set up. Good: all answer.",
+                    queries=[
+                        Query(
+                            "max by (gpu, uuid, name, pci_bus_id, instance)"
+                            " (trainwarden_gpu_info{GPU})",
+                            "info",
+                            why.NO_GPU,
+                        ),
+                        Query(f"{_BY} (trainwarden_gpu_up{{GPU}})", "answers", why.NO_GPU),
+                        Query(
+                            f"{_BY} (trainwarden_gpu_memory_total_bytes{{GPU}})",
+                            "memory",
+                            why.NO_GPU,
+                        ),
+                        Query(
+                            f"{_BY} (trainwarden_gpu_pcie_link_width{{GPU}})",
+                            "lanes",
+                            why.NO_GPU,
+                        ),
+                        Query(
+                            f"{_BY} (trainwarden_gpu_persistence_mode{{GPU}})",
+                            "persistence",
+                            why.NO_GPU,
+                        ),
+                        Query(f"{_BY} (trainwarden_gpu_mig_mode{{GPU}})", "MIG", why.NO_GPU),
+                        Query(
+                            f'{_BY} (trainwarden_gpu_compute_mode{{GPU,mode="default"}})',
+                            "shared",
+                            why.NO_GPU,
+                        ),
+                    ],
+                    width=24,
+                    height=6,
+                    columns=[
+                        Column(name="gpu", title="GPU", width=60),
+                        Column(name="name", width=220),
+                        Column(
+                            name="answers",
+                            meanings=words(("no", style.CRITICAL), ("yes", style.GOOD)),
+                        ),
+                        Column(name="memory", unit="bytes"),
+                        Column(name="lanes", title="PCIe lanes"),
+                        Column(
+                            name="persistence",
+                            meanings=words(("off", style.UNKNOWN), ("on", style.GOOD)),
+                        ),
+                        Column(
+                            name="MIG", meanings=words(("off", style.UNKNOWN), ("on", style.CALM))
+                        ),
+                        Column(
+                            name="shared",
+                            title="several processes",
+                            meanings=words(("kept out", style.WARNING), ("may use it", style.GOOD)),
+                        ),
+                        Column(name="pci_bus_id", title="PCI"),
+                        Column(name="uuid", width=320),
+                        Column(name="instance"),
+                    ],
+                ),
+            ],
+        ),
+        Row(
+            "What they do",
+            [
+                gpus.utilization("{GPU}", OF, 12),
+                gpus.memory_share("{GPU}", OF, 12),
+                Graph(
+                    title="Clock",
+                    about="Of the compute units. Good: high and even under load.",
+                    queries=[Query('trainwarden_gpu_clock_hertz{GPU,clock="sm"}', ONE, why.NO_GPU)],
+                    unit="hertz",
+                ),
+                Graph(
+                    title="Power",
+                    about="Drawn, and what may be drawn. Good: under the line under full load.",
+                    queries=[
+                        Query("trainwarden_gpu_power_watts{GPU}", ONE, why.NO_GPU),
+                        Query(
+                            "trainwarden_gpu_power_limit_watts{GPU}",
+                            f"{ONE} limit",
+                            why.NO_GPU,
+                            limit=True,
+                        ),
+                    ],
+                    unit="watt",
+                ),
+                Graph(
+                    title="Temperature",
+                    about=(
+                        "By place, and where the hardware slows down. Good: well under the line."
+                    ),
+                    queries=[
+                        Query(
+                            "trainwarden_gpu_temperature_celsius{GPU}",
+                            f"{ONE} {{{{sensor}}}}",
+                            why.NO_GPU,
+                        ),
+                        Query(
+                            "trainwarden_gpu_temperature_slowdown_celsius{GPU}",
+                            f"{ONE} slows down",
+                            why.NO_GPU,
+                            limit=True,
+                        ),
+                    ],
+                    unit="celsius",
+                ),
+                gpus.throttled("{GPU}", OF, 12, 6),
+                Graph(
+                    title="Clocks held down, by reason",
+                    about=(
+                        "GPUs whose clocks are held down. Good: none, but for idle and for what "
+                        "a person has set; the panel beside shows what is not harmless."
+                    ),
+                    queries=[
+                        Query(
+                            "sum by (reason) (trainwarden_gpu_throttle_active{GPU})",
+                            "{{reason}}",
+                            why.NO_GPU,
+                        )
+                    ],
+                    unit=COUNT,
+                    decimals=0,
+                    width=12,
+                    height=6,
+                    stepped=True,
+                ),
+            ],
+        ),
+        gpu_care.HOLDERS,
+        gpu_care.WEAR,
+    ],
+)

@@ -1,0 +1,148 @@
+"""What the remediator did in the time shown, in the words that several boards use."""
+
+from __future__ import annotations
+
+from boards import style, why
+from boards.panels import NAME, Stat
+from boards.queries import Query, gained
+from boards.style import NONE_IS_GOOD, Scale, rising
+from boards.tables import Column, Table
+
+ACTIONS = "trainwarden_remediator_actions_total{HEALED}"
+OUTCOMES = "trainwarden_remediator_outcomes_total{HEALED}"
+DECISIONS = "trainwarden_remediator_decisions_total{HEALER}"
+HEARD = "0 * max(trainwarden_remediator_journal_success{HEALER} == 1)"
+"""None of something is only said while the journal that would tell can be read."""
+
+
+def count(title: str, about: str, text: str, scale: Scale = style.PLAIN, width: int = 4) -> Stat:
+    """How many, of what the journal tells."""
+    return Stat(
+        title=title,
+        about=about,
+        queries=[Query(f"sum({text}) or {HEARD}", "", why.NO_REMEDIATOR)],
+        unit=NAME,
+        decimals=0,
+        width=width,
+        scale=scale,
+        empty="no remediator",
+    )
+
+
+def acted(width: int = 4) -> Stat:
+    return count(
+        "Actions",
+        "Actions that came to an end in the time shown. Good: few, and each healed.",
+        gained(ACTIONS),
+        width=width,
+    )
+
+
+def healed(width: int = 4) -> Stat:
+    return count(
+        "Healed",
+        "Actions after which the exporter saw that the trouble was over. Good: all of them.",
+        gained(f'{OUTCOMES[:-1]},outcome="healed"}}'),
+        Scale(style.GOOD),
+        width,
+    )
+
+
+def not_healed(width: int = 4) -> Stat:
+    return count(
+        "Not healed",
+        "Actions after which the trouble went on; more is tried, or a person called. Good: 0.",
+        gained(f'{OUTCOMES[:-1]},outcome="not_healed"}}'),
+        rising(1, None),
+        width,
+    )
+
+
+def given_up(width: int = 4) -> Stat:
+    return count(
+        "Given up in this time",
+        "Alerts that the remediator gave up, and called a person for. Good: 0.",
+        gained(f'{OUTCOMES[:-1]},outcome="gave_up"}}'),
+        NONE_IS_GOOD,
+        width,
+    )
+
+
+def actions_by_worker(width: int) -> Table:
+    return Table(
+        title="Actions, by worker",
+        about="What was done to what in the time shown, and how the act itself ended. Good: done.",
+        queries=[
+            Query(
+                f"sum by (run, worker, action, result) ({gained(ACTIONS)}) > 0",
+                "times",
+                why.NOTHING_DONE,
+            )
+        ],
+        width=width,
+        height=6,
+        columns=[
+            Column(name="run"),
+            Column(name="worker"),
+            Column(name="action"),
+            Column(name="result", colours=(("done", style.GOOD), ("failed", style.CRITICAL))),
+            Column(name="times", decimals=0),
+        ],
+    )
+
+
+def outcomes_by_worker(width: int) -> Table:
+    return Table(
+        title="Outcomes, by worker",
+        about="What came of it, as the exporter saw afterwards. Good: healed.",
+        queries=[
+            Query(
+                f"sum by (run, worker, outcome) ({gained(OUTCOMES)}) > 0", "times", why.NOTHING_DONE
+            )
+        ],
+        width=width,
+        height=6,
+        columns=[
+            Column(name="run"),
+            Column(name="worker"),
+            Column(
+                name="outcome",
+                colours=(
+                    ("healed", style.GOOD),
+                    ("not_healed", style.WARNING),
+                    ("gave_up", style.CRITICAL),
+                ),
+            ),
+            Column(name="times", decimals=0),
+        ],
+    )
+
+
+def decisions(width: int, height: int = 6) -> Table:
+    return Table(
+        title="Decisions, and why",
+        about=(
+            "What was decided about alerts in the time shown, of all runs of the box; one that "
+            "only repeats the last is not counted. `wait` is decided again soon, `refuse` is not. "
+            "Good: few. The whole story: trainwarden-remediator journal."
+        ),
+        queries=[
+            Query(
+                f"sum by (verdict, reason, instance) ({gained(DECISIONS)}) > 0",
+                "times",
+                why.NOTHING_DECIDED,
+            )
+        ],
+        width=width,
+        height=height,
+        columns=[
+            Column(
+                name="verdict",
+                colours=(("act", style.GOOD), ("wait", style.WARNING), ("refuse", style.CALM)),
+            ),
+            Column(name="reason"),
+            Column(name="times", decimals=0),
+            Column(name="instance"),
+        ],
+        sorted_by="times",
+    )

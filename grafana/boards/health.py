@@ -1,0 +1,264 @@
+"""Who watches the watch: the exporter, the remediator, and the way of an alert between them."""
+
+from __future__ import annotations
+
+from boards import healing, health_parts, limits, style, why
+from boards.board import Board
+from boards.layout import Row
+from boards.panels import COUNT, NAME, SECONDS, Graph, Stat
+from boards.queries import Query
+from boards.style import falling, rising, words
+from boards.variables import HOST, INSTANCE
+from boards.verdict import ALERT_OF_BOX_MARKS
+
+UP_WORDS = words(("down", style.CRITICAL), ("up", style.GOOD))
+YES_NO = words(("no", style.CRITICAL), ("yes", style.GOOD))
+EXPORTER, REMEDIATOR = 'BOX,job="trainwarden-exporter"', 'HEALER,job="trainwarden-remediator"'
+
+
+NOW = Row(
+    "Are both there?",
+    [
+        Stat(
+            title="Exporter",
+            about="Good: up. Down, nothing on the box is watched: TrainingExporterDown.",
+            queries=[Query(f"min(up{{{EXPORTER}}})")],
+            unit=NAME,
+            width=4,
+            meanings=UP_WORDS,
+            empty="not scraped",
+        ),
+        Stat(
+            title="Scrapes in a minute",
+            about=(
+                "Good: 12, one every 5 s. Under 10 TrainingScrapedTooSeldom warns: rules that "
+                "lead to an action would come too late."
+            ),
+            queries=[Query(f"min(count_over_time(up{{{EXPORTER}}}[1m]))")],
+            unit=NAME,
+            width=4,
+            scale=falling(limits.SELDOM_SCRAPED.value, None),
+            empty="not scraped",
+        ),
+        Stat(
+            title="Remediator, by its scrape",
+            about="Good: up. Down, nothing heals by itself: TrainingRemediatorDown.",
+            queries=[Query(f"min(up{{{REMEDIATOR}}})", "", why.NO_REMEDIATOR)],
+            unit=NAME,
+            width=4,
+            meanings=UP_WORDS,
+            empty="none scraped",
+        ),
+        Stat(
+            title="Heartbeat of the alerts heard",
+            about=(
+                "How long ago the remediator last received the alert that always fires. Good: "
+                "under half a minute; after two minutes TrainingRemediatorDeaf is critical."
+            ),
+            queries=[
+                Query(
+                    "max(time() - trainwarden_remediator_watchdog_timestamp_seconds{HEALER})",
+                    "",
+                    why.NO_REMEDIATOR,
+                )
+            ],
+            unit=SECONDS,
+            decimals=0,
+            width=4,
+            scale=rising(None, limits.DEAF.value),
+            empty="not heard yet",
+        ),
+        Stat(
+            title="Journal can be read",
+            about="Good: yes. Without its journal the remediator accepts no alerts.",
+            queries=[
+                Query("min(trainwarden_remediator_journal_success{HEALER})", "", why.NO_REMEDIATOR)
+            ],
+            unit=NAME,
+            width=4,
+            meanings=YES_NO,
+            empty="no remediator",
+        ),
+        Stat(
+            title="Configuration is as in the files",
+            about="Of both programs. Good: yes. No: a file was refused; the old one is in force.",
+            queries=[
+                Query(
+                    """
+                    min(
+                      trainwarden_config_last_reload_successful{BOX}
+                      or trainwarden_remediator_config_last_reload_successful{HEALER}
+                      or trainwarden_web_config_last_reload_successful{HEALER}
+                    )
+                    """
+                )
+            ],
+            unit=NAME,
+            width=4,
+            meanings=YES_NO,
+            empty="not told",
+        ),
+    ],
+)
+
+HEALING = Row(
+    "The remediator",
+    [
+        Graph(
+            title="Outcomes, since the journal began",
+            about="By what came of actions. Good: healed rises alone.",
+            queries=[
+                Query(
+                    "sum by (outcome) (trainwarden_remediator_outcomes_total{HEALER})",
+                    "{{outcome}}",
+                    why.NOTHING_DONE_YET,
+                )
+            ],
+            unit=COUNT,
+            decimals=0,
+            stepped=True,
+        ),
+        Graph(
+            title="Actions, since the journal began",
+            about="By what was done, and how the act itself ended. Good: done.",
+            queries=[
+                Query(
+                    "sum by (action, result) (trainwarden_remediator_actions_total{HEALER})",
+                    "{{action}}: {{result}}",
+                    why.NOTHING_DONE_YET,
+                )
+            ],
+            unit=COUNT,
+            decimals=0,
+            stepped=True,
+        ),
+        Graph(
+            title="Open incidents over time",
+            about="Alerts with a playbook that are neither over nor given up. Good: 0, or short.",
+            queries=[
+                Query(
+                    "trainwarden_remediator_open_incidents{HEALER}",
+                    "{{instance}}",
+                    why.NO_REMEDIATOR,
+                )
+            ],
+            unit=COUNT,
+            decimals=0,
+            stepped=True,
+        ),
+        healing.decisions(8, 8),
+        Graph(
+            title="Time since",
+            about=(
+                "The heartbeat was heard, all that is open was last decided, and the oldest "
+                "action that goes on was begun. Good: seconds; the line is where the remediator "
+                "counts as deaf."
+            ),
+            queries=[
+                Query(
+                    "time() - trainwarden_remediator_watchdog_timestamp_seconds{HEALER}",
+                    "heartbeat",
+                    why.NO_REMEDIATOR,
+                ),
+                Query(
+                    "time() - trainwarden_remediator_turn_timestamp_seconds{HEALER}",
+                    "decisions",
+                    why.NO_REMEDIATOR,
+                ),
+                Query(
+                    "time() - trainwarden_remediator_oldest_action_timestamp_seconds{HEALER}",
+                    "oldest action",
+                    why.NO_ACTION,
+                ),
+            ],
+            unit=SECONDS,
+            scale=rising(None, limits.DEAF.value),
+            shaded=True,
+        ),
+        Graph(
+            title="Webhooks answered",
+            about="By HTTP status. Good: 200 only; 401 is a wrong token, 503 a broken journal.",
+            queries=[
+                Query(
+                    "sum by (code) ("
+                    "rate(trainwarden_remediator_webhooks_total{HEALER}[$__rate_interval]))",
+                    "{{code}}",
+                    why.NO_REMEDIATOR,
+                )
+            ],
+            unit="reqps",
+        ),
+        Graph(
+            title="Kept waiting",
+            about=(
+                "How long the oldest alert has been refused or kept waiting, by the reason that is "
+                "given now. Good: nothing, or minutes; half an hour is TrainingRemediationBlocked."
+            ),
+            queries=[
+                Query(
+                    "time() - trainwarden_remediator_blocked_since_timestamp_seconds{HEALER}",
+                    "{{reason}}",
+                    why.NOTHING_WAITS,
+                )
+            ],
+            unit=SECONDS,
+            width=12,
+        ),
+        Graph(
+            title="Actions that the breaker counts",
+            about=(
+                "On all targets together. Good: well under the line. Over it the remediator stops "
+                "itself until a person resumes: TrainingRemediationBreakerOpen."
+            ),
+            queries=[
+                Query(
+                    "trainwarden_remediator_breaker_actions{HEALER}",
+                    "{{instance}}",
+                    why.NO_REMEDIATOR,
+                ),
+                Query(
+                    "trainwarden_remediator_breaker_limit_actions{HEALER}",
+                    "{{instance}} allowed",
+                    why.NO_REMEDIATOR,
+                    limit=True,
+                ),
+                Query(
+                    "trainwarden_remediator_breaker_open{HEALER}",
+                    "{{instance}} open",
+                    why.NO_REMEDIATOR,
+                ),
+            ],
+            unit=COUNT,
+            decimals=0,
+            width=12,
+            stepped=True,
+        ),
+        Graph(
+            title="Calls to a person that wait",
+            about=(
+                "What the remediator has to tell and could not deliver yet. Good: nothing; "
+                "after two minutes it is TrainingPersonNotReached."
+            ),
+            queries=[
+                Query(
+                    "trainwarden_remediator_notifications_waiting{HEALER}",
+                    "{{receiver}}",
+                    why.NOBODY_TO_CALL,
+                )
+            ],
+            unit=COUNT,
+            decimals=0,
+            width=24,
+            stepped=True,
+        ),
+    ],
+)
+
+BOARD = Board(
+    uid="trainwarden-health",
+    title="Remediator and exporter",
+    about="Who watches the watch: does the exporter see, do alerts arrive, are they acted on?",
+    variables=[INSTANCE, HOST],
+    marks=[ALERT_OF_BOX_MARKS],
+    rows=[NOW, HEALING, health_parts.SEEING, health_parts.PIPELINE],
+)

@@ -1,0 +1,251 @@
+"""The inference servers: whether they serve, how fast, and with which weights."""
+
+from __future__ import annotations
+
+from boards import limits, style, why
+from boards.board import Board
+from boards.layout import Row
+from boards.panels import COUNT, NAME, SECONDS, SHARE, Graph, Stat
+from boards.queries import Query
+from boards.serving import server_states, servers_now
+from boards.style import NONE_IS_GOOD, rising
+from boards.variables import HOST, INSTANCE, RUN, SERVER
+from boards.verdict import ALERT_MARKS, START_MARKS
+
+ONE = "{{run}} {{server}}"
+
+
+def _stat(title: str, about: str, text: str, scale: style.Scale, empty_when: str) -> Stat:
+    return Stat(
+        title=title,
+        about=about,
+        queries=[Query(text, "", empty_when)],
+        unit=NAME,
+        width=6,
+        scale=scale,
+        empty="none configured",
+    )
+
+
+def _graph(
+    title: str, about: str, *queries: tuple[str, str, str], unit: str = COUNT, width: int = 8
+) -> Graph:
+    return Graph(
+        title=title,
+        about=about,
+        queries=[Query(*query) for query in queries],
+        unit=unit,
+        width=width,
+    )
+
+
+def _rate(counter: str) -> str:
+    return f"rate(trainwarden_inference_{counter}_total{{SERVER}}[$__rate_interval])"
+
+
+SERVING = Row(
+    "Do they serve?",
+    [
+        _stat(
+            "Servers",
+            "That are configured. Good: as many as you have.",
+            "count(trainwarden_inference_up{SERVER})",
+            style.PLAIN,
+            why.NO_SERVERS,
+        ),
+        _stat(
+            "Servers down",
+            "That do not serve, and were not told so. Good: 0.",
+            "sum(1 - trainwarden_inference_up{SERVER})",
+            NONE_IS_GOOD,
+            why.NO_SERVERS,
+        ),
+        _stat(
+            "Tokens fail",
+            "Servers whose last completion of one token did not come. Good: 0.",
+            "sum(1 - trainwarden_inference_deep_probe_success{SERVER})",
+            NONE_IS_GOOD,
+            why.NO_DEEP,
+        ),
+        _stat(
+            "Serve no model",
+            "Servers without a model. Good: 0; else TrainingInferenceNoModel fires.",
+            "count(trainwarden_inference_models{SERVER} == 0)"
+            " or 0 * count(trainwarden_inference_models{SERVER})",
+            NONE_IS_GOOD,
+            why.NOT_TOLD,
+        ),
+        server_states("{SERVER}", 24, 6),
+        servers_now(),
+        _graph(
+            "Time to answer whether it is there",
+            "Good: milliseconds, even under load.",
+            ("trainwarden_inference_probe_seconds{SERVER}", ONE, why.NO_SERVERS),
+            unit=SECONDS,
+            width=12,
+        ),
+        _graph(
+            "Time to complete one token",
+            "Asked for while nothing else is seen to be done. Good: under a second or so.",
+            ("trainwarden_inference_deep_probe_seconds{SERVER}", ONE, why.NO_DEEP),
+            unit=SECONDS,
+            width=12,
+        ),
+    ],
+)
+
+WORK = Row(
+    "What do they do?",
+    [
+        _graph(
+            "Requests worked on",
+            "Good: some, whenever a trainer waits for a batch.",
+            ("trainwarden_inference_running_requests{SERVER}", ONE, why.NOT_TOLD),
+        ),
+        _graph(
+            "Requests that wait",
+            "Good: it drains. TrainingInferenceQueueFlooded tells of one that does not for a "
+            "quarter of an hour and is four times as long as what is worked on.",
+            ("trainwarden_inference_waiting_requests{SERVER}", ONE, why.NOT_TOLD),
+        ),
+        Graph(
+            title="KV cache in use, by server",
+            about=(
+                "Of the fullest engine. Good: high and steady. At 95 % with requests put back "
+                "TrainingInferenceKvCacheFull warns."
+            ),
+            queries=[
+                Query("trainwarden_inference_kv_cache_usage_ratio{SERVER}", ONE, why.NOT_TOLD)
+            ],
+            unit=SHARE,
+            high=1,
+            scale=rising(limits.KV_CACHE_FULL.value, None),
+            shaded=True,
+        ),
+        _graph(
+            "Tokens generated, by server",
+            "Good: even while there is work.",
+            (_rate("generated_tokens"), ONE, why.NOT_TOLD),
+            unit="cps",
+            width=12,
+        ),
+        _graph(
+            "Tokens of prompts",
+            "Good: in proportion to those generated.",
+            (_rate("prompt_tokens"), ONE, why.NOT_TOLD),
+            unit="cps",
+            width=12,
+        ),
+    ],
+)
+
+TROUBLE = Row(
+    "What goes wrong?",
+    [
+        _graph(
+            "Errors, aborts and rejections",
+            "Requests that ended in an error of the server, were given up, or not taken in. Good: "
+            "0; more than 10 errors in ten minutes are TrainingInferenceErrors.",
+            (_rate("errors"), f"{ONE} errors", why.NOT_COUNTED),
+            (_rate("aborts"), f"{ONE} aborts", why.NOT_COUNTED),
+            (_rate("rejections"), f"{ONE} rejections", why.NOT_COUNTED),
+            unit="cps",
+        ),
+        _graph(
+            "Requests put back for want of memory",
+            "Good: 0: each is work done twice.",
+            (_rate("preemptions"), ONE, why.NOT_COUNTED),
+            unit="cps",
+        ),
+        Graph(
+            title="Changes to and from trouble, in 15 minutes",
+            about="Good: 0; from 6 on TrainingInferenceFlapping warns.",
+            queries=[
+                Query(
+                    """
+                    max without (reason) (
+                      changes(
+                        trainwarden_inference_reason{SERVER,reason=~"refused|unreachable|engine_dead|timeout|status|hung"}[15m]
+                      )
+                    )
+                    """,
+                    ONE,
+                    why.NO_SERVERS,
+                )
+            ],
+            unit=COUNT,
+            decimals=0,
+            scale=rising(limits.FLAPPING.value, None),
+            shaded=True,
+        ),
+        Graph(
+            title="Time in a state that ends",
+            about=(
+                "How long a server has been starting, paused or updating weights, and how long "
+                "the most patient may. Good: under the lines."
+            ),
+            queries=[
+                Query(
+                    """
+                    (time() - trainwarden_inference_state_timestamp_seconds{SERVER})
+                    and on (run, server, instance, job) (
+                      max without (reason) (
+                        trainwarden_inference_reason{SERVER,reason=~"starting|paused|updating_weights"}
+                      ) == 1
+                    )
+                    """,
+                    ONE,
+                    why.NOT_STARTING,
+                ),
+                Query(
+                    "max by (run) (trainwarden_inference_start_grace_seconds{SERVER})",
+                    "{{run}} may start for",
+                    why.NO_SERVERS,
+                    limit=True,
+                ),
+                Query(
+                    "max by (run) (trainwarden_inference_pause_limit_seconds{SERVER})",
+                    "{{run}} may pause for",
+                    why.NO_SERVERS,
+                    limit=True,
+                ),
+            ],
+            unit=SECONDS,
+        ),
+        _graph(
+            "Version of the weights",
+            "Of each server, and of the trainer's policy. Good: they rise together; a server that "
+            "stays behind answers with what the run has unlearned.",
+            ("trainwarden_inference_weight_version{SERVER}", ONE, why.NO_VERSION),
+            (
+                "max by (run, side) (trainwarden_rollout_policy_version{RUN})",
+                "{{run}} {{side}}",
+                why.NO_POLICY,
+            ),
+        ),
+        Graph(
+            title="Backends of routers",
+            about="Servers behind a router, and those it thinks are healthy. Good: the same.",
+            queries=[
+                Query(
+                    "trainwarden_inference_backends_healthy{SERVER}",
+                    f"{ONE} healthy",
+                    why.NO_ROUTER,
+                ),
+                Query("trainwarden_inference_backends{SERVER}", f"{ONE} all", why.NO_ROUTER),
+            ],
+            unit=COUNT,
+            decimals=0,
+            stepped=True,
+        ),
+    ],
+)
+
+BOARD = Board(
+    uid="trainwarden-inference",
+    title="Inference",
+    about="Do the inference servers serve, how fast, and with which weights?",
+    variables=[INSTANCE, HOST, RUN, SERVER],
+    marks=[ALERT_MARKS, START_MARKS],
+    rows=[SERVING, WORK, TROUBLE],
+)

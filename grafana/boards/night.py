@@ -1,0 +1,181 @@
+"""What happened while you slept: alerts, what was done about them, and what it cost."""
+
+from __future__ import annotations
+
+from boards import healing, night_course, style, why
+from boards.board import RUNBOOKS, Board
+from boards.layout import Row
+from boards.night_course import number
+from boards.panels import SECONDS, SHARE, Timeline
+from boards.queries import Query, gained
+from boards.style import rising, words
+from boards.tables import Column, Table
+from boards.variables import HOST, INSTANCE, RUN
+from boards.verdict import FIRING, MARKS, WATCHED, WHAT
+
+ALERTS_BY = "by (severity, alertname, run, what, instance)"
+OVER = f"{FIRING}[$__range:15s]"
+ONE_BY_ONE = 15
+"""Seconds between two looks at which alerts fired."""
+
+
+NIGHT = Row(
+    "The night in numbers",
+    [
+        number(
+            "Alerts",
+            "That fired, warnings and critical ones, each place once. Good: few, and all healed.",
+            f"count(max {ALERTS_BY} (label_join(last_over_time({FIRING}[$__range]), {WHAT})))"
+            f" or max({WATCHED.strip()})",
+            scale=rising(1, None),
+            empty="not watched",
+        ),
+        healing.acted(3),
+        healing.healed(3),
+        healing.given_up(3),
+        number(
+            "Steps made",
+            "Between the lowest and the highest step in the time shown. Good: as many as usual.",
+            """
+            sum(
+              max by (run) (
+                max_over_time(trainwarden_training_step{RUN}[$__range])
+                  - min_over_time(trainwarden_training_step{RUN}[$__range])
+              )
+            )
+            """,
+            why.NO_STEPS,
+        ),
+        number(
+            "Steps lost",
+            "Done again after a resume. Good: 0, or under what lies between two checkpoints.",
+            "sum(round(increase(trainwarden_training_steps_repeated_total{RUN}[$__range])))",
+            why.NO_RUN,
+            rising(1, None),
+        ),
+        number(
+            "Checkpoints saved",
+            "That became complete. Good: one for each interval.",
+            "sum(changes(trainwarden_checkpoint_timestamp_seconds{RUN}[$__range]))",
+            why.NO_CHECKPOINTS,
+            empty="none known",
+        ),
+        number(
+            "Time spent training",
+            "Of the time in which a phase was told. Good: most of it.",
+            'avg(avg_over_time(trainwarden_training_phase{RUN,phase="training"}[$__range]))',
+            why.NO_STEPS,
+            unit=SHARE,
+        ),
+    ],
+)
+
+ALERTS = Row(
+    "What happened",
+    [
+        Timeline(
+            title="Alerts, when they fired",
+            about="Yellow: warnings. Red: critical. Good: empty, or short bars that healed.",
+            queries=[
+                Query(
+                    f"""
+                    max by (alertname, what) (
+                      label_join(
+                        2 * {FIRING.replace("critical|warning", "critical")}
+                          or {FIRING.replace("critical|warning", "warning")},
+                        {WHAT}
+                      )
+                    )
+                    """,
+                    "{{alertname}} {{what}}",
+                    why.NO_ALERT_FIRED,
+                )
+            ],
+            width=24,
+            height=8,
+            meanings=words(
+                ("", style.UNKNOWN), ("warning", style.WARNING), ("critical", style.CRITICAL)
+            ),
+        ),
+        Table(
+            title="Alerts, one by one",
+            about="When each fired, and for how long; it leads to its runbook. Good: no row.",
+            queries=[
+                Query(
+                    f"1000 * min {ALERTS_BY} (label_join(min_over_time("
+                    f"timestamp({FIRING})[$__range:{ONE_BY_ONE}s]), {WHAT}))",
+                    "first",
+                    why.NO_ALERT_FIRED,
+                ),
+                Query(
+                    f"1000 * max {ALERTS_BY} (label_join(max_over_time("
+                    f"timestamp({FIRING})[$__range:{ONE_BY_ONE}s]), {WHAT}))",
+                    "last",
+                    why.NO_ALERT_FIRED,
+                ),
+                Query(
+                    f"{ONE_BY_ONE} * sum {ALERTS_BY} (label_join(count_over_time({OVER}), {WHAT}))",
+                    "for",
+                    why.NO_ALERT_FIRED,
+                ),
+            ],
+            empty="No alert fired in this time, as far as the rules were evaluated.",
+            width=24,
+            height=8,
+            columns=[
+                Column(name="first", unit="dateTimeAsLocal", width=180),
+                Column(name="last", unit="dateTimeAsLocal", width=180),
+                Column(name="for", title="for, in all", unit=SECONDS, width=100),
+                Column(name="severity", colours=tuple(style.SEVERITY_COLOURS.items()), width=90),
+                Column(
+                    name="alertname",
+                    title="alert",
+                    url=f"{RUNBOOKS}/${{__value.text}}.md",
+                    width=280,
+                ),
+                Column(name="run", url="/d/trainwarden-run?var-run=${__value.text}", width=120),
+                Column(name="what"),
+                Column(name="instance"),
+            ],
+            sorted_by="first",
+        ),
+    ],
+)
+
+DONE = Row(
+    "What was done about it",
+    [
+        healing.actions_by_worker(8),
+        healing.outcomes_by_worker(8),
+        Table(
+            title="Ends of workers",
+            about="By exit code or signal. Good: only those that the remediator or you asked for.",
+            queries=[
+                Query(
+                    "sum by (run, worker, status) ("
+                    f"{gained('trainwarden_worker_exits_total{RUN}')}) > 0",
+                    "times",
+                    why.NO_END,
+                )
+            ],
+            height=6,
+            columns=[
+                Column(name="run"),
+                Column(name="worker"),
+                Column(name="status"),
+                Column(name="times", decimals=0),
+            ],
+        ),
+    ],
+)
+
+BOARD = Board(
+    uid="trainwarden-night",
+    title="Night report",
+    about="What happened while you slept: alerts, actions, outcomes, steps lost.",
+    variables=[INSTANCE, HOST, RUN],
+    marks=MARKS,
+    since="now-12h",
+    refresh="5m",
+    rows=[NIGHT, ALERTS, DONE, night_course.COURSE, night_course.BOX],
+)

@@ -1,0 +1,139 @@
+"""Of the night report: how the run went, and how the box was."""
+
+from __future__ import annotations
+
+from boards import limits, style, why, working
+from boards.layout import Row
+from boards.panels import COUNT, NAME, SHARE, Bars, Graph, Stat
+from boards.queries import Query, gained
+from boards.serving import server_states
+from boards.style import NONE_IS_GOOD, falling, rising
+from boards.verdict import phases
+
+
+def number(
+    title: str,
+    about: str,
+    text: str,
+    empty_when: str = "",
+    scale: style.Scale = style.PLAIN,
+    *,
+    width: int = 3,
+    unit: str = NAME,
+    empty: str = "not told",
+) -> Stat:
+    return Stat(
+        title=title,
+        about=about,
+        queries=[Query(text, "", empty_when)],
+        unit=unit,
+        decimals=0,
+        width=width,
+        scale=scale,
+        empty=empty,
+    )
+
+
+COURSE = Row(
+    "How the run went",
+    [
+        phases(24),
+        Graph(
+            title="Steps, and what was saved",
+            about="Good: a straight line up. A step down is a resume: what lies above is lost.",
+            queries=[
+                Query("max by (run) (trainwarden_training_step{RUN})", "{{run}}", why.NO_STEPS),
+                Query(
+                    "max by (run, checkpoint) (trainwarden_checkpoint_step{RUN})",
+                    "{{run}} saved: {{checkpoint}}",
+                    why.NO_CHECKPOINTS,
+                ),
+            ],
+            unit=COUNT,
+            decimals=0,
+            width=16,
+            stepped=True,
+        ),
+        Bars(
+            title="Where the time went",
+            about="Share of the time shown that each phase took. Good: training, most of it.",
+            queries=[
+                Query(
+                    "avg by (phase) (avg_over_time(trainwarden_training_phase{RUN}[$__range])) > 0",
+                    "{{phase}}",
+                    why.NO_STEPS,
+                )
+            ],
+            unit=SHARE,
+            low=0,
+            high=1,
+        ),
+        working.worker_states("{RUN}", 24),
+        server_states("{RUN}", 24),
+    ],
+)
+
+BOX = Row(
+    "How the box was",
+    [
+        number(
+            "Kills for want of memory",
+            "Good: 0.",
+            "sum(round(increase(trainwarden_memory_oom_kills_total{BOX}[$__range])))",
+            "",
+            NONE_IS_GOOD,
+            width=4,
+        ),
+        number(
+            "Reboots",
+            "Good: 0.",
+            "sum(changes(trainwarden_host_boot_timestamp_seconds{BOX}[$__range]))",
+            "",
+            NONE_IS_GOOD,
+            width=4,
+        ),
+        number(
+            "Errors of GPU drivers",
+            "XIDs. Good: 0, while they are watched.",
+            f"sum({gained('trainwarden_gpu_xid_errors_total{BOX}')})"
+            " or 0 * max(trainwarden_gpu_xid_watching{BOX} == 1)",
+            why.NO_XID_WATCH,
+            NONE_IS_GOOD,
+            width=4,
+            empty="not watched",
+        ),
+        number(
+            "Least memory above the floor",
+            "Good: far above 0.",
+            """
+            min(
+              min_over_time(trainwarden_memory_effective_available_bytes{BOX}[$__range])
+                - trainwarden_memory_available_floor_bytes{BOX}
+            )
+            """,
+            "",
+            falling(None, 0),
+            width=4,
+            unit="bytes",
+        ),
+        number(
+            "Fewest checkpoints that fitted",
+            "Good: many.",
+            "min(min_over_time(trainwarden_disk_checkpoints_left{RUN}[$__range]))",
+            why.NO_CHECKPOINTS,
+            falling(limits.LITTLE_ROOM.value, limits.NO_ROOM.value),
+            unit=COUNT,
+            width=4,
+            empty="none known",
+        ),
+        number(
+            "Time not seen",
+            "Share of the time in which the exporter did not answer. Good: 0.",
+            'max(1 - avg_over_time(up{BOX,job="trainwarden-exporter"}[$__range]))',
+            "",
+            rising(0.001, 0.05),
+            width=4,
+            unit=SHARE,
+        ),
+    ],
+)

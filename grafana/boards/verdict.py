@@ -1,0 +1,200 @@
+"""What several boards say in the same words: how things stand, and which alerts say so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from boards import style, why
+from boards.board import RUNBOOKS, Mark
+from boards.panels import NAME, Stat, Timeline
+from boards.queries import Query, coded
+from boards.style import words
+from boards.tables import Column, Table
+
+PHASES = (
+    "starting",
+    "training",
+    "saving",
+    "evaluating",
+    "updating_weights",
+    "waiting_for_rollouts",
+    "finished",
+)
+PHASE_WORDS = words(
+    ("starting", "semi-dark-blue"),
+    ("training", style.GOOD),
+    ("saving", "purple"),
+    ("evaluating", "semi-dark-purple"),
+    ("updating weights", "light-blue"),
+    ("waiting for rollouts", style.WARNING),
+    ("finished", style.UNKNOWN),
+)
+VERDICTS = words(
+    ("all well", style.GOOD),
+    ("look today", style.WARNING),
+    ("act now", style.CRITICAL),
+)
+
+SERIOUS = 'severity=~"critical|warning"'
+FIRING = f'ALERTS{{ALERT,alertstate="firing",{SERIOUS}}}'
+
+WHAT = ", ".join(
+    f'"{part}"'
+    for part in (
+        *("what", " "),
+        *("worker", "server", "gpu", "path", "container", "checkpoint", "rollout", "log"),
+        *("pattern", "name", "collector", "watch", "config", "cause", "reason", "receiver"),
+    )
+)
+"""The arguments of `label_join` that say in one label what an alert is about."""
+
+WATCHED = """
+    0 * (up{BOX,job="trainwarden-exporter"} == 1)
+      and on () ALERTS{alertname="TrainingWatchdog",alertstate="firing"}
+"""
+"""0 for each box of which it would be known if it were not well: one that is scraped, while the
+rules are evaluated."""
+
+
+def standing(scope: str, by: str = "", watched: str = WATCHED) -> str:
+    """How things stand, as a number of `VERDICTS`; nothing for what is not watched."""
+    return f"""
+    max{by}(
+      2 * ALERTS{{{scope},alertstate="firing",severity="critical"}}
+      or ALERTS{{{scope},alertstate="firing",severity="warning"}}
+      or {watched.strip()}
+    )
+    """
+
+
+def verdict(width: int) -> Stat:
+    """The one word that a person wants first."""
+    return Stat(
+        title="Verdict",
+        about=(
+            "Of the alerts that fire for what is chosen above. Good: all well, which is said only "
+            "while the box is scraped and Prometheus evaluates the rules. Look today: warnings "
+            "only. Act now: at least one critical alert; the table below says which."
+        ),
+        queries=[Query(standing("ALERT"))],
+        unit=NAME,
+        width=width,
+        filled=True,
+        meanings=VERDICTS,
+        scale=style.Scale(style.CRITICAL),
+        empty="not watched",
+    )
+
+
+def phase(width: int) -> Stat:
+    """What a run is doing."""
+    return Stat(
+        title="Phase",
+        about=(
+            "What the run is doing, as its log and its files tell. Good: training most of the "
+            "time. Saving, evaluating and starting have limits of their own and are no stalls."
+        ),
+        queries=[
+            Query(
+                coded("trainwarden_training_phase{RUN}", "phase", PHASES),
+                "{{run}}",
+                why.NO_PHASE,
+            )
+        ],
+        unit=NAME,
+        width=width,
+        meanings=PHASE_WORDS,
+        empty="not told",
+    )
+
+
+def phases(width: int, height: int = 4) -> Timeline:
+    """What a run did when."""
+    return Timeline(
+        title="Phases",
+        about=(
+            "What each run did when. Good: mostly training, in an even rhythm. A long "
+            "`waiting for rollouts` means that the trainer is faster than those who feed it."
+        ),
+        queries=[
+            Query(
+                coded("trainwarden_training_phase{RUN}", "phase", PHASES),
+                "{{run}}",
+                why.NO_PHASE,
+            )
+        ],
+        width=width,
+        height=height,
+        meanings=PHASE_WORDS,
+    )
+
+
+def alerts_now(height: int = 5) -> Table:
+    """Every alert that fires."""
+    return Table(
+        title="Alerts that fire",
+        about=(
+            "Good: no row. An alert leads to its runbook, a run to its board. Alertmanager may "
+            "mute some of these under their cause."
+        ),
+        queries=[
+            Query(
+                f"""
+                1000 * max by (severity, alertname, run, what, remediation, instance) (
+                  label_join(
+                    ALERTS_FOR_STATE{{ALERT,{SERIOUS}}}
+                      and ignoring (alertstate) {FIRING},
+                    {WHAT}
+                  )
+                )
+                """,
+                "since",
+                why.NO_ALERT,
+            )
+        ],
+        empty="No alert fires. Whether the rules are evaluated at all, the verdict says.",
+        width=24,
+        height=height,
+        columns=[
+            Column(name="severity", colours=tuple(style.SEVERITY_COLOURS.items()), width=90),
+            Column(
+                name="alertname",
+                title="alert",
+                url=f"{RUNBOOKS}/${{__value.text}}.md",
+                width=280,
+            ),
+            Column(name="since", unit="dateTimeFromNow", width=140),
+            Column(name="run", url="/d/trainwarden-run?var-run=${__value.text}", width=120),
+            Column(name="what", width=300),
+            Column(name="remediation", title="remediator", width=200),
+            Column(name="instance"),
+        ],
+    )
+
+
+ALERT_MARKS = Mark(
+    "Alerts",
+    FIRING,
+    "{{alertname}} {{worker}}",
+    style.CRITICAL,
+    why.NO_ALERT,
+)
+START_MARKS = Mark(
+    "Starts of workers",
+    "1000 * trainwarden_worker_start_timestamp_seconds{RUN}",
+    "{{worker}} started",
+    style.CALM,
+    why.NO_WORKERS,
+    moments=True,
+)
+CHECKPOINT_MARKS = Mark(
+    "Checkpoints",
+    "1000 * trainwarden_checkpoint_timestamp_seconds{RUN}",
+    "checkpoint of {{run}} complete",
+    "purple",
+    why.NO_CHECKPOINTS,
+    moments=True,
+    shown=False,
+)
+ALERT_OF_BOX_MARKS = replace(ALERT_MARKS, text=FIRING.replace("ALERT,", "ALERT_OF_BOX,"))
+MARKS = (ALERT_MARKS, START_MARKS, CHECKPOINT_MARKS)

@@ -1,0 +1,1 @@
+"""Boards without Grafana: their queries asked of a running Prometheus, their panels drawn."""
