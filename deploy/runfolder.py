@@ -18,12 +18,13 @@ import yaml
 import ports
 import rendering
 import simulation
+from ruleset import RULES
 from simulation import Simulation
 from stack import PROJECT, Binaries, StackError
 from trainwarden_exporter.exceptions import ConfigError
 from trainwarden_remediator.config import Config, load_setup
+from write_rules import own_rules
 
-RULES = PROJECT / "rules"
 DEMO = PROJECT / "examples" / "demo"
 KEEP_HISTORY = "7d"
 SOCKET_PATH_BYTES = 90
@@ -125,7 +126,8 @@ def prepare_own(
 ) -> RunFolder:
     """Fill `folder` for the configuration in the folder `config`, which is used where it lies.
 
-    Without a remediator.yml there, one that observes is made. History of an earlier run is kept.
+    Without a remediator.yml there, one that observes is made; an overrides.yml there changes the
+    shipped alerts (docs/rules.md). History of an earlier run is kept.
     Raises StackError when the configuration is wrong, or names a port that is in use.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -149,7 +151,11 @@ def prepare_own(
         )
         _write_token(token_file, secrets.token_hex(32))
     made = RunFolder(folder, chosen, exporter_file, remediator_file, demo=())
-    _write_shared(made, binaries, mode, "")
+    try:
+        rules = own_rules(config / "overrides.yml", folder / "rules")
+    except ConfigError as error:
+        raise StackError(str(error)) from error
+    _write_shared(made, binaries, mode, "", rules=rules)
     return made
 
 
@@ -192,7 +198,9 @@ def _write_token(path: Path, token: str) -> None:
         file.write(token + "\n")
 
 
-def _write_shared(made: RunFolder, binaries: Binaries, mode: str, further_programs: str) -> None:
+def _write_shared(
+    made: RunFolder, binaries: Binaries, mode: str, further_programs: str, *, rules: Path = RULES
+) -> None:
     """Write what the demo and a run of the user's have in common."""
     folder = made.path
     if len(os.fsencode(made.socket)) > SOCKET_PATH_BYTES:
@@ -204,7 +212,7 @@ def _write_shared(made: RunFolder, binaries: Binaries, mode: str, further_progra
         (folder / name).mkdir(parents=True, exist_ok=True)
     for name in ("prometheus.yml", "alertmanager.yml"):
         shipped = yaml.safe_load((RULES / name).read_text(encoding="utf-8"))
-        tree = rendering.with_absolute_paths(rendering.with_ports(shipped, made.ports), RULES)
+        tree = rendering.with_absolute_paths(rendering.with_ports(shipped, made.ports), rules)
         (folder / name).write_text(yaml.safe_dump(tree, sort_keys=False), encoding="utf-8")
     template = (PROJECT / "deploy" / "supervisord.conf").read_text(encoding="utf-8")
     commands = {
@@ -250,6 +258,12 @@ def _commands(made: RunFolder, binaries: Binaries, mode: str) -> dict[str, Seque
             f"--web.listen-address={address}{made.ports['alertmanager']}",
             f"--web.external-url={made.url('alertmanager')}",
             "--cluster.listen-address=",
+        ),
+        "watch": (
+            sys.executable,
+            PROJECT / "deploy" / "watch.py",
+            made.socket,
+            *(f"{name}={made.url(name)}/-/healthy" for name in ("exporter", "remediator")),
         ),
     }
     if made.gpus is not None:

@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import suites
+
 PROJECT = Path(__file__).resolve().parent.parent
 DOWNLOAD_SECONDS = 300
 
@@ -67,6 +69,14 @@ def stack_folder() -> Path:
     return Path(os.environ.get("TRAINWARDEN_STACK_DIR") or PROJECT / ".stack").absolute()
 
 
+def stack_suite() -> str | None:
+    """The suite whose packages are to be used, whatever is on PATH; None for this machine's own.
+
+    $TRAINWARDEN_STACK_SUITE, like `sid`: for trying what the distribution will have.
+    """
+    return os.environ.get("TRAINWARDEN_STACK_SUITE") or None
+
+
 def to_stderr(line: str) -> None:
     """Print one line of progress."""
     print(line, file=sys.stderr, flush=True)
@@ -75,25 +85,38 @@ def to_stderr(line: str) -> None:
 def find_binaries(folder: Path | None = None, say: Callable[[str], None] = to_stderr) -> Binaries:
     """The programs from PATH, else from the distribution's packages unpacked below `folder`.
 
-    `folder` is `stack_folder()` when None; what was unpacked there before is used again. Safe to
-    call from several processes at once. Raises StackError when a program cannot be had.
+    `folder` is `stack_folder()` when None; what was unpacked there before is used again. When
+    `stack_suite()` names a suite, its packages are used. Safe to call from several processes at
+    once. Raises StackError when a program cannot be had.
     """
-    where = stack_folder() if folder is None else folder
-    prometheus, promtool = _find(PROMETHEUS, where, say)
-    alertmanager, amtool = _find(ALERTMANAGER, where, say)
+    where, suite = stack_folder() if folder is None else folder, stack_suite()
+    if suite is not None:
+        where /= f"suite-{_checked(suite)}"
+    prometheus, promtool = _find(PROMETHEUS, where, say, suite)
+    alertmanager, amtool = _find(ALERTMANAGER, where, say, suite)
     return Binaries(prometheus, promtool, alertmanager, amtool)
 
 
-def _find(package: Package, folder: Path, say: Callable[[str], None]) -> tuple[Path, Path]:
-    if (found := _on_path(package)) is not None:
+def _checked(suite: str) -> str:
+    try:
+        return suites.checked(suite)
+    except suites.SuiteError as error:
+        raise StackError(f"TRAINWARDEN_STACK_SUITE: {error}") from error
+
+
+def _find(
+    package: Package, folder: Path, say: Callable[[str], None], suite: str | None
+) -> tuple[Path, Path]:
+    if suite is None and (found := _on_path(package)) is not None:
         return found
     home = folder / package.name
     if not home.is_dir():
         folder.mkdir(parents=True, exist_ok=True)
         with locked(folder / "lock"):
             if not home.is_dir():
-                say(f"fetching {package.title} from this system's package archive, once …")
-                _unpack(package, folder, home)
+                source = "this system's package archive" if suite is None else f"suite {suite}"
+                say(f"fetching {package.title} from {source}, once …")
+                _unpack(package, folder, home, suite)
     server, tool = home / "usr/bin" / package.names[-1], home / "usr/bin" / package.tool
     if (has := version(server)) < package.oldest:
         raise StackError(
@@ -147,7 +170,7 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _unpack(package: Package, folder: Path, home: Path) -> None:
+def _unpack(package: Package, folder: Path, home: Path, suite: str | None) -> None:
     """Download and unpack `package`, and only when all is well give it the name `home`."""
     if missing := [name for name in ("apt-get", "dpkg-deb") if shutil.which(name) is None]:
         raise StackError(
@@ -158,45 +181,65 @@ def _unpack(package: Package, folder: Path, home: Path) -> None:
         shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=f".{package.name}-") as name:
         scratch = Path(name)
-        archives = _download(package, scratch)
-        for archive in [*archives, *_download_pages(archives, scratch)]:
+        get = ["apt-get", "-qq", "-o", "Acquire::Retries=2", "-o", "Acquire::http::Timeout=30"]
+        if suite is not None:
+            get += _of_suite(suite, scratch)
+        archives = _download(package, get, scratch, own_lists=suite is not None)
+        for archive in [*archives, *_download_pages(archives, get, scratch)]:
             _run(["dpkg-deb", "-x", archive, scratch / "root"], scratch, package)
         relocate(scratch / "root", package.names[-1])
         (scratch / "root").rename(home)
 
 
-def _download(package: Package, scratch: Path) -> list[Path]:
+def _of_suite(suite: str, scratch: Path) -> list[str]:
+    try:
+        return suites.write(suite, suites.read_archive(), scratch)
+    except suites.SuiteError as error:
+        raise StackError(f"suite {suite} cannot be had: {error}") from error
+
+
+def _download(package: Package, get: list[str], scratch: Path, *, own_lists: bool) -> list[Path]:
     """Fetch the package by the system's lists; where that fails, by fresh ones of our own.
 
-    Fresh lists go to a folder of ours, so root is never needed.
+    Fresh lists go to a folder of ours, so root is never needed. Newer suites have the tool in a
+    package of its own, of the same name.
     """
-    get = ["apt-get", "-qq", "-o", "Acquire::Retries=2", "-o", "Acquire::http::Timeout=30"]
     try:
+        if own_lists:
+            _run([*get, "-o", "APT::Update::Error-Mode=any", "update"], scratch, package)
         _run([*get, "download", package.name], scratch, package)
     except StackError:
+        if own_lists:
+            raise
         for folder in ("lists/partial", "archives/partial"):
             (scratch / folder).mkdir(parents=True)
-        own = [*get, "-o", f"Dir::State::lists={scratch}/lists", "-o", f"Dir::Cache={scratch}"]
-        _run([*own, "-o", "APT::Update::Error-Mode=any", "update"], scratch, package)
-        _run([*own, "download", package.name], scratch, package)
+        get += ["-o", f"Dir::State::lists={scratch}/lists", "-o", f"Dir::Cache={scratch}"]
+        return _download(package, get, scratch, own_lists=True)
+    if any(package.tool in _depends(archive) for archive in scratch.glob("*.deb")):
+        _run([*get, "download", package.tool], scratch, package)
     return list(scratch.glob("*.deb"))
 
 
-def _download_pages(archives: Iterable[Path], scratch: Path) -> list[Path]:
+def _depends(archive: Path) -> set[str]:
+    """The names of the packages that this one needs."""
+    fields: list[str | Path] = ["dpkg-deb", "-f", archive, "Depends"]
+    said = subprocess.run(fields, capture_output=True, text=True, check=False).stdout
+    return set(re.findall(r"(?:^|[,|])\s*([a-z0-9][a-z0-9.+-]+)", said))
+
+
+def _download_pages(archives: Iterable[Path], get: list[str], scratch: Path) -> list[Path]:
     """Fetch the scripts and fonts that the web pages of Debian's build load, if they can be had.
 
-    Prometheus works without them; its pages are then plain.
+    Prometheus works without them; its pages are then plain. From 3.5 on Debian's has no pages.
     """
     names = {"libjs-d3"}  # what libjs-rickshaw stands on
     for archive in archives:
-        fields: list[str | Path] = ["dpkg-deb", "-f", archive, "Depends"]
-        depends = subprocess.run(fields, capture_output=True, text=True, check=False).stdout
-        names |= set(re.findall(r"(?:libjs|fonts)-[a-z0-9.+-]+", depends))
+        names |= {name for name in _depends(archive) if name.startswith(("libjs-", "fonts-"))}
     if len(names) == 1:
         return []
     pages = scratch / "pages"
     pages.mkdir()
-    command = ["apt-get", "-qq", "-o", "Acquire::http::Timeout=30", "download", *sorted(names)]
+    command = [*get, "download", *sorted(names)]
     subprocess.run(command, cwd=pages, capture_output=True, check=False, timeout=DOWNLOAD_SECONDS)
     return sorted(pages.glob("*.deb"))
 

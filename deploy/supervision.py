@@ -34,6 +34,15 @@ def read_programs(path: Path) -> dict[str, Program]:
     }
 
 
+def kill(path: Path, name: str) -> None:
+    """End a program at once, one that is stopped too. Raises OSError."""
+    proxy = xmlrpc.client.ServerProxy("http://localhost", transport=_UnixTransport(path))
+    try:
+        proxy.supervisor.signalProcess(name, "KILL")
+    except xmlrpc.client.Fault as error:  # it has ended meanwhile
+        raise OSError(error.faultString) from error
+
+
 def changes(before: Mapping[str, Program], now: Mapping[str, Program]) -> Iterator[str]:
     """What a person should know of programs that do not run as they did."""
     for name, program in now.items():
@@ -55,7 +64,11 @@ class _UnixConnection(http.client.HTTPConnection):
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.settimeout(self.timeout)
-        self.sock.connect(str(self._path))
+        try:
+            self.sock.connect(str(self._path))
+        except OSError:
+            self.sock.close()
+            raise
 
 
 class _UnixTransport(xmlrpc.client.Transport):

@@ -1,0 +1,27 @@
+# One image for both programs. Where no registry can be reached, name another base with --build-arg BASE=…: any
+# root with Python 3.11 or newer and its venv will do (deploy/standins.py makes one of the distribution's packages).
+ARG BASE=docker.io/library/python:3.13.16-slim
+
+FROM ${BASE} AS build
+COPY pyproject.toml README.md LICENSE /source/
+COPY exporter /source/exporter
+COPY remediator /source/remediator
+# pip is only needed to install, and is not taken along.
+RUN python3 -m venv /opt/trainwarden \
+    && /opt/trainwarden/bin/python -m pip install --no-cache-dir --disable-pip-version-check /source \
+    && /opt/trainwarden/bin/python -m pip uninstall --yes --quiet pip setuptools
+
+FROM ${BASE}
+COPY --from=build /opt/trainwarden /opt/trainwarden
+COPY examples/demo /opt/trainwarden/demo
+# Volumes that are mounted here for the first time take over these owners: so what makes the secrets, and the demo
+# run, need neither root nor any capability.
+RUN mkdir -p /demo /run/trainwarden/token /run/trainwarden/grafana /var/lib/trainwarden \
+    && chown 65534:65534 /demo /run/trainwarden/token /run/trainwarden/grafana
+ENV PATH=/opt/trainwarden/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1
+WORKDIR /var/lib/trainwarden
+# Enough to check a configuration. To see other accounts' processes takes more: docker-compose.yml says what and why.
+USER 65534:65534
+CMD ["trainwarden-exporter", "--help"]

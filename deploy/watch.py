@@ -1,0 +1,96 @@
+"""Has supervisord end a program that hangs; it brings back whatever ends, and sees no more of it.
+
+An event listener of supervisord's (http://supervisord.org/events.html): it asks each program every
+five seconds whether its work goes on. systemd's WatchdogSec does the same for the units.
+
+    watch.py SOCKET NAME=URL ...
+"""
+
+from __future__ import annotations
+
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+import supervision
+
+ANSWER_SECONDS = 4.0
+FAILURES, FIRST_FAILURES = 6, 36
+"""So often in a row a program must fail to answer: half a minute, and three for one that has not
+answered since its start."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    pid: int
+    answered: bool = False
+    failures: int = 0
+
+
+class Watch:
+    """Counts the answers that did not come, for each process anew."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, _Seen] = {}
+
+    def hangs(self, program: supervision.Program, *, well: bool) -> bool:
+        """Whether it is to be ended, now that it was asked again."""
+        seen = self._seen.get(program.name)
+        if seen is None or seen.pid != program.pid:
+            seen = self._seen[program.name] = _Seen(program.pid)
+        if well or program.state != "RUNNING":
+            seen.answered, seen.failures = seen.answered or well, 0
+            return False
+        seen.failures += 1
+        if seen.failures < (FAILURES if seen.answered else FIRST_FAILURES):
+            return False
+        seen.failures = 0
+        return True
+
+
+def is_well(url: str) -> bool:
+    """Whether a program says that its work goes on."""
+    try:
+        with urllib.request.urlopen(url, timeout=ANSWER_SECONDS) as answer:  # noqa: S310 - loopback
+            return bool(answer.status == 200)  # noqa: PLR2004 - OK
+    except (OSError, ValueError, urllib.error.HTTPError):
+        return False
+
+
+def look(watch: Watch, socket: Path, urls: Mapping[str, str], told: TextIO) -> None:
+    """Ask all of them once, and end those that hang."""
+    programs = supervision.read_programs(socket)
+    for name, url in urls.items():
+        program = programs.get(name)
+        if program is not None and watch.hangs(program, well=is_well(url)):
+            print(f"{name} (pid {program.pid}) hangs, and is killed", file=told, flush=True)
+            supervision.kill(socket, name)
+
+
+def main(arguments: list[str], heard: TextIO, answers: TextIO, told: TextIO) -> None:
+    """Answer supervisord's events until it ends."""
+    socket, *pairs = arguments
+    urls = dict(pair.split("=", 1) for pair in pairs)
+    watch = Watch()
+    while True:
+        answers.write("READY\n")
+        answers.flush()
+        header = heard.readline()
+        if not header:
+            return
+        fields = dict(field.split(":", 1) for field in header.split())
+        heard.read(int(fields["len"]))
+        try:
+            look(watch, Path(socket), urls, told)
+        except OSError as error:
+            print(f"cannot ask supervisord: {error}", file=told, flush=True)
+        answers.write("RESULT 2\nOK")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:], sys.stdin, sys.stdout, sys.stderr)
