@@ -1,0 +1,196 @@
+"""What it costs to probe many inference servers, a part of which hangs, and whether it leaks.
+
+    python bench/inference_probes.py                     # 200 servers, 50 of them hanging
+    python bench/inference_probes.py --rounds 1000       # longer, to see leaks
+
+The servers that serve are one other process, each of whose answers is as long as vLLM's; of those
+that hang only the kernel accepts connections. Intervals and timeouts are shorter than in life, so
+that many rounds fit into little time; the cost of a round does not depend on them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import multiprocessing
+import os
+import resource
+import socket
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from trainwarden_exporter.inference.asking import HttpAsker
+from trainwarden_exporter.inference.config import ServerConfig
+from trainwarden_exporter.inference.engines import build_engine
+from trainwarden_exporter.inference.probeloop import ProbeLoop
+from trainwarden_exporter.inference.prober import Prober
+from trainwarden_exporter.inference.target import Sighting, Target
+from trainwarden_exporter.inference.verdict import Limits
+
+INTERVAL = 0.5
+TIMEOUT = 0.4
+LIFE_INTERVAL = 5.0
+"""Seconds between rounds in life, to which the share of a core is scaled."""
+
+BUCKETS = 600
+"""Lines of histograms, which nobody wants, on a page of vLLM 0.32; 68 kB in all."""
+
+
+def page(tokens: int) -> bytes:
+    """A page of metrics as long as vLLM's, on which `tokens` have been generated."""
+    labels = 'engine="0",model_name="tiny"'
+    buckets = "".join(
+        f'vllm:time_to_first_token_seconds_bucket{{{labels},le="{number}.0",quantile="none"}} 4.0\n'
+        for number in range(BUCKETS)
+    )
+    return (
+        f"{buckets}vllm:num_requests_running{{{labels}}} 4.0\n"
+        f"vllm:num_requests_waiting{{{labels}}} 0.0\n"
+        f"vllm:kv_cache_usage_perc{{{labels}}} 0.25\n"
+        f"vllm:generation_tokens_total{{{labels}}} {tokens}.0\n"
+        f"vllm:iteration_tokens_total_count{{{labels}}} {tokens}.0\n"
+    ).encode()
+
+
+def serve(pipe: Connection) -> None:
+    """Answer as a vLLM that works, until killed; the port goes through `pipe`."""
+    pages = [response(page(tokens)) for tokens in range(100)]
+    asked = 0
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                asked += 1
+                metrics = head.startswith(b"GET /metrics")
+                writer.write(pages[asked % 100] if metrics else response(b""))
+        except (ConnectionError, asyncio.IncompleteReadError):
+            writer.close()
+
+    async def run() -> None:
+        server = await asyncio.start_server(handle, "127.0.0.1", 0, backlog=1024)
+        pipe.send(server.sockets[0].getsockname()[1])
+        await server.serve_forever()
+
+    asyncio.run(run())
+
+
+def response(body: bytes) -> bytes:
+    """A whole HTTP response."""
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+
+
+def target(name: str, url: str) -> Target:
+    """A vLLM server that is asked more often than a configuration allows."""
+    config = ServerConfig.model_validate({"name": name, "engine": "vllm", "url": url})
+    config = config.model_copy(update={"interval": INTERVAL, "timeout": TIMEOUT})
+    return Target("bench", name, "vllm", url, config)
+
+
+def build(one: Target) -> Prober:
+    """Its prober; completions are left out, for they are asked for once in an idle minute."""
+    engine = build_engine(one.engine, one.config, one.url or "")
+    return Prober(one, engine, HttpAsker(one.config.timeout), limits=Limits(deep=False))
+
+
+def open_files() -> int:
+    """How many files and sockets this process has open."""
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+@dataclass(frozen=True)
+class Count:
+    """What this process has used and holds."""
+
+    cpu: float
+    wall: float
+    probes: int
+    files: int
+    tasks: int
+    resident: int
+
+
+def count(probes: ProbeLoop, seen: Mapping[Target, Sighting | None]) -> Count:
+    """Count it now."""
+    loop = probes._loop  # noqa: SLF001 - its tasks are what is counted
+    return Count(
+        time.process_time(),
+        time.monotonic(),
+        sum(one.probes for one in seen.values() if one is not None),
+        open_files(),
+        len(asyncio.all_tasks(loop)) if loop is not None else 0,
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+    )
+
+
+def measure(targets: Iterable[Target], good: int, rounds: int) -> None:
+    """Probe until each server that serves was asked `rounds` times, and print what that took."""
+    before = open_files()
+    probes = ProbeLoop(build)
+    probes.set(targets)
+    probes.start()
+    time.sleep(2)
+    slowest = 0.0
+    begin = now = count(probes, probes.seen(patience=0))
+    while now.probes - begin.probes < rounds * good:
+        time.sleep(0.5)
+        began = time.perf_counter()
+        seen = probes.seen(patience=0)
+        slowest = max(slowest, time.perf_counter() - began)
+        now = count(probes, seen)
+        if now.wall - begin.wall > 3600:  # noqa: PLR2004 - an hour is enough
+            break
+    latest = min(one.timestamp for one in seen.values() if one is not None)
+    report(begin, now, len(seen), time.time() - latest, slowest)
+    probes.close()
+    print(f"open files without probes    {before} before, {open_files()} after")
+
+
+def report(begin: Count, end: Count, servers: int, oldest: float, slowest: float) -> None:
+    """Print what lies between two counts."""
+    cpu, probes = end.cpu - begin.cpu, end.probes - begin.probes
+    per_probe = cpu / probes
+    share = per_probe * servers / LIFE_INTERVAL
+    print(f"rounds of single servers     {probes} in {end.wall - begin.wall:.0f} s")
+    print(f"CPU per server and round     {per_probe * 1000:.2f} ms")
+    print(f"CPU per round of all         {per_probe * servers * 1000:.0f} ms")
+    print(f"share of a core, each {LIFE_INTERVAL:g} s   {share:.1%}")
+    print(f"oldest sighting at the end   {oldest:.2f} s (interval {INTERVAL:g} s)")
+    print(f"longest look of a scrape     {slowest * 1000:.2f} ms")
+    print(f"open files                   {begin.files} -> {end.files}")
+    print(f"tasks                        {begin.tasks} -> {end.tasks}")
+    print(f"most memory (MiB)            {begin.resident} -> {end.resident}")
+
+
+def main() -> None:
+    """Measure."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--servers", type=int, default=200)
+    parser.add_argument("--hanging", type=int, default=50)
+    parser.add_argument("--rounds", type=int, default=20)
+    options = parser.parse_args()
+    logging.getLogger("trainwarden_exporter").setLevel(logging.ERROR)
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=serve, args=[there], daemon=True)
+    process.start()
+    url = f"http://127.0.0.1:{here.recv()}"
+    with socket.socket() as hanging:
+        hanging.bind(("127.0.0.1", 0))
+        hanging.listen(4096)
+        silent = f"http://127.0.0.1:{hanging.getsockname()[1]}"
+        good = options.servers - options.hanging
+        targets = [target(f"good-{number}", url) for number in range(good)]
+        targets += [target(f"hung-{number}", silent) for number in range(options.hanging)]
+        print(f"{options.servers} servers, {options.hanging} of them hanging; pid {os.getpid()}")
+        measure(targets, good, options.rounds)
+    process.kill()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""Judges the shipped rules over hundreds of runs, healthy and faulty, by the real rule engine.
+
+python -m verdicts                        # from the folder bench; writes docs/verdicts.md
+python -m verdicts --healthy 29 --faulty 0 --only-print
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from stack import find_binaries
+from verdicts.bench import run
+from verdicts.cases import cases
+from verdicts.judging import Judgement
+from verdicts.report import page
+
+SEED = 20261122
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "verdicts.md"
+
+
+def main() -> int:
+    """0 when nothing was missed, late or false."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--healthy", type=int, default=310)
+    parser.add_argument("--faulty", type=int, default=370)
+    parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--match", default="", help="only cases with this in their name")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--only-print", action="store_true", help="leave docs/verdicts.md alone")
+    options = parser.parse_args()
+
+    chosen = cases(options.seed, healthy=options.healthy, faulty=options.faulty)
+    chosen = tuple(case for case in chosen if options.match in case.name)
+    began = time.monotonic()
+    done: list[Judgement] = []
+    for judgement in run(chosen, find_binaries().promtool, workers=options.processes):
+        done.append(judgement)
+        for line in _said(judgement):
+            print(line, flush=True)
+    done.sort(key=lambda one: one.case.number)
+    text = page(done, options.seed)
+    if options.only_print:
+        print(text)
+    else:
+        PAGE.write_text(text)
+    print(f"{len(done)} runs in {time.monotonic() - began:.0f} s", file=sys.stderr)
+    return 0 if all(one.good for one in done) else 1
+
+
+def _said(judgement: Judgement) -> list[str]:
+    if judgement.good:
+        return []
+    case = judgement.case
+    said = [f"{case.number} {case.name} on {case.framework} ({case.seed})"]
+    for one in judgement.findings:
+        if one.delay is None:
+            said.append(f"    missed {one.expected.alert} {one.expected.severity}")
+        elif one.late:
+            said.append(f"    late {one.expected.alert}: {one.delay:.0f} s of {one.within:.0f} s")
+    for wrong in judgement.wrong:
+        labels = {k: v for k, v in wrong.labels.items() if k not in ("job", "instance", "run")}
+        said.append(
+            f"    false at {wrong.first:.0f} s for {wrong.length}, fault at {judgement.struck:.0f}"
+            f"{', heard' if wrong.heard else ', muted'}: {labels}"
+        )
+    return said
+
+
+if __name__ == "__main__":
+    sys.exit(main())

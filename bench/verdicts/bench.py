@@ -1,0 +1,66 @@
+"""Plays cases in batches: many boxes in one Prometheus, as on a fleet, each judged by itself."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+from verdicts.alertmanager import Alertmanager
+from verdicts.cases import Case, Played, simulate
+from verdicts.engine import Firing, evaluate
+from verdicts.faults import Fault
+from verdicts.healthy import Night
+from verdicts.judging import Judgement, judge
+
+TOGETHER = 36
+"""Boxes in one Prometheus."""
+
+
+def _expected_length(case: Case) -> float:
+    if isinstance(case.what, Fault):
+        return case.what.watch + 900
+    return case.what.length
+
+
+def batches(cases: Sequence[Case], together: int = TOGETHER) -> tuple[tuple[Case, ...], ...]:
+    """Cases of like length together, the longest first."""
+    ordered = sorted(cases, key=_expected_length, reverse=True)
+    found: list[tuple[Case, ...]] = []
+    for gap in (False, True):
+        alike = [case for case in ordered if _has_gap(case) is gap]
+        found += [
+            tuple(alike[start : start + together]) for start in range(0, len(alike), together)
+        ]
+    return tuple(sorted(found, key=lambda batch: -_expected_length(batch[0])))
+
+
+def _has_gap(case: Case) -> bool:
+    return isinstance(case.what, Night) and case.what.gap
+
+
+def judged(batch: Sequence[Case], promtool: Path) -> tuple[Judgement, ...]:
+    """What comes of the cases of one batch. Raises BenchError or EngineError."""
+    played = [simulate(case) for case in batch]
+    series = {name: samples for one in played for name, samples in one.series.items()}
+    with tempfile.TemporaryDirectory(prefix="verdicts-") as folder:
+        longest = max(one.length for one in played)
+        fired = evaluate(promtool, series, longest, Path(folder), recorded_first=_has_gap(batch[0]))
+    manager = Alertmanager()
+    return tuple(judge(one, _of(one, fired), manager) for one in played)
+
+
+def _of(played: Played, fired: Iterable[Firing]) -> Iterator[Firing]:
+    """What fired on one box."""
+    for firing in fired:
+        if firing.labels.get("instance", "").split(":")[0] == played.case.instance:
+            yield firing
+
+
+def run(cases: Sequence[Case], promtool: Path, *, workers: int) -> Iterator[Judgement]:
+    """All cases, `workers` batches at a time, as they are done."""
+    with ProcessPoolExecutor(workers) as pool:
+        waited = [pool.submit(judged, batch, promtool) for batch in batches(cases)]
+        for done in as_completed(waited):
+            yield from done.result()

@@ -1,0 +1,297 @@
+"""One box: what happens on it, what its exporter makes of that, and what Prometheus gets of it.
+
+Two times: the world's goes on whatever happens; the box's clock may be set. Prometheus runs on the
+box, so a clock that is set forward leaves it a hole, and one that is set back makes it wait.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainwarden_exporter.collectors.progress import ProgressCollector
+from trainwarden_exporter.collectors.workers import WorkerLife
+from trainwarden_exporter.layouts.base import LinePattern, Phase
+from trainwarden_exporter.logs.events import LineEvent
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.progress.tracker import ProgressTracker
+from verdicts.gpus import Gpus
+from verdicts.page import BASE, EXPORTER, REMEDIATOR, SCRAPE, Page
+from verdicts.parts import GIB, Container, Disk, Heartbeat, Log, Worker
+from verdicts.saves import Saves
+from verdicts.server import Server
+from verdicts.shapes import RUN, Shape, Telling
+
+COLLECTORS: tuple[str, ...] = (
+    "host",
+    "workers",
+    "gpu",
+    "xid",
+    "disk",
+    "containers",
+    "checkpoints",
+    "rollouts",
+)
+COLLECTORS += ("logs", "progress", "heartbeats", "inference")
+HEARTBEAT_OF_THE_PIPELINE = 15.0
+Happening = Iterator[float]
+"""Something that goes on: yields the seconds until it goes on."""
+
+
+@dataclass
+class Remediator:
+    """The healer's own page. It heals nothing here: rules are judged by what they say alone."""
+
+    up: bool = True
+    hears: bool = True
+    watchdog: float = BASE
+    journal: bool = True
+    config: bool = True
+    blocked: float | None = None
+    """Since when it has only refused."""
+    breaker: bool = False
+    gave_up: dict[str, bool] = field(default_factory=dict)
+
+    def put(self, page: Page, now: float) -> None:
+        if self.hears:
+            self.watchdog = now // HEARTBEAT_OF_THE_PIPELINE * HEARTBEAT_OF_THE_PIPELINE
+        page.put("trainwarden_remediator_watchdog_timestamp_seconds", self.watchdog)
+        page.put("trainwarden_remediator_journal_success", self.journal)
+        page.put("trainwarden_remediator_config_last_reload_successful", self.config)
+        page.put("trainwarden_remediator_blocked_since_timestamp_seconds", self.blocked, "budget")
+        page.put("trainwarden_remediator_breaker_open", self.breaker)
+        for worker, given_up in self.gave_up.items():
+            page.put("trainwarden_remediator_gave_up", given_up, RUN, worker)
+
+
+@dataclass
+class Host:
+    """Memory and boots."""
+
+    total: float = 256 * GIB
+    other: float = 12 * GIB
+    """Held by what is no worker."""
+    floor: float = 8 * GIB
+    boot: float = BASE - 4e6
+    oom_kills: int = 0
+
+    def put(self, page: Page, held: float) -> None:
+        available = round(max(0.0, self.total - self.other - held))
+        page.put("trainwarden_memory_effective_available_bytes", available)
+        page.put("trainwarden_memory_available_floor_bytes", self.floor)
+        page.put("trainwarden_host_boot_timestamp_seconds", self.boot)
+        page.put("trainwarden_memory_oom_kills_total", self.oom_kills, "host")
+
+
+class Box:
+    """A box and its exporter. Parts are public: what happens changes them."""
+
+    def __init__(self, name: str, rng: random.Random, shape: Shape, known: Telling) -> None:
+        self.name, self.rng, self.shape, self.known = name, rng, shape, known
+        self.world, self.offset = 0.0, BASE
+        self.page = Page(EXPORTER, f"{name}:10977")
+        self.remediator_page = Page(REMEDIATOR, f"{name}:10978")
+        self.host, self.remediator = Host(), Remediator()
+        self.workers: list[Worker] = []
+        self.servers: list[Server] = []
+        self.disks: list[Disk] = [Disk(probed=shape.probed)]
+        self.containers: list[Container] = []
+        self.heartbeats: list[Heartbeat] = []
+        self.logs: dict[str, Log] = {}
+        self.gpus = Gpus([])
+        self.saves: Saves | None = None
+        self.rollouts: dict[str, float | None] = {}
+        """What the rollouts collector says, by metric less its prefix."""
+        self.exporter_up, self.box_up, self.reachable, self.scraped = True, True, True, True
+        self.exporter_started = BASE - 4e6
+        self.failing: set[str] = set()
+        self.config_good = True
+        self.lost = 0
+        """Scrapes to come that will be lost."""
+        self.sparse = 1
+        """Of how many scrapes one is made."""
+        self.clock_sets: list[tuple[float, float]] = []
+        """When the clock is set, and by how much."""
+        self.unjudged: set[float] = set()
+        """Moments at which no Prometheus ran."""
+        self.ends: float | None = None
+        """When it has been looked at for long enough."""
+        self._agenda: list[tuple[float, int, Happening]] = []
+        self._events = 0
+        self._pending: list[LineEvent] = []
+        self.state_folder: Path | None = None
+        self.watch_progress()
+
+    @property
+    def now(self) -> float:
+        """The box's clock."""
+        return self.world + self.offset
+
+    def watch_progress(self) -> None:
+        """The exporter begins to follow the run, from what it kept."""
+        spec = self.known.spec
+        folder = self.state_folder
+        self.tracker = ProgressTracker([spec], state_folder=folder, now=lambda: self.now)
+        self.progress = ProgressCollector(
+            [spec],
+            self.tracker,
+            checkpoints=lambda: [] if self.saves is None else self.saves.newest(),
+            saving=lambda: [] if self.saves is None else self.saves.saving(self.now),
+            lives=self._lives,
+        )
+
+    def _lives(self) -> Iterator[WorkerLife]:
+        for worker in self.workers:
+            if not worker.watched:
+                continue
+            started = worker.started if worker.alive else None
+            yield WorkerLife(WorkerKey(RUN, worker.name), started, worker.finished)
+
+    def spawn(self, happening: Happening, after: float = 0.0) -> None:
+        """Let something go on, from `after` seconds from now."""
+        self._events += 1
+        heapq.heappush(self._agenda, (self.world + after, self._events, happening))
+
+    def drop(self, happening: Happening) -> None:
+        """It goes on no more."""
+        self._agenda = [one for one in self._agenda if one[2] is not happening]
+        heapq.heapify(self._agenda)
+
+    def advance(self, world: float) -> None:
+        """Let happen what is due by then."""
+        while self._agenda and self._agenda[0][0] <= world:
+            self.world, order, happening = heapq.heappop(self._agenda)
+            pause = next(happening, None)
+            if pause is not None:
+                heapq.heappush(self._agenda, (self.world + pause, order, happening))
+        self.world = world
+
+    def tell(self, line: LinePattern | None, **groups: str) -> None:
+        """The trainer writes a line that the exporter knows."""
+        log = self.logs.get(self.known.log)
+        if log is None:
+            return
+        log.written = self.now
+        if line is not None:
+            event = LineEvent(RUN, log.name, log.role, line.name, groups, self.now)
+            if self.exporter_up:
+                self.tracker.note_line(event)
+            else:
+                self._pending.append(event)
+
+    def exporter_begins(self) -> None:
+        """After a restart: what it counted itself begins anew."""
+        self.exporter_up, self.exporter_started = True, self.now
+        for worker in self.workers:
+            worker.forget()
+        for server in self.servers:
+            server.forget()
+        for beat in self.heartbeats:
+            beat.awaited = self.now
+        self.watch_progress()
+        for event in self._pending:
+            self.tracker.note_line(event)
+        self._pending = []
+
+    def scrape(self) -> None:
+        """Prometheus asks now."""
+        for server in self.servers:
+            server.probe(self.world, self.now)
+        if not self.scraped:
+            self.page.skip()
+            self.remediator_page.skip()
+            return
+        lost = self.lost > 0
+        self.lost = max(0, self.lost - 1)
+        there = self.box_up and self.reachable and not lost
+        turn = self.page.length % self.sparse == 0
+        if not turn:
+            self.page.skip()
+        elif there and self.exporter_up:
+            self._put()
+            self.page.answer()
+        else:
+            self.page.fail()
+        if not self.shape.remediator:
+            self.remediator_page.skip()
+        elif there and self.remediator.up:
+            self.remediator.put(self.remediator_page, self.now)
+            self.remediator_page.answer()
+        else:
+            self.remediator_page.fail()
+
+    def _put(self) -> None:
+        page = self.page
+        page.put("process_start_time_seconds", self.exporter_started)
+        page.put("trainwarden_config_last_reload_successful", self.config_good)
+        for collector in COLLECTORS:
+            page.put("trainwarden_collector_success", collector not in self.failing, collector)
+        if "host" not in self.failing:
+            self.host.put(page, sum(worker.resident for worker in self.workers if worker.alive))
+        if "gpu" not in self.failing:
+            self.gpus.put(page)
+        if "workers" not in self.failing:
+            for worker in self.workers:
+                worker.put(page)
+        self._put_watched()
+        self._put_progress()
+        self._put_rollouts()
+
+    def _put_watched(self) -> None:
+        """What is looked at in the background."""
+        page, now = self.page, self.now
+        for disk in self.disks:
+            disk.put(page)
+        for container in self.containers:
+            container.put(page, now)
+        for beat in self.heartbeats:
+            beat.put(page, now)
+        for log in self.logs.values():
+            log.put(page, now)
+        for server in self.servers:
+            server.put(page)
+        if self.saves is not None:
+            self.saves.put(page, self.disks[0], now)
+
+    def look(self) -> None:
+        """The exporter looks at the run without being scraped by Prometheus."""
+        for _ in self.progress.collect():
+            pass
+
+    def _put_progress(self) -> None:
+        for family in self.progress.collect():
+            for sample in family.samples:
+                self.page.put(sample.name, sample.value, *sample.labels.values())
+
+    def _put_rollouts(self) -> None:
+        name = self.known.rollout or "batches"
+        phase = self.tracker.phase(RUN)
+        waiting = phase[1] if phase is not None and phase[0] is Phase.WAITING_FOR_ROLLOUTS else None
+        if self.shape.share_of_rollouts:
+            self.page.put("trainwarden_rollout_waiting_timestamp_seconds", waiting, RUN, name)
+        for metric, value in self.rollouts.items():
+            side = ("trainer",) if metric == "policy_version" else ()
+            self.page.put(f"trainwarden_rollout_{metric}", value, RUN, name, *side)
+
+
+def play(box: Box, *, length: float) -> None:
+    """Scrape the box for `length` seconds of Prometheus's time."""
+    moment, last = 0.0, float("-inf")
+    while moment < (length if box.ends is None else box.ends):
+        while box.clock_sets and box.clock_sets[0][0] <= moment:
+            box.offset += box.clock_sets.pop(0)[1]
+        world = moment + BASE - box.offset
+        if world <= last:  # set forward: a hole, in which the world stands still
+            box.page.skip()
+            box.remediator_page.skip()
+            box.unjudged.add(moment)
+        else:
+            box.advance(world)
+            box.scrape()
+            last = world
+            if not box.scraped:
+                box.unjudged.add(moment)
+        moment += SCRAPE

@@ -1,0 +1,158 @@
+"""The cases of the bench, each from a seed of its own, and the series that they make."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from verdicts.box import play
+from verdicts.faults import Expected, Fault
+from verdicts.healthy import NIGHTS, Night
+from verdicts.page import BASE, SCRAPE, Value
+from verdicts.run import Run
+from verdicts.settling import settle
+from verdicts.shapes import FRAMEWORKS, Shape, draw
+from verdicts.table_box import BOX_FAULTS
+from verdicts.table_parts import PART_FAULTS
+from verdicts.table_run import RUN_FAULTS
+
+FAULTS: tuple[Fault, ...] = (*RUN_FAULTS, *PART_FAULTS, *BOX_FAULTS)
+QUIET = (300.0, 900.0)
+"""Seconds of scrapes before something happens."""
+SLACK = 900.0
+"""Seconds that a fault may wait for a moment that suits it."""
+FOR_EVER = 10**6
+
+
+class BenchError(Exception):
+    """A fault that never struck, or a case that cannot be made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One run: what happens to it, on which framework, by which seed."""
+
+    number: int
+    seed: str
+    framework: str
+    what: Fault | Night
+
+    @property
+    def faulty(self) -> bool:
+        return isinstance(self.what, Fault)
+
+    @property
+    def name(self) -> str:
+        return self.what.name
+
+    @property
+    def instance(self) -> str:
+        return f"box{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What is expected, and by when (seconds from the fault)."""
+
+    expected: Expected
+    within: float
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """The series of a case, and what is to be judged about them."""
+
+    case: Case
+    series: Mapping[str, Sequence[Value]]
+    length: float
+    began: float
+    """When it began to happen, in seconds since the first scrape."""
+    struck: float
+    """When the fault was there."""
+    due: tuple[Due, ...]
+    unjudged: frozenset[float]
+    """Moments at which no Prometheus ran."""
+
+
+def cases(seed: int, *, healthy: int, faulty: int) -> tuple[Case, ...]:
+    """So many of each, spread evenly over what there is."""
+    made: list[Case] = []
+    kinds: tuple[tuple[Sequence[Fault | Night], int], ...] = ((NIGHTS, healthy), (FAULTS, faulty))
+    for kind, count in kinds:
+        for turn in range(count):
+            what = kind[turn % len(kind)]
+            own = f"{seed}/{what.name}/{turn // len(kind)}"
+            frameworks = what.frameworks or FRAMEWORKS
+            number = turn // len(kind) + random.Random(own).randrange(len(frameworks))  # noqa: S311 - no secret
+            made.append(Case(len(made), own, frameworks[number % len(frameworks)], what))
+    return tuple(made)
+
+
+def _shape(case: Case, rng: random.Random) -> Shape:
+    shape = draw(rng, case.framework)
+    shape = replace(shape, **case.what.needs)  # type: ignore[arg-type] # tests hold them to fields
+    return replace(shape, save=min(shape.save, 0.5 * shape.save_every))
+
+
+def simulate(case: Case) -> Played:
+    """Play the case. Raises BenchError for a fault that never struck."""
+    rng = random.Random(case.seed)  # noqa: S311 - no secret depends on it
+    shape = _shape(case, rng)
+    night = case.what if isinstance(case.what, Night) else None
+    fault = case.what if isinstance(case.what, Fault) else None
+    age = rng.uniform(7200, 9000) if fault is not None and fault.old else rng.uniform(2700, 4500)
+    if night is not None and night.young:
+        age = 5.0
+    run = settle(case.instance, rng, shape, age=age, total=FOR_EVER)
+    if case.what.prepare is not None:
+        case.what.prepare(run)
+    if night is not None and night.steps_left is not None:
+        run.total = run.step + night.steps_left
+    if run.finished:
+        raise BenchError(f"{case.name} ({case.seed}) is over before it begins")
+    quiet = rng.uniform(*QUIET)
+    due: tuple[Due, ...] = ()
+    if night is not None:
+        length = night.length
+        run.box.spawn(night.happens(run), quiet)
+        play(run.box, length=length)
+        struck = quiet
+    else:
+        struck, due, length = _strike(case, run, quiet)
+    box = run.box
+    if box.state_folder is not None:
+        shutil.rmtree(box.state_folder)
+    return Played(
+        case,
+        {**box.page.series, **box.remediator_page.series},
+        length,
+        quiet,
+        struck,
+        due,
+        frozenset(box.unjudged),
+    )
+
+
+def _strike(case: Case, run: Run, quiet: float) -> tuple[float, tuple[Due, ...], float]:
+    fault, box = case.what, run.box
+    assert isinstance(fault, Fault)  # noqa: S101 - asked before
+    found: list[tuple[float, tuple[Due, ...]]] = []
+
+    def strike() -> None:
+        if found:
+            return
+        due = tuple(
+            Due(one, one.within(run) if callable(one.within) else one.within)
+            for one in fault.expected
+        )
+        found.append((box.now - BASE, due))
+        box.ends = box.now - BASE + fault.watch
+
+    box.spawn(fault.happens(run, strike), quiet)
+    play(box, length=quiet + 4 * SLACK + fault.watch)
+    if not found:
+        raise BenchError(f"{case.name} ({case.seed}, {case.framework}) never struck")
+    struck, due = found[0]
+    return struck, due, box.page.length * SCRAPE

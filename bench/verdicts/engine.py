@@ -1,0 +1,175 @@
+"""Has the real rule engine judge: series go into promtool, what fired when comes out.
+
+promtool asserts and does not print. So it is asked for what cannot be, and says what it got
+instead: of every alert that fired, the evaluations at which it did, fifty at a time as the bits of
+a number.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from verdicts.page import SCRAPE, Value, packed
+
+RULES = Path(__file__).resolve().parents[2] / "rules"
+BITS = 50
+"""Evaluations in one number: a float holds 53 bits."""
+Labels = Mapping[str, str]
+
+_ASKED = 'sum_over_time((ALERTS{{alertstate="firing",alertname!="TrainingWatchdog"}} * 2 ^ ((time() - {start}) / {step}))[{window}s:{step}s])'  # noqa: E501 - one query
+_GOT = re.compile(r"\(\(time\(\) - (-?\d+)\) / (\d+)\)\).*?\n\s+exp: .*\n\s+got: (.*)")
+_SAMPLE = re.compile(r"\{([^}]*)\} ([0-9.E+-]+)(?:, |$)")
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+
+
+class EngineError(Exception):
+    """promtool could not judge; what it said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Firing:
+    """One alert, and the moments (seconds since the first scrape) at which it was firing."""
+
+    labels: Labels
+    moments: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One group of rules, without what only people read."""
+
+    interval: int
+    body: Mapping[str, Any]
+    records: bool
+
+
+def shipped_groups() -> tuple[Group, ...]:
+    """The groups of rules/, less their annotations: these cost time and decide nothing."""
+    return tuple(
+        Group(
+            int(group["interval"].removesuffix("s")),
+            {
+                "name": group["name"],
+                "rules": [
+                    {key: value for key, value in rule.items() if key != "annotations"}
+                    for rule in group["rules"]
+                ],
+            },
+            records=folder == "recording",
+        )
+        for folder in ("alerts", "recording")
+        for file in sorted((RULES / folder).glob("*.yml"))
+        for group in yaml.safe_load(file.read_text())["groups"]
+    )
+
+
+def rules_hash() -> str:
+    """Changes with what the rules do and with whom Alertmanager lets hear of it, not with texts."""
+    bodies = [(group.interval, group.body) for group in shipped_groups()]
+    alertmanager = yaml.safe_load((RULES / "alertmanager.yml").read_text())
+    judged = [bodies, alertmanager["route"], alertmanager["inhibit_rules"]]
+    return sha256(json.dumps(judged, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def evaluate(
+    promtool: Path,
+    series: Mapping[str, Sequence[Value]],
+    length: float,
+    folder: Path,
+    *,
+    recorded_first: bool = False,
+) -> tuple[Firing, ...]:
+    """What fires over `series` in `length` seconds, each group at its own interval.
+
+    Groups that record come after those that alert: in Prometheus they run side by side, and an
+    alert may see what was recorded an interval before. This is the worse of the two orders. With
+    `recorded_first` it is the other: promtool evaluates also while there is no Prometheus, and
+    nobody could have recorded anything then.
+    """
+    groups = shipped_groups()
+    found: list[Firing] = []
+    for interval in sorted({group.interval for group in groups if not group.records}):
+        alerting = [group for group in groups if group.interval == interval and not group.records]
+        recording = [group for group in groups if group.records]
+        late = interval == SCRAPE and not recorded_first
+        order = alerting + recording if late else recording + alerting
+        rules = folder / f"rules-{interval}.yml"
+        rules.write_text(json.dumps({"groups": [group.body for group in order]}))
+        suite = folder / f"series-{interval}.yml"
+        suite.write_text(_suite(rules, series, length, interval, order))
+        found += _judged(promtool, suite)
+    return tuple(found)
+
+
+def _suite(
+    rules: Path,
+    series: Mapping[str, Sequence[Value]],
+    length: float,
+    interval: int,
+    order: Iterable[Group],
+) -> str:
+    asked = []
+    end, window = int(length) // interval * interval, BITS * interval
+    for start in range(0, end, window):
+        query = _ASKED.format(start=start, step=interval, window=window)
+        asked.append(
+            {
+                "expr": query,
+                "eval_time": f"{start + window}s",
+                "exp_samples": [{"labels": "none{}", "value": 0}],
+            }
+        )
+    inputs = [{"series": name, "values": packed(samples)} for name, samples in series.items()]
+    return json.dumps(
+        {
+            "rule_files": [str(rules)],
+            "evaluation_interval": f"{interval}s",
+            "group_eval_order": [group.body["name"] for group in order],
+            "tests": [
+                {
+                    "interval": f"{SCRAPE:g}s",
+                    "input_series": inputs,
+                    "promql_expr_test": asked,
+                }
+            ],
+        }
+    )
+
+
+def _judged(promtool: Path, suite: Path) -> Iterator[Firing]:
+    # half of its time would go into collecting garbage, of which there is room for plenty
+    result = subprocess.run(
+        [promtool, "test", "rules", suite],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "GOGC": "1000"},
+    )
+    said = result.stdout + result.stderr
+    answers = _GOT.findall(said.replace('\\"', '"'))
+    if not answers:
+        raise EngineError(said[-4000:])
+    moments: dict[tuple[tuple[str, str], ...], set[float]] = {}
+    for start, step, got in answers:
+        for labels, number in _SAMPLE.findall(got):
+            key = tuple(
+                (name, value)
+                for name, value in _LABEL.findall(labels)
+                if name not in ("__name__", "alertstate")
+            )
+            bits = int(float(number))
+            moments.setdefault(key, set()).update(
+                float(int(start) + bit * int(step)) for bit in range(BITS + 1) if bits >> bit & 1
+            )
+    for key, fired in moments.items():
+        yield Firing(dict(key), tuple(sorted(fired)))

@@ -1,0 +1,95 @@
+"""What a fault is: what happens, which alerts must tell it by when, which may stand beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from trainwarden_exporter.progress.limits import stall_limit
+from verdicts.box import Happening
+from verdicts.page import BASE
+from verdicts.run import Run
+
+Strike = Callable[[], None]
+"""Says that the fault is there from now on."""
+Happens = Callable[[Run, Strike], Happening]
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """An alert that must fire within so many seconds of the fault, or as many as the run gives."""
+
+    alert: str
+    severity: str
+    within: float | Callable[[Run], float]
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """`happens` goes on from some time on, and strikes; the bench looks `watch` seconds longer."""
+
+    name: str
+    happens: Happens
+    expected: tuple[Expected, ...]
+    watch: float
+    beside: Mapping[str, str] = field(default_factory=dict)
+    """Alerts that may fire besides, and why."""
+    needs: Mapping[str, object] = field(default_factory=dict)
+    """What the shape must have."""
+    frameworks: tuple[str, ...] = ()
+    """Where not all."""
+    prepare: Callable[[Run], None] | None = None
+    """What is different on this box from its beginning."""
+    old: bool = False
+    """Whether the run must have been going for hours."""
+    night: int = 0
+    """Which of the five nights it is a variant of."""
+
+
+CONSEQUENCES: Mapping[str, str] = {
+    "TrainingStepStalled": "a run that lacks what it needs stands still",
+    "TrainingWaitingForRollouts": "its trainer waits meanwhile",
+    "TrainingRolloutLag": "no new batch comes",
+    "TrainingLogSilent": "who stands still writes nothing",
+    "TrainingCheckpointOverdue": "who stands still saves nothing",
+    "TrainingGpuIdle": "who stands still uses no GPU",
+    "TrainingInferenceQueueStarved": "nobody asks a server meanwhile",
+}
+"""Of a run that cannot go on, for whatever reason."""
+
+ERRORS: Mapping[str, str] = {
+    "TrainingErrorStorm": "each try leaves a line",
+    "TrainingTroubleLine": "one of the lines says what it is",
+}
+
+SERVER_DOWN: Mapping[str, str] = {
+    **CONSEQUENCES,
+    **ERRORS,
+    "TrainingWorkerGone": "its process is gone; the server's own alert mutes this",
+    "TrainingInferenceErrors": "requests in flight fail",
+}
+
+
+def at(run: Run) -> float:
+    """Seconds since the first scrape."""
+    return run.box.now - BASE
+
+
+def until(run: Run, condition: Callable[[], bool], *, most: float = 1800.0) -> Happening:
+    """Wait for a moment that suits the fault."""
+    began = run.box.world
+    while not condition() and run.box.world - began < most:
+        yield 1.0
+
+
+def usual_step(run: Run) -> float:
+    """What the exporter takes for a usual step; nought where it does not know."""
+    return next((course.pace.typical or 0.0 for _, course in run.box.tracker.courses()), 0.0)
+
+
+def stall_limit_of(run: Run) -> float:
+    """The limit as the exporter would say it now."""
+    return next(
+        stall_limit(course, spec.limits) or 1800.0 for spec, course in run.box.tracker.courses()
+    )

@@ -1,0 +1,279 @@
+"""Faults of the box: memory, disks, GPUs, and of Trainwarden itself."""
+
+from __future__ import annotations
+
+from verdicts.box import Happening
+from verdicts.faults import Strike, at, until
+from verdicts.gpus import HARDWARE_REASONS, Gpu
+from verdicts.parts import Disk, Heartbeat
+from verdicts.run import Run
+from verdicts.shapes import RUN, chance
+
+ENOUGH = 960.0
+"""Seconds for which a box is seen before it reboots: what was 15 min before is known then."""
+
+
+def _gpu(run: Run) -> Gpu:
+    return run.box.rng.choice(run.box.gpus.devices)
+
+
+def memory_floor(run: Run, strike: Strike) -> Happening:
+    host = run.box.host
+    held = sum(worker.resident for worker in run.box.workers)
+    host.total = held + host.other + 0.8 * host.floor
+    strike()
+    while True:
+        held = sum(worker.resident for worker in run.box.workers)
+        host.total = held + host.other + run.box.rng.uniform(0.5, 0.9) * host.floor
+        yield 2.0
+
+
+def oom_kill(run: Run, strike: Strike) -> Happening:
+    run.box.host.oom_kills += 1
+    strike()
+    yield 0.0
+
+
+def reboot(run: Run, strike: Strike) -> Happening:
+    """Everything comes back by itself but the workers, as after the nights."""
+    box = run.box
+    yield max(0.0, ENOUGH - at(run))
+    run.end()
+    for worker in box.workers:
+        worker.end(137)
+    box.box_up, box.exporter_up, box.scraped = False, False, False
+    yield box.rng.uniform(40, 180)
+    box.host.boot = box.now
+    yield 20.0
+    box.box_up, box.scraped = True, True
+    for server in box.servers:
+        server.state = "down"
+    box.exporter_begins()
+    strike()
+
+
+def heartbeat_stops(run: Run, strike: Strike) -> Happening:
+    beat = run.box.heartbeats[0]
+    yield from until(run, lambda: beat.last is not None and run.box.now - beat.last < 5)  # noqa: PLR2004 - it beat just now
+    beat.alive = False
+    yield 2 * beat.interval
+    strike()
+
+
+def watchdog(run: Run) -> None:
+    beat = Heartbeat(RUN, "watchdog", 60.0, run.trainer.started, file=chance(run.box.rng, 0.5))
+    beat.last = run.box.now
+    run.box.heartbeats = [beat]
+
+
+def disk_full(run: Run, strike: Strike) -> Happening:
+    saves, disk = run.box.saves, run.box.disks[0]
+    assert saves is not None  # noqa: S101 - as it needs
+    yield from until(run, lambda: bool(saves.complete) and saves.begun is None, most=3600)
+    run.saves_nothing, disk.free = True, 0.6 * saves.size
+    strike()
+
+
+def disk_nearly_full(run: Run, strike: Strike) -> Happening:
+    saves, disk = run.box.saves, run.box.disks[0]
+    assert saves is not None  # noqa: S101 - as it needs
+    yield from until(run, lambda: bool(saves.complete) and saves.begun is None, most=3600)
+    run.saves_nothing, disk.free = True, 2.4 * saves.size
+    strike()
+
+
+def few_inodes(run: Run, strike: Strike) -> Happening:
+    disk = run.box.disks[0]
+    disk.free_inodes = 0.03 * disk.inodes
+    strike()
+    yield 0.0
+
+
+def no_inodes(run: Run, strike: Strike) -> Happening:
+    disk = run.box.disks[0]
+    disk.free_inodes = 0.004 * disk.inodes
+    strike()
+    yield 0.0
+
+
+def disk_slow(run: Run, strike: Strike) -> Happening:
+    run.box.disks[0].speed = 60e6
+    strike()
+    yield 0.0
+
+
+def disk_read_only(run: Run, strike: Strike) -> Happening:
+    run.saves_nothing, run.box.disks[0].read_only = True, True
+    strike()
+    yield 0.0
+
+
+def probe_fails(run: Run, strike: Strike) -> Happening:
+    run.box.disks[0].writes = False
+    strike()
+    yield 0.0
+
+
+def probed(run: Run) -> None:
+    run.box.disks = [Disk(probed=True)]
+
+
+def driver_fails(run: Run, strike: Strike) -> Happening:
+    run.box.gpus.driver = run.box.rng.choice(("failed", "no_devices", "absent"))
+    strike()
+    yield 0.0
+
+
+def gpu_lost(run: Run, strike: Strike) -> Happening:
+    gpu = _gpu(run)
+    if chance(run.box.rng, 0.5) and len(run.box.gpus.devices) > 1:
+        gpu.gone = True
+    else:
+        gpu.up = False
+    strike()
+    yield 0.0
+
+
+def gpu_held(run: Run, strike: Strike) -> Happening:
+    _gpu(run).orphans = run.box.rng.randrange(1, 4)
+    strike()
+    yield 0.0
+
+
+def gpu_exclusive(run: Run, strike: Strike) -> Happening:
+    _gpu(run).mode = run.box.rng.choice(("exclusive_process", "prohibited"))
+    strike()
+    yield 0.0
+
+
+def xid_fatal(run: Run, strike: Strike) -> Happening:
+    _gpu(run).xids[run.box.rng.choice(("79", "119", "48")), "fatal"] = run.box.now
+    strike()
+    yield 0.0
+
+
+def xid_warning(run: Run, strike: Strike) -> Happening:
+    severity = run.box.rng.choice(("warning", "unknown"))
+    _gpu(run).xids["63" if severity == "warning" else "999", severity] = run.box.now
+    strike()
+    yield 0.0
+
+
+def ecc(run: Run, strike: Strike) -> Happening:
+    _gpu(run).uncorrected += 1
+    strike()
+    yield 0.0
+
+
+def remap_fails(run: Run, strike: Strike) -> Happening:
+    _gpu(run).remap_failed = True
+    strike()
+    yield 0.0
+
+
+def remap_pending(run: Run, strike: Strike) -> Happening:
+    _gpu(run).remap_pending = True
+    strike()
+    yield 0.0
+
+
+def throttled(run: Run, strike: Strike) -> Happening:
+    gpu = next(one for one in run.box.gpus.devices if one.holder is run.trainer)
+    gpu.throttled.add(run.box.rng.choice(HARDWARE_REASONS))
+    strike()
+    yield 0.0
+
+
+def gpu_full(run: Run, strike: Strike) -> Happening:
+    _gpu(run).leaves = 0.01
+    strike()
+    yield 0.0
+
+
+def gpu_idle(run: Run, strike: Strike) -> Happening:
+    """Steps go on, but the work is done elsewhere: a second GPU is held for nothing."""
+    gpu = next(one for one in run.box.gpus.devices if one.holder is run.trainer)
+    gpu.unused = True
+    strike()
+    yield 0.0
+
+
+def exporter_dies(run: Run, strike: Strike) -> Happening:
+    run.box.exporter_up = False
+    strike()
+    yield 0.0
+
+
+def scraped_seldom(run: Run, strike: Strike) -> Happening:
+    run.box.sparse = run.box.rng.choice((3, 6))
+    strike()
+    yield 0.0
+
+
+def collector_fails(run: Run, strike: Strike) -> Happening:
+    run.box.failing.add(run.box.rng.choice(("host", "workers", "gpu", "disk", "logs")))
+    strike()
+    yield 0.0
+
+
+def goes_blind(run: Run, strike: Strike) -> Happening:
+    box = run.box
+    choices = ["disk", "logs"]
+    choices += ["checkpoints"] * (box.saves is not None) + ["inference"] * bool(box.servers)
+    choices += ["container"] * bool(box.containers) + ["xid"] * bool(box.gpus.devices)
+    match box.rng.choice(choices):
+        case "disk":
+            box.disks[0].up = False
+        case "logs":
+            for log in box.logs.values():
+                log.seen = box.now
+        case "checkpoints" if box.saves is not None:
+            box.saves.blind = True
+        case "inference":
+            box.servers[0].blind = True
+        case "container":
+            box.containers[0].engine = "forbidden"
+            box.containers[0].seen = box.now
+        case _:
+            box.gpus.watching = False
+    strike()
+    yield 0.0
+
+
+def config_refused(run: Run, strike: Strike) -> Happening:
+    if chance(run.box.rng, 0.5):
+        run.box.config_good = False
+    else:
+        run.box.remediator.config = False
+    strike()
+    yield 0.0
+
+
+def remediator_dies(run: Run, strike: Strike) -> Happening:
+    run.box.remediator.up = False
+    strike()
+    yield 0.0
+
+
+def remediator_deaf(run: Run, strike: Strike) -> Happening:
+    run.box.remediator.hears = False
+    strike()
+    yield 0.0
+
+
+def remediator_blocked(run: Run, strike: Strike) -> Happening:
+    run.box.remediator.blocked = run.box.now - 1800.0
+    strike()
+    yield 0.0
+
+
+def breaker_opens(run: Run, strike: Strike) -> Happening:
+    run.box.remediator.breaker = True
+    strike()
+    yield 0.0
+
+
+def remediator_gives_up(run: Run, strike: Strike) -> Happening:
+    run.box.remediator.gave_up[run.trainer.name] = True
+    strike()
+    yield 0.0

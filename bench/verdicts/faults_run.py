@@ -1,0 +1,175 @@
+"""Faults of the run itself, of its batches, checkpoints and logs."""
+
+from __future__ import annotations
+
+from trainwarden_exporter.layouts.base import Phase
+from verdicts.box import Happening
+from verdicts.faults import (
+    Strike,
+    until,
+)
+from verdicts.parts import Log
+from verdicts.run import Run
+from verdicts.shapes import RUN
+
+KNOWN = 8
+"""Steps after which a usual one is known."""
+
+
+def _trains(run: Run) -> bool:
+    phase = run.box.tracker.phase(RUN)
+    return run.busy and run.step > KNOWN and phase is not None and phase[0] is Phase.TRAINING
+
+
+def hangs(run: Run, strike: Strike) -> Happening:
+    yield from until(run, lambda: _trains(run))
+    run.hangs = True
+    strike()
+
+
+def trainer_unwatched(run: Run) -> None:
+    run.trainer.watched = False
+
+
+def update_too_slow(run: Run, strike: Strike) -> Happening:
+    run.update_takes = 700.0
+    before = {name: log.values.get("weight_update_seconds") for name, log in run.box.logs.items()}
+    begun = run.step
+
+    def shown() -> bool:
+        phase = run.box.tracker.phase(RUN)
+        told = phase is not None and phase[0] is Phase.UPDATING_WEIGHTS
+        if told and phase is not None and run.box.now - phase[1] > 675.0:  # noqa: PLR2004 - 0.75 * 900
+            return True
+        return run.step > begun and any(
+            log.values.get("weight_update_seconds") != before[name]
+            for name, log in run.box.logs.items()
+        )
+
+    yield from until(run, shown)
+    strike()
+
+
+def _waits(run: Run) -> bool:
+    return run.generating and run.step > KNOWN
+
+
+def batch_never_comes(run: Run, strike: Strike) -> Happening:
+    yield from until(run, lambda: _waits(run))
+    run.starved = True
+    strike()
+
+
+def folder_not_writable(run: Run, strike: Strike) -> Happening:
+    yield from until(run, lambda: _waits(run))
+    run.starved = True
+    run.box.rollouts["folder_writable"] = 0.0
+    strike()
+
+
+def writable(run: Run) -> None:
+    run.box.rollouts["folder_writable"] = 1.0
+
+
+def producer_dies(run: Run, strike: Strike) -> Happening:
+    yield from until(run, lambda: _waits(run))
+    next(one for one in run.box.workers if one.role == "orchestrator").end(1)
+    strike()
+
+
+def lags(run: Run, strike: Strike) -> Happening:
+    run.keeps_up = False
+    run.box.rollouts |= {"lag_steps": 4.0, "lag_limit_steps": 1.0}
+    strike()
+    yield 1.0
+
+
+def stale_policy(run: Run, strike: Strike) -> Happening:
+    run.box.rollouts |= {"staleness_steps": 14.0, "staleness_limit_steps": 8.0}
+    strike()
+    yield 1.0
+
+
+def saves_nothing(run: Run, strike: Strike) -> Happening:
+    run.saves_nothing = True
+    saves = run.box.saves
+    assert saves is not None  # noqa: S101 - the shape saves
+    assert saves.interval is not None  # noqa: S101 - as it needs
+    yield from until(run, lambda: saves.begun is None)
+    last = max([run.trainer.started, *(moment for _, moment in saves.complete)])
+    yield max(0.0, last + 2 * saves.interval - run.box.now)
+    strike()
+
+
+def save_dies(run: Run, strike: Strike) -> Happening:
+    saves = run.box.saves
+    assert saves is not None  # noqa: S101 - the shape saves
+    run.save_dies = True
+    yield from until(run, lambda: not run.save_dies, most=3600)
+    run.saves_nothing = True
+    strike()
+
+
+def recovery_mismatch(run: Run, strike: Strike) -> Happening:
+    saves = run.box.saves
+    assert saves is not None  # noqa: S101 - the shape saves
+    yield from until(run, lambda: bool(saves.complete) and saves.begun is None, most=3600)
+    run.saves_nothing = True
+    saves.recovery = False
+    strike()
+
+
+def _is_no_number(run: Run, name: str, strike: Strike) -> Happening:
+    log = run.box.logs[run.box.known.log]
+    log.finite.setdefault(name, True)
+    run.bad.add(name)
+    yield from until(run, lambda: not log.finite[name])
+    strike()
+
+
+def loss_not_finite(run: Run, strike: Strike) -> Happening:
+    yield from _is_no_number(run, "loss", strike)
+
+
+def gradient_not_finite(run: Run, strike: Strike) -> Happening:
+    yield from _is_no_number(run, "grad_norm", strike)
+
+
+def goes_silent(run: Run, strike: Strike) -> Happening:
+    """It logs elsewhere since its file was rotated; nothing else is wrong."""
+    log = run.box.logs["extra"]
+    log.grows = False
+    yield max(0.0, log.written + (log.silence_limit or 0.0) - run.box.now)
+    strike()
+
+
+def extra_log(run: Run) -> None:
+    written = run.box.now
+    run.box.logs["extra"] = Log(RUN, "extra", "reward", "", written, silence_limit=600.0)
+
+
+def one_bad_line(run: Run, strike: Strike) -> Happening:
+    log = run.box.logs[run.box.known.log]
+    pattern = run.box.rng.choice(("nccl_timeout", "disk_error", "ray_death", "gpu_out_of_memory"))
+    log.trouble(pattern, run.box.now)
+    strike()
+    yield 1.0
+
+
+def storm(run: Run, strike: Strike) -> Happening:
+    log = run.box.logs[run.box.known.log]
+    strike()
+    for _ in range(200):
+        log.trouble("connection_refused", run.box.now)
+        yield run.box.rng.uniform(1, 4)
+
+
+def brake(run: Run, strike: Strike) -> Happening:
+    log = run.box.logs[run.box.known.log]
+    log.worker, pace = run.trainer.name, run.box.rng.uniform(2, 9)
+    for count in range(1, 200):
+        log.last_match["brake"] = log.written = run.box.now
+        log.streaks["brake"] = count
+        if count == 10:  # noqa: PLR2004 - ten in a row
+            strike()
+        yield pace

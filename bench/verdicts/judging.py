@@ -1,0 +1,145 @@
+"""Holds what fired against what should have: found, missed, false, and how late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from verdicts.alertmanager import Alertmanager
+from verdicts.cases import Case, Due, Played
+from verdicts.engine import Firing, Labels
+from verdicts.faults import Expected, Fault
+from verdicts.healthy import Night
+from verdicts.page import SCRAPE
+
+PERSON = "person"
+REMEDIATOR = "trainwarden-remediator"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What came of one alert that was expected; `delay` in seconds, None for one that is missed."""
+
+    expected: Expected
+    within: float
+    delay: float | None
+
+    @property
+    def late(self) -> bool:
+        return self.delay is not None and self.delay > self.within
+
+
+@dataclass(frozen=True, slots=True)
+class FalseAlarm:
+    """An alert that should not have fired."""
+
+    labels: Labels
+    first: float
+    length: int
+    """Evaluations for which it fired."""
+    heard: bool
+    """Whether a person or the remediator heard of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What came of one case."""
+
+    case: Case
+    struck: float
+    findings: tuple[Finding, ...]
+    wrong: tuple[FalseAlarm, ...]
+    called: tuple[str, ...]
+    """Alerts that reached a person."""
+    playbooks: tuple[str, ...]
+    """Playbooks that the remediator was asked for."""
+
+    @property
+    def good(self) -> bool:
+        missed = any(one.delay is None or one.late for one in self.findings)
+        return not missed and not self.wrong
+
+
+def judge(played: Played, firings: Iterable[Firing], manager: Alertmanager) -> Judgement:
+    """What came of `played`, of which `firings` is all that fired on its box."""
+    fired = [one for one in (_judged(firing, played) for firing in firings) if one.moments]
+    told = manager.told(fired)
+    findings = tuple(_finding(due, played.struck, fired) for due in played.due)
+    heard = {id(one.labels) for one in told if one.receiver in (PERSON, REMEDIATOR)}
+    return Judgement(
+        played.case,
+        played.struck,
+        findings,
+        tuple(
+            FalseAlarm(one.labels, one.moments[0], len(one.moments), id(one.labels) in heard)
+            for one in fired
+            if not _is_right(one, played)
+        ),
+        tuple(dict.fromkeys(one.labels["alertname"] for one in told if one.receiver == PERSON)),
+        tuple(
+            dict.fromkeys(one.labels["remediation"] for one in told if one.receiver == REMEDIATOR)
+        ),
+    )
+
+
+def _judged(firing: Firing, played: Played) -> Firing:
+    """The part of it that Prometheus would have evaluated."""
+    return Firing(
+        firing.labels,
+        tuple(
+            moment
+            for moment in firing.moments
+            if moment < played.length and moment // SCRAPE * SCRAPE not in played.unjudged
+        ),
+    )
+
+
+def fits(labels: Labels, expected: Expected) -> bool:
+    """Whether an alert is the one expected; a label that is expected empty must be absent."""
+    return (
+        labels["alertname"] == expected.alert
+        and labels.get("severity") == expected.severity
+        and all(labels.get(name, "") == value for name, value in expected.labels.items())
+    )
+
+
+def _finding(due: Due, struck: float, fired: Sequence[Firing]) -> Finding:
+    moments = [
+        moment
+        for one in fired
+        if fits(one.labels, due.expected)
+        for moment in one.moments
+        if moment >= struck - SCRAPE
+    ]
+    delay = max(0.0, min(moments) - struck) if moments else None
+    return Finding(due.expected, due.within, delay)
+
+
+def _is_right(firing: Firing, played: Played) -> bool:
+    """Whether it was expected or allowed, and not before anything had happened."""
+    what, name = played.case.what, firing.labels["alertname"]
+    if isinstance(what, Night):
+        return name in what.told and firing.moments[0] >= played.began
+    expected = any(fits(firing.labels, due.expected) for due in played.due)
+    if expected and name not in what.beside:
+        return firing.moments[0] >= min(played.struck - SCRAPE, _earliest(what, played))
+    return (expected or name in what.beside) and firing.moments[0] >= played.began
+
+
+def _earliest(fault: Fault, played: Played) -> float:
+    """A warning on the way to what is expected may come before that is there."""
+    ways = len({one.alert for one in fault.expected}) < len(fault.expected)
+    return played.began if ways else played.struck
+
+
+def by_alert(judgements: Iterable[Judgement]) -> Mapping[tuple[str, str, str], list[Finding]]:
+    """The findings of each alert with a fault of its own: name, severity, what tells it apart."""
+    found: dict[tuple[str, str, str], list[Finding]] = {}
+    for judgement in judgements:
+        for finding in judgement.findings:
+            one = finding.expected
+            apart = one.labels.get("cause", "")
+            if "remediation" in one.labels:
+                apart = "with its trainer" if one.labels["remediation"] else "nobody watched"
+            found.setdefault((one.alert, one.severity, apart), []).append(finding)
+    return found

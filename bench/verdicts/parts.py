@@ -1,0 +1,230 @@
+"""What stands on a box and is looked at: workers, disks, containers, heartbeats, logs.
+
+Each part knows how it is and puts that on the page as the exporter would: what the exporter counts
+itself begins anew with it, what it keeps in its state folder does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from verdicts.page import Page
+
+GIB = float(1 << 30)
+CONTAINER_STATES = ("created", "running", "paused", "restarting", "exited", "dead", "absent")
+PERIOD_FROM = 3
+"""Starts from which the distance between them is told."""
+RECENT_SECONDS = 600.0
+
+
+@dataclass
+class Worker:
+    """A part of a run that is a process, or several. Moments are of the box's clock."""
+
+    run: str
+    name: str
+    role: str
+    started: float
+    expected: int = 1
+    processes: int = 1
+    resident: float = 4 * GIB
+    growth: float = 0.0
+    """Bytes per second."""
+    limit: float | None = None
+    age_limit: float | None = None
+    finishes: bool = False
+    finished: bool = False
+    exit_code: float | None = None
+    restarts: int = 0
+    """As the exporter has seen; it forgets when it begins anew."""
+    watched: bool = True
+    ended: int = 0
+    """Processes that ended and were not replaced yet."""
+
+    @property
+    def alive(self) -> bool:
+        return self.processes > 0
+
+    def end(self, status: int) -> None:
+        """All its processes end."""
+        self.ended, self.processes = self.ended + self.processes, 0
+        self.exit_code = float(status)
+        self.finished = self.finishes and status == 0
+
+    def begin(self, now: float, *, resident: float = 3 * GIB) -> None:
+        """It starts anew."""
+        self.restarts += min(self.ended, self.expected)
+        self.ended, self.processes, self.started = 0, self.expected, now
+        self.resident, self.finished = resident, False
+
+    def forget(self) -> None:
+        """The exporter begins anew: what it counted is gone, what it keeps is not."""
+        self.restarts, self.ended, self.exit_code = 0, 0, None
+
+    def put(self, page: Page) -> None:
+        if not self.watched:
+            return
+        labels = (self.run, self.name, self.role)
+        page.put("trainwarden_worker_processes", self.processes, *labels)
+        page.put("trainwarden_worker_expected_processes", self.expected, *labels)
+        page.put("trainwarden_worker_restarts_total", self.restarts, *labels)
+        page.put("trainwarden_worker_finished", self.finished, *labels)
+        page.put("trainwarden_worker_memory_limit_bytes", self.limit, *labels)
+        page.put("trainwarden_worker_age_limit_seconds", self.age_limit, *labels)
+        page.put("trainwarden_worker_last_exit_code", self.exit_code, *labels)
+        if self.alive:
+            page.put("trainwarden_worker_resident_bytes", round(self.resident), *labels)
+            page.put("trainwarden_worker_start_timestamp_seconds", self.started, *labels)
+
+
+@dataclass
+class Disk:
+    """A disk that the run saves to."""
+
+    path: str = "/"
+    up: bool = True
+    size: float = 2000 * GIB
+    free: float = 1200 * GIB
+    floor: float = 50 * GIB
+    growth: float = 0.0
+    """Bytes per second by which it fills."""
+    inodes: float = 1e8
+    free_inodes: float = 9e7
+    read_only: bool = False
+    probed: bool = False
+    speed: float = 900e6
+    speed_floor: float = 100e6
+    writes: bool = True
+    probe: tuple[bool, float] | None = None
+    """What the last probe found."""
+
+    def put(self, page: Page) -> None:
+        page.put("trainwarden_disk_up", self.up, self.path)
+        page.put("trainwarden_disk_free_floor_bytes", self.floor, self.path)
+        if not self.up:
+            return
+        page.put("trainwarden_disk_size_bytes", self.size, self.path)
+        page.put("trainwarden_disk_free_bytes", round(max(0.0, self.free)), self.path)
+        page.put("trainwarden_disk_inodes", self.inodes, self.path)
+        page.put("trainwarden_disk_free_inodes", self.free_inodes, self.path)
+        page.put("trainwarden_disk_read_only", self.read_only, self.path)
+        if self.probed:
+            page.put("trainwarden_disk_probe_floor_bytes_per_second", self.speed_floor, self.path)
+        if self.probe is not None:
+            success, speed = self.probe
+            page.put("trainwarden_disk_probe_success", success, self.path)
+            if success:
+                page.put("trainwarden_disk_probe_bytes_per_second", round(speed), self.path)
+
+
+@dataclass
+class Container:
+    """What the run runs in."""
+
+    run: str
+    name: str
+    starts: list[float]
+    state: str = "running"
+    exit_code: float | None = None
+    oom_kills: int = 0
+    health: str | None = None
+    engine: str = "ok"
+    seen: float | None = None
+    """When it was last looked at, where that is no longer done."""
+
+    def put(self, page: Page, now: float) -> None:
+        labels = (self.run, self.name)
+        for state in ("ok", "unreachable", "forbidden"):
+            page.put("trainwarden_container_engine_state", state == self.engine, *labels, state)
+        page.put("trainwarden_container_seen_timestamp_seconds", self.seen or now, *labels)
+        for state in CONTAINER_STATES:
+            page.put("trainwarden_container_state", state == self.state, *labels, state)
+        recent = [start for start in self.starts if now - RECENT_SECONDS < start <= now]
+        page.put("trainwarden_container_recent_starts", len(recent), *labels)
+        distances = sorted(later - one for one, later in pairwise(recent))
+        if len(recent) >= PERIOD_FROM:
+            middle = distances[len(distances) // 2]
+            page.put("trainwarden_container_start_period_seconds", middle, *labels)
+        if self.state == "running":
+            page.put("trainwarden_container_start_timestamp_seconds", max(self.starts), *labels)
+        page.put("trainwarden_container_last_exit_code", self.exit_code, *labels)
+        page.put("trainwarden_container_oom_kills_total", self.oom_kills, *labels)
+        if self.health is not None:
+            for health in ("healthy", "unhealthy", "starting"):
+                page.put("trainwarden_container_health", health == self.health, *labels, health)
+
+
+@dataclass
+class Heartbeat:
+    """Something that must be watched itself, and says that it lives."""
+
+    run: str
+    name: str
+    interval: float
+    awaited: float
+    last: float | None = None
+    alive: bool = True
+    file: bool = True
+    """Whether it touches a file, else it posts."""
+
+    def put(self, page: Page, now: float) -> None:
+        labels = (self.run, self.name)
+        page.put("trainwarden_heartbeat_interval_seconds", self.interval, *labels)
+        page.put("trainwarden_heartbeat_awaited_timestamp_seconds", self.awaited, *labels)
+        page.put("trainwarden_heartbeat_timestamp_seconds", self.last, *labels)
+        if self.file:
+            page.put("trainwarden_heartbeat_seen_timestamp_seconds", now, *labels)
+
+
+@dataclass
+class Log:
+    """A log that is followed. Its counts are kept over restarts of the exporter."""
+
+    run: str
+    name: str
+    role: str
+    worker: str
+    written: float
+    silence_limit: float | None = None
+    grows: bool = True
+    """Whether its part of the run goes on writing."""
+    troubles: int = 0
+    last_match: dict[str, float] = field(default_factory=dict)
+    streaks: dict[str, int] = field(default_factory=dict)
+    finite: dict[str, bool] = field(default_factory=dict)
+    values: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """Numbers that lines told, and when."""
+    value_time: float | None = None
+    seen: float | None = None
+    """When it was last looked at, where that is no longer done."""
+
+    def trouble(self, pattern: str, now: float) -> None:
+        """A line of trouble was written."""
+        self.troubles += 1
+        self.last_match[pattern] = self.written = now
+
+    def note(self, now: float, values: Mapping[str, float]) -> None:
+        """A line with numbers was written."""
+        self.written = self.value_time = now
+        for name, value in values.items():
+            self.finite[name] = value - value == 0
+
+    def put(self, page: Page, now: float) -> None:
+        labels = (self.run, self.name)
+        page.put("trainwarden_log_info", 1, *labels, self.role, self.worker)
+        page.put("trainwarden_log_seen_timestamp_seconds", self.seen or now, *labels)
+        page.put("trainwarden_log_last_write_timestamp_seconds", self.written, *labels)
+        page.put("trainwarden_log_silence_limit_seconds", self.silence_limit, *labels)
+        page.put("trainwarden_log_troubles_total", self.troubles, *labels)
+        for pattern, moment in self.last_match.items():
+            page.put("trainwarden_log_last_match_timestamp_seconds", moment, *labels, pattern)
+        for pattern, streak in self.streaks.items():
+            page.put("trainwarden_log_match_streak", streak, *labels, pattern)
+        for name, finite in self.finite.items():
+            page.put("trainwarden_log_value_finite", finite, *labels, name)
+            page.put("trainwarden_log_value_timestamp_seconds", self.value_time, *labels, name)
+        for name, (number, moment) in self.values.items():
+            page.put("trainwarden_log_value", number, *labels, name)
+            page.put("trainwarden_log_value_timestamp_seconds", moment, *labels, name)

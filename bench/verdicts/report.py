@@ -1,0 +1,205 @@
+"""docs/verdicts.md: what the bench found, in tables."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+import yaml
+
+from verdicts.engine import RULES, rules_hash
+from verdicts.faults import Fault
+from verdicts.healthy import Night
+from verdicts.judging import Finding, Judgement, by_alert
+from verdicts.page import SCRAPE
+
+HEAD = """\
+# Verdicts
+
+Written by `make bench-verdicts`: whole runs are played against a model of the box, and the shipped
+rules are judged over their series by Prometheus's own rule engine, at the shipped intervals. What
+the exporter makes of a run's lines and of a server's answers is made by the exporter's own code.
+Many boxes share one Prometheus, as on a fleet; who hears of an alert is decided by the shipped
+routes and inhibitions. Nobody heals anything here: a fault lasts.
+
+What the model spares the rules: an evaluation of which its framework tells nothing takes no longer
+than a step, and at most half a minute. A longer one makes a longer step, and wants a `stall_factor`
+of its own.
+
+The zeros below were not found at the first look. The model and the lists of what may stand beside a
+fault were fitted with this seed: an earlier run of it had three false alarms, all in healthy
+restarts and deploys. Two of those alerts were then allowed (they are in the tables), and the
+model's shortest limit for a silent log was raised from 900 s to 1500 s. Another seed, never tried
+while the rules or the model were changed, is the fair test.
+"""
+NIGHTS_LIMITS = {
+    1: "restart loop",
+    2: "inference server down",
+    3: "leak and dead watchdog",
+    4: "no batch comes",
+    5: "GPU held by leftovers",
+}
+
+
+def page(judgements: Sequence[Judgement], seed: int) -> str:
+    """The page; the same for the same judgements."""
+    healthy = [one for one in judgements if not one.case.faulty]
+    faulty = [one for one in judgements if one.case.faulty]
+    findings = [finding for one in faulty for finding in one.findings]
+    found = [one for one in findings if one.delay is not None]
+    late = [one for one in found if one.late]
+    alarms = [(one, wrong) for one in judgements for wrong in one.wrong]
+    lines = [
+        HEAD,
+        "| | |",
+        "|---|---|",
+        f"| seed | {seed} |",
+        f"| rules, routes and inhibitions | `{rules_hash()}` |",
+        f"| scrape and evaluation interval | {SCRAPE:g} s |",
+        f"| healthy runs | {len(healthy)} |",
+        f"| with a false alarm | {sum(bool(one.wrong) for one in healthy)} |",
+        f"| faulty runs | {len(faulty)} |",
+        f"| alerts expected | {len(findings)} |",
+        f"| found | {len(found)} |",
+        f"| missed | {len(findings) - len(found)} |",
+        f"| later than allowed | {len(late)} |",
+        f"| faulty runs with a false alarm | {sum(bool(one.wrong) for one in faulty)} |",
+        "",
+        "## Each alert and its own fault",
+        "",
+        "Seconds from the fault to the first evaluation at which the alert fires. Of a limit that",
+        "depends on the run the largest is given.",
+        "",
+        "| alert | severity | | runs | found | missed | late | median | p95 | most | limit |",
+        "|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|",
+        *_alerts(judgements),
+        "",
+        *_without(judgements),
+        "## The five nights",
+        "",
+        "| night | variant | runs | told | slowest | limit | calls to a person | playbooks |",
+        "|---|---|--:|---|--:|--:|---|---|",
+        *_nights(faulty),
+        "",
+        "## Healthy runs",
+        "",
+        "| what happens | runs | false alarms | told, because it is true |",
+        "|---|--:|--:|---|",
+        *_healthy(healthy),
+        "",
+        "## What may stand beside a fault",
+        "",
+        "Anything else counts as a false alarm.",
+        "",
+        "| fault | may fire besides | because |",
+        "|---|---|---|",
+        *_beside(faulty),
+        "",
+    ]
+    if alarms:
+        lines += ["## False alarms", "", "| run | alert | heard of |", "|---|---|---|"]
+        lines += [
+            f"| {one.case.name}, {one.case.framework} | {wrong.labels['alertname']} "
+            f"({wrong.labels['severity']}) | {'yes' if wrong.heard else 'no'} |"
+            for one, wrong in alarms
+        ]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _seconds(values: Sequence[float]) -> str:
+    ordered = sorted(values)
+    if not ordered:
+        return "- | - | -"
+    p95 = ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
+    return f"{median(ordered):.0f} | {p95:.0f} | {ordered[-1]:.0f}"
+
+
+def _row(found: Sequence[Finding]) -> str:
+    delays = [one.delay for one in found if one.delay is not None]
+    late = sum(one.late for one in found)
+    limit = max(one.within for one in found)
+    missed = len(found) - len(delays)
+    return f"{len(found)} | {len(delays)} | {missed} | {late} | {_seconds(delays)} | {limit:.0f}"
+
+
+def _alerts(judgements: Sequence[Judgement]) -> Iterator[str]:
+    for (alert, severity, apart), found in sorted(by_alert(judgements).items()):
+        yield f"| {_link(alert)} | {severity} | {apart} | {_row(found)} |"
+
+
+def _link(alert: str) -> str:
+    return f"[{alert}](runbooks/{alert}.md)"
+
+
+def shipped() -> set[tuple[str, str]]:
+    """Every alert of rules/, by name and severity."""
+    return {
+        (rule["alert"], rule["labels"]["severity"])
+        for file in sorted((RULES / "alerts").glob("*.yml"))
+        for group in yaml.safe_load(file.read_text())["groups"]
+        for rule in group["rules"]
+    }
+
+
+def without_fault(judgements: Sequence[Judgement]) -> list[tuple[str, str]]:
+    """Alerts that no fault of the bench is for."""
+    judged = {(alert, severity) for alert, severity, _ in by_alert(judgements)}
+    return sorted(shipped() - judged - {("TrainingWatchdog", "none")})
+
+
+def _without(judgements: Sequence[Judgement]) -> Iterator[str]:
+    missing = without_fault(judgements)
+    if missing:
+        yield "Without a fault of their own here, held by promtool's tests alone:"
+        yield ", ".join(f"{alert} ({severity})" for alert, severity in missing) + "."
+        yield ""
+
+
+def _nights(faulty: Sequence[Judgement]) -> Iterator[str]:
+    faults: dict[str, list[Judgement]] = {}
+    for one in faulty:
+        if isinstance(one.case.what, Fault) and one.case.what.night:
+            faults.setdefault(one.case.name, []).append(one)
+    for name, runs in sorted(faults.items(), key=lambda item: (_night(item[1][0]), item[0])):
+        first = [one.findings[0] for one in runs]
+        delays = [one.delay for one in first if one.delay is not None]
+        calls = Counter(alert for one in runs for alert in one.called)
+        books = Counter(book for one in runs for book in one.playbooks)
+        night = NIGHTS_LIMITS[_night(runs[0])]
+        yield (
+            f"| {night} | {name} | {len(runs)} | {first[0].expected.alert} "
+            f"| {max(delays, default=0):.0f} | {max(one.within for one in first):.0f} "
+            f"| {_counted(calls)} | {_counted(books)} |"
+        )
+
+
+def _night(one: Judgement) -> int:
+    return one.case.what.night if isinstance(one.case.what, Fault) else 0
+
+
+def _counted(counter: Counter[str]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in counter.most_common()) or "-"
+
+
+def _healthy(healthy: Sequence[Judgement]) -> Iterator[str]:
+    nights: dict[str, list[Judgement]] = {}
+    for one in healthy:
+        nights.setdefault(re.sub(r" \(\d\)$", "", one.case.name), []).append(one)
+    for name, runs in nights.items():
+        what = runs[0].case.what
+        allowed = what.told if isinstance(what, Night) else {}
+        told = ", ".join(f"{alert}: {why}" for alert, why in allowed.items())
+        yield f"| {name} | {len(runs)} | {sum(len(one.wrong) for one in runs)} | {told} |"
+
+
+def _beside(faulty: Sequence[Judgement]) -> Iterator[str]:
+    seen: dict[str, Fault] = {}
+    for one in faulty:
+        if isinstance(one.case.what, Fault):
+            seen.setdefault(one.case.name, one.case.what)
+    for name, fault in seen.items():
+        for alert, why in fault.beside.items():
+            yield f"| {name} | {alert} | {why} |"

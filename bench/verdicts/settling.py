@@ -1,0 +1,100 @@
+"""Sets up a box and a run on it that has been going for a while."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from verdicts.box import Box
+from verdicts.gpus import Gpu, Gpus
+from verdicts.humming import hum
+from verdicts.parts import GIB, Container, Heartbeat, Log, Worker
+from verdicts.run import Run
+from verdicts.saves import Saves
+from verdicts.server import Server
+from verdicts.shapes import RUN, Shape, chance, telling
+
+
+def settle(name: str, rng: random.Random, shape: Shape, *, age: float, total: int) -> Run:
+    """A box on which a run of `shape` has been going for `age` seconds, never scraped before."""
+    known = telling(shape, total_steps=total)
+    box = Box(name, rng, shape, known)
+    box.world = -age
+    started = box.now
+    _people(box, started)
+    box.watch_progress()
+    run = Run(box, total)
+    if shape.saves and known.checkpoint:
+        every = 1.2 * shape.save_every + 2 * shape.step if shape.interval_configured else None
+        box.saves = Saves(RUN, known.checkpoint, every)
+        box.saves.recovery = True if chance(rng, 0.5) else None
+    box.spawn(hum(run))
+    if shape.search:
+        box.spawn(search(run))
+    else:
+        run.begin(compile_seconds=min(shape.compile, 0.3 * age))
+    while box.world < 0:
+        box.look()
+        box.advance(min(0.0, box.world + 30.0))
+    return run
+
+
+def _people(box: Box, started: float) -> None:
+    """Workers, servers, GPUs and all that stands beside them."""
+    shape, rng = box.shape, box.rng
+    limit = None if shape.worker_limit is None else shape.worker_limit * GIB
+    for at, (name, role) in enumerate(_roles(shape)):
+        worker = Worker(RUN, name, role, started, limit=limit, age_limit=shape.age_limit)
+        worker.resident = rng.uniform(3, 25) * GIB
+        worker.finishes = role != "inference"
+        box.workers.append(worker)
+        if role == "inference":
+            engine = "sglang" if shape.framework in ("areal", "slime") else "vllm"
+            server = Server(RUN, f"server-{at}", engine, worker)
+            box.servers.append(server)
+    devices = [Gpu(str(index)) for index in range(shape.gpus)]
+    holders = [one for one in box.workers if one.role in ("trainer", "worker", "inference")]
+    for at, gpu in enumerate(devices):
+        gpu.holder = holders[at % len(holders)]
+    box.gpus = Gpus(devices, expected=len(devices) if chance(rng, 0.5) else None)
+    if shape.container:
+        box.containers.append(Container(RUN, "pod", [started - 60]))
+        box.containers[0].health = rng.choice((None, "healthy"))
+    if shape.heartbeat:
+        interval = rng.choice((30.0, 60.0, 300.0))
+        box.heartbeats.append(Heartbeat(RUN, "watchdog", interval, started))
+    writers = {worker.role: worker.name for worker in box.workers}
+    for name, role in box.known.logs:
+        if role not in writers and role != "trainer":
+            continue
+        log = box.logs[name] = Log(RUN, name, role, writers.get(role, ""), started)
+        if name == box.known.log:
+            log.silence_limit = shape.silence_limit
+            log.finite = {"loss": True, "grad_norm": True} if chance(rng, 0.7) else {}
+
+
+def _roles(shape: Shape) -> Iterator[tuple[str, str]]:
+    if shape.search:
+        yield from (("worker-0", "worker"), ("worker-1", "worker"))
+        return
+    yield "trainer-0", "trainer"
+    if shape.producer:
+        yield "orchestrator-1", "orchestrator"
+    if shape.inference:
+        yield f"inference-{1 + shape.producer}", "inference"
+
+
+def search(run: Run) -> Iterator[float]:
+    """Workers that take one short trial after the other, and log each."""
+    box = run.box
+    while not run.finished:
+        yield box.rng.uniform(2, 20)
+        if run.hangs:
+            continue
+        worker = box.rng.choice(box.workers)
+        worker.resident = box.rng.uniform(1, 3) * GIB if worker.growth == 0 else worker.resident
+        log = box.logs.get(box.known.log)
+        if log is not None:
+            log.written = box.now
+            if chance(box.rng, 0.02):
+                log.trouble("trial_failed", box.now)

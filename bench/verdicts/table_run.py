@@ -1,0 +1,247 @@
+"""The faults of the run itself, and the alerts that must tell them."""
+
+from __future__ import annotations
+
+from verdicts.faults import (
+    CONSEQUENCES,
+    ERRORS,
+    Expected,
+    Fault,
+    stall_limit_of,
+    usual_step,
+)
+from verdicts.faults_run import (
+    batch_never_comes,
+    brake,
+    extra_log,
+    folder_not_writable,
+    goes_silent,
+    gradient_not_finite,
+    hangs,
+    lags,
+    loss_not_finite,
+    one_bad_line,
+    producer_dies,
+    recovery_mismatch,
+    save_dies,
+    saves_nothing,
+    stale_policy,
+    storm,
+    trainer_unwatched,
+    update_too_slow,
+    writable,
+)
+from verdicts.run import Run
+
+TELL_STEPS = ("areal", "prime_rl", "verl", "openrlhf", "slime", "nemo_rl", "torchtitan", "skyrl")
+TELL_WAITING = ("prime_rl", "slime", "nemo_rl", "skyrl")
+SHORT = {"step": 12.0, "update": 2.0, "save": 20.0, "evaluation": 30.0}
+
+
+def _stall(run: Run) -> float:
+    return stall_limit_of(run) + 20
+
+
+def _warned(run: Run) -> float:
+    return 0.6 * stall_limit_of(run) + 45
+
+
+def _beyond_a_step(run: Run) -> float:
+    return 60 + usual_step(run)
+
+
+def _late(run: Run) -> float:
+    usual = usual_step(run)
+    return max(60 + usual, 2 * usual + 15)
+
+
+RUN_FAULTS: tuple[Fault, ...] = (
+    Fault(
+        "a run hangs in a step",
+        hangs,
+        (
+            Expected(
+                "TrainingStepStalled", "critical", _stall, {"remediation": "restart_stalled_run"}
+            ),
+            Expected("TrainingStepStalled", "warning", _warned),
+        ),
+        420,
+        CONSEQUENCES,
+        {**SHORT, "inference": False},
+        ("verl", "openrlhf", "torchtitan", "skyrl", "nemo_rl"),
+        night=1,
+    ),
+    Fault(
+        "a run hangs whose trainer nobody watches",
+        hangs,
+        (Expected("TrainingStepStalled", "critical", _stall, {"remediation": ""}),),
+        420,
+        CONSEQUENCES,
+        {**SHORT, "inference": False},
+        ("verl", "openrlhf", "torchtitan"),
+        trainer_unwatched,
+    ),
+    Fault(
+        "a weight update takes nearly as long as it may",
+        update_too_slow,
+        (Expected("TrainingWeightUpdateSlow", "warning", 30),),
+        300,
+        {
+            **CONSEQUENCES,
+            "TrainingInferencePausedTooLong": "the server is paused for as long",
+        },
+        {**SHORT, "sleeps": False},
+        ("areal", "slime", "nemo_rl", "skyrl"),
+        night=1,
+    ),
+    Fault(
+        "no batch comes, though all parts live",
+        batch_never_comes,
+        (Expected("TrainingWaitingForRollouts", "warning", _late, {"cause": "slow"}),),
+        200,
+        CONSEQUENCES,
+        SHORT,
+        TELL_WAITING,
+        night=4,
+    ),
+    Fault(
+        "the folder for batches is not writable",
+        folder_not_writable,
+        (
+            Expected(
+                "TrainingWaitingForRollouts",
+                "critical",
+                _beyond_a_step,
+                {"cause": "folder_not_writable"},
+            ),
+        ),
+        200,
+        CONSEQUENCES,
+        {**SHORT, "rollout_folder": True},
+        ("prime_rl",),
+        writable,
+        night=4,
+    ),
+    Fault(
+        "the process that makes the batches dies",
+        producer_dies,
+        (
+            Expected("TrainingWorkerGone", "critical", 30, {"role": "orchestrator"}),
+            Expected(
+                "TrainingWaitingForRollouts",
+                "critical",
+                _beyond_a_step,
+                {"cause": "producer_gone"},
+            ),
+        ),
+        200,
+        CONSEQUENCES,
+        SHORT,
+        ("prime_rl", "skyrl"),
+        night=4,
+    ),
+    Fault(
+        "batches lag behind the trainer",
+        lags,
+        (Expected("TrainingRolloutLag", "warning", 140),),
+        240,
+        {},
+        {**SHORT, "rollout_folder": True},
+        ("prime_rl",),
+    ),
+    Fault(
+        "batches come from too old a policy",
+        stale_policy,
+        (Expected("TrainingPolicyStale", "warning", 380),),
+        480,
+        {},
+        SHORT,
+        ("prime_rl", "areal"),
+    ),
+    Fault(
+        "a run stops saving",
+        saves_nothing,
+        (Expected("TrainingCheckpointOverdue", "warning", 345),),
+        420,
+        {},
+        {**SHORT, "saves": True, "save_every": 300.0, "interval_configured": True},
+        TELL_STEPS,
+    ),
+    Fault(
+        "a checkpoint is begun and never completed",
+        save_dies,
+        (Expected("TrainingCheckpointIncomplete", "warning", 720),),
+        840,
+        {"TrainingCheckpointOverdue": "none is completed any more"},
+        {**SHORT, "saves": True, "save_every": 400.0},
+        TELL_STEPS,
+        night=2,
+    ),
+    Fault(
+        "the recovery record does not fit",
+        recovery_mismatch,
+        (Expected("TrainingCheckpointRecoveryMismatch", "warning", 1000),),
+        1100,
+        {"TrainingCheckpointOverdue": "none is saved meanwhile"},
+        {**SHORT, "saves": True, "save_every": 400.0},
+        ("areal",),
+        night=2,
+    ),
+    Fault(
+        "the loss is no number",
+        loss_not_finite,
+        (Expected("TrainingNotFinite", "critical", 140),),
+        240,
+        {},
+        {"inference": False},
+        TELL_STEPS,
+    ),
+    Fault(
+        "the gradient is no number",
+        gradient_not_finite,
+        (Expected("TrainingNotFinite", "warning", 320),),
+        420,
+        {},
+        {"inference": False},
+        TELL_STEPS,
+    ),
+    Fault(
+        "a log falls silent",
+        goes_silent,
+        (Expected("TrainingLogSilent", "warning", 30),),
+        120,
+        {},
+        {},
+        (),
+        extra_log,
+    ),
+    Fault(
+        "one line says what is wrong",
+        one_bad_line,
+        (Expected("TrainingTroubleLine", "warning", 45),),
+        120,
+        {},
+        {"inference": False},
+        TELL_STEPS,
+    ),
+    Fault(
+        "errors again and again",
+        storm,
+        (Expected("TrainingErrorStorm", "warning", 180),),
+        300,
+        ERRORS,
+        {},
+        TELL_STEPS,
+        night=2,
+    ),
+    Fault(
+        "the emergency brake fires again and again",
+        brake,
+        (Expected("TrainingBrakeFiring", "critical", 30),),
+        120,
+        {},
+        {"inference": False},
+        TELL_STEPS,
+        night=3,
+    ),
+)
