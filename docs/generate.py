@@ -1,4 +1,4 @@
-"""Writes docs/metrics.md and docs/configuration.md from what the code declares."""
+"""Writes the pages of docs/ that are made from the code and the rules; PAGES lists them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from alerts_page import alerts_page
+from frameworks_page import frameworks_page
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
@@ -22,8 +24,8 @@ from trainwarden_exporter.config import Config as ExporterConfig
 from trainwarden_exporter.serving.webconfig import WebConfig
 from trainwarden_exporter.wording import size, span
 from trainwarden_remediator import metrics as remediator
-from trainwarden_remediator.config import PLAYBOOKS
 from trainwarden_remediator.config import Config as RemediatorConfig
+from trainwarden_remediator.playbooks import PLAYBOOKS, UNTOUCHING, Playbook
 
 DOCS = Path(__file__).parent
 
@@ -147,7 +149,7 @@ def _name_of(annotation: Any) -> str:
         if issubclass(annotation, Enum):
             return " or ".join(f"`{member.value}`" for member in annotation)
         names = {"str": "text", "int": "number", "float": "number", "bool": "`true` or `false`"}
-        names |= {"Path": "path", "FileContent": "path"}
+        names |= {"Path": "path", "FileContent": "path", "SecretStr": "text"}
         if issubclass(annotation, BaseModel):
             return "section"
         return names.get(annotation.__name__, annotation.__name__)
@@ -173,17 +175,32 @@ def _default(field: FieldInfo) -> str:
 
 def _playbook_table() -> str:
     rows = "".join(
-        f"| `{name}` | `{playbook.trouble.value}` | `{playbook.target}` | `{playbook.action}` |\n"
+        f"| `{name}` | `{playbook.trouble.value}` | {_ladder(playbook)} |\n"
         for name, playbook in PLAYBOOKS.items()
     )
     return (
         "\n### The playbooks that are always there\n\n"
         "The shipped rules name these; one of the same name in the file takes its place.\n\n"
-        f"| playbook | trouble | target | action |\n|---|---|---|---|\n{rows}"
+        f"| playbook | trouble | what is tried |\n|---|---|---|\n{rows}"
     )
 
 
-PAGES = {"metrics.md": metrics_page, "configuration.md": configuration_page}
+def _ladder(playbook: Playbook) -> str:
+    """Its rungs in words, each with what leads to it."""
+    steps: list[str] = []
+    for rung in playbook.ladder:
+        touching = rung.action not in UNTOUCHING
+        words = f"{rung.action} `{rung.target}`" if touching else rung.action
+        steps.append(f"on `{rung.when}`, {words}" if steps else words)
+    return "; then, ".join(steps)
+
+
+PAGES = {
+    "alerts.md": alerts_page,
+    "metrics.md": metrics_page,
+    "configuration.md": configuration_page,
+    "frameworks.md": frameworks_page,
+}
 
 
 def main() -> int:
