@@ -175,3 +175,23 @@ async def test_a_server_without_a_web_file_shows_nothing_of_one(path: Path) -> N
     web_file.last_reload_successful = None
     reloaded.reload_with(web_file)
     assert "web_config_last_reload_successful" not in own(reloaded)
+
+
+async def test_what_was_told_between_two_reloads_that_nobody_scraped_is_not_lost(
+    path: Path,
+) -> None:
+    write(path, "{runs: [{name: a}], heartbeats: [{name: hb, run: a}]}")
+    reloaded = Exporter(path)
+    names = ["heartbeats", "progress"]
+    await reloaded.scraper.scrape(5, names)
+    for step in range(1, 5):
+        reloaded.heartbeats.beat("hb", step=step)
+        await reloaded.reloader.reload()
+    values = {
+        sample.name: sample.value
+        for outcome in await reloaded.scraper.scrape(5, names)
+        for family in outcome.families
+        for sample in family.samples
+    }
+    assert values["trainwarden_heartbeat_beats_total"] == 4
+    assert values["trainwarden_training_step"] == 4

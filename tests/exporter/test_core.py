@@ -341,7 +341,8 @@ async def test_a_successor_waits_for_a_predecessor_that_hangs(gate: Gate) -> Non
     scraper = Scraper([predecessor], clock=clock)
     await scraper.scrape(SOON)
     clock.now += 100
-    scraper.adopt([FakeCollector(list)])
+    between = FakeCollector(list)
+    scraper.adopt([between])
     scraper.adopt([successor])
 
     assert not (await only(scraper)).success
@@ -349,7 +350,8 @@ async def test_a_successor_waits_for_a_predecessor_that_hangs(gate: Gate) -> Non
     gate.opened.set()
     await ended(scraper)
     assert (await only(scraper)).success
-    assert successor.predecessor is predecessor
+    assert (between.predecessor, successor.predecessor) == (predecessor, between)
+    assert between.calls == 0
 
 
 async def test_a_successor_that_cannot_adopt_fails_one_scrape_and_then_works() -> None:

@@ -19,11 +19,11 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 import stack
 from simulated_gpu import GIB, Mig, NvLink, Process, SimulatedBox
 from trainwarden_exporter.collectors.gpu import GpuCollector, GpuConfig
-from trainwarden_exporter.collectors.workers import RunConfig
+from trainwarden_exporter.collectors.workers import WorkersOfRun
 from trainwarden_exporter.conformance import conforming
 from trainwarden_exporter.gpu import xidwatch
 from trainwarden_exporter.gpu.nvml import Nvml
-from trainwarden_exporter.gpu.reading import GpuKey
+from trainwarden_exporter.gpu.reading import NO_GPU, GpuKey
 from trainwarden_exporter.gpu.xidwatch import XidWatch
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ Series = dict[str, dict[tuple[str, ...], float]]
 Wait = Callable[[Callable[[], bool]], None]
 
 RUNS = [
-    RunConfig.model_validate(
+    WorkersOfRun.model_validate(
         {
             "name": "demo",
             "workers": [
@@ -57,6 +57,7 @@ class Watched:
         proc.add(2, ["kthreadd"], parent=0, flags=0x00200000)
         self.collector = self.build()
         self.keys = [GpuKey(str(index), gpu.uuid) for index, gpu in enumerate(box.state.gpus)]
+        self.places = [*self.keys, NO_GPU]
 
     def build(self, *, runs: bool = True, **config: Any) -> GpuCollector:
         nvml = Nvml()
@@ -259,7 +260,7 @@ class TestWorkers:
         assert seen["worker_gpu_utilization_ratio"] == {
             (*trainer, *watched.keys[0]): pytest.approx(0.47)
         }
-        assert seen["orphan_holders"] == dict.fromkeys(watched.keys, 0)
+        assert seen["orphan_holders"] == dict.fromkeys(watched.places, 0)
 
     def test_are_not_credited_with_an_old_sample(self, watched: Watched) -> None:
         watched.proc.add(10, ["python", "--trainer"])
@@ -277,33 +278,45 @@ class TestOrphans:
         watched.proc.add(11, ["python", "leftover.py"])
         watched.box.change_gpu(0, processes=[Process(pid=11, memory=5 * GIB), Process(pid=99)])
         seen = watched.collect()
-        assert seen["orphan_holders"] == dict.fromkeys(watched.keys, 1)
-        assert seen["orphan_holders_unlisted"] == {watched.keys[0]: 0, watched.keys[1]: 1}
+        first, second, nowhere = watched.places
+        assert seen["orphan_holders"] == {first: 1, second: 1, nowhere: 0}
+        assert seen["orphan_holders_unlisted"] == {first: 0, second: 1, nowhere: 0}
         assert seen["orphan_memory_bytes"] == {watched.keys[0]: 5 * GIB, watched.keys[1]: 0}
         assert seen["processes_unmapped"] == {watched.keys[0]: 1, watched.keys[1]: 0}
         assert [note.process.pid for note in watched.collector.notes] == [11, 10]  # type: ignore[attr-defined]
 
     def test_of_the_driver_alone_have_no_gpu(self, watched: Watched) -> None:
         watched.proc.add(10, ["python", "leftover.py"])
-        watched.proc.open(10, watched.dev / "nvidiactl")
-        assert watched.collect()["orphan_holders"] == {
-            watched.keys[0]: 0,
-            watched.keys[1]: 0,
-            ("", ""): 1,
-        }
+        watched.proc.open(10, watched.dev / "nvidiactl", watched.dev / "nvidia-uvm")
+        first, second, nowhere = watched.places
+        seen = watched.collect()
+        assert seen["orphan_holders"] == {first: 0, second: 0, nowhere: 1}
+        assert set(seen["orphan_memory_bytes"]) == set(watched.keys)
 
     def test_are_seen_even_when_the_driver_is_not(self, watched: Watched) -> None:
         watched.proc.add(10, ["python", "leftover.py"])
-        watched.proc.open(10, watched.dev / "nvidia0")
+        watched.proc.open(10, watched.dev / "nvidia0", watched.dev / "nvidia-uvm")
         watched.box.change_driver(init_error="UNKNOWN")
         assert watched.collect()["orphan_holders"] == {("", ""): 1}
+
+    def test_are_not_what_only_looks(
+        self, watched: Watched, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        watched.proc.add(10, ["python", "monitor.py"])
+        watched.proc.open(10, watched.dev / "nvidia1", watched.dev / "nvidiactl")
+        first, second, nowhere = watched.places
+        seen = watched.collect()
+        assert seen["orphan_holders"] == dict.fromkeys(watched.places, 0)
+        assert seen["observers"] == {first: 0, second: 1, nowhere: 0}
+        assert [note.process.pid for note in watched.collector.notes] == [10]  # type: ignore[attr-defined]
+        assert "GPU held by a process of no worker" not in caplog.messages
 
     def test_mean_nothing_where_no_worker_is_configured(self, watched: Watched) -> None:
         watched.proc.add(10, ["python", "train.py"])
         watched.proc.open(10, watched.dev / "nvidia0")
         watched.build(runs=False)
         seen = watched.collect()
-        assert not any(name.startswith("orphan") for name in seen)
+        assert not any(name.startswith(("orphan", "observer")) for name in seen)
         assert watched.collector.notes == ()
         assert seen["holders_unreadable_processes"] == {(): 0}
 
@@ -312,7 +325,7 @@ class TestOrphans:
     ) -> None:
         caplog.set_level("INFO", "trainwarden_exporter.collectors.gpu")
         watched.proc.add(10, ["python", "leftover.py"])
-        watched.proc.open(10, watched.dev / "nvidia0")
+        watched.proc.open(10, watched.dev / "nvidia0", watched.dev / "nvidia-uvm")
         watched.collect()
         watched.collect()
         watched.proc.remove(10)
@@ -421,7 +434,7 @@ def test_a_driver_that_hangs_costs_one_scrape_its_time_and_nothing_else(
     began = time.monotonic()
     first = running.scrape(timeout=1)
     assert time.monotonic() - began < 5
-    assert success(first) == {"host": 1, "workers": 1, "gpu": 0, "xid": 1}
+    assert [name for name, well in success(first).items() if not well] == ["gpu"]
     assert not any("gpu_temperature" in name for name in first), "nothing frozen is shown"
 
     times = []

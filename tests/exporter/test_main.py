@@ -23,7 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 import stack
 from trainwarden_exporter import __version__
 from trainwarden_exporter.__main__ import doubts, main
-from trainwarden_exporter.app import declared_metrics
+from trainwarden_exporter.app import COLLECTORS, declared_metrics
 from trainwarden_exporter.config import Config
 
 PROGRAM = [sys.executable, "-m", "trainwarden_exporter"]
@@ -128,10 +128,7 @@ def test_it_serves_metrics_that_every_parser_takes(
     assert all(set(sample.labels) == set(declared[sample.name].labels) for sample in series)
     success = [s for s in series if s.name == "trainwarden_collector_success"]
     assert [(s.labels["collector"], s.value) for s in success] == [
-        ("host", 1),
-        ("workers", 1),
-        ("gpu", 1),
-        ("xid", 1),
+        (collector.name, 1) for collector in COLLECTORS
     ]
 
     openmetrics = running.get("/metrics", Accept="application/openmetrics-text")[1].decode()

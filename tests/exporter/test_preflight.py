@@ -136,7 +136,7 @@ class TestHolders:
         leftovers = (
             holder(11, listed={TWO: 3 * GIB}),
             holder(12, opened=frozenset({ONE, TWO}), owner="bob"),
-            holder(13, files=frozenset({"nvidiactl"}), looks_only=True, command="x" * 500),
+            holder(13, files=frozenset({"nvidiactl", "nvidia-uvm"}), command="x" * 500),
         )
         verdict, said = found(gpuchecks.check_holders, subject(holders=leftovers))
         assert verdict == "refuse"
@@ -145,7 +145,7 @@ class TestHolders:
         assert (
             "pid 12, bob, 2 h old, memory not known on GPU 0, 1, not listed by the driver" in said
         )
-        assert "on the driver, not listed by the driver (looks only: no CUDA): " in said
+        assert "on the driver, not listed by the driver: " in said
         assert "clean-gpu --dry-run" in said
         assert "x" * 200 not in said
 
@@ -159,6 +159,13 @@ class TestHolders:
             holder(12, protected=True, listed={ONE: 1}),
         )
         assert found(gpuchecks.check_holders, subject(holders=fine))[0] == "ok"
+
+    def test_that_only_look_do_not_refuse_and_are_named(self) -> None:
+        monitor = holder(13, files=frozenset({"nvidiactl"}), looks_only=True)
+        verdict, said = found(gpuchecks.check_holders, subject(holders=(monitor,)))
+        assert verdict == "ok"
+        assert "pid 13, " in said
+        assert "on the driver, not listed by the driver (looks only: no CUDA): " in said
 
     def test_of_another_run_are_worth_a_warning(self) -> None:
         theirs = (holder(11, worker=WorkerKey("other", "trainer"), listed={ONE: 1}),)
@@ -280,7 +287,8 @@ def test_a_driver_that_hangs_is_not_waited_for() -> None:
         raise AssertionError
 
     first, *others = examine(Config(), patience=0.01, look=hang)
-    assert (first.check, first.verdict, others) == ("gpu driver", "refuse", [])
+    assert (first.check, first.verdict) == ("gpu driver", "refuse")
+    assert not [finding for finding in others if "gpu" in finding.check]
     release.set()
 
 
@@ -327,7 +335,8 @@ class TestTheProgram:
     def test_refuses_for_leftovers_that_the_driver_does_not_list(
         self, gpu_box: SimulatedBox, config: Path, start: Start
     ) -> None:
-        leftover = start(HOLDS, "train.py", str(gpu_box.make_device_files() / "nvidia1"))
+        dev = gpu_box.make_device_files()
+        leftover = start(HOLDS, "train.py", str(dev / "nvidia1"), str(dev / "nvidia-uvm"))
         status, table, _ = preflight(gpu_box, f"--config.file={config}")
         assert status == 1
         assert f"pid {leftover.pid}, " in table

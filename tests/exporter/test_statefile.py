@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from trainwarden_exporter import statefile
 from trainwarden_exporter.statefile import StateFile
 
 
@@ -56,3 +57,11 @@ def test_the_same_value_is_not_written_again(tmp_path: Path) -> None:
     before = path.stat().st_ino
     file.save(["a"])
     assert path.stat().st_ino == before
+
+
+def test_what_checks_the_values_of_a_kind_is_built_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names(tmp_path / "a.json").save(["a"])
+    monkeypatch.setattr(statefile, "TypeAdapter", None)  # nothing can be built any more
+    assert names(tmp_path / "a.json").value == ["a"]

@@ -7,10 +7,10 @@ import pytest
 from pydantic import ValidationError
 
 from trainwarden_exporter import yamlfile
-from trainwarden_exporter.collectors.workers import RunConfig, WorkerConfig, WorkersCollector
+from trainwarden_exporter.collectors.workers import WorkerConfig, WorkersCollector, WorkersOfRun
 from trainwarden_exporter.conformance import conforming
 from trainwarden_exporter.exceptions import ConfigError, NoData
-from trainwarden_exporter.processes.procfs import read_process, start_timestamp
+from trainwarden_exporter.processes.procfs import Identity, read_process, start_timestamp
 
 if TYPE_CHECKING:
     import subprocess
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
-def run(*workers: dict[str, Any], name: str = "demo") -> RunConfig:
-    return RunConfig.model_validate({"name": name, "workers": workers})
+def run(*workers: dict[str, Any], name: str = "demo") -> WorkersOfRun:
+    return WorkersOfRun.model_validate({"name": name, "workers": workers})
 
 
 def rollout(**more: Any) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class TestConfiguration:
         content = f"name: demo\nworkers:\n  - name: a\n    match: {{command: x}}\n  - {text}\n"
 
         with pytest.raises(ConfigError) as caught:
-            yamlfile.parse(content, Path("exporter.yml"), RunConfig)
+            yamlfile.parse(content, Path("exporter.yml"), WorkersOfRun)
         assert f"exporter.yml{problem}" in str(caught.value)
 
 
@@ -123,6 +123,7 @@ class TestAWorkerThatNeverRan:
             "written_bytes_total": 0,
             "memory_limit_bytes": 1024,
             "age_limit_seconds": 60,
+            "recent_starts": 0,
             "finished": 0,
         }
         labelled = {name for name, more in found if more}
@@ -143,6 +144,40 @@ class TestAWorkerThatNeverRan:
                     ("worker", "rollout-0"),
                     ("role", "rollout"),
                 ]
+
+
+class TestAWorkerInALoop:
+    @staticmethod
+    def clock() -> float:
+        """Two minutes after the boot."""
+        return start_timestamp(Identity(0, 12_000))
+
+    def test_is_told_by_its_starts_though_the_exporter_is_in_one_too(
+        self, proc: FakeProc, tmp_path: Path
+    ) -> None:
+        found: Samples = {}
+        for life in range(4):
+            proc.add(10 + life, ["python", "--rollout-0"], start=5000 + 1700 * life)
+            fresh = WorkersCollector(
+                [run(rollout())], state_folder=tmp_path, root=proc.root, clock=self.clock
+            )
+            found = samples(fresh)
+            proc.remove(10 + life)
+
+        assert found["recent_starts", ()] == 4
+        assert found["restart_period_seconds", ()] == pytest.approx(17)
+        assert found["restarts_total", ()] == 0
+
+    def test_has_no_period_before_the_third_start(self, proc: FakeProc) -> None:
+        two = WorkersCollector([run(rollout(expected=2))], root=proc.root, clock=self.clock)
+        periods = []
+        for start in (5000, 7000, 9000):
+            for rank in (1, 2):
+                proc.add(start + rank, ["python", "--rollout-0"], start=start)
+            periods.append(value(two, "restart_period_seconds"))
+
+        assert periods == [None, None, pytest.approx(20)]
+        assert value(two, "recent_starts") == 6
 
 
 class TestAWorkerThatRuns:
@@ -312,13 +347,17 @@ class TestRealPrograms:
         wait_until: Callable[[Callable[[], bool]], None],
     ) -> None:
         program = start(READY, self.MARK)
-        samples(collector)
+        began = value(collector, "start_timestamp_seconds")
+        (life,) = collector.lives
+        assert (life.started, life.finished) == (began, False)
         assert program.stdin is not None
         program.stdin.write("\n")
         program.stdin.flush()
 
         # as a zombie already: nobody has waited for it yet
         wait_until(lambda: value(collector, "finished") == 1)
+        (life,) = collector.lives
+        assert (life.started, life.finished) == (None, True)
         found = samples(collector)
         assert (found["last_exit_code", ()], found["exits_total", (("status", "0"),)]) == (0, 1)
         program.wait()

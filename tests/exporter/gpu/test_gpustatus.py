@@ -115,6 +115,17 @@ def test_orphans_are_listed_by_name_age_and_owner(
     assert "<train>" not in text
 
 
+def test_what_only_looks_is_listed_apart_and_is_no_trouble() -> None:
+    monitor = orphan(looks_only=True, opened=frozenset({GpuKey(*ONE)}))
+    sighting = see_gpus([outcome({**SERIES, "orphan_holders": {}}, notes=(monitor,))])
+    assert (sighting.orphans, sighting.observers) == ((), (monitor,))
+    assert "GPUs are held by processes of no worker" not in sighting.troubles
+    text = gpu_section(sighting, now=STARTED + 7200)
+    assert "These only look" in text
+    assert "4711" in text
+    assert "belong to no worker" not in text
+
+
 @pytest.mark.parametrize(
     ("sighting", "trouble"),
     [

@@ -107,13 +107,8 @@ class TestAnOrphan:
         box.add(10, TRAIN, "nvidiactl", "nvidia-uvm")
         assert box.orphans() == {10: (NO_GPU,)}
 
-    def test_that_has_not_opened_what_cuda_needs_may_only_look(self, box: Box) -> None:
-        box.add(10, ["monitor"], "nvidia0", "nvidiactl")
-        (holder,) = box.find().orphans
-        assert holder.looks_only
-
     def test_is_a_child_left_behind_by_a_worker_that_is_gone(self, box: Box) -> None:
-        box.add(10, TRAIN, "nvidia0", parent=9)
+        box.add(10, TRAIN, "nvidia0", "nvidia-uvm", parent=9)
         assert box.orphans() == {10: (ONE,)}
 
 
@@ -129,6 +124,29 @@ class TestNoOrphan:
             (10, 11, 12), TRAINER
         )
 
+    def test_is_what_has_not_opened_what_cuda_needs_and_so_only_looks(self, box: Box) -> None:
+        box.add(10, ["monitor"], "nvidia0", "nvidiactl")
+        survey = box.find()
+        assert survey.orphans == ()
+        (holder,) = survey.observers
+        assert holder.looks_only
+        assert holder.gpus == (ONE,)
+
+    def test_only_looks_unless_the_driver_lists_it_or_there_is_nothing_of_cuda_here(
+        self, box: Box
+    ) -> None:
+        box.add(10, ["monitor"], "nvidia0", "nvidiactl")
+        box.listed[ONE] = [ListedProcess(10, GIB)]
+        assert box.orphans() == {10: (ONE,)}
+        box.listed[ONE] = []
+        (box.dev / "nvidia-uvm").unlink()
+        assert box.orphans() == {10: (ONE,)}
+
+    def test_is_an_observer_that_belongs_there_anyhow(self, box: Box) -> None:
+        box.add(10, ["python", "worker-0"], "nvidia0")
+        box.add(11, ["nvidia-smi", "-l"], "nvidiactl")
+        assert box.find().observers == ()
+
     def test_is_this_program_nor_any_above_it(self, box: Box) -> None:
         box.add(800, ["bash"], "nvidia0")
         box.proc.add(OWN_PID, ["trainwarden-exporter", "run"], parent=800)
@@ -141,13 +159,14 @@ class TestNoOrphan:
         assert box.find().holders == ()
 
     def test_is_what_is_known_to_be_there(self, box: Box) -> None:
-        box.add(10, ["/usr/bin/nvidia-persistenced", "--user", "nvidia"], "nvidia0")
-        box.add(11, ["python3", "train.py", "nvidia-persistenced"], "nvidia0")
+        cuda = ("nvidia0", "nvidia-uvm")
+        box.add(10, ["/usr/bin/nvidia-persistenced", "--user", "nvidia"], *cuda)
+        box.add(11, ["python3", "train.py", "nvidia-persistenced"], *cuda)
         assert box.orphans() == {11: (ONE,)}
 
     def test_is_what_the_configuration_protects(self, box: Box) -> None:
-        box.add(10, ["python3", "notebook.py"], "nvidia0")
-        box.add(11, ["python3", "train.py"], "nvidia0")
+        box.add(10, ["python3", "notebook.py"], "nvidia0", "nvidia-uvm")
+        box.add(11, ["python3", "train.py"], "nvidia0", "nvidia-uvm")
         assert box.orphans(r"notebook\.py$", "nothing like it") == {11: (ONE,)}
 
 

@@ -301,6 +301,8 @@ class TestPidFiles:
         proc.add(10, ["a"], start=NOW)
         path = tmp_path / "x.pid"
         path.write_text("10\n")
+        written = start_timestamp(Identity(10, NOW))
+        os.utime(path, (written, written))
         matcher = make(proc, trainer={"pid_file": path})
         matcher.find()
         os.utime(path, (1000, 1000))

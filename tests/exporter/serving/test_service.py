@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -76,10 +76,12 @@ def told(manager: socket.socket) -> list[str]:
 @asynccontextmanager
 async def serving(
     server: FakeServer,
+    *,
     reload: Reloads | None = None,
     readiness: Readiness | None = None,
     background: dict[str, Run] | None = None,
     drain_limit: float = 30,
+    alive: Callable[[], bool] = lambda: True,
 ) -> AsyncIterator[asyncio.Task[None]]:
     task = asyncio.create_task(
         serve(
@@ -88,6 +90,7 @@ async def serving(
             reload=reload or Reloads(),
             background=background,
             drain_limit=drain_limit,
+            alive=alive,
         )
     )
     await server.started.wait()
@@ -149,7 +152,7 @@ async def test_draining_has_an_end() -> None:
 
 async def test_sighup_reloads_and_the_service_manager_is_told(manager: socket.socket) -> None:
     reloads = Reloads()
-    async with serving(FakeServer(), reloads) as task:
+    async with serving(FakeServer(), reload=reloads) as task:
         told(manager)
         send(signal.SIGHUP)
         await reloads.seen.wait()
@@ -164,7 +167,7 @@ async def test_sighup_reloads_and_the_service_manager_is_told(manager: socket.so
 )
 async def test_a_reload_that_fails_does_not_end_the_program(error: Exception) -> None:
     reloads = Reloads(error)
-    async with serving(FakeServer(), reloads) as task:
+    async with serving(FakeServer(), reload=reloads) as task:
         for _ in range(2):
             reloads.seen.clear()
             send(signal.SIGHUP)
@@ -214,6 +217,25 @@ async def test_a_background_task_that_fails_stops_the_program_with_its_error() -
         await serve(
             FakeServer(), readiness=Readiness(), reload=Reloads(), background={"work": work}
         )
+
+
+async def test_a_watchdog_is_not_fed_while_the_work_stands_still(
+    manager: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WATCHDOG_USEC", "2000")
+    asked = 0
+
+    def alive() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > 3
+
+    async with serving(FakeServer(), alive=alive):
+        states: list[str] = []
+        while "WATCHDOG=1" not in states:
+            await asyncio.sleep(0.001)
+            states += told(manager)
+            assert asked > 3 or "WATCHDOG=1" not in states
 
 
 async def test_the_watchdog_is_fed(manager: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,201 @@
+"""Whatever a run writes, renames and deletes, and whenever it is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainwarden_exporter.entries.folder import EntryFolder
+from trainwarden_exporter.entries.naming import Naming
+from trainwarden_exporter.entries.reading import Reading
+from trainwarden_exporter.layouts.proofs import JsonStep, Marker, Proof, Renamed, Tracker
+
+if TYPE_CHECKING:
+    from tests.exporter.entries.conftest import MemoryDisk
+
+PROOFS: dict[str, Proof] = {
+    "marker": Marker(("DONE",)),
+    "last": Marker(("DONE",), last=True),
+    "json": JsonStep("DONE", "step"),
+    "tracker": Tracker("latest.txt"),
+    "renamed": Renamed(),
+}
+STEPS = Naming(r"step_(?P<step>\d+)", r"tmp_step_(?P<step>\d+)")
+FILES = ("config", "shards/weights", "shards/optimizer")
+PAUSES = (0.01, 0.2, 4.0, 40.0)
+
+Deed = Callable[[], None]
+
+
+@dataclass
+class Run:
+    """Writes checkpoints in one of the ways frameworks do, a little at a time."""
+
+    kind: str
+    disk: MemoryDisk
+    whole: dict[int, bool] = field(default_factory=dict)
+    """By step, whether that on disk is whole."""
+    shown: set[int] = field(default_factory=set)
+    """Steps that were seen complete as they are now."""
+    hidden: set[int] = field(default_factory=set)
+    """Steps given up halfway, above which the tracker has named another one since."""
+    last: int = 0
+    """The step that was saved last."""
+    deeds: list[Deed] = field(default_factory=list)
+
+    def proceed(self) -> None:
+        """Do the next little thing."""
+        if self.deeds:
+            self.deeds.pop(0)()
+
+    def save(self, step: int) -> None:
+        """Begin to save, in place where there is such a step; what was under way is given up."""
+        if not self._may_touch(step):
+            return
+        where = f"run/{'tmp_' if self.kind == 'renamed' else ''}step_{step}"
+        self.deeds = [self._wait, *self._writes(where, step), *self._ending(where, step)]
+
+    def delete(self, step: int, order: list[int]) -> None:
+        """Begin to delete file by file, in any order; what was under way is given up."""
+        if step in self.whole and self._may_touch(step):
+            self.deeds = [self._wait, *(partial(self._remove, step, number) for number in order)]
+            self.deeds.append(lambda: self._clear(step))
+
+    def _may_touch(self, step: int) -> bool:
+        # What was whole for an instant between two looks, and then half of it is gone, cannot be
+        # told from what is whole: a save is minutes away from the next.
+        return not self.whole.get(step) or step in self.shown
+
+    def _writes(self, where: str, step: int) -> Iterator[Deed]:
+        for number, name in enumerate(FILES):
+            for size in (10, 40 + number):
+                yield partial(self._write, where, step, name, size)
+
+    def _ending(self, where: str, step: int) -> Iterator[Deed]:
+        if self.kind == "renamed":
+            yield lambda: self._clear(step)
+        yield lambda: self._finish(where, step)
+
+    def _finish(self, where: str, step: int) -> None:
+        if self.kind == "tracker":
+            self.disk.write("run/latest.txt", text=str(step))
+            halves = {lower for lower, is_whole in self.whole.items() if not is_whole}
+            self.hidden = {lower for lower in halves | self.hidden if lower < step}
+        elif self.kind == "renamed":
+            self.disk.rename(where, f"run/step_{step}")
+        else:
+            self.disk.write(f"{where}/DONE", text=f'{{"step": {step}}}')
+        self.whole[step], self.last = True, step
+
+    def _wait(self) -> None:
+        self.disk.moment += 5
+
+    def _write(self, where: str, step: int, name: str, size: int) -> None:
+        if not where.startswith("run/tmp_"):
+            self._spoil(step)
+        self.disk.write(f"{where}/{name}", size)
+
+    def _remove(self, step: int, number: int) -> None:
+        with suppress(KeyError):  # it has no such file
+            self.disk.remove(f"run/step_{step}/{(*FILES, 'DONE')[number]}")
+            self._spoil(step)
+
+    def _spoil(self, step: int) -> None:
+        self.whole[step] = False
+        self.shown.discard(step)
+
+    def _clear(self, step: int) -> None:
+        if any(named.name == f"step_{step}" for named in self.disk.names("run")):
+            self.disk.remove(f"run/step_{step}")
+        self.whole.pop(step, None)
+        self.shown.discard(step)
+
+
+STEP = st.integers(1, 4)
+SAVE = st.tuples(st.just("save"), STEP)
+DELETE = st.tuples(st.just("delete"), STEP, st.permutations(range(4)))
+PROCEED = st.tuples(st.just("proceed"), st.integers(1, 9), st.sampled_from(PAUSES))
+LOOK = st.tuples(st.just("look"), st.lists(st.integers(0, 12), max_size=4), st.sampled_from(PAUSES))
+STORY = st.lists(st.one_of(SAVE, DELETE, PROCEED, PROCEED, LOOK, LOOK), max_size=40)
+
+
+@pytest.mark.parametrize("kind", PROOFS)
+@settings(max_examples=300, deadline=None)
+@given(story=STORY)
+def test_what_is_not_whole_is_never_the_newest(
+    kind: str, new_disk: type[MemoryDisk], story: list[tuple[object, ...]]
+) -> None:
+    disk = new_disk()
+    disk.make("run")
+    run = Run(kind, disk)
+    looks = EntryFolder(
+        "run", STEPS, PROOFS[kind], disk=disk, now=lambda: disk.moment, clock=lambda: 0.0
+    )
+    for chapter in story:
+        match chapter:
+            case ("save", int(step)):
+                run.save(step)
+            case ("delete", int(step), list(order)):
+                run.delete(step, order)
+            case ("proceed", int(times), float(pause)):
+                for _ in range(times):
+                    run.proceed()
+                    disk.moment += pause
+            case ("look", list(when), float(pause)):
+                look(looks, run, when)
+                disk.moment += pause
+    quiet(looks, run)
+
+
+def look(looks: EntryFolder, run: Run, when: list[int]) -> None:
+    """Look, while the run proceeds before those questions of it that `when` numbers."""
+    whole = {step for step, is_whole in run.whole.items() if is_whole}
+    asked = 0
+
+    def meanwhile() -> None:
+        nonlocal asked
+        run.disk.before_each = lambda: None  # the run asks too
+        if asked in when:
+            run.proceed()
+            run.disk.moment += 0.01
+            whole.update(step for step, is_whole in run.whole.items() if is_whole)
+        asked += 1
+        run.disk.before_each = meanwhile
+
+    run.disk.before_each = meanwhile
+    reading = looks.look()
+    run.disk.before_each = lambda: None
+    complete = told(reading, run)
+    assert complete <= whole
+    run.shown |= {step for step in complete if run.whole.get(step)}
+
+
+def quiet(looks: EntryFolder, run: Run) -> None:
+    """What was saved is shown in the end, when nothing happens any more."""
+    whole = {step for step, is_whole in run.whole.items() if is_whole}
+    for _ in range(4):
+        run.disk.moment += 31
+        reading = looks.look()
+    if run.kind == "tracker":
+        assert told(reading, run) <= whole
+        assert told(reading, run) or run.last not in whole
+    else:
+        assert told(reading, run) == whole
+
+
+def told(reading: Reading, run: Run) -> set[int]:
+    """The steps that are said to be complete, as far as the proof can tell.
+
+    A tracker names one step; of those below, it cannot tell which were given up halfway.
+    """
+    steps = [entry.name.number or 0 for entry in reading.complete]
+    if run.kind != "tracker":
+        return set(steps)
+    return set([step for step in steps if step not in run.hidden][:1])

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from trainwarden_exporter.layouts.base import LinePattern
+from trainwarden_exporter.logs.follower import Follower
+from trainwarden_exporter.logs.keeping import Keeper
+from trainwarden_exporter.logs.specs import LogSpec
+from trainwarden_exporter.logs.state import LogState
+
+PATTERNS = (LinePattern("error", "ERROR", trouble=True),)
+
+
+def follow(folder: Path, keeper: Keeper) -> Follower:
+    spec = LogSpec("grpo", "trainer", folder, ("a.log",), PATTERNS)
+    follower = Follower(spec, keeper.read("grpo", "trainer"))
+    follower.look()
+    keeper.keep((follower,))
+    return follower
+
+
+def test_a_state_outlives_the_program(tmp_path: Path) -> None:
+    keeper = Keeper(tmp_path / "state", interval=3600)
+    follower = follow(tmp_path, keeper)
+    (tmp_path / "a.log").write_text("ERROR\nERROR\n")
+    follower._files._listing._due = 0
+    follower.look()
+    keeper.save()
+    follower.retire()
+    keeper.close()
+
+    other = Keeper(tmp_path / "state", interval=3600)
+    state = other.read("grpo", "trainer")
+    assert state == follower.state()
+    assert state.counts.matches == {"error": 2}
+    again = follow(tmp_path, other)
+    assert again.state().counts.matches == {"error": 2}
+    again.retire()
+    other.close()
+
+
+def test_what_has_not_changed_is_not_written_again(tmp_path: Path) -> None:
+    keeper = Keeper(tmp_path / "state", interval=3600)
+    follower = follow(tmp_path, keeper)
+    keeper.save()
+    file = tmp_path / "state" / "logs" / "grpo" / "trainer.json"
+    inode = file.stat().st_ino
+    follower.look()
+    keeper.save()
+    assert file.stat().st_ino == inode
+    keeper.close()
+    follower.retire()
+
+
+def test_a_spoilt_file_is_as_good_as_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "logs" / "grpo" / "trainer.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"bookmarks": 3}))
+    assert Keeper(tmp_path).read("grpo", "trainer") == LogState()
+    assert [record.message for record in caplog.records] == ["state not read"]
+
+
+def test_without_a_folder_nothing_is_written(tmp_path: Path) -> None:
+    keeper = Keeper(None)
+    follower = follow(tmp_path, keeper)
+    keeper.save()
+    assert list(tmp_path.iterdir()) == []
+    follower.retire()
+
+
+def test_saving_goes_on_by_itself(tmp_path: Path) -> None:
+    keeper = Keeper(tmp_path / "state", interval=0.01)
+    follower = follow(tmp_path, keeper)
+    deadline = time.monotonic() + 5
+    file = tmp_path / "state" / "logs" / "grpo" / "trainer.json"
+    while not file.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    keeper.close()
+    follower.retire()

@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainwarden_exporter import yamlfile
+from trainwarden_exporter.exceptions import ConfigError
+from trainwarden_exporter.layouts import LAYOUTS, layout
+from trainwarden_exporter.layouts.base import LinePattern, Phase
+from trainwarden_exporter.layouts.troubles import SHARED
+from trainwarden_exporter.logs.config import LogConfig
+from trainwarden_exporter.logs.patterns import compiled
+from trainwarden_exporter.logs.regexes import check
+from trainwarden_exporter.logs.specs import LogSpec, log_specs, patterns_of
+from trainwarden_exporter.runs import RunConfig
+
+
+def run(text: str) -> RunConfig:
+    return yamlfile.parse(f"name: grpo\n{text}", Path("/etc/run.yml"), RunConfig, environment={})
+
+
+def specs(text: str) -> dict[str, LogSpec]:
+    return {spec.name: spec for spec in log_specs(run(text))}
+
+
+def problem(text: str) -> str:
+    with pytest.raises(ConfigError) as raised:
+        run(text)
+    (found,) = raised.value.problems
+    return f"{found.line}: {found.where}: {found.message}"
+
+
+def test_a_run_without_anything_has_no_logs() -> None:
+    assert specs("") == {}
+    assert specs("framework: areal") == {}  # where would they lie?
+
+
+def test_a_framework_and_a_path_are_enough() -> None:
+    found = specs("framework: areal\npath: /data\nvariables: {trial: trial0}")
+    assert set(found) == {log.name for log in layout("areal").logs}
+    trainer = found["trainer"]
+    assert (trainer.run, trainer.path, trainer.role) == ("grpo", Path("/data"), "trainer")
+    assert trainer.variables == (("trial", "trial0"),)
+    assert trainer.beside == layout("areal").templates
+    assert {pattern.name for pattern in (*SHARED, *layout("areal").lines)} == {
+        pattern.name for pattern in trainer.patterns
+    }
+
+
+def test_a_log_of_ones_own_stands_beside_those_of_the_framework() -> None:
+    found = specs(
+        "framework: areal\npath: /data\n"
+        "logs:\n- {name: proxy, files: ['proxy/*.log', /var/log/proxy.log], role: gateway,"
+        " silence_limit: 10m, longest_line: 1KiB}"
+    )
+    assert {"trainer", "proxy"} <= set(found)
+    proxy = found["proxy"]
+    assert proxy.files == ("proxy/*.log", "/var/log/proxy.log")
+    assert (proxy.role, proxy.silence_limit, proxy.longest_line) == ("gateway", 600, 1024)
+    assert proxy.beside == ()  # nothing tells its instances apart
+
+
+def test_what_is_said_of_a_log_of_the_framework_replaces_what_it_says() -> None:
+    known = next(log for log in layout("areal").logs if log.name == "trainer")
+    (before, after) = (
+        specs(f"framework: areal\npath: /data\n{more}")["trainer"]
+        for more in ("", "logs: [{name: trainer, silence_limit: 1h}]")
+    )
+    assert before.files == after.files == known.files
+    assert (before.silence_limit, after.silence_limit) == (None, 3600)
+    moved = specs(
+        "framework: areal\npath: /data\nlogs: [{name: trainer, files: [x.log], copies: w}]"
+    )
+    assert moved["trainer"].files == ("x.log",)
+    assert moved["trainer"].copies == "w"
+
+
+def test_patterns_are_added_replaced_and_left_out() -> None:
+    config = LogConfig.model_validate(
+        {
+            "name": "x",
+            "files": ["x"],
+            "without": ["exception"],
+            "patterns": [
+                {"name": "gpu_out_of_memory", "regex": "OOM!"},
+                {
+                    "name": "step",
+                    "regex": r"s(?P<step>\d+)",
+                    "phase": "training",
+                    "step_offset": 1,
+                    "resets": "gpu_out_of_memory",
+                    "values": ["loss"],
+                    "advances": True,
+                },
+            ],
+        }
+    )
+    found = {pattern.name: pattern for pattern in patterns_of(layout("generic"), config)}
+    assert "exception" not in found
+    assert found["gpu_out_of_memory"] == LinePattern("gpu_out_of_memory", "OOM!")
+    assert found["step"] == LinePattern(
+        "step",
+        r"s(?P<step>\d+)",
+        phase=Phase.TRAINING,
+        step_offset=1,
+        resets="gpu_out_of_memory",
+        values=("loss",),
+        advances=True,
+    )
+
+
+def test_a_log_is_of_its_worker_or_of_the_only_one_of_its_role() -> None:
+    workers = (
+        "path: /data\nworkers:\n"
+        "- {name: t0, role: trainer, match: {pid_file: /x}}\n"
+        "- {name: r0, role: rollout, match: {pid_file: /y}}\n"
+        "- {name: r1, role: rollout, match: {pid_file: /z}}\n"
+        "logs:\n"
+        "- {name: a, files: [a], role: trainer}\n"
+        "- {name: b, files: [b], role: rollout}\n"
+        "- {name: c, files: [c], worker: r1}\n"
+        "- {name: d, files: [d]}\n"
+    )
+    found = specs(workers)
+    assert [(found[name].role, found[name].worker) for name in "abcd"] == [
+        ("trainer", "t0"),
+        ("rollout", ""),
+        ("rollout", "r1"),
+        ("", ""),
+    ]
+
+
+def test_copies_are_other_files_only_where_nothing_else_can_be_meant() -> None:
+    found = specs(
+        "path: /data\nlogs:\n"
+        "- {name: a, files: [a.log], copies: both}\n"
+        "- {name: b, files: [b.log], copies: both}\n"
+        "- {name: c, files: ['c/*.log'], copies: alone}\n"
+        "- {name: d, files: [d.log, e.log], copies: two}\n"
+        "- {name: e, files: ['e*.log']}\n"
+    )
+    assert [found[name].by_file for name in "abcde"] == [False, False, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "path: /d\nlogs:\n- name: x\n  files: [x]\n  patterns:\n  - name: p\n    regex: '(a'",
+            "8: logs[0].patterns[0].regex: not a regular expression of RE2: missing ): (a",
+        ),
+        ("logs: [{name: x, files: [x.log]}]", "relative to the path of the run, which has none"),
+        ("path: /d\nlogs: [{name: x}]", "which files? The framework has no log of this name"),
+        ("path: /d\nlogs: [{name: x, files: ['**/x']}]", "** would search a whole tree"),
+        (
+            "path: /d\nlogs: [{name: x, files: [x]}, {name: x, files: [y]}]",
+            "another log is named x",
+        ),
+        (
+            "path: /d\nlogs:\n- {name: x, files: [x], patterns: [*a, *a]}".replace(
+                "*a", "{name: p, regex: a}"
+            ),
+            "another pattern is named p",
+        ),
+        ("path: /d\nlogs: [{name: x, files: [x], worker: w}]", "no worker of this run is named w"),
+        ("path: /d\nlogs: [{name: x, files: [x], without: [q]}]", "no pattern is named q"),
+        (
+            "path: /d\nlogs: [{name: x, files: [x], patterns: [{name: p, regex: a, resets: q}]}]",
+            "no pattern is named q",
+        ),
+        ("framework: arael", "no framework arael is known"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused_in_its_place(text: str, told: str) -> None:
+    assert told in problem(text)
+
+
+def test_all_that_the_layouts_look_for_can_be_searched_for() -> None:
+    for one in LAYOUTS:
+        patterns = (*SHARED, *one.lines)
+        for pattern in patterns:
+            check(pattern.regex)
+        compiled(patterns)
+        names = [pattern.name for pattern in patterns]
+        # `resets` names one that there is; a name that stands twice is the more particular one's.
+        assert {pattern.resets for pattern in patterns} <= {"", *names}

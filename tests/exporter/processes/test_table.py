@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from trainwarden_exporter.exceptions import CollectError
+from trainwarden_exporter.processes.procfs import read_processes
+from trainwarden_exporter.processes.table import (
+    AGAIN_SECONDS,
+    Handed,
+    ProcessTable,
+    may_be_another,
+    read_handed,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.exporter.conftest import FakeProc
+
+CIRCLE = 32_768
+BOOTED = 1000.0  # seconds ago
+
+
+class Clock:
+    now = 50.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Stage:
+    """A table of a made up machine that says how far it has come in giving out pids."""
+
+    def __init__(self, proc: FakeProc) -> None:
+        self.proc = proc
+        self.clock = Clock()
+        (proc.root / "self").symlink_to(str(os.getpid()))
+        (proc.root / "sys/kernel").mkdir(parents=True)
+        (proc.root / "sys/kernel/pid_max").write_text(f"{CIRCLE}\n")
+        self.give_out(500, 10_000)
+        self.table = ProcessTable(proc.root, clock=self.clock, since_boot=lambda: BOOTED)
+
+    def give_out(self, last: int, total: int) -> None:
+        (self.proc.root / "loadavg").write_text(f"0.1 0.2 0.3 1/200 {last}\n")
+        (self.proc.root / "stat").write_text(f"cpu 1 2\nbtime 3\nprocesses {total}\nsoftirq 4\n")
+
+    def states(self, *fresh: int) -> dict[int, str]:
+        return {pid: one.state for pid, one in self.table.read(fresh).items()}
+
+
+@pytest.fixture
+def stage(proc: FakeProc) -> Stage:
+    return Stage(proc)
+
+
+def test_what_is_of_interest_is_read_each_time_and_the_rest_is_remembered(stage: Stage) -> None:
+    stage.proc.add(10, state="S")
+    stage.proc.add(11, state="S")
+    assert stage.states() == {10: "S", 11: "S"}
+    stage.proc.add(10, state="D")
+    stage.proc.add(11, state="D")
+    assert stage.states(10) == {10: "D", 11: "S"}
+
+
+def test_all_is_read_again_in_time(stage: Stage) -> None:
+    for pid in range(10, 40):
+        stage.proc.add(pid, state="S")
+    stage.states()
+    for pid in range(10, 40):
+        stage.proc.add(pid, state="D")
+    stage.clock.now += AGAIN_SECONDS * 0.75
+    some = list(stage.states().values())
+    assert {"S", "D"} == set(some), "not all of a moment at once"
+    stage.clock.now += AGAIN_SECONDS
+    assert set(stage.states().values()) == {"D"}
+
+
+def test_who_comes_and_goes_is_seen_at_once(stage: Stage) -> None:
+    stage.proc.add(10)
+    stage.states()
+    stage.proc.add(600)
+    stage.proc.remove(10)
+    stage.give_out(600, 10_100)
+    assert stage.states() == {600: "S"}
+
+
+def test_a_young_process_is_read_each_time(stage: Stage) -> None:
+    stage.proc.add(10, start=int(BOOTED - 5) * 100)
+    stage.states()
+    stage.proc.add(10, start=int(BOOTED - 5) * 100, name="exec")
+    assert stage.table.read()[10].name == "exec"
+
+
+def test_a_pid_that_was_given_out_anew_is_somebody_else(stage: Stage) -> None:
+    stage.proc.add(505, start=100)
+    stage.states()
+    stage.proc.add(505, start=90_000)
+    stage.give_out(510, 10_010)
+    assert stage.table.read()[505].identity.start_ticks == 90_000
+
+
+@pytest.mark.parametrize("missing", ["loadavg", "stat", "sys/kernel/pid_max", "self"])
+def test_where_the_kernel_does_not_tell_all_is_read(
+    proc: FakeProc, stage: Stage, missing: str
+) -> None:
+    (proc.root / missing).unlink()
+    table = ProcessTable(proc.root, clock=stage.clock, since_boot=lambda: BOOTED)
+    proc.add(10, state="S")
+    table.read()
+    proc.add(10, state="D")
+    assert table.read()[10].state == "D"
+
+
+def test_another_namespace_is_told_by_its_pid_of_us(proc: FakeProc, stage: Stage) -> None:
+    (proc.root / "self").unlink()
+    (proc.root / "self").symlink_to(str(os.getpid() + 1))
+    table = ProcessTable(proc.root, clock=stage.clock, since_boot=lambda: BOOTED)
+    proc.add(10, state="S")
+    table.read()
+    proc.add(10, state="D")
+    assert table.read()[10].state == "D"
+
+
+def test_no_process_can_be_listed(tmp_path: Path) -> None:
+    with pytest.raises(CollectError, match="cannot list"):
+        ProcessTable(tmp_path / "none").read()
+
+
+@pytest.mark.parametrize(
+    ("pid", "then", "now", "may"),
+    [
+        (100, (500, 1), (500, 1), False),
+        (501, (500, 1), (510, 11), True),
+        (510, (500, 1), (510, 11), True),
+        (500, (500, 1), (510, 11), False),
+        (511, (500, 1), (510, 11), False),
+        # over the end of the circle
+        (32_700, (32_600, 1), (400, 600), True),
+        (350, (32_600, 1), (400, 600), True),
+        (401, (32_600, 1), (400, 600), False),
+        (32_600, (32_600, 1), (400, 600), False),
+        # once round, or nearly so; or a count that went back
+        (100, (500, 1), (510, 1 + CIRCLE), True),
+        (100, (500, 1), (510, 1 + CIRCLE // 2), True),
+        (100, (500, 9), (510, 1), True),
+    ],
+)
+def test_a_pid_may_be_somebody_elses_if_the_kernel_has_come_by(
+    pid: int, then: tuple[int, int], now: tuple[int, int], *, may: bool
+) -> None:
+    assert may_be_another(pid, Handed(*then), Handed(*now), CIRCLE) is may
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
+def test_on_this_machine_it_agrees_with_a_whole_reading() -> None:
+    handed = read_handed()
+    assert handed is not None
+    table = ProcessTable()
+    table.read()
+    sleeper = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        found, whole = table.read(), read_processes()
+        assert sleeper.pid in found
+        both = found.keys() & whole.keys()
+        assert os.getpid() in both
+        assert all(found[pid].identity == whole[pid].identity for pid in both)
+        after = read_handed()
+        assert after is not None
+        assert after.total > handed.total
+    finally:
+        sleeper.communicate()
+    assert sleeper.pid not in table.read()

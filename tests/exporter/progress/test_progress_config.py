@@ -1,0 +1,128 @@
+"""What exporter.yml says of progress, and what it comes to with the layout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainwarden_exporter import yamlfile
+from trainwarden_exporter.config import Config
+from trainwarden_exporter.exceptions import ConfigError
+from trainwarden_exporter.layouts.base import Phase
+from trainwarden_exporter.progress.specs import progress_spec, trainers
+
+PATH = Path("/etc/exporter.yml")
+
+
+def config(text: str) -> Config:
+    return yamlfile.parse(text, PATH, Config)
+
+
+def problems(text: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        config(text)
+    return str(caught.value)
+
+
+def test_a_run_that_says_nothing_has_the_defaults() -> None:
+    (run,) = config("runs: [{name: a}]").runs
+    spec = progress_spec(run)
+    assert (spec.limits.factor, spec.limits.floor, spec.limits.first_step) == (5, 60, 1800)
+    assert (spec.files, spec.total, spec.framework) == ((), None, "")
+
+
+def test_all_of_it() -> None:
+    (run,) = config("""
+    runs:
+      - name: a
+        path: /data/exp
+        framework: trl
+        variables: {run: one}
+        progress:
+          stall_factor: 3
+          stall_floor: 2m
+          first_step_limit: 1h
+          phase_limits: {saving: 10m}
+          total_steps: 500
+          files:
+            - {name: state, file: 'mine.json', kind: json, step: global_step}
+            - {name: table, file: '{run}/metrics.csv', kind: csv, step: step, step_offset: 1}
+    """).runs
+    spec = progress_spec(run)
+    assert (spec.limits.factor, spec.limits.floor, spec.limits.first_step) == (3, 120, 3600)
+    assert spec.limits.phases[Phase.SAVING] == 600
+    assert spec.limits.phases[Phase.EVALUATING] == 3600
+    assert (spec.total, spec.framework) == (500, "TRL, Transformers Trainer")
+    files = {subject.file.name: subject for subject in spec.files}
+    assert {"state", "table", "final_state"} <= files.keys()
+    assert files["state"].file.file == "mine.json"
+    assert files["table"].file.step_offset == 1
+    assert files["table"].variables == (("run", "one"),)
+    assert len({subject.templates for subject in spec.files}) == 1
+    assert "mine.json" in files["state"].templates
+
+
+def test_without_a_path_there_are_no_files() -> None:
+    (run,) = config("runs: [{name: a, framework: trl}]").runs
+    assert progress_spec(run).files == ()
+
+
+@pytest.mark.parametrize(
+    ("progress", "problem"),
+    [
+        ("{stall_factor: 1}", "runs[0].progress.stall_factor"),
+        ("{stall_floor: 0}", "runs[0].progress.stall_floor"),
+        ("{phase_limits: {training: 5m}}", "phase_limits.training: unknown key"),
+        ("{total_steps: 0}", "runs[0].progress.total_steps"),
+        ("{files: [{name: a, file: 'a/**/b', kind: json, step: s}]}", "files[0].file"),
+        ("{files: [{name: a, file: a, kind: text, step: '('}]}", "not a regular expression"),
+        ("{files: [{name: a, file: a, kind: text, step: 'x'}]}", "has no group (?P<step>"),
+        (
+            "{files: [{name: a, file: a, kind: text, step: '(?P<step>.)', total: 'x'}]}",
+            "has no group (?P<total>",
+        ),
+        (
+            "{files: [&file {name: a, file: a, kind: json, step: s}, *file]}",
+            "another file is named a",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_said_with_its_place(progress: str, problem: str) -> None:
+    assert problem in problems(f"runs: [{{name: a, progress: {progress}}}]")
+
+
+@pytest.mark.parametrize(
+    ("workers", "expected"),
+    [
+        ("[{name: a, role: trainer}, {name: trainer}]", ("a",)),
+        ("[{name: a, role: trainer}, {name: b, role: trainer}]", ("a", "b")),
+        ("[{name: trainer, role: rank}, {name: b}]", ("trainer",)),
+        ("[{name: a}]", ("a",)),
+        ("[{name: a, role: inference}]", ()),
+        ("[{name: a}, {name: b}]", ()),
+        ("[]", ()),
+    ],
+)
+def test_who_makes_the_steps(workers: str, expected: tuple[str, ...]) -> None:
+    workers = workers.replace("}", ", match: {command: x}}")
+    (run,) = config(f"runs: [{{name: run, workers: {workers}}}]").runs
+    assert trainers(run) == expected
+
+
+@pytest.mark.parametrize(
+    ("heartbeats", "problem"),
+    [
+        ("[{name: a, run: nobody}]", "heartbeats[0].run: no run is named nobody"),
+        ("[{name: a}, {name: a}]", "heartbeats[1].name: another heartbeat"),
+        ("[{name: 'a b'}]", "heartbeats[0].name"),
+        ("[{name: a, interval: 0}]", "heartbeats[0].interval"),
+    ],
+)
+def test_a_heartbeat_that_cannot_be_is_said_with_its_place(heartbeats: str, problem: str) -> None:
+    assert problem in problems(f"heartbeats: {heartbeats}")
+
+
+def test_one_name_may_be_that_of_heartbeats_of_several_runs() -> None:
+    text = "{runs: [{name: a}, {name: b}], heartbeats: [{name: x, run: a}, {name: x, run: b}]}"
+    assert len(config(text).heartbeats) == 2

@@ -1,0 +1,198 @@
+"""The collector as a whole: real servers on real sockets, from the configuration to the samples."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fake_engines import FakeSglang, FakeVllm
+from fake_serving import FakeServer, end_all_others
+from trainwarden_exporter.collector import Family
+from trainwarden_exporter.collectors.inference import InferenceCollector
+from trainwarden_exporter.conformance import conforming
+from trainwarden_exporter.exceptions import CollectError, NoData
+from trainwarden_exporter.runs import RunConfig
+
+WaitUntil = Callable[[Callable[[], bool]], None]
+
+
+class Stage:
+    """An event loop in a thread, on which fake servers play."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.servers: list[FakeServer] = []
+        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def call(self, work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self.loop).result(5)
+
+    def add(self, server: FakeServer, *, listen: bool = True) -> FakeServer:
+        self.servers.append(server)
+        if listen:
+            self.call(server.listen())
+        return server
+
+    def close(self) -> None:
+        for server in self.servers:
+            self.call(server.close())
+        self.call(end_all_others())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(5)
+        self.loop.close()
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    one = Stage()
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def collectors() -> Iterator[list[InferenceCollector]]:
+    made: list[InferenceCollector] = []
+    yield made
+    for one in made:
+        one.close()
+
+
+def run(*servers: dict[str, Any]) -> RunConfig:
+    defaults = {"interval": 1}
+    return RunConfig.model_validate(
+        {"name": "grpo", "inference": [{**defaults, **server} for server in servers]}
+    )
+
+
+def values(collector: InferenceCollector) -> dict[tuple[str, ...], float]:
+    """The samples of one collection, by server, name without prefix, and further labels."""
+    families: tuple[Family, ...] = conforming(collector.collect(), collector.metrics)
+    found = {}
+    for family in families:
+        for sample in family.samples:
+            _, server, _, *more = sample.labels.values()
+            name = sample.name.removeprefix("trainwarden_inference_")
+            found[(server, name, *more)] = sample.value
+    return found
+
+
+def test_without_servers_there_is_nothing_to_observe() -> None:
+    with pytest.raises(NoData):
+        InferenceCollector([run()]).collect()
+
+
+def test_two_servers_from_configuration_to_samples(
+    stage: Stage, collectors: list[InferenceCollector], wait_until: WaitUntil
+) -> None:
+    vllm = stage.add(FakeServer(FakeVllm()))
+    vllm.engine.clients = 10
+    sglang = stage.add(FakeServer(FakeSglang()))
+    collector = InferenceCollector(
+        [
+            run(
+                {"name": "v", "engine": "vllm", "url": vllm.url},
+                {"name": "s", "engine": "sglang", "url": sglang.url},
+            )
+        ]
+    )
+    collectors.append(collector)
+    found = values(collector)
+    assert found["v", "up"] == found["s", "up"] == 1, "at the first scrape"
+    wait_until(lambda: values(collector).get(("v", "deep_probe_success")) == 1)
+    wait_until(lambda: values(collector).get(("v", "running_requests")) == 8)
+    found = values(collector)
+    assert found["v", "waiting_requests"] == 2
+    assert found["v", "models"] == 1
+    assert found["v", "weight_version"] == 0
+    assert found["s", "reason", "ok"] == 1
+    assert found["s", "http_status"] == 200
+    assert abs(time.time() - found["s", "seen_timestamp_seconds"]) < 10
+
+
+def test_a_server_that_dies_is_seen_while_the_other_goes_on(
+    stage: Stage, collectors: list[InferenceCollector], wait_until: WaitUntil
+) -> None:
+    good, bad = stage.add(FakeServer(FakeVllm())), stage.add(FakeServer(FakeVllm()))
+    collector = InferenceCollector(
+        [
+            run(
+                {"name": "good", "engine": "vllm", "url": good.url},
+                {"name": "bad", "engine": "vllm", "url": bad.url},
+            )
+        ]
+    )
+    collectors.append(collector)
+    assert values(collector)["bad", "up"] == 1
+    stage.call(bad.close())
+    wait_until(lambda: values(collector)["bad", "reason", "refused"] == 1)
+    assert values(collector)["good", "up"] == 1
+
+
+def test_a_key_in_a_file_reaches_the_server(
+    stage: Stage, collectors: list[InferenceCollector], wait_until: WaitUntil, tmp_path: Path
+) -> None:
+    server = stage.add(FakeServer(FakeSglang()))
+    server.engine.key = "secret"
+    path = tmp_path / "key"
+    path.write_text("secret\n")
+    config = {"name": "s", "engine": "sglang", "url": server.url, "api_key_file": str(path)}
+    collector = InferenceCollector([run(config)])
+    collectors.append(collector)
+    wait_until(lambda: values(collector).get(("s", "deep_probe_success")) == 1)
+    assert values(collector)["s", "models"] == 1
+
+
+def test_a_reload_keeps_what_is_known_of_servers_that_stay(
+    stage: Stage, collectors: list[InferenceCollector], wait_until: WaitUntil
+) -> None:
+    one, other = stage.add(FakeServer(FakeVllm())), stage.add(FakeServer(FakeVllm()))
+    staying = {"name": "one", "engine": "vllm", "url": one.url}
+    before = InferenceCollector([run(staying)])
+    since = values(before)["one", "state_timestamp_seconds"]
+    wait_until(lambda: values(before).get(("one", "probes_total"), 0) >= 2)
+    after = InferenceCollector([run(staying, {"name": "two", "engine": "vllm", "url": other.url})])
+    collectors.append(after)
+    after.adopt(before)
+    found = values(after)
+    assert found["one", "state_timestamp_seconds"] == since
+    assert found["one", "probes_total"] >= 2
+    wait_until(lambda: values(after).get(("two", "up")) == 1)
+    last = InferenceCollector([run()])
+    collectors.append(last)
+    last.adopt(after)
+    with pytest.raises(NoData):
+        last.collect()
+    assert last._probes.seen() == {}
+
+
+def test_probes_that_have_stopped_make_the_collector_fail(
+    stage: Stage, collectors: list[InferenceCollector]
+) -> None:
+    server = stage.add(FakeServer(FakeVllm()))
+    collector = InferenceCollector([run({"name": "v", "engine": "vllm", "url": server.url})])
+    collectors.append(collector)
+    values(collector)
+    collector.close()
+    with pytest.raises(CollectError, match="not probed any more"):
+        collector.collect()
+
+
+def test_a_log_that_tells_of_an_update_excuses_a_server(
+    stage: Stage, collectors: list[InferenceCollector]
+) -> None:
+    server = stage.add(FakeServer(FakeVllm(log_stats=False)))
+    told = time.time()
+    collector = InferenceCollector(
+        [run({"name": "v", "engine": "vllm", "url": server.url})],
+        told_update=lambda name: told if name == "grpo" else None,
+    )
+    collectors.append(collector)
+    assert values(collector)["v", "reason", "updating_weights"] == 1
+    assert values(collector)["v", "up"] == 1
