@@ -15,7 +15,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,6 +25,10 @@ from typing import Any, TypeVar
 import pytest
 import yaml
 
+from trainwarden_exporter.collectors.gpu import GpuConfig
+from trainwarden_exporter.collectors.workers import WorkerConfig
+from trainwarden_exporter.config import Config as ExporterConfig
+from trainwarden_exporter.gpu.view import GpuView, look_at_gpus
 from trainwarden_exporter.lane import Lane
 from trainwarden_exporter.processes.matching import Matcher, Selector, Tree, WorkerKey
 from trainwarden_exporter.processes.procfs import (
@@ -33,14 +37,25 @@ from trainwarden_exporter.processes.procfs import (
     read_process,
     start_timestamp,
 )
-from trainwarden_remediator.actions.base import Action, Announce, Standing
-from trainwarden_remediator.actions.process import MARK, ProcessAction, illness
+from trainwarden_exporter.runs import RunConfig
+from trainwarden_remediator.actions.base import Action, Announce, Saving, Standing, never
+from trainwarden_remediator.actions.healing import illness
+from trainwarden_remediator.actions.process import MARK, ProcessAction
+from trainwarden_remediator.alertmanager import AlertState, Silence
 from trainwarden_remediator.alerts import Alert
-from trainwarden_remediator.config import Config, Target
+from trainwarden_remediator.config import Config, Setup
 from trainwarden_remediator.ending import end
+from trainwarden_remediator.engine import Engine
 from trainwarden_remediator.exceptions import UnknownError
-from trainwarden_remediator.journal import Event, Journal, connect, read_events
-from trainwarden_remediator.world import AlertState, Sight, WorkerSight
+from trainwarden_remediator.journal import Journal
+from trainwarden_remediator.journalfile import connect
+from trainwarden_remediator.kin import Kin, KinMemory
+from trainwarden_remediator.means.process import ProcessTarget
+from trainwarden_remediator.records import Event, read_events
+from trainwarden_remediator.sight import DiskSight, RunSight, ServerSight, Sight, WorkerSight
+from trainwarden_remediator.subjects import Subject
+from trainwarden_remediator.targets import Target
+from trainwarden_remediator.world import Alerts
 
 NOW = 1_800_000_000.0
 TOKEN = "a-token-of-some-length"
@@ -142,6 +157,25 @@ def make_config(folder: Path, *workers: str, **changes: Any) -> Config:
     return config.model_copy(update={"targets": copies})
 
 
+def make_watched(*workers: str, finishes: Collection[str] = ()) -> ExporterConfig:
+    """An exporter.yml with these workers ("run/worker"); the role of each is its name."""
+    runs: dict[str, list[WorkerConfig]] = {}
+    for name in workers:
+        run, _, worker = name.partition("/")
+        match = Selector.model_validate({"command": f"nothing-like-{worker}"})
+        ends = worker in finishes
+        one = WorkerConfig(name=worker, role=worker, match=match, finishes=ends)
+        runs.setdefault(run, []).append(one)
+    return ExporterConfig(
+        runs=tuple(RunConfig(name=run, workers=tuple(found)) for run, found in runs.items())
+    )
+
+
+def make_setup(folder: Path, *workers: str, **changes: Any) -> Setup:
+    """As `make_config`, with the exporter's file to it."""
+    return Setup(make_config(folder, *workers, **changes), make_watched(*workers))
+
+
 T = TypeVar("T")
 
 
@@ -150,11 +184,21 @@ class FakeClock:
 
     def __init__(self, now: float = NOW) -> None:
         self._now = now
+        self._set = 0.0
         self._order = itertools.count()
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
 
     def now(self) -> float:
         return self._now
+
+    def monotonic(self) -> float:
+        return self._now - self._set
+
+    def set_forward(self, seconds: float) -> None:
+        """Set the time of day, and nothing else."""
+        self._now += seconds
+        self._set += seconds
+        self._sleepers = [(at + seconds, *rest) for at, *rest in self._sleepers]  # type: ignore[misc]
 
     def __call__(self) -> float:
         return self._now
@@ -230,17 +274,54 @@ class FakeEyes:
     blind: UnknownError | None = None
     deaf: UnknownError | None = None
     looks: int = 0
+    servers: dict[str, tuple[ServerSight, ...]] = field(default_factory=dict)
+    runs: dict[str, RunSight] = field(default_factory=dict)
+    disks: tuple[DiskSight, ...] = ()
+    silences: tuple[Silence, ...] = ()
 
     async def look(self) -> Sight:
         self.looks += 1
         if self.blind:
             raise self.blind
-        return Sight(dict(self.workers), self.available, self.floor)
+        return Sight(
+            dict(self.workers),
+            self.available,
+            self.floor,
+            servers=dict(self.servers),
+            runs=dict(self.runs),
+            disks=self.disks,
+        )
 
-    async def alerts(self) -> Mapping[str, AlertState]:
+    async def alerts(self) -> Alerts:
         if self.deaf:
             raise self.deaf
-        return dict(self.known)
+        return Alerts(dict(self.known), self.silences)
+
+
+class NoRecords:
+    """Keeps nothing."""
+
+    def remember(self, boot: str, kin: Mapping[WorkerKey, Kin]) -> None:
+        pass
+
+    def remembered(self, boot: str) -> Mapping[WorkerKey, Kin]:
+        return {}
+
+
+class BlindKin(KinMemory):
+    """Never looks at the processes of the box."""
+
+    def __init__(self) -> None:
+        super().__init__(NoRecords())
+
+    def look(self, matcher: Matcher, keys: Collection[WorkerKey]) -> None:
+        pass
+
+
+def numbered(mark: str) -> int:
+    """The number of the action that the mark is of."""
+    _, _, number, _ = mark.split("/")
+    return int(number)
 
 
 @dataclass(eq=False)
@@ -257,6 +338,7 @@ class FakeAction(Action):
     restarts: list[int] = field(default_factory=list)
     finishes: list[int] = field(default_factory=list)
     before: Callable[[], None] = lambda: None
+    after: Callable[[], None] = lambda: None
 
     kind = "restart"
 
@@ -264,38 +346,136 @@ class FakeAction(Action):
     def grace(self) -> float:
         return self.patience
 
-    def processes(self) -> Collection[Identity]:
+    def processes(self) -> Collection[Subject]:
         return [Identity(4242, 17)]
 
     def perform(
-        self, action: int, announce: Announce, meant: Collection[Identity] | None = None
+        self,
+        mark: str,
+        announce: Announce,
+        meant: Collection[Subject] | None = None,
+        saving: Saving = never,
     ) -> Mapping[str, Any]:
         del meant
-        self.restarts.append(action)
+        self.restarts.append(numbered(mark))
         announce("stop", processes=[4242])
         self.before()
         if self.error:
             raise self.error
-        return {"killed": [], **self._start(action, announce)}
+        return {"killed": [], **self._start(mark, announce)}
 
-    def finish(self, action: int, announce: Announce) -> Mapping[str, Any]:
-        self.finishes.append(action)
-        return self._start(action, announce)
+    def finish(self, mark: str, announce: Announce) -> Mapping[str, Any]:
+        self.finishes.append(numbered(mark))
+        return self._start(mark, announce)
 
-    def standing(self, action: int, before: Collection[Identity]) -> Standing:
+    def standing(self, mark: str, before: Collection[Subject]) -> Standing:
         return self.stands
 
     def illness(self, sight: Sight, began: float) -> str:
         return illness(sight, self.key, began)
 
-    def _start(self, _: int, announce: Announce) -> Mapping[str, Any]:
+    def _start(self, _: str, announce: Announce) -> Mapping[str, Any]:
         announce("start", command=["/bin/true"])
         worker = self.eyes.workers[self.key]
         self.eyes.workers[self.key] = replace(worker, started_at=self.clock.now(), **self.heal)
+        self.after()
         return {"started_by": "trainwarden", "processes": [4343]}
 
 
-WORKER = "import time; print('up', flush=True); time.sleep(60)"
+TRAINER = WorkerKey("demo", "trainer")
+OTHER = WorkerKey("second", "trainer")
+WORKERS = ("demo/rollout-0", "demo/trainer", "second/trainer")
+LATER = "1" * 16
+
+
+class Scene:
+    """An engine, and the world that it is in."""
+
+    def __init__(self, folder: Path, journal: Journal, clock: FakeClock, **changes: Any) -> None:
+        self.folder = folder
+        self.journal = journal
+        self.clock = clock
+        self.eyes = FakeEyes(known={FINGERPRINT: AlertState.ACTIVE, LATER: AlertState.ACTIVE})
+        self.actions: dict[WorkerKey, FakeAction] = {}
+        for key in (ROLLOUT, TRAINER, OTHER):
+            self.eyes.workers[key] = make_worker()
+            self.actions[key] = FakeAction(key, self.eyes, clock)
+        self.setup = self.configured(**changes)
+        self.engine = Engine(
+            self.setup,
+            journal,
+            self.eyes,
+            clock=clock,
+            action_for=lambda target, *_: self.actions[target.key],
+            lane=InlineLane,
+            kin=BlindKin(),
+        )
+
+    @property
+    def action(self) -> FakeAction:
+        return self.actions[ROLLOUT]
+
+    def configured(self, **changes: Any) -> Setup:
+        return make_setup(self.folder, *WORKERS, **changes)
+
+    def spoil(self, journal: Any) -> None:
+        """Let the engine write into another journal."""
+        self.engine._journal = self.engine._carrier._journal = journal
+
+    def hear(self, **labels: Any) -> None:
+        self.journal.hear([make_alert(**{"starts_at": self.clock.now() - 20, **labels})])
+        self.engine.wake()
+
+    def told(self) -> list[str]:
+        """The journal, oldest first: reasons of decisions, results, outcomes, kinds of the rest."""
+        return [
+            event.facts.get("reason")
+            or event.facts.get("result")
+            or event.facts.get("outcome")
+            or event.kind
+            for event in reversed(self.journal.newest_events(1000))
+        ]
+
+    def done(self) -> list[str]:
+        """As `told`, without what was decided."""
+        decided = {
+            e.facts["reason"] for e in self.journal.newest_events(1000) if "reason" in e.facts
+        }
+        return [word for word in self.told() if word not in decided - {"resolved"}]
+
+    async def pass_time(self, seconds: float, **hearing: Any) -> None:
+        """Advance, with Alertmanager repeating the alert each minute as the shipped rules do."""
+        end = self.clock.now() + seconds
+        starts = NOW - 20
+        while (left := end - self.clock.now()) > 0:
+            await self.clock.advance(min(60, left))
+            self.journal.hear([make_alert(starts_at=starts, **hearing)])
+
+
+Stage = Callable[..., Any]
+
+
+@pytest.fixture
+def stage(tmp_path: Path, journal: Journal, clock: FakeClock) -> Stage:
+    @asynccontextmanager
+    async def begin(*, before: Callable[[Scene], None] | None = None, **changes: Any) -> Any:
+        asyncio.get_running_loop().set_default_executor(InlineExecutor())
+        scene = Scene(tmp_path, journal, clock, **changes)
+        if before:
+            before(scene)
+        running = asyncio.create_task(scene.engine.run())
+        await clock.settle()
+        try:
+            yield scene
+            assert not running.done()
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    return begin
+
+
+WORKER = "import time; print('up', flush=True); time.sleep(600)"
 
 
 class Box:
@@ -368,7 +548,7 @@ class Box:
 
     def events(self) -> list[Event]:
         """The journal, oldest first."""
-        connection = connect(self.folder / "state" / "journal.db", readonly=True)
+        connection = connect(self.folder / "state" / "journal.db", mode="ro")
         try:
             return list(read_events(connection))
         finally:
@@ -398,7 +578,7 @@ class Box:
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                page = box._page() if self.path == "/metrics" else box._alerts()
+                page = box._page() if self.path == "/metrics" else box._alerts(self.path)
                 self.send_response(503 if box.blind else 200)
                 self.send_header("Content-Length", str(len(page)))
                 self.end_headers()
@@ -428,13 +608,114 @@ class Box:
         lines += [f"trainwarden_worker_{name}{{{labels}}} {n}" for name, n in values.items()]
         return "".join(f"{line}\n" for line in lines)
 
-    def _alerts(self) -> str:
+    def _alerts(self, path: str) -> str:
+        if path.endswith("/silences"):
+            return "[]"
         return json.dumps(
             [
                 {"fingerprint": fingerprint, "status": {"state": state}}
                 for fingerprint, state in self.known.items()
             ]
         )
+
+
+class NightBox(Box):
+    """A box on which an inference server is dead, and the trainer waits for it.
+
+    As the exporter shows it, whatever runs of the server serves, and a trainer makes steps once the
+    remediator has started it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.trainer_mark = f"box-{uuid.uuid4().hex}"
+        self.trainer_command = [sys.executable, "-c", WORKER, self.trainer_mark]
+        self._trainers = Matcher({TRAINER: Selector.model_validate({"command": self.trainer_mark})})
+        super().__init__(folder)
+        workers = [
+            {"name": name, "role": role, "match": {"command": mark}}
+            for name, role, mark in (
+                ("rollout-0", "inference", self.mark),
+                ("trainer", "trainer", self.trainer_mark),
+            )
+        ]
+        runs = [{"name": "demo", "workers": workers}]
+        (folder / "exporter.yml").write_text(yaml.safe_dump({"runs": runs}))
+
+    def configure(self, **changes: Any) -> None:
+        targets = [
+            {
+                "run": "demo",
+                "worker": name,
+                "cooldown": 0,
+                "attempts": 9,
+                "process": {"start": command, "grace": "2s"},
+            }
+            for name, command in (("rollout-0", self.command), ("trainer", self.trainer_command))
+        ]
+        rungs = [
+            {"verify": {"serves": True, "within": "20s", "steady": "0s"}},
+            {
+                "target": "trainer",
+                "when": "no_progress",
+                "after": "1s",
+                "verify": {"progress": True, "within": "20s", "steady": "0s"},
+            },
+        ]
+        playbooks = {"restart_inference": {"rungs": rungs}}
+        super().configure(**{"targets": targets, "playbooks": playbooks, **changes})
+
+    def start_trainer(self) -> subprocess.Popen[str]:
+        child = subprocess.Popen(self.trainer_command, stdout=subprocess.PIPE, text=True)
+        self._children.append(child)
+        assert child.stdout is not None
+        child.stdout.readline()
+        return child
+
+    def trainers(self) -> list[Identity]:
+        with self._turn:
+            roots = self._trainers.find()[TRAINER].roots
+        return [root.identity for root in roots if root.alive]
+
+    def alert(self, *, ago: float = 0, **labels: str) -> dict[str, Any]:
+        return super().alert(ago=ago, remediation="restart_inference", **labels)
+
+    def close(self) -> None:
+        for identity in self.trainers():
+            os.kill(identity.pid, signal.SIGKILL)
+        super().close()
+
+    def _page(self) -> str:
+        now, trainers = time.time(), self.trainers()
+        serves = bool(self.workers())
+        which = 'run="demo",server="s",engine="sglang"'
+        resumed = [one for one in trainers if MARK in (read_environment(one.pid) or {})]
+        step_at = start_timestamp(resumed[0]) + 0.2 if resumed else now - 3600
+        shown = {
+            f'inference_info{{{which},worker="rollout-0",role="inference"}}': 1,
+            f"inference_up{{{which}}}": int(serves),
+            f'inference_reason{{{which},reason="refused"}}': int(not serves),
+            f"inference_deep_probe_success{{{which}}}": int(serves),
+            f"inference_deep_probe_timestamp_seconds{{{which}}}": now,
+            'training_step{run="demo"}': 1871 if resumed else 1874,
+            'training_last_step_timestamp_seconds{run="demo"}': step_at,
+            'training_progress_timestamp_seconds{run="demo"}': step_at,
+            'training_stall_limit_seconds{run="demo"}': 1,
+            'training_resume_step{run="demo"}': 1870,
+            'training_first_step_after_resume{run="demo"}': 1871,
+            'checkpoint_complete{run="demo",checkpoint="default"}': 1,
+            'checkpoint_step{run="demo",checkpoint="default"}': 1870,
+            'checkpoint_recovery_matches{run="demo",checkpoint="default"}': 1,
+        }
+        trainer = 'run="demo",worker="trainer",role="trainer"'
+        shown |= {
+            f"worker_processes{{{trainer}}}": len(trainers),
+            f"worker_expected_processes{{{trainer}}}": 1,
+            f"worker_resident_bytes{{{trainer}}}": GIB,
+        }
+        if trainers:
+            start = min(map(start_timestamp, trainers))
+            shown[f"worker_start_timestamp_seconds{{{trainer}}}"] = start
+        return super()._page() + "".join(f"trainwarden_{name} {n}\n" for name, n in shown.items())
 
 
 def until(true: Callable[[], bool], seconds: float = 20) -> None:
@@ -492,6 +773,7 @@ class Yard:
         self.mark = f"yard-{uuid.uuid4().hex}"
         self._children: list[subprocess.Popen[str]] = []
         self._strangers: list[int] = []
+        self.kin = KinMemory(NoRecords())
         self.action = self.acting()
 
     def run(self, program: str, *arguments: str, mark: str | None = None) -> subprocess.Popen[str]:
@@ -524,13 +806,35 @@ class Yard:
         target = {"run": "demo", "worker": "rollout-0", "process": content}
         return Target.model_validate(target, context={"folder": self.folder})
 
-    def acting(self, *, also: Mapping[WorkerKey, Selector] | None = None, **changes: Any) -> Any:
+    def process(self, target: Target) -> ProcessTarget:
+        assert target.process is not None
+        return target.process
+
+    def acting(
+        self,
+        *,
+        also: Mapping[WorkerKey, Selector] | None = None,
+        look: Callable[[ExporterConfig], GpuView] = look_at_gpus,
+        save_patience: float = 600,
+        **changes: Any,
+    ) -> Any:
         selectors = {ROLLOUT: Selector.model_validate({"command": self.mark}), **(also or {})}
-        self.action = ProcessAction(self.target(**changes), selectors)
+        workers = [WorkerConfig(name=key.worker, match=match) for key, match in selectors.items()]
+        run = RunConfig(name="demo", workers=tuple(workers))
+        gpu = GpuConfig(device_root=self.folder / "dev")
+        watched = ExporterConfig(gpu=gpu, runs=(run,))
+        target = self.target(**changes).model_copy(update={"save_patience": save_patience})
+        setup = Setup(Config(insecure=True, targets=(target,)), watched)
+        self.matcher = Matcher(selectors)
+        self.action = ProcessAction(target, self.process(target), setup, self.kin, look=look)
         return self.action
 
+    def look(self) -> None:
+        """Let it be remembered what stands below which root."""
+        self.kin.look(self.matcher, [ROLLOUT])
+
     def tree(self) -> Tree:
-        tree: Tree = self.action._tree()
+        tree: Tree = self.action._now().tree
         return tree
 
     def close(self) -> None:

@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.remediator.conftest import FINGERPRINT, delivery, sent_alert
 
-from trainwarden_remediator.alerts import LABEL_LENGTH, Notification, parse_notification
+from trainwarden_remediator.alerts import (
+    ANNOTATION_LENGTH,
+    LABEL_LENGTH,
+    MOST_ANNOTATIONS,
+    Notification,
+    parse_notification,
+)
 from trainwarden_remediator.exceptions import MalformedError
 
 HOSTILE = (
@@ -35,6 +41,15 @@ def test_reads_what_alertmanager_sends() -> None:
     assert firing.name == "TrainingWorkerMemoryOverLimit"
     assert (firing.run, firing.worker) == ("demo", "rollout-0")
     assert firing.remediation == "restart_leaking_worker"
+
+
+def test_what_an_alert_says_to_a_person_is_kept_within_bounds() -> None:
+    said = {"summary": "It leaks.", "description": "x" * 9999}
+    body = delivery(sent_alert(annotations={**said, **{f"n{n}": "" for n in range(99)}}))
+    (alert,) = parse_notification(body).alerts
+    assert alert.annotations["summary"] == "It leaks."
+    assert len(alert.annotations["description"]) == ANNOTATION_LENGTH
+    assert len(alert.annotations) == MOST_ANNOTATIONS
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -14,7 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.remediator.conftest import TOKEN, Box, delivery, until
+from tests.remediator.conftest import TOKEN, Box, NightBox, delivery, until
+
+from trainwarden_exporter.processes.procfs import read_environment
+from trainwarden_remediator.actions.starting import MARK
 
 RUN = """
 import os, signal, sys
@@ -201,6 +205,148 @@ def test_killed_between_result_and_outcome_the_outcome_is_found_out(program: Pro
     program.box.blind = False
     until(lambda: "healed" in program.box.told())
     assert program.box.workers() == [started]
+
+
+# ladders
+
+
+@pytest.fixture
+def night(tmp_path: Path) -> Iterator[Program]:
+    """A dead inference server, and a trainer that waits for it."""
+    box = NightBox(tmp_path)
+    program = Program(box)
+    yield program
+    program.close()
+    box.close()
+
+
+def climb(night: Program, patch: str) -> NightBox:
+    """The server is dead; then its alert is over, and the program is killed where `patch` says."""
+    box = night.box
+    assert isinstance(box, NightBox)
+    box.start_trainer()
+    alert = box.alert(ago=20)
+    child = night.start(patch)
+    assert night.ask("/webhook", delivery(alert)) == 200
+    until(lambda: "healed" in box.told() or child.poll() is not None)
+    box.known = {}
+    if child.poll() is None:
+        night.ask("/webhook", delivery({**alert, "status": "resolved"}))
+    if patch:
+        assert child.wait(20) == -signal.SIGKILL
+    return box
+
+
+RESTART = ["intent", "stop", "start", "done", "healed"]
+FIRST_RUNG = ["alert", "intent", "start", "done", "healed"]
+
+
+def told(box: Box) -> list[str]:
+    return [word for word in box.told() if word != "resolved"]
+
+
+def is_over(box: Box) -> bool:
+    reasons = [event.facts.get("reason") for event in box.events()]
+    return "resolved" in reasons or "ladder_exhausted" in reasons
+
+
+def test_a_ladder_is_climbed_to_its_end(night: Program) -> None:
+    box = climb(night, "")
+    (old,) = box.trainers()
+    until(lambda: is_over(box))
+    assert told(box) == [*FIRST_RUNG, *RESTART]
+    assert [event.worker for event in box.events() if event.kind == "outcome"] == [
+        "rollout-0",
+        "trainer",
+    ]
+    (resumed,) = box.trainers()
+    assert resumed != old
+    assert not any("remark" in event.facts for event in box.events())
+
+
+AT_THE_SECOND = """
+from trainwarden_remediator import journal
+from trainwarden_remediator.actions import process
+
+def at_the_second(owner, name):
+    real, calls = getattr(owner, name), []
+    def wrapped(*values, **facts):
+        calls.append(1)
+        return die() if len(calls) == 2 else real(*values, **facts)
+    setattr(owner, name, wrapped)
+
+at_the_second({owner}, "{name}")
+"""
+
+KILLED_AT = {
+    "before the intent": ("journal.Journal", "intend", [*FIRST_RUNG, *RESTART], 1),
+    "before the act": (
+        "process.ProcessAction",
+        "perform",
+        [*FIRST_RUNG, "intent", "interrupted", *RESTART],
+        1,
+    ),
+    # it was announced, and may have been done: told apart by looking, and never done twice
+    "before SIGTERM": ("process", "end", [*FIRST_RUNG, "intent", "stop", "interrupted"], 0),
+    "before the start": (
+        "process",
+        "start",
+        [*FIRST_RUNG, "intent", "stop", "start", *["start", "done", "healed"]],
+        1,
+    ),
+    "before the result": ("journal.Journal", "finished", [*FIRST_RUNG, *RESTART], 1),
+    "before the outcome": ("journal.Journal", "verified", [*FIRST_RUNG, *RESTART], 1),
+}
+
+
+@pytest.mark.parametrize("moment", KILLED_AT)
+def test_killed_on_its_second_rung_a_ladder_is_gone_on_with_and_no_rung_repeated(
+    night: Program, moment: str
+) -> None:
+    owner, name, expected, restarted = KILLED_AT[moment]
+    # of the first rung there is nothing to end: only the second is the second call there
+    nth = AT_THE_SECOND.replace("== 2", "== 1") if name == "end" else AT_THE_SECOND
+    box = climb(night, nth.format(owner=owner, name=name))
+    began = len(box.events())
+    night.start()
+    until(lambda: is_over(box))
+    assert told(box) == expected, box.events()[began:]
+    assert len(box.trainers()) == 1
+    marked = [one for one in box.trainers() if MARK in (read_environment(one.pid) or {})]
+    assert len(marked) == restarted
+    gave_up = [e for e in box.events() if e.facts.get("reason") == "ladder_exhausted"]
+    assert len(gave_up) == 1 - restarted
+
+
+def test_killed_at_any_moment_no_rung_is_taken_twice_and_the_ladder_comes_to_its_end(
+    night: Program,
+) -> None:
+    box = night.box
+    assert isinstance(box, NightBox)
+    box.start_trainer()
+    alert, chance = box.alert(ago=20), random.Random(7)  # noqa: S311 - the same moments each time
+    kills = 0
+    while True:
+        child = night.start()
+        assert night.ask("/webhook", delivery(alert)) == 200
+        deadline = time.monotonic() + chance.uniform(0, 1.2)
+        while time.monotonic() < deadline and not is_over(box):
+            time.sleep(0.002)
+        if "healed" in box.told():
+            alert, box.known = {**alert, "status": "resolved"}, {}
+        if is_over(box):
+            break
+        os.kill(child.pid, signal.SIGKILL)
+        child.wait(10)
+        kills += 1
+        assert kills < 60
+    assert kills > 0
+    for rung in (0, 1):
+        actions = {e.action for e in box.events() if e.facts.get("rung") == rung}
+        touched = {e.action for e in box.events() if e.kind in ("stop", "start")}
+        assert len(actions & touched) <= 1, box.told()
+    assert len(box.trainers()) == 1
+    assert len(box.workers()) == 1
 
 
 def test_what_somebody_started_while_it_was_away_is_left_alone(program: Program) -> None:

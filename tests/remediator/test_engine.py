@@ -4,7 +4,6 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,117 +11,30 @@ import pytest
 from tests.remediator.conftest import (
     FINGERPRINT,
     GIB,
+    LATER,
     NOW,
+    OTHER,
     ROLLOUT,
+    TRAINER,
     FakeAction,
     FakeClock,
-    FakeEyes,
-    InlineExecutor,
-    InlineLane,
+    Scene,
+    Stage,
     make_alert,
-    make_config,
+    make_setup,
     make_worker,
 )
 
-from trainwarden_exporter.config import Config as ExporterConfig
 from trainwarden_exporter.lane import Lane
-from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import Identity
 from trainwarden_remediator.actions.base import Standing
-from trainwarden_remediator.actions.process import illness
-from trainwarden_remediator.config import Setup
-from trainwarden_remediator.engine import TURN_SECONDS, Engine, is_held
+from trainwarden_remediator.actions.healing import illness
+from trainwarden_remediator.alertmanager import AlertState
+from trainwarden_remediator.engine import TURN_SECONDS
 from trainwarden_remediator.exceptions import ActionError, JournalError, UnknownError
+from trainwarden_remediator.holdfile import is_held
 from trainwarden_remediator.journal import Journal
-from trainwarden_remediator.world import AlertState, Sight
-
-TRAINER = WorkerKey("demo", "trainer")
-OTHER = WorkerKey("second", "trainer")
-WORKERS = ("demo/rollout-0", "demo/trainer", "second/trainer")
-LATER = "1" * 16
-
-
-class Scene:
-    """An engine, and the world that it is in."""
-
-    def __init__(self, folder: Path, journal: Journal, clock: FakeClock, **changes: Any) -> None:
-        self.folder = folder
-        self.journal = journal
-        self.clock = clock
-        self.eyes = FakeEyes(known={FINGERPRINT: AlertState.ACTIVE, LATER: AlertState.ACTIVE})
-        self.actions: dict[WorkerKey, FakeAction] = {}
-        for key in (ROLLOUT, TRAINER, OTHER):
-            self.eyes.workers[key] = make_worker()
-            self.actions[key] = FakeAction(key, self.eyes, clock)
-        self.setup = self.configured(**changes)
-        self.engine = Engine(
-            self.setup,
-            journal,
-            self.eyes,
-            clock=clock,
-            action_for=lambda target, _: self.actions[target.key],
-            lane=InlineLane,
-        )
-
-    @property
-    def action(self) -> FakeAction:
-        return self.actions[ROLLOUT]
-
-    def configured(self, **changes: Any) -> Setup:
-        return Setup(make_config(self.folder, *WORKERS, **changes), ExporterConfig())
-
-    def hear(self, **labels: Any) -> None:
-        self.journal.hear([make_alert(**{"starts_at": self.clock.now() - 20, **labels})])
-        self.engine.wake()
-
-    def told(self) -> list[str]:
-        """The journal, oldest first: reasons of decisions, results, outcomes, kinds of the rest."""
-        return [
-            event.facts.get("reason")
-            or event.facts.get("result")
-            or event.facts.get("outcome")
-            or event.kind
-            for event in reversed(self.journal.newest_events(1000))
-        ]
-
-    def done(self) -> list[str]:
-        """As `told`, without what was decided."""
-        decided = {
-            e.facts["reason"] for e in self.journal.newest_events(1000) if "reason" in e.facts
-        }
-        return [word for word in self.told() if word not in decided - {"resolved"}]
-
-    async def pass_time(self, seconds: float, **hearing: Any) -> None:
-        """Advance, with Alertmanager repeating the alert each minute as the shipped rules do."""
-        end = self.clock.now() + seconds
-        starts = NOW - 20
-        while (left := end - self.clock.now()) > 0:
-            await self.clock.advance(min(60, left))
-            self.journal.hear([make_alert(starts_at=starts, **hearing)])
-
-
-Stage = Callable[..., Any]
-
-
-@pytest.fixture
-def stage(tmp_path: Path, journal: Journal, clock: FakeClock) -> Stage:
-    @asynccontextmanager
-    async def begin(*, before: Callable[[Scene], None] | None = None, **changes: Any) -> Any:
-        asyncio.get_running_loop().set_default_executor(InlineExecutor())
-        scene = Scene(tmp_path, journal, clock, **changes)
-        if before:
-            before(scene)
-        running = asyncio.create_task(scene.engine.run())
-        await clock.settle()
-        try:
-            yield scene
-            assert not running.done()
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-
-    return begin
-
+from trainwarden_remediator.sight import Sight
 
 HEALED = ["alert", "intent", "stop", "start", "done", "healed"]
 
@@ -457,11 +369,11 @@ class Faulty:
         return call
 
 
-@pytest.mark.parametrize("method", ["open_incidents", "past_actions", "decided", "intend"])
+@pytest.mark.parametrize("method", ["open_incidents", "past_actions", "all_decided", "intend"])
 async def test_what_cannot_be_written_down_is_not_done(stage: Stage, method: str) -> None:
     async with stage() as scene:
         faulty = Faulty(scene.journal)
-        scene.engine._journal = faulty
+        scene.spoil(faulty)
         faulty.failing = {method}
         scene.hear()
         await scene.clock.advance(20)
@@ -474,7 +386,7 @@ async def test_what_cannot_be_written_down_is_not_done(stage: Stage, method: str
 async def test_a_step_that_cannot_be_announced_is_not_taken(stage: Stage) -> None:
     async with stage() as scene:
         faulty = Faulty(scene.journal)
-        scene.engine._journal = faulty
+        scene.spoil(faulty)
         faulty.failing = {"reached"}
         scene.hear()
         await scene.clock.advance(4)
@@ -486,7 +398,7 @@ async def test_a_step_that_cannot_be_announced_is_not_taken(stage: Stage) -> Non
 async def test_a_result_is_written_as_soon_as_the_disk_takes_it(stage: Stage, method: str) -> None:
     async with stage() as scene:
         faulty = Faulty(scene.journal)
-        scene.engine._journal = faulty
+        scene.spoil(faulty)
         faulty.failing = {method}
         scene.hear()
         scene.hear(worker="trainer", fingerprint=LATER)
@@ -645,7 +557,7 @@ async def test_what_was_ended_is_not_started_against_the_will_of_a_person_or_too
 async def test_an_action_on_what_is_no_target_any_more_is_at_its_end(stage: Stage) -> None:
     def leave(scene: Scene) -> None:
         cut_short("stop", Standing.ENDED)(scene)
-        scene.engine._setup = Setup(make_config(scene.folder, "demo/trainer"), ExporterConfig())
+        scene.engine._setup = make_setup(scene.folder, "demo/trainer")
 
     async with stage(before=leave) as scene:
         await scene.clock.advance(4)
@@ -703,7 +615,7 @@ async def test_while_an_action_takes_its_time_others_are_decided(
 ) -> None:
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(4))
     scene = Scene(tmp_path, journal, clock)
-    scene.engine._lane = Lane
+    scene.engine._carrier.lane = Lane
     released, begun = threading.Event(), threading.Event()
 
     def block() -> None:

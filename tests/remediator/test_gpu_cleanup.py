@@ -23,12 +23,13 @@ from trainwarden_exporter.gpu.view import GpuView
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import Identity, read_process
 from trainwarden_remediator import ending
-from trainwarden_remediator.actions import gpu_cleanup
+from trainwarden_remediator.actions import gpu_cleanup, gpumemory
 from trainwarden_remediator.actions.base import Standing
-from trainwarden_remediator.actions.gpu_cleanup import GpuCleanupAction, unaccounted
-from trainwarden_remediator.config import GpuCleanup
+from trainwarden_remediator.actions.gpu_cleanup import GpuCleanupAction
+from trainwarden_remediator.actions.gpumemory import unaccounted
 from trainwarden_remediator.exceptions import ActionError
-from trainwarden_remediator.world import Sight
+from trainwarden_remediator.sight import Sight
+from trainwarden_remediator.targets import GpuCleanup
 
 GIB = 1 << 30
 GPU = GpuKey("0", "GPU-simulated")
@@ -114,7 +115,7 @@ def lives(identity: Identity) -> bool:
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
-    monkeypatch.setattr(gpu_cleanup, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(gpumemory, "LOOK_SECONDS", 0.01)
     box = Gpu()
     yield box
     box.close()
@@ -142,7 +143,7 @@ def test_exactly_the_leftovers_are_ended_listed_or_not(gpu: Gpu) -> None:
     observer, monitor = gpu.hold(protected=True), gpu.hold(listed=False, looks_only=True)
     action, steps = cleaner(gpu, grace=1), Steps()
     assert set(action.processes()) == {one.process.identity for one in leftovers}
-    facts = action.perform(7, announcing(steps))
+    facts = action.perform("7", announcing(steps))
     assert not any(lives(one.process.identity) for one in leftovers)
     assert lives(healthy.process.identity)
     assert lives(observer.process.identity)
@@ -157,7 +158,7 @@ def test_exactly_the_leftovers_are_ended_listed_or_not(gpu: Gpu) -> None:
 def test_what_a_leftover_has_started_is_not_ended_with_it(gpu: Gpu) -> None:
     launcher = gpu.hold(LAUNCHER)
     (below,) = gpu.pids
-    cleaner(gpu, grace=0.2).perform(7, announcing([]))
+    cleaner(gpu, grace=0.2).perform("7", announcing([]))
     assert not lives(launcher.process.identity)
     child = read_process(below)
     assert child is not None
@@ -172,7 +173,7 @@ def test_what_the_configuration_spares_is_left_alone(gpu: Gpu, settings: dict[st
     holder = gpu.hold()
     action, steps = cleaner(gpu, **settings), Steps()
     assert action.processes() == []
-    assert action.perform(7, announcing(steps)) == {"ended": [], "killed": []}
+    assert action.perform("7", announcing(steps)) == {"ended": [], "killed": []}
     assert steps == []
     assert lives(holder.process.identity)
     # and a clean-up that has done all it may is not called a failure for it
@@ -184,7 +185,7 @@ def test_a_process_that_has_just_started_is_no_leftover(gpu: Gpu) -> None:
     gpu.hold()
     early = cleaner(gpu, now=time.time() + 29)
     assert early.processes() == []
-    early.perform(7, announcing([]))
+    early.perform("7", announcing([]))
     assert early.illness(sight(1), 0) != "", "it has to be ended yet"
     assert len(cleaner(gpu, now=time.time() + 31).processes()) == 1
 
@@ -192,14 +193,14 @@ def test_a_process_that_has_just_started_is_no_leftover(gpu: Gpu) -> None:
 def test_the_memory_is_waited_for(gpu: Gpu) -> None:
     gpu.hold()
     gpu.kept_by_the_dead = 8
-    cleaner(gpu).perform(7, announcing([]))
+    cleaner(gpu).perform("7", announcing([]))
     assert gpu.looks >= 8
 
 
 def test_what_a_healthy_worker_takes_meanwhile_is_not_missed(gpu: Gpu) -> None:
     gpu.hold()
     gpu.others = 20 * GIB
-    cleaner(gpu).perform(7, announcing([]))
+    cleaner(gpu).perform("7", announcing([]))
     assert gpu.looks == 2
 
 
@@ -207,7 +208,7 @@ def test_memory_that_stays_away_is_told(gpu: Gpu) -> None:
     gpu.hold()
     gpu.kept_by_the_dead = sys.maxsize
     with pytest.raises(ActionError, match=r"memory is not back: 10.0 GiB on GPU 0"):
-        cleaner(gpu, memory_back_within=0.1).perform(7, announcing([]))
+        cleaner(gpu, memory_back_within=0.1).perform("7", announcing([]))
 
 
 def test_what_keeps_the_watch_alive_is_refused(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,7 +216,7 @@ def test_what_keeps_the_watch_alive_is_refused(gpu: Gpu, monkeypatch: pytest.Mon
     monkeypatch.setattr(ending, "PROTECTED", frozenset({holder.process.name}))
     steps = Steps()
     with pytest.raises(ActionError, match="is protected"):
-        cleaner(gpu).perform(7, announcing(steps))
+        cleaner(gpu).perform("7", announcing(steps))
     assert steps == []
     assert lives(holder.process.identity)
 
@@ -233,7 +234,7 @@ def test_what_cannot_be_seen_is_not_cleaned() -> None:
 
     action = GpuCleanupAction(GpuCleanup(), WATCHED, look=blind)
     with pytest.raises(ActionError, match="too many open files"):
-        action.perform(7, announcing([]))
+        action.perform("7", announcing([]))
 
 
 def test_a_driver_that_hangs_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,16 +254,16 @@ def test_a_driver_that_hangs_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) ->
 def test_after_a_crash_it_is_told_by_who_is_left(gpu: Gpu) -> None:
     holder = gpu.hold()
     action, before = cleaner(gpu), [holder.process.identity]
-    assert action.standing(7, before) is Standing.UNTOUCHED
+    assert action.standing("7", before) is Standing.UNTOUCHED
     gpu.close()
-    assert action.standing(7, before) is Standing.ENDED
-    assert action.finish(7, announcing([])) == {"settled": "ended"}
+    assert action.standing("7", before) is Standing.ENDED
+    assert action.finish("7", announcing([])) == {"settled": "ended"}
 
 
 def test_only_what_was_meant_is_ended(gpu: Gpu) -> None:
     meant, newcomer = gpu.hold(), gpu.hold()
     action = cleaner(gpu)
-    facts = action.perform(7, announcing([]), meant=[meant.process.identity])
+    facts = action.perform("7", announcing([]), meant=[meant.process.identity])
     assert [one["pid"] for one in facts["ended"]] == [meant.process.pid]
     assert lives(newcomer.process.identity)
 

@@ -11,9 +11,20 @@ from tests.remediator.conftest import NOW, ROLLOUT, FakeClock, make_alert, make_
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import Identity
+from trainwarden_remediator.decision import (
+    GIVEN_UP,
+    STUCK,
+    Decision,
+    Incident,
+    PastAction,
+    Reason,
+    Verdict,
+)
 from trainwarden_remediator.exceptions import JournalError
-from trainwarden_remediator.journal import Journal, connect, read_events
-from trainwarden_remediator.policy import Decision, Incident, PastAction, Verdict
+from trainwarden_remediator.journal import Journal
+from trainwarden_remediator.journalfile import connect
+from trainwarden_remediator.records import read_events
+from trainwarden_remediator.telling import LAST_ACTIONS
 
 PROCESSES = (Identity(11, 100), Identity(12, 101))
 
@@ -47,6 +58,7 @@ def test_an_alert_becomes_an_open_incident(journal: Journal) -> None:
         remediation="restart_leaking_worker",
         last_heard=NOW,
         resolved=False,
+        labels=make_alert().labels,
     )
 
 
@@ -169,6 +181,57 @@ def test_giving_up_closes_the_incident_and_is_shown_while_the_alert_stands(
     assert journal.given_up(NOW) == ()
 
 
+def test_since_when_something_is_said_is_known(journal: Journal, clock: FakeClock) -> None:
+    journal.hear([make_alert()])
+    journal.decided(only(journal), Decision(Verdict.WAIT, "saving"))
+    clock.pass_by(30)
+    journal.decided(only(journal), Decision(Verdict.WAIT, "saving"))
+    assert (only(journal).said, only(journal).said_at) == ("wait saving", NOW)
+    journal.decided(only(journal), Decision(Verdict.WAIT, "cooldown"))
+    assert only(journal).said_at == NOW + 30
+
+
+@pytest.mark.parametrize("reason", sorted(GIVEN_UP))
+def test_giving_up_after_the_alert_is_over_calls_a_person_all_the_same(
+    journal: Journal, clock: FakeClock, tmp_path: Path, reason: Reason
+) -> None:
+    target = make_config(tmp_path).targets[0]
+    journal.hear([make_alert()])
+    journal.hear([make_alert(firing=False)])
+    clock.pass_by(1000)
+    journal.decided(only(journal), Decision(Verdict.REFUSE, reason, target))
+    assert journal.given_up(NOW + 900) == (ROLLOUT,)
+    assert journal.given_up(NOW + 1001) == ()
+    assert journal.tallies()["outcomes"] == {("demo", "rollout-0", "gave_up"): 1}
+
+
+@pytest.mark.parametrize("reason", sorted(STUCK))
+def test_what_cannot_be_done_as_things_stand_calls_a_person_until_it_can(
+    journal: Journal, tmp_path: Path, reason: Reason
+) -> None:
+    target = make_config(tmp_path).targets[0]
+    journal.hear([make_alert(run="", worker="")])
+    journal.decided(only(journal), Decision(Verdict.REFUSE, reason, target))
+    assert journal.given_up(NOW + 10_000) == (ROLLOUT,)
+    assert len(journal.open_incidents()) == 1
+    journal.decided(only(journal), Decision(Verdict.WAIT, "cooldown", target))
+    assert journal.given_up(0) == ()
+
+
+def test_each_line_names_the_worker_that_it_is_about(journal: Journal, tmp_path: Path) -> None:
+    config = make_config(tmp_path, "demo/rollout-0", "demo/trainer")
+    journal.hear([make_alert()])
+    for rung, target in enumerate(config.targets):
+        journal.decided(only(journal), Decision(Verdict.ACT, "restart", target, rung=rung))
+        journal.finished(journal.intend(1, target.key, "restart", (), rung=rung), "done")
+    told = [(event.kind, event.worker) for event in reversed(journal.newest_events(10))]
+    assert told == [
+        ("alert", "rollout-0"),
+        *[(kind, "rollout-0") for kind in ("decision", "intent", "result")],
+        *[(kind, "trainer") for kind in ("decision", "intent", "result")],
+    ]
+
+
 # acting
 
 
@@ -225,8 +288,61 @@ def test_an_action_under_way_is_told_however_long_ago_it_began(
     assert journal.past_actions(clock.now() - 60) == (
         PastAction(1, ROLLOUT, NOW, NOW + 10_000, healed=True),
     )
-    clock.pass_by(61)
-    assert journal.past_actions(clock.now() - 60) == ()
+
+
+def test_actions_that_no_budget_counts_are_told_for_open_incidents_and_the_last_of_each_target(
+    journal: Journal, clock: FakeClock
+) -> None:
+    trainer = WorkerKey("demo", "trainer")
+    for index in range(LAST_ACTIONS + 5):
+        journal.hear([make_alert(starts_at=NOW + index)])
+        number = journal.intend(index + 1, ROLLOUT, "restart", PROCESSES, rung=1, step=7)
+        journal.reached(number, "stop")
+        journal.finished(number, "done")
+        journal.verified(number, "healed")
+        if index != 1:
+            closing = next(one for one in journal.open_incidents() if one.id == index + 1)
+            journal.decided(closing, Decision(Verdict.REFUSE, "resolved"))
+    journal.intend(1, trainer, "restart", PROCESSES, checkpoint=5)
+    clock.pass_by(10_000)
+    told = journal.past_actions(clock.now() - 60)
+    assert [one.incident for one in told if one.key == ROLLOUT] == [2, *range(6, 26)]
+    (last,) = (one for one in told if one.key == trainer)
+    assert (last.ended_at, last.checkpoint) == (None, 5)
+    assert {(one.rung, one.step) for one in told if one.key == ROLLOUT} == {(1, 7)}
+
+
+def test_the_oldest_action_under_way_is_known(journal: Journal, clock: FakeClock) -> None:
+    assert journal.oldest_action() is None
+    first = intended(journal)
+    clock.pass_by(5)
+    second = journal.intend(1, WorkerKey("demo", "trainer"), "restart", ())
+    assert journal.oldest_action() == NOW
+    journal.finished(first, "done")
+    assert journal.oldest_action() == NOW
+    journal.verified(first, "healed")
+    assert journal.oldest_action() == NOW + 5
+    journal.finished(second, "interrupted")
+    assert journal.oldest_action() is None
+
+
+# remembering
+
+
+def test_what_stood_below_a_root_is_kept_until_it_is_told_anew(journal: Journal) -> None:
+    root, other, child = Identity(11, 100), Identity(21, 200), Identity(12, 101)
+    trainer = WorkerKey("demo", "trainer")
+    kin = {root: frozenset({root, child}), other: frozenset({other})}
+    journal.remember("a", {ROLLOUT: kin, trainer: {other: frozenset({other})}})
+    assert journal.remembered("a")[ROLLOUT] == kin
+    assert journal.remembered("b") == {}
+    journal.remember("a", {ROLLOUT: {root: frozenset({child})}})
+    assert journal.remembered("a") == {
+        ROLLOUT: {root: frozenset({child})},
+        trainer: {other: frozenset({other})},
+    }
+    journal.remember("b", {ROLLOUT: {}})
+    assert list(journal.remembered("a")) == [trainer]
 
 
 # lasting
@@ -267,8 +383,8 @@ from trainwarden_remediator.alerts import Alert
 journal = Journal(Path(sys.argv[1]), clock=lambda: 5.0)
 journal.hear([Alert("0" * 16, 1.0, True, {"alertname": "A"})])
 journal.intend(1, WorkerKey("demo", "rollout-0"), "restart", [])
-journal._connection.execute("BEGIN IMMEDIATE")
-journal._connection.execute("UPDATE incident SET alert = 'B'")
+journal._file.connection.execute("BEGIN IMMEDIATE")
+journal._file.connection.execute("UPDATE incident SET alert = 'B'")
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -310,7 +426,7 @@ def test_reading_beside_a_running_writer_sees_each_event_once_and_in_order(
 
     writer = threading.Thread(target=write)
     writer.start()
-    reader = connect(tmp_path / "journal.db", readonly=True)
+    reader = connect(tmp_path / "journal.db", mode="ro")
     seen: list[int] = []
     while True:
         over = not writer.is_alive()
@@ -340,8 +456,8 @@ def test_many_threads_may_write_at_once(journal: Journal) -> None:
 
 def full(journal: Journal) -> None:
     """As if the disk were full: the file may not grow by one page more."""
-    pages = journal._connection.execute("PRAGMA page_count").fetchone()[0]
-    journal._connection.execute(f"PRAGMA max_page_count = {pages}")
+    pages = journal._file.connection.execute("PRAGMA page_count").fetchone()[0]
+    journal._file.connection.execute(f"PRAGMA max_page_count = {pages}")
 
 
 def test_on_a_full_disk_nothing_is_half_written(journal: Journal) -> None:
@@ -353,7 +469,7 @@ def test_on_a_full_disk_nothing_is_half_written(journal: Journal) -> None:
         journal.hear(many, heartbeat=True)
     assert before == (journal.newest_events(10), journal.tallies(), journal.open_incidents())
     assert journal.moments() == {}
-    journal._connection.execute("PRAGMA max_page_count = 1000000")
+    journal._file.connection.execute("PRAGMA max_page_count = 1000000")
     journal.hear(many)
     assert len(journal.open_incidents()) == 51
 
@@ -381,93 +497,3 @@ def test_an_action_that_is_not_there_changes_nothing(journal: Journal) -> None:
     with pytest.raises(JournalError):
         journal.intend(99, WorkerKey("demo", "x"), "restart", ())
     assert journal.unfinished() == ()
-
-
-def test_a_file_that_is_no_journal_is_refused_and_left_alone(
-    tmp_path: Path, clock: FakeClock
-) -> None:
-    path = tmp_path / "journal.db"
-    path.write_text("my thesis\n" * 1000)
-    with pytest.raises(JournalError, match="not a database"):
-        Journal(path, clock=clock)
-    assert path.read_text() == "my thesis\n" * 1000
-
-
-def test_a_journal_of_another_version_is_refused(tmp_path: Path, clock: FakeClock) -> None:
-    path = tmp_path / "journal.db"
-    other = sqlite3.connect(path)
-    other.execute("PRAGMA user_version = 7")
-    other.close()
-    with pytest.raises(JournalError, match="another version"):
-        Journal(path, clock=clock)
-
-
-@pytest.mark.parametrize("pages", [1, 2, 4, 7])
-def test_a_torn_journal_is_refused(tmp_path: Path, clock: FakeClock, pages: int) -> None:
-    path = tmp_path / "journal.db"
-    journal = Journal(path, clock=clock)
-    journal.hear([make_alert(fingerprint=f"{index:016x}") for index in range(50)])
-    journal.close()
-    assert path.stat().st_size > 8 * 4096
-    with path.open("r+b") as file:
-        file.truncate(pages * 4096 - 100)
-    with pytest.raises(JournalError):
-        Journal(path, clock=clock)
-
-
-def test_an_overwritten_page_is_found_at_the_start(tmp_path: Path, clock: FakeClock) -> None:
-    path = tmp_path / "journal.db"
-    journal = Journal(path, clock=clock)
-    journal.hear([make_alert(fingerprint=f"{index:016x}") for index in range(50)])
-    journal.close()
-    with path.open("r+b") as file:
-        file.seek(4096)
-        file.write(b"\xa5" * 4096)
-    with pytest.raises(JournalError):
-        Journal(path, clock=clock)
-
-
-@pytest.mark.parametrize("page", [2, 5, 9, 12])
-def test_a_page_that_lies_about_its_rows_is_found_at_the_start(
-    tmp_path: Path, clock: FakeClock, page: int
-) -> None:
-    path = tmp_path / "journal.db"
-    journal = Journal(path, clock=clock)
-    journal.hear([make_alert(fingerprint=f"{index:016x}") for index in range(50)])
-    journal.close()
-    with path.open("r+b") as file:
-        file.seek(page * 4096 + 3)
-        file.write(b"\x00\x01")
-    with pytest.raises(JournalError, match="damaged: ") as caught:
-        Journal(path, clock=clock)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_place_where_nothing_can_be_written_is_refused(tmp_path: Path, clock: FakeClock) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(JournalError, match="file"):
-        Journal(tmp_path / "file" / "journal.db", clock=clock)
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(JournalError, match="unable to open"):
-        Journal(tmp_path / "folder", clock=clock)
-    with pytest.raises(JournalError, match="unable to open"):
-        connect(tmp_path / "nowhere.db", readonly=True)
-
-
-def test_a_journal_that_was_refused_is_not_kept_locked(tmp_path: Path, clock: FakeClock) -> None:
-    path = tmp_path / "journal.db"
-    path.write_text("my thesis\n" * 1000)
-    with pytest.raises(JournalError):
-        Journal(path, clock=clock)
-    path.unlink()
-    Journal(path, clock=clock).close()
-
-
-def test_reading_what_is_no_journal_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "journal.db"
-    sqlite3.connect(path).close()
-    path.touch()
-    reader = connect(path, readonly=True)
-    with pytest.raises(JournalError, match="no such table"):
-        read_events(reader)
-    reader.close()

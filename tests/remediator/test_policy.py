@@ -8,22 +8,35 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.remediator.conftest import FINGERPRINT, GIB, NOW, ROLLOUT, make_config, make_worker
+from tests.remediator.conftest import (
+    FINGERPRINT,
+    GIB,
+    NOW,
+    ROLLOUT,
+    make_config,
+    make_watched,
+    make_worker,
+)
 
 from trainwarden_exporter.processes.matching import WorkerKey
-from trainwarden_remediator.config import GPUS, PLAYBOOKS, Config, GpuCleanup, Trouble
-from trainwarden_remediator.policy import (
-    Decision,
-    Incident,
-    PastAction,
-    Reason,
-    State,
-    Verdict,
-    decide,
-    largest,
-    persists,
+from trainwarden_remediator.alertmanager import AlertState
+from trainwarden_remediator.breaker import BreakerState
+from trainwarden_remediator.config import Config, Setup
+from trainwarden_remediator.decision import Decision, Incident, PastAction, Reason, State, Verdict
+from trainwarden_remediator.grounds import persists
+from trainwarden_remediator.playbooks import PLAYBOOKS, Playbook, Trouble
+from trainwarden_remediator.policy import decide
+from trainwarden_remediator.rungs import largest
+from trainwarden_remediator.sight import (
+    BrakeSight,
+    DiskSight,
+    RunSight,
+    ServerSight,
+    Sight,
+    WorkerSight,
 )
-from trainwarden_remediator.world import AlertState, Sight, WorkerSight, World
+from trainwarden_remediator.targets import GPUS, PERSON, GpuCleanup
+from trainwarden_remediator.world import Alerts, World
 
 TRAINER = WorkerKey("demo", "trainer")
 OTHER = WorkerKey("second", "trainer")
@@ -66,12 +79,13 @@ def world(
     """A world that confirms the incident."""
     shown = {ROLLOUT: make_worker()} if workers is None else workers
     alerts = {} if alert is None else {FINGERPRINT: alert}
-    return World(alerts, Sight(shown, available, 2 * GIB))
+    return World(Alerts(alerts), Sight(shown, available, 2 * GIB))
 
 
 def state(config: Config, **changes: Any) -> State:
     """A state in which nothing stands in the way."""
-    ready = State(config=config, held=False, incidents=(incident(),), world=world())
+    setup = Setup(config, make_watched(*WORKERS, finishes=("rollout-0",)))
+    ready = State(setup, held=False, incidents=(incident(),), world=world())
     return replace(ready, **changes)
 
 
@@ -106,6 +120,105 @@ def held_by(orphans: float | None, alert: str = "active") -> World:
     assert known.sight is not None
     return replace(known, sight=replace(known.sight, gpu_orphans=orphans))
 
+
+SERVER = ServerSight(
+    "sglang-0", "rollout-0", "inference", up=False, reason="refused", since=NOW - 60
+)
+DOWN = incident(remediation="restart_inference", alert="TrainingInferenceDown")
+STALLED = incident(remediation="restart_stalled_run", alert="TrainingRunStalled", worker="")
+RUN = RunSight(
+    step=1874,
+    last_step_at=NOW - 900,
+    progress_at=NOW - 900,
+    stall_limit=300,
+    phase="training",
+    checkpoint=1870,
+    checkpoints=3,
+    checkpoints_seen_at=NOW - 5,
+    recovery_matches=True,
+)
+"""One that has stood still for a quarter of an hour and could resume."""
+DISK = DiskSight("/data", size=1e12, free=5e11, inodes=1e6, free_inodes=5e5, seen_at=NOW - 5)
+
+
+def inference(
+    *, server: ServerSight = SERVER, alert: AlertState | None = AlertState.ACTIVE, **run: Any
+) -> World:
+    """A world in which a server is down and its run stands still."""
+    known = world({ROLLOUT: make_worker(), TRAINER: make_worker()}, alert=alert)
+    assert known.sight is not None
+    sight = replace(known.sight, servers={"demo": (server,)}, runs={"demo": replace(RUN, **run)})
+    return replace(known, sight=sight)
+
+
+def standing(**run: Any) -> World:
+    """All is well but that the run stands still."""
+    up = replace(SERVER, up=True, reason="ok", since=NOW - 5000)
+    return inference(server=up, **run)
+
+
+def healthy(**run: Any) -> World:
+    """The server is up again, and its alert over."""
+    return inference(server=replace(SERVER, up=True, reason="ok"), alert=None, **run)
+
+
+BRAKING = incident(remediation="restart_braking_worker", alert="TrainingBrakeFiring")
+
+
+def braking(
+    *, streak: float = 10, last_at: float = NOW - 60, started_at: float = NOW - 3600
+) -> World:
+    known = world({ROLLOUT: make_worker(started_at=started_at)})
+    assert known.sight is not None
+    brakes = {ROLLOUT: BrakeSight(streak, last_at)}
+    return replace(known, sight=replace(known.sight, brakes=brakes))
+
+
+def with_disk(**changes: Any) -> World:
+    known = inference()
+    assert known.sight is not None
+    return replace(known, sight=replace(known.sight, disks=(replace(DISK, **changes),)))
+
+
+def healed(seconds: float, rung: int = 0, key: WorkerKey = ROLLOUT) -> PastAction:
+    """An action about the incident that has healed so long ago."""
+    return PastAction(1, key, NOW - seconds - 5, NOW - seconds, healed=True, rung=rung)
+
+
+def in_vain(seconds: float, rung: int = 0, key: WorkerKey = ROLLOUT, **marks: Any) -> PastAction:
+    return PastAction(1, key, NOW - seconds - 5, NOW - seconds, rung=rung, **marks)
+
+
+OVER = replace(DOWN, resolved=True)
+LEAKING = {ROLLOUT: make_worker()}
+LARGER = make_worker(resident_bytes=10 * GIB)
+TWICE_IN_VAIN = (in_vain(1000), in_vain(500))
+LOOPS = tuple(replace(ago(s), step=1874.0, checkpoint=1870.0) for s in (9000, 8000, 7000))
+
+MANY = tuple(ago(s, OTHER) for s in (3000, 2500, 2000, 1500, 1000, 500))
+CLEANINGS = tuple(replace(one, key=GPUS, kind="gpu_cleanup") for one in MANY)
+MISSING = incident(remediation="start_missing_worker", alert="TrainingWorkerGone")
+ALL_GONE = dict.fromkeys((ROLLOUT, TRAINER, OTHER), GONE)
+FINISHED: dict[str, Any] = {"world": world({ROLLOUT: GONE}), "finished": frozenset({ROLLOUT})}
+LONG_HELD = replace(HOLDING, last_heard=NOW - 7200)
+
+
+def world_listing(about: Incident) -> World:
+    return World(Alerts({about.fingerprint: AlertState.ACTIVE}), None)
+
+
+def half_blind() -> World:
+    known = world()
+    assert known.sight is not None
+    return replace(known, sight=replace(known.sight, collectors_failing=0.5))
+
+
+CALLING = {
+    "playbooks": {
+        "restart_leaking_worker": Playbook(trouble=Trouble.OVER_MEMORY_LIMIT, action="notify")
+    }
+}
+CALLED = replace(ago(100, PERSON), incident=incident().id, kind="notify")
 
 CASES: list[tuple[Reason, Verdict, Incident, dict[str, Any]]] = [
     ("restart", Verdict.ACT, incident(), {}),
@@ -146,6 +259,7 @@ CASES: list[tuple[Reason, Verdict, Incident, dict[str, Any]]] = [
     ("inhibited", Verdict.WAIT, incident(), {"world": world(alert=AlertState.INHIBITED)}),
     ("no_candidate", Verdict.WAIT, RELIEF, {"world": world({ROLLOUT: GONE})}),
     ("ambiguous_target", Verdict.WAIT, incident(), {"world": world({ROLLOUT: DOUBLE})}),
+    ("larger_first", Verdict.WAIT, incident(), {"world": world({**LEAKING, TRAINER: LARGER})}),
     (
         "already_restarted",
         Verdict.WAIT,
@@ -160,7 +274,7 @@ CASES: list[tuple[Reason, Verdict, Incident, dict[str, Any]]] = [
     ),
     ("clean", Verdict.ACT, LEFTOVERS, {"config": CLEANS, "world": held_by(2)}),
     ("unknown_target", Verdict.REFUSE, LEFTOVERS, {"world": held_by(2)}),
-    ("held", Verdict.WAIT, LEFTOVERS, {"config": CLEANS, "held": True}),
+    ("clean", Verdict.ACT, LEFTOVERS, {"config": CLEANS, "held": True, "world": held_by(2)}),
     ("busy", Verdict.WAIT, LEFTOVERS, {"config": CLEANS, "actions": (ago(5, OTHER, took=None),)}),
     ("busy", Verdict.WAIT, incident(), {"actions": (ago(5, GPUS, took=None),)}),
     ("cooldown", Verdict.WAIT, LEFTOVERS, {"config": CLEANS, "actions": (ago(100, GPUS),)}),
@@ -184,6 +298,96 @@ CASES: list[tuple[Reason, Verdict, Incident, dict[str, Any]]] = [
         LEFTOVERS,
         {"config": {**OBSERVE, **CLEANS}, "world": held_by(2)},
     ),
+    ("restart", Verdict.ACT, DOWN, {"world": inference()}),
+    ("trouble_over", Verdict.WAIT, DOWN, {"world": inference(server=replace(SERVER, up=True))}),
+    *(
+        ("trouble_over", Verdict.WAIT, DOWN, {"world": inference(server=replace(SERVER, reason=r))})
+        for r in ("starting", "paused", "sleeping", "updating_weights", "unauthorized")
+    ),
+    *(
+        ("trouble_over", Verdict.WAIT, DOWN, {"world": inference(server=replace(SERVER, reason=r))})
+        for r in ("unreachable", "")
+    ),
+    ("world_unknown", Verdict.WAIT, DOWN, {}),
+    (
+        "world_unknown",
+        Verdict.WAIT,
+        DOWN,
+        {"world": inference(server=replace(SERVER, seen_at=NOW - 121))},
+    ),
+    ("ladder_exhausted", Verdict.REFUSE, DOWN, {"world": inference(), "actions": TWICE_IN_VAIN}),
+    (
+        "trouble_over",
+        Verdict.WAIT,
+        DOWN,
+        {"world": inference(server=replace(SERVER, up=True)), "actions": TWICE_IN_VAIN[:1]},
+    ),
+    ("awaiting_progress", Verdict.WAIT, OVER, {"world": healthy(), "actions": (healed(299),)}),
+    ("restart", Verdict.ACT, OVER, {"world": healthy(), "actions": (healed(301),)}),
+    (
+        "goes_on",
+        Verdict.REFUSE,
+        OVER,
+        {"world": healthy(last_step_at=NOW), "actions": (healed(9),)},
+    ),
+    ("goes_on", Verdict.REFUSE, OVER, {"world": healthy(finished=True), "actions": (healed(9),)}),
+    ("trouble_back", Verdict.WAIT, OVER, {"world": inference(), "actions": (healed(301),)}),
+    ("resolved", Verdict.REFUSE, OVER, {"world": inference(), "actions": TWICE_IN_VAIN}),
+    ("disk_trouble", Verdict.WAIT, DOWN, {"world": with_disk(free=5e8)}),
+    ("disk_trouble", Verdict.WAIT, DOWN, {"world": with_disk(free_inodes=999)}),
+    ("disk_trouble", Verdict.WAIT, DOWN, {"world": with_disk(read_only=True)}),
+    ("disk_trouble", Verdict.WAIT, DOWN, {"world": with_disk(seen_at=NOW - 121)}),
+    ("restart", Verdict.ACT, DOWN, {"world": with_disk()}),
+    ("restart", Verdict.ACT, STALLED, {"world": standing()}),
+    ("explained", Verdict.WAIT, STALLED, {"world": inference()}),
+    ("world_unknown", Verdict.WAIT, STALLED, {}),
+    ("world_unknown", Verdict.WAIT, STALLED, {"world": standing(stall_limit=None)}),
+    ("world_unknown", Verdict.WAIT, STALLED, {"world": standing(checkpoints=None)}),
+    (
+        "world_unknown",
+        Verdict.WAIT,
+        STALLED,
+        {"world": standing(checkpoints_seen_at=NOW - 121)},
+    ),
+    ("trouble_over", Verdict.WAIT, STALLED, {"world": standing(progress_at=NOW - 300)}),
+    ("trouble_over", Verdict.WAIT, STALLED, {"world": standing(finished=True)}),
+    ("no_checkpoint", Verdict.REFUSE, STALLED, {"world": standing(checkpoints=0)}),
+    (
+        "recovery_mismatch",
+        Verdict.REFUSE,
+        STALLED,
+        {"world": standing(recovery_matches=False)},
+    ),
+    ("saving", Verdict.WAIT, STALLED, {"world": standing(saving=True, recovery_matches=False)}),
+    ("restarts_fruitless", Verdict.REFUSE, DOWN, {"world": inference(), "actions": LOOPS}),
+    ("restart", Verdict.ACT, BRAKING, {"world": braking()}),
+    ("trouble_over", Verdict.WAIT, BRAKING, {"world": braking(streak=9)}),
+    ("trouble_over", Verdict.WAIT, BRAKING, {"world": braking(last_at=NOW - 300)}),
+    # since then it was started anew
+    ("trouble_over", Verdict.WAIT, BRAKING, {"world": braking(started_at=NOW - 59)}),
+    ("world_unknown", Verdict.WAIT, BRAKING, {}),
+    ("breaker_open", Verdict.WAIT, incident(), {"breaker": BreakerState(NOW - 9000)}),
+    ("breaker_open", Verdict.WAIT, RELIEF, {"breaker": BreakerState(NOW - 9000)}),
+    ("breaker_open", Verdict.WAIT, incident(), {"actions": MANY}),
+    ("restart", Verdict.ACT, incident(), {"actions": MANY, "breaker": BreakerState(None, NOW - 9)}),
+    ("restart", Verdict.ACT, incident(), {"actions": CLEANINGS}),
+    (
+        "clean",
+        Verdict.ACT,
+        LEFTOVERS,
+        {"config": CLEANS, "world": held_by(2), "breaker": BreakerState(NOW - 9000)},
+    ),
+    ("widespread", Verdict.WAIT, MISSING, {"world": world(ALL_GONE)}),
+    ("widespread", Verdict.WAIT, incident(), {"world": half_blind()}),
+    ("has_finished", Verdict.REFUSE, MISSING, FINISHED),
+    ("restart", Verdict.ACT, MISSING, {"world": FINISHED["world"]}),
+    ("world_unknown", Verdict.WAIT, LONG_HELD, {"world": World(None, None, "nobody answers")}),
+    ("hold", Verdict.ACT, LONG_HELD, {"world": world_listing(LONG_HELD)}),
+    ("not_active", Verdict.WAIT, LONG_HELD, {}),
+    ("notify", Verdict.ACT, incident(), {"config": CALLING}),
+    ("asked", Verdict.WAIT, incident(), {"config": CALLING, "actions": (CALLED,)}),
+    ("look", Verdict.LOOK, LONG_HELD, {"world": None}),
+    ("look", Verdict.LOOK, OVER, {"world": None, "actions": (healed(301),)}),
     ("look", Verdict.LOOK, incident(), {"world": None}),
     ("look", Verdict.LOOK, RELIEF, {"world": None}),
 ]
@@ -204,7 +408,8 @@ def test_decides(
 
 
 def test_there_is_a_case_for_every_reason() -> None:
-    assert {case[0] for case in CASES} == set(get_args(Reason))
+    # what only an action itself can tell is decided when that is asked
+    assert {case[0] for case in CASES} == set(get_args(Reason)) - {"left_alone"}
 
 
 @pytest.mark.parametrize(
@@ -228,6 +433,7 @@ STANDING_IN_THE_WAY: list[tuple[Reason, dict[str, Any]]] = [
     ("resolved", {"incident": {"resolved": True}}),
     ("forgotten", {"incident": {"last_heard": NOW - 601}}),
     ("held", {"held": True}),
+    ("breaker_open", {"breaker": BreakerState(NOW - 60)}),
     ("held_by_alert", {"incidents": (incident(), HOLDING)}),
     ("busy", {"actions": (ago(100, took=None),)}),
     ("cooldown", {"actions": (ago(100),)}),
@@ -348,13 +554,14 @@ SIGHT = Sight({}, available_bytes := 20 * GIB, 2 * GIB)
 def test_tells_whether_the_trouble_persists(
     trouble: Trouble, changes: dict[str, Any], *, expected: bool
 ) -> None:
-    assert persists(trouble, make_worker(**changes), SIGHT, NOW) is expected
+    sight = replace(SIGHT, workers={ROLLOUT: make_worker(**changes)})
+    assert persists(trouble, ROLLOUT, sight, NOW) is expected
 
 
 def test_memory_is_short_only_below_its_floor() -> None:
     for available, short in ((2 * GIB - 1, True), (2 * GIB, False)):
         sight = Sight({}, available, 2 * GIB)
-        assert persists(Trouble.MEMORY_BELOW_FLOOR, make_worker(), sight, NOW) is short
+        assert persists(Trouble.MEMORY_BELOW_FLOOR, ROLLOUT, sight, NOW) is short
 
 
 # relieving memory
@@ -413,7 +620,8 @@ def test_the_largest_of_none_is_none(config: Config) -> None:
 
 def test_a_holding_alert_holds_its_worker_alone(config: Config) -> None:
     trainer = incident(worker="trainer", fingerprint="a" * 16)
-    seen = World({"a" * 16: AlertState.ACTIVE}, Sight({TRAINER: make_worker()}, 1, 1))
+    alerts = Alerts({"a" * 16: AlertState.ACTIVE})
+    seen = World(alerts, Sight({TRAINER: make_worker()}, 1, 1))
     both = state(config, incidents=(trainer, HOLDING), world=seen)
     assert decide(trainer, both, NOW).reason == "restart"
 
@@ -462,11 +670,55 @@ sights = st.builds(
     memory_limit_bytes=st.none() | numbers,
     age_limit_seconds=st.none() | numbers,
 )
+servers = st.builds(
+    ServerSight,
+    name=st.just("s"),
+    role=st.sampled_from(["inference", "judge"]),
+    worker=st.sampled_from(["rollout-0", "trainer", ""]),
+    up=st.booleans(),
+    reason=st.sampled_from(["ok", "refused", "hung", "starting", ""]),
+    since=st.none() | moments,
+    seen_at=st.none() | moments,
+)
+runs = st.builds(
+    RunSight,
+    step=st.none() | numbers,
+    last_step_at=st.none() | moments,
+    progress_at=st.none() | moments,
+    stall_limit=st.none() | numbers,
+    phase=st.sampled_from(["training", "saving", ""]),
+    finished=st.booleans(),
+    checkpoint=st.none() | numbers,
+    checkpoints=st.none() | st.sampled_from([0.0, 2.0]),
+    checkpoints_seen_at=st.none() | moments,
+    saving=st.booleans(),
+    recovery_matches=st.none() | st.booleans(),
+)
+disks = st.builds(
+    DiskSight,
+    path=st.just("/data"),
+    size=st.none() | numbers,
+    free=st.none() | numbers,
+    inodes=st.none() | numbers,
+    free_inodes=st.none() | numbers,
+    read_only=st.booleans(),
+    seen_at=st.none() | moments,
+    runs=st.sampled_from([frozenset[str](), frozenset({"demo"}), frozenset({"second"})]),
+)
 worlds = st.none() | st.builds(
     World,
-    alerts=st.none() | st.dictionaries(fingerprints, st.sampled_from(AlertState)),
+    alerts=st.none()
+    | st.builds(Alerts, st.dictionaries(fingerprints, st.sampled_from(AlertState))),
     sight=st.none()
-    | st.builds(Sight, st.dictionaries(keys, sights), available := numbers, available),
+    | st.builds(
+        Sight,
+        st.dictionaries(keys, sights),
+        available := numbers,
+        available,
+        servers=st.dictionaries(st.just("demo"), st.tuples(servers)),
+        runs=st.dictionaries(st.just("demo"), runs),
+        disks=st.just(()) | st.tuples(disks),
+    ),
     unknown=st.text(max_size=5),
 )
 pasts = st.builds(
@@ -475,6 +727,10 @@ pasts = st.builds(
     key=keys,
     intent_at=moments,
     ended_at=st.none() | moments,
+    healed=st.booleans(),
+    rung=st.integers(0, 3),
+    step=st.none() | numbers,
+    checkpoint=st.none() | numbers,
 )
 configs = st.builds(
     lambda mode, cooldown, attempts, window: make_config(
@@ -493,7 +749,7 @@ configs = st.builds(
 )
 states = st.builds(
     State,
-    config=configs,
+    setup=configs.map(lambda config: Setup(config, make_watched(*WORKERS))),
     held=st.booleans(),
     incidents=st.lists(incidents, max_size=4),
     actions=st.lists(pasts, max_size=4),
@@ -519,12 +775,27 @@ def assert_ground_to_restart(about: Incident, known: State, decision: Decision) 
     assert target in known.config.targets
     assert known.config.mode == "act"
     assert not known.held
-    assert not about.resolved
-    assert NOW - about.last_heard <= known.config.forget_after
     assert known.world is not None
     assert known.world.sight is not None
     assert known.world.alerts is not None
-    assert known.world.alerts[about.fingerprint] is AlertState.ACTIVE
+    state_there = known.world.alerts.states.get(about.fingerprint)
+    done = [a for a in known.actions if a.incident == about.id and a.ended_at is not None]
+    if about.resolved or NOW - about.last_heard > known.config.forget_after:
+        # only a run that was looked after since: it has made no step, and nothing is wrong but that
+        assert decision.rung == 1
+        assert done[-1].healed
+        assert target.worker == "trainer"
+        run = known.world.sight.runs[done[-1].key.run]
+        assert not run.finished
+        assert (run.last_step_at or 0) <= (done[-1].ended_at or 0)
+        assert state_there in (None, AlertState.ACTIVE)
+    elif decision.rung == 0:
+        assert state_there is AlertState.ACTIVE
+    if about.remediation == "restart_stalled_run" or decision.rung == 1:
+        run = known.world.sight.runs[target.run]
+        assert run.checkpoints
+        assert run.recovery_matches is not False
+        assert not run.saving
     own = [action for action in known.actions if action.key == target.key]
     recent = [action for action in own if NOW - action.intent_at < target.attempts_window]
     assert len(recent) < target.attempts
@@ -543,7 +814,10 @@ acting = st.builds(
     replace,
     st.just(incident()),
     last_heard=st.floats(NOW - 600, NOW),
-    remediation=st.sampled_from(["restart_leaking_worker", "any"]),
+    remediation=st.sampled_from(
+        ["restart_leaking_worker", "restart_inference", "restart_stalled_run", "any"]
+    ),
+    resolved=st.booleans(),
 )
 confirming = st.builds(
     replace,
@@ -551,7 +825,10 @@ confirming = st.builds(
     held=st.just(value=False),
     incidents=st.just(()),
     actions=st.lists(pasts, max_size=2),
-    world=st.just(world()),
+    world=st.just(world())
+    | st.builds(inference, server=servers)
+    | st.builds(healthy)
+    | st.builds(standing),
 )
 
 

@@ -9,7 +9,9 @@ from pydantic import ValidationError
 
 from trainwarden_exporter.exceptions import ConfigError
 from trainwarden_exporter.processes.matching import WorkerKey
-from trainwarden_remediator.config import PLAYBOOKS, Config, Playbook, Setup, load_setup
+from trainwarden_remediator.config import Config, Setup, load_setup
+from trainwarden_remediator.playbooks import PLAYBOOKS, Playbook, Trouble
+from trainwarden_remediator.targets import GpuCleanup
 
 EXPORTER = {
     "runs": [
@@ -55,7 +57,9 @@ def test_what_is_not_said_is_careful(file: Path) -> None:
     assert not config.insecure
     (target,) = config.targets
     assert (target.cooldown, target.attempts, target.attempts_window) == (120, 3, 3600)
-    assert (target.process.grace, target.process.user, target.process.log) == (10, None, None)
+    process = target.process
+    assert process is not None
+    assert (process.grace, process.user, process.log) == (10, None, None)
     assert config.exporter.url == "http://127.0.0.1:10977"
     assert config.alertmanager.url == "http://127.0.0.1:9093"
     assert set(setup.selectors) == {WorkerKey("demo", "rollout-0"), WorkerKey("demo", "trainer")}
@@ -66,7 +70,9 @@ def test_paths_are_relative_to_the_file(file: Path) -> None:
     folder = file.parent
     assert config.token_file == folder / "secrets/token"
     assert (config.journal, config.hold_file) == (folder / "journal.db", folder / "hold")
-    assert config.targets[0].process.cwd == folder
+    process = config.targets[0].process
+    assert process is not None
+    assert process.cwd == folder
 
 
 def test_the_mode_on_the_command_line_takes_the_place_of_the_one_in_the_file(file: Path) -> None:
@@ -84,7 +90,10 @@ PROBLEMS = [
     ("token_file: ''\n", ":1: token_file: not a path"),
     ('token_file: t\njournal: "a\\0b"\n', ":2: journal: not a path"),
     ("token_file: t\ntargets:\n- {run: demo}\n", ":3: targets[0].worker: required"),
-    ("token_file: t\ntargets:\n- {run: demo}\n", ":3: targets[0].process: required"),
+    (
+        "token_file: t\ntargets:\n- {run: demo, worker: w}\n",
+        ":3: targets[0]: nothing says how it is restarted; give one of process,",
+    ),
     (f"token_file: t\ntargets:\n- {TARGET}\n- {TARGET}\n", ":4: targets[1]: a second target"),
     ("token_file: t\nexporter: {url: 'ftp://x'}\n", ":2: exporter.url: not a URL"),
     ("token_file: t\nexporter: {url: 'http://u:p@x'}\n", ":2: exporter.url: write only"),
@@ -100,6 +109,86 @@ PROBLEMS = [
     (
         f"{SMALLEST}    attempts: 6\n",
         ":7: targets[0].attempts: with a cooldown of 120 s so many take",
+    ),
+    *(
+        (f"{SMALLEST}playbooks:\n  {name}:\n    rungs:\n{rungs}", said)
+        for name, rungs, said in (
+            ("mine", "    - {}\n", ":8: playbooks.mine.trouble: required"),
+            (
+                "restart_inference",
+                "    - {target: orchestrator}\n",
+                ":10: playbooks.restart_inference.rungs[0].target: expected",
+            ),
+            (
+                "restart_inference",
+                "    - {action: reboot}\n",
+                ":10: playbooks.restart_inference.rungs[0].action: expected",
+            ),
+            (
+                "restart_inference",
+                "    - {}\n    - {verify: {heals: true}}\n",
+                ":11: playbooks.restart_inference.rungs[1].verify.heals: unknown key",
+            ),
+            (
+                "restart_inference",
+                "    - {}\n    - {when: sometimes}\n",
+                ":11: playbooks.restart_inference.rungs[1].when: expected",
+            ),
+            (
+                "restart_inference",
+                "    - {when: no_progress}\n",
+                ":10: playbooks.restart_inference.rungs[0]: never reached: there is no rung before",
+            ),
+            (
+                "restart_inference",
+                "    - {action: hold}\n    - {}\n",
+                ":11: playbooks.restart_inference.rungs[1]: never reached: a hold has no end",
+            ),
+            (
+                "restart_inference",
+                "    - {verify: {progress: true}}\n    - {when: no_progress}\n",
+                ":11: playbooks.restart_inference.rungs[1]: never reached: what heals before it",
+            ),
+            (
+                "restart_inference",
+                "    - {}\n    - {after: 5m}\n",
+                ":11: playbooks.restart_inference.rungs[1].after: means something only with",
+            ),
+            (
+                "restart_inference",
+                "    - {}\n    - {tries: 0}\n",
+                ":11: playbooks.restart_inference.rungs[1].tries: ",
+            ),
+            (
+                "restart_inference",
+                "    - {}\n    - {action: clean, target: gpus}\n",
+                ":11: playbooks.restart_inference.rungs[1]: gpu_held, gpus and clean go together",
+            ),
+            (
+                "restart_inference",
+                "    - {action: clean}\n",
+                ":10: playbooks.restart_inference.rungs[0]: clean and gpus go together",
+            ),
+            (
+                "restart_inference",
+                "    - {}\n    - {target: trainer}\n",
+                ":11: playbooks.restart_inference.rungs[1].target: no target is a trainer",
+            ),
+            (
+                "clean_gpu",
+                "    - {action: clean, target: gpus}\n",
+                ":10: playbooks.clean_gpu.rungs[0].target: `gpu_cleanup` does not allow it",
+            ),
+            (
+                "restart_inference",
+                "    - {}\n    action: restart\n",
+                ":11: playbooks.restart_inference.action: belongs into a rung",
+            ),
+        )
+    ),
+    (
+        f"{SMALLEST}playbooks:\n  restart_stalled_run: {{target: trainer}}\n",
+        ":8: playbooks.restart_stalled_run.target: no target is a trainer",
     ),
     (SMALLEST.replace("rollout-0", "''"), ":4: targets[0].worker: "),
     (SMALLEST.replace("[python, rollout.py]", "[]"), ":6: targets[0].process.start: "),
@@ -153,6 +242,54 @@ def test_a_playbook_of_the_file_comes_before_the_shipped_one() -> None:
     assert config.playbook("start_missing_worker") == PLAYBOOKS["start_missing_worker"]
     assert config.playbook("") is None
     assert config.playbook("../../etc/passwd") is None
+
+
+LADDER = """\
+playbooks:
+  restart_inference:
+    rungs:
+    - {action: restart, target: worker, verify: {serves: true, within: 3m}}
+    - {action: restart, target: trainer, when: no_progress, verify: {progress: true, within: 20m}}
+  start_missing_worker: {verify: {within: 5m}}
+"""
+
+
+def test_a_ladder_is_read_from_the_file(file: Path) -> None:
+    exporter = yaml.safe_load((file.parent / "exporter.yml").read_text())
+    exporter["runs"][0]["workers"][1]["role"] = "trainer"
+    (file.parent / "exporter.yml").write_text(yaml.safe_dump(exporter))
+    trainer = "  - {run: demo, worker: trainer, process: {start: [python]}}\n"
+    file.write_text(SMALLEST + trainer + LADDER)
+    setup = load_setup(file)
+    ladder = setup.config.playbook("restart_inference")
+    assert ladder is not None
+    # one of a shipped name need not say again what it is against
+    assert ladder.trouble is Trouble.INFERENCE_DOWN
+    assert [(rung.target, rung.when) for rung in ladder.ladder] == [
+        ("worker", "not_healed"),
+        ("trainer", "no_progress"),
+    ]
+    assert (ladder.ladder[0].verify.within, ladder.ladder[0].verify.serves) == (180, True)
+    assert (ladder.ladder[1].verify.within, ladder.ladder[1].verify.progress) == (1200, True)
+    single = setup.config.playbook("start_missing_worker")
+    assert single is not None
+    assert single.trouble is Trouble.MISSING
+    (rung,) = single.ladder
+    assert (rung.action, rung.target, rung.verify.within) == ("restart", "worker", 300)
+    assert setup.trainers("demo") == (setup.config.targets[1],)
+    assert setup.trainers("other") == ()
+
+
+def test_the_shipped_playbooks_are_as_sound_as_those_of_a_file() -> None:
+    for name, playbook in PLAYBOOKS.items():
+        given = playbook.model_dump(exclude_unset=True)
+        assert Playbook.model_validate(given) == playbook, name
+        assert playbook.ladder
+
+
+def test_a_leftover_is_given_little_time() -> None:
+    assert GpuCleanup().grace == 3
+    assert PLAYBOOKS["clean_gpu"].verify.steady == 2
 
 
 def test_a_setup_finds_targets_by_their_whole_key(file: Path) -> None:

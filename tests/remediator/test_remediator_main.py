@@ -9,9 +9,9 @@ import pytest
 from tests.remediator.conftest import NOW, ROLLOUT, FakeClock, make_alert
 
 from trainwarden_remediator.__main__ import main
-from trainwarden_remediator.engine import is_held
+from trainwarden_remediator.decision import Decision, Verdict
+from trainwarden_remediator.holdfile import is_held
 from trainwarden_remediator.journal import Journal
-from trainwarden_remediator.policy import Decision, Verdict
 
 CONFIG = """\
 token_file: token
@@ -50,6 +50,9 @@ Captured = pytest.CaptureFixture[str]
 
 
 def test_check_says_what_is_good_and_what_is_no_target(config: Path, capsys: Captured) -> None:
+    rules = config.parent / "alerts"
+    rules.mkdir()
+    (rules / "none.yml").write_text("groups: []\n")
     assert main(["check", str(config)]) == 0
     said = capsys.readouterr()
     assert said.out == f"{config}: ok (mode observe, 1 target)\n"

@@ -15,10 +15,13 @@ import stack
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.serving import exposition
 from trainwarden_remediator.app import Remediator
+from trainwarden_remediator.decision import Decision, Verdict
 from trainwarden_remediator.exceptions import JournalError
+from trainwarden_remediator.guards import Guards
+from trainwarden_remediator.holdfile import Hold
 from trainwarden_remediator.journal import Journal
 from trainwarden_remediator.metrics import METRICS, Condition, Record, families
-from trainwarden_remediator.policy import Decision, Verdict
+from trainwarden_remediator.notifying.outbox import Queue
 from trainwarden_remediator.web import build_app
 
 RECORD = Record(
@@ -27,10 +30,14 @@ RECORD = Record(
         "decisions": {("act", "restart"): 2, ("wait", "cooldown"): 1},
         "actions": {("demo", "rollout-0", "restart", "done"): 1},
         "outcomes": {("demo", "rollout-0", "healed"): 1},
+        "notifications": {("ops", "sent"): 5},
     },
     moments={"watchdog": 1_800_000_000.0},
     given_up=(WorkerKey("demo", "trainer"),),
+    guards=Guards(True, 6, 6, {"breaker_open": 1_800_000_000.0}),
     open_incidents=2,
+    oldest_action=1_800_000_100.0,
+    queues={"ops": Queue(2, 1_800_000_050.0), "log": None},
 )
 FULL = Condition(
     mode="act",
@@ -40,6 +47,11 @@ FULL = Condition(
     web_file_successful=True,
     webhooks={200: 4, 401: 1},
     record=RECORD,
+    turned_at=1_800_000_200.0,
+    pulled_at=1_800_000_190.0,
+    silent=True,
+    braking=True,
+    holds=(Hold("demo", "rollout-0"),),
 )
 
 
@@ -67,6 +79,17 @@ def test_shows_how_it_stands() -> None:
         "open_incidents": 2,
         'gave_up{run="demo",worker="trainer"}': 1,
         "watchdog_timestamp_seconds": 1_800_000_000,
+        "oldest_action_timestamp_seconds": 1_800_000_100,
+        "turn_timestamp_seconds": 1_800_000_200,
+        "pull_timestamp_seconds": 1_800_000_190,
+        "pipeline_silent": 1,
+        "brake": 1,
+        'notifications_total{receiver="ops",result="sent"}': 5,
+        'notifications_total{receiver="ops",result="dropped"}': 0,
+        'notifications_total{receiver="log",result="failed"}': 0,
+        'notifications_waiting{receiver="ops"}': 2,
+        'notifications_waiting{receiver="log"}': 0,
+        'oldest_notification_timestamp_seconds{receiver="ops"}': 1_800_000_050,
         "journal_success": 1,
         "config_last_reload_successful": 1,
         "config_last_reload_success_timestamp_seconds": 5,
@@ -87,7 +110,8 @@ def test_without_a_heartbeat_there_is_no_moment_of_it() -> None:
     record = Record(tallies={}, moments={}, given_up=(), open_incidents=0)
     quiet = Condition("act", held=False, reload_successful=True, reload_timestamp=1,
                       web_file_successful=None, webhooks={}, record=record)  # fmt: skip
-    assert not any(name.startswith(("watchdog", "gave_up")) for name in lines(quiet))
+    absent = ("watchdog", "gave_up", "oldest_action", "turn_")
+    assert not any(name.startswith(absent) for name in lines(quiet))
 
 
 def test_both_official_parsers_read_the_page_and_find_only_what_is_declared() -> None:
@@ -141,7 +165,7 @@ async def test_the_page_is_served_also_when_the_journal_fails(
 
     remediator = Remediator(box.config_file)
     async with remediator, TestClient(TestServer(build_app(remediator))) as client:
-        monkeypatch.setattr(remediator.journal, "_read", fail)
+        monkeypatch.setattr(remediator.journal._file, "read", fail)
         text = await (await client.get("/metrics")).text()
         assert "trainwarden_remediator_journal_success 0.0" in text
         assert (await client.get("/")).status == 200

@@ -7,8 +7,8 @@ from typing import Any, get_args
 import pytest
 from tests.remediator.conftest import NOW
 
-from trainwarden_remediator.journal import Event
-from trainwarden_remediator.policy import Reason
+from trainwarden_remediator.decision import Reason
+from trainwarden_remediator.records import Event
 from trainwarden_remediator.story import _REASONS, as_json, heading, line, printable, sentence
 
 

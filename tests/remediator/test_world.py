@@ -15,21 +15,23 @@ from prometheus_client.core import CounterMetricFamily
 from tests.remediator.conftest import FINGERPRINT, GIB, ROLLOUT
 
 from trainwarden_exporter.collectors.host import HostCollector, HostConfig
-from trainwarden_exporter.collectors.workers import RunConfig, WorkersCollector
+from trainwarden_exporter.collectors.workers import WorkersCollector, WorkersOfRun
 from trainwarden_exporter.core import SUCCESS
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.serving import exposition
 from trainwarden_remediator import world
-from trainwarden_remediator.exceptions import UnknownError
-from trainwarden_remediator.world import (
+from trainwarden_remediator.alertmanager import (
     AlertState,
-    BoxEyes,
-    Sight,
-    WorkerSight,
-    ask,
+    Matcher,
+    Silence,
     parse_alerts,
-    parse_sight,
+    parse_silences,
+    silenced,
 )
+from trainwarden_remediator.exceptions import UnknownError
+from trainwarden_remediator.seeing import parse_sight
+from trainwarden_remediator.sight import Sight, WorkerSight
+from trainwarden_remediator.world import Alerts, BoxEyes, ask
 
 PAGE = """\
 # HELP trainwarden_collector_success Whether the collector could observe.
@@ -65,6 +67,31 @@ LISTED = [
 ]
 
 
+SILENCES = [
+    {
+        "id": "b1f7bb5c",
+        "matchers": [
+            {"isEqual": True, "isRegex": False, "name": "run", "value": "demo"},
+            {"isEqual": True, "isRegex": True, "name": "alertname", "value": "Training.*"},
+        ],
+        "status": {"state": "active"},
+        "comment": "I look into it",
+        "createdBy": "ann",
+        "startsAt": "2027-01-15T08:00:00.000Z",
+        "endsAt": "2027-01-15T10:00:00.000Z",
+        "updatedAt": "2027-01-15T08:00:00.000Z",
+    },
+    {
+        "id": "c2",
+        "matchers": [{"isRegex": False, "name": "run", "value": "second"}],
+        "status": {"state": "expired"},
+    },
+]
+SILENCE = Silence(
+    (Matcher("run", "demo"), Matcher("alertname", "Training.*", is_regex=True, is_equal=True))
+)
+
+
 def test_reads_what_the_exporter_shows() -> None:
     assert parse_sight(PAGE.encode()) == Sight(
         workers={
@@ -94,7 +121,7 @@ def test_reads_what_the_exporter_shows() -> None:
 
 def test_reads_a_page_of_the_real_collectors() -> None:
     worker = {"name": "ghost", "match": {"command": "no such command, surely"}, "memory_limit": 5}
-    run = RunConfig.model_validate({"name": "demo", "workers": [worker]})
+    run = WorkersOfRun.model_validate({"name": "demo", "workers": [worker]})
     success = SUCCESS.family()
     for name in ("host", "workers"):
         success.add_metric([name], 1)
@@ -195,6 +222,41 @@ def test_anything_else_is_unknown(body: bytes) -> None:
         parse_alerts(body)
 
 
+def test_reads_the_silences_that_are_in_force() -> None:
+    assert parse_silences(json.dumps(SILENCES).encode()) == (SILENCE,)
+    assert parse_silences(b"[]") == ()
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"null", b"{}", b'["a"]', b'[{"status": {"state": "active"}}]', b"<html>"]
+)
+def test_silences_that_are_none_are_unknown(body: bytes) -> None:
+    with pytest.raises(UnknownError):
+        parse_silences(body)
+
+
+@pytest.mark.parametrize(
+    ("matchers", "covered"),
+    [
+        ((Matcher("run", "demo"),), True),
+        ((Matcher("run", "dem"),), False),
+        ((Matcher("run", "dem", is_regex=True),), False),
+        ((Matcher("run", "dem.", is_regex=True),), True),
+        ((Matcher("run", "demo", is_equal=False),), False),
+        ((Matcher("run", "x.*", is_regex=True, is_equal=False),), True),
+        ((Matcher("run", "demo"), Matcher("worker", "trainer")), False),
+        ((Matcher("gpu", ""),), True),
+        ((Matcher("run", "(?P<not(re2", is_regex=True),), True),
+    ],
+)
+def test_a_silence_covers_what_all_its_matchers_meet(
+    matchers: tuple[Matcher, ...], *, covered: bool
+) -> None:
+    labels = {"run": "demo", "worker": "rollout-0"}
+    assert silenced(labels, [Silence(matchers)]) is covered
+    assert not silenced(labels, [])
+
+
 # over HTTP
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -210,12 +272,18 @@ async def give_alerts(request: web.Request) -> web.StreamResponse:
     return web.json_response(LISTED)
 
 
+async def give_silences(_: web.Request) -> web.StreamResponse:
+    return web.json_response(SILENCES)
+
+
 @asynccontextmanager
-async def box(page: Handler = give_page, alerts: Handler = give_alerts) -> AsyncIterator[BoxEyes]:
+async def box(
+    page: Handler = give_page, alerts: Handler = give_alerts, silences: Handler = give_silences
+) -> AsyncIterator[BoxEyes]:
     """Eyes on a little server that answers as told."""
     app = web.Application()
     app.add_routes([web.get("/metrics", page), web.get("/am/api/v2/alerts", alerts)])
-    app.add_routes([web.get("/elsewhere", give_page)])
+    app.add_routes([web.get("/elsewhere", give_page), web.get("/am/api/v2/silences", silences)])
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -230,7 +298,7 @@ async def box(page: Handler = give_page, alerts: Handler = give_alerts) -> Async
 async def test_asks_exporter_and_alertmanager() -> None:
     async with box() as eyes:
         seen = await ask(eyes)
-    assert seen.alerts == {FINGERPRINT: AlertState.ACTIVE}
+    assert seen.alerts == Alerts({FINGERPRINT: AlertState.ACTIVE}, (SILENCE,))
     assert seen.sight == parse_sight(PAGE.encode())
     assert seen.unknown == ""
 
@@ -273,10 +341,11 @@ async def test_an_unusable_answer_is_unknown_and_does_not_spoil_the_other(page: 
         assert seen.sight is None
         assert seen.alerts is not None
         assert seen.unknown
-    async with box(alerts=page) as eyes:
-        seen = await ask(eyes)
-        assert seen.alerts is None
-        assert seen.sight is not None
+    for part in ("alerts", "silences"):
+        async with box(**{part: page}) as eyes:
+            seen = await ask(eyes)
+            assert seen.alerts is None
+            assert seen.sight is not None
 
 
 async def test_an_answer_without_end_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:

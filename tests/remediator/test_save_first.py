@@ -1,0 +1,142 @@
+"""A worker is asked for a last checkpoint before it is restarted, where it can be."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from tests.remediator.conftest import (
+    NOW,
+    ROLLOUT,
+    FakeEyes,
+    InlineLane,
+    Scene,
+    Yard,
+    alive,
+    make_config,
+)
+
+from trainwarden_exporter.processes.procfs import Identity
+from trainwarden_remediator.app import WallClock
+from trainwarden_remediator.means.saverequest import SaveRequest
+from trainwarden_remediator.savefirst import save_first
+from trainwarden_remediator.sight import RunSight
+
+SAVES = """
+import signal, sys, time
+signal.signal(signal.SIGUSR1, lambda *_: print("saving", flush=True))
+print("up", flush=True)
+time.sleep(600)
+"""
+HANDLES_NOTHING = "import time; print('up', flush=True); time.sleep(600)"
+
+
+def asked(yard: Yard, program: str) -> Any:
+    """A worker that runs `program`, and how to ask it; the exporter shows nothing of its run."""
+    worker = yard.run(program)
+    roots = [root.identity for root in yard.tree().roots]
+
+    async def ask() -> str:
+        return await save_first(
+            *(SaveRequest(signal="SIGUSR1", within=0.01), ROLLOUT, roots, None),
+            eyes=FakeEyes,
+            lane=InlineLane,
+            clock=WallClock(),
+        )
+
+    return worker, ask
+
+
+async def test_a_worker_that_handles_the_signal_is_told_to_save(yard: Yard) -> None:
+    worker, ask = asked(yard, SAVES)
+    assert await ask() == "no newer checkpoint within 0.01 s"
+    assert worker.stdout.readline() == "saving\n"
+    assert alive(worker.pid)
+
+
+async def test_one_that_would_end_of_it_is_not(yard: Yard) -> None:
+    worker, ask = asked(yard, HANDLES_NOTHING)
+    assert await ask() == "not asked: it does not handle SIGUSR1"
+    assert alive(worker.pid)
+
+
+def saving(scene: Scene, *, command: list[str], checkpoint: float = 50) -> None:
+    """The worker may be asked by `command`, and its run has saved that step."""
+    config = scene.setup.config
+    target = config.targets[0]
+    request = SaveRequest.model_validate({"command": command, "within": 30})
+    changed = target.model_copy(update={"save": request})
+    targets = (changed, *config.targets[1:])
+    scene.engine._setup = replace(
+        scene.setup, config=config.model_copy(update={"targets": targets})
+    )
+    vars(scene.engine._kin)["roots"] = lambda _: [Identity(4242, 17)]
+    scene.eyes.runs = {"demo": RunSight(step=57.0, checkpoint=checkpoint)}
+
+
+def came(scene: Scene) -> list[str]:
+    return [e.facts["came"] for e in scene.journal.newest_events(1000) if e.kind == "saved"]
+
+
+async def test_a_newer_checkpoint_is_waited_for(
+    stage: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainwarden_remediator.savefirst.lives", lambda _: True)
+    async with stage(before=lambda scene: saving(scene, command=["true"])) as scene:
+        scene.hear(starts_at=NOW - 20)
+        await scene.clock.advance(10)
+        assert scene.action.restarts == []
+        assert "save" in scene.told()
+        scene.eyes.runs = {"demo": RunSight(step=58.0, checkpoint=58.0, saving=True)}
+        await scene.clock.advance(5)
+        assert scene.action.restarts == []
+        scene.eyes.runs = {"demo": RunSight(step=58.0, checkpoint=58.0)}
+        await scene.clock.advance(2)
+        assert scene.action.restarts == [1]
+        assert came(scene) == ["saved step 58"]
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["true"], "no newer checkpoint within 30 s"),
+        (["false"], "not asked: false: Command '('false',)' returned non-zero exit status 1."),
+    ],
+)
+async def test_it_is_restarted_all_the_same_when_there_is_none(
+    stage: Any, monkeypatch: pytest.MonkeyPatch, command: list[str], said: str
+) -> None:
+    monkeypatch.setattr("trainwarden_remediator.savefirst.lives", lambda _: True)
+    async with stage(before=lambda scene: saving(scene, command=command)) as scene:
+        scene.hear(starts_at=NOW - 20)
+        await scene.clock.advance(40)
+        assert scene.action.restarts == [1]
+        assert came(scene) == [said]
+
+
+async def test_a_person_who_holds_meanwhile_is_heeded(
+    stage: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainwarden_remediator.savefirst.lives", lambda _: True)
+    async with stage(before=lambda scene: saving(scene, command=["true"])) as scene:
+        scene.hear(starts_at=NOW - 20)
+        await scene.clock.advance(10)
+        (scene.folder / "hold").touch()
+        await scene.clock.advance(60)
+        assert scene.action.restarts == []
+        (event,) = (e for e in scene.journal.newest_events(99) if e.kind == "result")
+        assert event.facts == {"result": "interrupted", "found": "held meanwhile"}
+
+
+@pytest.mark.parametrize(
+    "save", [{}, {"signal": "SIGUSR1", "command": ["x"]}, {"signal": "SIGKILL"}, {"command": []}]
+)
+def test_a_request_that_makes_no_sense_is_refused(tmp_path: Path, save: dict[str, Any]) -> None:
+    process = {"start": [sys.executable]}
+    target = {"run": "demo", "worker": "rollout-0", "process": process, "save": save}
+    with pytest.raises(ValidationError):
+        make_config(tmp_path, targets=[target])
