@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import stat
 import subprocess
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 import ports
 import runfolder
+from ruleset import RULES
 from stack import Binaries, StackError
 from trainwarden_remediator.config import load_setup
 
@@ -144,4 +146,30 @@ def test_a_wrong_configuration_is_reported_with_its_line(
 ) -> None:
     (config / "remediator.yml").write_text("insecure: true\nmoed: act\n")
     with pytest.raises(StackError, match=r"remediator\.yml:2: moed: unknown key"):
+        prepare_own(tmp_path / "run", config, binaries)
+
+
+def test_changes_to_alerts_in_the_users_folder_are_what_prometheus_loads(
+    tmp_path: Path, config: Path, binaries: Binaries
+) -> None:
+    run = prepare_own(tmp_path / "run", config, binaries)
+    assert str(RULES / "alerts") in (run.path / "prometheus.yml").read_text()
+
+    (config / "overrides.yml").write_text("alerts: [{alert: TrainingGpuIdle, enabled: false}]\n")
+    run = prepare_own(tmp_path / "run", config, binaries)
+    check = (binaries.promtool, "check", "config", run.path / "prometheus.yml")
+    result = subprocess.run(check, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    loaded = re.findall(r"Checking (\S+/alerts/\S+\.yml)$", result.stdout, re.MULTILINE)
+    assert len(loaded) == len(list((RULES / "alerts").glob("*.yml")))
+    text = "".join(Path(file).read_text() for file in loaded)
+    assert "- alert: TrainingGpuXid" in text
+    assert "- alert: TrainingGpuIdle" not in text
+
+
+def test_wrong_changes_to_alerts_are_told_with_their_line(
+    tmp_path: Path, config: Path, binaries: Binaries
+) -> None:
+    (config / "overrides.yml").write_text("alerts:\n  - {alert: TrainingGpu, enabled: false}\n")
+    with pytest.raises(StackError, match=r"overrides\.yml:2: .*no shipped alert is called"):
         prepare_own(tmp_path / "run", config, binaries)

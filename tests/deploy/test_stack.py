@@ -12,6 +12,7 @@ import stack
 FAKE_APT = """\
 echo "$@" >> "$0.calls"
 case "$*" in
+  indextargets*) echo "http://mirror.example.org/debian/ stable"; exit 0 ;;
   *update*) exit 0 ;;
   *libjs-*) exit 100 ;;
   *"${REFUSED:-nothing}"*)
@@ -24,7 +25,7 @@ for name; do :; done
 : > "$name.deb"
 """
 FAKE_DPKG = """\
-[ "$1" = -x ] || exit 0
+[ "$1" = -x ] || { echo "${DEPENDS:-adduser}"; exit 0; }
 mkdir -p "$3/usr/bin" "$3/usr/share/prometheus"
 echo 'the page' > "$3/usr/share/prometheus/page"
 for name in prometheus promtool prometheus-alertmanager amtool; do
@@ -46,6 +47,7 @@ class Machine:
             (self.programs / tool).symlink_to(f"/bin/{tool}")
         monkeypatch.setenv("PATH", str(self.programs))
         monkeypatch.setenv("REFUSED", "")
+        monkeypatch.delenv("TRAINWARDEN_STACK_SUITE", raising=False)
 
     def add(self, name: str, script: str) -> Path:
         path = self.programs / name
@@ -136,6 +138,38 @@ def test_lists_of_our_own_are_fetched_where_the_systems_do_not_help(
     monkeypatch.setenv("REFUSED", "Timeout=30 download")  # the call without lists of our own
     machine.find()
     assert any("Dir::State::lists=" in call and "update" in call for call in machine.calls())
+
+
+def test_a_tool_that_is_a_package_of_its_own_is_fetched_too(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.add_packages()
+    monkeypatch.setenv("DEPENDS", "adduser, promtool (>= 3.5), libc6 (>= 2.34)")
+    machine.find()
+    downloads = [call.split()[-1] for call in machine.calls() if " download " in call]
+    assert downloads == ["prometheus", "promtool", "prometheus-alertmanager"]
+
+
+def test_a_suite_that_is_asked_for_comes_before_what_is_on_path(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.add_servers()
+    machine.add_packages()
+    monkeypatch.setenv("TRAINWARDEN_STACK_SUITE", "sid")
+    assert machine.find().prometheus == machine.stack / "suite-sid/prometheus/usr/bin/prometheus"
+    calls = [call for call in machine.calls() if " download " in call or " update" in call]
+    assert all("Dir::Etc::sourceparts=-" in call for call in calls)
+    assert [call.split()[-1] for call in calls] == [
+        *("update", "prometheus", "update", "prometheus-alertmanager")
+    ]
+
+
+def test_a_suite_that_cannot_be_is_refused(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINWARDEN_STACK_SUITE", "../sid")
+    with pytest.raises(stack.StackError, match="TRAINWARDEN_STACK_SUITE: no suite is called"):
+        machine.find()
 
 
 def test_a_refused_download_is_one_line_and_leaves_nothing(

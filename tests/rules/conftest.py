@@ -43,6 +43,17 @@ def alerts() -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="session")
+def recordings() -> list[dict[str, Any]]:
+    """Every recording rule, as written."""
+    return [
+        rule
+        for file in sorted((PROJECT / "rules" / "recording").glob("*.yml"))
+        for group in yaml.safe_load(file.read_text())["groups"]
+        for rule in group["rules"]
+    ]
+
+
+@pytest.fixture(scope="session")
 def rule_tests() -> list[dict[str, Any]]:
     """Every test of the promtool suites, as written."""
     return [

@@ -30,6 +30,19 @@ ROUTES = [
     ("exporter down", "alertname=TrainingExporterDown severity=critical", [PERSON]),
     ("reboot", "alertname=TrainingReboot severity=warning", [PERSON]),
     ("leftovers on a GPU", "severity=critical remediation=clean_gpu", [REMEDIATOR, PERSON]),
+    ("server down", "severity=critical remediation=restart_inference", [REMEDIATOR, PERSON]),
+    ("stalled", "severity=critical remediation=restart_stalled_run", [REMEDIATOR, PERSON]),
+    ("stalled, dead", "alertname=TrainingStepStalled severity=critical", [PERSON]),
+    ("long step", "alertname=TrainingStepStalled severity=warning", [PERSON]),
+    ("brake", "severity=critical remediation=restart_braking_worker", [REMEDIATOR, PERSON]),
+    ("container loop", f"run=demo container=pod severity=critical {LOOP}", [REMEDIATOR, PERSON]),
+    ("disk full", f"path=/data severity=critical {LOOP}", [REMEDIATOR, PERSON]),
+    ("disk filling", "alertname=TrainingDiskFilling path=/data severity=warning", [PERSON]),
+    ("no batch", "alertname=TrainingWaitingForRollouts severity=critical", [PERSON]),
+    ("late batch", "alertname=TrainingWaitingForRollouts severity=warning", [PERSON]),
+    ("storm", "alertname=TrainingErrorStorm severity=warning", [PERSON]),
+    ("long queue", "alertname=TrainingInferenceQueueFlooded severity=info", ["nobody"]),
+    ("blind", "alertname=TrainingWatchBlind watch=disk severity=warning", [PERSON]),
     ("GPU lost", "alertname=TrainingGpuLost severity=critical", [PERSON]),
     ("GPU idle", "alertname=TrainingGpuIdle severity=warning", [PERSON]),
     ("GPU nearly full", "alertname=TrainingGpuMemoryNearlyFull severity=info", ["nobody"]),
@@ -75,6 +88,25 @@ def test_an_alert_goes_to(labels: str, receivers: list[str], binaries: Binaries)
     assert result.stdout.split() == [",".join(receivers)]
 
 
+def test_each_kind_of_shipped_alert_goes_where_its_severity_and_its_playbook_say(
+    alerts: list[dict[str, Any]], binaries: Binaries
+) -> None:
+    """No alert of severity info reaches a person, and all that names a playbook the remediator."""
+    kinds = {
+        (alert["labels"]["severity"], alert["labels"].get("remediation", ""))
+        for alert in alerts
+        if alert["alert"] != "TrainingWatchdog"
+    }
+    assert {severity for severity, _ in kinds} == {"critical", "warning", "info"}
+    for severity, playbook in kinds:
+        labels = [f"severity={severity}"] + [f"remediation={playbook}"] * bool(playbook)
+        config = f"--config.file={CONFIG}"
+        result = amtool(binaries, "config", "routes", "test", config, *labels)
+        last = "nobody" if severity == "info" else PERSON
+        expected = [REMEDIATOR, last] if playbook else [last]
+        assert result.stdout.split() == [",".join(expected)], labels
+
+
 def routes() -> list[dict[str, Any]]:
     """The child routes, in order."""
     return list(yaml.safe_load(CONFIG.read_text())["route"]["routes"])
@@ -94,8 +126,20 @@ def test_the_heartbeat_is_sent_with_every_flush() -> None:
 def test_the_remediator_hears_within_seconds_and_the_person_hears_too() -> None:
     remediation = routes()[1]
     assert remediation["continue"] is True
-    assert seconds(remediation["group_wait"]) <= 5
+    assert seconds(remediation["group_wait"]) <= 1
     assert set(remediation["group_by"]) == {"alertname", "run", "worker", "instance"}
+
+
+def test_what_is_held_wakes_a_person_at_once_though_a_playbook_answers_it(
+    binaries: Binaries,
+) -> None:
+    """A loop and a full disk are not healed by holding."""
+    arguments = ("config", "routes", "test", "--tree", f"--config.file={CONFIG}")
+    result = amtool(binaries, *arguments, "severity=critical", LOOP)
+    assert '{severity="critical"}  receiver: person' in result.stdout
+    critical = routes()[4]
+    assert critical["matchers"] == ['severity="critical"']
+    assert seconds(critical["group_wait"]) <= 10
 
 
 def test_a_person_hears_of_a_critical_one_sooner_than_of_a_warning() -> None:
@@ -134,8 +178,8 @@ def test_every_alert_named_in_the_configuration_exists(alerts: list[dict[str, An
     ] + [matcher for route in routes() for matcher in route["matchers"]]
     named = 0
     for matcher in matchers:
-        if (found := re.fullmatch(r'alertname(=~?)"(.*)"', matcher)) is not None:
-            for name in found[2].split("|"):
+        if (found := re.fullmatch(r'alertname[=!]~?"(.*)"', matcher)) is not None:
+            for name in found[1].split("|"):
                 assert any(re.fullmatch(name, alert) for alert in known), name
                 named += 1
     assert named

@@ -37,8 +37,10 @@ def test_the_rules_behave_as_their_suite_says(
 
 
 def test_every_file_of_rules_is_in_a_suite(project: Path) -> None:
-    for file in (project / "rules" / "alerts").glob("*.yml"):
-        assert any(f"- ../alerts/{file.name}\n" in suite.read_text() for suite in SUITES), file
+    for folder in ("alerts", "recording"):
+        for file in (project / "rules" / folder).glob("*.yml"):
+            named = f"- ../{folder}/{file.name}\n"
+            assert any(named in suite.read_text() for suite in SUITES), file
 
 
 def test_promtool_finds_no_fault_in_the_rules(project: Path, binaries: Binaries) -> None:

@@ -6,6 +6,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import promql_parser as promql
+
+from labelling import groups, names_of, selectors
+
 HEADINGS = [
     "Meaning",
     "What is watched",
@@ -34,6 +38,27 @@ def test_every_page_has_the_headings_in_order_and_something_under_each(project: 
 def test_every_page_shows_how_to_see_what_the_rule_saw(project: Path) -> None:
     for page in (project / "docs" / "runbooks").glob("Training*.md"):
         assert "```promql\n" in sections(page)["Verify what the rule saw"], page.name
+
+
+def metrics_of(expression: str) -> set[str]:
+    return {name for one in selectors(promql.parse(expression)) for name in names_of(one)}
+
+
+def test_what_is_asked_there_is_what_the_rule_rests_on(
+    project: Path, alerts: list[dict[str, Any]]
+) -> None:
+    recorded: dict[str, set[str]] = {}
+    for group in groups("recording"):
+        for rule in group["rules"]:
+            named = metrics_of(rule["expr"])
+            recorded[rule["record"]] = {o for name in named for o in recorded.get(name, {name})}
+    for alert in alerts:
+        page = project / "docs" / "runbooks" / f"{alert['alert']}.md"
+        text = sections(page)["Verify what the rule saw"]
+        (block,) = re.findall(r"^```promql\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+        asked = {name for query in block.strip().split("\n") for name in metrics_of(query)}
+        rests_on = {o for n in metrics_of(alert["expr"]) for o in (n, *recorded.get(n, ()))}
+        assert asked & rests_on or not rests_on, page.name
 
 
 def test_what_the_remediator_does_is_named_and_can_be_stopped(

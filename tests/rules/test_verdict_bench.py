@@ -1,0 +1,177 @@
+"""The verdict bench: a slice of it in each test run, and that its page is what it wrote."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from stack import Binaries
+from verdicts.alertmanager import Alertmanager
+from verdicts.bench import batches, judged
+from verdicts.cases import FAULTS, Case, Due, Played, cases
+from verdicts.engine import Firing, rules_hash
+from verdicts.faults import Expected, Fault
+from verdicts.healthy import NIGHTS, Night
+from verdicts.judging import judge
+from verdicts.page import EXPORTER, GAP, SCRAPE, STALE, Page, UndeclaredError, packed
+from verdicts.report import shipped
+from verdicts.shapes import Shape
+
+PROJECT = Path(__file__).resolve().parents[2]
+SEED = 1
+SHORT = 200.0
+"""Seconds for which a fault of the slice may be watched."""
+SLICE = 10
+BY_PROMTOOL_ALONE = {
+    ("TrainingRemediationHeld", "warning"),
+    ("TrainingPersonNotReached", "warning"),
+}
+"""What takes hours to tell, or rests on Alertmanager's own page, of which there is no model."""
+SERVER = {"run": "r", "instance": "b:1"}
+
+
+def chosen() -> tuple[Case, ...]:
+    """Ten healthy runs and ten faults, of many kinds."""
+    known = cases(SEED, healthy=len(NIGHTS), faulty=len(FAULTS))
+    healthy = [one for one in known if not one.faulty and one.what.needs.get("compile") is None]
+    quick = [one for one in known if isinstance(one.what, Fault) and one.what.watch <= SHORT]
+    shorter = [
+        replace(one, what=replace(one.what, length=900.0))  # type: ignore[arg-type] # a night
+        for one in healthy[:: len(healthy) // SLICE][:SLICE]
+    ]
+    return (*shorter, *quick[:: len(quick) // SLICE][:SLICE])
+
+
+def test_a_slice_of_the_bench_finds_all_faults_and_nothing_else(binaries: Binaries) -> None:
+    slice_of_it = chosen()
+    assert [one.faulty for one in slice_of_it].count(True) == SLICE
+    assert len(slice_of_it) == 2 * SLICE
+    done = [one for batch in batches(slice_of_it) for one in judged(batch, binaries.promtool)]
+    assert len(done) == 2 * SLICE
+    for judgement in done:
+        assert judgement.good, (judgement.case.seed, judgement.findings, judgement.wrong)
+
+
+def test_every_alert_has_a_fault_of_its_own() -> None:
+    told = {(one.alert, one.severity) for fault in FAULTS for one in fault.expected}
+    assert shipped() - told - BY_PROMTOOL_ALONE == {("TrainingWatchdog", "none")}
+
+
+def test_what_may_stand_beside_a_fault_is_shipped_and_has_a_reason() -> None:
+    names = {alert for alert, _ in shipped()}
+    everything: tuple[Fault | Night, ...] = (*FAULTS, *NIGHTS)
+    for what in everything:
+        allowed = what.beside if isinstance(what, Fault) else what.told
+        assert set(allowed) <= names, what.name
+        assert all(allowed.values()), what.name
+        assert set(what.needs) <= {one.name for one in fields(Shape)}, what.name
+
+
+def test_names_tell_cases_apart() -> None:
+    names = [fault.name for fault in FAULTS] + [night.name for night in NIGHTS]
+    assert len(set(names)) == len(names)
+
+
+def test_the_intervals_are_those_that_are_shipped() -> None:
+    shipped_config = yaml.safe_load((PROJECT / "rules" / "prometheus.yml").read_text())["global"]
+    assert shipped_config["scrape_interval"] == shipped_config["evaluation_interval"] == "5s"
+    assert SCRAPE == 5
+
+
+def test_the_page_is_what_the_bench_wrote_for_these_rules() -> None:
+    text = (PROJECT / "docs" / "verdicts.md").read_text()
+    assert f"| rules, routes and inhibitions | `{rules_hash()}` |" in text, "make bench-verdicts"
+    assert re.search(r"^\| seed \| \d+ \|$", text, re.MULTILINE)
+    for kind, fewest in (("healthy", len(NIGHTS)), ("faulty", len(FAULTS))):
+        found = re.search(rf"^\| {kind} runs \| (\d+) \|$", text, re.MULTILINE)
+        assert found is not None
+        assert int(found[1]) >= fewest
+    for verdict in ("missed", "later than allowed"):
+        assert f"| {verdict} | 0 |" in text, verdict
+    for alert, severity in shipped() - BY_PROMTOOL_ALONE - {("TrainingWatchdog", "none")}:
+        assert f"| [{alert}](runbooks/{alert}.md) | {severity} |" in text, alert
+
+
+def test_a_metric_nobody_declares_ends_the_bench() -> None:
+    page = Page(EXPORTER, "box:1")
+    with pytest.raises(UndeclaredError):
+        page.put("trainwarden_worker_rss_bytes", 1.0, "run", "worker", "trainer")
+    with pytest.raises(UndeclaredError):
+        page.put("trainwarden_worker_processes", 1.0, "run")
+
+
+@pytest.mark.parametrize(
+    ("samples", "words"),
+    [
+        ([1.0, 1.0, 1.0], "1+0x2"),
+        ([5.0, 10.0, 15.0, 2.0], "5+5x2 2"),
+        ([9.0, 7.0], "9-2x1"),
+        ([GAP, GAP, 1.0, STALE, STALE, 1.0], "_x2 1 stale _x1 1"),
+        ([0.0, GAP, STALE, STALE], "0 _x1 stale _x1"),
+    ],
+)
+def test_samples_are_packed_in_the_words_of_promtool(
+    samples: Sequence[float | str], words: str
+) -> None:
+    assert packed(samples) == words
+
+
+def played(*, due: tuple[Due, ...] = (), beside: str = "") -> Played:
+    """A case in which something is struck at 100 s, of 300 s."""
+    fault = replace(FAULTS[0], beside={beside: "it follows"} if beside else {})
+    case = Case(0, "seed", "generic", fault)
+    return Played(case, {}, 300.0, 90.0, 100.0, due, frozenset({200.0}))
+
+
+def firing(alert: str, *moments: float, severity: str = "critical", **labels: str) -> Firing:
+    return Firing({"alertname": alert, "severity": severity, **SERVER, **labels}, moments)
+
+
+DUE = Due(Expected("TrainingWorkerGone", "critical", 30), 30.0)
+
+
+def test_an_alert_that_never_fires_is_missed_and_one_that_fires_late_is_late() -> None:
+    manager = Alertmanager()
+    assert judge(played(due=(DUE,)), (), manager).findings[0].delay is None
+    late = judge(played(due=(DUE,)), [firing("TrainingWorkerGone", 135.0)], manager)
+    assert late.findings[0].late
+    assert not late.good
+    in_time = judge(played(due=(DUE,)), [firing("TrainingWorkerGone", 125.0)], manager)
+    assert in_time.good
+
+
+def test_what_nobody_expects_is_false_unless_it_is_declared_and_after_the_fault() -> None:
+    manager = Alertmanager()
+    storm = firing("TrainingErrorStorm", 150.0, severity="warning")
+    assert len(judge(played(), [storm], manager).wrong) == 1
+    assert judge(played(beside="TrainingErrorStorm"), [storm], manager).wrong == ()
+    early = firing("TrainingErrorStorm", 50.0, severity="warning")
+    assert len(judge(played(beside="TrainingErrorStorm"), [early], manager).wrong) == 1
+
+
+def test_what_fires_while_no_prometheus_runs_or_after_the_end_is_not_judged() -> None:
+    moments = firing("TrainingErrorStorm", 200.0, 300.0, severity="warning")
+    assert judge(played(), [moments], Alertmanager()).wrong == ()
+
+
+def test_a_symptom_reaches_nobody_while_its_cause_fires() -> None:
+    manager = Alertmanager()
+    moments = tuple(float(moment) for moment in range(0, 900, 5))
+    cause = firing("TrainingInferenceDown", *moments, remediation="restart_inference", worker="w")
+    symptom = firing("TrainingStepStalled", *moments, remediation="restart_stalled_run")
+    told = manager.told([cause, symptom])
+    assert {one.labels["alertname"] for one in told} == {"TrainingInferenceDown"}
+    assert {one.receiver for one in told} == {"person", "trainwarden-remediator"}
+    alone = manager.told([symptom])
+    assert {one.labels["alertname"] for one in alone} == {"TrainingStepStalled"}
+
+
+def test_a_person_hears_of_what_is_healed_within_two_minutes_not_at_all() -> None:
+    moments = tuple(float(moment) for moment in range(0, 60, 5))
+    gone = firing("TrainingWorkerGone", *moments, remediation="start_missing_worker", worker="w")
+    assert {one.receiver for one in Alertmanager().told([gone])} == {"trainwarden-remediator"}
