@@ -1,10 +1,13 @@
-"""What the whole suite shares: the real Prometheus and Alertmanager."""
+"""What the whole suite shares: the real Prometheus and Alertmanager, and a table of the nights."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import pytest
 
 import stack
+from measuring import PROPERTY, Measure, table
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -19,3 +22,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def binaries() -> stack.Binaries:
     """The programs from PATH, else from the distribution's packages, unpacked once."""
     return stack.find_binaries()
+
+
+@pytest.fixture
+def measured(record_property: Callable[[str, object], None]) -> Measure:
+    """Notes how long something of a night took, for the table at the end."""
+    return lambda night, what, took, limit: record_property(PROPERTY, (night, what, took, limit))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    rows = [
+        tuple(value)
+        for outcome in ("passed", "failed")
+        for report in terminalreporter.getreports(outcome)
+        for name, value in report.user_properties
+        if name == PROPERTY
+    ]
+    if rows:
+        terminalreporter.section("the nights, in seconds from the fault")
+        for line in table(rows):
+            terminalreporter.line(line)

@@ -1,0 +1,293 @@
+"""The action by systemd, inside a system whose first process is a real one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.systemd.conftest import Box
+
+PYTHON = "/opt/trainwarden/bin/python"
+SECONDS = 60
+
+ACT = """\
+import json, os, signal, sys
+from trainwarden_remediator.actions.systemd import SystemdAction
+from trainwarden_remediator.exceptions import ActionError
+from trainwarden_remediator.targets import Target
+what, content, meant, die_at = json.loads(sys.argv[1])
+target = Target.model_validate({"run": "demo", "worker": "w", "systemd": content})
+action, said = SystemdAction(target, target.systemd), []
+def announce(step, **facts):
+    said.append([step, facts["what"]])
+    if step == die_at:
+        os.kill(os.getpid(), signal.SIGKILL)
+try:
+    match what:
+        case "processes":
+            answer = action.processes()
+        case "perform":
+            answer = action.perform("m", announce, meant)
+        case "finish":
+            answer = action.finish("m", announce)
+        case "standing":
+            answer = action.standing("m", meant).value
+    print(json.dumps({"answer": answer, "said": said}))
+except ActionError as error:
+    print(json.dumps({"error": type(error).__name__, "why": str(error), "said": said}))
+"""
+
+
+class Units:
+    """Units of one test, which are stopped and removed after it."""
+
+    def __init__(self, box: Box) -> None:
+        self.box = box
+        self._made: list[str] = []
+
+    def make(self, name: str, *lines: str, command: str = "sleep 100000") -> str:
+        """A service that is started; a line before `[` belongs to its section `[Service]`."""
+        unit = f"{name}.service"
+        self._made.append(unit)
+        before = [line for line in lines if line.startswith("StartLimit")]
+        after = [line for line in lines if not line.startswith("StartLimit")]
+        text = "\n".join(
+            ["[Unit]", *before, "[Service]", f"ExecStart=/bin/sh -c '{command}'", *after]
+        )
+        self.box.write(f"/etc/systemd/system/{unit}", f"{text}\n")
+        self.box.run("systemctl", "daemon-reload")
+        self.box.tries("systemctl", "start", unit)
+        return unit
+
+    def act(
+        self, what: str, unit: str, *, meant: Any = None, die_at: str = "", **settings: Any
+    ) -> Mapping[str, Any]:
+        told = json.dumps([what, {"unit": unit, **settings}, meant, die_at])
+        said = self.box.tries(PYTHON, "/act.py", told)
+        found: dict[str, Any] = json.loads(said) if said else {}
+        return found
+
+    def now(self, unit: str) -> list[str]:
+        """What the action would end now."""
+        answer: list[str] = self.act("processes", unit)["answer"]
+        return answer
+
+    def wait_for(self, unit: str, name: str, value: str) -> None:
+        self.box.wait_until(lambda: self.box.show(unit, name) == value, SECONDS)
+
+    def kill(self, unit: str) -> None:
+        self.box.run("kill", "-KILL", str(self.box.pid(unit)))
+
+    def close(self) -> None:
+        for unit in self._made:
+            self.box.tries("systemctl", "unmask", "--runtime", unit)
+            self.box.tries("systemctl", "kill", "--signal=KILL", unit)
+            self.box.tries("systemctl", "stop", unit)
+            self.box.tries("systemctl", "reset-failed", unit)
+            self.box.run("rm", "-f", f"/etc/systemd/system/{unit}")
+        self.box.run("systemctl", "daemon-reload")
+
+
+@pytest.fixture
+def units(box: Box) -> Iterator[Units]:
+    box.write("/act.py", ACT)
+    units = Units(box)
+    yield units
+    units.close()
+
+
+def test_a_unit_is_restarted_by_one_job_and_no_other_is(units: Units) -> None:
+    unit, other = units.make("w-plain"), units.make("w-other")
+    before, others = units.now(unit), units.now(other)
+    done = units.act("perform", unit, meant=before)
+    assert done["said"] == [["restart", unit]]
+    assert done["answer"]["started_by"] == "trainwarden"
+    assert done["answer"]["processes"] == units.now(unit) != before
+    assert units.now(other) == others
+    assert units.box.show(unit, "ActiveState") == "active"
+
+
+def test_a_unit_that_failed_by_itself_is_started(units: Units) -> None:
+    unit = units.make("w-killed")
+    units.kill(unit)
+    units.wait_for(unit, "ActiveState", "failed")
+    done = units.act("perform", unit, meant=units.now(unit))
+    assert done["said"] == [["start", unit]]
+    assert units.box.show(unit, "ActiveState") == "active"
+
+
+@pytest.mark.parametrize(
+    ("command", "state"),
+    [
+        ("exec sleep 100000", "inactive"),
+        # Many a program ends with an error when it is told to: failed, and stopped all the same.
+        ('trap "exit 1" TERM; while :; do sleep 1; done', "failed"),
+        ('trap "" TERM; while :; do sleep 1; done', "failed"),
+    ],
+)
+def test_a_unit_that_a_person_has_stopped_is_left_alone(
+    units: Units, command: str, state: str
+) -> None:
+    unit = units.make("w-stopped", "TimeoutStopSec=2", command=command)
+    meant = units.now(unit)
+    units.box.run("systemctl", "stop", unit)
+    assert units.box.show(unit, "ActiveState") == state
+    for what in ("processes", "perform", "finish"):
+        found = units.act(what, unit, meant=meant)
+        if what == "perform" and "answer" in found:
+            # systemd has forgotten the run of a unit that is neither active nor failed
+            assert found["answer"]["started_by"] == "another"
+        else:
+            assert found["error"] == "LeftAloneError", found
+        assert found["said"] == []
+    assert units.box.show(unit, "ActiveState") == state
+
+
+def test_a_unit_that_was_masked_is_left_alone(units: Units) -> None:
+    unit = units.make("w-masked")
+    units.box.run("mv", f"/etc/systemd/system/{unit}", "/root/away")
+    units.box.run("systemctl", "mask", "--runtime", unit)
+    units.kill(unit)
+    units.wait_for(unit, "ActiveState", "failed")
+    assert units.act("processes", unit)["why"] == f"{unit} is masked"
+
+
+def test_what_systemd_restarts_by_itself_is_not_fought(units: Units) -> None:
+    unit = units.make("w-restart", "Restart=on-failure", "RestartSec=15")
+    before = units.now(unit)
+    units.kill(unit)
+    units.wait_for(unit, "SubState", "auto-restart")
+    for what in ("processes", "perform"):
+        found = units.act(what, unit, meant=before)
+        assert found["error"] == "LeftAloneError"
+        assert "by itself (its Restart=)" in found["why"]
+        assert found["said"] == []
+    # systemd has it in hand, and what it started was not what was to be ended.
+    units.wait_for(unit, "ActiveState", "active")
+    pid = units.box.pid(unit)
+    done = units.act("perform", unit, meant=before)
+    assert (done["said"], done["answer"]["started_by"]) == ([], "another")
+    assert units.box.pid(unit) == pid
+    assert units.box.show(unit, "NRestarts") == "1"
+
+
+def test_a_unit_that_systemd_has_given_up_is_started_only_where_that_is_allowed(
+    units: Units,
+) -> None:
+    limits = ("StartLimitBurst=2", "StartLimitIntervalSec=3600")
+    unit = units.make("w-limit", *limits, "Restart=on-failure", "RestartSec=0", command="exit 3")
+    units.wait_for(unit, "ActiveState", "failed")
+    units.wait_for(unit, "Job", "")
+    before = units.now(unit)
+    refused = units.act("perform", unit, meant=before)
+    assert refused["error"] == "ActionError"
+    assert refused["why"].startswith(f"systemd refused to start {unit} (its start limit"), refused
+    assert refused["said"] == [["start", unit]]
+    assert units.now(unit) == before
+    units.act("perform", unit, meant=before, reset_failed=True)
+    units.wait_for(unit, "ActiveState", "failed")
+    assert units.now(unit) != before
+
+
+def test_a_unit_that_is_being_stopped_is_not_waited_for_to_be_started(units: Units) -> None:
+    slow = 'trap "sleep 8; exit 0" TERM; while :; do sleep 1; done'
+    unit = units.make("w-slow", "TimeoutStopSec=60", command=slow)
+    units.box.run("systemctl", "stop", "--no-block", unit)
+    units.wait_for(unit, "ActiveState", "deactivating")
+    found = units.act("processes", unit)
+    assert found["error"] == "LeftAloneError"
+    units.wait_for(unit, "ActiveState", "inactive")
+
+
+def test_killed_before_it_told_systemd_the_unit_is_found_untouched(units: Units) -> None:
+    unit = units.make("w-before")
+    before = units.now(unit)
+    assert units.act("perform", unit, meant=before, die_at="restart") == {}
+    assert units.act("standing", unit, meant=before)["answer"] == "untouched"
+    assert units.now(unit) == before
+
+
+def test_killed_while_systemd_restarts_it_the_unit_is_started_once(units: Units) -> None:
+    slow = 'echo >> /run/w-starts; trap "sleep 6; exit 0" TERM; while :; do sleep 1; done'
+    units.box.run("rm", "-f", "/run/w-starts")
+    unit = units.make("w-during", "TimeoutStopSec=60", command=slow)
+    before = units.now(unit)
+    told = json.dumps(["perform", {"unit": unit}, before, ""])
+    kill = 'timeout --signal=KILL 3 "$@" || true'
+    units.box.run("sh", "-c", kill, "sh", PYTHON, "/act.py", told)
+    # It goes on without the remediator: the manager has it in hand.
+    assert units.act("standing", unit, meant=before)["answer"] == "untouched"
+    units.box.wait_until(
+        lambda: units.act("standing", unit, meant=before)["answer"] == "started", SECONDS
+    )
+    units.wait_for(unit, "ActiveState", "active")
+    assert units.act("finish", unit)["answer"]["started_by"] == "another"
+    assert len(units.box.run("cat", "/run/w-starts").splitlines() or [""]) <= 2
+    assert units.box.run("wc", "-l", "/run/w-starts").split()[0] == "2"
+
+
+def test_one_that_has_ended_after_a_crash_is_started_once(units: Units) -> None:
+    unit = units.make("w-ended")
+    before = units.now(unit)
+    units.kill(unit)
+    units.wait_for(unit, "ActiveState", "failed")
+    assert units.act("standing", unit, meant=before)["answer"] == "ended"
+    assert units.act("finish", unit)["answer"]["started_by"] == "trainwarden"
+    assert units.act("standing", unit, meant=before)["answer"] == "started"
+    pid = units.box.pid(unit)
+    assert units.act("finish", unit)["answer"]["started_by"] == "another"
+    assert units.box.pid(unit) == pid
+
+
+def test_one_that_ignores_sigterm_is_killed_by_systemd_in_its_own_time(units: Units) -> None:
+    deaf = 'trap "" TERM; while :; do sleep 1; done'
+    unit = units.make("w-deaf", "TimeoutStopSec=2", command=deaf)
+    before = units.now(unit)
+    assert units.act("perform", unit, meant=before)["answer"]["started_by"] == "trainwarden"
+    assert units.now(unit) != before
+
+
+def test_another_name_of_something_protected_is_refused(units: Units) -> None:
+    units.box.run(
+        *("ln", "-sf", "/lib/systemd/system/systemd-journald.service"),
+        "/etc/systemd/system/w-alias.service",
+    )
+    units.box.run("systemctl", "daemon-reload")
+    try:
+        found = units.act("perform", "w-alias.service")
+        assert found["why"].startswith("refused: "), found
+    finally:
+        units.box.run("rm", "/etc/systemd/system/w-alias.service")
+
+
+def test_a_unit_that_does_not_exist_is_an_error(units: Units) -> None:
+    assert units.act("processes", "w-nothing.service")["why"] == "w-nothing.service is not-found"
+
+
+def test_a_unit_of_an_accounts_own_manager_is_restarted_by_that_manager(units: Units) -> None:
+    box = units.box
+    box.run("mkdir", "-p", "/run/user/0", "/etc/systemd/user")
+    box.write("/etc/systemd/user/w-mine.service", "[Service]\nExecStart=/bin/sleep 100000\n")
+    # As logind and PAM start it where there are such.
+    manager = ("--uid=0", "--unit=w-manager", "--setenv=XDG_RUNTIME_DIR=/run/user/0")
+    box.run("systemd-run", *manager, "/lib/systemd/systemd", "--user")
+    ask = ("env", "XDG_RUNTIME_DIR=/run/user/0", "systemctl", "--user")
+    try:
+        box.wait_until(
+            lambda: box.tries(*ask, "is-system-running") in ("running", "degraded"), SECONDS
+        )
+        box.run(*ask, "start", "w-mine.service")
+        before = units.act("processes", "w-mine.service", user="root")["answer"]
+        done = units.act("perform", "w-mine.service", user="root", meant=before)
+        assert done["answer"]["processes"] != before
+        box.run(*ask, "stop", "w-mine.service")
+        assert units.act("processes", "w-mine.service", user="root")["error"] == "LeftAloneError"
+        # The machine's manager knows of no such unit.
+        assert "not-found" in units.act("processes", "w-mine.service")["why"]
+    finally:
+        box.tries("systemctl", "stop", "w-manager.service")
+        box.run("rm", "/etc/systemd/user/w-mine.service")
