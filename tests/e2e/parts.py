@@ -108,7 +108,7 @@ class Parts:
             if child is not None:
                 child.terminate()
                 try:
-                    child.wait(20)
+                    child.wait(60)
                 except subprocess.TimeoutExpired:
                     child.kill()
                     child.wait()

@@ -42,7 +42,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def wait_until(seen: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while not seen():
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -88,7 +88,7 @@ def test_the_trainer_goes_on_from_the_newest_complete_checkpoint(
     wait_until(says(tmp_path, "trainer", "resume from step 10\n"))
     wait_until(says(tmp_path, "trainer", "waiting for rollouts"))
     trainer.terminate()
-    assert trainer.wait(10) == 0
+    assert trainer.wait(60) == 0
 
 
 def test_rollouts_flow_again_when_the_inference_server_is_back(
@@ -116,7 +116,7 @@ def test_a_leak_is_resident_and_its_successor_is_healthy(tmp_path: Path, start: 
     before = read_resident_bytes(leaking.pid) or 0
     wait_until(lambda: (read_resident_bytes(leaking.pid) or 0) > before + (8 << 20))
     leaking.terminate()
-    assert leaking.wait(10) == 0
+    assert leaking.wait(60) == 0
     start("trainer.py", "trainer")
     wait_until(says(tmp_path, "trainer", "start from step 0"))
     assert (tmp_path / "trainer.log").read_text().count("fault: leak") == 1
@@ -125,7 +125,7 @@ def test_a_leak_is_resident_and_its_successor_is_healthy(tmp_path: Path, start: 
 def test_dying_leaves_no_time_for_anything(tmp_path: Path, start: Start) -> None:
     trainer = start("trainer.py", "trainer")
     switch_on(tmp_path, "trainer", "die")
-    assert trainer.wait(10) == -signal.SIGKILL
+    assert trainer.wait(60) == -signal.SIGKILL
 
 
 def test_what_is_left_behind_holds_a_gpu_and_has_no_parent(tmp_path: Path, start: Start) -> None:
@@ -162,7 +162,7 @@ def test_a_stalled_server_is_healthy_and_answers_nothing(
     with pytest.raises(TimeoutError):
         get(port, "/v1/completions", '{"prompt": "1 + 1"}')
     server.terminate()
-    assert server.wait(10) == 0
+    assert server.wait(60) == 0
 
 
 def test_a_hung_server_answers_nothing_and_is_deaf_to_sigterm(

@@ -90,4 +90,4 @@ def test_an_exporter_with_it_watches_all_of_the_run(demo: Up, proposed: Path) ->
         )
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)

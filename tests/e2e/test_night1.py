@@ -52,7 +52,7 @@ class Platform:
         self._over.set()
         if self._child is not None:
             self._child.kill()
-        self._thread.join(20)
+        self._thread.join(60)
 
     def _run(self) -> None:
         while not self._over.is_set():

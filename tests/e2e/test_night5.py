@@ -61,7 +61,7 @@ def watching(night: Night, stack: Up) -> Iterator[str]:
     stack.wait_until(lambda: is_ready(f"http://{address}"), 20)
     yield f"http://{address}"
     process.terminate()
-    process.wait(20)
+    process.wait(60)
 
 
 def is_ready(url: str) -> bool:

@@ -276,7 +276,7 @@ def wait_until() -> Callable[[Callable[[], bool]], None]:
     """Waits for the kernel to do what it was asked, at most five seconds."""
 
     def wait_until(condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while not condition():
             assert time.monotonic() < deadline, "it never came"
             time.sleep(0.005)

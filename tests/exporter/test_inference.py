@@ -45,7 +45,7 @@ class Stage:
             self.call(server.close())
         self.call(end_all_others())
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(5)
+        self._thread.join(60)
         self.loop.close()
 
 

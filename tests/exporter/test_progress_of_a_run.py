@@ -70,7 +70,7 @@ class Run:
 
     async def until(self, name: str, value: float) -> dict[str, float]:
         """The progress once `name` has come to `value`, in ten seconds at most."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while (values := await self.scrape()).get(name) != value:
             assert time.monotonic() < deadline, values
             time.sleep(0.05)  # noqa: ASYNC251 - nothing else runs in this loop

@@ -565,7 +565,7 @@ class Box:
     def close(self) -> None:
         for child in self._children:
             child.kill()
-            child.wait(10)
+            child.wait(60)
             if child.stdout:
                 child.stdout.close()
         for identity in self.workers():
@@ -718,7 +718,7 @@ class NightBox(Box):
         return super()._page() + "".join(f"trainwarden_{name} {n}\n" for name, n in shown.items())
 
 
-def until(true: Callable[[], bool], seconds: float = 20) -> None:
+def until(true: Callable[[], bool], seconds: float = 60) -> None:
     """Wait for something that processes of their own bring about."""
     deadline = time.monotonic() + seconds
     while not true():
@@ -840,7 +840,7 @@ class Yard:
     def close(self) -> None:
         for child in (*self._children, *self.action._children):
             child.kill()
-            child.wait(10)
+            child.wait(60)
             if child.stdout:
                 child.stdout.close()
         for pidfd in self._strangers:

@@ -78,7 +78,7 @@ class Victim(Program):
 
     def kill(self, child: subprocess.Popen[bytes]) -> None:
         child.kill()
-        child.wait(20)
+        child.wait(60)
 
     def come_to_an_end(self) -> None:
         """Run it undisturbed until the worker is healed."""

@@ -351,7 +351,7 @@ async def test_the_real_program_keeps_it_before_it_ends_a_worker(box: Box) -> No
         for action in remediator.engine._actions.values():
             for child in getattr(action, "_children", ()):
                 child.kill()
-                child.wait(10)
+                child.wait(60)
     content = row["content"]
     assert (row["kind"], row["action"]) == ("act", 1)
     assert [one["pid"] for one in content["processes"]["tree"]] == [worker.pid]

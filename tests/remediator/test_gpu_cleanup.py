@@ -98,7 +98,7 @@ class Gpu:
     def close(self) -> None:
         for child in self.children:
             child.kill()
-            child.wait(10)
+            child.wait(60)
             assert child.stdout is not None
             child.stdout.close()
         for pid in self.pids:

@@ -105,7 +105,7 @@ def test_a_person_is_called_once_and_it_is_remembered(program: Program, chat: Ch
     assert chat.titles() == ["a person is asked to look"]
     assert chat.taken[0]["items"][0]["worker"] == "demo/rollout-0"
     child.send_signal(signal.SIGKILL)
-    child.wait(10)
+    child.wait(60)
     program.start()
     assert program.ask("/webhook", delivery(program.box.alert(ago=1))) == 200
     until(lambda: program.box.told().count("alert") == 2)
@@ -118,7 +118,7 @@ def test_a_person_is_called_once_and_it_is_remembered(program: Program, chat: Ch
 def test_killed_before_it_is_sent_it_is_sent_when_it_is_back(program: Program, chat: Chat) -> None:
     child = program.start(KILLED_BEFORE_IT_IS_SENT)
     hear(program)
-    assert child.wait(20) == -signal.SIGKILL
+    assert child.wait(60) == -signal.SIGKILL
     assert chat.taken == []
     program.start()
     until(lambda: len(chat.taken) == 1)
@@ -129,7 +129,7 @@ def test_killed_before_it_is_written_down_it_is_rather_told_twice_than_never(
 ) -> None:
     child = program.start(KILLED_WHEN_IT_HAS_BEEN_SENT)
     hear(program)
-    assert child.wait(20) == -signal.SIGKILL
+    assert child.wait(60) == -signal.SIGKILL
     program.start()
     until(lambda: f"{SENT} 1.0" in metrics(program))
     assert chat.titles() == ["a person is asked to look"] * 2

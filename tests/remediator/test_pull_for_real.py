@@ -59,7 +59,7 @@ class RealAlertmanager:
     def kill(self) -> None:
         if self._child is not None:
             self._child.kill()
-            self._child.wait(20)
+            self._child.wait(60)
             self._child = None
 
     def send(self, *alerts: Mapping[str, str], over: bool = False) -> None:

@@ -254,5 +254,5 @@ def test_real_ranks_are_ended_by_their_launcher_and_started_as_one_job(tmp_path:
     finally:
         for pid in action.processes():
             subprocess.run(["kill", "-KILL", str(pid[0])], check=False, stderr=subprocess.DEVNULL)
-        child.wait(20)
+        child.wait(60)
         until(lambda: not action.tidy())

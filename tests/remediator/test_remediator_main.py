@@ -182,7 +182,7 @@ def test_following_waits_for_the_journal_and_tells_what_is_new(config: Path) -> 
         assert follower.poll() is None
     finally:
         follower.kill()
-        follower.wait(10)
+        follower.wait(60)
         follower.communicate()
 
 
@@ -199,7 +199,7 @@ def test_a_reader_that_goes_away_is_no_error(config: Path) -> None:
     teller.stdout.close()
     said = teller.stderr.read()
     teller.stderr.close()
-    assert (teller.wait(20), said) == (0, "")
+    assert (teller.wait(60), said) == (0, "")
 
 
 def test_hold_and_resume_make_and_remove_the_file(config: Path, capsys: Captured) -> None:

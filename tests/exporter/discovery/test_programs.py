@@ -33,7 +33,7 @@ def writer(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def program(pid: int) -> Program:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         for found in read_programs():
             if found.pid == pid and SLEEP in found.arguments:

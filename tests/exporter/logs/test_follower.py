@@ -578,7 +578,7 @@ def test_all_logs_together_search_one_at_a_time(log: Log) -> None:
         looking.join(0.05)
         assert looking.is_alive()
         assert log.follower.state().read_bytes == 0
-    looking.join(5)
+    looking.join(60)
     assert log.follower.state().read_bytes == 6
 
 
@@ -605,7 +605,7 @@ def test_what_hangs_keeps_nobody_from_its_state(log: Log, monkeypatch: pytest.Mo
     state = old.retire()
     assert state.counts.matches == {"error": 1}
     go_on.set()
-    looking.join(5)
+    looking.join(60)
     monkeypatch.undo()
     assert old.state() == state, "what is read after the end counts not"
     log.begin(state)
