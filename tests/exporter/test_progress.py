@@ -111,6 +111,8 @@ def test_a_run_that_trains() -> None:
         "phase_timestamp_seconds": NOW,
         "progress_timestamp_seconds": NOW + 80,
         "stall_limit_seconds": 100,
+        "stall_pause_limit_seconds": 100,
+        "stall_restart_limit_seconds": 1800,
         "phase_limit_seconds saving": 900,
         "stall_factor": 5,
         "stall_floor_seconds": 60,
@@ -218,6 +220,38 @@ def test_of_several_trainers_one_that_starts_anew_is_no_start_of_the_run() -> No
     assert box.scrape()["finished"] == 0
     lives[0] = WorkerLife(keys[0], None, finished=True)
     assert box.scrape()["finished"] == 1
+
+
+def test_a_pause_in_which_one_of_several_trainers_started_anew_is_not_learned() -> None:
+    keys = [WorkerKey("grpo", name) for name in ("a", "b")]
+    lives = [WorkerLife(key, NOW - 5, finished=False) for key in keys]
+    box = Box(ProgressSpec("grpo", lines=SPEC.lines, trainers=("a", "b")), lives=lambda: lives)
+    for step in (*range(1, 6), 6):
+        box.clock.now += 20 if step < 6 else 600
+        box.line("step", step)
+        box.scrape()
+    assert box.scrape()["stall_pause_limit_seconds"] == 1200
+    lives[1] = WorkerLife(keys[1], box.clock.now + 300, finished=False)
+    box.clock.now += 700
+    box.scrape()
+    box.line("step", 7)
+    assert box.scrape()["stall_pause_limit_seconds"] == 1200
+    box.clock.now += 700
+    box.line("step", 8)
+    assert box.scrape()["stall_pause_limit_seconds"] == 1400
+
+
+def test_where_evaluations_are_told_a_silence_is_none() -> None:
+    limits = []
+    for tells in (True, False):
+        box = Box(
+            ProgressSpec("grpo", lines=SPEC.lines, trainers=("trainer",), tells_evaluations=tells)
+        )
+        for step in range(1, 6):
+            box.line("step", step)
+            box.clock.now += 20
+        limits.append(box.scrape()["stall_restart_limit_seconds"])
+    assert limits == [100, 1800]
 
 
 def test_a_progress_file_is_read_in_the_background(

@@ -13,7 +13,7 @@ from trainwarden_exporter.layouts.base import Phase
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.progress.course import Course
 from trainwarden_exporter.progress.files import FileEye, FileReading, FileSubject
-from trainwarden_exporter.progress.limits import stall_limit
+from trainwarden_exporter.progress.limits import pause_limit, restart_limit, stall_limit
 from trainwarden_exporter.progress.specs import ProgressSpec
 from trainwarden_exporter.progress.tracker import ProgressTracker
 from trainwarden_exporter.watching import Watch, Watches
@@ -48,6 +48,16 @@ PROGRESS = _metric(
 STALL_LIMIT = _metric(
     "stall_limit_seconds", "gauge", "Time without a sign after which the run is stalled now."
 )
+PAUSE_LIMIT = _metric(
+    "stall_pause_limit_seconds",
+    "gauge",
+    "That while nothing else tells of trouble: twice the longest pause that ended well counts.",
+)
+RESTART_LIMIT = _metric(
+    "stall_restart_limit_seconds",
+    "gauge",
+    "Time without a sign after which that alone is reason enough to restart the run.",
+)
 PHASE_LIMIT = _metric(
     "phase_limit_seconds", "gauge", "That time in another phase than training.", "phase"
 )
@@ -80,6 +90,8 @@ class ProgressCollector(Collector):
         PHASE_TIME,
         PROGRESS,
         STALL_LIMIT,
+        PAUSE_LIMIT,
+        RESTART_LIMIT,
         PHASE_LIMIT,
         STALL_FACTOR,
         STALL_FLOOR,
@@ -158,6 +170,11 @@ class ProgressCollector(Collector):
             return
         # Of several, one that starts anew is no start of the run.
         started = lives[keys[0]].started if len(keys) == 1 else None
+        if len(keys) > 1:
+            starts = (lives[key].started for key in keys)
+            newest = max((one for one in starts if one is not None), default=None)
+            if newest is not None:
+                self._tracker.note_trainers(spec.run, newest)
         finished = all(lives[key].finished for key in keys)
         self._tracker.note_trainer(spec.run, started, finished=finished)
 
@@ -179,6 +196,7 @@ def _samples(spec: ProgressSpec, course: Course) -> Iterator[tuple[Metric, tuple
     checkpoint to the next: until it is known what is usual, no silence of it is a stall.
     """
     judged = spec.is_told or course.pace.usual_silence is not None
+    told = spec.tells_evaluations
     known = {
         STEP: course.step,
         TOTAL: course.total if spec.total is None else spec.total,
@@ -188,6 +206,8 @@ def _samples(spec: ProgressSpec, course: Course) -> Iterator[tuple[Metric, tuple
         PHASE_TIME: course.since,
         PROGRESS: course.sign,
         STALL_LIMIT: stall_limit(course, spec.limits) if judged else None,
+        PAUSE_LIMIT: pause_limit(course, spec.limits) if judged else None,
+        RESTART_LIMIT: restart_limit(course, spec.limits, told=told) if judged else None,
         STALL_FACTOR: spec.limits.factor,
         STALL_FLOOR: spec.limits.floor,
         RESUMES: course.resumes,

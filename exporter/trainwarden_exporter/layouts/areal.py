@@ -166,8 +166,9 @@ LAYOUT = Layout(
           .metadata.
         - Names and records count steps from zero: globalstep1869 is shown as step 1870, and a run
           that resumes from it makes step 1871 next, which its log calls Train step 1871.
-        - Saves, weight updates and evaluations are not told as they begin: raise the stall floor
-          above the longest of them.
+        - Saves, weight updates and evaluations are not told as they begin. The first that is long
+          is warned of, and what it took is remembered; raise restart_floor above the longest if
+          that is more than half an hour.
         - A weight update by disk fails when the trainer needs more than 120 s to save the
           weights.
         - A hang in NCCL is silent for up to two hours, the timeout of its process groups.

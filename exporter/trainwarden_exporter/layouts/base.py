@@ -198,6 +198,8 @@ class Layout:
     logs: tuple[LogLayout, ...] = ()
     lines: tuple[LinePattern, ...] = ()
     """Beside those of `troubles.SHARED`, which all have."""
+    tells_evaluations: bool = False
+    """Whether one of `lines` is always there when an evaluation begins, as the framework comes."""
     progress_files: tuple[ProgressFile, ...] = ()
     roles: tuple[RoleLayout, ...] = ()
     endpoints: tuple[EndpointLayout, ...] = ()

@@ -56,6 +56,7 @@ LAYOUT = Layout(
         ),
         LinePattern("requeued", r"Handling auto-requeue signal"),
     ),
+    tells_evaluations=True,
     progress_files=(ProgressFile("metrics", f"{_RUN}/metrics.csv", "csv", "step", step_offset=1),),
     roles=(RoleLayout("trainer", r"\btorchrun\b|\blightning run\b|\bfabric run\b", finishes=True),),
     notes=points("""

@@ -83,6 +83,7 @@ LAYOUT = Layout(
         LinePattern("refit_failed", r"Policy generation refit failed: ", trouble=True),
         LinePattern("checkpoint_failed", r"Error finalizing pending checkpoint: ", trouble=True),
     ),
+    tells_evaluations=True,
     roles=(
         RoleLayout(
             "trainer",

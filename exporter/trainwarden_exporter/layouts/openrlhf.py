@@ -54,6 +54,7 @@ LAYOUT = Layout(
         LinePattern("data_at_an_end", r"Prompt dataloader is exhausted"),
         LinePattern("no_checkpoint", r"Warning: \[deepspeed\] No checkpoint found", trouble=True),
     ),
+    tells_evaluations=True,
     progress_files=(
         ProgressFile("latest", "{run?}/_actor/latest", "text", r"global_step(?P<step>\d+)"),
     ),

@@ -74,6 +74,7 @@ LAYOUT = Layout(
         LinePattern("generator_failed", r"Generator worker errored out", trouble=True),
         LinePattern("staleness_violated", r"Staleness control violated", trouble=True),
     ),
+    tells_evaluations=True,
     progress_files=(ProgressFile("tracker", f"{_RUN}/{_TRACKER}", "text", r"^\s*(?P<step>\d+)"),),
     roles=(
         RoleLayout(

@@ -80,6 +80,14 @@ class ProgressConfig(Section):
     stall_floor: Span = 60.0
     """Time that may always pass without a step, however short the steps are."""
 
+    restart_factor: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 25.0
+    """How many times the usual step time must pass without a step until that alone is reason enough
+    to restart the run. It counts where the framework does not tell when it evaluates, as the
+    silence may be an evaluation; where something else tells of trouble, `stall_factor` decides."""
+
+    restart_floor: Span = 1800.0
+    """Time that must pass at least until then, however short the steps are."""
+
     first_step_limit: Span = 1800.0
     """Time that may pass from a start to the first step, and until enough steps are known to say
     what is usual."""
@@ -109,6 +117,8 @@ class ProgressConfig(Section):
             factor=self.stall_factor,
             floor=self.stall_floor,
             first_step=self.first_step_limit,
+            restart_factor=self.restart_factor,
+            restart_floor=self.restart_floor,
             phases={Phase(name): seconds for name, seconds in spans.items()},
         )
 

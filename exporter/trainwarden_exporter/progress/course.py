@@ -30,6 +30,9 @@ class Course:
     """When the phase began."""
     sign: float | None = None
     """The last sign of progress: a step, a change of phase, a start."""
+    interrupted: float = 0.0
+    """When something last came between that the run does not do itself: nobody watched, or one of
+    its several trainers started anew. A silence that began before then says nothing of the run."""
     total: int | None = None
     paused: float = 0.0
     """Seconds of this attempt in which the run did what is no part of a step."""

@@ -30,6 +30,7 @@ from trainwarden_exporter.progress.course import Course
 from trainwarden_exporter.progress.observations import (
     Advanced,
     Finished,
+    Interrupted,
     Observation,
     PhaseBegan,
     PhaseEnded,
@@ -57,6 +58,8 @@ def after(course: Course, seen: Observation) -> Course:
             return _moved(course, seen)
         case Planned(total):
             return replace(course, total=total) if total > 0 else course
+        case Interrupted(timestamp):
+            return replace(course, interrupted=max(course.interrupted, timestamp))
         case PhaseBegan(phase, timestamp):
             late = course.since is not None and timestamp < course.since
             return course if late or course.finished else _turned(course, phase, timestamp)
@@ -227,7 +230,7 @@ def _moved(course: Course, seen: Advanced) -> Course:
 
 def _signed(course: Course, sign: Sign) -> Course:
     """With a sign that the run goes forward."""
-    course = replace(course, sign=max(sign.timestamp, course.sign or 0.0))
+    course = _broken(course, sign.timestamp)
     heard = course.heard
     if heard is None or not heard.dated or not sign.dated:
         return replace(course, heard=sign)
@@ -247,5 +250,16 @@ def _turned(course: Course, phase: Phase, timestamp: float) -> Course:
 def _entered(course: Course, phase: Phase, timestamp: float) -> Course:
     if phase is course.phase:
         return course
-    sign = max(timestamp, course.sign or 0.0)
-    return replace(course, phase=phase, since=timestamp, sign=sign)
+    return replace(_broken(course, timestamp), phase=phase, since=timestamp)
+
+
+def _broken(course: Course, timestamp: float) -> Course:
+    """With a sign, of whatever kind, that breaks the silence since the last one.
+
+    How long the run may be in a phase other than training is known beforehand, and not learned.
+    """
+    last, pace = course.sign, course.pace
+    alone = max(course.attempt.began, course.interrupted)
+    if course.phase is Phase.TRAINING and last is not None and last >= alone:
+        pace = pace.after_silence(max(0.0, timestamp - last))
+    return replace(course, pace=pace, sign=max(timestamp, last or 0.0))

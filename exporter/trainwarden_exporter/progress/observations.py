@@ -60,6 +60,13 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
+class Interrupted:
+    """One of several trainers started anew: no start of the run, but no doing of its own either."""
+
+    timestamp: float
+
+
+@dataclass(frozen=True, slots=True)
 class PhaseBegan:
     phase: Phase
     timestamp: float
@@ -78,4 +85,6 @@ class Finished:
     timestamp: float
 
 
-Observation = StepSeen | Advanced | Planned | Started | PhaseBegan | PhaseEnded | Finished
+Observation = (
+    StepSeen | Advanced | Planned | Started | Interrupted | PhaseBegan | PhaseEnded | Finished
+)

@@ -16,6 +16,16 @@ way."""
 BURST = 0.05
 """Seconds within which lines were read at once, so that their distance means nothing."""
 
+PAUSE = 2.0
+"""Times the usual silence from which on one is a pause: something was done that no step needs."""
+
+REMEMBERED = 4096
+"""Silences after which a pause is forgotten: some evaluate once in a thousand steps, and what
+happened once, a suspended machine, must not count for ever."""
+
+MOST_PAUSES = 8
+"""Pauses that are kept, the longest."""
+
 ONE_SIGN = 1.0
 """Seconds within which signs are one: a step may leave several, and several lines."""
 
@@ -38,6 +48,13 @@ class Sign(NamedTuple):
     paused: float = 0.0
 
 
+class Pause(NamedTuple):
+    """A silence that ended well, by its number among them all, and its seconds."""
+
+    number: int
+    seconds: float
+
+
 @dataclass(frozen=True, slots=True)
 class Pace:
     """Seconds, the last ones last.
@@ -52,6 +69,10 @@ class Pace:
     """From one sign to the next."""
     told: bool = False
     """Whether the run says itself what a step takes."""
+    silences: int = 0
+    """Silences that ended well since it has been known what is usual."""
+    pauses: tuple[Pause, ...] = ()
+    """The longest of these of late, each longer than all after it."""
 
     @property
     def last(self) -> float | None:
@@ -69,6 +90,11 @@ class Pace:
         if len(self.distances) < ENOUGH:
             return None
         return max(median(self.distances), self.typical or 0.0)
+
+    @property
+    def longest_pause(self) -> float:
+        """The longest silence of late that ended well, where that was no usual one; else nought."""
+        return self.pauses[0].seconds if self.pauses else 0.0
 
     def after_step(self, previous: Mark | None, mark: Mark, seconds: float | None) -> Pace:
         """The pace with `mark`, which came after `previous` in the same life of the run.
@@ -99,6 +125,22 @@ class Pace:
     def after_sign(self, previous: Sign, sign: Sign) -> Pace:
         """The pace with `sign`, which came after `previous`."""
         return replace(self, distances=_with(self.distances, _between(previous, sign)))
+
+    def after_silence(self, seconds: float) -> Pace:
+        """The pace when the run was heard again after so long, and nobody had restarted it.
+
+        The first silences are passed over: they hold what is loaded, compiled and captured.
+        """
+        usual = self.usual_silence
+        if usual is None:
+            return self
+        number = self.silences + 1
+        pauses = tuple(
+            one for one in self.pauses if one.seconds > seconds and number - one.number < REMEMBERED
+        )
+        if seconds > PAUSE * usual:
+            pauses = (*pauses, Pause(number, seconds))[:MOST_PAUSES]
+        return replace(self, silences=number, pauses=pauses)
 
 
 def _between(one: Mark | Sign, other: Mark | Sign) -> float:

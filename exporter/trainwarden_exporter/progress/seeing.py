@@ -41,7 +41,7 @@ def see_runs(outcomes: Iterable[Outcome], *, now: float) -> tuple[RunSighting, .
             usual_seconds=series.of("training_step_duration_median_seconds", run),
             step_age=series.age("training_last_step_timestamp_seconds", run),
             silence=series.age("training_progress_timestamp_seconds", run),
-            stall_limit=series.of("training_stall_limit_seconds", run),
+            stall_limit=series.of("training_stall_pause_limit_seconds", run),
             resumes=series.of("training_resumes_total", run) or 0,
             resume_step=series.of("training_resume_step", run),
             finished=finished == 1,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from trainwarden_exporter.layouts import layout
-from trainwarden_exporter.layouts.base import LinePattern
+from trainwarden_exporter.layouts.base import LinePattern, Phase
 from trainwarden_exporter.logs.specs import log_specs
 from trainwarden_exporter.progress.files import FileSubject
 from trainwarden_exporter.progress.limits import Limits
@@ -31,6 +31,8 @@ class ProgressSpec:
     files: tuple[FileSubject, ...] = ()
     trainers: tuple[str, ...] = ()
     """The workers that make the steps."""
+    tells_evaluations: bool = False
+    """Whether a line says when an evaluation begins, so that a silence is none."""
 
     @property
     def is_told(self) -> bool:
@@ -58,14 +60,20 @@ def progress_spec(run: RunConfig) -> ProgressSpec:
             for file in files.values()
         )
     )
+    lines = {(log.name, line.name): line for log in log_specs(run) for line in log.patterns}
+    own = {pattern.name for log in run.logs for pattern in log.patterns}
     return ProgressSpec(
         run=run.name,
         framework="" if run.framework == "generic" else known.title,
         limits=run.progress.limits(),
         total=run.progress.total_steps,
-        lines={(log.name, line.name): line for log in log_specs(run) for line in log.patterns},
+        lines=lines,
         files=subjects,
         trainers=trainers(run),
+        tells_evaluations=any(
+            line.phase is Phase.EVALUATING and (known.tells_evaluations or line.name in own)
+            for line in lines.values()
+        ),
     )
 
 

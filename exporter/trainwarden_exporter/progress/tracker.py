@@ -17,6 +17,7 @@ from trainwarden_exporter.progress.fold import after
 from trainwarden_exporter.progress.lines import observe
 from trainwarden_exporter.progress.observations import (
     Finished,
+    Interrupted,
     Observation,
     PhaseBegan,
     PhaseEnded,
@@ -99,6 +100,10 @@ class ProgressTracker:
     def note_trainer(self, run: str, started: float | None, *, finished: bool) -> None:
         """The oldest process of the trainer started at `started`, or all of it has finished."""
         self._book.note_trainer(run, started, finished=finished)
+
+    def note_trainers(self, run: str, started: float) -> None:
+        """The newest process of several trainers started at `started`."""
+        self._book.note(run, Interrupted(started))
 
     def step(self, run: str) -> int | None:
         """Steps that `run` has done; None where that is not known."""
@@ -222,8 +227,9 @@ def _awoken(course: Course, now: float) -> Course:
     """A course after a pause in which nobody watched.
 
     Logs and files are read up; a heartbeat that came meanwhile was lost, and its silence says
-    nothing.
+    nothing. Of none is it known what ended a silence that went on meanwhile.
     """
+    course = replace(course, interrupted=now)
     beaten = any(
         source.startswith(f"{HEARTBEAT}/") and reading.attempt == course.attempt.number
         for source, reading in course.readings.items()

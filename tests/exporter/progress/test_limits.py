@@ -9,8 +9,8 @@ import pytest
 from trainwarden_exporter.layouts.base import Phase
 from trainwarden_exporter.progress.config import ProgressConfig
 from trainwarden_exporter.progress.course import Course
-from trainwarden_exporter.progress.limits import Limits, stall_limit
-from trainwarden_exporter.progress.pace import Pace, Sign
+from trainwarden_exporter.progress.limits import Limits, pause_limit, restart_limit, stall_limit
+from trainwarden_exporter.progress.pace import MOST_PAUSES, REMEMBERED, Pace, Pause, Sign
 
 LIMITS = Limits(phases={Phase.SAVING: 1800, Phase.EVALUATING: 3600})
 TRAINING = Course(
@@ -71,3 +71,98 @@ def test_every_phase_has_a_limit_by_default() -> None:
     for phase in Phase:
         limit = stall_limit(replace(TRAINING, phase=phase), limits)
         assert (limit is None) == (phase is Phase.FINISHED)
+
+
+def silent_for(*silences: float, step: float = 30.0) -> Course:
+    """A run that had these silences, the last one last."""
+    pace = Pace((step,) * 3, (step,) * 3)
+    for seconds in silences:
+        pace = pace.after_silence(seconds)
+    return replace(TRAINING, pace=pace)
+
+
+@pytest.mark.parametrize(
+    ("silences", "limit"),
+    [
+        ((30, 33, 29), 150),
+        ((74,), 150),
+        ((76,), 152),
+        ((600,), 1200),
+        ((600, 30, 400), 1200),
+        ((400, 30, 600, 30), 1200),
+    ],
+)
+def test_a_pause_that_ended_well_may_come_again(silences: tuple[float, ...], limit: float) -> None:
+    course = silent_for(*silences)
+    assert (stall_limit(course, LIMITS), pause_limit(course, LIMITS)) == (150, limit)
+
+
+def test_no_pause_is_longer_than_an_evaluation_that_is_told_may_be() -> None:
+    course = silent_for(10_000)
+    assert pause_limit(course, LIMITS) == 3600
+    assert pause_limit(course, replace(LIMITS, phases={})) == 20_000
+
+
+def test_a_pause_is_forgotten_and_the_next_longest_counts() -> None:
+    course = silent_for(900, *([30] * (REMEMBERED // 2)), 600, *([30] * (REMEMBERED // 2 - 2)))
+    assert pause_limit(course, LIMITS) == 1800
+    course = replace(course, pace=course.pace.after_silence(30))
+    assert pause_limit(course, LIMITS) == 1200
+    for _ in range(REMEMBERED // 2 + 1):
+        course = replace(course, pace=course.pace.after_silence(30))
+    assert pause_limit(course, LIMITS) == 150
+
+
+def test_only_so_many_pauses_are_kept_the_longest() -> None:
+    pauses = silent_for(*range(1000, 100, -10)).pace.pauses
+    assert pauses == tuple(Pause(at + 1, 1000 - 10 * at) for at in range(MOST_PAUSES))
+
+
+def test_while_it_is_not_known_what_is_usual_no_silence_is_a_pause() -> None:
+    assert Pace((30.0,) * 2, (30.0,) * 2).after_silence(900).longest_pause == 0
+
+
+@pytest.mark.parametrize(
+    ("step", "untold", "told"),
+    [(2.0, 1800, 60), (30.0, 1800, 150), (300.0, 7500, 1500)],
+)
+def test_silence_alone_is_reason_for_a_restart_much_later_where_it_may_be_an_evaluation(
+    step: float, untold: float, told: float
+) -> None:
+    course = silent_for(step=step)
+    assert restart_limit(course, LIMITS, told=False) == untold
+    assert restart_limit(course, LIMITS, told=True) == told
+
+
+def test_of_a_run_that_tells_seldom_the_steps_count() -> None:
+    seldom = replace(TRAINING, pace=Pace((72.0,) * 3, (7200.0,) * 3))
+    assert restart_limit(seldom, LIMITS, told=False) == 36_000
+    plain = replace(TRAINING, pace=Pace((), (120.0,) * 3))
+    assert restart_limit(plain, LIMITS, told=False) == 3000
+
+
+def test_no_run_is_restarted_before_it_has_paused_for_as_long_as_it_may() -> None:
+    course = silent_for(1200)
+    for told in (True, False):
+        assert restart_limit(course, LIMITS, told=told) == pause_limit(course, LIMITS) == 2400
+
+
+@pytest.mark.parametrize(
+    "course",
+    [
+        Course(),
+        replace(TRAINING, phase=Phase.FINISHED),
+        replace(silent_for(900), phase=Phase.SAVING),
+        replace(silent_for(900), heard=None),
+    ],
+    ids=["unseen", "finished", "another phase", "no step yet"],
+)
+def test_all_limits_are_one_where_no_step_is_awaited(course: Course) -> None:
+    limit = stall_limit(course, LIMITS)
+    assert pause_limit(course, LIMITS) == limit
+    assert restart_limit(course, LIMITS, told=False) == limit
+
+
+def test_a_person_decides_when_silence_is_reason_enough() -> None:
+    limits = ProgressConfig(restart_factor=6, restart_floor=90).limits()
+    assert restart_limit(silent_for(), limits, told=False) == 180

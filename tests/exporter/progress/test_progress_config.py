@@ -9,7 +9,8 @@ import pytest
 from trainwarden_exporter import yamlfile
 from trainwarden_exporter.config import Config
 from trainwarden_exporter.exceptions import ConfigError
-from trainwarden_exporter.layouts.base import Phase
+from trainwarden_exporter.layouts import LAYOUTS
+from trainwarden_exporter.layouts.base import Layout, Phase
 from trainwarden_exporter.progress.specs import progress_spec, trainers
 
 PATH = Path("/etc/exporter.yml")
@@ -29,6 +30,7 @@ def test_a_run_that_says_nothing_has_the_defaults() -> None:
     (run,) = config("runs: [{name: a}]").runs
     spec = progress_spec(run)
     assert (spec.limits.factor, spec.limits.floor, spec.limits.first_step) == (5, 60, 1800)
+    assert (spec.limits.restart_factor, spec.limits.restart_floor) == (25, 1800)
     assert (spec.files, spec.total, spec.framework) == ((), None, "")
 
 
@@ -42,6 +44,8 @@ def test_all_of_it() -> None:
         progress:
           stall_factor: 3
           stall_floor: 2m
+          restart_factor: 8
+          restart_floor: 10m
           first_step_limit: 1h
           phase_limits: {saving: 10m}
           total_steps: 500
@@ -51,6 +55,7 @@ def test_all_of_it() -> None:
     """).runs
     spec = progress_spec(run)
     assert (spec.limits.factor, spec.limits.floor, spec.limits.first_step) == (3, 120, 3600)
+    assert (spec.limits.restart_factor, spec.limits.restart_floor) == (8, 600)
     assert spec.limits.phases[Phase.SAVING] == 600
     assert spec.limits.phases[Phase.EVALUATING] == 3600
     assert (spec.total, spec.framework) == (500, "TRL, Transformers Trainer")
@@ -73,6 +78,8 @@ def test_without_a_path_there_are_no_files() -> None:
     [
         ("{stall_factor: 1}", "runs[0].progress.stall_factor"),
         ("{stall_floor: 0}", "runs[0].progress.stall_floor"),
+        ("{restart_factor: 1}", "runs[0].progress.restart_factor"),
+        ("{restart_floor: 0}", "runs[0].progress.restart_floor"),
         ("{phase_limits: {training: 5m}}", "phase_limits.training: unknown key"),
         ("{total_steps: 0}", "runs[0].progress.total_steps"),
         ("{files: [{name: a, file: 'a/**/b', kind: json, step: s}]}", "files[0].file"),
@@ -108,6 +115,41 @@ def test_who_makes_the_steps(workers: str, expected: tuple[str, ...]) -> None:
     workers = workers.replace("}", ", match: {command: x}}")
     (run,) = config(f"runs: [{{name: run, workers: {workers}}}]").runs
     assert trainers(run) == expected
+
+
+@pytest.mark.parametrize("known", LAYOUTS, ids=lambda one: one.name)
+def test_a_framework_that_tells_its_evaluations_has_a_line_for_that(known: Layout) -> None:
+    (run,) = config(f"runs: [{{name: a, path: /data, framework: {known.name}}}]").runs
+    assert progress_spec(run).tells_evaluations == known.tells_evaluations
+
+
+OWN = "{name: trainer, patterns: [{name: val, regex: validating, phase: evaluating}]}"
+WITHOUT = "{name: trainer, without: [evaluating]}, {name: infra, without: [evaluating]}"
+
+
+@pytest.mark.parametrize(
+    ("framework", "logs", "told"),
+    [
+        ("torchtitan", "", False),
+        ("torchtitan", OWN, True),
+        # its line comes only where its user asks for level INFO
+        ("trl", "", False),
+        ("skyrl", "", True),
+        ("skyrl", WITHOUT, False),
+    ],
+)
+def test_whether_evaluations_are_told_is_for_framework_and_user_to_say(
+    framework: str, logs: str, told: bool
+) -> None:
+    (run,) = config(
+        f"runs: [{{name: a, path: /data, framework: {framework}, logs: [{logs}]}}]"
+    ).runs
+    assert progress_spec(run).tells_evaluations == told
+
+
+def test_who_keeps_no_log_tells_nothing() -> None:
+    (run,) = config("runs: [{name: a, framework: skyrl}]").runs
+    assert not progress_spec(run).tells_evaluations
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ SERIES: Series = {
     "training_step_duration_median_seconds": {RUN: 30},
     "training_last_step_timestamp_seconds": {RUN: NOW - 12},
     "training_progress_timestamp_seconds": {RUN: NOW - 12},
-    "training_stall_limit_seconds": {RUN: 150},
+    "training_stall_pause_limit_seconds": {RUN: 150},
     "training_resumes_total": {RUN: 1},
     "training_resume_step": {RUN: 1500},
     "checkpoint_seen_timestamp_seconds": {MAIN: NOW},

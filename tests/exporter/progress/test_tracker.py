@@ -7,7 +7,7 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from trainwarden_exporter.layouts.base import LinePattern, Phase, ProgressFile
 from trainwarden_exporter.logs.events import LineEvent
 from trainwarden_exporter.progress.course import Course
 from trainwarden_exporter.progress.files import FileReading, FileSubject
-from trainwarden_exporter.progress.limits import Limits, stall_limit
+from trainwarden_exporter.progress.limits import Limits, pause_limit, stall_limit
 from trainwarden_exporter.progress.specs import ProgressSpec
 from trainwarden_exporter.progress.tracker import ProgressTracker
 
@@ -90,6 +90,17 @@ class Night:
     @property
     def limit(self) -> float | None:
         return stall_limit(self.course, self.spec.limits)
+
+    @property
+    def patience(self) -> float | None:
+        """The limit while nothing else tells of trouble."""
+        return pause_limit(self.course, self.spec.limits)
+
+    def make_steps(self, first: int, last: int, seconds: float = 20) -> None:
+        """So many steps, and the time after each."""
+        for step in range(first, last + 1):
+            self.line("step", step)
+            self.clock.now += seconds
 
 
 @pytest.fixture
@@ -261,7 +272,7 @@ class TestRestartOfTheExporter:
         night.tracker.save()
         night.clock.now += 5
         night.tracker = night.start()
-        assert night.course == before
+        assert night.course == replace(before, interrupted=night.clock.now)
         assert (before.step, before.resumes, before.pace.typical) == (8, 1, 20)
 
     def test_shows_a_resume_that_came_meanwhile(self, night: Night) -> None:
@@ -296,6 +307,23 @@ class TestRestartOfTheExporter:
         night.clock.now += 3600
         night.tracker = night.start()
         assert night.silence == 3600
+
+    def test_keeps_what_the_longest_pause_was(self, night: Night) -> None:
+        night.make_steps(1, 9)
+        night.clock.now += 380
+        night.make_steps(10, 12)
+        night.tracker.save()
+        night.tracker = night.start()
+        assert (night.limit, night.patience) == (100, 800)
+
+    def test_learns_nothing_of_a_silence_that_nobody_watched(self, night: Night) -> None:
+        night.make_steps(1, 9)
+        night.tracker.save()
+        night.clock.now += 3600
+        night.tracker = night.start()
+        night.clock.now += 20
+        night.make_steps(200, 202)
+        assert night.patience == night.limit
 
     def test_forgives_the_silence_of_heartbeats_that_nobody_took(self, night: Night) -> None:
         night.tracker.note_heartbeat("grpo", "beat", 5, night.clock.now)
@@ -472,3 +500,54 @@ def test_a_run_that_stalls_is_silent_beyond_its_limit_in_time(seed: int, share: 
     run.night.clock.now += allowed + 1.6 * run.usual
     assert run.night.limit is not None
     assert run.night.silence > run.night.limit
+
+
+def test_an_evaluation_that_nobody_told_of_is_a_surprise_once(night: Night) -> None:
+    night.make_steps(1, 20)
+    assert (night.limit, night.patience) == (100, 100)
+    night.clock.now += 380
+    night.make_steps(21, 40)
+    assert (night.limit, night.patience) == (100, 800)
+
+
+def test_what_a_step_takes_at_the_beginning_is_no_pause(night: Night) -> None:
+    """The second step compiles, the third captures."""
+    night.make_steps(1, 3, seconds=300)
+    night.make_steps(4, 9)
+    assert night.patience == night.limit
+
+
+@pytest.mark.parametrize(("began", "ended"), [("evaluating", "evaluated"), ("saving", "saved")])
+def test_what_is_told_is_no_pause(night: Night, began: str, ended: str) -> None:
+    night.make_steps(1, 9)
+    night.line(began)
+    night.clock.now += 900
+    night.line(ended, 9)
+    night.make_steps(10, 12)
+    assert night.patience == night.limit
+
+
+def test_a_silence_that_a_restart_ended_is_no_pause(night: Night) -> None:
+    night.make_steps(1, 9)
+    night.clock.now += 900
+    night.tracker.note_trainer("grpo", night.clock.now, finished=False)
+    night.make_steps(10, 14)
+    assert (night.limit, night.patience) == (100, 100)
+
+
+def test_nor_is_one_that_the_resume_from_an_earlier_step_ended(night: Night) -> None:
+    night.make_steps(1, 20)
+    night.clock.now += 900
+    night.make_steps(10, 14)
+    assert (night.course.resumes, night.patience) == (1, night.limit)
+
+
+def test_what_the_run_has_shown_outlives_a_restart_of_it(night: Night) -> None:
+    night.make_steps(1, 9)
+    night.clock.now += 380
+    night.make_steps(10, 12)
+    night.tracker.note_trainer("grpo", night.clock.now, finished=False)
+    night.clock.now += 300
+    assert night.patience == night.limit == 1800
+    night.make_steps(13, 15)
+    assert (night.limit, night.patience) == (100, 800)
