@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import platform
 import sys
 from collections.abc import Callable, Sequence
@@ -13,9 +14,6 @@ from typing import TypeVar
 from trainwarden_exporter import __version__, logsetup
 from trainwarden_exporter.app import Exporter
 from trainwarden_exporter.config import Config, load_config
-from trainwarden_exporter.discovery.box import read_box
-from trainwarden_exporter.discovery.propose import propose
-from trainwarden_exporter.discovery.render import render as render_proposal
 from trainwarden_exporter.exceptions import ConfigError, TrainwardenError
 from trainwarden_exporter.findings import render, verdict
 from trainwarden_exporter.preflight import PATIENCE, examine
@@ -61,6 +59,7 @@ async def run(
 
     Raises ConfigError or OSError when that cannot begin.
     """
+    gc.freeze()  # code and classes stay for good: no collection need look at them again
     exporter = Exporter(config_file)
     server = WebServer(
         build_app(exporter), listen_address=listen_address, config_file=web_config_file
@@ -110,6 +109,11 @@ def preflight(options: argparse.Namespace) -> int:
 
 def discover(path: Path | None) -> int:
     """Print a configuration that fits this box; 0 when anything was found to be watched."""
+    # here, because what serves for months has no use for them
+    from trainwarden_exporter.discovery.box import read_box  # noqa: PLC0415
+    from trainwarden_exporter.discovery.propose import propose  # noqa: PLC0415
+    from trainwarden_exporter.discovery.render import render as render_proposal  # noqa: PLC0415
+
     if path is not None and not path.is_dir():
         _complain(f"{path} is not a folder")
         return 2

@@ -103,10 +103,17 @@ def build_collectors(config: Config) -> tuple[Collector, ...]:
         state_folder=config.state_folder,
         on_step=tracker.note_heartbeat,
     )
-    workers = WorkersCollector(config.runs, state_folder=config.state_folder)
     disk = DiskCollector(config.disks, [run.path for run in config.runs if run.path is not None])
     checkpoints = CheckpointsCollector(config.runs, disk_label=disk.label)
     rollouts = RolloutsCollector(config.runs, tracker)
+    logs = LogsCollector(
+        [spec for run in config.runs for spec in log_specs(run)],
+        state_folder=config.state_folder,
+        sinks=[tracker.note_line, rollouts.note_line],
+    )
+    workers = WorkersCollector(
+        config.runs, state_folder=config.state_folder, trials_told=logs.trials_told
+    )
     return (
         HostCollector(config.host),
         workers,
@@ -124,11 +131,7 @@ def build_collectors(config: Config) -> tuple[Collector, ...]:
         ),
         checkpoints,
         rollouts,
-        LogsCollector(
-            [spec for run in config.runs for spec in log_specs(run)],
-            state_folder=config.state_folder,
-            sinks=[tracker.note_line, rollouts.note_line],
-        ),
+        logs,
         ProgressCollector(
             specs,
             tracker,

@@ -13,7 +13,7 @@ Family = GaugeMetricFamily | CounterMetricFamily
 """The samples of one metric in one collection; filled with `add_metric(label_values, value)`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Metric:
     """The declaration of one metric: the contract that rules and dashboards are checked against.
 

@@ -12,7 +12,10 @@ from trainwarden_exporter.collectors.containers import DockerConfig
 from trainwarden_exporter.collectors.disk import Disks
 from trainwarden_exporter.collectors.gpu import GpuConfig
 from trainwarden_exporter.collectors.host import HostConfig
+from trainwarden_exporter.logs.specs import log_specs
+from trainwarden_exporter.processes.trials import TRIAL
 from trainwarden_exporter.progress.heartbeats import HeartbeatConfig
+from trainwarden_exporter.remediation.config import RemediatorConfig
 from trainwarden_exporter.runs import RunConfig
 from trainwarden_exporter.units import LocalPath
 from trainwarden_exporter.yamlfile import MisplacedError, Section
@@ -36,7 +39,7 @@ class Config(Section):
     state_folder: LocalPath | None = None
     """Where the exporter keeps what must outlive it: which workers have finished, and when workers
     and containers started of late. Without it, a finished worker looks gone after a restart of the
-    exporter, and a restart loop begins to be counted anew."""
+    exporter, and a restart loop, as well as the trials of a worker, begin to be counted anew."""
 
     runs: tuple[RunConfig, ...] = ()
     """The training runs on it, each with its workers."""
@@ -46,6 +49,9 @@ class Config(Section):
 
     heartbeats_accept: Literal["configured", "any"] = "configured"
     """Whether beats of names that are not configured are taken too: at most 100 names."""
+
+    remediator: RemediatorConfig | None = None
+    """The remediator of this box, whose alerts and last actions the status page shows."""
 
     @model_validator(mode="after")
     def _names_tell_runs_apart(self) -> Self:
@@ -66,6 +72,22 @@ class Config(Section):
                     if container.own:
                         place = ("runs", number, "containers", index, "self")
                         raise MisplacedError("its starts are counted in a state_folder", *place)
+        return self
+
+    @model_validator(mode="after")
+    def _trials_can_be_counted(self) -> Self:
+        for number, run in enumerate(self.runs):
+            telling = {
+                spec.worker
+                for spec in log_specs(run)
+                if any(pattern.name.startswith(TRIAL) for pattern in spec.patterns)
+            }
+            for index, worker in enumerate(run.workers):
+                if worker.trials_limit is not None and worker.name not in telling:
+                    raise MisplacedError(
+                        f"no log with `worker: {worker.name}` has a pattern named {TRIAL}…",
+                        *("runs", number, "workers", index, "trials_limit"),
+                    )
         return self
 
     @model_validator(mode="after")

@@ -28,8 +28,8 @@ def conforming(collected: Iterable[Family], declared: Iterable[Metric]) -> tuple
 def _check_samples(family: Family, metric: Metric) -> None:
     seen = set()
     for sample in family.samples:
-        values = tuple(sample.labels.get(label) for label in metric.labels)
-        if len(sample.labels) != len(metric.labels) or not all(map(_is_text, values)):
+        values = tuple(map(sample.labels.get, metric.labels))
+        if len(sample.labels) != len(metric.labels) or not _are_texts(values):
             raise TypeError(f"{metric.name} has wrong labels: {sample.labels!r}")
         if values in seen:
             raise TypeError(f"{metric.name} has the same series twice: {sample.labels!r}")
@@ -38,16 +38,17 @@ def _check_samples(family: Family, metric: Metric) -> None:
         seen.add(values)
 
 
-def _is_text(value: object) -> bool:
+def _are_texts(values: Iterable[object]) -> bool:
     # Bytes of an argument or a path that are not UTF-8 come from Python as lone surrogates.
     try:
-        return isinstance(value, str) and value.encode() is not None
-    except UnicodeEncodeError:
+        text = "".join(values)  # type: ignore[arg-type] # that is the question
+        return text.isascii() or text.encode() is not None
+    except (TypeError, UnicodeEncodeError):
         return False
 
 
 def _is_number(value: object) -> bool:
     try:
-        return isinstance(value, int | float) and float(value) is not None
+        return isinstance(value, float) or (isinstance(value, int) and float(value) is not None)
     except OverflowError:
         return False

@@ -33,11 +33,12 @@ DURATION = Metric(
 METRICS = (SUCCESS, DURATION)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
     """What one collector made of one scrape. `families` is empty when there is an `error`.
 
-    `notes` are those of the collector; see there.
+    `notes` are those of the collector; see there. Each equals itself alone: two collections may
+    come to the same numbers at different times.
     """
 
     collector: str

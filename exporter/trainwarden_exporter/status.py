@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
 from trainwarden_exporter import wording
 from trainwarden_exporter.core import Outcome, describe
+from trainwarden_exporter.disk.sightings import DiskSighting, see_disks
+from trainwarden_exporter.disk.status import disk_section
 from trainwarden_exporter.exceptions import Problem
+from trainwarden_exporter.glance import Sightings, glance_section
 from trainwarden_exporter.gpu.sightings import GpusSighting, see_gpus
 from trainwarden_exporter.gpu.status import gpu_section
 from trainwarden_exporter.progress.seeing import see_heartbeats, see_runs
 from trainwarden_exporter.progress.sightings import HeartbeatSighting, RunSighting
 from trainwarden_exporter.progress.status import heartbeat_table, run_section
+from trainwarden_exporter.remediation.status import remediation_section
+from trainwarden_exporter.remediation.told import Told
 from trainwarden_exporter.serving import page
 from trainwarden_exporter.sightings import HostSighting, WorkerSighting, see_host, see_workers
 
@@ -33,6 +38,8 @@ class Status:
     outcomes: tuple[Outcome, ...]
     problems: tuple[Problem, ...] = ()
     web_file_successful: bool | None = None
+    told: Told | str | None = None
+    """What the remediator says, or why it says nothing; None where none is configured."""
 
 
 def render(status: Status) -> str:
@@ -41,13 +48,18 @@ def render(status: Status) -> str:
     host = see_host(status.outcomes)
     gpus = see_gpus(status.outcomes)
     runs = see_runs(status.outcomes, now=status.now)
+    disks = see_disks(status.outcomes)
     others = see_heartbeats(status.outcomes, now=status.now, runs=[run.name for run in runs])
-    tone, verdict = judge(status, workers, host, gpus, runs=runs, heartbeats=others)
+    tone, verdict = judge(status, workers, host, gpus, runs=runs, heartbeats=others, disks=disks)
+    seen = Sightings(runs, workers, host, gpus, disks, status.told)
     sections = [
+        glance_section(seen, now=status.now),
+        remediation_section(status.told, now=status.now),
         _runs(workers, runs, status),
         page.section("Heartbeats", heartbeat_table(others)) if others else "",
         gpu_section(gpus, now=status.now),
         page.section("Host", _host(host, now=status.now)),
+        disk_section(disks),
         page.section("Collectors", _collectors(status.outcomes)),
         page.section("Configuration", _configuration(status)),
     ]
@@ -69,36 +81,61 @@ def judge(
     *,
     runs: Iterable[RunSighting] = (),
     heartbeats: Iterable[HeartbeatSighting] = (),
+    disks: Iterable[DiskSighting] = (),
 ) -> tuple[str, str]:
     """The page in one sentence, and its tone: `good`, `warn` or `bad`."""
-    workers, runs = tuple(workers), tuple(runs)
-    failed = [outcome.collector for outcome in status.outcomes if not outcome.success]
-    troubled = [worker for worker in workers if worker.tone == "bad"]
-    watched = [worker for worker in workers if worker.tone == "warn"]
+    workers, runs, disks = tuple(workers), tuple(runs), tuple(disks)
     said = []
-    if troubled:
+    if troubled := [worker for worker in workers if worker.tone == "bad"]:
         said.append(f"{len(troubled)} of {wording.plural(len(workers), 'worker')} in trouble")
     if host.tone == "bad":
         said.append("memory is below its floor")
     said += (wrong for run in runs for wrong in run.wrong)
     said += (f"heartbeat {one.name} is missed" for one in heartbeats if one.missed)
     said += gpus.troubles
-    if failed:
-        said.append(f"cannot see: {', '.join(failed)}")
-    if status.problems:
-        said.append("the configuration file is not in force")
-    if status.web_file_successful is False:
-        said.append("the web configuration file is not in force")
+    said += (f"disk {disk.path}: {disk.state}" for disk in disks if disk.tone == "bad")
+    said += _own_troubles(status)
     if said:
         sentence = "; ".join(said)
         return "bad", f"{sentence[0].upper()}{sentence[1:]}."
-    if watched:
-        return "warn", f"{wording.plural(len(watched), 'worker')} to keep an eye on."
-    if doubtful := [run.name for run in runs if run.doubtful]:
-        return "warn", f"Keep an eye on {' and '.join(doubtful)}."
+    if doubt := _doubt(status, workers, runs, disks):
+        return "warn", doubt
     if workers:
         return "good", f"All is well: {wording.plural(len(workers), 'worker')}."
     return "good", "All is well."
+
+
+def _own_troubles(status: Status) -> Iterator[str]:
+    """What is wrong with the watch itself, each in a few words."""
+    if isinstance(status.told, Told) and status.told.tone == "bad":
+        yield f"remediator: {status.told.verdict.rstrip('.')}"
+    if failed := [outcome.collector for outcome in status.outcomes if not outcome.success]:
+        yield f"cannot see: {', '.join(failed)}"
+    if status.problems:
+        yield "the configuration file is not in force"
+    if status.web_file_successful is False:
+        yield "the web configuration file is not in force"
+
+
+def _doubt(
+    status: Status,
+    workers: Iterable[WorkerSighting],
+    runs: Iterable[RunSighting],
+    disks: Iterable[DiskSighting],
+) -> str:
+    """What there is to keep an eye on, where nothing is wrong; nothing without that."""
+    if watched := [worker for worker in workers if worker.tone == "warn"]:
+        return f"{wording.plural(len(watched), 'worker')} to keep an eye on."
+    doubtful = [run.name for run in runs if run.doubtful]
+    doubtful += (f"disk {disk.path}" for disk in disks if disk.tone == "warn")
+    if doubtful:
+        return f"Keep an eye on {' and '.join(doubtful)}."
+    told = status.told
+    if isinstance(told, str):
+        return "Nothing is wrong here, but the remediator cannot be asked."
+    if told is not None and any(alert.tone != "quiet" for alert in told.alerts):
+        return f"{wording.plural(told.open_alerts, 'alert')} open at the remediator."
+    return ""
 
 
 def _runs(workers: Iterable[WorkerSighting], runs: Iterable[RunSighting], status: Status) -> str:
@@ -179,10 +216,15 @@ def _host(host: HostSighting, *, now: float) -> str:
     return f"<p>{line}</p>{bar}{page.facts(facts)}"
 
 
-def _collectors(outcomes: Iterable[Outcome]) -> str:
+def _collectors(outcomes: Sequence[Outcome]) -> str:
+    """Folded while all of them see; what failed is not to be looked for."""
+    failed = sum(not outcome.success for outcome in outcomes)
+    summary = f"{failed} of {len(outcomes)} failed" if failed else f"all {len(outcomes)} see"
+    unfolded = " open" if failed else ""
     columns = {"Collector": "", "State": "", "Took": "number", "Error": ""}
     rows = "\n".join(f"<tr>{_collector(outcome)}</tr>" for outcome in outcomes)
-    return page.table(columns, rows)
+    table = page.table(columns, rows)
+    return f"<details{unfolded}><summary>{summary}</summary>\n{table}</details>"
 
 
 def _collector(outcome: Outcome) -> str:

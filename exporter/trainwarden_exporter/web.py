@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+from collections.abc import Sequence
 
 from aiohttp import web
 
@@ -10,6 +12,7 @@ from trainwarden_exporter import core, status
 from trainwarden_exporter.app import Exporter
 from trainwarden_exporter.lane import Lane
 from trainwarden_exporter.progress.heartbeatroutes import heartbeat_routes
+from trainwarden_exporter.remediation.asking import ask
 from trainwarden_exporter.serving import exposition, page
 from trainwarden_exporter.serving.lifecycle import add_safe_headers, lifecycle_routes
 
@@ -19,14 +22,43 @@ MARGIN = 0.5
 """Seconds of a scrape's timeout that are kept for rendering and the way back."""
 
 EXPORTER = web.AppKey("exporter", Exporter)
-RENDERING = web.AppKey("rendering", Lane)
+
+
+class Rendering:
+    """Makes pages in a thread of its own; scrapes that share all they show share the page too."""
+
+    def __init__(self) -> None:
+        self.lane = Lane("render")
+        self._under_way: dict[tuple[object, ...], asyncio.Future[exposition.Rendered]] = {}
+
+    async def metrics(
+        self, exporter: Exporter, outcomes: Sequence[core.Outcome], request: web.Request
+    ) -> exposition.Rendered:
+        """The page of `outcomes`, in the format and the coding that `request` asks for."""
+        accept, accept_encoding = (
+            ",".join(request.headers.getall(name, ())) for name in ("Accept", "Accept-Encoding")
+        )
+
+        def page() -> exposition.Rendered:
+            families = [*exporter.own_families(), *core.families(outcomes)]
+            return exposition.render(families, accept=accept, accept_encoding=accept_encoding)
+
+        key = (*outcomes, accept, accept_encoding)
+        if key not in self._under_way:
+            self._under_way[key] = rendered = self.lane.call(page)
+            rendered.add_done_callback(lambda _: self._under_way.pop(key))
+        # One client that goes away must not take the page from the others.
+        return await asyncio.shield(self._under_way[key])
+
+
+RENDERING = web.AppKey("rendering", Rendering)
 
 
 def build_app(exporter: Exporter) -> web.Application:
     """The application that serves `exporter`."""
     app = web.Application()
     app[EXPORTER] = exporter
-    app[RENDERING] = Lane("render")
+    app[RENDERING] = Rendering()
     app.add_routes([web.get("/", show_status), web.get("/metrics", show_metrics)])
     app.add_routes(heartbeat_routes(lambda: exporter.heartbeats))
     app.add_routes(lifecycle_routes(exporter.readiness, exporter.reloader))
@@ -42,22 +74,16 @@ async def show_metrics(request: web.Request) -> web.Response:
     if unknown:
         return web.Response(status=400, text=f"unknown collector: {', '.join(unknown)}\n")
     outcomes = await exporter.scraper.scrape(_budget(request), names)
-    accept, accept_encoding = (
-        ",".join(request.headers.getall(name, ())) for name in ("Accept", "Accept-Encoding")
-    )
-
-    def page() -> exposition.Rendered:
-        families = [*exporter.own_families(), *core.families(outcomes)]
-        return exposition.render(families, accept=accept, accept_encoding=accept_encoding)
-
-    rendered = await request.app[RENDERING].call(page)
+    rendered = await request.app[RENDERING].metrics(exporter, outcomes, request)
     return web.Response(body=rendered.body, headers=rendered.headers)
 
 
 async def show_status(request: web.Request) -> web.Response:
     """A page for a person, with what the collectors see at this moment."""
     exporter = request.app[EXPORTER]
-    outcomes = await exporter.scraper.scrape(_budget(request))
+    outcomes, told = await asyncio.gather(
+        exporter.scraper.scrape(_budget(request)), ask(exporter.config.remediator)
+    )
     snapshot = status.Status(
         now=exporter.now(),
         started=exporter.started,
@@ -66,8 +92,9 @@ async def show_status(request: web.Request) -> web.Response:
         reloaded=exporter.reloader.success_timestamp,
         web_file_successful=exporter.web_file_successful,
         outcomes=outcomes,
+        told=told,
     )
-    text = await request.app[RENDERING].call(lambda: status.render(snapshot))
+    text = await request.app[RENDERING].lane.call(lambda: status.render(snapshot))
     return web.Response(text=text, content_type="text/html")
 
 

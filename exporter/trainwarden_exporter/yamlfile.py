@@ -52,7 +52,12 @@ class Section(BaseModel):
     """
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=True
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        validate_default=True,
+        # a part is validated by what the whole is made into; one of its own is memory for nothing
+        defer_build=True,
     )
 
     @model_validator(mode="before")

@@ -20,6 +20,8 @@ from trainwarden_exporter.logs.keeping import Keeper, LogKey
 from trainwarden_exporter.logs.specs import LogSpec
 from trainwarden_exporter.logs.state import LogState
 from trainwarden_exporter.logs.tally import MOST_TROUBLES, TroubleLine
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.processes.trials import TRIAL
 from trainwarden_exporter.watching import Watch
 
 INTERVAL = 1.0
@@ -154,6 +156,18 @@ class LogsCollector(Collector):
                 families[metric].add_metric([*key, *more], value)
         self.notes = tuple(_newest_of_each_run(lines))
         return families.values()
+
+    def trials_told(self, worker: WorkerKey) -> int | None:
+        """How many trials the logs of a worker have told of; None before all were looked at."""
+        told = 0
+        for key, spec in self._specs.items():
+            if (spec.run, spec.worker) == worker:
+                log = self._logs.get(key)
+                if log is None or (seen := log.watch.seen()) is None:
+                    return None
+                matches = seen.value.counts.matches
+                told += sum(n for name, n in matches.items() if name.startswith(TRIAL))
+        return told
 
     def _begin(self) -> None:
         if self._begun:

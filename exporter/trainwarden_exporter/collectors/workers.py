@@ -18,6 +18,7 @@ from trainwarden_exporter.processes.history import History
 from trainwarden_exporter.processes.matching import Matcher, Selector, Tree, WorkerKey
 from trainwarden_exporter.processes.procfs import PROC, start_timestamp
 from trainwarden_exporter.processes.startlog import StartLog, start_log_path
+from trainwarden_exporter.processes.trials import Trials
 from trainwarden_exporter.processes.usage import Usage, count_states, read_usage
 from trainwarden_exporter.statefile import StateFile
 from trainwarden_exporter.units import Bytes, Name, Seconds
@@ -42,6 +43,10 @@ class WorkerConfig(Section):
 
     age_limit: Annotated[Seconds, Field(gt=0)] | None = None
     """Age at which a worker that also grows should be started anew."""
+
+    trials_limit: Annotated[int, Field(gt=0)] | None = None
+    """Trials after which it should be started anew, as its log tells them: one that names it as its
+    `worker`, by the lines of patterns named `trial_…`."""
 
     finishes: bool = False
     """Whether a process that ends with status 0 has finished, and is not missed."""
@@ -120,6 +125,10 @@ READ = _metric("read_bytes_total", "counter", "Bytes read from storage, children
 WRITTEN = _metric("written_bytes_total", "counter", "Bytes written to storage, children counted.")
 MEMORY_LIMIT = _metric("memory_limit_bytes", "gauge", "Memory limit, as configured.")
 AGE_LIMIT = _metric("age_limit_seconds", "gauge", "Age limit, as configured.")
+TRIALS = _metric(
+    "trials", "gauge", "Trials that ended since the oldest living process was first seen."
+)
+TRIALS_LIMIT = _metric("trials_limit", "gauge", "Trials that it may end, as configured.")
 EXITS = _metric("exits_total", "counter", "Processes that ended, by exit code or signal.", "status")
 LAST_EXIT = _metric("last_exit_code", "gauge", "Exit code of the last end seen, 128+n by signal n.")
 LAST_EXIT_TIME = _metric("last_exit_timestamp_seconds", "gauge", "When the last end was noticed.")
@@ -151,6 +160,8 @@ class WorkersCollector(Collector):
         WRITTEN,
         MEMORY_LIMIT,
         AGE_LIMIT,
+        TRIALS,
+        TRIALS_LIMIT,
         EXITS,
         LAST_EXIT,
         LAST_EXIT_TIME,
@@ -164,10 +175,14 @@ class WorkersCollector(Collector):
         runs: Sequence[WorkersOfRun],
         *,
         state_folder: Path | None = None,
+        trials_told: Callable[[WorkerKey], int | None] = lambda _: None,
         root: Path = PROC,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Watch `runs`; which workers have finished or started is remembered in `state_folder`."""
+        """Watch `runs`; which workers have finished or started is remembered in `state_folder`.
+
+        `trials_told`: how many trials the logs of a worker have told of; None while not known.
+        """
         self._workers = {
             WorkerKey(run.name, worker.name): worker for run in runs for worker in run.workers
         }
@@ -181,6 +196,8 @@ class WorkersCollector(Collector):
             path, frozenset[WorkerKey], empty=frozenset()
         )
         self._starts = StartLog(start_log_path(state_folder))
+        self._trials = Trials(None if state_folder is None else state_folder / "worker-trials.json")
+        self._trials_told = trials_told
         self._watch = ExitWatch(root)
         self._root = root
         self._clock = clock
@@ -197,12 +214,15 @@ class WorkersCollector(Collector):
         self._histories |= {key: predecessor._histories[key] for key in known}
         self._watch, predecessor._watch = predecessor._watch, self._watch
         self._starts.adopt(predecessor._starts)
+        self._trials.adopt(predecessor._trials)
 
     def collect(self) -> Iterable[Family]:
         if not self._workers:
             raise NoData("no workers are configured")
         trees, now = self._matcher.find(), self._clock()
         self._starts.note(trees, now)
+        limited = (key for key, worker in self._workers.items() if worker.trials_limit is not None)
+        trials = self._trials.since_start(trees, {key: self._trials_told(key) for key in limited})
         finished = set[WorkerKey]()
         families = {metric: metric.family() for metric in self.metrics}
         for key, worker in self._workers.items():
@@ -216,6 +236,8 @@ class WorkersCollector(Collector):
             families[FINISHED].add_metric(labels, key in finished)
             for metric, more, value in _samples(worker, tree, usage, history):
                 families[metric].add_metric([*labels, *more], value)
+            if key in trials:
+                families[TRIALS].add_metric(labels, trials[key])
             started = self._starts.recent(key)
             families[RECENT].add_metric(labels, len(started))
             distance = starts.period(started, together=max(1, worker.expected))
@@ -251,6 +273,8 @@ def _samples(
         yield MEMORY_LIMIT, (), worker.memory_limit
     if worker.age_limit is not None:
         yield AGE_LIMIT, (), worker.age_limit
+    if worker.trials_limit is not None:
+        yield TRIALS_LIMIT, (), worker.trials_limit
 
 
 def _now(tree: Tree, usage: Usage) -> Iterable[tuple[Metric, float | None]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -48,9 +48,11 @@ class Tree:
 
 
 class _Decision(NamedTuple):
+    process: Process
     exec_mark: tuple[str, int]
+    """As it was when this was decided."""
     settled: bool
-    claims: tuple[WorkerKey, ...]
+    claims: tuple[WorkerKey, ...] = ()
 
 
 class _Place(NamedTuple):
@@ -90,7 +92,7 @@ class Matcher:
         self._root = root
         self._own_pid = read_own_pid(root) if own_pid is None else own_pid
         self._clock = clock
-        self._decisions: dict[Identity, _Decision] = {}
+        self._decisions: dict[int, _Decision] = {}
         self._holders: dict[WorkerKey, Identity] = {}
         self._unreadable: set[WorkerKey] = set()
         self._table = ProcessTable(root, since_boot=clock)
@@ -116,29 +118,39 @@ class Matcher:
 
     def sort(self, processes: Mapping[int, Process]) -> Mapping[WorkerKey, Tree]:
         """As `find`, for all the processes there are, where they were read already."""
-        self._decide(processes.values())
+        self._decide(processes)
         self._holders = dict(self._pid_file_holders(processes))
         return self._trees(processes)
 
-    def _decide(self, processes: Iterable[Process]) -> None:
+    def _decide(self, processes: Mapping[int, Process]) -> None:
         settled_before = (self._clock() - YOUNG_SECONDS) * TICKS_PER_SECOND
-        decisions: dict[Identity, _Decision] = {}
-        for process in processes:
-            if process.kernel_thread or process.pid == self._own_pid:
-                continue
-            decision = self._decisions.get(process.identity)
-            # What is ending has no program any more, from the moment its memory is given back
-            # (exit_mm in kernel/exit.c; of a large process that takes seconds): what it was counts.
-            if decision is None or not (
-                (decision.settled and decision.exec_mark == process.exec_mark)
-                or _is_ending(process)
-            ):
-                settled = process.identity.start_ticks <= settled_before
-                anew = _Decision(process.exec_mark, settled, tuple(self._claims(process)))
-                if decision is None or anew.claims == decision.claims or self._runs(process):
-                    decision = anew
-            decisions[process.identity] = decision
+        decisions: dict[int, _Decision] = {}
+        for pid, process in processes.items():
+            decision = self._decisions.get(pid)
+            if decision is None or decision.process is not process or not decision.settled:
+                decision = self._decided(process, decision, settled_before)
+            decisions[pid] = decision
         self._decisions = decisions
+
+    def _decided(
+        self, process: Process, before: _Decision | None, settled_before: float
+    ) -> _Decision:
+        """Whose a process is, where `before` was decided of what had its pid."""
+        if process.kernel_thread or process.pid == self._own_pid:
+            return _Decision(process, process.exec_mark, settled=True)
+        if before is not None and before.process.identity != process.identity:
+            before = None
+        # What is ending has no program any more, from the moment its memory is given back
+        # (exit_mm in kernel/exit.c; of a large process that takes seconds): what it was counts.
+        if before is not None and (
+            (before.settled and before.exec_mark == process.exec_mark) or _is_ending(process)
+        ):
+            return before._replace(process=process)
+        settled = process.identity.start_ticks <= settled_before
+        claims = tuple(self._claims(process))
+        if before is None or claims == before.claims or self._runs(process):
+            return _Decision(process, process.exec_mark, settled, claims)
+        return before
 
     def _claims(self, process: Process) -> Iterator[WorkerKey]:
         facts = Facts(process.pid, self._root)
@@ -208,7 +220,7 @@ class Matcher:
 
     def _at_or_below_claims(self, processes: Mapping[int, Process]) -> list[int]:
         """The pids of whatever a selector matches and of all below it, in the table's order."""
-        claimed = [identity.pid for identity, one in self._decisions.items() if one.claims]
+        claimed = [pid for pid, one in self._decisions.items() if one.claims]
         if not claimed:
             return []
         found = descendants(processes, claimed) | set(claimed)
@@ -216,7 +228,7 @@ class Matcher:
 
     def _claims_below(self, above: _Place, identity: Identity) -> tuple[WorkerKey, ...]:
         """The workers whose selectors match the process, all conditions considered."""
-        decision = self._decisions.get(identity)
+        decision = self._decisions.get(identity.pid)
         if decision is None or not decision.claims:
             return ()
         claims: list[WorkerKey] = []

@@ -122,30 +122,28 @@ def parse_cgroups(text: str) -> tuple[Cgroup, ...]:
 
 def parse_transfers(text: str) -> Transfers:
     """What a /proc/<pid>/io says of storage. Raises ValueError when it does not say it."""
-    values = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
-    try:
-        return Transfers(int(values["read_bytes"]), int(values["write_bytes"]))
-    except KeyError as error:
-        raise ValueError(f"no line {error}") from None
+    return Transfers(int(_line(text, "read_bytes:")), int(_line(text, "write_bytes:")))
 
 
 def parse_open_files_limit(text: str) -> float:
     """The soft limit in the line `Max open files` of a /proc/<pid>/limits; inf for unlimited."""
-    for line in text.splitlines():
-        if line.startswith("Max open files"):
-            value = line.removeprefix("Max open files").split()[0]
-            return math.inf if value == "unlimited" else float(value)
-    raise ValueError("no line 'Max open files'")
+    value = _line(text, "Max open files").split()[0]
+    return math.inf if value == "unlimited" else float(value)
 
 
 def parse_pss(text: str) -> int:
     """Bytes in the line `Pss` of a /proc/<pid>/smaps_rollup."""
-    for line in text.splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1]) * 1024
-    raise ValueError("no line 'Pss'")
+    return int(_line(text, "Pss:").split()[0]) * 1024
 
 
 def parse_resident_bytes(text: str) -> int:
     """Bytes of memory in use by a /proc/<pid>/statm, which counts pages."""
     return int(text.split()[1]) * _PAGE_BYTES
+
+
+def _line(text: str, beginning: str) -> str:
+    """The rest of the first line that so begins. Raises ValueError when none does."""
+    _, found, rest = f"\n{text}".partition(f"\n{beginning}")
+    if not found:
+        raise ValueError(f"no line {beginning.removesuffix(':')!r}")
+    return rest.partition("\n")[0]

@@ -10,7 +10,7 @@ import errno
 import math
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -112,7 +112,7 @@ def read_cgroups(pid: int, root: Path = PROC) -> tuple[Cgroup, ...] | None:
 
 
 def read_transfers(pid: int, root: Path = PROC) -> Transfers | None:
-    data = _read(path := f"{root}/{pid}/io")
+    data = _read_record(path := f"{root}/{pid}/io")
     return None if not data else _parsed(path, parse_transfers, data)
 
 
@@ -122,7 +122,7 @@ def read_resident_bytes(pid: int, root: Path = PROC) -> int | None:
     On many cores the number in `stat` may be wrong by megabytes a process (percpu counters since
     Linux 6.2); since 6.16 the one in statm is summed properly.
     """
-    data = _read(path := f"{root}/{pid}/statm")
+    data = _read_record(path := f"{root}/{pid}/statm")
     return None if not data else _parsed(path, parse_resident_bytes, data)
 
 
@@ -134,10 +134,10 @@ def read_pss(pid: int, root: Path = PROC) -> int | None:
 
 def read_open_files(pid: int, root: Path = PROC) -> int | None:
     """How many file descriptors are open."""
-    path = Path(f"{root}/{pid}/fd")
+    path = f"{root}/{pid}/fd"
     try:
         # since Linux 6.2 the size of the folder is the count, and needs no right to list it
-        return path.stat().st_size or sum(1 for _ in path.iterdir())
+        return os.stat(path).st_size or len(os.listdir(path))  # noqa: PTH116, PTH208 - a Path costs more than the call
     except OSError as error:
         _pass_over(error, path)
         return None
@@ -145,7 +145,7 @@ def read_open_files(pid: int, root: Path = PROC) -> int | None:
 
 def read_open_files_limit(pid: int, root: Path = PROC) -> float | None:
     """How many file descriptors may be open (the soft limit)."""
-    data = _read(path := f"{root}/{pid}/limits")
+    data = _read_record(path := f"{root}/{pid}/limits")
     return None if not data else _parsed(path, parse_open_files_limit, data)
 
 
@@ -202,21 +202,21 @@ def parent(process: Process, processes: Mapping[int, Process]) -> Process | None
 def descendants(processes: Mapping[int, Process], roots: Iterable[int]) -> set[int]:
     """The pids below `roots`; the roots themselves only where one is below another."""
     children: dict[int, list[int]] = {}
-    for process in processes.values():
-        if (above := parent(process, processes)) is not None and above is not process:
-            children.setdefault(above.pid, []).append(process.pid)
+    for pid, process in processes.items():
+        children.setdefault(process.parent_pid, []).append(pid)
     found: set[int] = set()
-    waiting: list[Collection[int]] = [children.get(pid, ()) for pid in roots]
+    waiting = [pid for pid in roots if pid in processes]
     while waiting:
-        for pid in waiting.pop():
-            if pid not in found:
+        above = waiting.pop()
+        for pid in children.get(above, ()):
+            if pid not in found and pid != above and parent(processes[pid], processes) is not None:
                 found.add(pid)
-                waiting.append(children.get(pid, ()))
+                waiting.append(pid)
     return found
 
 
 def _read_process(path: str) -> Process | None:
-    data = _read(path)
+    data = _read_record(path)
     if not data:
         return None
     try:
@@ -240,6 +240,19 @@ def _read(path: str) -> bytes | None:
         _pass_over(error, path)
         return None
     return data
+
+
+def _read_record(path: str) -> bytes | None:
+    """As `_read`, of a file that the kernel writes in one piece (single_open in fs/proc/base.c)."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(descriptor, 1 << 16)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        _pass_over(error, path)
+        return None
 
 
 def _pass_over(error: OSError, path: str | Path) -> None:

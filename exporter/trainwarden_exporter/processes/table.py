@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +22,8 @@ from trainwarden_exporter.processes.procfs import (
 AGAIN_SECONDS = 20.0
 """By then whoever is of no interest is read again all the same: it may run another program."""
 
+_TURNS = 16
+
 YOUNG_SECONDS = 10.0
 """A process younger than this is read each time: after a fork it is yet to become what it is."""
 
@@ -31,12 +33,6 @@ class Handed(NamedTuple):
 
     last: int
     total: int
-
-
-class _Entry(NamedTuple):
-    process: Process
-    handed: Handed
-    again_at: float
 
 
 class ProcessTable:
@@ -59,54 +55,67 @@ class ProcessTable:
         self._root = root
         self._clock = clock
         self._since_boot = since_boot
-        self._entries: dict[int, _Entry] = {}
+        self._processes: dict[int, Process] = {}
+        self._young: set[int] = set()
+        self._handed: Handed | None = None
+        # Not all of a moment at once: that moment would come again and again.
+        began = clock()
+        self._again_at = [began + AGAIN_SECONDS * (turn + 1) / _TURNS for turn in range(_TURNS)]
         self._circle = _read_circle(root)
 
     def read(self, fresh: Collection[int] = ()) -> Mapping[int, Process]:
         """Every process there is now, by pid; those in `fresh` as they are this moment.
 
         Of the others, state, memory and times may be up to AGAIN_SECONDS old, never the identity.
-        Raises CollectError when the processes cannot be listed.
+        One that was not read again is the same object as before. Raises CollectError when the
+        processes cannot be listed.
         """
         pids = list_pids(self._root)
         handed = read_handed(self._root) if self._circle else None
-        now = self._clock()
         old_enough = (self._since_boot() - YOUNG_SECONDS) * TICKS_PER_SECOND
-        entries: dict[int, _Entry] = {}
+        doubtful = self._doubtful(pids, handed)
+        doubtful.update(fresh)
+        processes: dict[int, Process] = {}
         for pid in pids:
-            entry = self._entries.get(pid)
-            if (
-                entry is None
-                or handed is None
-                or pid in fresh
-                or now >= entry.again_at
-                or entry.process.identity.start_ticks > old_enough
-                or may_be_another(pid, entry.handed, handed, self._circle)
-            ):
+            process = None if pid in doubtful else self._processes.get(pid)
+            if process is None:
                 process = read_process(pid, self._root)
                 if process is None:
                     continue
-                # Not all of a moment at once: that moment would come again and again.
-                again_at = now + AGAIN_SECONDS * (0.5 + 0.5 * (pid % 16) / 16)
-                entry = _Entry(process, handed or Handed(0, 0), again_at)
-            entries[pid] = entry
-        self._entries = entries
-        return {pid: entry.process for pid, entry in entries.items()}
+                if process.identity.start_ticks > old_enough:
+                    self._young.add(pid)
+            processes[pid] = process
+        self._processes, self._handed = processes, handed
+        return processes
+
+    def _doubtful(self, pids: Collection[int], handed: Handed | None) -> set[int]:
+        """Of whom was read before, those that may have changed."""
+        before, self._young = self._young, set()
+        if handed is None or self._handed is None:
+            return set(pids)
+        doubtful, now = before, self._clock()
+        doubtful.update(given_anew(pids, self._handed, handed, self._circle))
+        due = {turn for turn, again_at in enumerate(self._again_at) if now >= again_at}
+        if due:
+            doubtful.update(pid for pid in pids if pid % _TURNS in due)
+            for turn in due:
+                self._again_at[turn] = now + AGAIN_SECONDS
+        return doubtful
 
 
-def may_be_another(pid: int, then: Handed, now: Handed, circle: int) -> bool:
-    """Whether the kernel may have given `pid` to somebody else between two moments.
+def given_anew(pids: Iterable[int], then: Handed, now: Handed, circle: int) -> set[int]:
+    """Which of `pids` the kernel may have given to somebody else between two moments.
 
     `circle` is how many pids there are. Half of a circle is taken for a whole one: how many are
     passed over, because they are in use, is not known.
     """
     if now.total == then.total:
-        return False
+        return set()
     if not 0 < now.total - then.total < circle // 2:
-        return True
+        return set(pids)
     if then.last <= now.last:
-        return then.last < pid <= now.last
-    return pid > then.last or pid <= now.last
+        return {pid for pid in pids if then.last < pid <= now.last}
+    return {pid for pid in pids if pid > then.last or pid <= now.last}
 
 
 def read_handed(root: Path = PROC) -> Handed | None:

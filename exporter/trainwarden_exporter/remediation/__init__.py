@@ -1,0 +1,1 @@
+"""What the remediator of this box says of itself, for the status page alone."""
