@@ -8,20 +8,18 @@ import getpass
 import os
 import sys
 import time
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 
-from trainwarden_exporter import __version__, logsetup
+from trainwarden_exporter import logsetup
 from trainwarden_exporter.exceptions import ConfigError, TrainwardenError
 from trainwarden_exporter.gpu.checks import describe_holder
-from trainwarden_exporter.serving.flags import add_serving_flags
 from trainwarden_exporter.serving.service import serve
 from trainwarden_exporter.serving.webserver import WebServer, parse_listen_address
-from trainwarden_exporter.units import parse_duration
 from trainwarden_exporter.wording import moment, plural
 from trainwarden_remediator import holding, oomscore, story
 from trainwarden_remediator.actions.gpu_cleanup import GpuCleanupAction
 from trainwarden_remediator.app import Remediator
+from trainwarden_remediator.commandline import build_parser
 from trainwarden_remediator.config import Setup, load_setup
 from trainwarden_remediator.crosscheck.checking import cross_check
 from trainwarden_remediator.crosscheck.plan import written
@@ -40,7 +38,6 @@ from trainwarden_remediator.targets import GpuCleanup
 from trainwarden_remediator.tokens import Tokens
 from trainwarden_remediator.web import build_app
 
-LISTEN_ADDRESS = "127.0.0.1:10978"
 TOKEN_PATHS = frozenset({"/webhook", "/-/hold", "/-/resume", "/report", "/report/{incident}"})
 """What is served to whoever has a token."""
 FOLLOW_SECONDS = 0.5
@@ -49,9 +46,9 @@ FOLLOW_SECONDS = 0.5
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status: 0, 1 when it failed, 2 for wrong usage."""
-    given = _parser().parse_args(arguments)
+    given = build_parser().parse_args(arguments)
     try:
-        status: int = given.command(given)
+        status = COMMANDS[given.command](given)
     except BrokenPipeError:
         return 0
     except (TrainwardenError, OSError, ValueError) as error:
@@ -252,116 +249,16 @@ def _clean_gpu(given: argparse.Namespace) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="trainwarden-remediator",
-        description="Takes alerts from Alertmanager, decides, acts, verifies, and writes it down.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", action="version", version=f"trainwarden {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-
-    run = commands.add_parser("run", help="listen for alerts and act on them", allow_abbrev=False)
-    run.set_defaults(command=_run)
-    _add_config_file(run)
-    run.add_argument(
-        "--mode", choices=("observe", "act"), help="takes the place of `mode` in the file"
-    )
-    add_serving_flags(run, listen_address=LISTEN_ADDRESS)
-
-    check = commands.add_parser("check", help="say what is wrong with a configuration file")
-    check.set_defaults(command=_check)
-    check.add_argument("file", type=Path, metavar="FILE")
-    check.add_argument(
-        "--rules",
-        metavar="GLOB",
-        help="Prometheus' rule files (default: alerts/ beside FILE, else those shipped)",
-    )
-    check.add_argument(
-        "--alertmanager", type=Path, metavar="FILE", help="its file, whose routes are checked, too"
-    )
-    check.add_argument(
-        "--web.listen-address",
-        dest="web_listen_address",
-        default=LISTEN_ADDRESS,
-        metavar="HOST:PORT",
-        help="where `run` listens (default %(default)s)",
-    )
-
-    tell = commands.add_parser("journal", help="tell what was heard, decided and done, and why")
-    tell.set_defaults(command=_journal)
-    _add_config_file(tell)
-    tell.add_argument("--follow", action="store_true", help="go on as it happens")
-    tell.add_argument("--json", action="store_true", help="one JSON object a line")
-
-    report = commands.add_parser(
-        "report", help="tell of one incident, or of the last night, as Markdown for a person"
-    )
-    report.set_defaults(command=_report)
-    _add_config_file(report)
-    report.add_argument(
-        "incident", nargs="?", type=_incident, metavar="ID", help="as `journal` numbers it"
-    )
-    report.add_argument(
-        "--since",
-        type=_duration,
-        default="24h",
-        metavar="TIME",
-        help="how far back, such as 12h or 7d, without an ID (default %(default)s)",
-    )
-
-    clean = commands.add_parser(
-        "clean-gpu", help="end what holds a GPU and belongs to no worker, now and by your own hand"
-    )
-    clean.set_defaults(command=_clean_gpu)
-    _add_config_file(clean)
-    clean.add_argument("--dry-run", action="store_true", help="only say what would be ended")
-
-    trial = commands.add_parser("notify-test", help="send a message, to try whether it arrives")
-    trial.set_defaults(command=_notify_test)
-    _add_config_file(trial)
-    trial.add_argument("receiver", nargs="?", metavar="RECEIVER", help="(default: every one)")
-
-    for name, command, summary in (
-        ("hold", _hold, "stop all actions until `resume`; survives restarts"),
-        ("resume", _resume, "allow actions again"),
-    ):
-        switch = commands.add_parser(name, help=summary, allow_abbrev=False)
-        switch.set_defaults(command=command)
-        _add_config_file(switch)
-        switch.add_argument("--run", default="", metavar="RUN", help="only this run")
-        switch.add_argument("--worker", default="", metavar="WORKER", help="only this of the run")
-        if name == "hold":
-            switch.add_argument(
-                "--for", dest="duration", type=_duration, metavar="TIME", help="such as 2h"
-            )
-        switch.add_argument(
-            "why", nargs="?", default="", metavar="WHY", help="the reason, for the journal"
-        )
-    return parser
-
-
-def _incident(text: str) -> int:
-    """The number of an incident, also as `#3`."""
-    return int(text.removeprefix("#"))
-
-
-def _duration(text: str) -> float:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
-def _add_config_file(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--config.file",
-        dest="config_file",
-        type=Path,
-        default=Path("remediator.yml"),
-        metavar="FILE",
-        help="(default %(default)s)",
-    )
+COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
+    "run": _run,
+    "check": _check,
+    "journal": _journal,
+    "report": _report,
+    "clean-gpu": _clean_gpu,
+    "notify-test": _notify_test,
+    "hold": _hold,
+    "resume": _resume,
+}
 
 
 if __name__ == "__main__":

@@ -109,6 +109,8 @@ class Brake:
                 await self._turn()
             except JournalError as error:
                 log.error("journal failed", extra={"error": str(error)})
+            except MemoryError:
+                self._reserve.release()  # the next look has some
             self._moved_at = self._clock.monotonic()
             await self._clock.sleep(LOOK_SECONDS)
 
@@ -160,6 +162,8 @@ class Brake:
                 sight = await self._lane.call(self._look_oneself)
             except UnknownError as error:
                 log.error("the local brake sees nothing", extra={"error": str(error)})
+                # Where the kernel has no memory for an answer either: the next look has some.
+                self._reserve.release()
                 return
         await self._judge(sight)
 
@@ -186,6 +190,8 @@ class Brake:
             await self._release()
         elif self.on or (short and lasted >= enough):
             await self._pull(sight)
+        elif not short:
+            await asyncio.to_thread(self._reserve.take)
 
     def _stalls(self, sight: Sight, now: float) -> bool:
         before, then = self._stalled, self._seen_at

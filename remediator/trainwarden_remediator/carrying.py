@@ -20,7 +20,7 @@ from trainwarden_remediator.exceptions import (
     NotNowError,
     UnknownError,
 )
-from trainwarden_remediator.grounds import is_saving
+from trainwarden_remediator.grounds import is_saving, is_seen
 from trainwarden_remediator.journal import Journal
 from trainwarden_remediator.playbooks import Verify
 from trainwarden_remediator.sight import RunSight
@@ -213,13 +213,19 @@ class Carrier:
     def _saving(self, order: Order) -> Saving:
         """Whether a checkpoint is being written, asked from the thread of the act.
 
-        Not to know is to be careful: what is spared in vain is killed a little later.
+        Not to know is to be careful: what is spared in vain is killed a little later. Nor is it
+        known before the exporter, which looks only now and then, has looked again since it was
+        first asked: a trainer may begin to save when it is told to end.
         """
         if not order.protected:
             return never
         loop = asyncio.get_running_loop()
+        first_asked: float | None = None
 
         def ask() -> bool:
+            nonlocal first_asked
+            if first_asked is None:
+                first_asked = self._clock.now()
             looking = self._eyes().look()
             try:
                 answer = asyncio.run_coroutine_threadsafe(looking, loop)
@@ -232,7 +238,11 @@ class Carrier:
                 answer.cancel()
                 return True
             run = sight.runs.get(order.key.run)
-            return run is not None and is_saving(run, self._clock.now())
+            if run is None:
+                return False
+            seen, now = run.checkpoints_seen_at, self._clock.now()
+            looked = seen is None or seen >= first_asked or not is_seen(seen, now)
+            return not looked or is_saving(run, now)
 
         return ask
 

@@ -19,6 +19,7 @@ from trainwarden_exporter.yamlfile import MisplacedError, Section, load, problem
 from trainwarden_remediator.brakesettings import LocalBrake
 from trainwarden_remediator.breaker import Breaker
 from trainwarden_remediator.endpoints import BaseUrl, Endpoint
+from trainwarden_remediator.journalsettings import JournalLimits
 from trainwarden_remediator.notifying.models import Notify
 from trainwarden_remediator.playbooks import (
     PLAYBOOKS,
@@ -70,6 +71,8 @@ class Config(Section):
     """Accept webhooks that carry no token. Anyone who reaches the port may then cause restarts."""
     journal: LocalPath = Path("journal.db")
     """Where everything is written down; a local disk, for a network mount can lose its locks."""
+    journal_limits: JournalLimits = JournalLimits()
+    """How much of the past is kept there."""
     hold_file: LocalPath = Path("hold")
     """While this file exists nothing is done. `trainwarden-remediator hold` and `resume` make and
     remove it."""

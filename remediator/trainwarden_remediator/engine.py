@@ -7,14 +7,12 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 
 from trainwarden_exporter.lane import Lane
-from trainwarden_exporter.processes.matching import Matcher, WorkerKey
+from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_remediator.actions import action_for
 from trainwarden_remediator.actions.base import Action
 from trainwarden_remediator.brake import Brake
-from trainwarden_remediator.breaker import BreakerState
 from trainwarden_remediator.carrying import Carrier, Clock, Order
 from trainwarden_remediator.config import Setup
 from trainwarden_remediator.decision import Decision, Incident, State, Verdict
@@ -25,22 +23,21 @@ from trainwarden_remediator.journal import Journal
 from trainwarden_remediator.kin import KinMemory
 from trainwarden_remediator.playbooks import Verify
 from trainwarden_remediator.policy import decide
-from trainwarden_remediator.records import OpenAction, finished_workers
+from trainwarden_remediator.records import OpenAction
 from trainwarden_remediator.rungs import holder
 from trainwarden_remediator.savefirst import save_first
 from trainwarden_remediator.settling import Settler
 from trainwarden_remediator.sight import RunSight
+from trainwarden_remediator.situation import read_state
 from trainwarden_remediator.subjects import Subject
 from trainwarden_remediator.targets import Budget, Target
+from trainwarden_remediator.upkeep import Upkeep
 from trainwarden_remediator.world import Eyes, World, ask
 
 log = logging.getLogger(__name__)
 
 TURN_SECONDS = 2.0
 """How often waiting incidents are decided again when nothing calls for it sooner."""
-
-KIN_SECONDS = 5.0
-"""How often it is looked which processes stand below the targets."""
 
 Evidence = Callable[[Occasion, Setup], Awaitable[None]]
 """Writes down how the box stands; never raises, and never takes long."""
@@ -55,6 +52,9 @@ MOST_REST_SECONDS = 10.0
 
 BREATH = 200
 """After so many decisions others have their turn, and what was decided is written down."""
+
+WAY_SECONDS = 0.1
+"""How long they have it in a storm of webhooks."""
 
 News = tuple[Incident, Decision, State]
 """A decision that says what the last one did not, and what it rests on."""
@@ -94,7 +94,11 @@ class Engine:
         self._actions: dict[WorkerKey, Action] = {}
         self._retired: list[Action] = []
         self._finished: frozenset[WorkerKey] = frozenset()
+        self._turned_by: Setup | None = None
+        """By what all was decided in some turn."""
+        self._upkeep = Upkeep(journal, self._kin, lambda: self._setup, clock=clock, lane=lane)
         self._wake = asyncio.Event()
+        self._heard = 0
         self._moved_at = clock.monotonic()
         self.turned_at: float | None = None
         """When it last came to the end of a turn, in Unix seconds."""
@@ -116,6 +120,7 @@ class Engine:
 
     def wake(self) -> None:
         """Something was heard: decide soon."""
+        self._heard += 1
         self._wake.set()
 
     def is_alive(self) -> bool:
@@ -125,7 +130,7 @@ class Engine:
     async def run(self) -> None:
         """Settle what a crash left open, then decide for ever."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._watch_kin(), name="watch what stands below the targets")
+            group.create_task(self._upkeep.run(), name="upkeep")
             for left in await asyncio.to_thread(self._journal.unfinished):
                 group.create_task(self._settle(left), name=f"settle action {left.id}")
             while True:
@@ -173,26 +178,16 @@ class Engine:
         if finished is not None and finished != known:
             self._journal.ended_by_itself(key, finished=finished)
 
-    async def _watch_kin(self) -> None:
-        """Look again and again; in one thread, that may hang without holding anybody up."""
-        lane = self._carrier.lane("watch what stands below the targets")
-        setup, matcher = None, None
-        while True:
-            if setup is not self._setup or matcher is None:
-                setup, matcher = self._setup, Matcher(self._setup.selectors)
-            if keys := [key for target in setup.config.targets for key in target.keys]:
-                await lane.call(partial(self._kin.look, matcher, keys))
-            await self._clock.sleep(KIN_SECONDS)
-
     # deciding
 
     async def _turn(self, group: asyncio.TaskGroup) -> None:
-        state = await self._state()
+        setup, state = self._setup, await self._state()
         news: list[News] = []
+        heard = self._heard
         for number, incident in enumerate(state.incidents):
             self._move()
-            if number % BREATH == 0:
-                await asyncio.sleep(0)  # there may be thousands, and webhooks to be answered
+            if number % BREATH == 0:  # there may be thousands, and webhooks to be answered
+                heard = await self._give_way(heard)
             if incident.id in state.acted_upon:
                 continue  # what is being done about it is the decision
             decision, state = await self._decide(incident, state)
@@ -215,6 +210,18 @@ class Engine:
                 await self._begin(incident, decision, processes, state.world, group)
                 state = replace(await self._state(), world=state.world)
         await self._write_down(news, group)
+        self._turned_by = setup
+
+    async def _give_way(self, heard: int) -> int:
+        """Let others have their turn; a longer one while there is more to be heard.
+
+        Returns how often it has heard something until now, which was `heard` the last time.
+        """
+        if self._heard == heard:
+            await asyncio.sleep(0)
+        else:
+            await self._clock.sleep(WAY_SECONDS)
+        return self._heard
 
     async def _begin(
         self,
@@ -272,25 +279,10 @@ class Engine:
 
     async def _state(self) -> State:
         setup = self._setup
-        config = setup.config
-        budgets = [*config.targets, *([config.gpu_cleanup] if config.gpu_cleanup else [])]
-        window = max((max(b.attempts_window, b.cooldown) for b in budgets), default=0)
-        window = max(window, config.breaker.within)
-        incidents, actions, holds, moments = await asyncio.gather(
-            asyncio.to_thread(self._journal.open_incidents),
-            asyncio.to_thread(self._journal.past_actions, self._clock.now() - window),
-            asyncio.to_thread(self._holds),
-            asyncio.to_thread(self._journal.moments),
-        )
-        self._finished = finished_workers(moments)
-        return State(
-            setup=setup,
-            holds=holds,
-            incidents=incidents,
-            actions=actions,
-            breaker=BreakerState.of(moments),
-            finished=self._finished,
-        )
+        anew = setup is not self._turned_by
+        state = await read_state(self._journal, setup, self._clock.now(), anew=anew)
+        self._finished = state.finished
+        return state
 
     def _holds(self) -> tuple[Hold, ...]:
         return read_holds(self._setup.config.hold_file, self._clock.now())

@@ -98,6 +98,9 @@ def _is_ill(trouble: Trouble, worker: WorkerSight, now: float) -> bool:
     if trouble is Trouble.OVER_MEMORY_LIMIT:
         limit = worker.memory_limit_bytes
         return limit is not None and worker.resident_bytes > limit
+    most, trials = worker.trials_limit, worker.trials
+    if most is not None and trials is not None and trials >= most:
+        return True
     limit, started = worker.age_limit_seconds, worker.started_at
     return limit is not None and started is not None and now - started > limit
 

@@ -7,6 +7,7 @@ what may have been begun. The same file is the audit log, and what budgets are c
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from trainwarden_remediator.decision import (
 from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.hearing import hear_firing, hear_resolved
 from trainwarden_remediator.journalfile import JournalFile
+from trainwarden_remediator.journalpruning import prune
+from trainwarden_remediator.journalsettings import JournalLimits
 from trainwarden_remediator.latch import reopen
 from trainwarden_remediator.notifying.outbox import Outbox
 from trainwarden_remediator.records import (
@@ -33,10 +36,10 @@ from trainwarden_remediator.records import (
 )
 from trainwarden_remediator.subjects import Subject
 from trainwarden_remediator.targets import PERSON
-from trainwarden_remediator.telling import Kin, Telling
+from trainwarden_remediator.telling import LAST_ACTIONS, Kin, Telling
 
 EVIDENCE_SECONDS = 90 * 86400.0
-"""How long evidence is kept; what was done is told of for ever."""
+"""How long evidence is kept."""
 
 
 class Journal(Telling):
@@ -67,10 +70,12 @@ class Journal(Telling):
         with self._file.transaction() as db:
             if heartbeat:
                 db.execute("INSERT OR REPLACE INTO moment VALUES ('watchdog', ?)", (now,))
+            if counted:
+                # Once for all of them: in a storm, each write takes its time.
+                statuses = Counter("firing" if alert.firing else "resolved" for alert in alerts)
+                for status, count in statuses.items():
+                    add_to_tally(db, "alerts_received", [status], count)
             for alert in alerts:
-                if counted:
-                    status = "firing" if alert.firing else "resolved"
-                    add_to_tally(db, "alerts_received", [status])
                 if alert.firing:
                     hear_firing(db, alert, now)
                 else:
@@ -201,6 +206,14 @@ class Journal(Telling):
             )
 
     # remembering
+
+    def prune(self, limits: JournalLimits, counted: float) -> None:
+        """Let go of what goes beyond `limits`; budgets look back `counted` seconds.
+
+        In several steps, of which each commits.
+        """
+        now = self._clock()
+        prune(self._file, limits, now=now, counted=counted, last_actions=LAST_ACTIONS)
 
     def ended_by_itself(self, key: WorkerKey, *, finished: bool) -> None:
         """Keep whether what an action started for `key` has ended with status 0 since."""

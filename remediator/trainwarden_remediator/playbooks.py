@@ -28,7 +28,7 @@ class Trouble(StrEnum):
     MISSING = "missing"
     """Fewer processes of the worker run than expected, and it has not finished."""
     OVER_AGE_LIMIT = "over_age_limit"
-    """The worker has run for longer than its age limit."""
+    """The worker has run for longer than its age limit, or has ended as many trials as it may."""
     MEMORY_BELOW_FLOOR = "memory_below_floor"
     """The box (or its container) has less memory available than its floor."""
     GPU_HELD = "gpu_held"

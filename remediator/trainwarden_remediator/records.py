@@ -174,9 +174,11 @@ def write_event(
     )
 
 
-def add_to_tally(db: sqlite3.Connection, metric: str, labels: Sequence[str]) -> None:
+def add_to_tally(
+    db: sqlite3.Connection, metric: str, labels: Sequence[str], count: int = 1
+) -> None:
     db.execute(
-        "INSERT INTO tally VALUES (?, ?, 1)"
-        " ON CONFLICT (metric, labels) DO UPDATE SET value = value + 1",
-        (metric, json.dumps(list(labels))),
+        "INSERT INTO tally VALUES (?, ?, ?)"
+        " ON CONFLICT (metric, labels) DO UPDATE SET value = value + excluded.value",
+        (metric, json.dumps(list(labels)), count),
     )

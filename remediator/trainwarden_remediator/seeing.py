@@ -132,6 +132,8 @@ def _worker(key: WorkerKey, page: _Page) -> WorkerSight:
         started_at=maybe("start_timestamp_seconds"),
         memory_limit_bytes=maybe("memory_limit_bytes"),
         age_limit_seconds=maybe("age_limit_seconds"),
+        trials=maybe("trials"),
+        trials_limit=maybe("trials_limit"),
     )
 
 

@@ -20,6 +20,9 @@ class WorkerSight:
     """Unix seconds; that of its oldest living process."""
     memory_limit_bytes: float | None
     age_limit_seconds: float | None
+    trials: float | None = None
+    """That it has ended since it started."""
+    trials_limit: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

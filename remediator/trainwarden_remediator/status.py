@@ -1,20 +1,37 @@
-"""The status page: how the remediator stands, and the newest lines of its journal."""
+"""The status page: how the remediator stands, and the newest lines of its journal.
+
+And the same in short as JSON, for the exporter's status page.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from typing import Any
 
 from trainwarden_exporter import wording
 from trainwarden_exporter.serving import page
 from trainwarden_remediator import story
 from trainwarden_remediator.config import Config
-from trainwarden_remediator.decision import GIVEN_UP, STUCK
+from trainwarden_remediator.decision import AT_PEACE, GIVEN_UP, STUCK, Incident, PastAction
 from trainwarden_remediator.metrics import Condition, Record
 from trainwarden_remediator.records import Event
 
 EVENTS = 60
 """Lines of the journal on the page."""
+ALERTS = 20
+ACTIONS = 10
+"""How many of each the short form has at most, the newest actions."""
+LONGEST = 200
+"""Characters of a name in it: an alert's came over the wire."""
+
+_DOING = {
+    "restart": "restarted",
+    "command": "command run",
+    "gpu_cleanup": "leftovers ended",
+    "notify": "called",
+}
+_VERDICTS = {"act": "acts", "wait": "waits", "refuse": "refuses"}
 
 
 def render(condition: Condition, config: Config, events: Iterable[Event], *, now: float) -> str:
@@ -137,3 +154,56 @@ def _targets(config: Config) -> str:
     columns = {"Worker": "", "Start": ""}
     columns |= dict.fromkeys(("Grace", "Cooldown", "Attempts"), "number")
     return page.table(columns, rows)
+
+
+def in_short(
+    condition: Condition,
+    config: Config,
+    incidents: Sequence[Incident],
+    actions: Sequence[PastAction],
+) -> Mapping[str, Any]:
+    """How it stands, for another program: nothing that the page does not say.
+
+    `incidents` are the open ones; `actions` are in the order they were begun. Moments are Unix
+    times; a tone is `good`, `warn`, `bad` or `quiet`.
+    """
+    tone, verdict = judge(condition, config)
+    return {
+        "mode": condition.mode,
+        "tone": tone,
+        "verdict": verdict,
+        "open_alerts": len(incidents),
+        "alerts": [_alert_in_short(one) for one in incidents[:ALERTS]],
+        "actions": [_action_in_short(one) for one in reversed(actions[-ACTIONS:])],
+    }
+
+
+def _alert_in_short(incident: Incident) -> Mapping[str, Any]:
+    verdict, _, reason = incident.said.partition(" ")
+    tone = "bad" if reason in STUCK else "quiet" if reason in AT_PEACE else "warn"
+    return {
+        "alert": story.printable(incident.alert[:LONGEST]),
+        "run": story.printable(incident.run[:LONGEST]),
+        "worker": story.printable(incident.worker[:LONGEST]),
+        "since": incident.starts_at,
+        "tone": "quiet" if incident.resolved else tone,
+        "verdict": _VERDICTS.get(verdict, "is being decided"),
+        "reason": story.reason_in_words(reason),
+    }
+
+
+def _action_in_short(action: PastAction) -> Mapping[str, Any]:
+    if action.kind == "notify":
+        tone, outcome = "warn", "a person is asked to look"
+    elif action.ended_at is None:
+        tone, outcome = "warn", "under way"
+    else:
+        tone, outcome = ("good", "healed") if action.healed else ("bad", "not healed")
+    return {
+        "run": action.key.run,
+        "worker": action.key.worker,
+        "at": action.intent_at,
+        "tone": tone,
+        "doing": _DOING.get(action.kind, action.kind),
+        "outcome": outcome,
+    }

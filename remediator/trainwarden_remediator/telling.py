@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 
 from trainwarden_exporter.processes.matching import WorkerKey
@@ -34,6 +35,9 @@ LAST_ACTIONS = 20
 Kin = Mapping[Identity, frozenset[Identity]]
 """The processes that stood below each root of a target, the root too."""
 
+_NOBODYS = json.dumps(
+    [Decision(Verdict.REFUSE, reason).text for reason in ("unknown_playbook", "unknown_target")]
+)
 _STUCK = [Decision(Verdict.REFUSE, reason).text for reason in sorted(STUCK)]
 
 
@@ -44,9 +48,19 @@ class Telling:
         self._file = file
         self._clock = clock
 
-    def open_incidents(self) -> tuple[Incident, ...]:
-        """Those still to be decided, the oldest first."""
-        rows = self._file.read("SELECT * FROM incident WHERE closed IS NULL ORDER BY starts_at, id")
+    def open_incidents(self, *, strangers_before: float = math.inf) -> tuple[Incident, ...]:
+        """Those still to be decided, the oldest first.
+
+        Of those that were found to be nobody's, and fire, only such as were last heard before then
+        (Unix seconds): somebody may send any number of these.
+        """
+        rows = self._file.read(
+            "SELECT * FROM incident WHERE closed IS NULL AND (last_heard < ?"
+            " OR said IS NULL OR said NOT IN (SELECT value FROM json_each(?))"
+            " OR resolved_at IS NOT NULL OR id IN (SELECT incident FROM action))"
+            " ORDER BY starts_at, id",
+            (strangers_before, _NOBODYS),
+        )
         return tuple(as_incident(row) for row in rows)
 
     def count_open(self) -> int:

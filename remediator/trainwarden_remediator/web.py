@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
 from aiohttp import web
 
@@ -21,6 +24,7 @@ from trainwarden_remediator.app import Remediator
 from trainwarden_remediator.exceptions import JournalError, MalformedError
 from trainwarden_remediator.holdroutes import hold_routes
 from trainwarden_remediator.reportroutes import report_routes
+from trainwarden_remediator.together import Together
 
 log = logging.getLogger(__name__)
 
@@ -28,10 +32,14 @@ BODY_BYTES = 32 * 1024 * 1024
 """The longest delivery that is read: a group of well over 10,000 alerts. aiohttp's own default,
 1 MiB, would refuse a storm again and again, and so never hear of it."""
 
+AT_ONCE_BYTES = 64 * 1024
+"""A delivery no longer than this is parsed in less time than it takes to hand it to a thread."""
+
 BODY_SECONDS = 20.0
 """How long a delivery may take to arrive."""
 
 REMEDIATOR = web.AppKey("remediator", Remediator)
+TOGETHER = web.AppKey("together", Together)
 ANSWERED: web.AppKey[dict[int, int]] = web.AppKey("answered", dict)
 
 
@@ -39,10 +47,12 @@ def build_app(remediator: Remediator) -> web.Application:
     """The application that serves `remediator`."""
     app = web.Application(client_max_size=BODY_BYTES)
     app[REMEDIATOR] = remediator
+    app[TOGETHER] = Together(partial(_journal, remediator))
     app[ANSWERED] = {}
     app.add_routes(
         [
             web.get("/", show_status),
+            web.get("/status.json", show_status_in_short),
             web.get("/metrics", show_metrics),
             web.post("/webhook", take_webhook),
         ]
@@ -85,14 +95,17 @@ async def _take(request: web.Request) -> web.Response:
     except web.RequestPayloadError:
         return web.Response(status=400, text="body: spoilt on the way\n")
     try:
-        notification = await asyncio.to_thread(parse_notification, body)
+        if len(body) <= AT_ONCE_BYTES:
+            notification = parse_notification(body)
+        else:
+            notification = await asyncio.to_thread(parse_notification, body)
     except MalformedError as error:
         log.warning("malformed webhook", extra={"error": str(error)})
         return web.Response(status=400, text=f"{error}\n")
     if notification.truncated:
         log.warning("alerts were left out", extra={"truncated": notification.truncated})
     try:
-        await asyncio.to_thread(_journal, remediator, notification.alerts)
+        await request.app[TOGETHER].hear(notification.alerts)
     except JournalError as error:
         log.error("journal failed", extra={"error": str(error)})
         return web.Response(status=503, text="cannot be written down\n")
@@ -100,7 +113,7 @@ async def _take(request: web.Request) -> web.Response:
     return web.Response(text="heard\n")
 
 
-def _journal(remediator: Remediator, alerts: tuple[Alert, ...]) -> None:
+def _journal(remediator: Remediator, alerts: Sequence[Alert]) -> None:
     heartbeats = [alert for alert in alerts if alert.name == WATCHDOG]
     remediator.journal.hear(
         [alert for alert in alerts if alert.name != WATCHDOG],
@@ -135,6 +148,22 @@ async def show_status(request: web.Request) -> web.Response:
         status.render, condition, remediator.setup.config, events, now=remediator.now()
     )
     return web.Response(text=text, content_type="text/html")
+
+
+async def show_status_in_short(request: web.Request) -> web.Response:
+    """What the page says, in short, as JSON; the exporter's page shows it. Open as the page is."""
+    remediator = request.app[REMEDIATOR]
+    condition = await _condition(request)
+    return web.json_response(await asyncio.to_thread(_in_short, remediator, condition))
+
+
+def _in_short(remediator: Remediator, condition: metrics.Condition) -> Mapping[str, Any]:
+    try:
+        journal = remediator.journal
+        incidents, actions = journal.open_incidents(), journal.past_actions(remediator.now())
+    except JournalError:
+        incidents, actions = (), ()
+    return status.in_short(condition, remediator.setup.config, incidents, actions)
 
 
 async def _condition(request: web.Request) -> metrics.Condition:

@@ -118,7 +118,7 @@ def _is_watched_for(trouble: Trouble, key: WorkerKey, setup: Setup) -> bool:
         case Trouble.OVER_MEMORY_LIMIT:
             return worker.memory_limit is not None
         case Trouble.OVER_AGE_LIMIT:
-            return worker.age_limit is not None
+            return worker.age_limit is not None or worker.trials_limit is not None
         case Trouble.INFERENCE_DOWN:
             return any(
                 server.worker == key.worker
@@ -152,7 +152,7 @@ def _worker(key: WorkerKey, setup: Setup) -> WorkerConfig | None:
 
 _LACKS = {
     Trouble.OVER_MEMORY_LIMIT: "no target has a memory_limit",
-    Trouble.OVER_AGE_LIMIT: "no target has an age_limit",
+    Trouble.OVER_AGE_LIMIT: "no target has an age_limit or a trials_limit",
     Trouble.INFERENCE_DOWN: "no target serves an inference server",
     Trouble.BRAKING: "no log of a target has a pattern named …brake…",
 }
