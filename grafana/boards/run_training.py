@@ -68,7 +68,7 @@ PROGRESS = Row(
                     why.RUN_OVER,
                 ),
                 Query(
-                    "max by (run) (trainwarden_training_stall_limit_seconds{RUN})",
+                    "max by (run) (trainwarden_training_stall_pause_limit_seconds{RUN})",
                     "{{run}} limit",
                     why.NO_RUN,
                     limit=True,

@@ -6,6 +6,7 @@ from __future__ import annotations
 NO_WORKERS = "no workers are configured (runs[].workers)"
 NO_MEMORY_LIMIT = "no worker has a memory limit (runs[].workers[].memory_limit)"
 NO_AGE_LIMIT = "no worker has an age limit (runs[].workers[].age_limit)"
+NO_TRIALS_LIMIT = "no worker has a limit of trials (runs[].workers[].trials_limit)"
 NO_CHECKPOINTS = "no checkpoints are watched (runs[].checkpoints), or none is complete"
 NO_INTERVAL = "none is configured (runs[].checkpoints[].interval), and too few were seen yet"
 NO_RECORD = "the framework keeps no record of its own from which it resumes"
@@ -75,6 +76,7 @@ NOT_STARTING = "no server is starting, paused or updating weights"
 OF_THE_DEMO = frozenset(
     {
         NO_AGE_LIMIT,
+        NO_TRIALS_LIMIT,
         NO_RECORD,
         NO_PROBE,
         NO_VERSION,

@@ -47,6 +47,10 @@ PROCESSES = Row(
                     "age limit",
                     why.NO_AGE_LIMIT,
                 ),
+                _column("trainwarden_worker_trials{WORKER}", "trials", why.NO_TRIALS_LIMIT),
+                _column(
+                    "trainwarden_worker_trials_limit{WORKER}", "trials limit", why.NO_TRIALS_LIMIT
+                ),
                 _column(gained("trainwarden_worker_restarts_total{WORKER}"), "restarts"),
                 _column(
                     "trainwarden_worker_last_exit_code{WORKER}",
@@ -75,6 +79,8 @@ PROCESSES = Row(
                 ),
                 Column(name="age", unit=SECONDS, decimals=0),
                 Column(name="age limit", unit=SECONDS),
+                Column(name="trials", decimals=0),
+                Column(name="trials limit", decimals=0),
                 Column(name="restarts", decimals=0),
                 Column(name="last exit", scale=style.Scale(style.GOOD, ((1, style.CRITICAL),))),
                 Column(name="ended", unit="dateTimeFromNow"),

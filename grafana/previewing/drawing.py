@@ -34,11 +34,11 @@ def _base(answered: Answered) -> str:
 
 def _say(sheet: Sheet, text: str, place: Place, base: str) -> None:
     """What there is to say of nothing."""
-    large = len(text) < place.width / 12
-    wrapped = textwrap.fill(text, max(12, int(place.width / 6.4)))
+    large = base != FAINT and len(text) < place.width / 12
+    wrapped = textwrap.fill(text, max(12, int(place.width / 7.2)))
     x, y = place.left + place.width / 2, place.top + place.height / 2 + 10
     shade = base if large else FAINT
-    sheet.write(x, y, wrapped, 13 if large else 8, shade, ha="center", va="center")
+    sheet.write(x, y, wrapped, 13 if large else 9, shade, ha="center", va="center")
 
 
 def _stat(sheet: Sheet, answered: Answered, place: Place) -> None:
