@@ -14,10 +14,10 @@ RUN python3 -m venv /opt/trainwarden \
 FROM ${BASE}
 COPY --from=build /opt/trainwarden /opt/trainwarden
 COPY examples/demo /opt/trainwarden/demo
-# Volumes that are mounted here for the first time take over these owners: so what makes the secrets, and the demo
-# run, need neither root nor any capability.
-RUN mkdir -p /demo /run/trainwarden/token /run/trainwarden/grafana /var/lib/trainwarden \
-    && chown 65534:65534 /demo /run/trainwarden/token /run/trainwarden/grafana
+# Volumes that are mounted here for the first time take over these owners: so what makes the secrets, the rules and
+# the demo run needs neither root nor any capability.
+RUN mkdir -p /demo /run/trainwarden/token /run/trainwarden/grafana /run/trainwarden/rules /var/lib/trainwarden \
+    && chown 65534:65534 /demo /run/trainwarden/*
 ENV PATH=/opt/trainwarden/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1

@@ -130,6 +130,9 @@ class DockerEngine:
             if names:
                 self._run("rm", "--force", *names)
         self.stop()
+        # A network that it called `host`, and all else that one which was killed had mounted.
+        for place in reversed(_mounted_below(self.folder)):
+            subprocess.run(["umount", "--lazy", place], check=False)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def docker(self, *arguments: str | Path) -> str:
@@ -161,6 +164,14 @@ class DockerEngine:
             text=True,
             check=False,
         )
+
+
+def _mounted_below(folder: Path) -> list[str]:
+    """Where something is mounted in `folder`, in the order in which that was done (proc(5))."""
+    lines = Path("/proc/self/mounts").read_text("utf-8", "surrogateescape").splitlines()
+    # a name with a space is written otherwise there; none of an engine's has one
+    places = [line.split()[1] for line in lines]
+    return [place for place in places if Path(place).is_relative_to(folder)]
 
 
 def _unpack(home: Path) -> None:

@@ -6,6 +6,7 @@ import http.client
 import socket
 import xmlrpc.client
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,9 +26,9 @@ class Program:
 
 
 def read_programs(path: Path) -> dict[str, Program]:
-    """All programs by name. Raises OSError while supervisord does not listen at `path`."""
-    proxy = xmlrpc.client.ServerProxy("http://localhost", transport=_UnixTransport(path))
-    answer: Any = proxy.supervisor.getAllProcessInfo()
+    """All programs by name. Raises OSError while supervisord does not listen at `path`, or ends."""
+    with _asking(path) as supervisor:
+        answer: Any = supervisor.getAllProcessInfo()
     return {
         each["name"]: Program(each["name"], each["statename"], each["pid"], each["exitstatus"])
         for each in answer
@@ -35,12 +36,19 @@ def read_programs(path: Path) -> dict[str, Program]:
 
 
 def kill(path: Path, name: str) -> None:
-    """End a program at once, one that is stopped too. Raises OSError."""
-    proxy = xmlrpc.client.ServerProxy("http://localhost", transport=_UnixTransport(path))
-    try:
-        proxy.supervisor.signalProcess(name, "KILL")
-    except xmlrpc.client.Fault as error:  # it has ended meanwhile
-        raise OSError(error.faultString) from error
+    """End a program at once, one that is stopped too. Raises OSError, also if it has ended."""
+    with _asking(path) as supervisor:
+        supervisor.signalProcess(name, "KILL")
+
+
+@contextmanager
+def _asking(path: Path) -> Iterator[Any]:
+    transport = _UnixTransport(path)
+    with xmlrpc.client.ServerProxy("http://localhost", transport=transport) as proxy:
+        try:
+            yield proxy.supervisor
+        except xmlrpc.client.Fault as error:
+            raise OSError(error.faultString) from error
 
 
 def changes(before: Mapping[str, Program], now: Mapping[str, Program]) -> Iterator[str]:

@@ -12,6 +12,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -64,9 +65,12 @@ def is_well(url: str) -> bool:
 def look(watch: Watch, socket: Path, urls: Mapping[str, str], told: TextIO) -> None:
     """Ask all of them once, and end those that hang."""
     programs = supervision.read_programs(socket)
-    for name, url in urls.items():
+    # at once: while several hang, each must still be asked every five seconds
+    with ThreadPoolExecutor(len(urls)) as asking:
+        well = dict(zip(urls, asking.map(is_well, urls.values()), strict=True))
+    for name in urls:
         program = programs.get(name)
-        if program is not None and watch.hangs(program, well=is_well(url)):
+        if program is not None and watch.hangs(program, well=well[name]):
             print(f"{name} (pid {program.pid}) hangs, and is killed", file=told, flush=True)
             supervision.kill(socket, name)
 
