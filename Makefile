@@ -4,6 +4,8 @@
 # test-systemd the units of deploy/systemd, in a system with a real systemd; likewise
 # test-slurm  jobs of a real Slurm, which it unpacks and runs; needs root
 # test-heavy  the remediator killed hundreds of times, and fed what is odd, tens of thousands of times
+# bench what it costs, beside the programs it replaces; writes docs/performance.md (NIGHTS=file that has what
+#       `make nights` printed); ten minutes and more, on a machine that does nothing else
 # bench-verdicts  the shipped rules, judged over hundreds of healthy and faulty runs; writes docs/verdicts.md
 # nights the five nights of the incident table, and how long each took to be seen and healed
 # test-newest  the rules, the nights and the rest of the end-to-end tests on the newest Prometheus and Alertmanager
@@ -14,7 +16,7 @@
 #
 # Needed: make, and Python 3.11 or newer with venv (Debian and Ubuntu: python3 and python3-venv).
 
-.PHONY: up test test-docker test-systemd test-slurm test-heavy bench-verdicts nights test-newest check boards docs packaging clean
+.PHONY: up test test-docker test-systemd test-slurm test-heavy bench bench-verdicts nights test-newest check boards docs packaging clean
 
 # The first that runs: a name on PATH may be a shim for a version that is not there.
 PYTHON := $(or $(PYTHON),$(shell for python in python3.13 python3.12 python3.11 python3; do \
@@ -42,6 +44,9 @@ test-slurm: .venv/dev.done
 
 test-heavy: .venv/dev.done
 	@$(BIN)/pytest -q tests/heavy
+
+bench: .venv/dev.done
+	@$(BIN)/python bench/performance.py $(if $(NIGHTS),--nights $(NIGHTS))
 
 bench-verdicts: .venv/dev.done
 	@cd bench && PYTHONPATH=../deploy ../$(BIN)/python -m verdicts

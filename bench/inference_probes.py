@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import logging
 import multiprocessing
-import os
 import resource
 import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -58,17 +58,18 @@ def page(tokens: int) -> bytes:
 
 def serve(pipe: Connection) -> None:
     """Answer as a vLLM that works, until killed; the port goes through `pipe`."""
-    pages = [response(page(tokens)) for tokens in range(100)]
-    asked = 0
+    pages = itertools.cycle([response(page(tokens)) for tokens in range(100)])
+    nothing = response(b"")
+    answer_all(lambda head: next(pages) if head.startswith(b"GET /metrics") else nothing, pipe)
+
+
+def answer_all(answer: Callable[[bytes], bytes], pipe: Connection) -> None:
+    """Give each request, by its head, its whole response; the port goes through `pipe`."""
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal asked
         try:
             while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                asked += 1
-                metrics = head.startswith(b"GET /metrics")
-                writer.write(pages[asked % 100] if metrics else response(b""))
+                writer.write(answer(await reader.readuntil(b"\r\n\r\n")))
         except (ConnectionError, asyncio.IncompleteReadError):
             writer.close()
 
@@ -167,6 +168,26 @@ def report(begin: Count, end: Count, servers: int, oldest: float, slowest: float
     print(f"most memory (MiB)            {begin.resident} -> {end.resident}")
 
 
+def bench(*, servers: int, hanging: int, rounds: int) -> None:
+    """Measure that many servers, of which so many hang."""
+    logging.getLogger("trainwarden_exporter").setLevel(logging.ERROR)
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=serve, args=[there], daemon=True)
+    process.start()
+    url = f"http://127.0.0.1:{here.recv()}"
+    with socket.socket() as silence:
+        silence.bind(("127.0.0.1", 0))
+        silence.listen(4096)
+        silent = f"http://127.0.0.1:{silence.getsockname()[1]}"
+        good = servers - hanging
+        targets = [target(f"good-{number}", url) for number in range(good)]
+        targets += [target(f"hung-{number}", silent) for number in range(hanging)]
+        print(f"{servers} servers, {hanging} of them hanging")
+        measure(targets, good, rounds)
+    process.kill()
+
+
 def main() -> None:
     """Measure."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -174,22 +195,7 @@ def main() -> None:
     parser.add_argument("--hanging", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=20)
     options = parser.parse_args()
-    logging.getLogger("trainwarden_exporter").setLevel(logging.ERROR)
-    context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe()
-    process = context.Process(target=serve, args=[there], daemon=True)
-    process.start()
-    url = f"http://127.0.0.1:{here.recv()}"
-    with socket.socket() as hanging:
-        hanging.bind(("127.0.0.1", 0))
-        hanging.listen(4096)
-        silent = f"http://127.0.0.1:{hanging.getsockname()[1]}"
-        good = options.servers - options.hanging
-        targets = [target(f"good-{number}", url) for number in range(good)]
-        targets += [target(f"hung-{number}", silent) for number in range(options.hanging)]
-        print(f"{options.servers} servers, {options.hanging} of them hanging; pid {os.getpid()}")
-        measure(targets, good, options.rounds)
-    process.kill()
+    bench(servers=options.servers, hanging=options.hanging, rounds=options.rounds)
 
 
 if __name__ == "__main__":

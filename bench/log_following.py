@@ -2,7 +2,7 @@
 
     python bench/log_following.py                         # 64 files, 50 MB/s in all, a minute
     python bench/log_following.py --seconds 5 --logs 1    # one log of 64 files
-    python bench/log_following.py --mtail /usr/bin/mtail  # the comparison; else if it is on PATH
+    python bench/log_following.py --mtail /usr/bin/mtail  # another mtail than the distribution's
 
 A third of the files is rotated by renaming, a third by copying and truncating, every few megabytes.
 The lines are as long as those of AReaL; one in 200 tells a step, one in 5000 is trouble. All that
@@ -19,7 +19,6 @@ import os
 import random
 import re
 import shutil
-import subprocess
 import tempfile
 import time
 from collections import deque
@@ -28,6 +27,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from programs import peer
+from results import Growth, Result, times
 from trainwarden_exporter.collectors.logs import LogsCollector
 from trainwarden_exporter.layouts import layout
 from trainwarden_exporter.layouts.base import LinePattern
@@ -40,7 +41,7 @@ STEP_EVERY = 200
 TROUBLE_EVERY = 5000
 ROTATED_AT = 8 << 20
 """Bytes after which a file is rotated."""
-MTAIL_SHARE = 16
+MTAIL_SHARE = 64
 """By how much less mtail is given to read, which takes its time."""
 MTAIL_LONGEST = 900
 """Characters that mtail, which takes no more than 1024, is given in one expression."""
@@ -284,40 +285,75 @@ def _write_whole(paths: Sequence[Path], size: int) -> None:
         path.write_bytes(b"".join(pieces[(number + turn) % 4] for turn in range(4)))
 
 
-def measured(name: str, paths: Sequence[Path], read: Callable[..., None], *more: object) -> float:
-    """CPU seconds per GB that `read` takes for `paths`, without what it takes for nothing."""
+@dataclass(frozen=True)
+class Reading:
+    """What reading files once takes: CPU seconds (per GB too) beyond those for nothing, MiB."""
+
+    cpu: float
+    per_gb: float
+    most: float
+    least: float
+    """MiB where there is nothing to read."""
+
+
+def measured(paths: Sequence[Path], read: Callable[..., None], *more: object) -> Reading:
+    """What `read` takes for `paths`."""
     folder, size = paths[0].parent, sum(path.stat().st_size for path in paths)
     (folder / "empty.log").touch()
     idle, least = used_by(read, folder, ["empty.log"], 0, *more)
     used, most = used_by(read, folder, [path.name for path in paths], size, *more)
-    cost = (used - idle) / size * 1e9
-    print(
-        f"  {name}: {cost:.2f} CPU-s per GB ({1e3 / cost:.1f} MB per CPU-s), "
-        f"{most:.0f} MiB at most, {least:.0f} without a log"
-    )
-    return cost
+    return Reading(used - idle, (used - idle) / size * 1e9, most, least)
 
 
-def compare(folder: Path, args: argparse.Namespace) -> None:
-    """Read files that are there, with and without mtail, and print the ratios."""
-    found = patterns(args.framework)
-    mtail = args.mtail or shutil.which("mtail")
+def compare(folder: Path, mtail: str | Path, framework: str, megabytes: int) -> Result:
+    """Read files that are there, of so many megabytes in all, with and without mtail."""
+    found = patterns(framework)
+    rows, points = list[tuple[str, ...]](), list[tuple[float, float]]()
+
+    def add(files: int, size: int, name: str, one: Reading, ours: Reading) -> None:
+        rows.append(
+            (
+                str(files),
+                f"{size} MB",
+                name,
+                f"{one.per_gb:.2f} s",
+                f"{one.most:.0f} MiB",
+                f"{one.least:.0f} MiB",
+                times(one.per_gb, ours.per_gb),
+            )
+        )
+
     for files in (1, 64):
-        paths = write_whole(folder, files, args.compare * 1_000_000)
-        print(f"{files} file{'s' * (files > 1)} of {args.compare} MB in all, read once")
-        ours = measured("trainwarden", paths, read_all, found)
-        if mtail is None:
-            continue
-        paths = write_whole(folder, files, args.compare * 1_000_000 // MTAIL_SHARE)
+        for size in (megabytes // 4, megabytes):
+            paths = write_whole(folder, files, size * 1_000_000)
+            ours = measured(paths, read_all, found)
+            add(files, size, "trainwarden", ours, ours)
+            if files == 1:
+                points.append((float(size), ours.cpu * 1000))
+        less = max(1, megabytes // MTAIL_SHARE)
+        paths = write_whole(folder, files, less * 1_000_000)
         for name, program in programs(found).items():
             progs = folder / "progs"
             progs.mkdir(exist_ok=True)
             (progs / "same.mtail").write_text(program)
-            theirs = measured(f"mtail, {name}", paths, run_mtail, mtail, str(progs))
-            print(f"    {theirs / ours:.0f} times as much")
-    if mtail is not None:
-        version = subprocess.run([mtail, "--version"], capture_output=True, text=True, check=False)
-        print(f"  ({version.stdout.strip() or version.stderr.strip()})")
+            theirs = measured(paths, run_mtail, str(mtail), str(progs))
+            add(files, less, f"mtail, {name}", theirs, ours)
+    return Result(
+        "Following logs",
+        f"CPU time for each GB of a log of {framework}, in which all that this framework and any "
+        f"framework writes is looked for ({len(found)} patterns), and the most memory with and "
+        "without something to read. mtail counts the same, with two programs: each expression by "
+        f"itself, and groups of them first; it is given 1/{MTAIL_SHARE} to read, for its time.",
+        ("files", "size", "program", "CPU per GB", "memory", "memory at rest", "beside ours"),
+        tuple(rows),
+        (Growth("Log bytes", "MB", "ms of CPU", tuple(points)),),
+    )
+
+
+def bench(megabytes: int = 128) -> Result:
+    """The comparison alone."""
+    with tempfile.TemporaryDirectory(prefix="log-following-") as folder:
+        return compare(Path(folder), peer("mtail")[0], "areal", megabytes)
 
 
 def main() -> None:
@@ -336,7 +372,8 @@ def main() -> None:
             Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="log-following-")))
             for _ in range(2)
         ]
-        compare(folders[0], args)
+        mtail = args.mtail or peer("mtail")[0]
+        print(compare(folders[0], mtail, args.framework, args.compare).text())
         if args.seconds:
             follow(folders[1], args)
 

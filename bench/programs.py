@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import gzip
 import http.client
+import os
 import shutil
 import socket
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from results import mebibytes, milliseconds
 from trainwarden_exporter.processes.procfs import (
     descendants,
     read_process,
@@ -23,6 +28,14 @@ from trainwarden_exporter.processes.procfs import (
 )
 
 READY_SECONDS = 60.0
+AS_PROMETHEUS = {
+    "X-Prometheus-Scrape-Timeout-Seconds": "4",
+    "Accept": "application/openmetrics-text;version=1.0.0,"
+    "application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+    "Accept-Encoding": "gzip",
+}
+"""What Prometheus 2.42 asks with (acceptHeader in scrape/scrape.go), at the shipped timeout."""
+
 PEERS = Path(__file__).resolve().parent.parent / ".stack" / "peers"
 
 
@@ -38,6 +51,15 @@ class Cost:
     series: int
 
 
+COST_COLUMNS = ("CPU", "median", "p99", "slowest", "resident", "series")
+
+
+def cost_cells(cost: Cost) -> tuple[str, ...]:
+    """The cells of COST_COLUMNS."""
+    spans = (cost.cpu, cost.median, cost.p99, cost.slowest)
+    return (*map(milliseconds, spans), mebibytes(cost.resident), str(cost.series))
+
+
 class Program:
     """A running program that serves metrics on `port`."""
 
@@ -47,16 +69,18 @@ class Program:
         self._path = path
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
 
-    def scrape(self) -> bytes:
+    def scrape(self, path: str | None = None) -> bytes:
         """One page, asked for as Prometheus does: over a connection that is kept."""
-        self._connection.request(
-            "GET", self._path, headers={"X-Prometheus-Scrape-Timeout-Seconds": "10"}
-        )
-        answer = self._connection.getresponse()
+        return self._ask(self._connection, path)
+
+    def _ask(self, connection: http.client.HTTPConnection, path: str | None = None) -> bytes:
+        connection.request("GET", path or self._path, headers=AS_PROMETHEUS)
+        answer = connection.getresponse()
         page = answer.read()
         if answer.status != http.client.OK:
             raise SystemExit(f"port {self.port} says {answer.status}: {page[:300]!r}")
-        return page
+        packed = answer.headers.get("Content-Encoding") == "gzip"
+        return gzip.decompress(page) if packed else page
 
     def cpu(self) -> float:
         """CPU seconds used so far by what runs of it."""
@@ -67,24 +91,45 @@ class Program:
         """Bytes of memory in use."""
         return sum(read_resident_bytes(pid) or 0 for pid in self._pids())
 
-    def measure(self, scrapes: int, *, warm: int = 3, pause: float = 0.0) -> Cost:
-        """The cost of so many scrapes one after the other, after some that are not counted."""
+    def measure(
+        self, scrapes: int, *, warm: int = 3, pause: float = 0.0, seconds: float = 60.0
+    ) -> Cost:
+        """The cost of so many scrapes one after the other, after some that are not counted.
+
+        After `seconds` there are no more of them.
+        """
         for _ in range(warm):
             page = self.scrape()
-        cpu, seconds = self.cpu(), []
-        for _ in range(scrapes):
+        cpu, taken, until = self.cpu(), list[float](), time.monotonic() + seconds
+        while len(taken) < scrapes and (not taken or time.monotonic() < until):
+            time.sleep(pause)
             began = time.perf_counter()
             page = self.scrape()
-            seconds.append(time.perf_counter() - began)
-            time.sleep(pause)
+            taken.append(time.perf_counter() - began)
         return Cost(
-            statistics.median(seconds),
-            sorted(seconds)[max(0, round(0.99 * len(seconds)) - 1)],
-            max(seconds),
-            (self.cpu() - cpu) / scrapes,
+            statistics.median(taken),
+            sorted(taken)[max(0, round(0.99 * len(taken)) - 1)],
+            max(taken),
+            (self.cpu() - cpu) / len(taken),
             self.resident(),
             sum(1 for line in page.splitlines() if line and not line.startswith(b"#")),
         )
+
+    def measure_together(self, scrapes: int, rounds: int) -> tuple[float, float]:
+        """CPU seconds and seconds, by the median, of so many scrapes at once."""
+        connections = [
+            http.client.HTTPConnection("127.0.0.1", self.port, timeout=120) for _ in range(scrapes)
+        ]
+        taken, cpu = list[float](), self.cpu()
+        with ThreadPoolExecutor(scrapes) as pool:
+            for _ in range(rounds):
+                began = time.perf_counter()
+                list(pool.map(self._ask, connections))
+                taken.append(time.perf_counter() - began)
+        cpu = (self.cpu() - cpu) / rounds
+        for connection in connections:
+            connection.close()
+        return cpu, statistics.median(taken)
 
     def _pids(self) -> Sequence[int]:
         return [self._pid, *descendants(read_processes(), [self._pid])]
@@ -92,11 +137,22 @@ class Program:
 
 @contextmanager
 def running(
-    command: Sequence[str | Path], port: int, *, path: str = "/metrics", log: Path | None = None
+    command: Sequence[str | Path],
+    port: int,
+    *,
+    path: str = "/metrics",
+    log: Path | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[Program]:
     """The program, once it answers, and until the block ends."""
     with _output(log) as output:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env={**os.environ, **(environment or {})},
+        )
         try:
             program = Program(process, port, path)
             deadline = time.monotonic() + READY_SECONDS
@@ -159,3 +215,36 @@ def peer(package: str, program: str | None = None) -> tuple[Path, str]:
     said = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
     words = (said.stdout + said.stderr).split("version ", 1)[-1].split()
     return path, words[0].strip(",") if words else "?"
+
+
+def python_peer(package: str) -> tuple[Path, str]:
+    """A program of a package of the index, in a folder of its own, and its version.
+
+    It is to be run with that folder as PYTHONPATH. Raises SystemExit where it cannot be had.
+    """
+    folder = PEERS / package
+    if not folder.exists():
+        command: list[str | Path] = [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--target",
+            folder,
+            package,
+        ]
+        fetched = subprocess.run(command, capture_output=True, text=True, check=False)
+        if fetched.returncode:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise SystemExit(f"{package} cannot be fetched: {fetched.stderr.strip()}")
+    stem = package.replace("-", "_")
+    version = next(folder.glob(f"{stem}-*.dist-info")).name.removesuffix(".dist-info")
+    return folder / "bin" / package, version.rpartition("-")[2]
+
+
+def exporter(config: Path, port: int) -> list[str | Path]:
+    """The command of our own, with that configuration."""
+    program = Path(sys.executable).with_name("trainwarden-exporter")
+    address = f"--web.listen-address=127.0.0.1:{port}"
+    return [program, "run", "--config.file", config, address, "--log.level=error"]

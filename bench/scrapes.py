@@ -4,24 +4,26 @@
     python bench/scrapes.py --processes 2000 --workers 64 # one
 
 The processes are real ones that sleep. The peers are given the same workers to tell apart. All are
-measured in turns within one run, so that whatever else the machine does falls on each alike.
+measured in turns within one run, so that whatever else the machine does falls on each alike. One
+size is also scraped at the shipped interval: scrapes close to each other cost less than that, as
+what is remembered need not be looked at again.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
-from programs import Cost, Program, free_port, peer, running
+from programs import Cost, Program, exporter, free_port, peer, running
+from results import Growth, Result, mebibytes, milliseconds, times
 
 HERE = Path(__file__).resolve().parent
 SIZES = (
@@ -34,7 +36,25 @@ SIZES = (
     (10_000, 64),
     (10_000, 512),
 )
-TURNS = 5
+TYPICAL = (2000, 64)
+TURNS = 3
+TURN_SECONDS = 4.0
+"""That one program is scraped in one turn, if the scrapes are not done before."""
+TOGETHER = 10
+OLD_SECONDS = 11.0
+"""After which a process is no longer looked at as one that has just been started."""
+INTERVAL = 5.0
+"""Seconds between two scrapes, as shipped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What scrapes cost by program, and what so many at once cost of our own: CPU, seconds."""
+
+    costs: Mapping[str, Cost]
+    together: tuple[float, float]
+    at_interval: Mapping[str, float]
+    """CPU seconds of one scrape at the shipped interval, by program; empty unless asked for."""
 
 
 @contextmanager
@@ -66,8 +86,7 @@ def own(folder: Path, workers: int, port: int) -> list[str | Path]:
     found = [{"name": name, "match": {"command": rf" {name}$"}} for name in names]
     path = folder / "exporter.yml"
     path.write_text(yaml.safe_dump({"runs": [{"name": "bench", "workers": found}]}))
-    program = Path(sys.executable).with_name("trainwarden-exporter")
-    return [program, "run", "--config.file", path, "--web.listen-address", f"127.0.0.1:{port}"]
+    return exporter(path, port)
 
 
 def process_exporter(folder: Path, workers: int, port: int) -> list[str | Path]:
@@ -87,30 +106,42 @@ def node_exporter(port: int) -> list[str | Path]:
     return [program, f"--web.listen-address=127.0.0.1:{port}"]
 
 
-def measure(processes: int, workers: int, scrapes: int) -> Mapping[str, Cost]:
-    """The cost of a scrape of each program by its name, in such a crowd."""
-    workers = min(workers, processes) or workers
+def measure(processes: int, workers: int, scrapes: int, *, paced: int = 0) -> Found:
+    """What a scrape of each program costs in such a crowd; `paced` ones at the interval too."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         stack.enter_context(crowd(processes, min(workers, processes), folder))
         ports = [free_port() for _ in range(3)]
+        commands = {
+            "trainwarden": own(folder, workers, ports[0]),
+            "process-exporter": process_exporter(folder, workers, ports[1]),
+            "node_exporter": node_exporter(ports[2]),
+        }
         programs: dict[str, Program] = {
             name: stack.enter_context(running(command, port))
-            for port, (name, command) in zip(
-                ports,
-                {
-                    "trainwarden": own(folder, workers, ports[0]),
-                    "process-exporter": process_exporter(folder, workers, ports[1]),
-                    "node_exporter": node_exporter(ports[2]),
-                }.items(),
-                strict=True,
-            )
+            for port, (name, command) in zip(ports, commands.items(), strict=True)
         }
+        time.sleep(OLD_SECONDS)
         rounds = [
-            {name: one.measure(scrapes // TURNS) for name, one in programs.items()}
+            {
+                name: one.measure(scrapes // TURNS, seconds=TURN_SECONDS)
+                for name, one in programs.items()
+            }
             for _ in range(TURNS)
         ]
-    return {name: _together([one[name] for one in rounds]) for name in programs}
+        together = programs["trainwarden"].measure_together(TOGETHER, TURNS)
+        at_interval = _at_interval(programs, paced) if paced else {}
+    costs = {name: _together([one[name] for one in rounds]) for name in programs}
+    return Found(costs, together, at_interval)
+
+
+def _at_interval(programs: Mapping[str, Program], scrapes: int) -> Mapping[str, float]:
+    before = {name: one.cpu() for name, one in programs.items()}
+    for _ in range(scrapes):
+        time.sleep(INTERVAL)
+        for one in programs.values():
+            one.scrape()
+    return {name: (one.cpu() - before[name]) / scrapes for name, one in programs.items()}
 
 
 def _together(costs: list[Cost]) -> Cost:
@@ -123,34 +154,92 @@ def _together(costs: list[Cost]) -> Cost:
     return Cost(**middle, **worst)
 
 
-def report(processes: int, workers: int, found: Mapping[str, Cost]) -> None:
-    print(f"{processes} processes, {workers} workers")
-    base = found["trainwarden"]
-    for name, cost in found.items():
-        ratio = cost.cpu / base.cpu if base.cpu else float("nan")
-        print(
-            f"  {name:18} {cost.cpu * 1000:8.1f} ms CPU  median {cost.median * 1000:7.1f} ms"
-            f"  p99 {cost.p99 * 1000:7.1f} ms  {cost.resident / 2**20:6.1f} MiB"
-            f"  {cost.series:6} series  x{ratio:.1f}"
-        )
+def result(found: Mapping[tuple[int, int], Found]) -> Result:
+    """What was found, by processes and workers."""
+    rows = list[tuple[str, ...]]()
+    for (processes, workers), one in found.items():
+        ours = one.costs["trainwarden"]
+        for name, cost in one.costs.items():
+            at_interval = one.at_interval.get(name)
+            rows.append(
+                (
+                    str(processes),
+                    str(workers),
+                    name,
+                    milliseconds(cost.cpu),
+                    "" if at_interval is None else milliseconds(at_interval),
+                    milliseconds(cost.median),
+                    milliseconds(cost.p99),
+                    mebibytes(cost.resident),
+                    str(cost.series),
+                    times(cost.cpu, ours.cpu),
+                )
+            )
+        cpu, seconds = one.together
+        name = f"trainwarden, {TOGETHER} scrapes at once"
+        slow = milliseconds(seconds)
+        cells = (name, milliseconds(cpu), "", slow, "", "", "", times(cpu, ours.cpu))
+        rows.append((str(processes), str(workers), *cells))
+    return Result(
+        "Scrapes",
+        "CPU time of one scrape, one after the other and at the shipped interval of "
+        f"{INTERVAL:g} s; the time until it is answered; memory in use; series shown. Asked for as "
+        "Prometheus does, compressed; beside ours: CPU time.",
+        (
+            "processes",
+            "workers",
+            "program",
+            "CPU",
+            "at interval",
+            "median",
+            "p99",
+            "resident",
+            "series",
+            "beside ours",
+        ),
+        tuple(rows),
+        tuple(_growth(found)),
+    )
+
+
+def _growth(found: Mapping[tuple[int, int], Found]) -> Iterator[Growth]:
+    _, usual = TYPICAL
+    for what, sizes in (
+        ("processes", [size for size in found if size[1] == usual]),
+        ("workers", [size for size in found if size[0] == TYPICAL[0]]),
+    ):
+        if len(sizes) > 1:
+            yield Growth(what.capitalize(), what, "ms of CPU a scrape", _points(found, what, sizes))
+
+
+def _points(
+    found: Mapping[tuple[int, int], Found], what: str, sizes: Sequence[tuple[int, int]]
+) -> tuple[tuple[float, float], ...]:
+    place = ("processes", "workers").index(what)
+    return tuple((size[place], found[size].costs["trainwarden"].cpu * 1000) for size in sizes)
+
+
+def bench(sizes: Sequence[tuple[int, int]] = SIZES, *, scrapes: int = 60) -> Result:
+    """Measure all `sizes`, the typical one at the shipped interval too."""
+    return result(
+        {
+            (processes, workers): measure(
+                processes, workers, scrapes, paced=8 * ((processes, workers) == TYPICAL)
+            )
+            for processes, workers in sizes
+        }
+    )
 
 
 def main() -> None:
-    """Measure and print; with --json one object for each size instead."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--processes", type=int)
     parser.add_argument("--workers", type=int, default=64)
-    parser.add_argument("--scrapes", type=int, default=100)
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--scrapes", type=int, default=100, help="of each program, at most")
     options = parser.parse_args()
-    sizes = SIZES if options.processes is None else ((options.processes, options.workers),)
-    for processes, workers in sizes:
-        found = measure(processes, workers, options.scrapes)
-        if options.json:
-            costs = {name: asdict(cost) for name, cost in found.items()}
-            print(json.dumps({"processes": processes, "workers": workers, "costs": costs}))
-        else:
-            report(processes, workers, found)
+    one = (options.processes, options.workers)
+    print(bench(SIZES if one[0] is None else [one], scrapes=options.scrapes).text())
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ python -m verdicts --healthy 29 --faulty 0 --only-print
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from pathlib import Path
@@ -17,7 +18,7 @@ from verdicts.cases import cases
 from verdicts.judging import Judgement
 from verdicts.report import page
 
-SEED = 20261122
+SEED = 20261123
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "verdicts.md"
 
 
@@ -28,7 +29,7 @@ def main() -> int:
     parser.add_argument("--faulty", type=int, default=370)
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--match", default="", help="only cases with this in their name")
-    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--only-print", action="store_true", help="leave docs/verdicts.md alone")
     options = parser.parse_args()
 

@@ -16,24 +16,34 @@ from verdicts.judging import Judgement, judge
 
 TOGETHER = 36
 """Boxes in one Prometheus."""
+SHORTEST = 0.7
+"""How long the shortest of a batch is at least, as a share of the longest."""
 
 
-def _expected_length(case: Case) -> float:
+def expected_length(case: Case) -> float:
+    """Seconds for which its box is looked at, about."""
     if isinstance(case.what, Fault):
         return case.what.watch + 900
     return case.what.length
 
 
 def batches(cases: Sequence[Case], together: int = TOGETHER) -> tuple[tuple[Case, ...], ...]:
-    """Cases of like length together, the longest first."""
-    ordered = sorted(cases, key=_expected_length, reverse=True)
-    found: list[tuple[Case, ...]] = []
-    for gap in (False, True):
-        alike = [case for case in ordered if _has_gap(case) is gap]
-        found += [
-            tuple(alike[start : start + together]) for start in range(0, len(alike), together)
-        ]
-    return tuple(sorted(found, key=lambda batch: -_expected_length(batch[0])))
+    """Cases of like length together, the longest first: all of a batch are judged to its end."""
+    found: list[list[Case]] = []
+    for case in sorted(cases, key=lambda case: (_has_gap(case), -expected_length(case))):
+        batch = found[-1] if found else []
+        alike = batch and _has_gap(batch[0]) is _has_gap(case)
+        if alike and len(batch) < together and _is_long_enough(case, batch[0]):
+            batch.append(case)
+        else:
+            found.append([case])
+    return tuple(
+        tuple(batch) for batch in sorted(found, key=lambda batch: -expected_length(batch[0]))
+    )
+
+
+def _is_long_enough(case: Case, longest: Case) -> bool:
+    return expected_length(case) > SHORTEST * expected_length(longest)
 
 
 def _has_gap(case: Case) -> bool:

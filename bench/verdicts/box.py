@@ -37,6 +37,10 @@ COLLECTORS: tuple[str, ...] = (
 )
 COLLECTORS += ("logs", "progress", "heartbeats", "inference")
 HEARTBEAT_OF_THE_PIPELINE = 15.0
+MESSAGES = 900.0
+"""Seconds from one thing that a person is told of to the next,"""
+DELIVERED = 75.0
+"""and until it is delivered: after the third attempt."""
 Happening = Iterator[float]
 """Something that goes on: yields the seconds until it goes on."""
 
@@ -54,6 +58,12 @@ class Remediator:
     """Since when it has only refused."""
     breaker: bool = False
     gave_up: dict[str, bool] = field(default_factory=dict)
+    hold: tuple[str, str] | None = None
+    """The run and the worker that a person has held; both empty for everything."""
+    unsent: float | None = None
+    """Since when a person is to be told of something and cannot be reached."""
+    dropped: int = 0
+    """What could not be told at all."""
 
     def put(self, page: Page, now: float) -> None:
         if self.hears:
@@ -65,6 +75,20 @@ class Remediator:
         page.put("trainwarden_remediator_breaker_open", self.breaker)
         for worker, given_up in self.gave_up.items():
             page.put("trainwarden_remediator_gave_up", given_up, RUN, worker)
+        page.put("trainwarden_remediator_held", self.hold == ("", ""))
+        if self.hold is not None:
+            page.put("trainwarden_remediator_hold", 1, *self.hold)
+        self._put_messages(page, now)
+
+    def _put_messages(self, page: Page, now: float) -> None:
+        """In health there is something to tell now and then, at times only after some attempts."""
+        since = self.unsent
+        if since is None and now % MESSAGES < DELIVERED:
+            since = now - now % MESSAGES
+        name = "trainwarden_remediator_notifications"
+        page.put(f"{name}_waiting", since is not None, "phone")
+        page.put(f"{name}_total", self.dropped, "phone", "dropped")
+        page.put("trainwarden_remediator_oldest_notification_timestamp_seconds", since, "phone")
 
 
 @dataclass
@@ -105,6 +129,8 @@ class Box:
         self.saves: Saves | None = None
         self.rollouts: dict[str, float | None] = {}
         """What the rollouts collector says, by metric less its prefix."""
+        self.rollouts_seen: float | None = None
+        """When they were last looked at, where that is no longer done."""
         self.exporter_up, self.box_up, self.reachable, self.scraped = True, True, True, True
         self.exporter_started = BASE - 4e6
         self.failing: set[str] = set()
@@ -272,6 +298,9 @@ class Box:
         waiting = phase[1] if phase is not None and phase[0] is Phase.WAITING_FOR_ROLLOUTS else None
         if self.shape.share_of_rollouts:
             self.page.put("trainwarden_rollout_waiting_timestamp_seconds", waiting, RUN, name)
+        if self.shape.rollout_folder:
+            seen = self.rollouts_seen or self.now
+            self.page.put("trainwarden_rollout_seen_timestamp_seconds", seen, RUN, name)
         for metric, value in self.rollouts.items():
             side = ("trainer",) if metric == "policy_version" else ()
             self.page.put(f"trainwarden_rollout_{metric}", value, RUN, name, *side)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from trainwarden_exporter.progress.limits import stall_limit
+from trainwarden_exporter.progress.limits import pause_limit, restart_limit, stall_limit
 from verdicts.box import Happening
 from verdicts.page import BASE
 from verdicts.run import Run
@@ -50,6 +50,7 @@ class Fault:
 CONSEQUENCES: Mapping[str, str] = {
     "TrainingStepStalled": "a run that lacks what it needs stands still",
     "TrainingWaitingForRollouts": "its trainer waits meanwhile",
+    "TrainingWaitingForServer": "also while a server starts",
     "TrainingRolloutLag": "no new batch comes",
     "TrainingLogSilent": "who stands still writes nothing",
     "TrainingCheckpointOverdue": "who stands still saves nothing",
@@ -89,7 +90,33 @@ def usual_step(run: Run) -> float:
 
 
 def stall_limit_of(run: Run) -> float:
-    """The limit as the exporter would say it now."""
+    """The limit as the exporter would say it now, where something tells of trouble."""
     return next(
         stall_limit(course, spec.limits) or 1800.0 for spec, course in run.box.tracker.courses()
     )
+
+
+def pause_limit_of(run: Run) -> float:
+    """The same where nothing does."""
+    return next(
+        pause_limit(course, spec.limits) or 1800.0 for spec, course in run.box.tracker.courses()
+    )
+
+
+def restart_limit_of(run: Run) -> float:
+    """After how long a silence the run would then be restarted."""
+    return next(
+        restart_limit(course, spec.limits, told=spec.tells_evaluations) or 1800.0
+        for spec, course in run.box.tracker.courses()
+    )
+
+
+def beyond_a_step(run: Run) -> float:
+    """When a wait with a known cause must be told: a minute after a step was due."""
+    return 60 + usual_step(run)
+
+
+def late(run: Run) -> float:
+    """The same of a wait that is merely long."""
+    usual = usual_step(run)
+    return max(60 + usual, 2 * usual + 15)

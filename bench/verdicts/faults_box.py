@@ -29,7 +29,7 @@ def memory_floor(run: Run, strike: Strike) -> Happening:
 
 
 def oom_kill(run: Run, strike: Strike) -> Happening:
-    run.box.host.oom_kills += 1
+    run.box.host.oom_kills += run.box.rng.randrange(1, 4)
     strike()
     yield 0.0
 
@@ -61,7 +61,8 @@ def heartbeat_stops(run: Run, strike: Strike) -> Happening:
 
 
 def watchdog(run: Run) -> None:
-    beat = Heartbeat(RUN, "watchdog", 60.0, run.trainer.started, file=chance(run.box.rng, 0.5))
+    interval, file = run.box.rng.choice((20.0, 60.0, 300.0)), chance(run.box.rng, 0.5)
+    beat = Heartbeat(RUN, "watchdog", interval, run.trainer.started, file=file)
     beat.last = run.box.now
     run.box.heartbeats = [beat]
 
@@ -70,7 +71,7 @@ def disk_full(run: Run, strike: Strike) -> Happening:
     saves, disk = run.box.saves, run.box.disks[0]
     assert saves is not None  # noqa: S101 - as it needs
     yield from until(run, lambda: bool(saves.complete) and saves.begun is None, most=3600)
-    run.saves_nothing, disk.free = True, 0.6 * saves.size
+    run.saves_nothing, disk.free = True, run.box.rng.uniform(0.0, 0.9) * saves.size
     strike()
 
 
@@ -78,26 +79,26 @@ def disk_nearly_full(run: Run, strike: Strike) -> Happening:
     saves, disk = run.box.saves, run.box.disks[0]
     assert saves is not None  # noqa: S101 - as it needs
     yield from until(run, lambda: bool(saves.complete) and saves.begun is None, most=3600)
-    run.saves_nothing, disk.free = True, 2.4 * saves.size
+    run.saves_nothing, disk.free = True, run.box.rng.uniform(1.1, 2.9) * saves.size
     strike()
 
 
 def few_inodes(run: Run, strike: Strike) -> Happening:
     disk = run.box.disks[0]
-    disk.free_inodes = 0.03 * disk.inodes
+    disk.free_inodes = run.box.rng.uniform(0.012, 0.048) * disk.inodes
     strike()
     yield 0.0
 
 
 def no_inodes(run: Run, strike: Strike) -> Happening:
     disk = run.box.disks[0]
-    disk.free_inodes = 0.004 * disk.inodes
+    disk.free_inodes = run.box.rng.uniform(0.0, 0.009) * disk.inodes
     strike()
     yield 0.0
 
 
 def disk_slow(run: Run, strike: Strike) -> Happening:
-    run.box.disks[0].speed = 60e6
+    run.box.disks[0].speed = run.box.rng.uniform(5e6, 95e6)
     strike()
     yield 0.0
 
@@ -160,7 +161,7 @@ def xid_warning(run: Run, strike: Strike) -> Happening:
 
 
 def ecc(run: Run, strike: Strike) -> Happening:
-    _gpu(run).uncorrected += 1
+    _gpu(run).uncorrected += run.box.rng.randrange(1, 100)
     strike()
     yield 0.0
 
@@ -185,7 +186,7 @@ def throttled(run: Run, strike: Strike) -> Happening:
 
 
 def gpu_full(run: Run, strike: Strike) -> Happening:
-    _gpu(run).leaves = 0.01
+    _gpu(run).leaves = run.box.rng.uniform(0.002, 0.027)
     strike()
     yield 0.0
 
@@ -205,7 +206,7 @@ def exporter_dies(run: Run, strike: Strike) -> Happening:
 
 
 def scraped_seldom(run: Run, strike: Strike) -> Happening:
-    run.box.sparse = run.box.rng.choice((3, 6))
+    run.box.sparse = run.box.rng.choice((2, 3, 6, 12))
     strike()
     yield 0.0
 
@@ -221,6 +222,8 @@ def goes_blind(run: Run, strike: Strike) -> Happening:
     choices = ["disk", "logs"]
     choices += ["checkpoints"] * (box.saves is not None) + ["inference"] * bool(box.servers)
     choices += ["container"] * bool(box.containers) + ["xid"] * bool(box.gpus.devices)
+    choices += ["heartbeat"] * any(beat.file for beat in box.heartbeats)
+    choices += ["rollouts"] * box.shape.rollout_folder
     match box.rng.choice(choices):
         case "disk":
             box.disks[0].up = False
@@ -234,6 +237,10 @@ def goes_blind(run: Run, strike: Strike) -> Happening:
         case "container":
             box.containers[0].engine = "forbidden"
             box.containers[0].seen = box.now
+        case "heartbeat":
+            next(beat for beat in box.heartbeats if beat.file).seen = box.now
+        case "rollouts":
+            box.rollouts_seen = box.now
         case _:
             box.gpus.watching = False
     strike()
@@ -275,5 +282,23 @@ def breaker_opens(run: Run, strike: Strike) -> Happening:
 
 def remediator_gives_up(run: Run, strike: Strike) -> Happening:
     run.box.remediator.gave_up[run.trainer.name] = True
+    strike()
+    yield 0.0
+
+
+def remediator_held(run: Run, strike: Strike) -> Happening:
+    """A person stops it, wholly or in part, and goes home."""
+    whole, part, one = ("", ""), (RUN, ""), (RUN, run.trainer.name)
+    run.box.remediator.hold = run.box.rng.choice((whole, part, one))
+    strike()
+    yield 0.0
+
+
+def person_not_reached(run: Run, strike: Strike) -> Happening:
+    """Who delivers its messages does not answer, or turns them away for good."""
+    if chance(run.box.rng, 0.5):
+        run.box.remediator.unsent = run.box.now
+    else:
+        run.box.remediator.dropped += run.box.rng.randrange(1, 4)
     strike()
     yield 0.0

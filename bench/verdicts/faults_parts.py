@@ -37,6 +37,19 @@ def nobody_knows_its_process(run: Run) -> None:
     run.box.servers[0].worker = None
 
 
+def server_loads(run: Run, strike: Strike) -> Happening:
+    """Its own supervisor starts it anew, and it loads for as long as it may."""
+    yield from until(run, lambda: run.generating)
+    server = run.box.servers[0]
+    assert server.worker is not None  # noqa: S101 - as it needs
+    server.worker.end(1)
+    server.worker.begin(run.box.now)
+    server.state, server.running = "loading", 0.0
+    strike()
+    yield run.box.rng.uniform(150, 450)
+    server.state = "ok"
+
+
 def engine_dead(run: Run, strike: Strike) -> Happening:
     yield from until(run, lambda: _serves(run))
     run.box.servers[0].state = "dead"
@@ -86,15 +99,15 @@ def flaps(run: Run, strike: Strike) -> Happening:
         server.state = "down"
         if server.worker is not None:
             server.worker.end(139)
-        yield 40.0
+        yield run.box.rng.uniform(25, 60)
         if server.worker is not None:
             server.worker.begin(run.box.now)
         server.state = "loading"
         if turn == 2:  # noqa: PLR2004 - the third time
             strike()
-        yield 25.0
+        yield run.box.rng.uniform(15, 60)
         server.state = "ok"
-        yield 60.0
+        yield run.box.rng.uniform(30, 90)
 
 
 def nobody_asks(run: Run, strike: Strike) -> Happening:
@@ -106,7 +119,7 @@ def nobody_asks(run: Run, strike: Strike) -> Happening:
 
 def flooded(run: Run, strike: Strike) -> Happening:
     server = run.box.servers[0]
-    server.waiting = 600.0
+    server.waiting = run.box.rng.uniform(200, 2000)
     strike()
     while True:
         server.waiting += run.box.rng.uniform(1, 4)
@@ -115,7 +128,7 @@ def flooded(run: Run, strike: Strike) -> Happening:
 
 def cache_full(run: Run, strike: Strike) -> Happening:
     server = run.box.servers[0]
-    server.kv = 0.99
+    server.kv = run.box.rng.uniform(0.96, 1.0)
     strike()
     while True:
         server.preemptions += run.box.rng.randrange(1, 5)
@@ -144,7 +157,7 @@ def fails_requests(run: Run, strike: Strike) -> Happening:
 def leaks_over(run: Run, strike: Strike) -> Happening:
     worker = run.box.rng.choice(run.box.workers)
     worker.limit = 40 * GIB
-    worker.resident = 36 * GIB
+    worker.resident = run.box.rng.uniform(34, 39) * GIB
     worker.growth = run.box.rng.uniform(0.02, 0.3) * GIB
     yield from until(run, lambda: worker.resident > (worker.limit or 0.0), most=600)
     strike()
@@ -199,6 +212,16 @@ def old_and_growing(run: Run, strike: Strike) -> Happening:
     yield 0.0
 
 
+def trials_done(run: Run, strike: Strike) -> Happening:
+    worker = run.box.rng.choice(run.box.workers)
+    worker.trials_limit = run.box.rng.randrange(10, 500)
+    worker.trials = worker.trials_limit - run.box.rng.randrange(1, 9)
+    while worker.trials < worker.trials_limit:
+        yield run.box.rng.uniform(2, 20)
+        worker.trials += 1
+    strike()
+
+
 def container_loops(run: Run, strike: Strike) -> Happening:
     """As on the night: every 17 s or so, and on some boxes with the exporter in it."""
     box = run.box
@@ -221,7 +244,7 @@ def container_loops(run: Run, strike: Strike) -> Happening:
 
 def container_stops(run: Run, strike: Strike) -> Happening:
     container = run.box.containers[0]
-    container.state, container.exit_code = "exited", 1.0
+    container.state, container.exit_code = "exited", run.box.rng.choice((1.0, 2.0, 137.0))
     run.box.workers, run.box.logs = [], {}
     run.end()
     run.finished = True
@@ -232,6 +255,7 @@ def container_stops(run: Run, strike: Strike) -> Happening:
 def only_a_container(run: Run) -> None:
     """A run of which nothing but the container is watched."""
     run.end()
+    run.hangs = True  # a search begins no trial any more
     run.box.workers.clear()
     run.box.logs.clear()
     run.box.saves = None
@@ -240,7 +264,7 @@ def only_a_container(run: Run) -> None:
 
 
 def container_oom(run: Run, strike: Strike) -> Happening:
-    run.box.containers[0].oom_kills += 1
+    run.box.containers[0].oom_kills += run.box.rng.randrange(1, 4)
     strike()
     yield 0.0
 

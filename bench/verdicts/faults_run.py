@@ -12,6 +12,11 @@ from verdicts.parts import Log
 from verdicts.run import Run
 from verdicts.shapes import RUN
 
+LINES = (
+    *("nccl_timeout", "disk_error", "ray_death", "gpu_out_of_memory", "host_out_of_memory"),
+    *("gpu_busy", "engine_died", "weight_update_timeout", "checkpoint_failed", "process_killed"),
+)
+"""Lines of trouble that are told one by one."""
 KNOWN = 8
 """Steps after which a usual one is known."""
 
@@ -27,12 +32,21 @@ def hangs(run: Run, strike: Strike) -> Happening:
     strike()
 
 
+def hangs_after_trouble(run: Run, strike: Strike) -> Happening:
+    """It says why: a collective that waits for ever is told by its watchdog."""
+    yield from until(run, lambda: _trains(run))
+    run.hangs = True
+    strike()
+    yield run.box.rng.uniform(1, 30)
+    run.box.logs[run.box.known.log].trouble("nccl_timeout", run.box.now)
+
+
 def trainer_unwatched(run: Run) -> None:
     run.trainer.watched = False
 
 
 def update_too_slow(run: Run, strike: Strike) -> Happening:
-    run.update_takes = 700.0
+    run.update_takes = run.box.rng.uniform(685, 890)
     before = {name: log.values.get("weight_update_seconds") for name, log in run.box.logs.items()}
     begun = run.step
 
@@ -79,13 +93,15 @@ def producer_dies(run: Run, strike: Strike) -> Happening:
 
 def lags(run: Run, strike: Strike) -> Happening:
     run.keeps_up = False
-    run.box.rollouts |= {"lag_steps": 4.0, "lag_limit_steps": 1.0}
+    lag = float(run.box.rng.randrange(2, 20))
+    run.box.rollouts |= {"lag_steps": lag, "lag_limit_steps": 1.0}
     strike()
     yield 1.0
 
 
 def stale_policy(run: Run, strike: Strike) -> Happening:
-    run.box.rollouts |= {"staleness_steps": 14.0, "staleness_limit_steps": 8.0}
+    staleness = float(run.box.rng.randrange(9, 40))
+    run.box.rollouts |= {"staleness_steps": staleness, "staleness_limit_steps": 8.0}
     strike()
     yield 1.0
 
@@ -150,8 +166,7 @@ def extra_log(run: Run) -> None:
 
 def one_bad_line(run: Run, strike: Strike) -> Happening:
     log = run.box.logs[run.box.known.log]
-    pattern = run.box.rng.choice(("nccl_timeout", "disk_error", "ray_death", "gpu_out_of_memory"))
-    log.trouble(pattern, run.box.now)
+    log.trouble(run.box.rng.choice(LINES), run.box.now)
     strike()
     yield 1.0
 

@@ -42,6 +42,9 @@ class Worker:
     watched: bool = True
     ended: int = 0
     """Processes that ended and were not replaced yet."""
+    trials: int | None = None
+    """Ended since its start; None where nobody counts them."""
+    trials_limit: int | None = None
 
     @property
     def alive(self) -> bool:
@@ -58,6 +61,7 @@ class Worker:
         self.restarts += min(self.ended, self.expected)
         self.ended, self.processes, self.started = 0, self.expected, now
         self.resident, self.finished = resident, False
+        self.trials = None if self.trials is None else 0
 
     def forget(self) -> None:
         """The exporter begins anew: what it counted is gone, what it keeps is not."""
@@ -74,6 +78,8 @@ class Worker:
         page.put("trainwarden_worker_memory_limit_bytes", self.limit, *labels)
         page.put("trainwarden_worker_age_limit_seconds", self.age_limit, *labels)
         page.put("trainwarden_worker_last_exit_code", self.exit_code, *labels)
+        page.put("trainwarden_worker_trials", self.trials, *labels)
+        page.put("trainwarden_worker_trials_limit", self.trials_limit, *labels)
         if self.alive:
             page.put("trainwarden_worker_resident_bytes", round(self.resident), *labels)
             page.put("trainwarden_worker_start_timestamp_seconds", self.started, *labels)
@@ -168,6 +174,8 @@ class Heartbeat:
     alive: bool = True
     file: bool = True
     """Whether it touches a file, else it posts."""
+    seen: float | None = None
+    """When its file was last looked for, where that is no longer done."""
 
     def put(self, page: Page, now: float) -> None:
         labels = (self.run, self.name)
@@ -175,7 +183,7 @@ class Heartbeat:
         page.put("trainwarden_heartbeat_awaited_timestamp_seconds", self.awaited, *labels)
         page.put("trainwarden_heartbeat_timestamp_seconds", self.last, *labels)
         if self.file:
-            page.put("trainwarden_heartbeat_seen_timestamp_seconds", now, *labels)
+            page.put("trainwarden_heartbeat_seen_timestamp_seconds", self.seen or now, *labels)
 
 
 @dataclass

@@ -15,6 +15,8 @@ from verdicts.parts import GIB, Worker
 KEPT = 5
 """Checkpoints that a framework keeps."""
 NAN = float("nan")
+FIRST_EVALUATION = 5
+"""The step after which a run evaluates for the first time, as many do to see that it works."""
 GRAIN = 2.0
 """Seconds at which what waits looks again."""
 
@@ -36,6 +38,7 @@ class Run:
         self.slow = 1.0
         """How many times longer a step takes."""
         self.update_takes: float | None = None
+        self.evaluation_takes: float | None = None
         self.saves_nothing = False
         self.save_dies = False
         """The next save is begun and never completed."""
@@ -89,7 +92,8 @@ class Run:
         self._saved = self._evaluated = box.now
         while self.step < self.total:
             yield from self._make_step()
-            if box.now - self._evaluated > shape.evaluate_every:
+            due = box.now - self._evaluated > shape.evaluate_every
+            if due or self.step == FIRST_EVALUATION:
                 yield from self._evaluate()
             if shape.saves and box.now - self._saved > shape.save_every and not self.saves_nothing:
                 yield from self._save()
@@ -130,6 +134,16 @@ class Run:
         if box.shape.rollout_folder and self.keeps_up:
             box.rollouts["behind_timestamp_seconds"] = box.now
             box.rollouts["lag_steps"] = 1.0
+        yield from self._generate(seconds)
+        if box.shape.rollout_folder and self.keeps_up:
+            self.batch += 1
+            box.rollouts["behind_timestamp_seconds"] = None
+            box.rollouts["lag_steps"] = 0.0
+        box.tell(box.known.ends(Phase.WAITING_FOR_ROLLOUTS) if waiting is not None else None)
+
+    def _generate(self, seconds: float) -> Iterator[float]:
+        """Its servers, which may have slept, generate for so long."""
+        box = self.box
         for server in box.servers:
             if box.shape.sleeps and server.state == "sleeping":
                 server.state = "ok"
@@ -141,14 +155,9 @@ class Run:
             if self._can_generate():
                 left -= pause
         self.generating = False
-        if box.shape.rollout_folder and self.keeps_up:
-            self.batch += 1
-            box.rollouts["behind_timestamp_seconds"] = None
-            box.rollouts["lag_steps"] = 0.0
         for server in box.servers:
             if box.shape.sleeps and server.state == "ok":
                 server.state = "sleeping"
-        box.tell(box.known.ends(Phase.WAITING_FOR_ROLLOUTS) if waiting is not None else None)
 
     def _can_generate(self) -> bool:
         box = self.box
@@ -184,14 +193,14 @@ class Run:
     def _evaluate(self) -> Iterator[float]:
         box = self.box
         begins = box.known.begins(Phase.EVALUATING)
-        if begins is None:  # untold, it makes a longer step: see the page
-            seconds = min(box.shape.evaluation, box.shape.step, 30.0)
-        else:
-            seconds = box.shape.evaluation
+        seconds = self.evaluation_takes or box.shape.evaluation
         box.tell(begins)
-        self.busy = True
-        yield from self._take(seconds)
-        self.busy = False
+        if box.servers:
+            yield from self._generate(seconds)
+        else:
+            self.busy = True
+            yield from self._take(seconds)
+            self.busy = False
         if begins is not None:
             box.tell(box.known.ends(Phase.EVALUATING))
         self._evaluated = box.now

@@ -101,9 +101,7 @@ def draw(rng: random.Random, framework: str | None = None) -> Shape:
         sleeps=inference and chance(rng, 0.2),
         worker_limit=rng.choice((None, 48.0, 96.0)),
         age_limit=rng.choice((None, None, 3600.0)),
-        silence_limit=None
-        if chance(rng, 0.7)
-        else max(1500.0, 12 * step, 4 * save, 4 * evaluation),
+        silence_limit=None if chance(rng, 0.7) else max(900.0, 12 * step, 4 * save, 4 * evaluation),
         cgroup=chance(rng, 0.4),
         pause=rng.choice(("updating", "paused")),
     )

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from verdicts.faults import CONSEQUENCES, ERRORS, SERVER_DOWN, Expected, Fault
+from verdicts.faults import (
+    CONSEQUENCES,
+    ERRORS,
+    SERVER_DOWN,
+    Expected,
+    Fault,
+    beyond_a_step,
+    late,
+)
 from verdicts.faults_parts import (
     cache_full,
     container_loops,
@@ -25,9 +33,11 @@ from verdicts.faults_parts import (
     second_server,
     server_dies,
     server_hangs,
+    server_loads,
     silent,
     starts_for_ever,
     stays_paused,
+    trials_done,
     weights_stay,
     worker_dies,
     worker_loops,
@@ -36,6 +46,7 @@ from verdicts.faults_parts import (
 CALM = {"step": 20.0, "save": 20.0, "update": 2.0, "evaluation": 30.0}
 SERVED = {"inference": True, "sleeps": False, "step": 20.0, "update": 2.0, "save": 20.0}
 SERVING = ("areal", "prime_rl", "verl", "openrlhf", "slime", "nemo_rl", "skyrl")
+TELL_WAITING = ("prime_rl", "slime", "nemo_rl", "skyrl")
 
 GROWS = {
     "TrainingWorkerLeak": "it grows towards its limit",
@@ -92,6 +103,34 @@ PART_FAULTS: tuple[Fault, ...] = (
         SERVED,
         SERVING,
         night=2,
+    ),
+    Fault(
+        "a server dies and its trainer tells that it waits",
+        server_dies,
+        (
+            Expected("TrainingInferenceDown", "critical", 30),
+            Expected(
+                "TrainingWaitingForRollouts",
+                "critical",
+                beyond_a_step,
+                {"cause": "inference_down"},
+            ),
+        ),
+        200,
+        SERVER_DOWN,
+        SERVED,
+        TELL_WAITING,
+        night=4,
+    ),
+    Fault(
+        "a server loads and its trainer tells that it waits",
+        server_loads,
+        (Expected("TrainingWaitingForServer", "info", late),),
+        600,
+        {},
+        SERVED,
+        TELL_WAITING,
+        night=4,
     ),
     Fault(
         "a server does not become ready",
@@ -238,6 +277,16 @@ PART_FAULTS: tuple[Fault, ...] = (
         CALM,
         ("verl", "torchtitan", "optuna"),
         old=True,
+        night=3,
+    ),
+    Fault(
+        "a worker has ended as many trials as it may",
+        trials_done,
+        (Expected("TrainingWorkerTrialsDone", "warning", 30),),
+        120,
+        {},
+        CALM,
+        ("optuna",),
         night=3,
     ),
     Fault(

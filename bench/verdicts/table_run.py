@@ -7,8 +7,11 @@ from verdicts.faults import (
     ERRORS,
     Expected,
     Fault,
+    beyond_a_step,
+    late,
+    pause_limit_of,
+    restart_limit_of,
     stall_limit_of,
-    usual_step,
 )
 from verdicts.faults_run import (
     batch_never_comes,
@@ -18,6 +21,7 @@ from verdicts.faults_run import (
     goes_silent,
     gradient_not_finite,
     hangs,
+    hangs_after_trouble,
     lags,
     loss_not_finite,
     one_bad_line,
@@ -38,21 +42,20 @@ TELL_WAITING = ("prime_rl", "slime", "nemo_rl", "skyrl")
 SHORT = {"step": 12.0, "update": 2.0, "save": 20.0, "evaluation": 30.0}
 
 
+def _after_trouble(run: Run) -> float:
+    return max(60.0, stall_limit_of(run)) + 20
+
+
 def _stall(run: Run) -> float:
-    return stall_limit_of(run) + 20
+    return pause_limit_of(run) + 20
+
+
+def _restart(run: Run) -> float:
+    return restart_limit_of(run) + 20
 
 
 def _warned(run: Run) -> float:
-    return 0.6 * stall_limit_of(run) + 45
-
-
-def _beyond_a_step(run: Run) -> float:
-    return 60 + usual_step(run)
-
-
-def _late(run: Run) -> float:
-    usual = usual_step(run)
-    return max(60 + usual, 2 * usual + 15)
+    return 0.6 * pause_limit_of(run) + 45
 
 
 RUN_FAULTS: tuple[Fault, ...] = (
@@ -61,14 +64,47 @@ RUN_FAULTS: tuple[Fault, ...] = (
         hangs,
         (
             Expected(
-                "TrainingStepStalled", "critical", _stall, {"remediation": "restart_stalled_run"}
+                "TrainingStepStalled", "critical", _restart, {"remediation": "restart_stalled_run"}
             ),
             Expected("TrainingStepStalled", "warning", _warned),
         ),
         420,
         CONSEQUENCES,
         {**SHORT, "inference": False},
-        ("verl", "openrlhf", "torchtitan", "skyrl", "nemo_rl"),
+        ("openrlhf", "skyrl", "nemo_rl"),
+        night=1,
+    ),
+    Fault(
+        "a run hangs in a step, and its framework tells no evaluations",
+        hangs,
+        (
+            Expected(
+                "TrainingStepStalled", "critical", _restart, {"remediation": "restart_stalled_run"}
+            ),
+            Expected("TrainingStepStalled", "warning", _warned),
+        ),
+        2400,
+        CONSEQUENCES,
+        {**SHORT, "inference": False},
+        ("verl", "torchtitan", "areal"),
+        night=1,
+    ),
+    Fault(
+        "a run hangs in a step, and its log says why",
+        hangs_after_trouble,
+        (
+            Expected(
+                "TrainingStepStalled",
+                "critical",
+                _after_trouble,
+                {"remediation": "restart_stalled_run"},
+            ),
+            Expected("TrainingTroubleLine", "warning", 75),
+        ),
+        420,
+        CONSEQUENCES,
+        {**SHORT, "inference": False},
+        ("verl", "torchtitan", "areal"),
         night=1,
     ),
     Fault(
@@ -97,7 +133,7 @@ RUN_FAULTS: tuple[Fault, ...] = (
     Fault(
         "no batch comes, though all parts live",
         batch_never_comes,
-        (Expected("TrainingWaitingForRollouts", "warning", _late, {"cause": "slow"}),),
+        (Expected("TrainingWaitingForRollouts", "warning", late, {"cause": "slow"}),),
         200,
         CONSEQUENCES,
         SHORT,
@@ -111,7 +147,7 @@ RUN_FAULTS: tuple[Fault, ...] = (
             Expected(
                 "TrainingWaitingForRollouts",
                 "critical",
-                _beyond_a_step,
+                beyond_a_step,
                 {"cause": "folder_not_writable"},
             ),
         ),
@@ -130,7 +166,7 @@ RUN_FAULTS: tuple[Fault, ...] = (
             Expected(
                 "TrainingWaitingForRollouts",
                 "critical",
-                _beyond_a_step,
+                beyond_a_step,
                 {"cause": "producer_gone"},
             ),
         ),
