@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from pathlib import Path
 
 import pytest
 from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestClient, TestServer
+from prometheus_client.core import Metric as AnyFamily
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from trainwarden_exporter.app import Exporter
 from trainwarden_exporter.collector import Collector, Family, Metric
+from trainwarden_exporter.core import Outcome
 from trainwarden_exporter.web import build_app, parse_budget
 
 APPLES = Metric("apples", "gauge", "Apples seen.")
@@ -276,3 +278,49 @@ async def test_many_scrapes_at_once_are_all_answered(client: Client) -> None:
                 return response.status
 
         assert set(await asyncio.gather(*(scrape() for _ in range(50)))) == {200}
+
+
+async def test_scrapes_at_once_share_one_collection_and_one_page(
+    path: Path, orchard: Orchard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exporter = Exporter(path, build=lambda _: [orchard])
+    collected, rendered = list[float](), list[float]()
+    go_on, asked = threading.Event(), asyncio.Semaphore(0)
+    scrape, families = exporter.scraper.scrape, exporter.own_families
+
+    async def counted_scrape(
+        budget: float, names: Collection[str] | None = None
+    ) -> tuple[Outcome, ...]:
+        asked.release()
+        return await scrape(budget, names)
+
+    def counted_families() -> list[AnyFamily]:
+        rendered.append(1)
+        return families()
+
+    monkeypatch.setattr(exporter.scraper, "scrape", counted_scrape)
+    monkeypatch.setattr(exporter, "own_families", counted_families)
+
+    def collect() -> None:
+        collected.append(1)
+        go_on.wait(30)
+
+    orchard.behaviour = collect
+
+    wishes = ["text/plain"] * 9 + ["application/openmetrics-text"]
+    async with TestClient(TestServer(build_app(exporter))) as client:
+
+        async def page(accept: str) -> str:
+            async with client.get("/metrics", headers={"Accept": accept}) as response:
+                return await response.text()
+
+        pages = asyncio.gather(*(page(accept) for accept in wishes))
+        for _ in wishes:
+            await asked.acquire()
+        go_on.set()
+        *texts, openmetrics = await pages
+        assert len(set(texts)) == 1
+        assert openmetrics.endswith("# EOF\n")
+        assert (len(collected), len(rendered)) == (1, 2)
+        await metrics(client)
+        assert (len(collected), len(rendered)) == (2, 3), "the next one shares nothing with them"

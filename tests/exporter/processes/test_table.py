@@ -13,7 +13,7 @@ from trainwarden_exporter.processes.table import (
     AGAIN_SECONDS,
     Handed,
     ProcessTable,
-    may_be_another,
+    given_anew,
     read_handed,
 )
 
@@ -65,6 +65,28 @@ def test_what_is_of_interest_is_read_each_time_and_the_rest_is_remembered(stage:
     stage.proc.add(10, state="D")
     stage.proc.add(11, state="D")
     assert stage.states(10) == {10: "D", 11: "S"}
+
+
+def test_what_was_not_read_again_is_the_same_object(stage: Stage) -> None:
+    stage.proc.add(10)
+    stage.proc.add(11)
+    before = stage.table.read()
+    after = stage.table.read([10])
+    assert after[11] is before[11]
+    assert after[10] is not before[10]
+
+
+def test_a_process_that_is_no_longer_young_is_remembered_like_all_others(proc: FakeProc) -> None:
+    booted = [BOOTED]
+    stage = Stage(proc)
+    table = ProcessTable(proc.root, clock=stage.clock, since_boot=lambda: booted[0])
+    proc.add(10, start=int(BOOTED - 5) * 100, state="S")
+    table.read()
+    booted[0] += 60
+    proc.add(10, start=int(BOOTED - 5) * 100, state="D")
+    assert table.read()[10].state == "D", "it was young when it was last read"
+    proc.add(10, start=int(BOOTED - 5) * 100, state="R")
+    assert table.read()[10].state == "D"
 
 
 def test_all_is_read_again_in_time(stage: Stage) -> None:
@@ -153,7 +175,7 @@ def test_no_process_can_be_listed(tmp_path: Path) -> None:
 def test_a_pid_may_be_somebody_elses_if_the_kernel_has_come_by(
     pid: int, then: tuple[int, int], now: tuple[int, int], *, may: bool
 ) -> None:
-    assert may_be_another(pid, Handed(*then), Handed(*now), CIRCLE) is may
+    assert given_anew([pid], Handed(*then), Handed(*now), CIRCLE) == ({pid} if may else set())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")

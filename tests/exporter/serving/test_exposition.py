@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Callable
 
 import pytest
-from prometheus_client.core import CounterMetricFamily
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Timestamp,
+)
+from prometheus_client.core import Metric as AnyFamily
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
@@ -95,3 +106,77 @@ def test_the_best_format_is_the_heaviest_that_can_be_served(accept: str, best: s
 )
 def test_gzip_is_accepted_only_where_the_header_says_so(header: str, accepted: bool) -> None:
     assert accepts_gzip(header) is accepted
+
+
+class Fixed:
+    """What prometheus_client itself writes a page of."""
+
+    def __init__(self, families: list[AnyFamily]) -> None:
+        self.families = families
+
+    def collect(self) -> list[AnyFamily]:
+        return self.families
+
+
+FORMATS = [
+    "",
+    "text/plain;version=1.0.0;escaping=allow-utf-8",
+    OPENMETRICS,
+    f"{OPENMETRICS};version=1.0.0;escaping=allow-utf-8",
+    f"{OPENMETRICS};version=1.0.0;escaping=dots",
+    f"{OPENMETRICS};version=1.0.0;escaping=values",
+]
+
+
+def as_the_library_does(families: list[AnyFamily], accept: str) -> bytes:
+    encode, _ = choose_encoder(accept)
+    return encode(Fixed(families))
+
+
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=6) | st.sampled_from(
+    ['"', "\\n", "\n", "%s"]
+)
+NUMBERS = st.floats() | st.integers(-(2**63), 2**63) | st.booleans()
+FAMILIES: list[Callable[[], GaugeMetricFamily | CounterMetricFamily]] = [
+    lambda: GaugeMetricFamily("pears", 'Pears\n"seen" \\ %s.', labels=["zone", "colour"]),
+    lambda: CounterMetricFamily("plums_total", "Plums.", labels=["zone", "colour"]),
+    lambda: GaugeMetricFamily("figs:sum", "Figs.", labels=["zone", "colour"]),
+    lambda: GaugeMetricFamily("näme.created", "Of an odd name.", labels=["zone", "cölour"]),
+    lambda: GaugeMetricFamily("pears_created", "When.", labels=["zone", "colour"]),
+    lambda: GaugeMetricFamily("nuts_bytes", "In a unit.", labels=["a", "b"], unit="bytes"),
+]
+
+
+@pytest.mark.parametrize("accept", FORMATS)
+@pytest.mark.parametrize("make", FAMILIES)
+@settings(max_examples=25)  # of each format and family
+@given(samples=st.lists(st.tuples(TEXTS, TEXTS, NUMBERS), max_size=4))
+def test_a_page_is_to_the_byte_what_the_library_writes(
+    make: Callable[[], GaugeMetricFamily | CounterMetricFamily],
+    accept: str,
+    samples: list[tuple[str, str, float]],
+) -> None:
+    family = make()
+    for zone, colour, value in samples:
+        family.add_metric([zone, colour], value)
+    families: list[AnyFamily] = [PEARS, family, PEARS]
+    assert render(families, accept=accept).body == as_the_library_does(families, accept)
+
+
+@pytest.mark.parametrize("accept", FORMATS)
+def test_what_is_more_than_plain_numbers_is_the_librarys_to_write(accept: str) -> None:
+    bare = GaugeMetricFamily("bare", "Without labels.", value=1e16)
+    late = GaugeMetricFamily("late", "With a time.", labels=["a"])
+    late.add_metric(["x"], 1, timestamp=Timestamp(5, 0))
+    mixed = GaugeMetricFamily("mixed", "With labels of all sorts.", labels=["a", "b"])
+    mixed.add_metric(["x", "y"], 1)
+    mixed.add_metric(["x"], 2)
+    born = CounterMetricFamily("born", "With its birth.", labels=["a"])
+    born.add_metric(["x"], 1, created=3)
+    long = HistogramMetricFamily("long", "In buckets.", labels=["a"])
+    long.add_metric(["x"], [("1.0", 2), ("+Inf", 3)], 4)
+    registry = CollectorRegistry()
+    Counter("clicks", "Counted.", registry=registry).inc(exemplar={"trace": "1"})
+    Histogram("waits", "Waited.", registry=registry).observe(2)
+    families = [bare, late, mixed, born, long, *registry.collect()]
+    assert render(families, accept=accept).body == as_the_library_does(families, accept)

@@ -1,0 +1,58 @@
+"""What benches found, and the page made of it."""
+
+from __future__ import annotations
+
+import pytest
+
+import performance
+from results import Growth, Result, picture
+
+LINE = Growth("Boxes", "boxes", "ms", ((1, 3), (10, 21), (100, 201)))
+FOUND = Result("Rules", "What they cost.", ("boxes", "cost"), (("1", "3 ms"),), (LINE,))
+SAID = """..                                              [100%]
+night  what                                                        seconds   limit
+    1  seen                                                           17.7      60
+    2  healed                                                         90.0      90  TOO LATE
+
+2 passed in 300.00s
+"""
+
+
+def test_the_slope_is_that_of_the_line_through_the_points() -> None:
+    assert LINE.slope == pytest.approx(2)
+
+
+def test_the_power_tells_linear_growth_from_worse() -> None:
+    for power in (0.5, 1.0, 2.0):
+        grown = Growth("x", "x", "y", tuple((size, 7 * size**power) for size in (1, 10, 100)))
+        assert grown.power == pytest.approx(power)
+    assert Growth("x", "x", "y", ((0, 1), (1, 0))).power is None
+
+
+def test_a_result_is_a_table_for_a_terminal_and_for_a_page() -> None:
+    assert FOUND.text().splitlines()[:3] == ["Rules", "  boxes  cost", "  1      3 ms"]
+    assert "| boxes | cost |\n| --- | --- |\n| 1 | 3 ms |\n" in FOUND.page()
+    assert "2 ms for one more of boxes" in FOUND.page()
+
+
+def test_a_picture_has_a_graph_for_each_growth() -> None:
+    assert len(picture([LINE, LINE]).axes) == 2
+
+
+def test_the_page_has_every_section_the_machine_and_the_slopes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(performance, "peer", lambda _: (None, "1.2"))
+    page = performance.page([FOUND.page(), performance.nights(SAID)], [LINE])
+    assert "process-exporter 1.2" in page
+    assert "## Rules\n" in page
+    assert "GiB of memory, Linux " in page
+    assert "performance-growth.svg" in page
+
+
+def test_the_nights_are_taken_from_what_was_printed_and_nothing_else_is() -> None:
+    section = performance.nights(SAID)
+    assert "TOO LATE" in section
+    assert "passed" not in section
+    with pytest.raises(SystemExit):
+        performance.nights("2 passed in 300.00s\n")

@@ -1,0 +1,372 @@
+"""The head of the status page: the whole box in a few lines, on any screen, in any light."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from trainwarden_exporter import status
+from trainwarden_exporter.app import declared_metrics
+from trainwarden_exporter.collector import Family
+from trainwarden_exporter.core import Outcome
+from trainwarden_exporter.disk.sightings import DiskSighting, see_disks
+from trainwarden_exporter.exceptions import CollectError
+from trainwarden_exporter.glance import Sightings, glance_section, newest, worst
+from trainwarden_exporter.gpu.sightings import GpuSighting, GpusSighting
+from trainwarden_exporter.progress.sightings import (
+    CheckpointSighting,
+    RunSighting,
+    ServerSighting,
+)
+from trainwarden_exporter.remediation.told import Told, ToldAction, ToldAlert
+from trainwarden_exporter.serving import page
+from trainwarden_exporter.sightings import HostSighting, WorkerSighting
+from trainwarden_exporter.status import Status
+
+METRICS = {metric.name: metric for metric in declared_metrics()}
+NOW = 1_000_000.0
+GIB = 1 << 30
+EVIL = "<script>alert('x')</script>&\"$title"
+READABLE = 4.5
+"""The contrast that text needs (WCAG 2.1, 1.4.3 AA),"""
+READABLE_LARGE = 3.0
+"""and text that is bold and of 14 points or more, which the verdict is."""
+
+RUN = RunSighting(
+    "grpo",
+    phase="training",
+    step=1501,
+    total=4675,
+    checkpoints=(
+        CheckpointSighting("critic", 1400, 9000),
+        CheckpointSighting("default", 1500, 740),
+    ),
+    servers=(ServerSighting("sglang-0", "sglang", waiting=3),),
+)
+WORKER = WorkerSighting("grpo", "trainer", "trainer", processes=1, expected=1)
+GPU = GpuSighting("0", "GPU-a", up=True, utilization=0.9)
+DISK = DiskSighting("/data", up=True, size=100 * GIB, free=50 * GIB, floor=5 * GIB)
+HOST = HostSighting(total=128 * GIB, available=60 * GIB, floor=8 * GIB)
+TOLD = Told(
+    mode="act",
+    tone="warn",
+    verdict="Watching 1 incident.",
+    open_alerts=1,
+    alerts=(
+        ToldAlert(
+            alert="TrainingWorkerGone",
+            run="grpo",
+            worker="rollout-0",
+            since=NOW - 60,
+            tone="warn",
+            verdict="waits",
+            reason="too soon after the last action",
+        ),
+    ),
+    actions=(
+        ToldAction(
+            run="grpo",
+            worker="rollout-0",
+            at=NOW - 190,
+            tone="good",
+            doing="restarted",
+            outcome="healed",
+        ),
+    ),
+)
+SEEN = Sightings((RUN,), (WORKER,), HOST, GpusSighting("ok", 1, (GPU,)), (DISK,), TOLD)
+
+
+class Words(HTMLParser):
+    """The words of a page, which tags it has, and how it is built; fails on what does not match."""
+
+    VOID = frozenset({"meta", "rect"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = ""
+        self.tags: list[str] = []
+        self.headings: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in self.VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.VOID:
+            assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" in self._open:
+            return
+        if self._open and self._open[-1] == "h2":
+            self.headings.append(data)
+        self.text = " ".join(f"{self.text} {data}".split())
+
+
+def words(seen: Sightings) -> str:
+    return Words(glance_section(seen, now=NOW)).text
+
+
+def family(name: str, samples: Mapping[tuple[str, ...], float]) -> Family:
+    made = METRICS[f"trainwarden_{name}"].family()
+    for labels, value in samples.items():
+        made.add_metric(labels, value)
+    return made
+
+
+def disks(**series: float) -> Outcome:
+    return Outcome(
+        "disk", 0.01, tuple(family(f"disk_{n}", {("/data",): v}) for n, v in series.items())
+    )
+
+
+def snapshot(*outcomes: Outcome, told: Told | str | None = None) -> Status:
+    return Status(NOW, NOW - 1000, Path("/etc/exporter.yml"), NOW - 1000, outcomes, told=told)
+
+
+def whole(*outcomes: Outcome, told: Told | str | None = None) -> Words:
+    return Words(status.render(snapshot(*outcomes, told=told)))
+
+
+def test_everything_one_looks_for_at_night_is_in_the_first_lines() -> None:
+    assert words(SEEN) == (
+        "At a glance Run grpo training step 1,501 of 4,675 Checkpoint 12 min 20 s ago step 1,500 "
+        "Workers 1 of 1 up Inference 1 of 1 up 3 queued GPUs 1 of 1 up 90% busy "
+        "Alerts 1 open newest TrainingWorkerGone grpo/rollout-0 "
+        "Last action healed grpo/rollout-0 restarted, 3 min 10 s ago "
+        "Memory 60.0 GiB free of 128 GiB Disk 50.0 GiB free /data"
+    )
+
+
+def test_what_is_wrong_is_named_there() -> None:
+    down = replace(RUN, servers=(ServerSighting("sglang-0", "sglang", False, "no_answer"),))
+    gone = replace(WORKER, processes=0)
+    finished = replace(WORKER, name="eval", processes=0, finished=True)
+    lost = GpusSighting("ok", 2, (GPU, GpuSighting("1", "GPU-b", up=False)))
+    said = words(replace(SEEN, runs=(down,), workers=(gone, finished), gpus=lost))
+
+    assert "Workers 0 of 2 up 1 finished, trainer" in said
+    assert "Inference 0 of 1 up sglang-0 no answer" in said
+    assert "GPUs 1 of 2 up 1 of 2 GPUs missing, 90% busy" in said
+
+
+def test_of_many_that_are_gone_the_first_are_named() -> None:
+    gone = tuple(replace(WORKER, name=f"w-{number}", processes=0) for number in range(64))
+    assert "Workers 0 of 64 up w-0, w-1, w-2, w-3, 60 more Inf" in words(
+        replace(SEEN, workers=gone)
+    )
+
+
+def test_of_several_runs_each_has_its_own_checkpoint() -> None:
+    said = words(replace(SEEN, runs=(RUN, replace(RUN, name="sft", checkpoints=()))))
+    assert "Run sft training" in said
+    assert "Checkpoint of grpo 12 min 20 s ago step 1,500" in said
+    assert "Checkpoint of sft" not in said
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"free": 2 * GIB}, "Disk nearly full /data 2.0 GiB free"),
+        ({"read_only": True}, "Disk read-only /data 50.0 GiB free"),
+        ({"up": False, "free": None, "size": None}, "Disk does not answer /data"),
+        ({"speed": 1e6, "speed_floor": 1e8}, "Disk slow /data 50.0 GiB free"),
+    ],
+)
+def test_the_disk_in_the_worst_state_is_the_one_told_of(
+    change: Mapping[str, float | bool | None], said: str
+) -> None:
+    small = replace(DISK, path="/", free=6 * GIB)
+    assert said in words(replace(SEEN, disks=(small, replace(DISK, **change))))  # type: ignore[arg-type]
+
+
+def test_without_trouble_the_fullest_disk_is_told_of() -> None:
+    assert "Disk 6.0 GiB free /" in words(
+        replace(SEEN, disks=(DISK, replace(DISK, path="/", free=6 * GIB)))
+    )
+
+
+def test_a_host_alone_needs_no_glance() -> None:
+    bare = Sightings((), (), HOST, GpusSighting(), (DISK,))
+    assert glance_section(bare, now=NOW) == ""
+
+
+def test_a_remediator_that_does_not_answer_is_no_silence() -> None:
+    said = words(replace(SEEN, told="connection refused"))
+    assert "Remediator no answer connection refused" in said
+    assert "Alerts" not in said
+
+
+def test_a_calm_remediator_says_so() -> None:
+    calm = TOLD.model_copy(update={"open_alerts": 0, "alerts": (), "actions": ()})
+    assert "Alerts none open Last action none yet" in words(replace(SEEN, told=calm))
+    assert "Alerts" not in words(replace(SEEN, told=None))
+
+
+def test_a_fresh_checkpoint_does_not_hide_that_another_kind_is_overdue() -> None:
+    late = CheckpointSighting("critic", 1400, 9000, 1800)
+    run = replace(RUN, checkpoints=(RUN.checkpoints[1], late))
+    shown = glance_section(replace(SEEN, runs=(run,)), now=NOW)
+    assert '<span class="state warn">12 min 20 s ago</span>' in shown
+    assert '<span class="state good">12 min 20 s ago</span>' in glance_section(SEEN, now=NOW)
+
+
+def test_the_newest_checkpoint_is_the_one_saved_last() -> None:
+    never = CheckpointSighting("never")
+    assert newest((never, *RUN.checkpoints)) == RUN.checkpoints[1]
+    assert newest((never,)) == never
+    assert newest(()) is None
+
+
+def test_the_worst_tone_wins() -> None:
+    assert worst(("good", "bad", "warn")) == "bad"
+    assert worst(("quiet", "warn", "good")) == "warn"
+    assert worst(()) == worst(("quiet",)) == "quiet"
+
+
+def test_disks_are_put_together_from_their_series() -> None:
+    seen = disks(up=1, size_bytes=100, free_bytes=4, free_floor_bytes=5, read_only=0)
+    assert see_disks([seen]) == (DiskSighting("/data", True, 100, 4, 5),)
+    slow = disks(up=1, probe_bytes_per_second=1, probe_floor_bytes_per_second=2)
+    assert [disk.state for disk in see_disks([slow])] == ["slow"]
+
+
+def test_a_disk_has_its_place_on_the_page_and_in_the_verdict() -> None:
+    full = disks(up=1, size_bytes=100 * GIB, free_bytes=4 * GIB, free_floor_bytes=5 * GIB)
+    page_of_it = whole(full)
+    assert "Keep an eye on disk /data." in page_of_it.text
+    assert "/data nearly full 4.0 GiB of 100 GiB" in page_of_it.text
+    assert "Disk /data: does not answer." in whole(disks(up=0)).text
+    assert "Disk /data: read-only." in whole(disks(up=1, read_only=1)).text
+
+
+def test_what_the_remediator_says_is_part_of_the_verdict() -> None:
+    needed = TOLD.model_copy(update={"tone": "bad", "verdict": "A person is needed: gave up."})
+    quiet = TOLD.alerts[0].model_copy(update={"tone": "quiet"})
+    resting = TOLD.model_copy(update={"tone": "good", "alerts": (quiet,)})
+
+    assert "Remediator: A person is needed: gave up." in whole(told=needed).text
+    assert "1 alert open at the remediator." in whole(told=TOLD).text
+    assert "All is well." in whole(told=resting).text
+    assert "Nothing is wrong here, but the remediator cannot be asked." in whole(told="-").text
+
+
+def test_what_the_remediator_watches_and_did_is_listed() -> None:
+    said = whole(told=TOLD).text
+    assert (
+        "Remediator Watching 1 incident. mode act Alert About What is done Since "
+        "TrainingWorkerGone grpo/rollout-0 waits : too soon after the last action 1 min "
+        "Last actions What Outcome When grpo/rollout-0 restarted healed 3 min 10 s ago"
+    ) in said
+
+
+def test_only_the_first_of_many_alerts_are_listed() -> None:
+    many = TOLD.model_copy(update={"open_alerts": 400, "alerts": TOLD.alerts * 20})
+    said = whole(told=many).text
+    assert said.count("too soon") == 12
+    assert "and 388 more" in said
+
+
+def test_a_quiet_remediator_and_none_at_all_differ() -> None:
+    calm = TOLD.model_copy(update={"open_alerts": 0, "alerts": (), "actions": ()})
+    said = whole(told=calm)
+    assert "No alert is open. It has done nothing yet." in said.text
+    assert "Remediator" not in whole().headings
+
+
+def test_collectors_that_all_see_are_folded_and_one_that_failed_is_not() -> None:
+    good = Outcome("host", 0.1)
+    failed = Outcome("gpu", 0.1, error=CollectError("no answer"))
+    assert "all 1 see" in whole(good).text
+    assert ("open", None) not in whole(good).attributes
+    assert "1 of 2 failed" in whole(good, failed).text
+    assert ("open", None) in whole(good, failed).attributes
+
+
+def test_every_section_is_there_and_in_order() -> None:
+    memory = Outcome("host", 0.1, (family("memory_effective_total_bytes", {(): 128 * GIB}),))
+    one: Mapping[tuple[str, ...], float] = {("grpo", "trainer", "trainer"): 1}
+    workers = Outcome(
+        "workers",
+        0.1,
+        (family("worker_expected_processes", one), family("worker_processes", one)),
+    )
+    gpu = Outcome("gpu", 0.1, (family("gpu_devices_expected", {(): 1}),))
+    beats = Outcome("heartbeats", 0.1, (family("heartbeat_beats_total", {("", "cron"): 1}),))
+    seen = whole(memory, workers, gpu, beats, disks(up=1), told=TOLD)
+    assert seen.headings == [
+        "At a glance",
+        "Remediator",
+        "Run grpo",
+        "Heartbeats",
+        "GPUs",
+        "Host",
+        "Disks",
+        "Collectors",
+        "Configuration",
+    ]
+
+
+def test_nothing_that_came_from_outside_becomes_markup() -> None:
+    texts = {"run": EVIL, "worker": EVIL}
+    alert = TOLD.alerts[0].model_copy(
+        update={**texts, "alert": EVIL, "verdict": EVIL, "reason": EVIL}
+    )
+    action = TOLD.actions[0].model_copy(update={**texts, "doing": EVIL, "outcome": EVIL})
+    evil = TOLD.model_copy(update={"verdict": EVIL, "alerts": (alert,), "actions": (action,)})
+    disk = Outcome("disk", 0.1, (family("disk_up", {(EVIL,): 0}),))
+
+    for told in (evil, EVIL):
+        seen = whole(disk, told=told)
+        assert "script" not in seen.tags
+        assert seen.text.count("alert('x')") >= 3
+
+
+def test_it_fits_a_phone_and_fetches_nothing() -> None:
+    text = status.render(snapshot(disks(up=1), told=TOLD))
+    seen = Words(text)
+    assert text.startswith("<!DOCTYPE html>")
+    assert ("content", "width=device-width, initial-scale=1") in seen.attributes
+    assert {"script", "link", "img", "iframe", "object"}.isdisjoint(seen.tags)
+    assert not re.search(r"(src=|url\(|@import|https?:)", text)
+    # On a phone a table has no head: each cell says by itself what it is.
+    assert seen.tags.count("td") == sum(name == "data-label" for name, _ in seen.attributes)
+
+
+def _luminance(colour: str) -> float:
+    """Relative luminance of `#rgb` or `#rrggbb`, by WCAG 2.1."""
+    digits = colour[1:] if len(colour) > 4 else "".join(2 * digit for digit in colour[1:])
+    parts = [int(digits[place : place + 2], 16) / 255 for place in (0, 2, 4)]
+    red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def _contrast(one: str, other: str) -> float:
+    darker, lighter = sorted((_luminance(one), _luminance(other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+@pytest.mark.parametrize("light", ["light", "dark"])
+def test_every_colour_of_text_can_be_read_by_day_and_by_night(light: str) -> None:
+    blocks = re.findall(r":root \{(.*?)\}", page._STYLE, re.DOTALL)
+    colours = dict(re.findall(r"--(\w+): (#[0-9a-f]+)", blocks[light == "dark"]))
+    tones = ("good", "warn", "bad")
+    small = {"page": ("text", "quiet"), "card": ("text", "quiet", *tones)}
+    for ground, texts in small.items():
+        for text in texts:
+            assert _contrast(colours[text], colours[ground]) >= READABLE, (text, ground)
+    for tone in tones:  # the verdict alone stands on the page itself
+        assert _contrast(colours[tone], colours["page"]) >= READABLE_LARGE, tone
