@@ -58,7 +58,7 @@ class Night:
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
-        self.own: Sight | UnknownError = UnknownError("no /proc")
+        self.own: Sight | UnknownError | MemoryError = UnknownError("no /proc")
         self.brake = make_brake(scene.journal, scene.clock, scene.eyes, self._look)
         self.brake.wake = scene.engine.wake
         scene.engine._brake = self.brake
@@ -76,7 +76,7 @@ class Night:
             self.scene.eyes.available = 20 * GIB
 
     def _look(self) -> Sight:
-        if isinstance(self.own, UnknownError):
+        if isinstance(self.own, Exception):
             raise self.own
         return self.own
 
@@ -252,6 +252,29 @@ async def test_with_alertmanager_and_exporter_dead_it_looks_and_verifies_by_itse
         await night.pass_time(100)
         assert night.restarts() == {"trainerdemo": 1}
         assert night.scene.done() == ["silent", "alert", "intent", *DONE]
+
+
+@pytest.mark.parametrize("error", [MemoryError(), UnknownError("cannot allocate memory")])
+async def test_where_it_cannot_even_look_it_looks_again_with_what_is_set_aside(
+    begin: Begin, error: MemoryError | UnknownError
+) -> None:
+    async with begin() as night:
+        eyes = night.scene.eyes
+        plenty = await eyes.look()
+        eyes.available = GIB
+        short = await eyes.look()
+        eyes.deaf = eyes.blind = UnknownError("connection refused")
+        night.own = error
+        await night.pass_time(100)
+        assert not night.brake._reserve.held
+        night.own = plenty
+        await night.pass_time(4)
+        assert night.brake._reserve.held
+        night.own = error
+        await night.pass_time(4)
+        night.own = short
+        await night.pass_time(30)
+        assert night.restarts() == {"trainerdemo": 1}
 
 
 async def test_other_alerts_are_not_decided_on_what_it_sees_by_itself(begin: Begin) -> None:

@@ -3,11 +3,10 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
-from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from tests.remediator.conftest import (
@@ -175,20 +174,29 @@ def test_what_must_not_be_signalled_is_told_and_nothing_is_started(
     assert yard.action._children == []
 
 
-def test_no_descriptor_is_left_open(yard: Yard) -> None:
-    before = count_pidfds()
-    yard.run_tree()
-    stop(yard.tree(), grace=5)
-    assert count_pidfds() == before + 1  # the yard's own
+END_A_TREE = """
+import os, subprocess, sys
+from trainwarden_exporter.processes.procfs import read_process
+from trainwarden_remediator.ending import end
+
+command = [sys.executable, "-c", sys.argv[1], "mark", sys.argv[2], "y"]
+parent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+pids = [parent.pid, int(parent.stdout.readline())]
+identities = [read_process(pid).identity for pid in pids]
+before = os.listdir("/proc/self/fd")
+end(identities[:1], identities, grace=0.5)
+after = os.listdir("/proc/self/fd")
+assert after == before, (before, after)
+print([read_process(pid) is None or not read_process(pid).alive for pid in pids])
+"""
+"""In a process of its own, of which no other thread opens or closes anything meanwhile."""
 
 
-def count_pidfds() -> int:
-    """How many descriptors of processes are open; of others, another thread may have some."""
-    count = 0
-    for path in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):  # closed meanwhile
-            count += "pidfd" in str(path.readlink())
-    return count
+@pytest.mark.parametrize("below", [SLEEP, TERM_IGNORED])
+def test_no_descriptor_is_left_open(below: str) -> None:
+    command = [sys.executable, "-c", END_A_TREE, PARENT, below]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "[True, True]\n"), done.stderr
 
 
 # refusing

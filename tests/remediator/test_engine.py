@@ -27,13 +27,15 @@ from tests.remediator.conftest import (
 
 from trainwarden_exporter.lane import Lane
 from trainwarden_exporter.processes.procfs import Identity
+from trainwarden_remediator import engine
 from trainwarden_remediator.actions.base import Standing
 from trainwarden_remediator.actions.healing import illness
 from trainwarden_remediator.alertmanager import AlertState
-from trainwarden_remediator.engine import TURN_SECONDS
+from trainwarden_remediator.engine import BREATH, TURN_SECONDS, WAY_SECONDS
 from trainwarden_remediator.exceptions import ActionError, JournalError, UnknownError
 from trainwarden_remediator.holdfile import is_held
 from trainwarden_remediator.journal import Journal
+from trainwarden_remediator.policy import decide
 from trainwarden_remediator.sight import Sight
 
 HEALED = ["alert", "intent", "stop", "start", "done", "healed"]
@@ -224,6 +226,91 @@ async def test_an_unknown_worker_is_told_and_left_alone(stage: Stage) -> None:
         await scene.clock.advance(30)
         assert scene.told() == ["alert", "unknown_target"]
         assert scene.eyes.looks == 0
+
+
+class Counting:
+    """A journal that keeps how many incidents were asked of it each time."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self.counts: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._journal, name)
+
+    def open_incidents(self, **which: Any) -> Any:
+        found = self._journal.open_incidents(**which)
+        self.counts.append(len(found))
+        return found
+
+
+async def test_what_is_nobody_s_is_looked_at_once_however_much_of_it_there_is(
+    stage: Stage,
+) -> None:
+    async with stage() as scene:
+        counting = Counting(scene.journal)
+        scene.spoil(counting)
+        for number in range(20):
+            playbook = "no-such-playbook" if number % 2 else "restart_leaking_worker"
+            scene.hear(worker="stranger", fingerprint=f"{number:016x}", remediation=playbook)
+        await scene.clock.settle()
+        assert counting.counts[-1] == 20
+        await scene.clock.advance(10 * TURN_SECONDS)
+        assert len(counting.counts) > 10
+        assert counting.counts[-10:] == [0] * 10
+        assert scene.journal.count_open() == 20
+        assert scene.told().count("unknown_target") == 10
+        assert scene.told().count("unknown_playbook") == 10
+
+
+async def test_while_more_is_heard_it_leaves_time_for_that(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def undecided() -> int:
+        return sum(not one.said for one in scene.journal.open_incidents())
+
+    async with stage() as scene:
+
+        def decide_while_more_is_heard(*about: Any) -> Any:
+            scene.engine.wake()
+            return decide(*about)
+
+        monkeypatch.setattr(engine, "decide", decide_while_more_is_heard)
+        alerts = [
+            make_alert(worker="stranger", starts_at=NOW - 20, fingerprint=f"{number:016x}")
+            for number in range(BREATH + 5)
+        ]
+        scene.journal.hear(alerts)
+        scene.engine.wake()
+        await scene.clock.settle()
+        assert undecided() == 5
+        await scene.clock.advance(WAY_SECONDS)
+        assert undecided() == 0
+
+
+async def test_what_was_nobody_s_is_somebody_s_when_the_configuration_says_so(
+    stage: Stage,
+) -> None:
+    async with stage(targets=[]) as scene:
+        scene.hear()
+        await scene.clock.advance(30)
+        assert scene.told() == ["alert", "unknown_target"]
+        scene.engine.use(make_setup(scene.folder, "demo/rollout-0"), scene.eyes)
+        await scene.clock.advance(10)
+        assert scene.done()[-5:] == HEALED[1:]
+
+
+async def test_what_is_nobody_s_is_let_go_once_it_is_over(stage: Stage) -> None:
+    async with stage() as scene:
+        scene.hear(worker="stranger")
+        scene.hear(worker="another", fingerprint=LATER)
+        await scene.clock.advance(30)
+        scene.journal.hear([make_alert(worker="stranger", starts_at=NOW - 20, firing=False)])
+        await scene.clock.advance(30)
+        assert [one.worker for one in scene.journal.open_incidents()] == ["another"]
+        await scene.clock.advance(scene.setup.config.forget_after)
+        assert scene.journal.open_incidents() == ()
+        assert scene.told()[-2:] == ["resolved", "forgotten"]
 
 
 async def test_a_worker_that_somebody_else_restarted_is_left_alone(stage: Stage) -> None:

@@ -494,12 +494,14 @@ async def test_a_clock_that_is_set_does_not_shorten_what_is_waited_for(stage: St
 
 
 @pytest.mark.parametrize(
-    ("key", "saving", "blind", "answer"),
+    ("key", "saving", "looked", "blind", "answer"),
     [
-        (TRAINER, True, False, True),
-        (TRAINER, False, False, False),
-        (TRAINER, False, True, True),
-        (ROLLOUT, True, False, False),
+        (TRAINER, True, 0, False, True),
+        (TRAINER, False, 0, False, False),
+        (TRAINER, False, -1, False, True),
+        (TRAINER, False, None, False, False),
+        (TRAINER, False, 0, True, True),
+        (ROLLOUT, True, 0, False, False),
     ],
 )
 async def test_an_act_can_ask_whether_its_trainer_saves(
@@ -509,12 +511,14 @@ async def test_an_act_can_ask_whether_its_trainer_saves(
     *,
     key: Any,
     saving: bool,
+    looked: float | None,
     blind: bool,
     answer: bool,
 ) -> None:
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(4))
     scene = Scene(tmp_path, journal, clock)
-    Night(scene).run(saving=saving)
+    seen_at = None if looked is None else NOW + looked
+    Night(scene).run(saving=saving, checkpoints_seen_at=seen_at)
     target = scene.setup.config.target(key)
     assert target is not None
     order = scene.engine._order(1, "restart_leaking_worker", 0, target, None)

@@ -5,15 +5,20 @@ How long the answers take is measured by bench/webhook_storm.py.
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 import pytest
-from tests.remediator.conftest import TOKEN, Box, until
+from tests.remediator.conftest import TOKEN, Box, make_alert, until
 from tests.remediator.test_crash import Program
 
 import webhook_storm as storm
+from trainwarden_remediator.alerts import Alert
+from trainwarden_remediator.exceptions import JournalError
+from trainwarden_remediator.together import Together
 
 ALERTS = 2_000
 DELIVERIES = 200
@@ -60,3 +65,70 @@ async def test_a_storm_is_heard_whole_and_costs_no_more_than_the_budget(
     until(lambda: storm.counted(journal, undecided) == 0, 120)
     assert storm.counted(journal, "SELECT count(*) FROM action") <= 2
     assert len(box.workers()) <= 1
+
+
+# what comes at the same time
+
+
+class Slow:
+    """A journal that takes its time, and may have no room."""
+
+    def __init__(self) -> None:
+        self.written: list[list[str]] = []
+        self.full = False
+        self.may_go_on = threading.Event()
+        self.begun = threading.Event()
+
+    def __call__(self, alerts: Sequence[Alert]) -> None:
+        self.begun.set()
+        assert self.may_go_on.wait(60)
+        if self.full:
+            raise JournalError("disk full")
+        self.written.append([alert.fingerprint for alert in alerts])
+
+
+async def test_what_comes_while_something_is_written_is_written_together() -> None:
+    slow = Slow()
+    together = Together(slow)
+    alerts = [make_alert(fingerprint=storm.fingerprint(number)) for number in range(9)]
+    first = asyncio.create_task(together.hear(alerts[:1]))
+    assert await asyncio.to_thread(slow.begun.wait, 60)
+    rest = [asyncio.create_task(together.hear([alert])) for alert in alerts[1:]]
+    await asyncio.sleep(0)
+    assert not first.done()
+    slow.may_go_on.set()
+    await asyncio.gather(first, *rest)
+    names = [alert.fingerprint for alert in alerts]
+    assert slow.written == [names[:1], names[1:]]
+
+
+async def test_what_could_not_be_written_is_nobody_s_to_believe_in() -> None:
+    slow = Slow()
+    together = Together(slow)
+    slow.full = True
+    slow.may_go_on.set()
+    tasks = [asyncio.create_task(together.hear([make_alert()])) for _ in range(5)]
+    found = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(one) for one in found] == [JournalError] * 5
+    slow.full = False
+    await together.hear([make_alert()])
+    assert len(slow.written) == 1
+
+
+@pytest.mark.parametrize("begun", [True, False])
+async def test_one_that_gives_up_keeps_nobody_waiting(*, begun: bool) -> None:
+    slow = Slow()
+    together = Together(slow)
+    first = asyncio.create_task(together.hear([make_alert()]))
+    assert await asyncio.to_thread(slow.begun.wait, 60)
+    leader = asyncio.create_task(together.hear([make_alert()]))
+    await asyncio.sleep(0)
+    follower = asyncio.create_task(together.hear([make_alert()]))
+    await asyncio.sleep(0)
+    (first if begun else leader).cancel()
+    slow.may_go_on.set()
+    found = await asyncio.gather(first, leader, follower, return_exceptions=True)
+    kinds = [type(one) for one in found]
+    failed = [asyncio.CancelledError, type(None), type(None)]
+    assert kinds == (failed if begun else [type(None), asyncio.CancelledError, JournalError])
+    await together.hear([make_alert()])
