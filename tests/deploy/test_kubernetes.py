@@ -1,4 +1,4 @@
-"""The manifests fit together, and fit the rules. No cluster is asked."""
+"""The manifests of the exporter fit together, and fit the rules. No cluster is asked."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from trainwarden_exporter.yamlfile import parse
 
 FOLDER = DEPLOY / "kubernetes"
 PORT = 10977
+KUBERNETES = ("1.30", "1.37")
+"""The oldest that the manifests are for (it has `appArmorProfile`), and a newer one."""
+OPERATOR = "monitoring.coreos.com/v1"
 
 
 @pytest.fixture(scope="module")
@@ -27,9 +30,24 @@ def made() -> dict[str, dict[str, Any]]:
     return found
 
 
-def test_all_that_is_there_is_applied() -> None:
-    named = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["resources"]
-    assert {*named} == {path.name for path in FOLDER.glob("*.yaml")} - {"kustomization.yaml"}
+@pytest.mark.parametrize("folder", [FOLDER, FOLDER / "remediator"], ids=lambda path: path.name)
+def test_all_that_is_there_is_applied(folder: Path) -> None:
+    named = yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]
+    assert {*named} == {path.name for path in folder.glob("*.yaml")} - {"kustomization.yaml"}
+
+
+@pytest.mark.parametrize("version", KUBERNETES)
+def test_kubernetes_knows_every_field(version: str) -> None:
+    schemas = pytest.importorskip(
+        "kubernetes_validate", reason="needs kubernetes-validate, which holds Kubernetes' schemas"
+    )
+    checked = 0
+    for path in sorted(FOLDER.glob("**/*.yaml")):
+        for one in yaml.safe_load_all(path.read_text(encoding="utf-8")):
+            if one["apiVersion"] != OPERATOR and one["kind"] != "Kustomization":
+                schemas.validate(one, version, strict=True)
+                checked += 1
+    assert checked > 10
 
 
 def test_the_configuration_in_it_is_good(made: dict[str, dict[str, Any]], tmp_path: Path) -> None:

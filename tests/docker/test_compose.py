@@ -144,10 +144,6 @@ def compose(images: Sequence[str], tmp_path_factory: pytest.TempPathFactory) -> 
         yield Compose(engine, folder)
     finally:
         engine.close()
-        # The engine leaves the network that it called `host` mounted there.
-        for network in engine.folder.glob("exec/netns/*"):
-            subprocess.run(["umount", "--lazy", network], check=False)
-        shutil.rmtree(engine.folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")

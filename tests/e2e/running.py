@@ -28,7 +28,7 @@ from trainwarden_exporter.processes.procfs import (
 
 PROJECT = Path(__file__).parent.parent.parent
 SCRIPTS = Path(sys.executable).parent
-UP_SECONDS = 60
+UP_SECONDS = 180
 
 
 class Up:

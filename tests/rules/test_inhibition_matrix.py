@@ -29,12 +29,13 @@ VALUES: Labels = {"instance": "box-1:10977", "role": "trainer", "gpu": "0", "uui
 LACK_OF_A_PART = [
     *("StepStalled", "RolloutLag", "PolicyStale", "InferenceQueueStarved", "LogSilent"),
     *("ErrorStorm", "CheckpointOverdue", "HeartbeatMissed", "ContainerStopped", "GpuIdle"),
+    "WaitingForServer",
     *("WaitingForRollouts/critical cause=producer_gone", "WaitingForRollouts/warning cause=slow"),
     "WaitingForRollouts/critical cause=inference_down",
 ]
 SERVER_OUT = [
     *("ErrorStorm", "StepStalled", "RolloutLag", "PolicyStale", "InferenceQueueStarved"),
-    *("LogSilent", "CheckpointOverdue", "GpuIdle", "WorkerGone"),
+    *("LogSilent", "CheckpointOverdue", "GpuIdle", "WorkerGone", "WaitingForServer"),
     *("TroubleLine pattern=engine_died", "TroubleLine pattern=rollouts_stalled"),
     "WaitingForRollouts/critical cause=inference_down",
     "WaitingForRollouts/warning cause=slow",
@@ -43,7 +44,7 @@ SERVER_OUT = [
 ]
 RESTARTS = [
     *("WorkerGone", "WorkerMemoryOverLimit/critical", "WorkerOldAndGrowing", "BrakeFiring"),
-    *("InferenceDown", "InferenceHung"),
+    *("InferenceDown", "InferenceHung", "WorkerTrialsDone"),
 ]
 NO_ROOM = [
     *RESTARTS,
@@ -57,10 +58,12 @@ MATRIX: Mapping[str, Sequence[str]] = {
     # Cause over symptom over what follows from that; a name alone means all alerts of that name.
     "WorkerGone": [
         *LACK_OF_A_PART,
-        *("WorkerLeak", "WorkerOldAndGrowing", "BrakeFiring"),
+        *("WorkerLeak", "WorkerOldAndGrowing", "WorkerTrialsDone", "BrakeFiring"),
     ],
     "WorkerRestartLoop": [*RESTARTS, *LACK_OF_A_PART],
-    "WorkerMemoryOverLimit/critical": ["WorkerLeak", "WorkerOldAndGrowing", "BrakeFiring"],
+    "WorkerMemoryOverLimit/critical": [
+        *("WorkerLeak", "WorkerOldAndGrowing", "WorkerTrialsDone", "BrakeFiring")
+    ],
     "InferenceDown": SERVER_OUT,
     "InferenceHung": SERVER_OUT,
     "InferenceStartingTooLong": ["WaitingForRollouts/warning cause=slow"],
@@ -83,6 +86,7 @@ MATRIX: Mapping[str, Sequence[str]] = {
     "WaitingForRollouts/warning cause=slow": [
         *("GpuIdle", "LogSilent", "CheckpointOverdue", "RolloutLag"),
     ],
+    "WaitingForServer": ["GpuIdle", "LogSilent", "CheckpointOverdue", "RolloutLag"],
     "StepStalled/critical": [
         *("GpuIdle", "LogSilent", "CheckpointOverdue", "RolloutLag", "PolicyStale"),
         "WeightUpdateSlow",

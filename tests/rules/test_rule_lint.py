@@ -136,6 +136,17 @@ def test_what_two_samples_decide_is_asked_for_that_many(alerts: Alerts) -> None:
         assert not short or "count_over_time" in alert["expr"], alert["alert"]
 
 
+def test_whoever_scrapes_too_seldom_is_told_what_may_stay_silent(alerts: Alerts) -> None:
+    (seldom,) = (alert for alert in alerts if alert["alert"] == "TrainingScrapedTooSeldom")
+    counted = {
+        alert["alert"]
+        for alert in alerts
+        if "remediation" in alert["labels"] and "count_over_time" in alert["expr"]
+    }
+    told = set(re.findall(r"Training\w+", seldom["annotations"]["description"]))
+    assert told == counted
+
+
 def test_what_is_divided_by_is_never_zero() -> None:
     as_it_is = set()
     for name, node, _ in parts(promql.BinaryExpr):

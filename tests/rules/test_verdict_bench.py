@@ -12,7 +12,7 @@ import yaml
 
 from stack import Binaries
 from verdicts.alertmanager import Alertmanager
-from verdicts.bench import batches, judged
+from verdicts.bench import SHORTEST, batches, expected_length, judged
 from verdicts.cases import FAULTS, Case, Due, Played, cases
 from verdicts.engine import Firing, rules_hash
 from verdicts.faults import Expected, Fault
@@ -27,11 +27,6 @@ SEED = 1
 SHORT = 200.0
 """Seconds for which a fault of the slice may be watched."""
 SLICE = 10
-BY_PROMTOOL_ALONE = {
-    ("TrainingRemediationHeld", "warning"),
-    ("TrainingPersonNotReached", "warning"),
-}
-"""What takes hours to tell, or rests on Alertmanager's own page, of which there is no model."""
 SERVER = {"run": "r", "instance": "b:1"}
 
 
@@ -59,7 +54,7 @@ def test_a_slice_of_the_bench_finds_all_faults_and_nothing_else(binaries: Binari
 
 def test_every_alert_has_a_fault_of_its_own() -> None:
     told = {(one.alert, one.severity) for fault in FAULTS for one in fault.expected}
-    assert shipped() - told - BY_PROMTOOL_ALONE == {("TrainingWatchdog", "none")}
+    assert shipped() - told == {("TrainingWatchdog", "none")}
 
 
 def test_what_may_stand_beside_a_fault_is_shipped_and_has_a_reason() -> None:
@@ -93,7 +88,7 @@ def test_the_page_is_what_the_bench_wrote_for_these_rules() -> None:
         assert int(found[1]) >= fewest
     for verdict in ("missed", "later than allowed"):
         assert f"| {verdict} | 0 |" in text, verdict
-    for alert, severity in shipped() - BY_PROMTOOL_ALONE - {("TrainingWatchdog", "none")}:
+    for alert, severity in shipped() - {("TrainingWatchdog", "none")}:
         assert f"| [{alert}](runbooks/{alert}.md) | {severity} |" in text, alert
 
 
@@ -152,6 +147,16 @@ def test_what_nobody_expects_is_false_unless_it_is_declared_and_after_the_fault(
     assert judge(played(beside="TrainingErrorStorm"), [storm], manager).wrong == ()
     early = firing("TrainingErrorStorm", 50.0, severity="warning")
     assert len(judge(played(beside="TrainingErrorStorm"), [early], manager).wrong) == 1
+
+
+def test_a_batch_is_of_like_length_and_what_has_a_gap_is_apart() -> None:
+    known = cases(SEED, healthy=2 * len(NIGHTS), faulty=len(FAULTS))
+    made = batches(known)
+    assert sorted(one.number for batch in made for one in batch) == list(range(len(known)))
+    for batch in made:
+        lengths = [expected_length(one) for one in batch]
+        assert min(lengths) > SHORTEST * max(lengths)
+        assert len({isinstance(one.what, Night) and one.what.gap for one in batch}) == 1
 
 
 def test_what_fires_while_no_prometheus_runs_or_after_the_end_is_not_judged() -> None:

@@ -212,15 +212,18 @@ def test_killed_before_it_told_systemd_the_unit_is_found_untouched(units: Units)
 
 
 def test_killed_while_systemd_restarts_it_the_unit_is_started_once(units: Units) -> None:
-    slow = 'echo >> /run/w-starts; trap "sleep 6; exit 0" TERM; while :; do sleep 1; done'
-    units.box.run("rm", "-f", "/run/w-starts")
-    unit = units.make("w-during", "TimeoutStopSec=60", command=slow)
+    wait = "until [ -e /run/w-go ]; do sleep 0.2; done"
+    slow = f'echo >> /run/w-starts; trap "{wait}; exit 0" TERM; while :; do sleep 1; done'
+    units.box.run("rm", "-f", "/run/w-starts", "/run/w-go")
+    unit = units.make("w-during", "TimeoutStopSec=300", command=slow)
     before = units.now(unit)
     told = json.dumps(["perform", {"unit": unit}, before, ""])
-    kill = 'timeout --signal=KILL 3 "$@" || true'
-    units.box.run("sh", "-c", kill, "sh", PYTHON, "/act.py", told)
+    stopping = f'[ "$(systemctl show --property=SubState --value {unit})" = stop-sigterm ]'
+    kill = f'"$@" > /dev/null 2>&1 & until {stopping}; do sleep 0.1; done; kill -KILL $!'
+    units.box.run("timeout", str(SECONDS), "sh", "-c", kill, "sh", PYTHON, "/act.py", told)
     # It goes on without the remediator: the manager has it in hand.
     assert units.act("standing", unit, meant=before)["answer"] == "untouched"
+    units.box.run("touch", "/run/w-go")
     units.box.wait_until(
         lambda: units.act("standing", unit, meant=before)["answer"] == "started", SECONDS
     )

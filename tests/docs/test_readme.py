@@ -1,0 +1,75 @@
+"""README.md: short, and everything it shows works as it stands there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from trainwarden_exporter.__main__ import main as exporter
+from trainwarden_exporter.app import COLLECTORS
+from trainwarden_exporter.layouts import LAYOUTS
+from trainwarden_remediator.__main__ import main as remediator
+
+PROJECT = Path(__file__).parents[2]
+README = (PROJECT / "README.md").read_text(encoding="utf-8")
+LONGEST = 250
+"""Lines that a person reads before trying it."""
+
+
+def blocks(kind: str) -> list[str]:
+    return re.findall(rf"```{kind}\n(.*?)```", README, re.DOTALL)
+
+
+def test_it_is_read_in_a_few_minutes() -> None:
+    assert README.count("\n") <= LONGEST
+
+
+def test_every_link_and_picture_is_there() -> None:
+    links = re.findall(r"\]\(([^)]+)\)", README)
+    assert len(links) > LONGEST / 10
+    assert [link for link in links if not (PROJECT / link.partition("#")[0]).exists()] == []
+    assert any(link.endswith(".png") for link in re.findall(r"!\[[^]]+\]\(([^)]+)\)", README))
+
+
+def test_every_framework_is_named_with_its_example() -> None:
+    rows = re.findall(
+        r"^\| [^|]+ \| `(\w+)` \| [^|]+ \| \[(.+?)\]\((.+?)\) \|$", README, re.MULTILINE
+    )
+    known = [layout.name for layout in LAYOUTS if layout.name != "generic"]
+    assert rows == [(name, f"examples/{name}", f"examples/{name}") for name in known]
+
+
+def test_every_collector_is_named() -> None:
+    named = re.findall(r"^\| `(\w+)` \| ", README, re.MULTILINE)
+    assert sorted(named) == sorted(collector.name for collector in COLLECTORS)
+
+
+def test_the_files_it_shows_are_accepted_and_fit_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (watched, healed) = blocks("yaml")
+    (tmp_path / "exporter.yml").write_text(watched)
+    (tmp_path / "remediator.yml").write_text(healed)
+    assert exporter(["check", str(tmp_path / "exporter.yml")]) == 0
+    assert remediator(["check", str(tmp_path / "remediator.yml")]) == 0
+    assert "ok (mode observe, 1 target)" in capsys.readouterr().out
+
+
+def test_every_command_it_shows_is_there(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = "\n".join((*blocks("console"), *re.findall(r"`([^`\n]+)`", README)))
+    programs = {"trainwarden-exporter": exporter, "trainwarden-remediator": remediator}
+    calls = set(re.findall(rf"({'|'.join(programs)}) ([a-z]+)", shown))
+    assert len(calls) >= len(programs)
+    for program, command in calls:
+        with pytest.raises(SystemExit) as ended:
+            programs[program]([command, "--help"])
+        assert ended.value.code == 0, (program, command, capsys.readouterr().err)
+
+
+def test_every_target_of_make_it_names_is_there() -> None:
+    makefile = (PROJECT / "Makefile").read_text(encoding="utf-8")
+    named = set(re.findall(r"\bmake ([a-z-]+)\b", README))
+    assert {"up", "test"} <= named
+    assert named <= set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))

@@ -1,0 +1,111 @@
+"""For each framework a pair of files to begin with, which both programs accept as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from trainwarden_exporter.__main__ import main as exporter
+from trainwarden_exporter.config import load_config
+from trainwarden_exporter.layouts import LAYOUTS
+from trainwarden_exporter.processes.selector import Selector
+from trainwarden_remediator.__main__ import main as remediator
+from trainwarden_remediator.config import load_setup
+from trainwarden_remediator.crosscheck.checking import cross_check
+from trainwarden_remediator.crosscheck.rulefiles import read_rules
+
+PROJECT = Path(__file__).parents[2]
+EXAMPLES = PROJECT / "examples"
+ALERTMANAGER = PROJECT / "rules" / "alertmanager.yml"
+FRAMEWORKS = [layout.name for layout in LAYOUTS if layout.name != "generic"]
+
+COMMANDS: Mapping[str, Mapping[str, str]] = {
+    "areal": {
+        "trainer": "python3 -m areal.infra.launcher.local gsm8k_grpo.py --config gsm8k_grpo.yaml",
+        "inference": "python3 -m areal.infra.launcher.sglang_server --config gsm8k_grpo.yaml",
+    },
+    "prime_rl": {
+        "launcher": "/opt/venv/bin/python3 /opt/venv/bin/rl @ rl.toml",
+        "trainer": "python3 -m prime_rl.trainer.rl.train @ trainer.toml",
+        "orchestrator": "/opt/venv/bin/python3 /opt/venv/bin/orchestrator @ orchestrator.toml",
+        "inference": "/opt/venv/bin/python3 /opt/venv/bin/inference @ inference.toml",
+    },
+    "verl": {"trainer": "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo"},
+    "openrlhf": {"trainer": "python3 -m openrlhf.cli.train_ppo_ray --ckpt.save_steps 20"},
+    "trl": {
+        "trainer": "/opt/venv/bin/python /opt/venv/bin/accelerate launch train.py",
+        "vllm": "/opt/venv/bin/python /opt/venv/bin/trl vllm-serve --model Qwen/Qwen2.5-7B",
+    },
+    "slime": {
+        "trainer": "python3 train.py --save checkpoints/qwen --load checkpoints/qwen",
+        "router": "python3 -m sglang_router.launch_router --port 3333",
+    },
+    "nemo_rl": {"trainer": "python examples/run_grpo_math.py --config grpo.yaml"},
+    "torchtitan": {
+        "trainer": "python /opt/venv/bin/torchrun -m torchtitan.train --job.config_file a"
+    },
+    "lightning": {"trainer": "python3 train.py --devices 4"},
+    "optuna": {
+        "worker-0": "python3 search.py --worker 0",
+        "worker-1": "python3 search.py --worker 1",
+    },
+    "skyrl": {"trainer": "python -m skyrl.train.entrypoints.main_base trainer.ckpt_path=ckpts"},
+    "ray_train": {"trainer": "python3 train.py"},
+}
+"""How the parts of each look when they run."""
+
+each = pytest.mark.parametrize("framework", FRAMEWORKS)
+
+
+def test_there_is_a_pair_for_each_framework_and_for_no_other() -> None:
+    found = {path.parent.name for path in EXAMPLES.glob("*/exporter.yml")}
+    assert found - {"demo"} == set(FRAMEWORKS) == set(COMMANDS)
+    assert all((EXAMPLES / name / "remediator.yml").exists() for name in FRAMEWORKS)
+
+
+@each
+def test_both_programs_accept_their_file(
+    framework: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = EXAMPLES / framework
+    assert exporter(["check", str(folder / "exporter.yml")]) == 0
+    assert remediator(["check", str(folder / "remediator.yml")]) == 0
+    assert "ok (mode observe, " in capsys.readouterr().out
+
+
+@each
+def test_the_pair_and_the_shipped_rules_fit_together(framework: str) -> None:
+    path = EXAMPLES / framework / "remediator.yml"
+    setup = load_setup(path)
+    rules = read_rules(sorted((PROJECT / "rules" / "alerts").glob("*.yml")))
+    found = cross_check(path, setup, rules, ALERTMANAGER, port=10978)
+    assert found.problems == []
+
+    (run,) = setup.watched.runs
+    assert run.framework == framework
+    reached = {step.target.key for step in found.steps if step.target is not None}
+    assert reached == {target.key for target in setup.config.targets}
+    assert any(step.playbook == "clean_gpu" and step.where != "—" for step in found.steps)
+    # Whatever makes the steps may be restarted when they do not come.
+    assert setup.trainers(run.name)
+    # What is watched may also be brought back: nobody has to look for what was left out.
+    targets = {key for target in setup.config.targets for key in target.keys}
+    assert targets == set(setup.selectors)
+
+
+@each
+def test_each_part_of_a_run_is_found_by_its_own_pattern_alone(framework: str) -> None:
+    (run,) = load_config(EXAMPLES / framework / "exporter.yml").runs
+    assert {worker.name for worker in run.workers} == set(COMMANDS[framework])
+    for name, command in COMMANDS[framework].items():
+        assert [worker.name for worker in run.workers if finds(worker.match, command)] == [name]
+    for worker in run.workers:
+        for other in ("bash train.sh", "vim train.py", "tail -f trainer.log", "python3 retrain.py"):
+            assert not finds(worker.match, other)
+
+
+def finds(selector: Selector, command: str) -> bool:
+    assert selector.command is not None
+    return selector.command.search(command) is not None
