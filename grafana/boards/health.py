@@ -248,7 +248,25 @@ HEALING = Row(
             ],
             unit=COUNT,
             decimals=0,
-            width=24,
+            width=12,
+            stepped=True,
+        ),
+        Graph(
+            title="Holds in force",
+            about=(
+                "What a person keeps the remediator from: a worker, a run, or everything. Good: "
+                "nothing, or minutes; after four hours it is TrainingRemediationHeld."
+            ),
+            queries=[
+                Query(
+                    "trainwarden_remediator_hold{HEALER}",
+                    "{{instance}} {{run}} {{worker}}",
+                    why.NOTHING_HELD,
+                )
+            ],
+            unit=COUNT,
+            decimals=0,
+            width=12,
             stepped=True,
         ),
     ],

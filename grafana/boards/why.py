@@ -59,6 +59,7 @@ RUN_OVER = "a run that is over need not progress"
 NOBODY_WAITS = "no trainer waits, or no rollouts are watched (runs[].rollouts)"
 NO_ALERT = "no alert fires"
 NOBODY_TO_CALL = "nothing has to be told to a person, or none is named (notify)"
+NOTHING_HELD = "nobody holds the remediator"
 NOTHING_WAITS = "nothing that should be healed is kept waiting"
 NO_ALERT_FIRED = "no alert fired in this time"
 NOTHING_DONE = "nothing was done in this time"
@@ -96,6 +97,7 @@ OF_THE_DEMO = frozenset(
         NO_PRESSURE,
         NO_ALERT,
         NOBODY_TO_CALL,
+        NOTHING_HELD,
         NOTHING_WAITS,
         NO_ACTION,
         NO_XID,
