@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from verdicts.box import Happening
-from verdicts.faults import Strike, until
+from verdicts.faults import Strike, late, until
 from verdicts.parts import GIB, Container
 from verdicts.run import Run
 from verdicts.server import Server
@@ -38,7 +38,7 @@ def nobody_knows_its_process(run: Run) -> None:
 
 
 def server_loads(run: Run, strike: Strike) -> Happening:
-    """Its own supervisor starts it anew, and it loads for as long as it may."""
+    """Its own supervisor starts it anew, and it loads until its trainer has waited for too long."""
     yield from until(run, lambda: run.generating)
     server = run.box.servers[0]
     assert server.worker is not None  # noqa: S101 - as it needs
@@ -46,7 +46,7 @@ def server_loads(run: Run, strike: Strike) -> Happening:
     server.worker.begin(run.box.now)
     server.state, server.running = "loading", 0.0
     strike()
-    yield run.box.rng.uniform(150, 450)
+    yield max(run.box.rng.uniform(150, 450), 60 + late(run))
     server.state = "ok"
 
 

@@ -72,8 +72,11 @@ def machine_stands_still(run: Run) -> Happening:
 
 
 def keeps_state(run: Run) -> None:
-    run.box.state_folder = Path(mkdtemp(prefix="verdicts-"))
-    run.box.watch_progress()
+    """The exporter that has watched it until now is told where to keep what it knows."""
+    box, knows = run.box, run.box.tracker
+    box.state_folder = Path(mkdtemp(prefix="verdicts-"))
+    box.watch_progress()
+    box.tracker.adopt(knows)
 
 
 def exporter_restarts(run: Run) -> Happening:

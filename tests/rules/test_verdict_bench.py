@@ -13,13 +13,14 @@ import yaml
 from stack import Binaries
 from verdicts.alertmanager import Alertmanager
 from verdicts.bench import SHORTEST, batches, expected_length, judged
-from verdicts.cases import FAULTS, Case, Due, Played, cases
+from verdicts.cases import FAULTS, Case, Due, Played, cases, simulate
 from verdicts.engine import Firing, rules_hash
 from verdicts.faults import Expected, Fault
-from verdicts.healthy import NIGHTS, Night
+from verdicts.healthy import NIGHTS, Night, keeps_state
 from verdicts.judging import judge
 from verdicts.page import EXPORTER, GAP, SCRAPE, STALE, Page, UndeclaredError, packed
 from verdicts.report import shipped
+from verdicts.run import Run
 from verdicts.shapes import Shape
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -90,6 +91,21 @@ def test_the_page_is_what_the_bench_wrote_for_these_rules() -> None:
         assert f"| {verdict} | 0 |" in text, verdict
     for alert, severity in shipped() - {("TrainingWatchdog", "none")}:
         assert f"| [{alert}](runbooks/{alert}.md) | {severity} |" in text, alert
+
+
+def test_an_exporter_that_restarts_knows_what_it_had_learned() -> None:
+    night = next(one for one in NIGHTS if one.name == "the exporter restarts twice")
+    kept: list[tuple[object, object]] = []
+
+    def prepare(run: Run) -> None:
+        before = run.box.tracker.courses()
+        keeps_state(run)
+        kept.append((before, run.box.tracker.courses()))
+
+    case = Case(0, "seed", "torchtitan", replace(night, prepare=prepare, length=60.0))
+    assert simulate(case).series
+    ((before, after),) = kept
+    assert before == after
 
 
 def test_a_metric_nobody_declares_ends_the_bench() -> None:

@@ -250,10 +250,10 @@ def _turned(course: Course, phase: Phase, timestamp: float) -> Course:
 def _entered(course: Course, phase: Phase, timestamp: float) -> Course:
     if phase is course.phase:
         return course
-    return replace(_broken(course, timestamp), phase=phase, since=timestamp)
+    return replace(_broken(course, timestamp, stepless=True), phase=phase, since=timestamp)
 
 
-def _broken(course: Course, timestamp: float) -> Course:
+def _broken(course: Course, timestamp: float, *, stepless: bool = False) -> Course:
     """With a sign, of whatever kind, that breaks the silence since the last one.
 
     How long the run may be in a phase other than training is known beforehand, and not learned.
@@ -261,5 +261,5 @@ def _broken(course: Course, timestamp: float) -> Course:
     last, pace = course.sign, course.pace
     alone = max(course.attempt.began, course.interrupted)
     if course.phase is Phase.TRAINING and last is not None and last >= alone:
-        pace = pace.after_silence(max(0.0, timestamp - last))
+        pace = pace.after_silence(max(0.0, timestamp - last), stepless=stepless)
     return replace(course, pace=pace, sign=max(timestamp, last or 0.0))

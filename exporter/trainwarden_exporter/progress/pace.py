@@ -49,7 +49,7 @@ class Sign(NamedTuple):
 
 
 class Pause(NamedTuple):
-    """A silence that ended well, by its number among them all, and its seconds."""
+    """A silence that ended well, by its number among them all, and its seconds with a step."""
 
     number: int
     seconds: float
@@ -126,14 +126,17 @@ class Pace:
         """The pace with `sign`, which came after `previous`."""
         return replace(self, distances=_with(self.distances, _between(previous, sign)))
 
-    def after_silence(self, seconds: float) -> Pace:
+    def after_silence(self, seconds: float, *, stepless: bool = False) -> Pace:
         """The pace when the run was heard again after so long, and nobody had restarted it.
 
-        The first silences are passed over: they hold what is loaded, compiled and captured.
+        The first silences are passed over: they hold what is loaded, compiled and captured. One
+        that no step ended, but a save that began, is `stepless`: the next may hold a step besides.
         """
         usual = self.usual_silence
         if usual is None:
             return self
+        if stepless:
+            seconds += usual
         number = self.silences + 1
         pauses = tuple(
             one for one in self.pauses if one.seconds > seconds and number - one.number < REMEMBERED

@@ -510,6 +510,16 @@ def test_an_evaluation_that_nobody_told_of_is_a_surprise_once(night: Night) -> N
     assert (night.limit, night.patience) == (100, 800)
 
 
+def test_a_pause_that_a_save_ended_may_hold_a_step_the_next_time(night: Night) -> None:
+    night.make_steps(1, 20, seconds=100)
+    night.clock.now += 400
+    night.line("saving")
+    night.clock.now += 30
+    night.line("saved", 20)
+    night.make_steps(21, 22, seconds=100)
+    assert (night.limit, night.patience) == (500, 1200)
+
+
 def test_what_a_step_takes_at_the_beginning_is_no_pause(night: Night) -> None:
     """The second step compiles, the third captures."""
     night.make_steps(1, 3, seconds=300)
