@@ -11,6 +11,7 @@ from string import Template
 
 TEMPLATE = Path("/opt/trainwarden/demo/exporter.yml")
 INFERENCE = "http://127.0.0.1:8000"
+REMEDIATOR = "http://127.0.0.1:10978"
 LEAKING = "rollout-1"
 
 
@@ -21,7 +22,10 @@ def prepare(folder: Path, template: str) -> None:
         (folder / place).mkdir(parents=True, exist_ok=True)
     # safe: a regular expression may end in $'
     text = Template(template).safe_substitute(
-        folder=programs, folder_pattern=programs, inference_url=INFERENCE
+        folder=programs,
+        folder_pattern=programs,
+        inference_url=INFERENCE,
+        remediator_url=REMEDIATOR,
     )
     (folder / "exporter.yml").write_text(text, encoding="utf-8")
     (folder / "demo" / "faults" / LEAKING).write_text("leak\n", encoding="utf-8")
