@@ -10,8 +10,13 @@ from verdicts.server import Server
 from verdicts.shapes import RUN, chance
 
 
+def _waits(run: Run) -> bool:
+    """Whether its trainer waits for what its servers make."""
+    return run.generating and not run.evaluating
+
+
 def _serves(run: Run) -> bool:
-    return run.generating and all(server.serves for server in run.box.servers)
+    return _waits(run) and all(server.serves for server in run.box.servers)
 
 
 def _complains(run: Run) -> Happening:
@@ -39,7 +44,7 @@ def nobody_knows_its_process(run: Run) -> None:
 
 def server_loads(run: Run, strike: Strike) -> Happening:
     """Its own supervisor starts it anew, and it loads until its trainer has waited for too long."""
-    yield from until(run, lambda: run.generating)
+    yield from until(run, lambda: _waits(run))
     server = run.box.servers[0]
     assert server.worker is not None  # noqa: S101 - as it needs
     server.worker.end(1)

@@ -47,6 +47,8 @@ class Run:
         self.bad: set[str] = set()
         """Names of the numbers that are none."""
         self.generating = False
+        """Whether its servers are asked for something, by its trainer or by an evaluation."""
+        self.evaluating = False
         self.busy = False
         self.finished = False
         self.batch = 0
@@ -70,7 +72,7 @@ class Run:
         """Its trainer does nothing any more."""
         if self._life is not None:
             self.box.drop(self._life)
-        self._life, self.generating, self.busy = None, False, False
+        self._life, self.generating, self.evaluating, self.busy = None, False, False, False
         if "behind_timestamp_seconds" in self.box.rollouts and self.keeps_up:
             # who makes batches makes the next one while the trainer is away
             self.box.rollouts |= {"behind_timestamp_seconds": None, "lag_steps": 0.0}
@@ -195,12 +197,14 @@ class Run:
         begins = box.known.begins(Phase.EVALUATING)
         seconds = self.evaluation_takes or box.shape.evaluation
         box.tell(begins)
+        self.evaluating = True
         if box.servers:
             yield from self._generate(seconds)
         else:
             self.busy = True
             yield from self._take(seconds)
             self.busy = False
+        self.evaluating = False
         if begins is not None:
             box.tell(box.known.ends(Phase.EVALUATING))
         self._evaluated = box.now
