@@ -193,7 +193,7 @@ class Hanging(Disk):
     def names(self, folder: str) -> list[Named]:
         if folder.startswith(self.folder):
             self.asked += 1
-            self.go_on.wait(60)
+            self.go_on.wait(20)
         return super().names(folder)
 
 
@@ -210,7 +210,7 @@ def test_a_dead_mount_delays_nobody_and_hides_nothing_else(
     began = time.monotonic()
     for _ in range(50):
         found = samples(collector)
-    assert time.monotonic() - began < 20, "none waited a second"
+    assert time.monotonic() - began < 1
     assert of(found, "alive")["step"] == 10
     assert of(found, "dead").keys() == {"seen_timestamp_seconds"}
     assert [name for name, *_ in collector.newest()] == ["alive"]

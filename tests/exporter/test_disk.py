@@ -39,7 +39,7 @@ class Disks:
     def __call__(self, place: Place) -> Space:
         found = self.spaces[str(place.path)]
         if found is None:
-            self.over.wait(60)
+            self.over.wait(10)
             raise OSError("over")
         if isinstance(found, OSError):
             raise OSError(*found.args)  # the same one would grow by a line with each look
@@ -67,7 +67,7 @@ def samples(collector: DiskCollector) -> dict[str, dict[tuple[str, ...], float]]
 
 
 def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 5
     while not condition():
         assert time.monotonic() < deadline, "it never came"
         time.sleep(0.005)
@@ -148,7 +148,7 @@ class TestADiskThatFails:
         began = time.monotonic()
         for _ in range(50):
             samples(collector)
-        assert time.monotonic() - began < 20, "none waited a second"
+        assert time.monotonic() - began < 1
         disks.over.set()
 
     def test_that_hangs_later_is_down_after_half_a_minute(self) -> None:
@@ -215,7 +215,7 @@ def _look_again(collector: DiskCollector) -> None:
     for _, watch in collector._spaces:
         watch._close.set()
         if watch._thread is not None:
-            watch._thread.join(60)
+            watch._thread.join(5)
         watch._close.clear()
         watch._thread = None
         watch.start()

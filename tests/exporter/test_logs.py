@@ -60,7 +60,7 @@ class Logs:
         }
 
     def until(self, condition: Callable[[Samples], bool]) -> Samples:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 10
         while True:
             samples = self.samples()
             if condition(samples):
@@ -218,7 +218,7 @@ def test_a_log_that_hangs_keeps_no_other_from_being_read(
 
     def hang(descriptor: int, *arguments: int) -> bytes:
         if os.fstat(descriptor).st_ino == hung:
-            go_on.wait(60)
+            go_on.wait(10)
         return read(descriptor, *arguments)
 
     monkeypatch.setattr(os, "pread", hang)
@@ -226,7 +226,9 @@ def test_a_log_that_hangs_keeps_no_other_from_being_read(
     time.sleep(0.05)
     for number in range(1, 4):
         logs.write("a.log", "Connection refused\n")
+        began = time.monotonic()
         samples = logs.until(lambda now, n=number: now["troubles", "trainer"] == n)  # type: ignore[misc]
+        assert time.monotonic() - began < 2
         assert samples["troubles", "other"] == 0
     stuck = samples["seen_timestamp_seconds", "other"]
     assert logs.samples()["seen_timestamp_seconds", "other"] == stuck

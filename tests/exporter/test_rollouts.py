@@ -287,7 +287,7 @@ class Hanging(Disk):
         self.go_on = threading.Event()
 
     def names(self, folder: str) -> list[Named]:
-        self.go_on.wait(60)
+        self.go_on.wait(20)
         return super().names(folder)
 
 
@@ -300,12 +300,12 @@ def test_a_dead_mount_delays_nobody_and_does_not_hide_that_the_trainer_waits(
     box.progress.doing = (Phase.WAITING_FOR_ROLLOUTS, NOW - 70)
     values(collector)  # the first one waits for a first look
     began = time.monotonic()
-    for _ in range(50):
+    for _ in range(20):
         assert values(collector) == {
             "waiting_timestamp_seconds": NOW - 70,
             "seen_timestamp_seconds": NOW,
         }
-    assert time.monotonic() - began < 20, "none waited a second"
+    assert time.monotonic() - began < 1
     disk.go_on.set()
     wait_until(lambda: values(collector).get("step") == 4)
 

@@ -570,10 +570,10 @@ def test_waiting_ends_at_the_timeout_or_with_an_event(
 ) -> None:
     start = time.monotonic()
     assert failure(nvml.nvmlEventSetWait_v2, events, 60) == "Timeout"
-    assert 0.06 <= time.monotonic() - start < 20
+    assert 0.06 <= time.monotonic() - start < 2
     waiter = Call(nvml.nvmlEventSetWait_v2, events, 10_000)
     event = box.raise_xid(0, 62, delay=0.1)
-    waiter.join(60)
+    waiter.join(5)
     assert isinstance(waiter.result, pynvml.c_nvmlEventData_t)
     assert waiter.result.eventData == 62
     assert time.time_ns() >= event.time_ns
@@ -604,7 +604,7 @@ def test_a_lost_gpu_ends_the_waiting_after_its_last_event(
 def test_event_sets_end_with_the_driver(nvml: Any, box: SimulatedBox, events: Any) -> None:
     waiter = Call(nvml.nvmlEventSetWait_v2, events, 10_000)
     box.load_driver()
-    waiter.join(60)
+    waiter.join(5)
     assert waiter.result == "NVMLError_Uninitialized"
     nvml.nvmlShutdown()
     nvml.nvmlInit()
@@ -627,7 +627,7 @@ def test_one_function_hangs_until_released_and_no_other(
     box.change_gpu(0, temperature=55)
     assert hung.is_alive()
     box.release()
-    hung.join(60)
+    hung.join(5)
     assert hung.result == 55
     assert box.called("nvmlDeviceGetTemperature") == 1
 
@@ -642,7 +642,7 @@ def test_one_device_hangs_and_no_other(nvml: Any, box: SimulatedBox, wait_until:
     assert all(call.is_alive() for call in calls)
     box.change_gpu(0, hang=[])
     for call in calls:
-        call.join(60)
+        call.join(5)
     assert calls[0].result == "Simulated GPU 0"
 
 
@@ -654,7 +654,7 @@ def test_everything_hangs_initialising_too(
     wait_until(lambda: box.called("nvmlInitWithFlags") == 1)
     assert hung.is_alive()
     box.release()
-    hung.join(60)
+    hung.join(5)
     assert not hung.is_alive()
     assert uninitialised.nvmlDeviceGetCount() == 2
 
@@ -667,7 +667,7 @@ def test_a_wait_for_events_hangs_beyond_its_timeout(
     hung.join(0.1)
     assert hung.is_alive()
     box.release()
-    hung.join(60)
+    hung.join(5)
     assert hung.result == "NVMLError_Timeout"
 
 
@@ -676,7 +676,7 @@ def test_a_hang_ends_with_the_state(nvml: Any, box: SimulatedBox, wait_until: Wa
     hung = Call(nvml.nvmlDeviceGetCount)
     wait_until(lambda: box.called("nvmlDeviceGetCount_v2") == 1)
     box.state_file.unlink()
-    hung.join(60)
+    hung.join(5)
     assert hung.result == "NVMLError_Unknown"
 
 

@@ -36,7 +36,7 @@ class Looks:
 
 
 def eventually(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 5
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.002)
     return condition()
@@ -55,9 +55,9 @@ def test_a_look_that_hangs_costs_its_first_visitor_the_patience_and_later_ones_n
     watch = Watch("thing", looks, interval=NEVER)
     assert watch.seen(patience=0.05) is None
     began = time.monotonic()
-    for _ in range(1000):
+    for _ in range(100):
         assert watch.seen(patience=0.05) is None
-    assert time.monotonic() - began < 20, "it would be 50, did each of them wait"
+    assert time.monotonic() - began < 1
     assert looks.begun == 1
     looks.find(1)
     watch.close()
@@ -122,10 +122,9 @@ def test_watches_begin_together() -> None:
             "quick": Watch("quick", quick, interval=NEVER),
         }
     )
-    values = {}
-    for name, watch in watches:
-        assert eventually(lambda: slow.begun == quick.begun == 1)
-        values[name] = watch.seen(patience=0.2)
+    began = time.monotonic()
+    values = {name: watch.seen(patience=0.2) for name, watch in watches}
+    assert time.monotonic() - began < 2
     assert values["slow"] is None
     assert values["quick"] is not None
     watches.close()
@@ -208,7 +207,7 @@ def test_a_watch_that_began_in_vain_ends_at_the_reload() -> None:
     after.adopt(before)
     thread = vain._thread
     assert thread is not None
-    thread.join(60)
+    thread.join(5)
     assert not thread.is_alive()
     assert [watch.seen() for _, watch in after] == [watch.seen() for _, watch in before]
     after.close()

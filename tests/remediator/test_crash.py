@@ -108,7 +108,7 @@ class Program:
     def close(self) -> None:
         for child in self._started:
             child.kill()
-            child.wait(60)
+            child.wait(10)
         self._log.close()
 
 
@@ -125,7 +125,7 @@ def crash(program: Program, patch: str) -> subprocess.Popen[str]:
     alert = program.box.alert()
     child = program.start(patch)
     assert program.ask("/webhook", delivery(alert)) == 200
-    assert child.wait(60) == -signal.SIGKILL
+    assert child.wait(20) == -signal.SIGKILL
     return worker
 
 
@@ -134,7 +134,7 @@ def test_killed_before_the_intent_it_acts_once_when_it_is_back(program: Program)
     assert program.box.told() == ["alert"]
     program.start()
     until(lambda: "healed" in program.box.told())
-    assert worker.wait(60) == -signal.SIGTERM
+    assert worker.wait(1) == -signal.SIGTERM
     assert program.box.told() == ["alert", "intent", "stop", "start", "done", "healed"]
     assert len(program.box.workers()) == 1
 
@@ -153,7 +153,7 @@ def test_killed_between_intent_and_act_nothing_was_done_and_nothing_is_lost(
     ]
     (found,) = (e for e in program.box.events() if e.facts.get("result") == "interrupted")
     assert found.facts["found"] == "untouched"
-    assert worker.wait(60) == -signal.SIGTERM
+    assert worker.wait(1) == -signal.SIGTERM
     assert len(program.box.workers()) == 1
 
 
@@ -177,7 +177,7 @@ def test_killed_between_stop_and_start_the_start_is_made_up_for(
     program: Program, patch: str
 ) -> None:
     worker = crash(program, patch)
-    assert worker.wait(60) == -signal.SIGTERM
+    assert worker.wait(1) == -signal.SIGTERM
     assert program.box.workers() == []
     program.start()
     until(lambda: "done" in program.box.told())
@@ -233,7 +233,7 @@ def climb(night: Program, patch: str) -> NightBox:
     if child.poll() is None:
         night.ask("/webhook", delivery({**alert, "status": "resolved"}))
     if patch:
-        assert child.wait(60) == -signal.SIGKILL
+        assert child.wait(20) == -signal.SIGKILL
     return box
 
 
@@ -337,7 +337,7 @@ def test_killed_at_any_moment_no_rung_is_taken_twice_and_the_ladder_comes_to_its
         if is_over(box):
             break
         os.kill(child.pid, signal.SIGKILL)
-        child.wait(60)
+        child.wait(10)
         kills += 1
         assert kills < 60
     assert kills > 0
@@ -364,7 +364,7 @@ def test_its_end_does_not_end_what_it_has_started(program: Program) -> None:
     until(lambda: "healed" in program.box.told())
     (started,) = program.box.workers()
     child.terminate()
-    assert child.wait(60) == 0
+    assert child.wait(20) == 0
     assert program.box.workers() == [started]
     assert "Traceback" not in program.log
 
@@ -379,7 +379,7 @@ def test_told_to_stop_in_the_middle_of_an_action_it_leaves_what_the_next_one_nee
     assert program.ask("/webhook", delivery(program.box.alert())) == 200
     until(lambda: "stop" in program.box.told())
     child.terminate()
-    assert child.wait(60) == 0
+    assert child.wait(20) == 0
     program.start()
     until(lambda: "done" in program.box.told() or "interrupted" in program.box.told())
     until(lambda: len(program.box.workers()) == 1)
@@ -414,7 +414,7 @@ def test_hang_up_reloads_and_a_stopped_program_is_not_ready(program: Program) ->
     until(lambda: 'msg="reload failed"' in program.log)
     assert program.ask("/-/ready") == 200
     child.send_signal(signal.SIGINT)
-    assert child.wait(60) == 0
+    assert child.wait(20) == 0
 
 
 def test_budgets_hold_through_a_crash_loop(program: Program) -> None:
@@ -436,7 +436,7 @@ def test_budgets_hold_through_a_crash_loop(program: Program) -> None:
         until(lambda: "done" in program.box.told())
         time.sleep(0.1)
         os.kill(child.pid, signal.SIGKILL)
-        child.wait(60)
+        child.wait(10)
     assert program.box.told().count("intent") == 1
     assert len(program.box.workers()) == 1
 

@@ -181,9 +181,9 @@ def test_many_servers_are_seen_quickly(count: int) -> None:
         INFERENCE.replace('"sglang-0"', f'"s{n}"').replace('"rollout-0"', f'"w{n}"')
         for n in range(count)
     )
-    began = time.thread_time()
+    began = time.process_time()
     sight = see(page)
-    assert time.thread_time() - began < 2
+    assert time.process_time() - began < 2
     assert len(sight.servers["demo"]) == count
 
 

@@ -126,7 +126,7 @@ class TestAnEngineThatIsAway:
             server.listen()
             began = time.monotonic()
             assert state_of(Engine(path, patience=0.05)) == "failing"
-            assert time.monotonic() - began < 20
+            assert time.monotonic() - began < 2
 
     def test_hangs_up(self, tmp_path: Path) -> None:
         path = tmp_path / "s"

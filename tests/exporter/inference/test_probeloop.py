@@ -113,7 +113,7 @@ def test_the_first_look_already_shows_something(probes: ProbeLoop) -> None:
     assert sighting.reason is Reason.OK
 
 
-def test_a_hanging_first_look_is_waited_for_once_and_no_longer(
+def test_a_hanging_first_look_is_waited_for_once_and_not_longer_than_a_second(
     probes: ProbeLoop,
 ) -> None:
     with hanging_server() as url:
@@ -121,11 +121,10 @@ def test_a_hanging_first_look_is_waited_for_once_and_no_longer(
         probes.set([one])
         began = time.monotonic()
         assert probes.seen(patience=0.2) == {one: None}
-        assert time.monotonic() - began < 15, "half of what it hangs"
+        assert time.monotonic() - began < 1
         began = time.monotonic()
-        for _ in range(200):
-            probes.seen(patience=0.2)
-        assert time.monotonic() - began < 15, "it would be 40, did each of them wait"
+        probes.seen(patience=0.2)
+        assert time.monotonic() - began < 0.1
 
 
 def test_a_server_that_is_nowhere_is_refused_without_being_asked(probes: ProbeLoop) -> None:
@@ -209,7 +208,7 @@ def held(probes: ProbeLoop, *urls: str) -> tuple[int, int]:
     """Connections to these and tasks, counted in the loop's own thread, where none changes."""
 
     async def count() -> tuple[int, int]:
-        return connections_to(*urls), len(asyncio.all_tasks())
+        return connections_to(*urls), len(asyncio.all_tasks()) - 1  # without this one
 
     assert probes._loop is not None
     return asyncio.run_coroutine_threadsafe(count(), probes._loop).result(30)
@@ -228,7 +227,9 @@ def test_two_hundred_servers_of_which_fifty_hang_are_asked_in_time_and_leave_not
         last: dict[Target, float] = {}
         rounds, most_open, most_tasks, deadline = 0, 0, 0, time.monotonic() + 60
         while rounds < 1000 and time.monotonic() < deadline:
+            began = time.monotonic()
             found = probes.seen(patience=0)
+            assert time.monotonic() - began < 0.5, "a scrape waits for nobody"
             rounds = sum(sighting.probes for sighting in found.values() if sighting)
             for one in good:
                 sighting = found[one]
@@ -247,7 +248,7 @@ def test_two_hundred_servers_of_which_fifty_hang_are_asked_in_time_and_leave_not
         longest = max(gap for row in gaps.values() for gap in row)
         assert longest < 5 * INTERVAL, "one that hangs for each three would delay all by more"
         assert 0 < most_open <= 200, "one for each"
-        assert most_tasks <= 2 * 200 + 2, "a round for each, and in it a connection being made"
+        assert most_tasks <= 2 * 200, "a round for each, and in it a connection being made"
         probes.set([])
         time.sleep(0.5)
         assert tasks_of(probes) <= 2

@@ -98,9 +98,9 @@ def test_no_more_lines_are_read_than_anybody_has() -> None:
     ids=["one line", "many lines", "no numbers", "empty lines", "escapes"],
 )
 def test_a_page_made_to_hurt_takes_no_longer_than_any_of_its_size(page: bytes) -> None:
-    began = time.thread_time()
+    began = time.process_time()
     parse_series(page, ["a", "b"])
-    assert time.thread_time() - began < 0.2
+    assert time.process_time() - began < 0.2
 
 
 def test_a_page_of_vllm_is_read_in_a_thousandth_of_a_second() -> None:

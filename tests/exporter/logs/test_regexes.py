@@ -65,9 +65,9 @@ def test_text_beyond_ascii_is_searched_as_utf_8() -> None:
 def test_no_expression_can_hang() -> None:
     regexes = RegexSet([check(r"(a+)+$"), check(r"(x+x+)+y")])
     line = b"a" * 50_000 + b"x" * 50_000
-    began = time.thread_time()
+    began = time.process_time()
     assert regexes.find(line, 0, len(line)) is None
-    assert time.thread_time() - began < 1
+    assert time.process_time() - began < 1
 
 
 def test_too_much_at_once_is_refused() -> None:
