@@ -7,6 +7,7 @@ containerd namespaces of its own, and no bridge. It needs root. Old ones leave /
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import subprocess
 import tempfile
@@ -70,6 +71,8 @@ class DockerEngine:
         self._programs = programs
         # short, for it holds sockets
         self.folder = Path(tempfile.mkdtemp(prefix="engine-"))
+        # not the folder's name, which may begin with "_", as that of a namespace may not
+        self._namespace = f"engine-{secrets.token_hex(8)}"
         (self.folder / "daemon.json").write_text("{}\n", encoding="utf-8")
         self._log = self.folder / "dockerd.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -88,8 +91,8 @@ class DockerEngine:
             *("--data-root", folder / "data"),
             *("--exec-root", folder / "exec"),
             *("--pidfile", folder / "pid"),
-            *("--containerd-namespace", folder.name),
-            *("--containerd-plugins-namespace", f"{folder.name}-plugins"),
+            *("--containerd-namespace", self._namespace),
+            *("--containerd-plugins-namespace", f"{self._namespace}-plugins"),
             # nothing on the machine's network is changed; containers have loopback or the machine's
             *("--bridge=none", "--iptables=false", "--ip6tables=false"),
             *("--shutdown-timeout", "5"),
