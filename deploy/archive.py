@@ -31,17 +31,24 @@ def fetch_root(home: Path, packages: Sequence[str], say: Say = to_stderr) -> Pat
     def fill(scratch: Path, get: Get) -> None:
         (scratch / "status").touch()
         nothing_is_here = [*get, "-o", f"Dir::State::status={scratch}/status"]
-        fetch = ["install", "--download-only", "--yes", "--no-install-recommends", *packages]
-        try:
-            _run([*nothing_is_here, *fetch], scratch)
-        except StackError:  # the system's lists are missing or old
-            own = [*nothing_is_here, *_own_lists(scratch)]
-            _run([*own, "update"], scratch)
-            _run([*own, *fetch], scratch)
+        _download(nothing_is_here, packages, scratch)
         _unpack(scratch)
         _settle(scratch / "root")
 
     return _once(home, fill, "a small root", say)
+
+
+def fetch_missing(home: Path, packages: Sequence[str], say: Say = to_stderr) -> Path:
+    """`packages` and all they need that this system lacks, of its own release, below `home`.
+
+    What is there already is used again. Raises StackError when they cannot be had.
+    """
+
+    def fill(scratch: Path, get: Get) -> None:
+        _download(get, packages, scratch)
+        _unpack(scratch)
+
+    return _once(home, fill, ", ".join(packages), say)
 
 
 def fetch_newest(home: Path, packages: Sequence[str], say: Say = to_stderr) -> Path:
@@ -101,6 +108,16 @@ def _once(home: Path, fill: Callable[[Path, Get], None], what: str, say: Say) ->
                 fill(scratch, get)
                 (scratch / "root").rename(home)
     return home
+
+
+def _download(get: Get, packages: Sequence[str], scratch: Path) -> None:
+    fetch = ["install", "--download-only", "--yes", "--no-install-recommends", *packages]
+    try:
+        _run([*get, *fetch], scratch)
+    except StackError:  # the system's lists are missing or old
+        own = [*get, *_own_lists(scratch)]
+        _run([*own, "update"], scratch)
+        _run([*own, *fetch], scratch)
 
 
 def _own_lists(scratch: Path) -> Get:

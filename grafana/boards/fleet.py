@@ -51,8 +51,8 @@ GLANCE = Row(
         ),
         _stat(
             "Runs",
-            "That are configured and not over. Good: those that you started.",
-            "sum(1 - max by (run) (trainwarden_training_finished{BOX}))",
+            "That are configured and not over, on each box. Good: those that you started.",
+            "sum(1 - max by (instance, run) (trainwarden_training_finished{BOX}))",
             style.PLAIN,
             "none",
         ),
@@ -116,8 +116,8 @@ OVER_TIME = Row(
             about="Of each run, by the slope of ten minutes. Good: even; negative is a resume.",
             queries=[
                 Query(
-                    "max by (run) (3600 * deriv(trainwarden_training_step{BOX}[10m]))",
-                    "{{run}}",
+                    "max by (instance, run) (3600 * deriv(trainwarden_training_step{BOX}[10m]))",
+                    "{{run}} on {{instance}}",
                     why.NO_STEPS,
                 )
             ],

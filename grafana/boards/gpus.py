@@ -73,11 +73,12 @@ def leftovers(braces: str, of: str = "", width: int = 8) -> Graph:
         about=(
             "Processes that hold a GPU and belong to no worker, those that the driver does not "
             "list included. Good: 0; from 1 on TrainingGpuHeldByLeftovers fires, and they are "
-            "ended. Those without a number hold the driver only."
+            "ended. Those of the driver only hold none of its GPUs."
         ),
         queries=[
             Query(
-                f"trainwarden_gpu_orphan_holders{braces}",
+                f"label_replace(trainwarden_gpu_orphan_holders{braces},"
+                ' "gpu", "driver only", "gpu", "")',
                 f"{of}GPU {{{{gpu}}}}",
                 why.NO_GPU_OR_WORKER,
             )

@@ -11,12 +11,17 @@ from boards.queries import Query, gained
 from boards.style import rising, words
 from boards.tables import Column, Table
 from boards.variables import HOST, INSTANCE, RUN
-from boards.verdict import FIRING, MARKS, WATCHED, WHAT
+from boards.verdict import FIRING, MARKS, WATCHED, with_what
 
 ALERTS_BY = "by (severity, alertname, run, what, instance)"
-OVER = f"{FIRING}[$__range:15s]"
+CRITICAL_AS_TWO = (
+    f"2 * {FIRING.replace('critical|warning', 'critical')}"
+    f" or {FIRING.replace('critical|warning', 'warning')}"
+)
 ONE_BY_ONE = 15
 """Seconds between two looks at which alerts fired."""
+OVER = f"[$__range:{ONE_BY_ONE}s]"
+MOMENTS = f"timestamp({FIRING}){OVER}"
 
 
 NIGHT = Row(
@@ -25,7 +30,7 @@ NIGHT = Row(
         number(
             "Alerts",
             "That fired, warnings and critical ones, each place once. Good: few, and all healed.",
-            f"count(max {ALERTS_BY} (label_join(last_over_time({FIRING}[$__range]), {WHAT})))"
+            f"count(max {ALERTS_BY} ({with_what(f'last_over_time({FIRING}[$__range])')}))"
             f" or max({WATCHED.strip()})",
             scale=rising(1, None),
             empty="not watched",
@@ -80,11 +85,7 @@ ALERTS = Row(
                 Query(
                     f"""
                     max by (alertname, what) (
-                      label_join(
-                        2 * {FIRING.replace("critical|warning", "critical")}
-                          or {FIRING.replace("critical|warning", "warning")},
-                        {WHAT}
-                      )
+                      {with_what(CRITICAL_AS_TWO)}
                     )
                     """,
                     "{{alertname}} {{what}}",
@@ -102,19 +103,18 @@ ALERTS = Row(
             about="When each fired, and for how long; it leads to its runbook. Good: no row.",
             queries=[
                 Query(
-                    f"1000 * min {ALERTS_BY} (label_join(min_over_time("
-                    f"timestamp({FIRING})[$__range:{ONE_BY_ONE}s]), {WHAT}))",
+                    f"1000 * min {ALERTS_BY} ({with_what(f'min_over_time({MOMENTS})')})",
                     "first",
                     why.NO_ALERT_FIRED,
                 ),
                 Query(
-                    f"1000 * max {ALERTS_BY} (label_join(max_over_time("
-                    f"timestamp({FIRING})[$__range:{ONE_BY_ONE}s]), {WHAT}))",
+                    f"1000 * max {ALERTS_BY} ({with_what(f'max_over_time({MOMENTS})')})",
                     "last",
                     why.NO_ALERT_FIRED,
                 ),
                 Query(
-                    f"{ONE_BY_ONE} * sum {ALERTS_BY} (label_join(count_over_time({OVER}), {WHAT}))",
+                    f"{ONE_BY_ONE} * sum {ALERTS_BY} "
+                    f"({with_what(f'count_over_time({FIRING}{OVER})')})",
                     "for",
                     why.NO_ALERT_FIRED,
                 ),

@@ -37,8 +37,9 @@ VERDICTS = words(
 
 SERIOUS = 'severity=~"critical|warning"'
 FIRING = f'ALERTS{{ALERT,alertstate="firing",{SERIOUS}}}'
+SINCE = f"ALERTS_FOR_STATE{{ALERT,{SERIOUS}}} and ignoring (alertstate) {FIRING}"
 
-WHAT = ", ".join(
+_WHAT = ", ".join(
     f'"{part}"'
     for part in (
         *("what", " "),
@@ -46,7 +47,13 @@ WHAT = ", ".join(
         *("pattern", "name", "collector", "watch", "config", "cause", "reason", "receiver"),
     )
 )
-"""The arguments of `label_join` that say in one label what an alert is about."""
+
+
+def with_what(alerts: str) -> str:
+    """A query for `alerts` that says in one more label, `what`, what each is about."""
+    numbered = f'label_replace({alerts}, "gpu", "GPU $1", "gpu", "(.+)")'
+    return f"label_join({numbered}, {_WHAT})"
+
 
 WATCHED = """
     0 * (up{BOX,job="trainwarden-exporter"} == 1)
@@ -141,11 +148,7 @@ def alerts_now(height: int = 5) -> Table:
             Query(
                 f"""
                 1000 * max by (severity, alertname, run, what, remediation, instance) (
-                  label_join(
-                    ALERTS_FOR_STATE{{ALERT,{SERIOUS}}}
-                      and ignoring (alertstate) {FIRING},
-                    {WHAT}
-                  )
+                  {with_what(SINCE)}
                 )
                 """,
                 "since",

@@ -17,7 +17,8 @@ MOST_POINTS = 400
 """Of a series, about as many as a panel is wide."""
 
 _LABEL_VALUES = re.compile(r"label_values\((.*), *(\w+)\)", re.DOTALL)
-_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|([^\W\d]\w*))")
+"""A variable; a digit after the $ is a group of PromQL's `label_replace`."""
 
 
 class RefusedError(Exception):

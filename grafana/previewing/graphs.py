@@ -73,8 +73,10 @@ def _scale(axes: Axes, answered: Answered) -> None:
     defaults = answered.defaults
     custom = defaults["custom"]
     low, high = axes.get_ylim()
-    least = min(value for _, _, series in answered.named for _, value in series.points)
-    low = min(custom["axisSoftMin"], low if least < 0 else math.inf)
+    values = [value for _, _, series in answered.named for _, value in series.points]
+    low = min(custom["axisSoftMin"], low if min(values) < 0 else math.inf)
+    if not any(values):  # there is nothing to enlarge
+        low, high = 0, 1
     high = defaults.get("max", max(high, custom.get("axisSoftMax", high)))
     if custom.get("thresholdsStyle", {}).get("mode") == "dashed":
         below, *steps = defaults["thresholds"]["steps"]

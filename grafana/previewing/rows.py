@@ -53,7 +53,11 @@ def _organizing(panel: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _organized(row: Row, options: Mapping[str, Any]) -> Row:
     names, hidden = options["renameByName"], options["excludeByName"]
-    return {names.get(name, name): value for name, value in row.items() if name not in hidden}
+    return {
+        names.get(name, name): " ".join(value.split()) if isinstance(value, str) else value
+        for name, value in row.items()
+        if name not in hidden
+    }  # without the spaces that a browser does not show, either
 
 
 def _rank(value: float | str | None) -> tuple[float, str]:

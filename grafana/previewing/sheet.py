@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.dates import MINUTELY, AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
@@ -105,6 +105,7 @@ class Sheet:
         axes.set_axisbelow(True)
         if dated:
             locator = AutoDateLocator(minticks=3, maxticks=7)  # type: ignore[no-untyped-call]
+            locator.intervald[MINUTELY] = [1, 2, 5, 10, 15, 30]  # it has no 2 by itself
             formatter = ConciseDateFormatter(locator, show_offset=False)  # type: ignore[no-untyped-call]
             axes.xaxis.set_major_locator(locator)
             axes.xaxis.set_major_formatter(formatter)

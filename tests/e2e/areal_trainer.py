@@ -20,7 +20,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -91,7 +91,15 @@ class Voice:
 
     def say(self, logger: str, level: str, message: str) -> None:
         moment = datetime.now().astimezone().strftime("%Y%m%d-%H:%M:%S.%f")[:-3]
-        line = f"\x1b[32m(AReaL) {moment} {logger} {level}: {message}\x1b[0m\n"
+        self._write(f"\x1b[32m(AReaL) {moment} {logger} {level}: {message}\x1b[0m\n")
+
+    def tell(self, numbers: Mapping[str, float]) -> None:
+        """The table that follows a step."""
+        self.say("StatsLogger", "INFO", "Stats (1/1):")
+        for name, number in numbers.items():
+            self._write(f"│ {name:<32} │ {number:.4e} │\n")
+
+    def _write(self, line: str) -> None:
         for file in self._files:
             file.write(line)
             file.flush()
@@ -160,6 +168,7 @@ def main() -> None:
     parser.add_argument("--step-seconds", type=float, default=1.0)
     parser.add_argument("--save-every", type=int, default=100)
     parser.add_argument("--loses-heart", action="store_true")
+    parser.add_argument("--tells-numbers", action="store_true", help="loss and reward of each step")
     parser.add_argument("--longest-seconds", type=float, default=900, help="then it ends by itself")
     options = parser.parse_args()
     traces, end, last = Traces(options.root), Event(), time.monotonic() + options.longest_seconds
@@ -195,6 +204,15 @@ def main() -> None:
                 f"Epoch {epoch + 1}/{EPOCHS} Step {within + 1}/{STEPS_PER_EPOCH} "
                 f"Train step {step + 1}/{EPOCHS * STEPS_PER_EPOCH} done.",
             )
+            if options.tells_numbers:
+                done = step / (EPOCHS * STEPS_PER_EPOCH)
+                voice.tell(
+                    {
+                        "ppo_actor/task_reward/avg": 0.2 + 0.6 * done,
+                        "ppo_actor/update/actor_loss/avg": 1 - done,
+                        "ppo_actor/update/grad_norm": 0.1,
+                    }
+                )
     sys.exit(0)
 
 

@@ -1,21 +1,20 @@
-"""The status page in a real browser, where the box has one: nothing is cut off on any screen."""
+"""The status page in a real browser: nothing is cut off on any screen."""
 
 from __future__ import annotations
 
 import html
 import json
 import re
-import shutil
 import subprocess
 
 import pytest
+from tests.exporter import browser
 from tests.exporter.test_status_glance import NOW, TOLD, disks, family, snapshot
 
+from stack import StackError
 from trainwarden_exporter import status
 from trainwarden_exporter.core import Outcome
 
-NAMES = ("chromium", "chromium-browser", "chromium-headless-shell", "google-chrome")
-BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
 WIDTHS = (320, 390, 820, 1440)
 """Pixels: a small phone, a usual one, a tablet, a screen."""
 SECONDS = 120
@@ -51,8 +50,6 @@ async function measure() {
 }
 measure();
 """
-
-pytestmark = pytest.mark.skipif(BROWSER is None, reason=f"no browser: none of {', '.join(NAMES)}")
 
 
 def page() -> str:
@@ -100,7 +97,10 @@ def page() -> str:
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, object]]:
     """What a browser finds on the page, by the width of its window."""
-    assert BROWSER is not None
+    try:
+        chromium = browser.find()
+    except StackError as error:
+        pytest.skip(f"no browser: {error}")
     folder = tmp_path_factory.mktemp("browser")
     harness = folder / "harness.html"
     # Only this page around it runs a script; the page itself has none.
@@ -109,7 +109,8 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, ob
     harness.write_text(f"<!DOCTYPE html><body>{framed}<script>{script}</script>", encoding="utf-8")
     options = ("--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000")
     result = subprocess.run(
-        [BROWSER, *options, f"--user-data-dir={folder}", "--dump-dom", harness.as_uri()],
+        [chromium.program, *options, f"--user-data-dir={folder}", "--dump-dom", harness.as_uri()],
+        env=chromium.environment,
         capture_output=True,
         text=True,
         timeout=SECONDS,

@@ -109,6 +109,11 @@ def test_a_row_with_fewer_labels_goes_into_those_that_have_them() -> None:
     ]
 
 
+def test_spaces_that_a_browser_does_not_show_are_not_shown() -> None:
+    (row,) = rows(panel("Alerts that fire"), [[one(1, what="  GPU  1")]])
+    assert row["what"] == "GPU 1"
+
+
 def test_the_greatest_comes_first_where_a_column_says_so() -> None:
     table = panel("Decisions, and why")
     found = rows(table, [[one(n, verdict="wait", reason=f"r{n}") for n in (1, 3, 2)]])

@@ -13,7 +13,7 @@ import yaml
 from boards import BOARDS
 from boards.board import RUNBOOKS
 from boards.tables import Table
-from boards.verdict import WHAT
+from boards.verdict import with_what
 from labelling import Labels
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -69,7 +69,7 @@ def test_cells_lead_to_boards_and_runbooks(alerts: list[dict[str, Any]], models:
 def test_what_an_alert_is_about_is_told_by_every_label_that_tells_it(
     known: Mapping[str, Labels],
 ) -> None:
-    told = set(re.findall(r'"(\w+)"', WHAT)) - {"what"}
+    told = set(re.findall(r'"(\w+)"', with_what("ALERTS"))) - {"what"}
     elsewhere = {"alertname", "severity", "remediation", "run", "instance", "job"}
     # What says the same again, or is a detail of it.
     details = {"result", "uuid", "role", "engine", "scope", "state", "xid", "mode", "alertstate"}
@@ -94,3 +94,22 @@ def test_boards_are_provisioned_into_a_folder_of_their_own() -> None:
     ]
     assert (provider["type"], provider["folder"]) == ("file", "Trainwarden")
     assert provider["allowUiUpdates"] is False
+
+
+def test_grafana_in_containers_finds_its_boards_its_home_and_prometheus() -> None:
+    services = yaml.safe_load((PROJECT / "docker-compose.yml").read_text())["services"]
+    grafana, prometheus = services["grafana"], services["prometheus"]
+    mounts = {volume.split(":")[1]: volume.split(":")[0] for volume in grafana["volumes"]}
+    home = Path(grafana["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
+    assert (PROJECT / mounts[str(home.parent)] / home.name).is_file()
+    provisioning = PROJECT / mounts["/etc/grafana/provisioning"]
+    (provider,) = yaml.safe_load((provisioning / "dashboards" / "trainwarden.yml").read_text())[
+        "providers"
+    ]
+    assert provider["options"]["path"] == str(home.parent)
+    (source,) = yaml.safe_load((provisioning / "datasources" / "prometheus.yml").read_text())[
+        "datasources"
+    ]
+    url = urlsplit(source["url"])
+    assert f"{url.hostname}:127.0.0.1" in grafana["extra_hosts"]
+    assert f"--web.listen-address=127.0.0.1:{url.port}" in prometheus["command"]

@@ -70,6 +70,7 @@ def test_variables_are_replaced_in_both_spellings() -> None:
     assert filled('a{b=~"$x",c=~"(${x}):1"}[$__range]', {"x": "y", "__range": "1h"}) == (
         'a{b=~"y",c=~"(y):1"}[1h]'
     )
+    assert filled('"GPU $1"', {"x": "y"}) == '"GPU $1"'  # a group of label_replace
     with pytest.raises(KeyError, match="other"):
         filled("$other", {"x": "y"})
 
