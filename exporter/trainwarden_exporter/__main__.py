@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import platform
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from trainwarden_exporter import __version__, logsetup
+from trainwarden_exporter import __version__, logsetup, memory
 from trainwarden_exporter.app import Exporter
 from trainwarden_exporter.config import Config, load_config
 from trainwarden_exporter.exceptions import ConfigError, TrainwardenError
@@ -59,7 +58,7 @@ async def run(
 
     Raises ConfigError or OSError when that cannot begin.
     """
-    gc.freeze()  # code and classes stay for good: no collection need look at them again
+    memory.settle()
     exporter = Exporter(config_file)
     server = WebServer(
         build_app(exporter), listen_address=listen_address, config_file=web_config_file

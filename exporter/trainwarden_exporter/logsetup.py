@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
-
-import structlog
-from structlog.stdlib import ProcessorFormatter
-from structlog.typing import EventDict, WrappedLogger
 
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["logfmt", "json"]
@@ -35,12 +32,7 @@ def configure(
     """
     render = render_json if format == "json" else render_logfmt
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
-    handler.setFormatter(
-        ProcessorFormatter(
-            foreign_pre_chain=[_facts, structlog.processors.format_exc_info],
-            processors=[ProcessorFormatter.remove_processors_meta, render],
-        )
-    )
+    handler.setFormatter(_Formatter(render))
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
@@ -48,27 +40,42 @@ def configure(
     logging.getLogger("aiohttp.access").disabled = True
 
 
-def _facts(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    record: logging.LogRecord = event["_record"]
+class _Formatter(logging.Formatter):
+    """Writes a record by its facts."""
+
+    def __init__(self, render: Callable[[Mapping[str, Any]], str]) -> None:
+        super().__init__()
+        self._render = render
+
+    def format(self, record: logging.LogRecord) -> str:
+        facts = _facts(record)
+        if record.stack_info:
+            facts["stack_info"] = record.stack_info
+        if record.exc_info and record.exc_info[0] is not None:
+            facts["exception"] = self.formatException(record.exc_info)
+        return self._render(facts)
+
+
+def _facts(record: logging.LogRecord) -> dict[str, Any]:
     moment = datetime.fromtimestamp(record.created, UTC)
     facts: dict[str, Any] = {
         "ts": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "level": record.levelname.lower(),
         "logger": record.name,
-        "msg": event.pop("event"),
+        "msg": record.getMessage(),
     }
     for key, value in vars(record).items():
         if key not in _ORDINARY:
             facts[f"{key}_" if key in facts else key] = value
-    return {**facts, **event}
+    return facts
 
 
-def render_json(_: WrappedLogger, __: str, event: EventDict) -> str:
+def render_json(event: Mapping[str, Any]) -> str:
     """`event` as one JSON object; what JSON has no form for is written as text."""
     return json.dumps(event, ensure_ascii=False, default=str)
 
 
-def render_logfmt(_: WrappedLogger, __: str, event: EventDict) -> str:
+def render_logfmt(event: Mapping[str, Any]) -> str:
     """`event` as `key=value` pairs; a value that is not one plain word is quoted as in JSON.
 
     So a line stays a line, whatever a value holds.

@@ -21,6 +21,7 @@ from typing import Protocol
 import aiohttp
 
 from trainwarden_exporter import __version__
+from trainwarden_exporter.authorities import system_context
 from trainwarden_exporter.inference.keys import Keyring, no_key
 from trainwarden_exporter.inference.questions import Answer, Contact, Question
 
@@ -60,7 +61,7 @@ class HttpAsker:
         key = self.key()
         headers = _HEADERS if key is None else {**_HEADERS, "Authorization": key.authorization}
         async with aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=self.context or True),
+            connector=aiohttp.TCPConnector(limit=0),
             headers=headers,
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None),
@@ -79,23 +80,29 @@ class HttpAsker:
         status, body = 0, b""
         try:
             async with asyncio.timeout(patience):
-                status, body = await _exchange(session, url, question)
+                status, body = await _exchange(session, url, question, self._secured(url))
         except Exception as error:  # noqa: BLE001 - what it means is told apart there
             contact, detail = _explain(error, patience)
         else:
             contact, detail = Contact.ANSWERED, ""
         return Answer(contact, status, body, self.clock() - began, detail)
 
+    def _secured(self, url: str) -> ssl.SSLContext | bool:
+        """What the server at `url` is checked with, where TLS is spoken."""
+        if self.context is not None or url[:6].lower() != "https:":
+            return self.context or True
+        return system_context()
+
 
 async def _exchange(
-    session: aiohttp.ClientSession, url: str, question: Question
+    session: aiohttp.ClientSession, url: str, question: Question, secured: ssl.SSLContext | bool
 ) -> tuple[int, bytes]:
     data = None if question.body is None else json.dumps(question.body).encode()
     headers = dict(question.headers)
     if data is not None:
         headers["Content-Type"] = "application/json"
     async with session.request(
-        question.method, url, data=data, headers=headers, allow_redirects=False
+        question.method, url, data=data, headers=headers, allow_redirects=False, ssl=secured
     ) as response:
         encoding = response.headers.get("Content-Encoding", "identity")
         if encoding.lower() != "identity":

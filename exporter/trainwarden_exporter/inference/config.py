@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
+from trainwarden_exporter.authorities import system_context
 from trainwarden_exporter.units import LocalPath, Name, Seconds
 from trainwarden_exporter.yamlfile import MisplacedError, Section
 
@@ -49,6 +50,8 @@ class TlsConfig(Section):
 
     @model_validator(mode="after")
     def _can_be_used(self) -> Self:
+        if self.ca_file is None:
+            return self  # nothing to go wrong, and nothing to read unless a server is asked so
         try:
             self.context()
         except (OSError, ValueError) as error:
@@ -56,11 +59,21 @@ class TlsConfig(Section):
         return self
 
     def context(self) -> ssl.SSLContext:
-        """What a connection is secured with. Raises OSError or ValueError for a bad file."""
-        context = ssl.create_default_context(cafile=self.ca_file)
-        if self.insecure:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
+        """What a connection is secured with, not to be changed: servers may share it.
+
+        Raises OSError or ValueError for a bad file.
+        """
+        if not self.insecure:
+            return (
+                system_context()
+                if self.ca_file is None
+                else ssl.create_default_context(cafile=self.ca_file)
+            )
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        if self.ca_file is not None:  # of no use, but a file that is named is to be good
+            context.load_verify_locations(self.ca_file)
         return context
 
 

@@ -346,5 +346,28 @@ async def test_a_certificate_of_the_configured_authority_is_good(
     assert (await ask(secured, context=context)).good
 
 
+async def test_an_authority_of_the_system_is_good_without_being_configured(
+    secured: str, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trusting_nobody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    monkeypatch.setattr("aiohttp.connector._SSL_CONTEXT_VERIFIED", trusting_nobody)
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.cert_file))
+    assert (await ask(secured)).good
+    assert (await ask(secured.replace("https", "HTTPS"))).good
+    assert (await ask(secured, context=TlsConfig().context())).good
+
+
+def test_servers_without_an_authority_of_their_own_share_a_context(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = TlsConfig().context()
+    assert TlsConfig().context() is context
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert context.check_hostname
+
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.cert_file))
+    assert TlsConfig().context() is not context  # the system's have changed
+
+
 async def test_any_certificate_will_do_where_that_is_wished(secured: str) -> None:
     assert (await ask(secured, context=TlsConfig(insecure=True).context())).good
