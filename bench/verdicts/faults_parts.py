@@ -218,12 +218,12 @@ def old_and_growing(run: Run, strike: Strike) -> Happening:
 
 
 def trials_done(run: Run, strike: Strike) -> Happening:
-    worker = run.box.rng.choice(run.box.workers)
+    """It goes on beyond its limit: nobody begins it anew but the remediator."""
+    run.recycles = False
+    worker = run.box.rng.choice([one for one in run.box.workers if one.alive])
     worker.trials_limit = run.box.rng.randrange(10, 500)
     worker.trials = worker.trials_limit - run.box.rng.randrange(1, 9)
-    while worker.trials < worker.trials_limit:
-        yield run.box.rng.uniform(2, 20)
-        worker.trials += 1
+    yield from until(run, lambda: (worker.trials or 0) >= (worker.trials_limit or 0))
     strike()
 
 

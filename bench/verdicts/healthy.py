@@ -171,11 +171,11 @@ def memory_breathes(run: Run) -> Happening:
 
 
 def study_ends(run: Run) -> Happening:
-    """All trials are done: the workers end, one after the other, with status 0."""
-    run.finished = True
+    """The trials are done: each worker ends after its last one, while the others go on."""
     for worker in run.box.workers:
         yield run.box.rng.uniform(1, 60)
         worker.end(0)
+    run.finished = True
 
 
 def then_exporter_restarts(run: Run) -> Happening:
@@ -275,7 +275,20 @@ NIGHTS: tuple[Night, ...] = (
     Night("saves to a disk that is not fast", slow_disk_with_saves, needs={"probed": True}),
     Night("its memory comes and goes", memory_breathes, length=3600),
     Night("is a search that ends", study_ends, frameworks=("optuna",)),
-    Night("is a search of short trials", nothing, frameworks=("optuna",), length=3600),
+    Night(
+        "is a search of short trials",
+        nothing,
+        needs={"step": 11.0},
+        frameworks=("optuna",),
+        length=3600,
+    ),
+    Night(
+        "is a search whose workers begin anew after so many trials",
+        nothing,
+        needs={"step": 11.0, "recycled_after": 440.0},
+        frameworks=("optuna",),
+        length=3600,
+    ),
     Night(
         "its server restarts by itself",
         server_restarts_by_itself,

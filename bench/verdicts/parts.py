@@ -78,9 +78,9 @@ class Worker:
         page.put("trainwarden_worker_memory_limit_bytes", self.limit, *labels)
         page.put("trainwarden_worker_age_limit_seconds", self.age_limit, *labels)
         page.put("trainwarden_worker_last_exit_code", self.exit_code, *labels)
-        page.put("trainwarden_worker_trials", self.trials, *labels)
         page.put("trainwarden_worker_trials_limit", self.trials_limit, *labels)
         if self.alive:
+            page.put("trainwarden_worker_trials", self.trials, *labels)
             page.put("trainwarden_worker_resident_bytes", round(self.resident), *labels)
             page.put("trainwarden_worker_start_timestamp_seconds", self.started, *labels)
 

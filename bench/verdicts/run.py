@@ -44,6 +44,8 @@ class Run:
         """The next save is begun and never completed."""
         self.eats_disk = True
         """Whether old checkpoints are kept."""
+        self.recycles = True
+        """Whether a worker that has ended as many trials as it may begins anew by itself."""
         self.bad: set[str] = set()
         """Names of the numbers that are none."""
         self.generating = False

@@ -30,7 +30,8 @@ def settle(name: str, rng: random.Random, shape: Shape, *, age: float, total: in
         box.saves.recovery = True if chance(rng, 0.5) else None
     box.spawn(hum(run))
     if shape.search:
-        box.spawn(search(run))
+        for worker in box.workers:
+            box.spawn(search(run, worker))
     else:
         run.begin(compile_seconds=min(shape.compile, 0.3 * age))
     while box.world < 0:
@@ -47,6 +48,8 @@ def _people(box: Box, started: float) -> None:
         worker = Worker(RUN, name, role, started, limit=limit, age_limit=shape.age_limit)
         worker.resident = rng.uniform(3, 25) * GIB
         worker.finishes = role != "inference"
+        if shape.recycled_after is not None:
+            worker.trials, worker.trials_limit = 0, round(shape.recycled_after / shape.step)
         box.workers.append(worker)
         if role == "inference":
             engine = "sglang" if shape.framework in ("areal", "slime") else "vllm"
@@ -84,17 +87,32 @@ def _roles(shape: Shape) -> Iterator[tuple[str, str]]:
         yield f"inference-{1 + shape.producer}", "inference"
 
 
-def search(run: Run) -> Iterator[float]:
-    """Workers that take one short trial after the other, and log each."""
+def search(run: Run, worker: Worker) -> Iterator[float]:
+    """A worker that takes one trial after the other, each of about a step's length, and logs it.
+
+    If its trials are counted it ends after as many as it may, and is begun anew by what started it.
+    """
     box = run.box
+    failed = next((line for line in box.known.lines() if line.name == "trial_failed"), None)
     while not run.finished:
-        yield box.rng.uniform(2, 20)
-        if run.hangs:
+        yield box.shape.step * box.rng.uniform(0.2, 1.8)
+        if run.hangs or not worker.alive:
             continue
-        worker = box.rng.choice(box.workers)
         worker.resident = box.rng.uniform(1, 3) * GIB if worker.growth == 0 else worker.resident
         log = box.logs.get(box.known.log)
-        if log is not None:
-            log.written = box.now
-            if chance(box.rng, 0.02):
-                log.trouble("trial_failed", box.now)
+        if log is not None and chance(box.rng, 0.02):
+            log.trouble("trial_failed", box.now)
+            box.tell(failed)
+        else:
+            box.tell(box.known.advancing_line())
+        if worker.trials is None:
+            continue
+        worker.trials += 1
+        if (
+            run.recycles
+            and worker.trials_limit is not None
+            and worker.trials >= worker.trials_limit
+        ):
+            worker.end(0)
+            yield box.rng.uniform(1, 8)
+            worker.begin(box.now)

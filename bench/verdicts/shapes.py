@@ -7,6 +7,7 @@ the exporter of the model hears of none.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trainwarden_exporter.checkpoints.specs import checkpoint_specs
@@ -56,6 +57,8 @@ class Shape:
     """Whether its server sleeps while it trains, on the same GPUs."""
     worker_limit: float | None
     age_limit: float | None
+    recycled_after: float | None
+    """What a worker of a search spends on trials before it begins anew; limited by their number."""
     silence_limit: float | None
     cgroup: bool
     pause: str
@@ -104,6 +107,7 @@ def draw(rng: random.Random, framework: str | None = None) -> Shape:
         silence_limit=None if chance(rng, 0.7) else max(900.0, 12 * step, 4 * save, 4 * evaluation),
         cgroup=chance(rng, 0.4),
         pause=rng.choice(("updating", "paused")),
+        recycled_after=rng.choice((None, 900.0, 3600.0)) if search else None,
     )
 
 
@@ -122,28 +126,31 @@ class Telling:
     lag_limit: int | None
     staleness_limit: int | None
 
+    def lines(self) -> Iterator[LinePattern]:
+        """All lines of the trainer's log that the exporter goes by."""
+        return (line for (log, _), line in self.spec.lines.items() if log == self.log)
+
     def step_line(self) -> LinePattern | None:
         """The line that tells a step done."""
-        for (log, _), line in self.spec.lines.items():
+        for line in self.lines():
             steps = line.phase in (None, Phase.TRAINING) and line.ends is None
-            if log == self.log and "?P<step>" in line.regex and steps and not line.trouble:
+            if "?P<step>" in line.regex and steps and not line.trouble:
                 return line
         return None
 
     def advancing_line(self) -> LinePattern | None:
         """A line that shows progress without a step."""
-        lines = (line for (log, _), line in self.spec.lines.items() if log == self.log)
-        return next((line for line in lines if line.advances), None)
+        return next((line for line in self.lines() if line.advances and not line.trouble), None)
 
     def begins(self, phase: Phase) -> LinePattern | None:
         """The line that begins `phase`."""
-        lines = (line for (log, _), line in self.spec.lines.items() if log == self.log)
-        return next((line for line in lines if line.phase is phase and not line.trouble), None)
+        lines = (line for line in self.lines() if line.phase is phase and not line.trouble)
+        return next(lines, None)
 
     def ends(self, phase: Phase) -> LinePattern | None:
         """The line that ends `phase`."""
-        lines = (line for (log, _), line in self.spec.lines.items() if log == self.log)
-        return next((line for line in lines if line.ends is phase and not line.trouble), None)
+        lines = (line for line in self.lines() if line.ends is phase and not line.trouble)
+        return next(lines, None)
 
 
 def telling(shape: Shape, *, total_steps: int) -> Telling:

@@ -44,6 +44,8 @@ from verdicts.faults_parts import (
 )
 
 CALM = {"step": 20.0, "save": 20.0, "update": 2.0, "evaluation": 30.0}
+GOES_ON: dict[str, object] = {**CALM, "recycled_after": None}
+"""No worker begins anew by itself: one that does has given back what it held."""
 SERVED = {"inference": True, "sleeps": False, "step": 20.0, "update": 2.0, "save": 20.0}
 SERVING = ("areal", "prime_rl", "verl", "openrlhf", "slime", "nemo_rl", "skyrl")
 TELL_WAITING = ("prime_rl", "slime", "nemo_rl", "skyrl")
@@ -263,7 +265,7 @@ PART_FAULTS: tuple[Fault, ...] = (
         (Expected("TrainingWorkerLeak", "warning", 4800),),
         5000,
         GROWS,
-        CALM,
+        GOES_ON,
         ("verl", "torchtitan", "optuna"),
         old=True,
         night=3,
@@ -274,7 +276,7 @@ PART_FAULTS: tuple[Fault, ...] = (
         (Expected("TrainingWorkerOldAndGrowing", "warning", 2460),),
         2600,
         {"TrainingWorkerLeak": "it may reach its limit, too"},
-        CALM,
+        GOES_ON,
         ("verl", "torchtitan", "optuna"),
         old=True,
         night=3,

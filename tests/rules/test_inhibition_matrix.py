@@ -108,7 +108,7 @@ MATRIX: Mapping[str, Sequence[str]] = {
     "GpuHeldByLeftovers": ["TroubleLine pattern=gpu_busy"],
     "RemediatorDown": ["RemediatorDeaf", "ConfigReloadFailed"],
     "RemediationBreakerOpen": ["RemediationBlocked reason=breaker_open"],
-    "RemediationHeld": ["RemediationBlocked reason=held"],
+    "RemediationHeld run= worker=": ["RemediationBlocked reason=held"],
 }
 VARIES = re.compile("cause|pattern|reason|watch|collector|xid")
 """Labels whose value tells which alerts of one name are meant."""
@@ -128,7 +128,10 @@ class Book:
         ]
 
     def named(self, text: str) -> Iterator[Labels]:
-        """The alerts that an entry means: `Name`, `Name/severity`, `Name label=value`."""
+        """The alerts that an entry means: `Name`, `Name/severity`, `Name label=value`.
+
+        A label of no value is one that the alert does not carry.
+        """
         first, *rest = text.split()
         name, _, severity = first.partition("/")
         chosen = dict(word.split("=") for word in rest)
@@ -139,7 +142,8 @@ class Book:
                 assert chosen.keys() <= carried, f"{text} has only {sorted(carried)}"
                 found = True
                 held = {label: VALUES.get(label, label) for label in carried} | chosen
-                yield {"alertname": rule["alert"], **held, **labels}
+                present = {label: value for label, value in held.items() if value}
+                yield {"alertname": rule["alert"], **present, **labels}
         assert found, f"there is no alert {text}"
 
     def names(self) -> set[str]:

@@ -20,6 +20,15 @@ IN_NUMBERS = {
     "lock_held",
 }
 """Trouble only when it comes in numbers: TrainingErrorStorm."""
+GOT_OVER = {
+    *("gpu_busy", "oom_thrown", "disk_full", "disk_error", "checkpoint_failed", "rollout_timeout"),
+    *("no_checkpoint", "no_resume_data", "data_at_an_end", "method_failed"),
+    *("errored", "trial_errored"),
+}
+"""Told singly, and yet no reason for a silence that follows: a run gets over it, or it ends with a
+process that is missed by itself."""
+AGAIN_AND_AGAIN = {"connection_refused", "connection_lost"}
+"""Such a reason only in numbers: who gets over it writes it as well."""
 OWN = "fatal_.*"
 """Patterns that a user names so."""
 
@@ -33,6 +42,13 @@ def told_singly(alerts: Alerts) -> set[str]:
     (rule,) = (alert for alert in alerts if alert["alert"] == "TrainingTroubleLine")
     (pattern,) = re.findall(r'pattern=~"([^"]+)"', rule["expr"])
     return set(pattern.split("|"))
+
+
+def reasons_for_a_silence(recordings: Alerts) -> list[str]:
+    """The patterns in the record of trouble: of what is a reason once, then those in numbers."""
+    record = "run:trainwarden_trouble_timestamp_seconds:max"
+    (rule,) = (one for one in recordings if one["record"] == record)
+    return re.findall(r'_log_\w+\{pattern=~"([^"]+)"', rule["expr"])
 
 
 def test_every_line_of_trouble_is_told_singly_or_in_numbers(alerts: Alerts) -> None:
@@ -58,3 +74,17 @@ def test_the_runbook_explains_every_line_that_is_told_singly(project: Path, aler
     page = (project / "docs" / "runbooks" / "TrainingTroubleLine.md").read_text()
     for name in told_singly(alerts) - {OWN}:
         assert f"`{name}`" in page, name
+
+
+def test_for_each_line_that_is_told_singly_it_is_decided_whether_a_run_hangs_of_it(
+    recordings: Alerts, alerts: Alerts
+) -> None:
+    """A line that a layout learns to know, or names anew, is to be put on either side."""
+    one_is_enough, *in_numbers = reasons_for_a_silence(recordings)
+    once = set(one_is_enough.split("|")) - {OWN}
+    assert once.isdisjoint(GOT_OVER)
+    assert once | GOT_OVER == known_troubles() - IN_NUMBERS == told_singly(alerts) - {OWN}
+    for pattern in in_numbers:
+        meant = {name for name in known_troubles() if re.fullmatch(pattern, name)}
+        assert meant == AGAIN_AND_AGAIN, pattern
+    assert len(in_numbers) == 2
