@@ -12,7 +12,7 @@ import pytest
 from trainwarden_exporter.collectors.checkpoints import CheckpointsCollector
 from trainwarden_exporter.conformance import conforming
 from trainwarden_exporter.disk.mounts import Mount
-from trainwarden_exporter.entries.disk import Disk, Named
+from trainwarden_exporter.entries.disk import Disk
 from trainwarden_exporter.exceptions import NoData
 from trainwarden_exporter.runs import RunConfig
 
@@ -190,11 +190,11 @@ class Hanging(Disk):
         self.go_on = threading.Event()
         self.asked = 0
 
-    def names(self, folder: str) -> list[Named]:
+    def listed(self, folder: str) -> Iterator[str]:
         if folder.startswith(self.folder):
             self.asked += 1
             self.go_on.wait(20)
-        return super().names(folder)
+        return super().listed(folder)
 
 
 def test_a_dead_mount_delays_nobody_and_hides_nothing_else(

@@ -12,7 +12,7 @@ import pytest
 
 from trainwarden_exporter.collectors.rollouts import RolloutsCollector
 from trainwarden_exporter.conformance import conforming
-from trainwarden_exporter.entries.disk import Disk, Named
+from trainwarden_exporter.entries.disk import Disk
 from trainwarden_exporter.exceptions import NoData
 from trainwarden_exporter.layouts.base import Phase
 from trainwarden_exporter.logs.events import LineEvent
@@ -286,9 +286,9 @@ class Hanging(Disk):
     def __init__(self) -> None:
         self.go_on = threading.Event()
 
-    def names(self, folder: str) -> list[Named]:
+    def listed(self, folder: str) -> Iterator[str]:
         self.go_on.wait(20)
-        return super().names(folder)
+        return super().listed(folder)
 
 
 def test_a_dead_mount_delays_nobody_and_does_not_hide_that_the_trainer_waits(

@@ -8,11 +8,15 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterator
 from itertools import islice
 from typing import Literal, NamedTuple
 
 MOST_NAMES = 200_000
 """Names that are read of one folder."""
+
+MOST_KINDS = 20_001
+"""Names that are read with what kind of thing each is: `walking` looks at so many of an entry."""
 
 LARGEST_TEXT = 64 << 20
 """Bytes that are read of a file; a `trainer_state.json` grows with the run."""
@@ -31,10 +35,15 @@ class Named(NamedTuple):
 class Disk:
     """The file system as it is."""
 
+    def listed(self, folder: str) -> Iterator[str]:
+        """The names in `folder`, read as they are asked for."""
+        with os.scandir(folder) as entries:
+            yield from (entry.name for entry in islice(entries, MOST_NAMES))
+
     def names(self, folder: str) -> list[Named]:
         """What lies in `folder`; this alone asks nothing about each name."""
         with os.scandir(folder) as entries:
-            return [Named(entry.name, _kind(entry)) for entry in islice(entries, MOST_NAMES)]
+            return [Named(entry.name, _kind(entry)) for entry in islice(entries, MOST_KINDS)]
 
     def status(self, path: str) -> os.stat_result:
         """Of what `path` is or leads to."""

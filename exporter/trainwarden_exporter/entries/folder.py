@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
-from itertools import islice
+from collections.abc import Callable, Iterator
 
 from trainwarden_exporter.entries.disk import Disk, is_denied, is_gone
 from trainwarden_exporter.entries.judging import Entry, judge
+from trainwarden_exporter.entries.known import Known
+from trainwarden_exporter.entries.listing import Listing
 from trainwarden_exporter.entries.naming import EntryName, Naming
-from trainwarden_exporter.entries.reading import Reading, newest_of
+from trainwarden_exporter.entries.pace import Pace
+from trainwarden_exporter.entries.reading import Reading
 from trainwarden_exporter.entries.texts import Texts
 from trainwarden_exporter.entries.walking import Walk, file_seen, stamp_of, walk
 from trainwarden_exporter.layouts.proofs import FolderSeen, Proof
@@ -44,7 +45,8 @@ class EntryFolder:
 
     A round reads the names in the folder once, and goes into a bounded number of entries: first
     those that may be the newest, then new ones, then the others in turn. So a folder of thousands
-    is known after some rounds, and its highest steps after the first.
+    is known after some rounds, and its highest steps after the first. It works in little slices,
+    and an old entry takes some tens of bytes: however many there are, no scrape waits for them.
     """
 
     def __init__(
@@ -54,18 +56,18 @@ class EntryFolder:
         proof: Proof,
         *,
         disk: Disk | None = None,
+        pace: Pace | None = None,
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.path = path
-        self._naming = naming
         self._proof = proof
         self._disk = disk or Disk()
         self._now = now
         self._clock = clock
-        self._known: dict[str, Entry] = {}
-        self._listed: Mapping[str, EntryName] | None = None
-        self._turn: dict[str, None] = {}
+        self._pace = pace or Pace()
+        self._listing = Listing(self._disk, path, naming, pace=self._pace, now=now, clock=clock)
+        self._known = Known(self._pace)
         self._texts = Texts(self._disk, path, proof.reads_around)
         self._denied: set[str] = set()
 
@@ -74,18 +76,16 @@ class EntryFolder:
 
         Raises OSError where the folder is gone, closed to us, or the disk does not answer well.
         """
-        names = self._read_names()
-        fresh = (
-            [] if self._listed is None else [n for t, n in names.items() if t not in self._listed]
-        )
-        self._listed = names
-        self._forget(names)
+        self._pace.hurried = self._listing.names is None  # the first scrape waits for it
+        names = self._listing.read(self._known)
+        if self._listing.has_lost:
+            self._known.keep(names)
         # what stands around the entries is read before them: it speaks of what was there by then
         around = self._texts.read(self._now())
         budget = _Budget(self._clock, share)
         denied: set[str] = set()
         done: set[str] = set()
-        for name in self._agenda(names, fresh):
+        for name in self._agenda():
             if name.text in done:
                 continue
             if budget.spent:
@@ -93,39 +93,23 @@ class EntryFolder:
             done.add(name.text)
             if not self._examine(name, around, budget):
                 denied.add(name.text)
+            self._pace.keep()
         self._tell(denied)
-        return self._reading(names)
+        return self._known.reading(len(names))
 
-    def _read_names(self) -> dict[str, EntryName]:
-        listed = self._disk.names(self.path)
-        parsed = (self._naming.parse(named.name) for named in listed)
-        return {name.text: name for name in parsed if name is not None}
-
-    def _forget(self, names: Mapping[str, EntryName]) -> None:
-        for gone in [text for text in self._known if text not in names]:
-            del self._known[gone]
-
-    def _agenda(
-        self, names: Mapping[str, EntryName], fresh: Iterable[EntryName]
-    ) -> Iterator[EntryName]:
+    def _agenda(self) -> Iterator[EntryName]:
         """What to look at, the most telling first; a name may come twice."""
-        ranked = newest_of(self._known.values(), len(self._known))
-        steady = [entry.name for entry in ranked if entry.memory.steady]
-        yield from steady[:RECENT]
+        ranked = self._known.ranked()
+        yield from [entry.name for entry in ranked if entry.memory.steady][:RECENT]
         newest = next((entry.name for entry in ranked if entry.complete), None)
         if newest is not None:
-            yield from sorted((n for n in steady if n.order > newest.order), key=_order)[:ABOVE]
+            yield from self._known.above(newest, ABOVE)
         yield from [entry.name for entry in ranked if not entry.memory.steady][:RESTLESS]
-        yield from sorted(fresh, key=_order, reverse=True)
+        yield from self._listing.fresh
         if self._texts.changed:
             yield from [entry.name for entry in ranked if not entry.complete][:JUDGED_ANEW]
-        unknown = (name for text, name in names.items() if text not in self._known)
-        yield from sorted(unknown, key=_order, reverse=True)
-        for text in list(islice(self._turn, IN_TURN)):
-            del self._turn[text]
-            if text in self._known:
-                self._turn[text] = None
-                yield names[text]
+        yield from self._listing.unknown
+        yield from self._known.in_turn(IN_TURN)
 
     def _examine(self, name: EntryName, around: FolderSeen, budget: _Budget) -> bool:
         """Look at one entry; False where it may not be looked at."""
@@ -141,15 +125,12 @@ class EntryFolder:
             budget.charge(1)
             if not (is_gone(error) or is_denied(error)):
                 raise  # not the entry is ill, but the disk
-            self._known.pop(name.text, None)
+            self._known.drop(name.text)
             return is_gone(error)
         if found.cut:
-            self._known.pop(name.text, None)
+            self._known.drop(name.text)
             return False
-        self._turn.setdefault(name.text)
-        self._known[name.text] = judge(
-            before, name, found, texts=texts, proof=self._proof, around=around
-        )
+        self._known.put(judge(before, name, found, texts=texts, proof=self._proof, around=around))
         return True
 
     def _is_same(self, path: str, entry: Entry, budget: _Budget) -> bool:
@@ -190,22 +171,6 @@ class EntryFolder:
             log.warning("entries cannot be looked at", extra=facts)
         self._denied = denied
 
-    def _reading(self, names: Mapping[str, EntryName]) -> Reading:
-        complete = [entry for entry in self._known.values() if entry.complete]
-        incomplete = [entry for entry in self._known.values() if not entry.complete]
-        reading = Reading(
-            newest_of(complete),
-            newest_of(incomplete),
-            len(complete),
-            len(incomplete),
-            len(names) - len(self._known),
-        )
-        told = {entry.name.text for entry in (*reading.complete, *reading.incomplete)}
-        for text, entry in self._known.items():
-            if entry.files is not None and text not in told:
-                self._known[text] = replace(entry, files=None)
-        return reading
-
 
 class _Budget:
     """What a round may cost."""
@@ -221,7 +186,3 @@ class _Budget:
     @property
     def spent(self) -> bool:
         return self._left <= 0 or self._clock() >= self._end
-
-
-def _order(name: EntryName) -> tuple[int, str]:
-    return name.order

@@ -49,5 +49,5 @@ class Naming:
 
 
 def _number(match: re.Match[str]) -> int | None:
-    text = match.groupdict().get("step")
+    text = match["step"] if "step" in match.re.groupindex else None
     return int(text) if text is not None and text.isdecimal() else None

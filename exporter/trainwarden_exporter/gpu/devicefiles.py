@@ -44,12 +44,12 @@ def read_device_files(folder: Path) -> dict[FileId, str]:
     found: dict[FileId, str] = {}
     for place in (folder, folder / "nvidia-caps"):
         try:
-            paths = sorted(place.iterdir())
+            names = os.listdir(place)  # noqa: PTH208 - each scrape: a Path for every device costs
         except OSError:
             continue
-        for path in paths:
-            match = _NAME.search(str(path))
-            if match and (identity := _identity(str(path))) is not None:
+        for path in sorted(f"{place}/{name}" for name in names if name.startswith("nvidia")):
+            match = _NAME.search(path)
+            if match and (identity := _identity(path)) is not None:
                 found[identity] = match[1]
     return found
 

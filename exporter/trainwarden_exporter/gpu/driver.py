@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trainwarden_exporter.gpu.nvml import Nvml
-from trainwarden_exporter.gpu.nvmldevice import Handle
 from trainwarden_exporter.gpu.nvmlerrors import (
     DriverAbsentError,
     DriverFailedError,
     GpuLostError,
     NvmlError,
 )
+from trainwarden_exporter.gpu.nvmlquestions import Handle
 from trainwarden_exporter.gpu.reading import GpuKey, GpuReading, Versions
 from trainwarden_exporter.gpu.xidwatch import XidWatch
 

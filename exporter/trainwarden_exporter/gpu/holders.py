@@ -150,6 +150,8 @@ class HolderSearch:
     ) -> Survey:
         """Who holds what. `processes` must have been read before `gpus`; `trees` are of them."""
         gpus = tuple(gpus)
+        if not gpus and not processes:
+            return Survey()
         workers = {member.identity: key for key, tree in trees.items() for member in tree.members}
         ourselves = _line_of(processes, read_own_pid(self._root))
         numbering = read_numbering(processes.values(), driver_version, self._root)

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 
 import pynvml  # type: ignore[import-untyped]  # NVIDIA ships no types
 
-from trainwarden_exporter.gpu.nvmldevice import Handle, Questions, read_gpu
+from trainwarden_exporter.gpu.nvmldevice import read_gpu
 from trainwarden_exporter.gpu.nvmlerrors import GpuLostError, NvmlError, demand, reject
+from trainwarden_exporter.gpu.nvmlquestions import Handle, Questions
 from trainwarden_exporter.gpu.reading import GpuKey, GpuReading, Versions
 
 

@@ -1,4 +1,4 @@
-"""What NVML's errors mean; with `nvml` and `nvmldevice` the only files that call pynvml."""
+"""What NVML's errors mean; the files whose names begin with `nvml` alone call pynvml."""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from functools import lru_cache
 from pathlib import Path
 
 from trainwarden_exporter.processes.procfs import PROC
@@ -20,20 +22,27 @@ def count_expected(proc: Path = PROC, sys: Path = Path("/sys")) -> int:
         return sum(1 for _ in (proc / "driver" / "nvidia" / "gpus").iterdir())
     except OSError:
         pass  # no driver
+    bus = sys / "bus" / "pci" / "devices"
     try:
-        devices = list((sys / "bus" / "pci" / "devices").iterdir())
+        names = os.listdir(bus)  # noqa: PTH208 - each scrape, and a server has hundreds
     except OSError:
         return 0
-    return sum(1 for device in devices if _is_free_gpu(device))
+    return sum(1 for name in names if _is_free_gpu(f"{bus}/{name}"))
 
 
-def _is_free_gpu(device: Path) -> bool:
+def _is_free_gpu(device: str) -> bool:
     try:
-        vendor = (device / "vendor").read_text(encoding="ascii").strip()
-        kind = (device / "class").read_text(encoding="ascii").strip()
-        if vendor != _NVIDIA or not kind.startswith(_DISPLAY_CLASSES):
+        if not _is_gpu(device, os.stat(device).st_ino):  # noqa: PTH116 - as above
             return False
-        driver = device / "driver"
+        driver = Path(device, "driver")
         return not driver.is_symlink() or driver.readlink().name == "nvidia"
     except (OSError, ValueError):
         return False
+
+
+@lru_cache(maxsize=4096)
+def _is_gpu(device: str, inode: int) -> bool:  # noqa: ARG001 - another device has another inode
+    """Whether it is a GPU of NVIDIA's, which stays so. Raises OSError and ValueError."""
+    vendor = Path(device, "vendor").read_text(encoding="ascii").strip()
+    kind = Path(device, "class").read_text(encoding="ascii").strip()
+    return vendor == _NVIDIA and kind.startswith(_DISPLAY_CLASSES)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Mapping
 from threading import Event, Thread
 from typing import Protocol
 
-from trainwarden_exporter.gpu.nvmldevice import Handle
 from trainwarden_exporter.gpu.nvmlerrors import GpuLostError, NvmlError
+from trainwarden_exporter.gpu.nvmlquestions import Handle
 from trainwarden_exporter.gpu.reading import GpuKey
 from trainwarden_exporter.gpu.xid import XidCounts, describe
 

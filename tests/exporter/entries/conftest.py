@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -60,6 +60,9 @@ class MemoryDisk(Disk):
         folder, name = self._folder_of(path)
         del self._inside(folder)[name]
         folder.modified = self.moment
+
+    def listed(self, folder: str) -> Iterator[str]:
+        return iter([named.name for named in self.names(folder)])
 
     def names(self, folder: str) -> list[Named]:
         self._ask("names", folder)

@@ -3,16 +3,21 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import tracemalloc
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from trainwarden_exporter.entries import folder as room
+from trainwarden_exporter.entries.disk import Disk
 from trainwarden_exporter.entries.folder import EntryFolder
 from trainwarden_exporter.entries.naming import Naming
-from trainwarden_exporter.entries.reading import Reading
+from trainwarden_exporter.entries.pace import Pace
+from trainwarden_exporter.entries.reading import KEPT, Reading
 from trainwarden_exporter.layouts.proofs import JsonStep, Listed, Marker, Proof, Settled, Tracker
 
 if TYPE_CHECKING:
@@ -20,11 +25,18 @@ if TYPE_CHECKING:
 
 DONE = Marker(("DONE",))
 STEPS = Naming(r"step_(?P<step>\d+)", r"tmp_step_(?P<step>\d+)")
+AT_ONCE = Pace(sleep=lambda _: None)
 
 
 def eye(disk: MemoryDisk, proof: Proof = DONE) -> EntryFolder:
     return EntryFolder(
-        "run", STEPS, proof, disk=disk, now=lambda: disk.moment, clock=lambda: disk.moment
+        "run",
+        STEPS,
+        proof,
+        disk=disk,
+        pace=AT_ONCE,
+        now=lambda: disk.moment,
+        clock=lambda: disk.moment,
     )
 
 
@@ -146,7 +158,7 @@ def test_the_steps_after_the_newest_are_looked_at_first_when_a_run_went_back(
     looks.look()
     disk.write("run/step_500/weights", 50)
     save(disk, 500)
-    for _ in range(8):
+    for _ in range(6):
         disk.moment += 30
         reading = looks.look()
     assert newest(reading) == 500
@@ -204,6 +216,122 @@ class TestTenThousand:
             reading = looks.look()
             assert disk.moment - began < room.MOST_SECONDS + 1
         assert newest(reading) == 10_000
+
+
+class TestMoreThanAreKeptInTheOpen:
+    """An old entry is packed away, and nothing about it is lost."""
+
+    COUNT = 1_500
+
+    def folder(self, disk: MemoryDisk) -> EntryFolder:
+        for step in range(1, self.COUNT + 1):
+            save(disk, step)
+            disk.moment += 60
+        looks = eye(disk)
+        while looks.look().unexamined_count:
+            pass
+        return looks
+
+    def test_all_have_their_turn(self, disk: MemoryDisk) -> None:
+        looks = self.folder(disk)
+        rounds = self.COUNT // room.IN_TURN + 2
+        disk.asked.clear()
+        for _ in range(rounds):
+            disk.moment += 10
+            looks.look()
+        asked = {line for line in disk.asked if "/" not in line.removeprefix("status run/")}
+        assert asked >= {f"status run/step_{step}" for step in range(1, self.COUNT + 1)}
+        assert len(disk.asked) <= rounds * (1 + 3 * (room.RECENT + room.IN_TURN))
+
+    @pytest.mark.parametrize("changed", ["weights", "DONE"])
+    def test_one_that_is_written_in_place_is_found(self, disk: MemoryDisk, changed: str) -> None:
+        looks = self.folder(disk)
+        disk.moment += 10
+        disk.write(f"run/step_3/{changed}", 50)
+        counts = set()
+        for _ in range(self.COUNT // room.IN_TURN + 2):
+            disk.moment += 1
+            counts.add(looks.look().complete_count)
+        assert counts == {self.COUNT, self.COUNT - 1}
+
+    def test_what_is_added_to_one_takes_nothing_from_it(self, disk: MemoryDisk) -> None:
+        looks = self.folder(disk)
+        disk.moment += 10
+        disk.write("run/step_3/results.json", 50)
+        for _ in range(self.COUNT // room.IN_TURN + 2):
+            disk.moment += 10
+            reading = looks.look()
+            assert (reading.complete_count, newest(reading)) == (self.COUNT, self.COUNT)
+
+    def test_they_are_the_newest_once_all_newer_ones_are_deleted(self, disk: MemoryDisk) -> None:
+        looks = self.folder(disk)
+        before = looks.look().newest
+        for step in range(101, self.COUNT + 1):
+            disk.remove(f"run/step_{step}")
+        reading = looks.look()
+        assert steps(reading) == list(range(100, 100 - KEPT, -1))
+        assert (reading.complete_count, reading.unexamined_count) == (100, 0)
+        fresh = eye(disk).look()
+        assert before is not None
+        assert reading.newest == replace(fresh.complete[0], files=None)
+        for step in range(2, 101):
+            disk.remove(f"run/step_{step}")
+        assert steps(looks.look()) == [1]
+
+    def test_a_run_that_goes_back_far_is_followed_at_once(self, disk: MemoryDisk) -> None:
+        looks = self.folder(disk)
+        disk.write("run/step_500/weights", 50)
+        save(disk, 500)
+        for _ in range(self.COUNT // room.IN_TURN + 2):
+            disk.moment += 5
+            reading = looks.look()
+        assert newest(reading) == 500
+        for step in (501, 502, 503):
+            disk.moment += 60
+            disk.write(f"run/step_{step}/weights", 50)
+            disk.moment += 5
+            assert (newest(looks.look()), begun(looks.look())) == (step - 1, step)
+            save(disk, step)
+            disk.moment += 31
+            looks.look()
+            disk.moment += 31
+            assert newest(looks.look()) == step
+
+    def test_one_that_never_became_complete_is_counted(self, disk: MemoryDisk) -> None:
+        disk.write("run/step_0/weights")
+        looks = self.folder(disk)
+        reading = looks.look()
+        assert (reading.complete_count, reading.incomplete_count) == (self.COUNT, 1)
+        disk.write("run/step_0/DONE")
+        for _ in range(self.COUNT // room.IN_TURN + 2):
+            reading = looks.look()
+        assert (reading.complete_count, reading.incomplete_count) == (self.COUNT + 1, 0)
+
+
+def test_ten_thousand_take_little_memory() -> None:
+    class Endless(Disk):
+        """A disk with so many files that look alike."""
+
+        def listed(self, folder: str) -> Iterator[str]:
+            yield from (f"step_{step}" for step in range(10_000))
+
+        def status(self, path: str) -> os.stat_result:
+            number = int(path.removeprefix("run").removeprefix("/step_") or 0)
+            status = (0o100644, number, 1, 1, 0, 0, 5 * number, number, number, number)
+            moments = {"st_mtime": number + 0.123, "st_mtime_ns": number * 10**9 + 123_456_789}
+            return os.stat_result(status, moments)
+
+    looks = EntryFolder("run", STEPS, Settled(("*",)), disk=Endless(), pace=AT_ONCE)
+    tracemalloc.start()
+    try:
+        for _ in range(7):
+            reading = looks.look()
+        used, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert reading.complete_count == 10_000
+    assert used < 3 << 19
+    assert peak < 4 << 20
 
 
 def test_a_share_bounds_a_round_more(disk: MemoryDisk) -> None:

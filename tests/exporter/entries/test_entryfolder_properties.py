@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trainwarden_exporter.entries import known
 from trainwarden_exporter.entries.folder import EntryFolder
 from trainwarden_exporter.entries.naming import Naming
+from trainwarden_exporter.entries.pace import Pace
 from trainwarden_exporter.entries.reading import Reading
 from trainwarden_exporter.layouts.proofs import JsonStep, Marker, Proof, Renamed, Tracker
 
@@ -132,11 +134,36 @@ STORY = st.lists(st.one_of(SAVE, DELETE, PROCEED, PROCEED, LOOK, LOOK), max_size
 def test_what_is_not_whole_is_never_the_newest(
     kind: str, new_disk: type[MemoryDisk], story: list[tuple[object, ...]]
 ) -> None:
+    quiet(*tell(kind, new_disk, story))
+
+
+@pytest.mark.parametrize("kind", PROOFS)
+@settings(max_examples=100, deadline=None)
+@given(story=STORY)
+def test_nor_is_it_where_nearly_all_are_packed_away(
+    kind: str, new_disk: type[MemoryDisk], story: list[tuple[object, ...]]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, few in (("OPEN", 0), ("PILE", 1), ("BOX", 1)):
+            patch.setattr(known, name, few)
+        tell(kind, new_disk, story)
+
+
+def tell(
+    kind: str, new_disk: type[MemoryDisk], story: list[tuple[object, ...]]
+) -> tuple[EntryFolder, Run]:
+    """Let a run do what the story says, and look on."""
     disk = new_disk()
     disk.make("run")
     run = Run(kind, disk)
     looks = EntryFolder(
-        "run", STEPS, PROOFS[kind], disk=disk, now=lambda: disk.moment, clock=lambda: 0.0
+        "run",
+        STEPS,
+        PROOFS[kind],
+        disk=disk,
+        pace=Pace(sleep=lambda _: None),
+        now=lambda: disk.moment,
+        clock=lambda: 0.0,
     )
     for chapter in story:
         match chapter:
@@ -151,7 +178,7 @@ def test_what_is_not_whole_is_never_the_newest(
             case ("look", list(when), float(pause)):
                 look(looks, run, when)
                 disk.moment += pause
-    quiet(looks, run)
+    return looks, run
 
 
 def look(looks: EntryFolder, run: Run, when: list[int]) -> None:

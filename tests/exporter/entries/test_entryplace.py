@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-from trainwarden_exporter.entries.disk import Disk, Named
+from trainwarden_exporter.entries.disk import Disk
 from trainwarden_exporter.entries.naming import Naming
 from trainwarden_exporter.entries.place import (
     FOUND_SECONDS,
@@ -116,7 +116,7 @@ def test_where_it_will_be_is_known(tmp_path: Path) -> None:
 
 class TestAClosedFolder:
     class Closed(Disk):
-        def names(self, folder: str) -> list[Named]:
+        def listed(self, folder: str) -> Iterator[str]:
             raise PermissionError(13, "Permission denied", folder)
 
     def test_is_not_taken_for_an_empty_one(self, tmp_path: Path) -> None:

@@ -41,3 +41,14 @@ def test_what_the_driver_was_given_comes_first(sys: Path, tmp_path: Path) -> Non
 
 def test_a_machine_may_have_none(tmp_path: Path) -> None:
     assert count_expected(tmp_path / "proc", tmp_path / "sys") == 0
+
+
+def test_a_device_in_the_place_of_another_is_looked_at_anew(sys: Path, tmp_path: Path) -> None:
+    proc, slots = tmp_path / "proc", sys / "bus" / "pci" / "devices"
+    assert count_expected(proc, sys) == 2
+    device(sys, "new", "0x10de", "0x030200", "nvidia")
+    (slots / "0000:00:00.0").rename(tmp_path / "taken out")
+    (slots / "new").rename(slots / "0000:00:00.0")
+    assert count_expected(proc, sys) == 3
+    (slots / "0000:27:00.0/driver").symlink_to("../../drivers/vfio-pci")
+    assert count_expected(proc, sys) == 2
