@@ -30,6 +30,7 @@ from trainwarden_remediator.metrics import Condition, Record
 from trainwarden_remediator.notifying.notifier import Notifier
 from trainwarden_remediator.notifying.posting import HttpPost
 from trainwarden_remediator.owneyes import OwnEyes
+from trainwarden_remediator.ownsaves import OwnSaves
 from trainwarden_remediator.pull import Fetch, Puller
 from trainwarden_remediator.records import Event
 from trainwarden_remediator.tokens import Tokens
@@ -77,6 +78,7 @@ class Remediator:
                 self.setup.config.brake,
                 self._eyes(),
                 OwnEyes(self.setup).look,
+                OwnSaves(self.setup).look,
                 clock=self._clock,
             )
             self.engine = Engine(
@@ -139,6 +141,7 @@ class Remediator:
             webhooks=webhooks,
             record=record,
             turned_at=self.engine.turned_at,
+            broken_off=self.engine.broken_off,
             pulled_at=self.puller.asked_at,
             silent=self.brake.silent,
             braking=self.brake.on,
@@ -192,7 +195,8 @@ class Remediator:
         self.setup, self.tokens = setup, tokens
         self.engine.use(setup, self._eyes())
         self.puller.use(setup.config.alertmanager.pull, self._fetch())
-        self.brake.use(setup.config.brake, self._eyes(), OwnEyes(setup).look)
+        own = OwnEyes(setup).look, OwnSaves(setup).look
+        self.brake.use(setup.config.brake, self._eyes(), *own)
         self.notifier.use(setup.config.notify, mode=setup.config.mode)
 
     def _eyes(self) -> Eyes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -20,6 +21,7 @@ from trainwarden_remediator.carrying import Clock
 from trainwarden_remediator.exceptions import JournalError, UnknownError
 from trainwarden_remediator.journal import Journal
 from trainwarden_remediator.lasting import Lasting
+from trainwarden_remediator.ownlook import OwnLook, Saves
 from trainwarden_remediator.reserve import Reserve
 from trainwarden_remediator.sight import Sight
 from trainwarden_remediator.world import BRAKE, Alerts, Eyes, World
@@ -32,7 +34,8 @@ LONGEST_LOOK = 10.0
 """and for how many seconds one look can stand."""
 
 CALM_SECONDS = 30.0
-"""For so long there must be memory again before the brake is let go."""
+"""For so long there must be memory again before the brake is let go, and what it has lent out is
+set aside anew."""
 
 SOME_STALLED, FULL_STALLED = 0.2, 0.05
 """Share of the time in which some, or all, processes wait for memory that counts as stalling."""
@@ -51,7 +54,8 @@ LABELS: Mapping[str, str] = {
 class Brake:
     """Listens for the alert that always fires, and looks for itself once that has fallen silent.
 
-    `look` blocks, sees by itself, and raises UnknownError.
+    `look` sees the box by itself, and `saves` how the checkpoints of each run stand; both block and
+    raise UnknownError.
     """
 
     def __init__(
@@ -60,13 +64,14 @@ class Brake:
         settings: LocalBrake,
         eyes: Eyes,
         look: Callable[[], Sight],
+        saves: Callable[[], Saves],
         *,
         clock: Clock,
         lane: Callable[[str], Lane] = Lane,
     ) -> None:
         self._journal = journal
         self._clock = clock
-        self._lane = lane("look where the exporter cannot be asked")
+        self._own = OwnLook(lane)
         self._silence = Lasting(longest=LONGEST_LOOK)
         self._shortage = Lasting(longest=LONGEST_LOOK)
         self._calm = Lasting(longest=LONGEST_LOOK)
@@ -76,17 +81,24 @@ class Brake:
         self._alert: Alert | None = None
         self._moved_at = clock.monotonic()
         self._reserve = Reserve(settings.reserve)
-        self.use(settings, eyes, look)
+        self._lent_at = -math.inf
+        self.use(settings, eyes, look, saves)
         self.silent = False
         """Whether the alert that always fires has not come for too long."""
         self.wake: Callable[[], None] = lambda: None
         """Called when there is something to decide."""
 
-    def use(self, settings: LocalBrake, eyes: Eyes, look: Callable[[], Sight]) -> None:
+    def use(
+        self,
+        settings: LocalBrake,
+        eyes: Eyes,
+        look: Callable[[], Sight],
+        saves: Callable[[], Saves],
+    ) -> None:
         """Go by these from the next look on."""
         self._settings = settings
         self._eyes = eyes
-        self._look_oneself = look
+        self._own.use(look, saves)
 
     @property
     def on(self) -> bool:
@@ -96,6 +108,11 @@ class Brake:
     def is_alive(self) -> bool:
         """Whether it goes on looking."""
         return self._clock.monotonic() - self._moved_at < ALIVE_SECONDS
+
+    def lend(self) -> None:
+        """Give what is set aside to the program for now: something else has no memory to go on."""
+        self._lent_at = self._clock.monotonic()
+        self._reserve.release()
 
     async def run(self) -> None:
         """Look for ever."""
@@ -121,7 +138,7 @@ class Brake:
         sight, unknown = world.sight, world.unknown
         if sight is None:
             try:
-                sight = await self._lane.call(self._look_oneself)
+                sight = await self._own.at_all()
             except UnknownError as error:
                 unknown = f"{unknown}; {error}"
         silences = world.alerts.silences if world.alerts else ()
@@ -139,7 +156,7 @@ class Brake:
         except UnknownError:
             if not self.on:
                 raise
-            return await self._lane.call(self._look_oneself)
+            return await self._own.at_all()
 
     async def alerts(self) -> Alerts:
         """What Alertmanager says. Raises UnknownError."""
@@ -159,7 +176,7 @@ class Brake:
             sight = await self._eyes.look()
         except UnknownError:
             try:
-                sight = await self._lane.call(self._look_oneself)
+                sight = await self._own.at_memory()
             except UnknownError as error:
                 log.error("the local brake sees nothing", extra={"error": str(error)})
                 # Where the kernel has no memory for an answer either: the next look has some.
@@ -191,7 +208,7 @@ class Brake:
         elif self.on or (short and lasted >= enough):
             await self._pull(sight)
         elif not short:
-            await asyncio.to_thread(self._reserve.take)
+            await self._set_aside()
 
     def _stalls(self, sight: Sight, now: float) -> bool:
         before, then = self._stalled, self._seen_at
@@ -226,7 +243,11 @@ class Brake:
             await asyncio.to_thread(self._journal.hear, [over], counted=False)
             self._alert = None
             log.info("the local brake is off")
-        await asyncio.to_thread(self._reserve.take)
+        await self._set_aside()
+
+    async def _set_aside(self) -> None:
+        if self._clock.monotonic() - self._lent_at >= CALM_SECONDS:
+            await asyncio.to_thread(self._reserve.take)
 
     def _let_go_of_earlier(self) -> None:
         """End what an earlier run of the program has left on."""

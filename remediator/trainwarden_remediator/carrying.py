@@ -104,7 +104,10 @@ class Carrier:
         """
         if action in self._asked:
             raise ActionError("what was asked earlier has not been answered yet")
-        lane = self.lane("ask an action")
+        try:
+            lane = self.lane("ask an action")
+        except RuntimeError as error:  # the box has run out of threads
+            raise ActionError(f"cannot see the processes: {error}") from error
         answer = lane.call(question)
         lane.close()
         self._asked.add(action)
@@ -112,7 +115,10 @@ class Carrier:
         await asyncio.wait([answer], timeout=ASK_SECONDS)
         if not answer.done():
             raise ActionError(f"cannot see the processes: no answer within {ASK_SECONDS:g} s")
-        return answer.result()
+        try:
+            return answer.result()
+        except MemoryError as error:
+            raise ActionError("cannot see the processes: no memory") from error
 
     async def carry_out(self, order: Order, perform: Perform) -> None:
         """Act, and verify what came of it."""
@@ -123,7 +129,11 @@ class Carrier:
         began, saving = self._clock.now(), self._saving(order)
         mark = self._journal.mark_of(order.key, order.number)
         # A thread of its own: the webhook's must not wait for a worker's grace to pass.
-        lane = self.lane(f"action {order.number}")
+        try:
+            lane = self.lane(f"action {order.number}")
+        except RuntimeError as error:  # as above
+            await self._failed(order, str(error))
+            return
         act = lane.call(lambda: perform(mark, announce, saving))
         lane.close()
         try:
@@ -193,6 +203,8 @@ class Carrier:
     async def _conclude(self, order: Order, act: asyncio.Future[Mapping[str, Any]]) -> bool:
         """Write down what came of an act. Returns whether it was done, or may have been."""
         error = act.exception()
+        if isinstance(error, MemoryError):
+            error = ActionError("no memory to go on")
         if error is None:
             await self.record(self._journal.finished, order.number, "done", **act.result())
             return True
@@ -204,11 +216,15 @@ class Carrier:
         if isinstance(error, NotNowError):
             await self.record(self._journal.let_be, order.number, str(error))
             return False
-        await self.record(self._journal.finished, order.number, "failed", error=str(error))
         if isinstance(error, AmbiguousError):
+            await self.record(self._journal.finished, order.number, "failed", error=str(error))
             return True
-        await self.record(self._journal.verified, order.number, "not_healed")
+        await self._failed(order, str(error))
         return False
+
+    async def _failed(self, order: Order, error: str) -> None:
+        await self.record(self._journal.finished, order.number, "failed", error=error)
+        await self.record(self._journal.verified, order.number, "not_healed")
 
     def _saving(self, order: Order) -> Saving:
         """Whether a checkpoint is being written, asked from the thread of the act.
@@ -236,6 +252,8 @@ class Carrier:
                 sight = answer.result(ANSWER_SECONDS + 1)
             except (UnknownError, NoAnswerError, CancelledError):
                 answer.cancel()
+                return True
+            if sight.saves_unknown:
                 return True
             run = sight.runs.get(order.key.run)
             if run is None:

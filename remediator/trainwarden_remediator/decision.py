@@ -15,6 +15,9 @@ from trainwarden_remediator.holdfile import EVERYTHING, Hold
 from trainwarden_remediator.targets import Budget
 from trainwarden_remediator.world import World
 
+Result = Literal["done", "failed", "interrupted"]
+"""What came of an act itself; `interrupted`: cut short, or given up before it was done."""
+
 
 @dataclass(frozen=True, slots=True)
 class Incident:
@@ -58,6 +61,8 @@ class PastAction:
     checkpoint: float | None = None
     kind: str = "restart"
     """Of the action, as the journal calls it."""
+    result: Result | None = None
+    """What came of the act itself; None while it is under way."""
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 TrainwardenError
 ├── MalformedError   a webhook body is not what Alertmanager sends
 ├── JournalError     the journal cannot be read or written
+├── LostError        what was meant has nobody to carry it out; the next start settles it
 ├── HoldError        the hold file cannot be written
 ├── UnknownError     the world could not be asked; whoever asks must not act
 ├── SecretError      a file with a secret cannot be used; never says what stands in it
@@ -25,6 +26,10 @@ class MalformedError(TrainwardenError):
 
 class JournalError(TrainwardenError):
     """The journal cannot be read or written; nothing may be done that it would not record."""
+
+
+class LostError(TrainwardenError):
+    """What was meant has nobody to carry it out: the program ends; its next start settles it."""
 
 
 class HoldError(TrainwardenError):

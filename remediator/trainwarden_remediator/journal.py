@@ -15,10 +15,7 @@ from typing import Any
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_remediator.alerts import Alert
 from trainwarden_remediator.deciding import write_decision
-from trainwarden_remediator.decision import (
-    Decision,
-    Incident,
-)
+from trainwarden_remediator.decision import Decision, Incident, Result
 from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.hearing import hear_firing, hear_resolved
 from trainwarden_remediator.journalfile import JournalFile
@@ -29,7 +26,6 @@ from trainwarden_remediator.notifying.outbox import Outbox
 from trainwarden_remediator.records import (
     FINISHED,
     Outcome,
-    Result,
     add_to_tally,
     incident_of,
     write_event,

@@ -53,25 +53,38 @@ class JournalFile:
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """All that is written inside is on the disk afterwards, or nothing of it is."""
         with self._guard:
-            db = self.connection
+            db, ending = self.connection, False
             try:
+                self._let_go()
                 db.execute("BEGIN IMMEDIATE")
                 yield db
+                ending = True
                 db.execute("COMMIT")
             except sqlite3.Error as error:
                 raise JournalError(f"{self._path}: {error}") from error
+            except MemoryError as error:
+                if ending and not db.in_transaction:
+                    raise  # it may be on the disk by now
+                raise JournalError(f"{self._path}: no memory") from error
             finally:
                 # Also where COMMIT itself failed: a full disk leaves the transaction open.
-                with suppress(sqlite3.Error):
-                    if db.in_transaction:
-                        db.execute("ROLLBACK")
+                with suppress(sqlite3.Error, MemoryError):
+                    self._let_go()
 
     def read(self, query: str, values: Sequence[object] = ()) -> list[sqlite3.Row]:
         with self._guard:
             try:
+                self._let_go()
                 return self.connection.execute(query, values).fetchall()
             except sqlite3.Error as error:
                 raise JournalError(f"{self._path}: {error}") from error
+            except MemoryError as error:
+                raise JournalError(f"{self._path}: no memory") from error
+
+    def _let_go(self) -> None:
+        """Undo a transaction that was left open, as far as that can be: nobody may see of it."""
+        if self.connection.in_transaction:
+            self.connection.execute("ROLLBACK")
 
     def _take_lock(self) -> None:
         try:

@@ -32,6 +32,12 @@ HOLDS = Metric(
     "1 for each hold in force: of a worker, of a run where no worker is named, or of everything.",
     ("run", "worker"),
 )
+HOLD_ENDS = Metric(
+    "trainwarden_remediator_hold_end_timestamp_seconds",
+    "gauge",
+    "Unix time at which a hold in force ends by itself; not shown of one that a person must lift.",
+    ("run", "worker"),
+)
 WEBHOOKS = Metric(
     "trainwarden_remediator_webhooks_total",
     "counter",
@@ -103,6 +109,11 @@ TURN = Metric(
     "gauge",
     "Unix time at which all that is open was last decided.",
 )
+BROKEN_OFF = Metric(
+    "trainwarden_remediator_turns_broken_off_total",
+    "counter",
+    "Turns, since the start of the program, that were broken off for want of memory.",
+)
 JOURNAL_SUCCESS = Metric(
     "trainwarden_remediator_journal_success",
     "gauge",
@@ -131,6 +142,7 @@ METRICS: tuple[Metric, ...] = (
     MODE,
     HELD,
     HOLDS,
+    HOLD_ENDS,
     WEBHOOKS,
     *TALLIES.values(),
     OPEN_INCIDENTS,
@@ -141,6 +153,7 @@ METRICS: tuple[Metric, ...] = (
     BRAKE,
     OLDEST_ACTION,
     TURN,
+    BROKEN_OFF,
     JOURNAL_SUCCESS,
     RELOAD_SUCCESS,
     RELOAD_TIMESTAMP,
@@ -184,6 +197,8 @@ class Condition:
     record: Record | None
     turned_at: float | None = None
     """Unix seconds; None before the first turn."""
+    broken_off: int = 0
+    """How many turns were broken off for want of memory."""
     pulled_at: float | None = None
     """When Alertmanager last answered with its alerts; None where it is not asked for them."""
     holds: Sequence[Hold] = ()
@@ -204,15 +219,21 @@ def families(condition: Condition) -> list[AnyFamily]:
         _single(BRAKE, condition.braking),
         _single(RELOAD_SUCCESS, condition.reload_successful),
         _single(RELOAD_TIMESTAMP, condition.reload_timestamp),
+        _single(BROKEN_OFF, condition.broken_off),
     ]
-    mode, webhooks, holds = MODE.family(), WEBHOOKS.family(), HOLDS.family()
+    mode, webhooks = MODE.family(), WEBHOOKS.family()
+    holds, ends = HOLDS.family(), HOLD_ENDS.family()
     for run, worker in sorted({(hold.run, hold.worker) for hold in condition.holds}):
         holds.add_metric([run, worker], 1)
+        same = [hold for hold in condition.holds if (hold.run, hold.worker) == (run, worker)]
+        until = [hold.until for hold in same if hold.until is not None]
+        if len(until) == len(same):
+            ends.add_metric([run, worker], max(until))
     for name in ("observe", "act"):
         mode.add_metric([name], condition.mode == name)
     for code, count in sorted(condition.webhooks.items()):
         webhooks.add_metric([str(code)], count)
-    found += [mode, webhooks, holds]
+    found += [mode, webhooks, holds, ends]
     found += _PROCESS.collect()
     if condition.web_file_successful is not None:
         found.append(_single(WEB_RELOAD_SUCCESS, condition.web_file_successful))

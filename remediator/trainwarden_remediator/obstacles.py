@@ -51,6 +51,17 @@ def obstacle(case: Case, target: Target, sight: Sight) -> Decision | None:
     return _no_way_back(case, target, run) if case.rung.target == "trainer" else None
 
 
+def save_in_doubt(case: Case, target: Target, sight: Sight) -> str:
+    """That a restart may cost a checkpoint which nobody can see being written, or nothing.
+
+    It does not put off the SIGTERM: where memory runs out the kernel would not ask either. Only the
+    SIGKILL waits, as for one that is seen being written.
+    """
+    if not sight.saves_unknown or not any(map(case.state.setup.trains, target.keys)):
+        return ""
+    return f"a save could not be excluded: {sight.saves_unknown}"
+
+
 def _no_way_back(case: Case, target: Target, run: RunSight | None) -> Decision | None:
     """Why a run that is ended could not go on from where it was, if it could not."""
     if run is None or run.checkpoints is None:

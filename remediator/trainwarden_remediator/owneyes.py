@@ -19,7 +19,7 @@ class OwnEyes:
     """Reads /proc and the cgroup as the exporter does, by the exporter's own file and readers.
 
     It knows nothing of runs, servers, disks or logs, nor which worker has finished: enough to tell
-    that memory is short, and who holds it, and for nothing else.
+    that memory is short, and who holds it, and for nothing else. Checkpoints are for OwnSaves.
     """
 
     def __init__(self, setup: Setup, *, proc: Path = PROC, cgroup_root: Path = CGROUP_ROOT) -> None:

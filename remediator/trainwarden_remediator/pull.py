@@ -96,10 +96,11 @@ class Puller:
             beats = parse_listed(await self._fetch([HEARTBEAT]))
             own = [one for one in listed if _is_own(one, settings)]
             await self._take(settings, self._known, own, beats)
-        except (UnknownError, JournalError) as error:
-            if str(error) != self._failure:
-                log.error("alerts cannot be taken", extra={"error": str(error)})
-            self._failure = str(error)
+        except (UnknownError, JournalError, MemoryError) as error:
+            said = str(error) or "no memory"
+            if said != self._failure:
+                log.error("alerts cannot be taken", extra={"error": said})
+            self._failure = said
             return
         if self._failure:
             log.info("alerts can be taken again")

@@ -10,11 +10,10 @@ from typing import Any, Literal
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import Identity
-from trainwarden_remediator.decision import Incident, PastAction
+from trainwarden_remediator.decision import Incident, PastAction, Result
 from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.subjects import Subject
 
-Result = Literal["done", "failed", "interrupted"]
 Outcome = Literal["healed", "not_healed", "gave_up"]
 
 
@@ -132,6 +131,7 @@ def as_past_action(row: sqlite3.Row) -> PastAction:
         step=row["step"],
         checkpoint=row["checkpoint"],
         kind=row["kind"],
+        result=row["result"],
     )
 
 

@@ -18,7 +18,7 @@ from trainwarden_remediator.decision import (
 from trainwarden_remediator.grounds import explanation, not_shown, persists, what_is_seen
 from trainwarden_remediator.ladder import place
 from trainwarden_remediator.largestfirst import larger_first
-from trainwarden_remediator.obstacles import breaker_of, end_of, obstacle, tried
+from trainwarden_remediator.obstacles import breaker_of, end_of, obstacle, save_in_doubt, tried
 from trainwarden_remediator.playbooks import Rung, Trouble
 from trainwarden_remediator.sight import Sight, WorkerSight
 from trainwarden_remediator.targets import GPUS, Budget, Target, wait_after
@@ -220,7 +220,9 @@ def _decide_by_sight(case: Case, target: Target, history: Sequence[PastAction]) 
         would = "would restart it" if bar is None else f"could not restart it: {bar.reason}"
         return case.wait("observe_mode", target, would)
     bar = bar or larger_first(case, target, sight) or breaker_of(case, target)
-    return case.say(Verdict.ACT, "restart", target) if bar is None else bar
+    if bar is not None:
+        return bar
+    return case.say(Verdict.ACT, "restart", target, save_in_doubt(case, target, sight))
 
 
 def _no_trouble(case: Case, target: Target, sight: Sight) -> Decision | None:

@@ -35,7 +35,10 @@ async def save_first(
     clock: Clock,
 ) -> str:
     """Ask, and wait. Returns what came of it; never raises for what the worker does."""
-    asking = lane("ask for a checkpoint")
+    try:
+        asking = lane("ask for a checkpoint")
+    except RuntimeError as none:  # the box has run out of threads
+        return f"not asked: {none}"
     asked = asking.call(partial(_ask, request, roots))
     asking.close()
     deadline = clock.monotonic() + request.within

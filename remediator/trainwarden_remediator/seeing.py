@@ -89,6 +89,7 @@ def parse_sight(body: bytes) -> Sight:
         disks=tuple(_disk(page, path) for path in _disks(page)),
         booted_at=page.maybe("host_boot_timestamp_seconds"),
         collectors_failing=_failing(page),
+        saves_unknown=_saves_unknown(page),
         brakes={key: brake for key in _braking(page) if (brake := _brake(page, key)) is not None},
         memory_stalled={
             (labels.get("scope", ""), labels.get("kind", "")): value
@@ -101,6 +102,11 @@ def _failing(page: _Page) -> float:
     """The share of collectors that fail."""
     told = [value for _, value in page.all("collector_success")]
     return sum(value == 0 for value in told) / len(told) if told else 0.0
+
+
+def _saves_unknown(page: _Page) -> str:
+    failing = page.maybe("collector_success", collector="checkpoints") == 0
+    return "the exporter's checkpoints collector fails" if failing else ""
 
 
 def _orphans(page: _Page) -> float | None:

@@ -130,6 +130,8 @@ class Sight:
     """When the machine was booted, in Unix seconds."""
     collectors_failing: float = 0.0
     """The share of the exporter's collectors that fail."""
+    saves_unknown: str = ""
+    """Why it cannot be told whether a checkpoint is being written, or nothing."""
 
     def servers_of(self, key: WorkerKey) -> tuple[ServerSight, ...]:
         """The inference servers that a worker serves."""

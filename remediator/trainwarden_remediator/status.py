@@ -164,15 +164,16 @@ def in_short(
 ) -> Mapping[str, Any]:
     """How it stands, for another program: nothing that the page does not say.
 
-    `incidents` are the open ones; `actions` are in the order they were begun. Moments are Unix
-    times; a tone is `good`, `warn`, `bad` or `quiet`.
+    `incidents` are the first of the open ones, and `actions` the last, in the order they were
+    begun. Moments are Unix times; a tone is `good`, `warn`, `bad` or `quiet`.
     """
     tone, verdict = judge(condition, config)
+    record = condition.record
     return {
         "mode": condition.mode,
         "tone": tone,
         "verdict": verdict,
-        "open_alerts": len(incidents),
+        "open_alerts": len(incidents) if record is None else record.open_incidents,
         "alerts": [_alert_in_short(one) for one in incidents[:ALERTS]],
         "actions": [_action_in_short(one) for one in reversed(actions[-ACTIONS:])],
     }
@@ -197,8 +198,12 @@ def _action_in_short(action: PastAction) -> Mapping[str, Any]:
         tone, outcome = "warn", "a person is asked to look"
     elif action.ended_at is None:
         tone, outcome = "warn", "under way"
+    elif action.healed:
+        tone, outcome = "good", "healed"
+    elif action.result == "interrupted":
+        tone, outcome = "warn", "cut short"
     else:
-        tone, outcome = ("good", "healed") if action.healed else ("bad", "not healed")
+        tone, outcome = "bad", "failed" if action.result == "failed" else "not healed"
     return {
         "run": action.key.run,
         "worker": action.key.worker,

@@ -143,7 +143,7 @@ def _step(kind: str, facts: dict[str, Any]) -> str:
         case "end":
             return f"SIGTERM to {'; '.join(_leftover(one) for one in facts['processes'])}"
         case "spare":
-            return "a checkpoint is being written: not killed yet"
+            return "a checkpoint is being written, or may be: not killed yet"
     return " ".join(facts["command"])
 
 

@@ -41,6 +41,15 @@ _NOBODYS = json.dumps(
 _STUCK = [Decision(Verdict.REFUSE, reason).text for reason in sorted(STUCK)]
 
 
+_PAST = (
+    "id, incident, run, worker, kind, intent_at, outcome IS 'healed' AS healed, rung, step,"
+    " checkpoint, result,"
+    " CASE WHEN result IS 'interrupted' THEN result_at ELSE outcome_at END AS ended_at"
+)
+_VAIN = "(result IS 'interrupted' AND reached IS NULL)"
+"""One cut short before its first step: it has done nothing to the target."""
+
+
 class Telling:
     """Reads what is recorded. Every method may block, and may raise JournalError."""
 
@@ -60,6 +69,17 @@ class Telling:
             " OR resolved_at IS NOT NULL OR id IN (SELECT incident FROM action))"
             " ORDER BY starts_at, id",
             (strangers_before, _NOBODYS),
+        )
+        return tuple(as_incident(row) for row in rows)
+
+    def first_incidents(self, count: int) -> tuple[Incident, ...]:
+        """The oldest of those still to be decided, however many there are."""
+        rows = self._file.read(
+            # Sorted without their labels: of thousands, those of a few are read.
+            "SELECT * FROM incident WHERE id IN"
+            " (SELECT id FROM incident WHERE closed IS NULL ORDER BY starts_at, id LIMIT ?)"
+            " ORDER BY starts_at, id",
+            (count,),
         )
         return tuple(as_incident(row) for row in rows)
 
@@ -98,11 +118,7 @@ class Telling:
         Also, however old, those about open incidents, and the last of each target.
         """
         rows = self._file.read(
-            "SELECT id, incident, run, worker, kind, intent_at, outcome IS 'healed' AS healed,"
-            " rung, step, checkpoint,"
-            " CASE WHEN result IS 'interrupted' THEN result_at ELSE outcome_at END AS ended_at"
-            # One cut short before its first step has done nothing to the target.
-            " FROM action WHERE NOT (result IS 'interrupted' AND reached IS NULL) AND"
+            f"SELECT {_PAST} FROM action WHERE NOT {_VAIN} AND"  # noqa: S608 - our own words
             " (intent_at >= ? OR coalesce(ended_at, 1e999) >= ?"
             " OR incident IN (SELECT id FROM incident WHERE closed IS NULL)"
             " OR id IN (SELECT id FROM (SELECT id, row_number() OVER"
@@ -111,6 +127,14 @@ class Telling:
             (since, since, LAST_ACTIONS),
         )
         return tuple(as_past_action(row) for row in rows)
+
+    def last_actions(self, count: int) -> tuple[PastAction, ...]:
+        """The newest of all actions that have done anything, the oldest of them first."""
+        rows = self._file.read(
+            f"SELECT {_PAST} FROM action WHERE NOT {_VAIN} ORDER BY id DESC LIMIT ?",  # noqa: S608 - our own words
+            (count,),
+        )
+        return tuple(as_past_action(row) for row in reversed(rows))
 
     def remembered(self, boot: str) -> Mapping[WorkerKey, Kin]:
         """What was kept since that boot."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hmac
+import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from trainwarden_exporter.exceptions import ConfigError, Problem
@@ -11,26 +14,43 @@ SHORTEST = 16
 """Characters a token must have; a shorter one is guessed too easily."""
 
 
+SETTLED_NS = 2_000_000_000
+"""A file that was changed less than two seconds before it was read may be changed again without its
+times telling: the coarsest file systems count in these."""
+
+Signature = tuple[int, ...]
+
+
 class Tokens:
     """The tokens in a file, one per line; several serve while they are being exchanged.
 
     The file is read again when it changes. One that cannot be used leaves no token valid.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, now_ns: Callable[[], int] = time.time_ns) -> None:
         self._path = path
-        self._seen: tuple[int, int, int] | None = None
+        self._now_ns = now_ns
+        self._seen: Signature | None = None
         self._tokens: tuple[bytes, ...] = ()
 
+    def is_current(self) -> bool:
+        """Whether the file is known to be as it was read: a look that takes microseconds."""
+        try:
+            return self._seen is not None and _signature(self._path.stat()) == self._seen
+        except OSError:
+            return False
+
     def read(self) -> None:
-        """Read the file if it has changed. Raises ConfigError; then no token is valid."""
+        """Read the file unless it is current. Raises ConfigError; then no token is valid."""
         try:
             stat = self._path.stat()
-            seen = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+            seen = _signature(stat)
             if seen == self._seen:
                 return
+            settled = self._now_ns() - max(stat.st_mtime_ns, stat.st_ctime_ns) >= SETTLED_NS
+            tokens = parse_tokens(self._path.read_bytes(), self._path)
             # In one step: requests that are answered meanwhile go by the old tokens or the new.
-            self._tokens, self._seen = parse_tokens(self._path.read_bytes(), self._path), seen
+            self._tokens, self._seen = tokens, seen if settled else None
         except ConfigError:
             self._seen, self._tokens = None, ()
             raise
@@ -53,6 +73,10 @@ class Tokens:
         if scheme.lower() != "bearer" or not any(matches):
             return None
         return matches.index(True) + 1
+
+
+def _signature(stat: os.stat_result) -> Signature:
+    return (stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino, stat.st_dev)
 
 
 def parse_tokens(content: bytes, path: Path) -> tuple[bytes, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from trainwarden_exporter.lane import Lane
@@ -60,7 +61,8 @@ class Upkeep:
                 setup = self._setup()
                 matcher = Matcher(setup.selectors)
             if keys := [key for target in setup.config.targets for key in target.keys]:
-                await lane.call(partial(self._kin.look, matcher, keys))
+                with suppress(MemoryError):  # what is known stays, and it is looked again soon
+                    await lane.call(partial(self._kin.look, matcher, keys))
             await self._clock.sleep(KIN_SECONDS)
 
     async def _prune(self) -> None:
@@ -70,6 +72,6 @@ class Upkeep:
             prune = partial(self._journal.prune, config.journal_limits, looks_back(config))
             try:
                 await lane.call(prune)
-            except JournalError as error:
+            except (JournalError, MemoryError) as error:
                 log.error("journal not pruned", extra={"error": str(error)})
             await self._clock.sleep(PRUNE_SECONDS)

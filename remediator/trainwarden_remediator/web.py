@@ -21,6 +21,7 @@ from trainwarden_remediator import metrics, status
 from trainwarden_remediator.admitting import admitted
 from trainwarden_remediator.alerts import WATCHDOG, Alert, parse_notification
 from trainwarden_remediator.app import Remediator
+from trainwarden_remediator.decision import Incident, PastAction
 from trainwarden_remediator.exceptions import JournalError, MalformedError
 from trainwarden_remediator.holdroutes import hold_routes
 from trainwarden_remediator.reportroutes import report_routes
@@ -158,11 +159,13 @@ async def show_status_in_short(request: web.Request) -> web.Response:
 
 
 def _in_short(remediator: Remediator, condition: metrics.Condition) -> Mapping[str, Any]:
+    incidents: Sequence[Incident] = ()
+    actions: Sequence[PastAction] = ()
     try:
-        journal = remediator.journal
-        incidents, actions = journal.open_incidents(), journal.past_actions(remediator.now())
-    except JournalError:
-        incidents, actions = (), ()
+        incidents = remediator.journal.first_incidents(status.ALERTS)
+        actions = remediator.journal.last_actions(status.ACTIONS)
+    except JournalError as error:
+        log.error("journal failed", extra={"error": str(error)})
     return status.in_short(condition, remediator.setup.config, incidents, actions)
 
 

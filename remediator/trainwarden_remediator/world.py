@@ -106,14 +106,20 @@ class BoxEyes:
         self._silences_url = f"{alertmanager_url}/api/v2/silences"
 
     async def look(self) -> Sight:
-        body = await get(self._session, self._metrics_url, self._exporter)
-        return await asyncio.to_thread(parse_sight, body)
+        try:
+            body = await get(self._session, self._metrics_url, self._exporter)
+            return await asyncio.to_thread(parse_sight, body)
+        except MemoryError as error:
+            raise UnknownError(f"{self._metrics_url}: no memory for the answer") from error
 
     async def alerts(self) -> Alerts:
-        listed = await get(self._session, self._alerts_url, self._alertmanager)
-        silences = await get(self._session, self._silences_url, self._alertmanager)
-        states = await asyncio.to_thread(parse_alerts, listed)
-        return Alerts(states, await asyncio.to_thread(parse_silences, silences))
+        try:
+            listed = await get(self._session, self._alerts_url, self._alertmanager)
+            silences = await get(self._session, self._silences_url, self._alertmanager)
+            states = await asyncio.to_thread(parse_alerts, listed)
+            return Alerts(states, await asyncio.to_thread(parse_silences, silences))
+        except MemoryError as error:
+            raise UnknownError(f"{self._alerts_url}: no memory for the answer") from error
 
 
 async def get(session: aiohttp.ClientSession, url: str, door: Door | None = None) -> bytes:

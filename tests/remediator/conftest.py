@@ -420,7 +420,8 @@ class Scene:
 
     def spoil(self, journal: Any) -> None:
         """Let the engine write into another journal."""
-        self.engine._journal = self.engine._carrier._journal = journal
+        acting = self.engine._acting
+        self.engine._journal = acting._journal = acting.carrier._journal = journal
 
     def hear(self, **labels: Any) -> None:
         self.journal.hear([make_alert(**{"starts_at": self.clock.now() - 20, **labels})])

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,15 +27,21 @@ from tests.remediator.conftest import (
     make_worker,
 )
 
+from trainwarden_exporter.lane import Lane
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_remediator import engine
 from trainwarden_remediator.alertmanager import Matcher, Silence
-from trainwarden_remediator.brake import Brake
+from trainwarden_remediator.brake import CALM_SECONDS, Brake
 from trainwarden_remediator.brakesettings import LocalBrake
 from trainwarden_remediator.config import Config
 from trainwarden_remediator.exceptions import UnknownError
 from trainwarden_remediator.journal import Journal
 from trainwarden_remediator.lasting import Lasting
 from trainwarden_remediator.metrics import Condition, Record
-from trainwarden_remediator.sight import Sight
+from trainwarden_remediator.reporting.incident import Style
+from trainwarden_remediator.reporting.telling import tell_incident
+from trainwarden_remediator.reporting.times import Times
+from trainwarden_remediator.sight import RunSight, Sight
 from trainwarden_remediator.status import judge
 from trainwarden_remediator.story import sentence
 from trainwarden_remediator.world import BRAKE
@@ -59,7 +68,10 @@ class Night:
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
         self.own: Sight | UnknownError | MemoryError = UnknownError("no /proc")
-        self.brake = make_brake(scene.journal, scene.clock, scene.eyes, self._look)
+        self.saves: Mapping[str, RunSight] | UnknownError = {}
+        self.brake = make_brake(
+            scene.journal, scene.clock, scene.eyes, self._look, self._look_for_saves
+        )
         self.brake.wake = scene.engine.wake
         scene.engine._brake = self.brake
         for key, size in ((ROLLOUT, 9), (TRAINER, 12), (OTHER, 3)):
@@ -80,6 +92,11 @@ class Night:
             raise self.own
         return self.own
 
+    def _look_for_saves(self) -> Mapping[str, RunSight]:
+        if isinstance(self.saves, UnknownError):
+            raise self.saves
+        return self.saves
+
     async def pass_time(self, seconds: float) -> None:
         await self.scene.clock.advance(seconds)
 
@@ -95,9 +112,13 @@ class Night:
 
 
 def make_brake(
-    journal: Journal, clock: FakeClock, eyes: FakeEyes, look: Callable[[], Sight]
+    journal: Journal,
+    clock: FakeClock,
+    eyes: FakeEyes,
+    look: Callable[[], Sight],
+    saves: Callable[[], Mapping[str, RunSight]],
 ) -> Brake:
-    return Brake(journal, SETTINGS, eyes, look, clock=clock, lane=InlineLane)
+    return Brake(journal, SETTINGS, eyes, look, saves, clock=clock, lane=InlineLane)
 
 
 @pytest.fixture
@@ -197,14 +218,15 @@ async def test_where_processes_wait_for_memory_it_is_quicker(
         eyes = Stalling(clock=clock, share=0.5)
         eyes.workers, eyes.available = night.scene.eyes.workers, GIB
         night.scene.eyes.available = GIB
-        night.brake.use(SETTINGS, eyes, night._look)
+        night.brake.use(SETTINGS, eyes, night._look, night._look_for_saves)
         await night.pass_time(72)
         assert night.restarts() == {"trainerdemo": 1}
 
 
 async def test_pressure_alone_is_no_ground(begin: Begin, clock: FakeClock) -> None:
     async with begin() as night:
-        night.brake.use(SETTINGS, Stalling(clock=clock, share=1.0), night._look)
+        stalling = Stalling(clock=clock, share=1.0)
+        night.brake.use(SETTINGS, stalling, night._look, night._look_for_saves)
         await night.pass_time(300)
         assert not night.brake.on
 
@@ -229,7 +251,7 @@ async def test_a_person_who_holds_holds_it_too(begin: Begin) -> None:
 async def test_where_it_is_not_enabled_it_only_tells_of_the_silence(begin: Begin) -> None:
     async with begin() as night:
         off = SETTINGS.model_copy(update={"enabled": False})
-        night.brake.use(off, night.scene.eyes, night._look)
+        night.brake.use(off, night.scene.eyes, night._look, night._look_for_saves)
         night.scene.eyes.available = GIB
         await night.pass_time(300)
         assert night.kinds() == ["silent"]
@@ -252,6 +274,119 @@ async def test_with_alertmanager_and_exporter_dead_it_looks_and_verifies_by_itse
         await night.pass_time(100)
         assert night.restarts() == {"trainerdemo": 1}
         assert night.scene.done() == ["silent", "alert", "intent", *DONE]
+
+
+@asynccontextmanager
+async def nobody_answers(begin: Begin, **changes: Any) -> AsyncIterator[Night]:
+    """Memory is short, exporter and Alertmanager are dead, and the trainer is the largest."""
+    async with begin(**changes) as night:
+        eyes = night.scene.eyes
+        eyes.available = GIB
+        night.own = await eyes.look()
+        eyes.deaf = eyes.blind = UnknownError("connection refused")
+
+        def restarted() -> None:
+            night.own = Sight(dict(eyes.workers), 20 * GIB, 2 * GIB)
+
+        for action in night.scene.actions.values():
+            action.after = restarted
+        yield night
+
+
+async def test_with_the_exporter_dead_it_looks_for_a_save_by_itself_and_waits_for_it(
+    begin: Begin,
+) -> None:
+    async with nobody_answers(begin) as night:
+        night.saves = {"demo": RunSight(checkpoint=10, saving=True)}
+        await night.pass_time(300)
+        assert night.restarts() == {}
+        assert "saving" in night.scene.told()
+        night.saves = {"demo": RunSight(checkpoint=11)}
+        await night.pass_time(10)
+        assert night.restarts() == {"trainerdemo": 1}
+        (acted,) = (e for e in night.scene.journal.newest_events(99) if e.kind == "intent")
+        assert acted.worker == "trainer"
+
+
+async def test_but_not_for_ever(begin: Begin) -> None:
+    async with nobody_answers(begin) as night:
+        patience = night.scene.setup.config.targets[0].save_patience
+        night.saves = {"demo": RunSight(checkpoint=10, saving=True)}
+        await night.pass_time(patience + 60)
+        assert night.restarts() == {}
+        await night.pass_time(60)
+        assert night.restarts() == {"trainerdemo": 1}
+
+
+async def test_where_it_cannot_see_that_either_journal_and_report_say_so(
+    begin: Begin, tmp_path: Path
+) -> None:
+    async with nobody_answers(begin) as night:
+        night.saves = UnknownError("checkpoints of demo: Input/output error")
+        await night.pass_time(100)
+        assert night.restarts() == {"trainerdemo": 1}
+        doubt = "a save could not be excluded: checkpoints of demo: Input/output error"
+        told = [sentence(event) for event in night.scene.journal.newest_events(99)]
+        assert f"TrainingLocalBrake: act: restart it ({doubt})" in told
+        style = Style(Times(UTC), config_file="remediator.yml")
+        report = tell_incident(tmp_path / "journal.db", 1, style, night.scene.clock.now())
+        assert report is not None
+        assert re.search(rf"It was acted upon at \S+ although {doubt}\.", report)
+
+
+@pytest.mark.parametrize(
+    ("saves", "key", "waits"),
+    [
+        ({"demo": RunSight(checkpoint=10)}, TRAINER, False),
+        ({"demo": RunSight(checkpoint=10, saving=True)}, TRAINER, True),
+        (UnknownError("no answer"), TRAINER, True),
+        (UnknownError("no answer"), ROLLOUT, False),
+    ],
+)
+async def test_a_save_that_cannot_be_excluded_puts_off_the_sigkill(
+    begin: Begin, saves: Any, key: WorkerKey, *, waits: bool
+) -> None:
+    async with nobody_answers(begin) as night:
+        night.scene.setup.config.hold_file.touch()
+        night.saves = saves
+        await night.pass_time(100)
+        assert night.brake.on
+        target = night.scene.setup.config.target(key)
+        assert target is not None
+        acting = night.scene.engine._acting
+        order = acting._order(1, "relieve_memory", 0, target, None)
+        lane = Lane("an act")
+        assert await lane.call(acting.carrier._saving(order)) is waits
+        lane.close()
+
+
+async def test_what_it_has_set_aside_is_lent_to_who_needs_it_and_taken_back_later(
+    begin: Begin,
+) -> None:
+    async with begin() as night:
+        await night.pass_time(10)
+        assert night.brake._reserve.held
+        night.brake.lend()
+        await night.pass_time(CALM_SECONDS - 4)
+        assert not night.brake._reserve.held
+        await night.pass_time(8)
+        assert night.brake._reserve.held
+
+
+async def test_a_turn_without_memory_is_lent_it(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def starve(*_: Any) -> Any:
+        raise MemoryError
+
+    async with begin() as night:
+        await night.pass_time(10)
+        with monkeypatch.context() as patch:
+            patch.setattr(engine, "decide", starve)
+            night.scene.hear()
+            await night.pass_time(1)
+        assert night.scene.engine.broken_off == 1
+        assert not night.brake._reserve.held
 
 
 @pytest.mark.parametrize("error", [MemoryError(), UnknownError("cannot allocate memory")])

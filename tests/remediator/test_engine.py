@@ -702,7 +702,7 @@ async def test_while_an_action_takes_its_time_others_are_decided(
 ) -> None:
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(4))
     scene = Scene(tmp_path, journal, clock)
-    scene.engine._carrier.lane = Lane
+    scene.engine._acting.carrier.lane = Lane
     released, begun = threading.Event(), threading.Event()
 
     def block() -> None:

@@ -283,7 +283,7 @@ class Taken:
         self.occasions: list[Occasion] = []
         self.done_before: list[list[int]] = []
         self._scene = scene
-        scene.engine._evidence = self.take
+        scene.engine._acting._evidence = self.take
 
     async def take(self, occasion: Occasion, setup: Setup) -> None:
         self.occasions.append(occasion)
@@ -348,7 +348,7 @@ async def test_the_real_program_keeps_it_before_it_ends_a_worker(box: Box) -> No
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
         (row,) = kept(remediator.journal)
-        for action in remediator.engine._actions.values():
+        for action in remediator.engine._acting._actions.values():
             for child in getattr(action, "_children", ()):
                 child.kill()
                 child.wait(60)

@@ -108,9 +108,9 @@ async def test_a_worker_that_ended_well_is_not_started_again(stage: Any) -> None
 
 async def test_one_that_a_person_started_again_and_that_then_crashed_is(stage: Any) -> None:
     async with stage(before=finishes) as scene:
-        vars(scene.engine._kin)["roots"] = lambda _: [Identity(77, 7)]
+        vars(scene.engine._acting._kin)["roots"] = lambda _: [Identity(77, 7)]
         await scene.clock.advance(10)
-        vars(scene.engine._kin)["roots"] = lambda _: []
+        vars(scene.engine._acting._kin)["roots"] = lambda _: []
         scene.hear(remediation="start_missing_worker")
         await scene.clock.advance(60)
         assert scene.action.restarts != []

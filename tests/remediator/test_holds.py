@@ -289,6 +289,8 @@ async def test_with_a_token_it_is_held_and_resumed_over_http(box: Box) -> None:
         assert "Held by a person: nothing is done to demo/rollout-0." in page
         metrics = await (await client.get("/metrics")).text()
         assert 'trainwarden_remediator_hold{run="demo",worker="rollout-0"} 1.0' in metrics
+        end = 'trainwarden_remediator_hold_end_timestamp_seconds{run="demo",worker="rollout-0"} '
+        assert float(metrics.partition(end)[2].split("\n")[0]) == hold.until
         assert "trainwarden_remediator_held 0.0" in metrics
         answer = await client.post("/-/resume", headers=BEARER)
         assert await answer.text() == "resumed: 1 hold lifted\n"

@@ -267,7 +267,9 @@ def test_an_interrupted_action_is_at_its_end(journal: Journal, clock: FakeClock)
     clock.pass_by(5)
     journal.finished(number, "interrupted", found="ended")
     assert journal.unfinished() == ()
-    assert journal.past_actions(NOW) == (PastAction(1, ROLLOUT, NOW, NOW + 5),)
+    assert journal.past_actions(NOW) == (
+        PastAction(1, ROLLOUT, NOW, NOW + 5, result="interrupted"),
+    )
 
 
 def test_an_action_cut_short_before_its_first_step_costs_no_attempt(journal: Journal) -> None:
@@ -286,7 +288,7 @@ def test_an_action_under_way_is_told_however_long_ago_it_began(
     journal.finished(number, "done")
     journal.verified(number, "healed")
     assert journal.past_actions(clock.now() - 60) == (
-        PastAction(1, ROLLOUT, NOW, NOW + 10_000, healed=True),
+        PastAction(1, ROLLOUT, NOW, NOW + 10_000, healed=True, result="done"),
     )
 
 

@@ -95,7 +95,7 @@ def test_a_journal_of_version_1_is_gone_on_with(tmp_path: Path, clock: FakeClock
     journal = Journal(path, clock=clock)
     assert only(journal).said == "wait cooldown"
     assert journal.past_actions(0) == (
-        PastAction(1, ROLLOUT, NOW - 90, NOW - 70, healed=True, rung=0),
+        PastAction(1, ROLLOUT, NOW - 90, NOW - 70, healed=True, rung=0, result="done"),
     )
     assert journal.intend(1, ROLLOUT, "restart", (), rung=1, step=5, checkpoint=4) == 2
     journal.decided(only(journal), Decision(Verdict.WAIT, "saving"))

@@ -521,8 +521,8 @@ async def test_an_act_can_ask_whether_its_trainer_saves(
     Night(scene).run(saving=saving, checkpoints_seen_at=seen_at)
     target = scene.setup.config.target(key)
     assert target is not None
-    order = scene.engine._order(1, "restart_leaking_worker", 0, target, None)
+    order = scene.engine._acting._order(1, "restart_leaking_worker", 0, target, None)
     scene.eyes.blind = UnknownError("away") if blind else None
     lane = Lane("an act")
-    assert await lane.call(scene.engine._carrier._saving(order)) is answer
+    assert await lane.call(scene.engine._acting.carrier._saving(order)) is answer
     lane.close()

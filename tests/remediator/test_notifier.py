@@ -359,6 +359,24 @@ async def test_what_has_arrived_is_not_sent_again_while_that_cannot_be_written_d
     assert results(journal) == {"sent": 1}
 
 
+async def test_want_of_memory_puts_a_call_off_and_loses_none(
+    journal: Journal, clock: FakeClock, calling: Calling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    post = FakePost()
+
+    def starve(*_: Any) -> Any:
+        raise MemoryError
+
+    async with calling(journal, post, receivers()):
+        with monkeypatch.context() as patch:
+            patch.setattr(journal.outbox, "collect", starve)
+            decide(journal)
+            await clock.advance(60)
+            assert post.sent == []
+        await clock.advance(60)
+    assert len(post.sent) == 1
+
+
 async def test_the_error_of_a_receiver_is_logged_once_and_names_it(
     journal: Journal, clock: FakeClock, calling: Calling, caplog: pytest.LogCaptureFixture
 ) -> None:

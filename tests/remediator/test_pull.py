@@ -211,13 +211,14 @@ async def test_a_prometheus_that_is_dead_resolves_nothing(begin: Begin) -> None:
         assert scene.standing() == [(FINGERPRINT, NOW - 60, False)]
 
 
+@pytest.mark.parametrize("error", [UnknownError("http://am:9093 answered 401"), MemoryError()])
 async def test_one_that_cannot_be_asked_changes_nothing_and_is_told_once(
-    begin: Begin, caplog: pytest.LogCaptureFixture
+    begin: Begin, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     async with begin() as scene:
         scene.alertmanager.alerts = [listed(LABELS)]
         await scene.clock.advance(10)
-        scene.alertmanager.error = UnknownError("http://am:9093 answered 401")
+        scene.alertmanager.error = error
         await scene.clock.advance(300)
         assert scene.standing() == [(FINGERPRINT, NOW - 60, False)]
         assert caplog.messages.count("alerts cannot be taken") == 1

@@ -51,6 +51,7 @@ FULL = Condition(
     pulled_at=1_800_000_190.0,
     silent=True,
     braking=True,
+    broken_off=3,
     holds=(Hold("demo", "rollout-0"),),
 )
 
@@ -77,6 +78,7 @@ def test_shows_how_it_stands() -> None:
         'actions_total{action="restart",result="done",run="demo",worker="rollout-0"}': 1,
         'outcomes_total{outcome="healed",run="demo",worker="rollout-0"}': 1,
         "open_incidents": 2,
+        "turns_broken_off_total": 3,
         'gave_up{run="demo",worker="trainer"}': 1,
         "watchdog_timestamp_seconds": 1_800_000_000,
         "oldest_action_timestamp_seconds": 1_800_000_100,
@@ -102,7 +104,8 @@ def test_a_journal_that_cannot_be_read_is_told_and_nothing_is_made_up() -> None:
                             web_file_successful=None, webhooks={}, record=None))  # fmt: skip
     assert shown["journal_success"] == 0
     assert shown['mode{mode="observe"}'] == 1
-    known = {"process_cpu_seconds_total"}
+    # what the program counts by itself
+    known = {"process_cpu_seconds_total", "turns_broken_off_total"}
     assert not any("total" in name or "open_incidents" in name for name in shown.keys() - known)
 
 

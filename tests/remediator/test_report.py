@@ -275,6 +275,20 @@ def test_that_a_person_was_called_is_told_and_is_no_attempt_to_mend_it(told: Sto
     assert "did not help" not in report
 
 
+def test_what_was_cut_short_is_not_said_to_have_failed(told: Story) -> None:
+    incident = told.hear()
+    told.decide(incident, "restart", Verdict.ACT)
+    number = told.journal.intend(incident.id, ROLLOUT, "restart", [])
+    told.journal.reached(number, "stop", processes=[4242])
+    told.journal.finished(number, "interrupted", found="untouched")
+    told.resolve(incident)
+    report = told.tell(incident)
+    assert "What was begun to mend it was **cut short**." in report
+    assert "rung 1 of playbook `restart_leaking_worker`: **cut short**" in report
+    assert "interrupted: untouched" in report
+    assert "helped" not in report
+
+
 def test_what_else_went_wrong_then_is_told_with_what_came_first(told: Story) -> None:
     loop = told.hear(fingerprint="2" * 16, alertname="TrainingContainerRestartLoop", worker="")
     told.clock.pass_by(40)

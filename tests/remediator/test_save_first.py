@@ -22,6 +22,7 @@ from tests.remediator.conftest import (
 
 from trainwarden_exporter.processes.procfs import Identity
 from trainwarden_remediator.app import WallClock
+from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.means.saverequest import SaveRequest
 from trainwarden_remediator.savefirst import save_first
 from trainwarden_remediator.sight import RunSight
@@ -74,7 +75,7 @@ def saving(scene: Scene, *, command: list[str], checkpoint: float = 50) -> None:
     scene.engine._setup = replace(
         scene.setup, config=config.model_copy(update={"targets": targets})
     )
-    vars(scene.engine._kin)["roots"] = lambda _: [Identity(4242, 17)]
+    vars(scene.engine._acting._kin)["roots"] = lambda _: [Identity(4242, 17)]
     scene.eyes.runs = {"demo": RunSight(step=57.0, checkpoint=checkpoint)}
 
 
@@ -130,6 +131,27 @@ async def test_a_person_who_holds_meanwhile_is_heeded(
         assert scene.action.restarts == []
         (event,) = (e for e in scene.journal.newest_events(99) if e.kind == "result")
         assert event.facts == {"result": "interrupted", "found": "held meanwhile"}
+
+
+async def test_where_that_cannot_be_written_down_nothing_is_asked_and_it_is_tried_again(
+    stage: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise JournalError("disk full")
+
+    monkeypatch.setattr("trainwarden_remediator.savefirst.lives", lambda _: True)
+    async with stage(before=lambda scene: saving(scene, command=["true"])) as scene:
+        with monkeypatch.context() as patch:
+            patch.setattr(scene.journal, "note", refuse)
+            scene.hear(starts_at=NOW - 20)
+            await scene.clock.settle()
+        (event,) = (e for e in scene.journal.newest_events(99) if e.kind == "result")
+        found = "not asked to save: disk full"
+        assert event.facts == {"result": "interrupted", "found": found}
+        assert scene.action.restarts == []
+        await scene.clock.advance(60)
+        assert len(scene.action.restarts) == 1
+        assert came(scene) == ["no newer checkpoint within 30 s"]
 
 
 @pytest.mark.parametrize(

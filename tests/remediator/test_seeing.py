@@ -216,6 +216,16 @@ def test_what_is_looked_for_is_what_the_exporter_shows(monkeypatch: pytest.Monke
         assert labels <= declared[f"trainwarden_{name}"], name
 
 
+def test_checkpoints_that_the_exporter_cannot_show_are_not_taken_for_none() -> None:
+    success = 'trainwarden_collector_success{collector="checkpoints"}'
+    assert see(PROGRESS, f"{success} 1\n").saves_unknown == ""
+    assert see(PROGRESS).saves_unknown == ""
+    assert (
+        see(PROGRESS, f"{success} 0\n").saves_unknown
+        == "the exporter's checkpoints collector fails"
+    )
+
+
 def test_how_long_processes_have_waited_for_memory_is_read_by_scope_and_kind() -> None:
     page = """\
 trainwarden_collector_success{collector="host"} 1

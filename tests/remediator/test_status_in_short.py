@@ -10,17 +10,19 @@ from typing import Any
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
-from tests.remediator.conftest import NOW, ROLLOUT, Box, delivery, make_config
+from tests.remediator.conftest import NOW, ROLLOUT, Box, delivery, make_alert, make_config
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.remediation.asking import ask
 from trainwarden_exporter.remediation.config import RemediatorConfig
 from trainwarden_exporter.remediation.told import MOST, Told
+from trainwarden_remediator import telling
 from trainwarden_remediator.alerts import parse_notification
 from trainwarden_remediator.app import Remediator
 from trainwarden_remediator.decision import Decision, PastAction, Verdict
 from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.metrics import Condition, Record
+from trainwarden_remediator.records import as_incident
 from trainwarden_remediator.status import ACTIONS, ALERTS, in_short
 from trainwarden_remediator.targets import PERSON
 from trainwarden_remediator.web import build_app
@@ -111,6 +113,41 @@ async def test_of_a_storm_only_the_first_are_listed_and_all_are_counted(box: Box
     assert max(ALERTS, ACTIONS) <= MOST
 
 
+async def test_of_a_storm_no_more_is_read_than_is_told(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Any] = []
+
+    def counted(row: Any) -> Any:
+        read.append(row)
+        return as_incident(row)
+
+    async with asked(box) as (client, remediator):
+        storm = [
+            make_alert(fingerprint=f"{number:016x}", worker=f"w-{number}", starts_at=NOW - number)
+            for number in range(11_000)
+        ]
+        remediator.journal.hear(storm)
+        monkeypatch.setattr(telling, "as_incident", counted)
+        told = await told_by(client)
+        assert told.open_alerts == 11_000
+        oldest = [f"w-{number}" for number in range(10_999, 10_999 - ALERTS, -1)]
+        assert [one.worker for one in told.alerts] == oldest
+        assert len(read) == ALERTS
+
+
+async def test_one_cut_short_before_its_first_step_is_no_action(box: Box) -> None:
+    async with asked(box) as (client, remediator):
+        journal = remediator.journal
+        journal.hear([make_alert()])
+        for step in (None, "stop"):
+            action = journal.intend(1, ROLLOUT, "restart", ())
+            if step:
+                journal.reached(action, step, processes=[1])
+            journal.finished(action, "interrupted", found="untouched")
+        assert [one.outcome for one in (await told_by(client)).actions] == ["cut short"]
+
+
 async def test_a_journal_that_cannot_be_read_is_said_and_no_failure(
     box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,7 +156,8 @@ async def test_a_journal_that_cannot_be_read_is_said_and_no_failure(
         def broken(*_: Any) -> Any:
             raise JournalError("disk I/O error")
 
-        for name in ("tallies", "open_incidents"):
+        remediator.journal.hear([make_alert()])
+        for name in ("tallies", "first_incidents", "last_actions"):
             monkeypatch.setattr(remediator.journal, name, broken)
         told = await told_by(client)
         assert (told.tone, told.alerts) == ("bad", ())
@@ -130,6 +168,9 @@ def test_the_newest_action_comes_first_and_each_says_what_came_of_it(tmp_path: P
     actions = (
         PastAction(1, ROLLOUT, NOW - 50, NOW - 40, healed=True),
         PastAction(1, WorkerKey("", "gpus"), NOW - 30, NOW - 20, kind="gpu_cleanup"),
+        PastAction(1, ROLLOUT, NOW - 19, NOW - 18, result="interrupted"),
+        PastAction(1, ROLLOUT, NOW - 17, NOW - 16, result="failed"),
+        PastAction(1, ROLLOUT, NOW - 15, NOW - 14, healed=True, result="failed"),
         PastAction(1, PERSON, NOW - 10, NOW - 10, kind="notify"),
         PastAction(1, ROLLOUT, NOW - 5, None, kind="something new"),
     )
@@ -139,6 +180,9 @@ def test_the_newest_action_comes_first_and_each_says_what_came_of_it(tmp_path: P
     assert [(one.doing, one.outcome, one.tone) for one in told.actions] == [
         ("something new", "under way", "warn"),
         ("called", "a person is asked to look", "warn"),
+        ("restarted", "healed", "good"),
+        ("restarted", "failed", "bad"),
+        ("restarted", "cut short", "warn"),
         ("leftovers ended", "not healed", "bad"),
         ("restarted", "healed", "good"),
     ]

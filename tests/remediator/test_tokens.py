@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
 from tests.remediator.conftest import TOKEN
 
 from trainwarden_exporter.exceptions import ConfigError
-from trainwarden_remediator.tokens import SHORTEST, Tokens, parse_tokens
+from trainwarden_remediator.tokens import SETTLED_NS, SHORTEST, Tokens, parse_tokens
 
 OTHER = "another-token-entirely"
 
@@ -93,6 +94,72 @@ def test_a_file_that_cannot_be_used_leaves_no_token_valid_until_it_can(file: Pat
     file.write_text(TOKEN)
     tokens.read()
     assert tokens.accept(f"Bearer {TOKEN}")
+
+
+LONG_AGO = 10**9
+
+
+def settled(file: Path) -> None:
+    """As of a time long before the clock of `late`."""
+    os.utime(file, ns=(LONG_AGO, LONG_AGO))
+
+
+def late() -> int:
+    return time.time_ns() + 10 * SETTLED_NS
+
+
+def test_a_file_that_has_not_changed_is_not_read_again(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = Tokens(file, now_ns=late)
+    assert not tokens.is_current()
+    tokens.read()
+    assert tokens.is_current()
+
+    def never(_: Path) -> bytes:
+        raise AssertionError
+
+    monkeypatch.setattr(Path, "read_bytes", never)
+    tokens.read()
+
+
+def test_a_file_of_the_same_size_and_times_is_seen_to_be_another(file: Path) -> None:
+    settled(file)
+    tokens = Tokens(file, now_ns=late)
+    tokens.read()
+    new = file.with_suffix(".new")
+    new.write_text(f"{TOKEN[::-1]}\n")
+    settled(new)
+    new.replace(file)
+    assert not tokens.is_current()
+    tokens.read()
+    assert tokens.accept(f"Bearer {TOKEN[::-1]}")
+    assert not tokens.accept(f"Bearer {TOKEN}")
+
+
+def test_also_one_that_was_written_in_place(file: Path) -> None:
+    settled(file)
+    tokens = Tokens(file, now_ns=late)
+    tokens.read()
+    file.write_text(f"{TOKEN[::-1]}\n")
+    settled(file)  # as `rsync --times --inplace` leaves it
+    assert not tokens.is_current()
+
+
+def test_a_file_just_changed_is_read_each_time_for_its_times_may_not_tell_the_next(
+    file: Path,
+) -> None:
+    tokens = read(file)
+    assert not tokens.is_current()
+    tokens.read()
+    assert tokens.accept(f"Bearer {TOKEN}")
+
+
+def test_a_file_that_is_gone_or_cannot_be_used_is_not_current(file: Path) -> None:
+    tokens = Tokens(file, now_ns=late)
+    tokens.read()
+    file.unlink()
+    assert not tokens.is_current()
 
 
 def test_a_request_meanwhile_goes_by_the_old_token_or_the_new(

@@ -35,7 +35,7 @@ async def running(box: Box, *, engine: bool = False) -> AsyncIterator[tuple[Clie
                 assert not acting.done()
                 acting.cancel()
                 await asyncio.gather(acting, return_exceptions=True)
-            for action in remediator.engine._actions.values():
+            for action in remediator.engine._acting._actions.values():
                 assert isinstance(action, ProcessAction)
                 for child in action._children:
                     child.kill()

@@ -69,9 +69,10 @@ class Notifier:
                 try:
                     await self._turn(group)
                     self._failing = False
-                except JournalError as error:
+                except (JournalError, MemoryError) as error:
                     if not self._failing:
-                        log.error("nobody can be called", extra={"error": str(error)})
+                        said = str(error) or "no memory"
+                        log.error("nobody can be called", extra={"error": said})
                     self._failing = True
                 await self._clock.sleep(TURN_SECONDS)
 

@@ -30,7 +30,7 @@ def acts(account: Account, times: Times) -> str:
             for reason, detail in why
         ]
         return "Nothing was done." + (f"\n\n{bullets(dict.fromkeys(said))}" if said else "")
-    told = [f"{line}\n" for line in _waited(account, times)]
+    told = [f"{line}\n" for line in (*_waited(account, times), *_doubts(account, times))]
     for number, act in enumerate(account.acts, start=1):
         what = _DOING.get(act.kind, f"{text(act.kind)} on")
         rung = f", rung {act.rung + 1} of playbook {code(account.remediation)}"
@@ -58,6 +58,14 @@ def _waited(account: Account, times: Times) -> Iterator[str]:
             yield f"It waited from {times.clock(event.at)} on: {why}{more}."
 
 
+def _doubts(account: Account, times: Times) -> Iterator[str]:
+    """What could not be excluded when it was acted upon."""
+    for event in account.events:
+        detail = event.facts.get("detail")
+        if detail and event.kind == "decision" and event.facts.get("verdict") == "act":
+            yield f"It was acted upon at {times.clock(event.at)} although {text(str(detail))}."
+
+
 def _came_of(act: Act) -> str:
     if act.kind == "notify":
         return "the message was handed over"
@@ -66,7 +74,7 @@ def _came_of(act: Act) -> str:
     if act.outcome is not None:
         return "**did not help**" if act.result == "done" else "**failed**"
     if act.result == "interrupted":
-        return "cut short by a restart of the remediator"
+        return "**cut short**"
     return "done, not verified yet" if act.result else "under way"
 
 

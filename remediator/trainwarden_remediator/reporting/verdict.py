@@ -42,6 +42,9 @@ def judge(account: Account) -> Verdict:
         done = plural(len(account.deeds), "action")
         sentence = f"**Healed** without a person, {took(lasted)} after the alert began, by {done}."
         return Verdict("healed", "healed", sentence)
+    if account.deeds and all(act.result == "interrupted" for act in account.deeds):
+        sentence = "It is over. What was begun to mend it was **cut short**."
+        return Verdict("over", "over, act cut short", sentence)
     if account.deeds:
         return Verdict(
             "over", "over, not by it", "It is over, though nothing that was done helped."

@@ -45,7 +45,7 @@ async def test_fifty_times_from_two_peers_with_other_starts_and_a_restart_betwee
             # what waits beside it is decided, too
             await come(partial(all_decided, remediator))
             assert box.workers() == [started]
-            for action in remediator.engine._actions.values():
+            for action in remediator.engine._acting._actions.values():
                 assert isinstance(action, ProcessAction)
                 # it lives on, as after a kill of the program
                 children += action._children

@@ -1,0 +1,69 @@
+"""What the remediator sees of checkpoints by itself where the exporter cannot be asked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from trainwarden_exporter.checkpoints.eye import CheckpointEye, CheckpointsSeen
+from trainwarden_exporter.checkpoints.specs import CheckpointSpec, checkpoint_specs
+from trainwarden_exporter.collectors.checkpoints import SAVING
+from trainwarden_exporter.entries.place import Finder
+from trainwarden_remediator.config import Setup
+from trainwarden_remediator.exceptions import UnknownError
+from trainwarden_remediator.sight import RunSight
+
+Kind = tuple[CheckpointSpec, CheckpointsSeen]
+
+
+class OwnSaves:
+    """Reads the folders of checkpoints as the exporter does, by its file and readers.
+
+    For one thread: a disk that hangs holds up whoever asks.
+    """
+
+    def __init__(self, setup: Setup, *, now: Callable[[], float] = time.time) -> None:
+        specs = [spec for run in setup.watched.runs for spec in checkpoint_specs(run)]
+        finders = {spec.place: Finder(spec.place) for spec in specs}
+        self._eyes = [(spec, CheckpointEye(spec, finder=finders[spec.place])) for spec in specs]
+        self._now = now
+
+    def look(self) -> Mapping[str, RunSight]:
+        """How the checkpoints of each run stand that has any; blocks. Raises UnknownError."""
+        now = self._now()
+        found: dict[str, list[Kind]] = {}
+        for spec, eye in self._eyes:
+            try:
+                seen = eye()
+            except OSError as error:
+                raise UnknownError(f"checkpoints of {spec.run}: {error.strerror}") from error
+            # Also want of memory: whatever lies there, the brake must go on without it.
+            except Exception as error:
+                raise UnknownError(f"checkpoints of {spec.run}: {type(error).__name__}") from error
+            found.setdefault(spec.run, []).append((spec, seen))
+        return {run: run_sight(kinds, now) for run, kinds in found.items()}
+
+
+def run_sight(kinds: Sequence[Kind], now: float) -> RunSight:
+    """A run by its checkpoints alone, as looked at when it was `now` (Unix seconds)."""
+    newest = [(spec, one) for spec, seen in kinds if (one := seen.reading.newest) is not None]
+    begun = [new[0] for _, seen in kinds if seen.folders and (new := seen.begun) is not None]
+    steps = [one.step(spec.layout.step_offset) for spec, one in newest]
+    counts = [seen.reading.complete_count for _, seen in kinds if seen.folders]
+    matches = [matched for kind in kinds if (matched := _matched(*kind)) is not None]
+    return RunSight(
+        checkpoint=max((step for step in steps if step is not None), default=None),
+        checkpoint_at=max((one.completed for _, one in newest), default=None),
+        checkpoints=sum(counts) if counts else None,
+        checkpoints_seen_at=now,
+        saving=any(now - one.changed < SAVING for one in begun),
+        recovery_matches=all(matches) if matches else None,
+    )
+
+
+def _matched(spec: CheckpointSpec, seen: CheckpointsSeen) -> bool | None:
+    """Whether the record a run would resume from fits the newest one; None where there is none."""
+    if seen.recovery is None:
+        return None
+    newest = seen.reading.newest
+    return seen.recovery.matches(None if newest is None else newest.step(spec.layout.step_offset))

@@ -1,0 +1,35 @@
+"""Harm 4: an alert is delivered late, when it is long over."""
+
+from __future__ import annotations
+
+import pytest
+from tests.remediator.conftest import FINGERPRINT, Box, delivery
+from tests.remediator.test_webhook import come, post, running
+
+from trainwarden_remediator.exceptions import JournalError
+from trainwarden_remediator.journal import Journal
+
+
+async def test_one_refused_while_it_fired_and_sent_again_when_it_is_over_is_not_acted_upon(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Alertmanager repeats what it was refused as it stood then (webhook/webhook.go)."""
+    worker = box.start_worker()
+
+    def full(*_: object, **__: object) -> None:
+        raise JournalError("disk full")
+
+    async with running(box, engine=True) as (client, remediator):
+        body = delivery(box.alert())
+        with monkeypatch.context() as patch:
+            patch.setattr(Journal, "hear", full)
+            assert (await post(client, body)).status == 503
+        box.known = {}
+        assert (await post(client, body)).status == 200
+        await come(lambda: "not_active" in str(remediator.journal.tallies().get("decisions")))
+        # it goes on leaking, and only the alert is over: that is reason enough to leave it alone
+        box.known = {FINGERPRINT: "suppressed"}
+        remediator.engine.wake()
+        await come(lambda: all(one.said for one in remediator.journal.open_incidents()))
+    assert worker.poll() is None
+    assert "intent" not in box.told()

@@ -1,0 +1,148 @@
+"""How checkpoints stand where the exporter cannot be asked, from real folders."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.remediator.conftest import ROLLOUT, make_worker, until
+from tests.remediator.harms.deadmount import dead_mount
+
+from trainwarden_exporter.collectors.checkpoints import SAVING, CheckpointsCollector
+from trainwarden_exporter.config import Config as ExporterConfig
+from trainwarden_exporter.lane import Lane
+from trainwarden_exporter.runs import RunConfig
+from trainwarden_exporter.serving import exposition
+from trainwarden_remediator import ownlook
+from trainwarden_remediator.config import Config, Setup
+from trainwarden_remediator.exceptions import UnknownError
+from trainwarden_remediator.ownlook import OwnLook
+from trainwarden_remediator.ownsaves import OwnSaves
+from trainwarden_remediator.seeing import parse_sight
+from trainwarden_remediator.sight import RunSight, Sight
+
+KIND = {
+    "name": "default",
+    "folder": "out",
+    "entry": r"step_(?P<step>\d+)",
+    "complete": {"marker": ["DONE"]},
+}
+BASE = """\
+trainwarden_collector_success{collector="host"} 1
+trainwarden_collector_success{collector="workers"} 1
+trainwarden_memory_effective_available_bytes 1
+trainwarden_memory_available_floor_bytes 1
+"""
+SIGHT = Sight({ROLLOUT: make_worker()}, 1, 1)
+
+
+def a_run(folder: Path) -> RunConfig:
+    return RunConfig.model_validate({"name": "demo", "path": folder, "checkpoints": [KIND]})
+
+
+def own_saves(folder: Path) -> OwnSaves:
+    return OwnSaves(Setup(Config(insecure=True), ExporterConfig(runs=(a_run(folder),))))
+
+
+def save(folder: Path, step: int, *, whole: bool, ago: float = 0.0) -> None:
+    entry = folder / "out" / f"step_{step}"
+    entry.mkdir(parents=True)
+    written = [entry / "model.bin", *([entry / "DONE"] if whole else [])]
+    at = time.time() - ago
+    for file in written:
+        file.write_text("x")
+    for path in (*written, entry):
+        os.utime(path, (at, at))
+
+
+def test_a_save_in_progress_is_seen_and_how_far_the_run_has_come(tmp_path: Path) -> None:
+    save(tmp_path, 10, whole=True, ago=600)
+    saves = own_saves(tmp_path)
+    seen = saves.look()["demo"]
+    assert (seen.checkpoint, seen.checkpoints, seen.saving) == (10, 1, False)
+    assert seen.checkpoints_seen_at == pytest.approx(time.time(), abs=5)
+    save(tmp_path, 11, whole=False)
+    seen = saves.look()["demo"]
+    assert (seen.checkpoint, seen.checkpoints, seen.saving) == (10, 1, True)
+    (tmp_path / "out" / "step_11" / "DONE").touch()
+    seen = saves.look()["demo"]
+    assert (seen.checkpoint, seen.checkpoints, seen.saving) == (11, 2, False)
+
+
+def test_one_that_nobody_has_written_to_for_long_is_not_being_saved(tmp_path: Path) -> None:
+    save(tmp_path, 11, whole=False, ago=SAVING + 5)
+    assert own_saves(tmp_path).look()["demo"].saving is False
+
+
+@pytest.mark.parametrize("ago", [0, SAVING + 5])
+def test_it_sees_what_the_exporter_would_show(tmp_path: Path, ago: float) -> None:
+    save(tmp_path, 10, whole=True, ago=600)
+    save(tmp_path, 11, whole=False, ago=ago)
+    collector = CheckpointsCollector([a_run(tmp_path)])
+
+    def page() -> str:
+        return exposition.render(collector.collect()).body.decode()
+
+    until(lambda: "\ntrainwarden_checkpoint_step{" in page())
+    told = parse_sight(f"{BASE}{page()}".encode()).runs["demo"]
+    own = own_saves(tmp_path).look()["demo"]
+    for fact in ("checkpoint", "checkpoint_at", "checkpoints", "saving", "recovery_matches"):
+        assert getattr(own, fact) == getattr(told, fact), fact
+
+
+def test_a_run_that_has_none_yet_saves_none(tmp_path: Path) -> None:
+    assert own_saves(tmp_path).look()["demo"].saving is False
+
+
+def test_a_run_without_any_configured_is_not_told_of() -> None:
+    watched = ExporterConfig(runs=(RunConfig(name="demo"),))
+    assert OwnSaves(Setup(Config(insecure=True), watched)).look() == {}
+
+
+@pytest.mark.parametrize(
+    ("error", "why"), [(OSError(5, "Input/output error"), "Input/output error"),
+                       (MemoryError(), "MemoryError")]
+)  # fmt: skip
+def test_what_cannot_be_read_is_not_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, why: str
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr("trainwarden_exporter.entries.disk.Disk.names", fail)
+    save(tmp_path, 10, whole=True)
+    with pytest.raises(UnknownError, match=f"^checkpoints of demo: {why}$"):
+        own_saves(tmp_path).look()
+
+
+async def test_a_disk_that_never_answers_holds_up_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ownlook, "SAVES_SECONDS", 0.5)
+    (tmp_path / "out").mkdir()
+    own = OwnLook(Lane)
+    looks: list[int] = []
+    saves = own_saves(tmp_path)
+
+    def look() -> dict[str, RunSight]:
+        looks.append(1)
+        return dict(saves.look())
+
+    own.use(lambda: SIGHT, look)
+    with dead_mount(tmp_path / "out"):
+        for _ in range(2):
+            began = time.monotonic()
+            sight = await own.at_all()
+            assert time.monotonic() - began < 5
+            assert sight.workers == SIGHT.workers
+            assert sight.saves_unknown == "the disk of the checkpoints does not answer"
+            assert await own.at_memory() == SIGHT
+        assert looks == [1]  # the one that hangs is not followed by others
+    assert own._asked is not None
+    async with asyncio.timeout(20):
+        await asyncio.wait([own._asked])
+    assert (await own.at_all()).runs["demo"].saving is False

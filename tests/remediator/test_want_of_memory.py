@@ -1,0 +1,268 @@
+"""The remediator where there is no memory to be had, for a moment or for good."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.remediator.conftest import (
+    Box,
+    FakeEyes,
+    Scene,
+    Stage,
+    delivery,
+    make_alert,
+    until,
+)
+from tests.remediator.test_crash import Program
+
+from trainwarden_remediator import acting, engine
+from trainwarden_remediator.decision import Decision
+from trainwarden_remediator.engine import ALIVE_SECONDS, TURN_SECONDS
+from trainwarden_remediator.exceptions import JournalError, LostError
+from trainwarden_remediator.journal import Journal
+from trainwarden_remediator.policy import decide
+
+DONE = ["alert", "intent", "stop", "start", "done", "healed"]
+
+
+class Short:
+    """Fails for want of memory, so many times."""
+
+    def __init__(self, times: int) -> None:
+        self.left = times
+
+    def __call__(self) -> None:
+        if self.left:
+            self.left -= 1
+            raise MemoryError
+
+
+async def test_a_turn_without_memory_is_broken_off_and_the_next_acts_once(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = Short(3)
+
+    def decide_if_it_can(*about: Any) -> Decision:
+        short()
+        return decide(*about)
+
+    monkeypatch.setattr(engine, "decide", decide_if_it_can)
+    async with stage() as scene:
+        scene.hear()
+        await scene.clock.advance(2 * TURN_SECONDS + 1)
+        assert scene.engine.broken_off == 3
+        assert scene.action.restarts == []
+        await scene.clock.advance(20)
+        assert scene.engine.broken_off == 3
+        assert scene.done() == DONE
+        assert scene.action.restarts == [1]
+
+
+async def test_nor_is_it_ended_by_want_that_comes_out_of_two_questions_at_once(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = Short(2)
+
+    async def look(self: FakeEyes) -> Any:
+        short()
+        return await real(self)
+
+    real = FakeEyes.look
+    monkeypatch.setattr(FakeEyes, "look", look)
+    async with stage() as scene:
+        scene.hear()
+        await scene.clock.advance(20)
+        assert scene.engine.broken_off == 2
+        assert scene.done() == DONE
+
+
+async def test_one_that_never_has_any_moves_no_more_and_is_started_anew(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def read_nothing(*_: Any, **__: Any) -> Any:
+        raise MemoryError
+
+    async with stage() as scene:
+        monkeypatch.setattr(engine, "read_state", read_nothing)
+        await scene.clock.advance(ALIVE_SECONDS + TURN_SECONDS)
+        assert not scene.engine.is_alive()
+
+
+@pytest.mark.parametrize("before", [True, False])
+async def test_an_intent_that_nobody_can_carry_out_ends_it_and_the_next_start_acts_once(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, *, before: bool
+) -> None:
+    """Not to end would leave the run busy for ever with what nobody does."""
+
+    def starve(*_: Any, **__: Any) -> Any:
+        raise MemoryError
+
+    async def begin(scene: Scene) -> None:
+        running = scene.engine.run()
+        scene.hear()
+        with pytest.RaisesGroup(LostError):
+            await running
+
+    with monkeypatch.context() as patch:
+        if before:
+            patch.setattr(Journal, "intend", starve)
+        else:
+            patch.setattr(acting, "before_act", starve)
+        scenes: list[Scene] = []
+        with suppress(AssertionError):  # the stage asks that its engine goes on
+            async with stage(before=scenes.append):
+                pass
+        await begin(Scene(scenes[0].folder, scenes[0].journal, scenes[0].clock))
+    cut_short = [] if before else ["intent", "interrupted"]
+    async with stage() as scene:
+        await scene.clock.advance(20)
+        assert scene.done() == ["alert", *cut_short, *DONE[1:]]
+        assert len(scene.action.restarts) == 1
+
+
+async def test_an_action_whose_thread_cannot_be_had_has_failed(stage: Stage) -> None:
+    async with stage() as scene:
+        real = scene.engine._acting.carrier.lane
+
+        def lane(name: str) -> Any:
+            if name.startswith("action"):
+                raise RuntimeError("can't start new thread")
+            return real(name)
+
+        scene.engine._acting.carrier.lane = lane
+        scene.hear()
+        await scene.clock.advance(10)
+        assert scene.action.restarts == []
+        assert scene.done() == ["alert", "intent", "failed", "not_healed"]
+
+
+async def test_an_action_that_cannot_be_asked_waits(stage: Stage) -> None:
+    async with stage() as scene:
+        short, real = Short(1), scene.action.processes
+
+        def processes() -> Any:
+            short()
+            return real()
+
+        vars(scene.action)["processes"] = processes
+        scene.hear()
+        await scene.clock.advance(20)
+        assert scene.engine.broken_off == 0
+        assert "world_unknown" in scene.told()
+        assert scene.done() == DONE
+
+
+# SQLite's own bound: what it asks for beyond that it does not get.
+STARVED_JOURNAL = """
+import pathlib, sqlite3, sys, time
+from trainwarden_remediator.alerts import Alert
+from trainwarden_remediator.exceptions import JournalError
+from trainwarden_remediator.journal import Journal
+journal = Journal(pathlib.Path(sys.argv[1]), clock=time.time)
+alert = Alert("0" * 16, 1.0, firing=True, labels={"alertname": "A", "x": "y" * (8 << 20)})
+journal._file.connection.execute(f"PRAGMA hard_heap_limit = {4 << 20}")
+try:
+    journal.hear([alert])
+except JournalError as error:
+    print("told:", error)
+print("left open:", journal._file.connection.in_transaction)
+"""
+
+
+def test_a_journal_without_memory_says_so_and_has_changed_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    command = [sys.executable, "-c", STARVED_JOURNAL, str(path)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert said == f"told: {path}: no memory\nleft open: False\n"
+    journal = Journal(path, clock=time.time)
+    assert journal.open_incidents() == ()
+    journal.close()
+
+
+class Starving:
+    """A connection to a journal that has no memory for statements that begin so."""
+
+    def __init__(self, connection: Any, *words: str, after: bool = False) -> None:
+        self._connection = connection
+        self._words = words
+        self._after = after
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def execute(self, statement: str, *values: Any) -> Any:
+        fails = statement.startswith(self._words)
+        if fails and not self._after:
+            raise MemoryError
+        done = self._connection.execute(statement, *values)
+        if fails:
+            raise MemoryError
+        return done
+
+
+@pytest.mark.parametrize("words", [("BEGIN",), ("INSERT",), ("COMMIT",), ("COMMIT", "ROLLBACK")])
+def test_whatever_it_has_no_memory_for_the_next_delivery_is_heard(
+    journal: Journal, words: tuple[str, ...]
+) -> None:
+    file: Any = journal._file
+    real = file.connection
+    file.connection = Starving(real, *words)
+    with pytest.raises(JournalError, match=r"no memory$"):
+        journal.hear([make_alert()])
+    file.connection = real
+    assert journal.open_incidents() == ()
+    journal.hear([make_alert()])
+    assert len(journal.open_incidents()) == 1
+
+
+def test_what_may_be_on_the_disk_is_not_said_to_have_failed(journal: Journal) -> None:
+    """An intent that was taken for none would keep its run busy with nobody to carry it out."""
+    file: Any = journal._file
+    real = file.connection
+    file.connection = Starving(real, "COMMIT", after=True)
+    with pytest.raises(MemoryError):
+        journal.hear([make_alert()])
+    file.connection = real
+    assert len(journal.open_incidents()) == 1
+
+
+@pytest.fixture
+def program(box: Box) -> Iterator[Program]:
+    program = Program(box)
+    yield program
+    program.close()
+
+
+def test_a_real_one_that_can_map_no_memory_for_a_while_goes_on_and_acts_once(
+    program: Program,
+) -> None:
+    """Not even the stack of a thread: what it needs of them it has from the start."""
+    worker = program.box.start_worker()
+    child = program.start()
+    alert = delivery(program.box.alert())
+    limit = resource.prlimit(child.pid, resource.RLIMIT_AS)
+    used = int(Path(f"/proc/{child.pid}/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.prlimit(child.pid, resource.RLIMIT_AS, (used // 2, limit[1]))
+    storm = b" " * (30 << 20) + alert
+    for _ in range(5):
+        program.ask("/webhook", storm)
+        time.sleep(TURN_SECONDS / 2)
+    assert child.poll() is None, program.log
+    reasons = [event.facts.get("reason") for event in program.box.events()]
+    assert set(reasons) <= {None, "world_unknown"}
+    resource.prlimit(child.pid, resource.RLIMIT_AS, limit)
+    until(lambda: program.ask("/webhook", alert) == 200)
+    until(lambda: "healed" in program.box.told())
+    assert child.poll() is None
+    assert worker.wait(5) is not None
+    reasons = [event.facts.get("reason") for event in program.box.events()]
+    assert "world_unknown" in reasons
+    assert program.box.told().count("intent") == 1
