@@ -1,34 +1,88 @@
 /* A crowd: so many processes that sleep, as children of one, each with a command line of its own.
  *
- *     crowd PROCESSES WORKERS
+ *     crowd PROCESSES WORKERS MAPPINGS THREADS
  *
- * The first WORKERS of them are called `worker-0`, `worker-1` …, the others `bystander`. It says
- * "ready" when all are there, and takes them along when its input ends.
+ * The first WORKERS of them are called `worker-0`, `worker-1` …, the others `bystander`. A worker
+ * has about MAPPINGS mappings of memory and THREADS threads, as what trains has, for some programs
+ * look at each. It says "ready" when all are there, and takes them along when its input ends.
  */
+#define _GNU_SOURCE /* pipe2 */
+#include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
-int main(int argc, char **argv) {
-    if (argc == 2) { /* one of the crowd */
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        for (;;) pause();
+enum { READY = 9 }; /* the descriptor that all hold open until they have what they should have */
+
+static void *sleep_on(void *nothing) {
+    for (;;) pause();
+    return nothing;
+}
+
+/* Every other page of one mapping may not be written to, which makes a mapping of each. */
+static int take_mappings(int count) {
+    long page = sysconf(_SC_PAGESIZE);
+    char *start = mmap(0, count * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (start == MAP_FAILED) return -1;
+    memset(start, 1, count * page);
+    for (int number = 0; number < count; number += 2)
+        if (mprotect(start + number * page, page, PROT_READ)) return -1;
+    return 0;
+}
+
+static int take_threads(int count) {
+    pthread_attr_t small;
+    pthread_t one;
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 64 << 10);
+    while (count-- > 0)
+        if (pthread_create(&one, &small, sleep_on, 0)) return -1;
+    return 0;
+}
+
+static int become(const char *mappings, const char *threads) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if ((atoi(mappings) && take_mappings(atoi(mappings))) || take_threads(atoi(threads) - 1)) {
+        (void)!write(READY, "", 1);
+        return 1;
     }
-    int processes = argc == 3 ? atoi(argv[1]) : 0, workers = argc == 3 ? atoi(argv[2]) : 0;
+    close(READY);
+    sleep_on(0);
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    /* one of the crowd; its name comes last, as workers are told by the end of their line */
+    if (argc == 4) return become(argv[1], argv[2]);
+    if (argc != 5) return 2;
+    int processes = atoi(argv[1]), workers = atoi(argv[2]), ends[2];
+    if (pipe2(ends, O_CLOEXEC) || dup2(ends[1], READY) < 0) return 1;
     for (int number = 0; number < processes; number++) {
+        int works = number < workers;
         char name[32] = "bystander";
-        if (number < workers) snprintf(name, sizeof name, "worker-%d", number);
+        if (works) snprintf(name, sizeof name, "worker-%d", number);
         pid_t child = fork();
         if (child < 0) {
             perror("fork");
             return 1;
         }
         if (child == 0) {
-            execl("/proc/self/exe", argv[0], name, (char *)0);
+            execl("/proc/self/exe", argv[0], works ? argv[3] : "0", works ? argv[4] : "1", name,
+                  (char *)0);
             _exit(1);
         }
+    }
+    close(ends[1]);
+    close(READY);
+    char failed;
+    if (read(ends[0], &failed, 1) != 0) { /* nothing to read: all have closed theirs */
+        fputs("a worker has no room\n", stderr);
+        return 1;
     }
     puts("ready");
     fflush(stdout);

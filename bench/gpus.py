@@ -17,7 +17,8 @@ from typing import Any
 
 import yaml
 
-from programs import COST_COLUMNS, PEERS, cost_cells, exporter, free_port, python_peer, running
+from peers import python_peer
+from programs import COST_COLUMNS, cost_cells, exporter, free_port, running
 from results import Result, milliseconds, times
 from scrapes import OLD_SECONDS, crowd
 
@@ -73,21 +74,13 @@ def bench(scrapes: int = SCRAPES) -> Result:
         config.write_text(yaml.safe_dump(configuration(box, GPUS * EACH)))
         ports = [free_port(), free_port()]
         theirs, version = python_peer("nvitop-exporter")
-        command: list[str | Path] = [
-            sys.executable,
-            theirs,
-            "--bind-address",
-            "127.0.0.1",
-            "--port",
-            str(ports[1]),
-        ]
-        path = {"PYTHONPATH": str(PEERS / "nvitop-exporter")}
+        command = [*theirs, "--bind-address", "127.0.0.1", "--port", str(ports[1])]
         programs = {
             "trainwarden": stack.enter_context(
                 running(exporter(config, ports[0]), ports[0], environment=box.environment)
             ),
             f"nvitop-exporter {version}": stack.enter_context(
-                running(command, ports[1], environment={**box.environment, **path})
+                running(command, ports[1], environment=box.environment)
             ),
         }
         time.sleep(OLD_SECONDS)

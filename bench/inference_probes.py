@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from results import Result
 from trainwarden_exporter.inference.asking import HttpAsker
 from trainwarden_exporter.inference.config import ServerConfig
 from trainwarden_exporter.inference.engines import build_engine
@@ -129,8 +130,8 @@ def count(probes: ProbeLoop, seen: Mapping[Target, Sighting | None]) -> Count:
     )
 
 
-def measure(targets: Iterable[Target], good: int, rounds: int) -> None:
-    """Probe until each server that serves was asked `rounds` times, and print what that took."""
+def measure(targets: Iterable[Target], good: int, rounds: int) -> tuple[tuple[str, str], ...]:
+    """Probe until each server that serves was asked `rounds` times; what that took, in rows."""
     before = open_files()
     probes = ProbeLoop(build)
     probes.set(targets)
@@ -147,28 +148,32 @@ def measure(targets: Iterable[Target], good: int, rounds: int) -> None:
         if now.wall - begin.wall > 3600:  # noqa: PLR2004 - an hour is enough
             break
     latest = min(one.timestamp for one in seen.values() if one is not None)
-    report(begin, now, len(seen), time.time() - latest, slowest)
+    found = report(begin, now, len(seen), time.time() - latest, slowest)
     probes.close()
-    print(f"open files without probes    {before} before, {open_files()} after")
+    return (*found, ("open files without probes", f"{before} before, {open_files()} after"))
 
 
-def report(begin: Count, end: Count, servers: int, oldest: float, slowest: float) -> None:
-    """Print what lies between two counts."""
-    cpu, probes = end.cpu - begin.cpu, end.probes - begin.probes
-    per_probe = cpu / probes
+def report(
+    begin: Count, end: Count, servers: int, oldest: float, slowest: float
+) -> tuple[tuple[str, str], ...]:
+    """What lies between two counts, in rows."""
+    probes = end.probes - begin.probes
+    per_probe = (end.cpu - begin.cpu) / probes
     share = per_probe * servers / LIFE_INTERVAL
-    print(f"rounds of single servers     {probes} in {end.wall - begin.wall:.0f} s")
-    print(f"CPU per server and round     {per_probe * 1000:.2f} ms")
-    print(f"CPU per round of all         {per_probe * servers * 1000:.0f} ms")
-    print(f"share of a core, each {LIFE_INTERVAL:g} s   {share:.1%}")
-    print(f"oldest sighting at the end   {oldest:.2f} s (interval {INTERVAL:g} s)")
-    print(f"longest look of a scrape     {slowest * 1000:.2f} ms")
-    print(f"open files                   {begin.files} -> {end.files}")
-    print(f"tasks                        {begin.tasks} -> {end.tasks}")
-    print(f"most memory (MiB)            {begin.resident} -> {end.resident}")
+    return (
+        ("probes of single servers", f"{probes} in {end.wall - begin.wall:.0f} s"),
+        ("CPU per server and round", f"{per_probe * 1000:.2f} ms"),
+        ("CPU per round of all", f"{per_probe * servers * 1000:.0f} ms"),
+        (f"share of a core, each {LIFE_INTERVAL:g} s", f"{share:.1%}"),
+        ("oldest sighting at the end", f"{oldest:.2f} s (interval {INTERVAL:g} s)"),
+        ("longest look of a scrape", f"{slowest * 1000:.2f} ms"),
+        ("open files", f"{begin.files}, then {end.files}"),
+        ("tasks", f"{begin.tasks}, then {end.tasks}"),
+        ("most memory", f"{begin.resident} MiB, then {end.resident} MiB"),
+    )
 
 
-def bench(*, servers: int, hanging: int, rounds: int) -> None:
+def bench(servers: int = 200, hanging: int = 50, rounds: int = 20) -> Result:
     """Measure that many servers, of which so many hang."""
     logging.getLogger("trainwarden_exporter").setLevel(logging.ERROR)
     context = multiprocessing.get_context("spawn")
@@ -183,9 +188,16 @@ def bench(*, servers: int, hanging: int, rounds: int) -> None:
         good = servers - hanging
         targets = [target(f"good-{number}", url) for number in range(good)]
         targets += [target(f"hung-{number}", silent) for number in range(hanging)]
-        print(f"{servers} servers, {hanging} of them hanging")
-        measure(targets, good, rounds)
+        rows = measure(targets, good, rounds)
     process.kill()
+    process.join()
+    return Result(
+        "Probes of servers that hang",
+        f"{servers} inference servers, {hanging} of which take connections and say nothing, asked "
+        f"every {INTERVAL:g} s by the exporter's probes, in a process that does nothing else.",
+        ("what", "found"),
+        rows,
+    )
 
 
 def main() -> None:
@@ -195,7 +207,7 @@ def main() -> None:
     parser.add_argument("--hanging", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=20)
     options = parser.parse_args()
-    bench(servers=options.servers, hanging=options.hanging, rounds=options.rounds)
+    print(bench(options.servers, options.hanging, options.rounds).text())
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from programs import peer
+from peers import peer
 from results import Growth, Result, times
 from trainwarden_exporter.collectors.logs import LogsCollector
 from trainwarden_exporter.layouts import layout
@@ -45,6 +45,7 @@ MTAIL_SHARE = 64
 """By how much less mtail is given to read, which takes its time."""
 MTAIL_LONGEST = 900
 """Characters that mtail, which takes no more than 1024, is given in one expression."""
+LOOK_SECONDS = 0.005
 KEPT_SECONDS = 15.0
 """For which a rotated file is left."""
 
@@ -221,13 +222,33 @@ def count(collector: LogsCollector) -> tuple[float, float, float]:
 
 
 def used_by(call: Callable[..., None], *arguments: object) -> tuple[float, float]:
-    """CPU seconds and MiB at most that `call` takes in a process of its own."""
+    """CPU seconds and MiB at most that `call` takes in a process of its own.
+
+    Memory is looked at while it runs: what a process is told at its end (ru_maxrss of getrusage(2))
+    counts what it had before it became another program.
+    """
     process = multiprocessing.get_context("spawn").Process(target=call, args=arguments)
     process.start()
-    _, status, usage = os.wait4(process.pid or 0, 0)
+    pid, most = process.pid or 0, 0.0
+    while True:
+        done, status, usage = os.wait4(pid, os.WNOHANG)
+        if done:
+            break
+        most = _most_memory(pid) or most
+        time.sleep(LOOK_SECONDS)
     if status:
         raise SystemExit("it failed")
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+    return usage.ru_utime + usage.ru_stime, most
+
+
+def _most_memory(pid: int) -> float | None:
+    """MiB that the program had at most until now (proc(5), VmHWM); None where it has ended."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    found = re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
+    return None if found is None else int(found[1]) / 1024
 
 
 def read_all(folder: Path, names: Sequence[str], size: int, found: tuple[LinePattern, ...]) -> None:
@@ -324,7 +345,7 @@ def compare(folder: Path, mtail: str | Path, framework: str, megabytes: int) -> 
         )
 
     for files in (1, 64):
-        for size in (megabytes // 4, megabytes):
+        for size in (megabytes // 16, megabytes // 4, megabytes):
             paths = write_whole(folder, files, size * 1_000_000)
             ours = measured(paths, read_all, found)
             add(files, size, "trainwarden", ours, ours)
@@ -346,7 +367,7 @@ def compare(folder: Path, mtail: str | Path, framework: str, megabytes: int) -> 
         f"itself, and groups of them first; it is given 1/{MTAIL_SHARE} to read, for its time.",
         ("files", "size", "program", "CPU per GB", "memory", "memory at rest", "beside ours"),
         tuple(rows),
-        (Growth("Log bytes", "MB", "ms of CPU", tuple(points)),),
+        (Growth("Log bytes", "MB of log", "ms of CPU", tuple(points)),),
     )
 
 

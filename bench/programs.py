@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import http.client
 import os
-import shutil
+import signal
 import socket
 import statistics
 import subprocess
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+import peers
 from results import mebibytes, milliseconds
 from trainwarden_exporter.processes.procfs import (
     descendants,
@@ -27,6 +28,8 @@ from trainwarden_exporter.processes.procfs import (
     read_resident_bytes,
 )
 
+peer = peers.peer
+"""For benches that need no more of that module."""
 READY_SECONDS = 60.0
 AS_PROMETHEUS = {
     "X-Prometheus-Scrape-Timeout-Seconds": "4",
@@ -35,8 +38,6 @@ AS_PROMETHEUS = {
     "Accept-Encoding": "gzip",
 }
 """What Prometheus 2.42 asks with (acceptHeader in scrape/scrape.go), at the shipped timeout."""
-
-PEERS = Path(__file__).resolve().parent.parent / ".stack" / "peers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,15 @@ class Program:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
 
     def scrape(self, path: str | None = None) -> bytes:
-        """One page, asked for as Prometheus does: over a connection that is kept."""
-        return self._ask(self._connection, path)
+        """One page, asked for as Prometheus does: over a connection that is kept.
+
+        And anew over another, where the program has closed that one meanwhile.
+        """
+        try:
+            return self._ask(self._connection, path)
+        except http.client.RemoteDisconnected:
+            self._connection.close()
+            return self._ask(self._connection, path)
 
     def _ask(self, connection: http.client.HTTPConnection, path: str | None = None) -> bytes:
         connection.request("GET", path or self._path, headers=AS_PROMETHEUS)
@@ -86,6 +94,10 @@ class Program:
         """CPU seconds used so far by what runs of it."""
         found = map(read_process, self._pids())
         return sum(one.cpu_seconds for one in found if one is not None)
+
+    def reload(self) -> None:
+        """Let it read its configuration again."""
+        os.kill(self._pid, signal.SIGHUP)
 
     def resident(self) -> int:
         """Bytes of memory in use."""
@@ -143,8 +155,12 @@ def running(
     path: str = "/metrics",
     log: Path | None = None,
     environment: Mapping[str, str] | None = None,
+    ready: str | None = None,
 ) -> Iterator[Program]:
-    """The program, once it answers, and until the block ends."""
+    """The program, once it answers, and until the block ends.
+
+    One that listens before it is ready has a page, `ready`, that says 200 when it is.
+    """
     with _output(log) as output:
         process = subprocess.Popen(
             command,
@@ -156,7 +172,7 @@ def running(
         try:
             program = Program(process, port, path)
             deadline = time.monotonic() + READY_SECONDS
-            while not _answers(port):
+            while not _answers(port, ready):
                 if process.poll() is not None or time.monotonic() > deadline:
                     output.seek(0)
                     raise SystemExit(f"{command[0]} does not serve:\n{output.read().decode()}")
@@ -175,12 +191,18 @@ def _output(log: Path | None) -> IO[bytes]:
     return tempfile.TemporaryFile() if log is None else log.open("w+b")
 
 
-def _answers(port: int) -> bool:
+def _answers(port: int, ready: str | None) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     try:
-        with socket.create_connection(("127.0.0.1", port), 1):
+        connection.connect()
+        if ready is None:
             return True
-    except OSError:
+        connection.request("GET", ready)
+        return connection.getresponse().status == http.client.OK
+    except (OSError, http.client.HTTPException):
         return False
+    finally:
+        connection.close()
 
 
 def free_port() -> int:
@@ -189,58 +211,6 @@ def free_port() -> int:
         one.bind(("127.0.0.1", 0))
         port: int = one.getsockname()[1]
         return port
-
-
-def peer(package: str, program: str | None = None) -> tuple[Path, str]:
-    """A program of the distribution, from PATH or its unpacked package, and its version.
-
-    Nothing is installed. Raises SystemExit where it cannot be had.
-    """
-    name = program or package
-    found = shutil.which(name)
-    path = Path(found) if found else PEERS / package / "usr/bin" / name
-    if not path.exists():
-        with tempfile.TemporaryDirectory() as folder:
-            fetched = subprocess.run(
-                ["apt-get", "-qq", "download", package],
-                cwd=folder,
-                capture_output=True,
-                check=False,
-            )
-            archives = list(Path(folder).glob("*.deb"))
-            if fetched.returncode or not archives:
-                raise SystemExit(f"{package} cannot be fetched: {fetched.stderr.decode().strip()}")
-            PEERS.mkdir(parents=True, exist_ok=True)
-            subprocess.run(["dpkg-deb", "-x", archives[0], PEERS / package], check=True)
-    said = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
-    words = (said.stdout + said.stderr).split("version ", 1)[-1].split()
-    return path, words[0].strip(",") if words else "?"
-
-
-def python_peer(package: str) -> tuple[Path, str]:
-    """A program of a package of the index, in a folder of its own, and its version.
-
-    It is to be run with that folder as PYTHONPATH. Raises SystemExit where it cannot be had.
-    """
-    folder = PEERS / package
-    if not folder.exists():
-        command: list[str | Path] = [
-            sys.executable,
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--target",
-            folder,
-            package,
-        ]
-        fetched = subprocess.run(command, capture_output=True, text=True, check=False)
-        if fetched.returncode:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise SystemExit(f"{package} cannot be fetched: {fetched.stderr.strip()}")
-    stem = package.replace("-", "_")
-    version = next(folder.glob(f"{stem}-*.dist-info")).name.removesuffix(".dist-info")
-    return folder / "bin" / package, version.rpartition("-")[2]
 
 
 def exporter(config: Path, port: int) -> list[str | Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -71,7 +72,8 @@ class Result:
         rows = (self.columns, ("---",) * len(self.columns), *self.rows)
         table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
         grown = "".join(f"\n- {one}." for one in self.growth)
-        return f"## {self.title}\n\n{self.about}\n\n{table}\n" + (f"{grown}\n" if grown else "")
+        head = f"## {self.title}\n\n{self.about}\n"
+        return head + (f"\n{table}\n" if self.rows else "") + (f"{grown}\n" if grown else "")
 
 
 def milliseconds(seconds: float) -> str:
@@ -88,18 +90,32 @@ def times(theirs: float, ours: float) -> str:
 
 
 def picture(growths: Sequence[Growth]) -> Figure:
-    """A small graph for each, with the straight line of its slope."""
+    """A small graph for each, two in a row, with the straight line of its slope."""
     # here, because it would count as memory of what is measured in processes of a bench's own
     from matplotlib.figure import Figure  # noqa: PLC0415
 
-    figure = Figure(figsize=(4 * len(growths), 3.2), layout="constrained")
-    for axes, growth in zip(
-        figure.subplots(1, len(growths), squeeze=False)[0], growths, strict=True
-    ):
+    across = 2
+    down = math.ceil(len(growths) / across)
+    figure = Figure(figsize=(4.2 * across, 3.1 * down), layout="constrained")
+    places = figure.subplots(down, across, squeeze=False).flat
+    for axes, growth in itertools.zip_longest(places, growths):
+        if growth is None:
+            axes.set_axis_off()
+            continue
         sizes, costs = zip(*growth.points, strict=True)
         start = sum(costs) / len(costs) - growth.slope * sum(sizes) / len(sizes)
-        axes.plot(sizes, costs, "o")
-        axes.plot(sizes, [start + growth.slope * size for size in sizes], "-", linewidth=1)
-        axes.set(title=growth.name, xlabel=growth.size, ylabel=growth.cost)
-        axes.set_ylim(bottom=0)
+        line = [start + growth.slope * size for size in sizes]
+        axes.plot(sizes, line, "-", color="0.65", linewidth=1.2, zorder=1)
+        axes.plot(sizes, costs, "o", color="tab:blue", markersize=6, zorder=2)
+        power = "" if growth.power is None else f", power {growth.power:.2f}"
+        axes.set_title(f"{growth.slope:.3g} for one more{power}", fontsize=9, color="0.35")
+        axes.set_xlabel(growth.size)
+        axes.set_ylabel(growth.cost)
+        axes.set_ylim(bottom=0, top=1.1 * max(*costs, *line))
+        axes.set_xlim(left=0)
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.yaxis.set_major_formatter("{x:,.10g}")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="y", color="0.9")
+        axes.set_axisbelow(True)
     return figure

@@ -1,33 +1,33 @@
 """What the shipped rules cost in a real Prometheus, over boxes.
 
-    python bench/rules_growth.py [--boxes 1 100 1000]
+    python bench/rules_growth.py [--boxes 1 100 1000] [--costliest 20]
 
-Every box is a page of a real exporter with everything switched on, which one server hands out for
-all of them; Prometheus takes each for a target of its own. It runs the shipped rules at their
-shipped intervals and tells how long each group took.
+Every box is the page of a real exporter with everything switched on (boxes.py); Prometheus takes
+each for a target of its own. It is first given what the boxes had shown before, as far back as the
+rules look (ten minutes at most), for a rule over minutes costs little in the first of them. Then
+it runs the shipped rules at their shipped intervals and tells how long each group took.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
-import multiprocessing
+import json
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 import yaml
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from everything import everything
-from inference_probes import answer_all
-from programs import free_port, running
+from boxes import HISTORY, LONGEST, SERVERS, WORKERS, a_box, handing_out, windows
+from programs import Program, free_port, running
 from results import Growth, Result, mebibytes, milliseconds
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -36,19 +36,26 @@ sys.path.append(str(PROJECT / "deploy"))
 import stack  # noqa: E402 - its folder comes first
 
 BOXES = (1, 100, 1000)
-WORKERS = 8
-SETTLE_SECONDS = 25.0
+HISTORY_SECONDS = 300.0
+"""Within which Prometheus must have taken what was before."""
+HISTORY_SECONDS_A_BOX = 0.06
+"""Over which the boxes are asked for it."""
+SETTLE_SECONDS = 20.0
 """For the first scrapes and rounds, in which there is little to judge."""
+SCRAPING_SECONDS = 10.0
+"""For which Prometheus scrapes and does not judge."""
 LOOKS, LOOK_SECONDS = 4, 5.0
 COLUMNS = (
     "boxes",
     "series a box",
     "all rules",
     "of the interval",
+    "their CPU",
     "slowest group",
     "it alone",
     "rounds missed",
-    "CPU a second, scraping too",
+    "alerts a box",
+    "CPU a second, scraping alone",
     "resident",
     "resident a box",
 )
@@ -59,8 +66,9 @@ class Evaluation:
     """What so many boxes cost Prometheus.
 
     `series` of one box; `seconds` within one `interval` (seconds, the shortest of a group) of all
-    groups together, and of the slowest; rounds that were `missed` because one took longer;
-    `resident` bytes; `cpu` seconds a second.
+    groups together, and of the slowest; rounds that were `missed` because one took longer; `alerts`
+    pending or firing, of one box; `resident` bytes; CPU seconds of `scraping` a second, and those
+    that the rules add within an interval.
     """
 
     series: float
@@ -68,63 +76,61 @@ class Evaluation:
     slowest: str
     slowest_seconds: float
     missed: float
+    alerts: float
     interval: float
     resident: int
+    scraping: float
     cpu: float
 
 
-def a_page() -> bytes:
-    """The page of a box with everything switched on, compressed."""
-    with everything(WORKERS) as box:
-        box.program.scrape()
-        time.sleep(SETTLE_SECONDS)
-        return gzip.compress(box.program.scrape())
+def shipped() -> tuple[Mapping[str, Any], list[Path]]:
+    """The shipped configuration of Prometheus, and the files of rules that it names."""
+    folder = PROJECT / "rules"
+    content = yaml.safe_load((folder / "prometheus.yml").read_text(encoding="utf-8"))
+    return content, [file for name in content["rule_files"] for file in sorted(folder.glob(name))]
 
 
-def hand_out(page: bytes, pipe: Connection) -> None:
-    """Answer every request with `page`, until killed; the port goes through `pipe`."""
-    head = (
-        "HTTP/1.1 200 OK\r\nContent-Type: application/openmetrics-text; version=1.0.0\r\n"
-        f"Content-Encoding: gzip\r\nContent-Length: {len(page)}\r\n\r\n"
-    ).encode()
-    answer_all(lambda _: head + page, pipe)
+def expressions(files: Sequence[Path]) -> Iterator[str]:
+    """All that the rules ask at each evaluation."""
+    for file in files:
+        for group in yaml.safe_load(file.read_text(encoding="utf-8"))["groups"]:
+            yield from (rule["expr"] for rule in group["rules"])
 
 
-@contextmanager
-def handing_out(page: bytes) -> Iterator[int]:
-    """The port at which every box is to be had."""
-    context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe()
-    process = context.Process(target=hand_out, args=(page, there), daemon=True)
-    process.start()
-    try:
-        yield here.recv()
-    finally:
-        process.kill()
-        process.join()
-
-
-def configuration(boxes: int, port: int) -> Mapping[str, object]:
-    """The shipped one, with so many boxes for the one."""
-    shipped = yaml.safe_load((PROJECT / "rules/prometheus.yml").read_text(encoding="utf-8"))
+def configuration(boxes: int, port: int, path: str, **scraping: object) -> dict[str, object]:
+    """One that scrapes so many boxes."""
     job = {
         "job_name": "trainwarden-exporter",
+        "metrics_path": path,
         "static_configs": [{"targets": [f"box-{number}" for number in range(boxes)]}],
         "relabel_configs": [
             {"source_labels": ["__address__"], "target_label": "instance"},
             {"target_label": "__address__", "replacement": f"127.0.0.1:{port}"},
         ],
+        **scraping,
     }
-    files = [str(PROJECT / "rules" / name) for name in shipped["rule_files"]]
-    return {"global": shipped["global"], "rule_files": files, "scrape_configs": [job]}
+    return {"scrape_configs": [job]}
 
 
-def measure(boxes: int, port: int) -> Evaluation:
-    """Let Prometheus watch so many boxes for a while."""
+@contextmanager
+def prometheus(boxes: int, port: int) -> Iterator[tuple[Program, Callable[[], None]]]:
+    """A Prometheus that scrapes so many boxes and knows what they had shown before.
+
+    With what makes it judge them too.
+    """
+    content, files = shipped()
+    scraping = {"global": content["global"], **configuration(boxes, port, "/metrics")}
+    pace = f"{max(5, round(boxes * HISTORY_SECONDS_A_BOX))}s"
+    before = configuration(boxes, port, HISTORY, scrape_interval=pace, scrape_timeout=pace)
+
+    def take(content: Mapping[str, object]) -> None:
+        config.write_text(yaml.safe_dump(content))
+        program.reload()
+
     with tempfile.TemporaryDirectory() as name:
         folder, own_port = Path(name), free_port()
         config = folder / "prometheus.yml"
-        config.write_text(yaml.safe_dump(configuration(boxes, port)))
+        config.write_text(yaml.safe_dump(before))
         command: list[str | Path] = [
             stack.find_binaries().prometheus,
             f"--config.file={config}",
@@ -132,25 +138,74 @@ def measure(boxes: int, port: int) -> Evaluation:
             f"--web.listen-address=127.0.0.1:{own_port}",
             "--log.level=error",
         ]
-        with running(command, own_port) as program:
-            time.sleep(SETTLE_SECONDS)
-            before, began, looks = program.cpu(), time.monotonic(), []
-            for _ in range(LOOKS):
-                time.sleep(LOOK_SECONDS)
-                looks.append(_look(program.scrape().decode().removesuffix("# EOF\n")))
-            cpu = (program.cpu() - before) / (time.monotonic() - began)
-            resident = program.resident()
+        with running(command, own_port, ready="/-/ready") as program:
+            deadline = time.monotonic() + HISTORY_SECONDS
+            while _value(program, "count(scrape_samples_post_metric_relabeling > 0)") < boxes:
+                if time.monotonic() > deadline:
+                    raise SystemExit(f"Prometheus did not take the history of {boxes} boxes")
+                time.sleep(2)
+            take(scraping)
+            yield program, lambda: take({**scraping, "rule_files": list(map(str, files))})
+
+
+def _value(program: Program, query: str) -> float:
+    answer = json.loads(program.scrape(f"/api/v1/query?query={quote(query)}"))
+    return sum(float(one["value"][1]) for one in answer["data"]["result"])
+
+
+def prometheus_version() -> str:
+    """Of the Prometheus that evaluates."""
+    return ".".join(map(str, stack.version(stack.find_binaries().prometheus)))
+
+
+def measure(program: Program, judge: Callable[[], None], boxes: int) -> Evaluation:
+    """What a Prometheus that watches so many boxes spends on judging them."""
+    time.sleep(SETTLE_SECONDS)
+    before, began = program.cpu(), time.monotonic()
+    time.sleep(SCRAPING_SECONDS)
+    scraping = (program.cpu() - before) / (time.monotonic() - began)
+    judge()
+    time.sleep(SETTLE_SECONDS)
+    before, began, looks = program.cpu(), time.monotonic(), []
+    for _ in range(LOOKS):
+        time.sleep(LOOK_SECONDS)
+        looks.append(_look(program.scrape().decode().removesuffix("# EOF\n")))
+    cpu = (program.cpu() - before) / (time.monotonic() - began)
     last = looks[-1]
     interval = min(last["interval"].values())
     took = {
-        group: statistics.mean(look["took"][group] for look in looks) * interval / every
+        # of one whose first round is not over there is nothing yet
+        group: statistics.mean(look["took"][group] for look in looks if group in look["took"])
+        * interval
+        / every
         for group, every in last["interval"].items()
     }
     slowest = max(took, key=lambda group: took[group])
-    series, missed = last["series"][""] / boxes, sum(last["missed"].values())
     return Evaluation(
-        series, sum(took.values()), slowest, took[slowest], missed, interval, resident, cpu
+        series=last["series"][""] / boxes,
+        seconds=sum(took.values()),
+        slowest=slowest,
+        slowest_seconds=took[slowest],
+        missed=sum(last["missed"].values()) - sum(looks[0]["missed"].values()),
+        alerts=_value(program, 'count(ALERTS{alertname!="TrainingWatchdog"})') / boxes,
+        interval=interval,
+        resident=program.resident(),
+        scraping=scraping,
+        cpu=(cpu - scraping) * interval,
     )
+
+
+def costliest(program: Program, count: int) -> str:
+    """The rules that last took longest, by the time within one shortest interval."""
+    groups = json.loads(program.scrape("/api/v1/rules"))["data"]["groups"]
+    shortest = min(group["interval"] for group in groups)
+    took = [
+        (rule["evaluationTime"] * shortest / group["interval"], group["name"], rule["name"])
+        for group in groups
+        for rule in group["rules"]
+    ]
+    rows = sorted(took, reverse=True)[:count]
+    return "\n".join(f"  {milliseconds(one):>10}  {group}  {name}" for one, group, name in rows)
 
 
 def _look(page: str) -> Mapping[str, Mapping[str, float]]:
@@ -170,17 +225,27 @@ def _look(page: str) -> Mapping[str, Mapping[str, float]]:
     return found
 
 
-def bench(boxes: Sequence[int] = BOXES) -> Result:
-    """Measure each number of boxes."""
-    with handing_out(a_page()) as port:
-        found = {count: measure(count, port) for count in boxes}
+def bench(boxes: Sequence[int] = BOXES, *, tell: int = 0) -> Result:
+    """Measure each number of boxes; tell of so many of the costliest rules."""
+    found = dict[int, Evaluation]()
+    looked_back = windows(expressions(shipped()[1]))
+    with handing_out(a_box(), looked_back) as port:
+        for count in boxes:
+            with prometheus(count, port) as (program, judge):
+                found[count] = measure(program, judge, count)
+                if tell:
+                    print(f"{count} boxes\n{costliest(program, tell)}", flush=True)
     points = tuple((float(count), one.seconds * 1000) for count, one in found.items())
     interval = next(iter(found.values())).interval
     return Result(
         "Rules",
         f"The time that evaluating all shipped rules takes within one interval of {interval:g} s, "
         "in a real Prometheus that scrapes the boxes too; groups with longer intervals by their "
-        "share. Series and memory count what Prometheus keeps for itself and for the rules.",
+        "share; and the CPU time that it adds to that of scraping. Each box is a run of "
+        f"{WORKERS} workers on eight GPUs with {SERVERS} inference "
+        "servers, which gets on; what it had shown before is there as far back as the rules look, "
+        f"but for no more than {LONGEST / 60:g} min. Series and memory count what Prometheus keeps "
+        "for itself and for the rules.",
         COLUMNS,
         tuple(
             (
@@ -188,10 +253,12 @@ def bench(boxes: Sequence[int] = BOXES) -> Result:
                 f"{one.series:.0f}",
                 milliseconds(one.seconds),
                 f"{one.seconds / one.interval:.1%}",
+                milliseconds(one.cpu),
                 one.slowest,
                 milliseconds(one.slowest_seconds),
                 f"{one.missed:.0f}",
-                milliseconds(one.cpu),
+                f"{one.alerts:.1f}",
+                milliseconds(one.scraping),
                 mebibytes(one.resident),
                 mebibytes(one.resident / count),
             )
@@ -205,7 +272,9 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--boxes", type=int, nargs="+", default=BOXES)
-    print(bench(parser.parse_args().boxes).text())
+    parser.add_argument("--costliest", type=int, default=0, help="so many rules that take longest")
+    options = parser.parse_args()
+    print(bench(options.boxes, tell=options.costliest).text())
 
 
 if __name__ == "__main__":

@@ -3,58 +3,68 @@
     python bench/scrapes.py                               # every size
     python bench/scrapes.py --processes 2000 --workers 64 # one
 
-The processes are real ones that sleep. The peers are given the same workers to tell apart. All are
-measured in turns within one run, so that whatever else the machine does falls on each alike. One
-size is also scraped at the shipped interval: scrapes close to each other cost less than that, as
-what is remembered need not be looked at again.
+The processes are real ones that sleep; workers have hundreds of mappings and some threads. The
+peers are started as they come, with smaps and threads looked at, and are given the same workers to
+tell apart; at one size process-exporter is also measured with the configuration that its package
+shows, by which it tells all processes apart by their names. All are measured in turns within one
+run, so that whatever else the machine does falls on each alike. One size is also scraped at the
+shipped interval: scrapes close to each other cost less than that, as what is remembered need not be
+looked at again.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import yaml
 
-from programs import Cost, Program, exporter, free_port, peer, running
+from peers import NEWEST, PeerMissing, peer
+from programs import Cost, Program, exporter, free_port, running
 from results import Growth, Result, mebibytes, milliseconds, times
 
 HERE = Path(__file__).resolve().parent
-SIZES = (
-    (0, 1),
-    (500, 1),
-    (500, 64),
-    (2000, 1),
-    (2000, 64),
-    (2000, 512),
-    (10_000, 64),
-    (10_000, 512),
-)
+SIZES = tuple(itertools.product((0, 500, 2000, 10_000), (1, 64, 512)))
 TYPICAL = (2000, 64)
+MAPPINGS, THREADS = 300, 8
+"""Of each worker: fewer than of one that trains (a thousand mappings, some dozen threads)."""
 TURNS = 3
-TURN_SECONDS = 4.0
+TURN_SECONDS = 1.5
 """That one program is scraped in one turn, if the scrapes are not done before."""
 TOGETHER = 10
+EVERY = "every process by its name"
+AT_ONCE = f"trainwarden, {TOGETHER} scrapes at once"
 OLD_SECONDS = 11.0
 """After which a process is no longer looked at as one that has just been started."""
 INTERVAL = 5.0
 """Seconds between two scrapes, as shipped."""
+EVERY_PROCESS = ({"name": "{{.Comm}}", "cmdline": [".+"]},)
+"""The example of process-exporter's package (all.yaml), and of its README."""
+
+Command = Callable[[int], list[str | Path]]
+"""Of a program that is to listen on that port."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What scrapes cost by program, and what so many at once cost of our own: CPU, seconds."""
+    """What scrapes cost by program, and what so many at once cost of our own: CPU, seconds.
+
+    `missing` are sentences on peers that could not be had.
+    """
 
     costs: Mapping[str, Cost]
     together: tuple[float, float]
     at_interval: Mapping[str, float]
     """CPU seconds of one scrape at the shipped interval, by program; empty unless asked for."""
+    missing: tuple[str, ...] = ()
 
 
 @contextmanager
@@ -62,10 +72,9 @@ def crowd(processes: int, workers: int, folder: Path) -> Iterator[None]:
     """So many processes that sleep, of which so many are workers."""
     program = folder / "crowd"
     if not program.exists():
-        subprocess.run(["cc", "-O1", "-o", program, HERE / "crowd.c"], check=True)
-    sleeping = subprocess.Popen(
-        [program, str(processes), str(workers)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
+        subprocess.run(["cc", "-O1", "-pthread", "-o", program, HERE / "crowd.c"], check=True)
+    numbers = map(str, (processes, workers, MAPPINGS, THREADS))
+    sleeping = subprocess.Popen([program, *numbers], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     if (
         sleeping.stdin is None
         or sleeping.stdout is None
@@ -89,15 +98,13 @@ def own(folder: Path, workers: int, port: int) -> list[str | Path]:
     return exporter(path, port)
 
 
-def process_exporter(folder: Path, workers: int, port: int) -> list[str | Path]:
-    """The command of process-exporter, told of the same."""
-    names = [
-        {"name": f"worker-{number}", "cmdline": [rf" worker-{number}$"]}
-        for number in range(workers)
-    ]
-    path = folder / "process-exporter.yml"
-    path.write_text(yaml.safe_dump({"process_names": names}))
-    program, _ = peer("prometheus-process-exporter")
+def process_exporter(
+    folder: Path, groups: Sequence[Mapping[str, object]], suite: str | None, port: int
+) -> list[str | Path]:
+    """The command of process-exporter of that suite, told to group processes so."""
+    path = folder / f"process-exporter-{port}.yml"
+    path.write_text(yaml.safe_dump({"process_names": list(groups)}))
+    program, _ = peer("prometheus-process-exporter", suite)
     return [program, "-config.path", path, "-web.listen-address", f"127.0.0.1:{port}"]
 
 
@@ -106,25 +113,48 @@ def node_exporter(port: int) -> list[str | Path]:
     return [program, f"--web.listen-address=127.0.0.1:{port}"]
 
 
+def commands(folder: Path, workers: int, *, typical: bool) -> tuple[dict[str, Command], list[str]]:
+    """What is measured, by its name in the tables, and what could not be had."""
+    same = [
+        {"name": f"worker-{number}", "cmdline": [rf" worker-{number}$"]}
+        for number in range(workers)
+    ]
+    found: dict[str, Command] = {"trainwarden": partial(own, folder, workers)}
+    missing = []
+    for suite in (NEWEST, None) if typical else (NEWEST,):
+        try:
+            _, version = peer("prometheus-process-exporter", suite)
+        except PeerMissing as error:
+            missing.append(str(error))
+            continue
+        name = f"process-exporter {version}"
+        found[name] = partial(process_exporter, folder, same, suite)
+        if typical:
+            every = partial(process_exporter, folder, EVERY_PROCESS, suite)
+            found[f"{name}, {EVERY}"] = every
+    try:
+        peer("prometheus-node-exporter")
+        found["node_exporter"] = node_exporter
+    except PeerMissing as error:
+        missing.append(str(error))
+    return found, missing
+
+
 def measure(processes: int, workers: int, scrapes: int, *, paced: int = 0) -> Found:
     """What a scrape of each program costs in such a crowd; `paced` ones at the interval too."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         stack.enter_context(crowd(processes, min(workers, processes), folder))
-        ports = [free_port() for _ in range(3)]
-        commands = {
-            "trainwarden": own(folder, workers, ports[0]),
-            "process-exporter": process_exporter(folder, workers, ports[1]),
-            "node_exporter": node_exporter(ports[2]),
-        }
+        found, missing = commands(folder, workers, typical=(processes, workers) == TYPICAL)
+        ports = {name: free_port() for name in found}
         programs: dict[str, Program] = {
-            name: stack.enter_context(running(command, port))
-            for port, (name, command) in zip(ports, commands.items(), strict=True)
+            name: stack.enter_context(running(command(ports[name]), ports[name]))
+            for name, command in found.items()
         }
         time.sleep(OLD_SECONDS)
         rounds = [
             {
-                name: one.measure(scrapes // TURNS, seconds=TURN_SECONDS)
+                name: one.measure(scrapes // TURNS, warm=1, seconds=TURN_SECONDS)
                 for name, one in programs.items()
             }
             for _ in range(TURNS)
@@ -132,7 +162,7 @@ def measure(processes: int, workers: int, scrapes: int, *, paced: int = 0) -> Fo
         together = programs["trainwarden"].measure_together(TOGETHER, TURNS)
         at_interval = _at_interval(programs, paced) if paced else {}
     costs = {name: _together([one[name] for one in rounds]) for name in programs}
-    return Found(costs, together, at_interval)
+    return Found(costs, together, at_interval, tuple(missing))
 
 
 def _at_interval(programs: Mapping[str, Program], scrapes: int) -> Mapping[str, float]:
@@ -176,15 +206,19 @@ def result(found: Mapping[tuple[int, int], Found]) -> Result:
                 )
             )
         cpu, seconds = one.together
-        name = f"trainwarden, {TOGETHER} scrapes at once"
         slow = milliseconds(seconds)
-        cells = (name, milliseconds(cpu), "", slow, "", "", "", times(cpu, ours.cpu))
+        cells = (AT_ONCE, milliseconds(cpu), "", slow, "", "", "", times(cpu, ours.cpu))
         rows.append((str(processes), str(workers), *cells))
     return Result(
         "Scrapes",
         "CPU time of one scrape, one after the other and at the shipped interval of "
         f"{INTERVAL:g} s; the time until it is answered; memory in use; series shown. Asked for as "
-        "Prometheus does, compressed; beside ours: CPU time.",
+        f"Prometheus does, compressed; beside ours: CPU time. Each worker has {MAPPINGS} mappings "
+        f"and {THREADS} threads, all other processes few and one. The peers run with the flags "
+        "they come with (process-exporter reads smaps and threads). What process-exporter is told "
+        "is what ours is told: the workers, each by itself; where the table says so, what the "
+        "example of its package says: every process, by its name."
+        + "".join(f" {one}." for one in sorted({one for f in found.values() for one in f.missing})),
         (
             "processes",
             "workers",
@@ -224,7 +258,7 @@ def bench(sizes: Sequence[tuple[int, int]] = SIZES, *, scrapes: int = 60) -> Res
     return result(
         {
             (processes, workers): measure(
-                processes, workers, scrapes, paced=8 * ((processes, workers) == TYPICAL)
+                processes, workers, scrapes, paced=6 * ((processes, workers) == TYPICAL)
             )
             for processes, workers in sizes
         }

@@ -2,11 +2,11 @@
 
     python bench/webhook_storm.py [--alerts 10000] [--deliveries 1000] [--connections 200]
 
-Starts `trainwarden-remediator run` (mode observe) on files of its own, beside an exporter and an
-Alertmanager that are played. Prints how long the answers took, and when all was journaled and
-decided. Alertmanager's retry begins with an answer that is late, so it is the slowest that count.
-What processor time the remediator took meanwhile is told too: on a busy box that alone can be
-compared.
+Starts `trainwarden-remediator run` (mode observe) on files of its own, its journal on the disk,
+beside an exporter and an Alertmanager that are played. Prints how long the answers took, and when
+all was journaled and decided. Alertmanager's retry begins with an answer that is late, so it is the
+slowest that count. What processor time the remediator took meanwhile is told too: on a busy box
+that alone can be compared.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from pathlib import Path
 import aiohttp
 from aiohttp import web
 
+from results import Result, milliseconds
 from trainwarden_remediator.journalfile import connect
 
 TOKEN = "a-token-of-some-length"  # noqa: S105 - of a remediator that ends with this script
@@ -36,6 +37,7 @@ CONNECTIONS = 200
 PATIENCE_SECONDS = 60.0
 AGAIN_SECONDS = 0.5
 SETTLE_SECONDS = 300.0
+AFTERWARDS = 100
 
 EXPORTER = """
 runs:
@@ -191,7 +193,16 @@ def processor_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def measure(folder: Path, alerts: int, deliveries: int, connections: int) -> None:
+def row(what: str, answers: Sequence[Answer], seconds: float, used: float) -> tuple[str, ...]:
+    """What such answers came to, all of which took so many seconds, and so many of a processor."""
+    good = sum(answer.status == 200 for answer in answers)  # noqa: PLR2004
+    shares = (percentile(answers, share) for share in (0.5, 0.99, 1))
+    rate = f"{len(answers) / seconds:.0f}"
+    return (what, f"{good} of {len(answers)}", *map(milliseconds, shares), rate, f"{used:.2f} s")
+
+
+async def measure(folder: Path, alerts: int, deliveries: int, connections: int) -> Result:
+    """Send the storm, and wait until all is decided."""
     runner, world = await played(alerts + deliveries)
     (folder / "exporter.yml").write_text(EXPORTER)
     (folder / "remediator.yml").write_text(REMEDIATOR.format(url=world))
@@ -206,52 +217,57 @@ async def measure(folder: Path, alerts: int, deliveries: int, connections: int) 
         f"--web.listen-address=127.0.0.1:{port}",
         stderr=(folder / "log").open("w"),
     )
+    rows = list[tuple[str, ...]]()
+
+    async def send(what: str, bodies: Sequence[bytes], over: int = CONNECTIONS) -> None:
+        used, began = processor_seconds(program.pid), time.monotonic()
+        answers = await post_all(f"{url}/webhook", bodies, TOKEN, over)
+        seconds = time.monotonic() - began
+        rows.append(row(what, answers, seconds, processor_seconds(program.pid) - used))
+
     try:
         await await_ready(url)
         starts = datetime.now(UTC)
-        used = processor_seconds(program.pid)
-        (one,) = await post_all(f"{url}/webhook", [body(range(alerts), starts)], TOKEN)
-        used, before = processor_seconds(program.pid), used
-        print(
-            f"one delivery of {alerts} alerts: {one.status} after {one.seconds:.2f} s, "
-            f"{used - before:.2f} s of a processor"
-        )
-        began = time.monotonic()
         bodies = [body([alerts + number], starts) for number in range(deliveries)]
-        answers = await post_all(f"{url}/webhook", bodies, TOKEN, connections)
-        used, before = processor_seconds(program.pid), used
-        good = sum(answer.status == 200 for answer in answers)  # noqa: PLR2004
-        print(
-            f"{deliveries} deliveries at once: {good} answered 200; half within "
-            f"{percentile(answers, 0.5):.2f} s, 99 % within {percentile(answers, 0.99):.2f} s, "
-            f"all within {percentile(answers, 1):.2f} s, {used - before:.2f} s of a processor"
-        )
+        await send(f"one delivery of {alerts} alerts", [body(range(alerts), starts)])
+        began = time.monotonic()
+        await send(f"{deliveries} deliveries at once", bodies, connections)
         heard = counted(journal, "SELECT count(*) FROM incident")
-        print(f"journaled: {heard} of {alerts + deliveries}")
         undecided = "SELECT count(*) FROM incident WHERE closed IS NULL AND said IS NULL"
         while counted(journal, undecided) and time.monotonic() - began < SETTLE_SECONDS:  # noqa: ASYNC110
             await asyncio.sleep(0.2)
-        left = counted(journal, undecided)
-        print(f"all decided but {left} after {time.monotonic() - began:.1f} s")
-        answers = await post_all(f"{url}/webhook", bodies[:100], TOKEN)
-        print(
-            f"100 more at once, with {heard} incidents open: 99 % within "
-            f"{percentile(answers, 0.99):.2f} s"
-        )
+        left, seconds = counted(journal, undecided), time.monotonic() - began
+        await send(f"{AFTERWARDS} at once, when all is decided", bodies[:AFTERWARDS])
     finally:
         program.terminate()
         await program.wait()
         await runner.cleanup()
+    return Result(
+        "A storm of webhooks",
+        "The remediator, whose journal is on the disk, and deliveries as of Alertmanager over "
+        f"{connections} connections: time until one is answered, and what the remediator took of a "
+        f"processor meanwhile. {heard} of {alerts + deliveries} alerts were "
+        f"journaled by the end of the storm; after {seconds:.1f} s all were decided but {left}.",
+        ("what", "answered 200", "half within", "99 % within", "all within", "a second", "CPU"),
+        tuple(rows),
+    )
+
+
+def bench(alerts: int = 10_000, deliveries: int = 1_000, connections: int = CONNECTIONS) -> Result:
+    """Measure it."""
+    with tempfile.TemporaryDirectory() as folder:
+        return asyncio.run(measure(Path(folder), alerts, deliveries, connections))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="How the remediator answers a storm.")
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--alerts", type=int, default=10_000)
     parser.add_argument("--deliveries", type=int, default=1_000)
     parser.add_argument("--connections", type=int, default=CONNECTIONS)
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(measure(Path(folder), given.alerts, given.deliveries, given.connections))
+    result = bench(given.alerts, given.deliveries, given.connections)
+    print(result.text(), result.about, sep="\n")
 
 
 if __name__ == "__main__":

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 import performance
+import rules_growth
+from peers import PeerMissing
 from results import Growth, Result, picture
 
+LATE = "TOO LATE"
 LINE = Growth("Boxes", "boxes", "ms", ((1, 3), (10, 21), (100, 201)))
 FOUND = Result("Rules", "What they cost.", ("boxes", "cost"), (("1", "3 ms"),), (LINE,))
 SAID = """..                                              [100%]
@@ -39,20 +42,48 @@ def test_a_picture_has_a_graph_for_each_growth() -> None:
     assert len(picture([LINE, LINE]).axes) == 2
 
 
-def test_the_page_has_every_section_the_machine_and_the_slopes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(performance, "peer", lambda _: (None, "1.2"))
-    page = performance.page([FOUND.page(), performance.nights(SAID)], [LINE])
+def test_the_picture_has_two_graphs_in_a_row_and_no_empty_frame() -> None:
+    axes = picture([LINE, LINE, LINE]).axes
+    assert [one.axison for one in axes] == [True, True, True, False]
+    assert axes[0].get_xlabel() == "boxes"
+
+
+@pytest.fixture
+def page(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(performance, "peer", lambda *_: (None, "1.2"))
+    monkeypatch.setattr(performance, "python_peer", missing)
+    monkeypatch.setattr(rules_growth, "prometheus_version", lambda: "2.42")
+    failed = {"storm": "It could not be measured: no port."}
+    return performance.page({"gpus": FOUND}, failed, performance.nights(SAID))
+
+
+def missing(package: str) -> tuple[list[str], str]:
+    raise PeerMissing(f"{package} cannot be fetched: no network")
+
+
+def test_the_page_has_every_section_the_machine_and_the_slopes(page: str) -> None:
     assert "process-exporter 1.2" in page
     assert "## Rules\n" in page
     assert "GiB of memory, Linux " in page
     assert "performance-growth.svg" in page
+    assert "2 ms for one more of boxes" in page
+
+
+def test_the_page_tells_what_could_not_be_measured(page: str) -> None:
+    assert "## Storm\n\nIt could not be measured: no port." in page
+    assert "Nothing was found out by: storm" in page
+    assert "nvitop-exporter cannot be fetched: no network" in page
 
 
 def test_the_nights_are_taken_from_what_was_printed_and_nothing_else_is() -> None:
     section = performance.nights(SAID)
-    assert "TOO LATE" in section
-    assert "passed" not in section
+    assert section.rows == (("1", "seen", "17.7", "60", ""), ("2", "healed", "90.0", "90", LATE))
+    assert "passed" not in section.page()
     with pytest.raises(SystemExit):
         performance.nights("2 passed in 300.00s\n")
+
+
+def test_a_page_without_the_nights_says_how_they_are_had() -> None:
+    section = performance.nights(None)
+    assert "make nights" in section.about
+    assert not section.rows
