@@ -264,6 +264,7 @@ def only_a_container(run: Run) -> None:
     run.box.workers.clear()
     run.box.logs.clear()
     run.box.saves = None
+    run.box.watch_progress()  # of which nothing is told
     for gpu in run.box.gpus.devices:
         gpu.holder = None
 

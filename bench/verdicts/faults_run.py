@@ -65,7 +65,7 @@ def update_too_slow(run: Run, strike: Strike) -> Happening:
 
 
 def _waits(run: Run) -> bool:
-    return run.generating and run.step > KNOWN
+    return run.generating and not run.evaluating and run.step > KNOWN
 
 
 def batch_never_comes(run: Run, strike: Strike) -> Happening:

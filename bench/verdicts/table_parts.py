@@ -228,7 +228,7 @@ PART_FAULTS: tuple[Fault, ...] = (
         (Expected("TrainingWorkerMemoryOverLimit", "critical", 30),),
         120,
         {**GROWS, "TrainingWorkerMemoryOverLimit": "its own warning came first"},
-        CALM,
+        GOES_ON,
         night=3,
     ),
     Fault(
@@ -237,7 +237,7 @@ PART_FAULTS: tuple[Fault, ...] = (
         (Expected("TrainingWorkerMemoryOverLimit", "warning", 140),),
         200,
         GROWS,
-        CALM,
+        GOES_ON,
         night=3,
     ),
     Fault(

@@ -52,7 +52,7 @@ FULL = Condition(
     silent=True,
     braking=True,
     broken_off=3,
-    holds=(Hold("demo", "rollout-0"),),
+    holds=(Hold("demo", "rollout-0", until=1_800_003_600.0), Hold("demo")),
 )
 
 
@@ -69,6 +69,9 @@ def test_shows_how_it_stands() -> None:
         'mode{mode="act"}': 1,
         'mode{mode="observe"}': 0,
         "held": 1,
+        'hold{run="demo",worker=""}': 1,
+        'hold{run="demo",worker="rollout-0"}': 1,
+        'hold_end_timestamp_seconds{run="demo",worker="rollout-0"}': 1_800_003_600,
         'webhooks_total{code="200"}': 4,
         'webhooks_total{code="401"}': 1,
         'alerts_received_total{status="firing"}': 3,
@@ -97,6 +100,7 @@ def test_shows_how_it_stands() -> None:
         "config_last_reload_success_timestamp_seconds": 5,
     }
     assert {name: shown.get(name) for name in expected} == expected
+    assert 'hold_end_timestamp_seconds{run="demo",worker=""}' not in shown  # a person's to lift
 
 
 def test_a_journal_that_cannot_be_read_is_told_and_nothing_is_made_up() -> None:

@@ -30,7 +30,9 @@ LAYOUT = Layout(
             advances=True,
         ),
         LinePattern("trial_pruned", r"Trial (?P<trial>\d+) pruned\b", advances=True),
-        LinePattern("trial_failed", r"Trial (?P<trial>\d+) failed with ", trouble=True),
+        LinePattern(
+            "trial_failed", r"Trial (?P<trial>\d+) failed with ", advances=True, trouble=True
+        ),
         LinePattern("best", rf"Best is trial \d+ with value: (?P<best_value>{NUMBER})"),
         LinePattern(
             "journaled", r'"op_code": ?6\b.*"state": ?[123]\b', advances=True, role="storage"

@@ -33,10 +33,15 @@ def observe(event: LineEvent, pattern: LinePattern, *, dated: bool) -> Iterator[
     """What `event`, a line that matched `pattern`, says; nothing where it says nothing of this.
 
     A line that begins the phase `starting` says that the trainer starts, and with the group `step`
-    from which step it goes on. A line of trouble may name a step, but makes none.
+    from which step it goes on. A line of trouble may name a step, but makes none; it may be a sign
+    of life all the same, as the end of a trial that failed.
     """
     timestamp = event.timestamp
-    if pattern.trouble or (pattern.role and event.role not in ("", pattern.role)):
+    if pattern.role and event.role not in ("", pattern.role):
+        return
+    if pattern.trouble:
+        if pattern.advances:
+            yield Advanced(timestamp, dated, None)
         return
     step, total = (parse_count(event.groups.get(group)) for group in ("step", "total"))
     seconds = parse_seconds(event.groups.get("seconds"))

@@ -73,6 +73,11 @@ def test_a_line_of_trouble_makes_no_step() -> None:
     assert said(LinePattern("empty_batch", "…", trouble=True), step="12") == []
 
 
+def test_a_trial_that_failed_is_a_sign_of_life() -> None:
+    failed = LinePattern("trial_failed", "…", advances=True, trouble=True)
+    assert said(failed, trial="12") == [Advanced(1000.0)]
+
+
 def test_a_line_means_what_it_says_in_logs_of_its_role_alone() -> None:
     pattern = LinePattern("saving", "…", phase=Phase.SAVING, role="trainer")
     assert said(pattern, role="orchestrator") == []
