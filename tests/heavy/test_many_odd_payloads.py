@@ -10,14 +10,11 @@ import io
 import os
 import random
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
 import aiohttp
-import pytest
-from tests.remediator.conftest import TOKEN, Box, until
+from tests.remediator.conftest import TOKEN, until
 from tests.remediator.odd_payloads import odd_payload
 from tests.remediator.test_crash import Program
 
@@ -28,17 +25,6 @@ LOOKS = 100
 """How often, on the way, it is looked how much memory it takes."""
 MIB = 1 << 20
 LASTING = "import time; print('up', flush=True); time.sleep(86_400)"
-
-
-@pytest.fixture
-def program() -> Iterator[Program]:
-    # not tmp_path: other runs of pytest may clear it meanwhile
-    with tempfile.TemporaryDirectory() as folder:
-        box = Box(Path(folder))
-        program = Program(box)
-        yield program
-        program.close()
-        box.close()
 
 
 def resident(pid: int) -> int:

@@ -37,9 +37,11 @@ def program(box: Box) -> Iterator[Program]:
     program.close()
 
 
-async def test_a_storm_is_heard_whole_and_costs_no_more_than_the_budget(
-    program: Program,
-) -> None:
+async def weathered(program: Program, alerts: int, deliveries: int) -> list[storm.Answer]:
+    """The answers to one delivery of so many alerts, and to so many of one, when all is decided.
+
+    All of it is journaled, the budget is kept, and no answer says anything but that it was heard.
+    """
     box = program.box
     start = [sys.executable, "-c", HIDES_ITS_MARK, *box.command[1:]]
     target = {"run": "demo", "worker": "rollout-0", "process": {"start": start, "grace": "1s"}}
@@ -48,23 +50,28 @@ async def test_a_storm_is_heard_whole_and_costs_no_more_than_the_budget(
         targets=[{**target, "cooldown": 0, "attempts": 2, "attempts_window": "6h"}],
         playbooks={"restart_leaking_worker": {"trouble": "over_memory_limit", "verify": verify}},
     )
-    box.known = {storm.fingerprint(number): "active" for number in range(ALERTS + DELIVERIES)}
+    box.known = {storm.fingerprint(number): "active" for number in range(alerts + deliveries)}
     box.start_worker()
     program.start()
     url = f"http://127.0.0.1:{program.port}/webhook"
     starts = datetime.now(UTC)
     about = {"run": "demo", "worker": "rollout-0"}
-    bodies = [storm.body(range(ALERTS), starts, **about)]
-    bodies += [storm.body([ALERTS + number], starts, **about) for number in range(DELIVERIES)]
+    bodies = [storm.body(range(alerts), starts, **about)]
+    bodies += [storm.body([alerts + number], starts, **about) for number in range(deliveries)]
     answers = await storm.post_all(url, bodies, TOKEN)
     assert {answer.status for answer in answers} == {200}
     journal = box.folder / "state" / "journal.db"
     heard = storm.counted(journal, "SELECT count(*) FROM incident")
-    assert heard == ALERTS + DELIVERIES
+    assert heard == alerts + deliveries
     undecided = "SELECT count(*) FROM incident WHERE said IS NULL"
     until(lambda: storm.counted(journal, undecided) == 0, 120)
     assert storm.counted(journal, "SELECT count(*) FROM action") <= 2
     assert len(box.workers()) <= 1
+    return answers
+
+
+async def test_a_storm_is_heard_whole_and_costs_no_more_than_the_budget(program: Program) -> None:
+    await weathered(program, ALERTS, DELIVERIES)
 
 
 # what comes at the same time
