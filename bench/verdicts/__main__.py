@@ -18,7 +18,7 @@ from verdicts.cases import cases
 from verdicts.judging import Judgement
 from verdicts.report import page
 
-SEED = 5551212
+SEED = 424243
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "verdicts.md"
 
 

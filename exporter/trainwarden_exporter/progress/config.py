@@ -75,7 +75,8 @@ class ProgressConfig(Section):
     """When a run counts as stalled, and from where its step is read besides its log."""
 
     stall_factor: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 5.0
-    """How many times the usual step time may pass without a step."""
+    """How many times the usual step time may pass without a step. Of a run that makes none, a
+    search, the longest time of late between two signs, as the ends of trials, counts as usual."""
 
     stall_floor: Span = 60.0
     """Time that may always pass without a step, however short the steps are."""

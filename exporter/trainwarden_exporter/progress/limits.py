@@ -31,18 +31,19 @@ def stall_limit(course: Course, limits: Limits) -> float | None:
     That is: before anything was seen of it, and after it has finished.
 
     While it trains, `factor` times what is usual, and at least `floor`. What is usual is the median
-    of the time between signs, or of a step where that is more. Until a step of this attempt was
-    seen to be made, and while too few are known to tell, the limit of the first step holds:
-    whatever is loaded, compiled and captured, is so then.
+    of the time between signs, or of a step where that is more; where no steps are made, the longest
+    time between signs of late. Until a step of this attempt was seen to be made, and while too few
+    are known to tell, the limit of the first step holds: whatever is loaded, compiled and captured,
+    is so then.
     """
     if course.sign is None or course.finished:
         return None
     if course.phase is not None and course.phase in limits.phases:
         return limits.phases[course.phase]
-    usual = _usual(course, limits)
-    if usual is None:
+    longest = None if _usual(course, limits) is None else course.pace.longest_usual
+    if longest is None:
         return max(limits.first_step, limits.floor)
-    return max(limits.floor, limits.factor * usual)
+    return max(limits.floor, limits.factor * longest)
 
 
 def pause_limit(course: Course, limits: Limits) -> float | None:

@@ -36,13 +36,16 @@ def observe(event: LineEvent, pattern: LinePattern, *, dated: bool) -> Iterator[
     from which step it goes on. A line of trouble may name a step, but makes none; it may be a sign
     of life all the same, as the end of a trial that failed.
     """
-    timestamp = event.timestamp
     if pattern.role and event.role not in ("", pattern.role):
         return
-    if pattern.trouble:
-        if pattern.advances:
-            yield Advanced(timestamp, dated, None)
-        return
+    if not pattern.trouble:
+        yield from _told(event, pattern, dated=dated)
+    elif pattern.advances:
+        yield Advanced(event.timestamp, dated, None)
+
+
+def _told(event: LineEvent, pattern: LinePattern, *, dated: bool) -> Iterator[Observation]:
+    timestamp = event.timestamp
     step, total = (parse_count(event.groups.get(group)) for group in ("step", "total"))
     seconds = parse_seconds(event.groups.get("seconds"))
     if step is not None:

@@ -13,6 +13,13 @@ ENOUGH = 3
 """Signs without which their distance is anybody's guess: the first steps are slow, each in its own
 way."""
 
+ENOUGH_STEPLESS = 8
+"""The same of a run that makes no steps: what several workers tell, each as it gets there, comes
+now close together and now far apart."""
+
+MOST_USUAL = 6.0
+"""Times the median that one silence of those may be without being something else: a pause."""
+
 BURST = 0.05
 """Seconds within which lines were read at once, so that their distance means nothing."""
 
@@ -87,9 +94,21 @@ class Pace:
     @property
     def usual_silence(self) -> float | None:
         """How long nothing is usually heard; None while too little was heard to tell."""
-        if len(self.distances) < ENOUGH:
+        if len(self.distances) < (ENOUGH if self.durations else ENOUGH_STEPLESS):
             return None
         return max(median(self.distances), self.typical or 0.0)
+
+    @property
+    def longest_usual(self) -> float | None:
+        """How long a silence is at most that is nothing special; None while it is not known.
+
+        A step takes what it usually takes. Where there are none the longest of late counts: trials
+        that end at random have silences of five times their median every few dozen.
+        """
+        usual = self.usual_silence
+        if usual is None or self.durations:
+            return usual
+        return min(max(self.distances), MOST_USUAL * usual)
 
     @property
     def longest_pause(self) -> float:

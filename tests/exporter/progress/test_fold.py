@@ -380,7 +380,7 @@ class TestSignsWithoutAStep:
         assert course.pace.typical == 2
 
     def test_of_one_step_are_one_sign(self) -> None:
-        signs = [Advanced(1000 + 100 * one + more) for one in range(6) for more in (0, 0.3, 0.9)]
+        signs = [Advanced(1000 + 100 * one + more) for one in range(9) for more in (0, 0.3, 0.9)]
         assert follow(signs).pace.usual_silence == 100
 
     def test_may_say_how_long_the_step_took(self) -> None:

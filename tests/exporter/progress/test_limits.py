@@ -137,8 +137,24 @@ def test_silence_alone_is_reason_for_a_restart_much_later_where_it_may_be_an_eva
 def test_of_a_run_that_tells_seldom_the_steps_count() -> None:
     seldom = replace(TRAINING, pace=Pace((72.0,) * 3, (7200.0,) * 3))
     assert restart_limit(seldom, LIMITS, told=False) == 36_000
-    plain = replace(TRAINING, pace=Pace((), (120.0,) * 3))
+    plain = replace(TRAINING, pace=Pace((), (120.0,) * 8))
     assert restart_limit(plain, LIMITS, told=False) == 3000
+
+
+@pytest.mark.parametrize(
+    ("distances", "limit"),
+    [
+        ((20.0,) * 7, 1800),  # too few to tell
+        ((20.0,) * 8, 100),
+        ((2.0, 7.0, 20.0, 90.0, 20.0, 40.0, 11.0, 30.0), 450),  # as the trials of several end
+        ((20.0,) * 20 + (7200.0,), 600),  # a machine that stood still
+    ],
+)
+def test_where_no_steps_are_made_the_longest_usual_silence_counts(
+    distances: tuple[float, ...], limit: float
+) -> None:
+    search = replace(TRAINING, pace=Pace((), distances))
+    assert stall_limit(search, LIMITS) == limit
 
 
 def test_no_run_is_restarted_before_it_has_paused_for_as_long_as_it_may() -> None:
