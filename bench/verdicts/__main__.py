@@ -18,7 +18,7 @@ from verdicts.cases import cases
 from verdicts.judging import Judgement
 from verdicts.report import page
 
-SEED = 424243
+SEED = 909091
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "verdicts.md"
 
 
