@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -12,7 +11,7 @@ from trainwarden_exporter.entries.names import NameSet
 from trainwarden_exporter.entries.naming import EntryName
 from trainwarden_exporter.entries.pace import Pace
 from trainwarden_exporter.entries.reading import KEPT, Reading, newest_of
-from trainwarden_exporter.entries.shelf import BOX, Shelf
+from trainwarden_exporter.entries.shelf import BOX, NONE, Shelf
 
 OPEN = 128
 """Of the complete entries, and of the others, so many of the newest are kept in the open."""
@@ -27,7 +26,7 @@ class Known:
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
         self._open: dict[str, Entry] = {}
-        self._shelf = Shelf()
+        self._shelf = Shelf(pace)
         self._turn: deque[str] = deque()
         self._boxes_in_turn = 0
 
@@ -77,6 +76,8 @@ class Known:
         for _ in range(most):
             while not self._turn and self._boxes_in_turn:
                 self._boxes_in_turn -= 1
+                if len(self._open) >= 2 * OPEN + PILE:  # none of them is in turn
+                    self._put_away()
                 opened = {entry.name.text: entry for entry in self._shelf.first()}
                 self._open |= opened
                 self._turn.extend(opened)
@@ -101,7 +102,7 @@ class Known:
     def _newest(self, *, complete: bool) -> tuple[Entry, ...]:
         while True:
             found = newest_of(one for one in self._open.values() if one.complete is complete)
-            oldest = found[-1].written if len(found) == KEPT else -math.inf
+            oldest = found[-1].order if len(found) == KEPT else NONE
             newer = self._shelf.newer(oldest, complete=complete)
             if not newer:
                 return found

@@ -20,6 +20,9 @@ SHARE = 0.01
 """Of all time, for which a folder is read again that seems to be the same: not every file system
 keeps the time of a folder."""
 
+LONGEST = 60.0
+"""Seconds after which it is read again at any rate: what took so long may have hung."""
+
 STRIDE = 32
 """Names after which is asked whether it is time to rest."""
 
@@ -82,7 +85,7 @@ class Listing:
     @property
     def _is_costly(self) -> bool:
         """Whether it takes so long that it is asked first whether anything is new."""
-        return self._clock() - self._began < self._took / SHARE
+        return self._clock() - self._began < min(self._took / SHARE, LONGEST)
 
     def _is_same(self, stamp: Stamp, known: Known) -> bool:
         """Whether nothing came or went, and names that were not known are left to look at."""

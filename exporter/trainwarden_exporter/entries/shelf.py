@@ -15,6 +15,7 @@ from typing import Any
 from trainwarden_exporter.entries.judging import Doubt, Entry, Memory
 from trainwarden_exporter.entries.names import NameSet, key_of
 from trainwarden_exporter.entries.naming import EntryName
+from trainwarden_exporter.entries.pace import Pace
 from trainwarden_exporter.entries.walking import Stamp
 from trainwarden_exporter.layouts.proofs import FileSeen
 
@@ -22,6 +23,8 @@ BOX = 64
 """Entries that are put away together."""
 
 Order = tuple[int, str]
+Rank = tuple[float, Order]
+NONE: Rank = (-math.inf, (-1, ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +35,13 @@ class _Box:
     keys: array[int]
     """Those of their names; see `NameSet`."""
     complete: int
-    newest_complete: float
-    newest_incomplete: float
-    """When the newest of each was written; -inf where there is none."""
+    newest_complete: Rank
+    newest_incomplete: Rank
+    """The `order` of the newest of each; NONE where there is none."""
     last: Order | None
     """The greatest `order` of a name of those that are steady."""
 
-    def newest(self, *, complete: bool) -> float:
+    def newest(self, *, complete: bool) -> Rank:
         return self.newest_complete if complete else self.newest_incomplete
 
 
@@ -49,7 +52,8 @@ class Shelf:
     files, which is only kept of the newest.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
         self._boxes: deque[_Box] = deque()
         self._names = NameSet()
         self.complete = 0
@@ -87,7 +91,7 @@ class Shelf:
         self._replace(index, list(entries.values()))
         return found
 
-    def newer(self, than: float, *, complete: bool) -> list[Entry]:
+    def newer(self, than: Rank, *, complete: bool) -> list[Entry]:
         """Take the box with the newest, complete or not, if that was written later `than` that."""
         if not self._boxes:
             return []
@@ -104,6 +108,7 @@ class Shelf:
         """The names of the steady ones of the next steps above `order`; they stay here."""
         found: list[EntryName] = []
         for box in self._boxes:
+            self._pace.keep()
             if box.last is not None and box.last > order:
                 named = (e.name for e in _unboxed(box) if e.memory.steady and e.name.order > order)
                 found = nsmallest(most, (*found, *named), key=lambda name: name.order)
@@ -113,6 +118,7 @@ class Shelf:
         """Forget all that are not among `names`."""
         kept = [self._boxes.popleft() for _ in range(len(self._boxes))]
         for box in kept:
+            self._pace.keep()
             if all(names.has(key) for key in box.keys):
                 self._boxes.append(box)
             else:
@@ -147,8 +153,8 @@ def _boxed(entries: Sequence[Entry]) -> _Box:
     )
 
 
-def _newest(entries: Iterable[Entry]) -> float:
-    return max((entry.written for entry in entries), default=-math.inf)
+def _newest(entries: Iterable[Entry]) -> Rank:
+    return max((entry.order for entry in entries), default=NONE)
 
 
 def _unboxed(box: _Box) -> list[Entry]:

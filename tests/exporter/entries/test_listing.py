@@ -154,7 +154,7 @@ class TestAFolderThatTakesLong:
         if disk.root.inside:
             disk.root.inside["run"].modified = before
         assert reader.read() == 0
-        reader.wait(SECONDS / listing.SHARE)
+        reader.wait(listing.LONGEST)
         assert reader.read() == 1
         assert numbers(reader.listing.fresh) == [3]
 

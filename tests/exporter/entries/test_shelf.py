@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from hypothesis import given
@@ -9,7 +8,8 @@ from hypothesis import strategies as st
 from trainwarden_exporter.entries.judging import Doubt, Entry, Memory
 from trainwarden_exporter.entries.names import NameSet
 from trainwarden_exporter.entries.naming import EntryName
-from trainwarden_exporter.entries.shelf import Shelf
+from trainwarden_exporter.entries.pace import Pace
+from trainwarden_exporter.entries.shelf import NONE, Shelf
 from trainwarden_exporter.entries.walking import Stamp
 from trainwarden_exporter.layouts.proofs import FileSeen
 
@@ -46,7 +46,7 @@ def entry(step: int, *, complete: bool = True, written: float | None = None) -> 
 
 
 def shelf_of(*boxes: Sequence[Entry]) -> Shelf:
-    shelf = Shelf()
+    shelf = Shelf(Pace(sleep=lambda _: None))
     for box in boxes:
         shelf.put(box)
     return shelf
@@ -76,15 +76,22 @@ def test_one_is_taken_from_among_the_others_which_stay_in_their_order() -> None:
 
 def test_the_box_with_the_newest_is_taken_if_it_is_newer_than_what_is_known() -> None:
     shelf = shelf_of([entry(5), entry(30, complete=False)], [entry(20), entry(7)])
-    assert shelf.newer(20.0, complete=True) == []
-    assert steps(shelf.newer(19.0, complete=True)) == [20, 7]
-    assert steps(shelf.newer(-math.inf, complete=True)) == [5, 30]
-    assert shelf.newer(-math.inf, complete=True) == []
+    assert shelf.newer(entry(20).order, complete=True) == []
+    assert steps(shelf.newer(entry(19).order, complete=True)) == [20, 7]
+    assert steps(shelf.newer(NONE, complete=True)) == [5, 30]
+    assert shelf.newer(NONE, complete=True) == []
+
+
+def test_of_those_of_one_moment_the_greater_step_is_newer() -> None:
+    at_once = [entry(step, written=5.0) for step in (8, 9)]
+    shelf = shelf_of(at_once[:1], at_once[1:])
+    assert steps(shelf.newer(at_once[0].order, complete=True)) == [9]
+    assert shelf.newer(at_once[0].order, complete=True) == []
 
 
 def test_of_what_is_incomplete_nothing_complete_is_brought() -> None:
     shelf = shelf_of([entry(5)], [entry(6)])
-    assert shelf.newer(-math.inf, complete=False) == []
+    assert shelf.newer(NONE, complete=False) == []
 
 
 def test_the_next_steps_are_told_and_stay() -> None:
