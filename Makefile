@@ -43,7 +43,7 @@ test-slurm: .venv/dev.done
 	@$(BIN)/pytest -q tests/slurm
 
 test-heavy: .venv/dev.done
-	@$(BIN)/pytest -q tests/heavy
+	@folder=$$(mktemp -d) && $(BIN)/pytest -q --numprocesses=4 --basetemp=$$folder tests/heavy && rm -rf $$folder
 
 bench: .venv/dev.done
 	@$(BIN)/python bench/performance.py $(if $(NIGHTS),--nights $(NIGHTS))

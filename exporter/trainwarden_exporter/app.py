@@ -31,6 +31,7 @@ from trainwarden_exporter.gpu.nvml import Nvml
 from trainwarden_exporter.gpu.xidwatch import XidWatch
 from trainwarden_exporter.lane import Lane
 from trainwarden_exporter.logs.specs import log_specs
+from trainwarden_exporter.processes.table import ProcessTable
 from trainwarden_exporter.progress.heartbeats import Heartbeats
 from trainwarden_exporter.progress.specs import progress_spec
 from trainwarden_exporter.progress.tracker import ProgressTracker
@@ -111,13 +112,17 @@ def build_collectors(config: Config) -> tuple[Collector, ...]:
         state_folder=config.state_folder,
         sinks=[tracker.note_line, rollouts.note_line],
     )
+    table = ProcessTable()
     workers = WorkersCollector(
-        config.runs, state_folder=config.state_folder, trials_told=logs.trials_told
+        config.runs,
+        state_folder=config.state_folder,
+        trials_told=logs.trials_told,
+        table=table,
     )
     return (
         HostCollector(config.host),
         workers,
-        GpuCollector(config.gpu, config.runs, nvml=nvml, watch=watch),
+        GpuCollector(config.gpu, config.runs, nvml=nvml, watch=watch, table=table),
         XidCollector(watch),
         disk,
         ContainersCollector(

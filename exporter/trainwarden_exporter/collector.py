@@ -7,10 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Self
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
-Family = GaugeMetricFamily | CounterMetricFamily
-"""The samples of one metric in one collection; filled with `add_metric(label_values, value)`."""
+from prometheus_client.core import Metric as AnyFamily
+from prometheus_client.core import Sample
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,8 +25,39 @@ class Metric:
 
     def family(self) -> Family:
         """An empty family of this metric, for one collection."""
-        make = CounterMetricFamily if self.type == "counter" else GaugeMetricFamily
-        return make(self.name, self.help, labels=self.labels)
+        return Family(self)
+
+
+class Family(AnyFamily):
+    """The samples of one metric in one collection.
+
+    To prometheus_client it is a family like any other, but it keeps no more of a sample than the
+    values of its labels, in the order of the metric's, and its own: thousands are made each scrape.
+    """
+
+    def __init__(self, metric: Metric) -> None:
+        # without the base, which would examine the declared name each time
+        self.metric = metric
+        self.name = metric.name.removesuffix("_total") if metric.type == "counter" else metric.name
+        self.documentation = metric.help
+        self.type = metric.type
+        self.unit = ""
+        self.rows: list[tuple[tuple[str, ...], float]] = []
+
+    def add_metric(self, labels: Iterable[str], value: float) -> None:
+        """Add a sample with these values of the labels."""
+        self.rows.append((tuple(labels), value))
+
+    @property
+    def samples(self) -> list[Sample]:  # type: ignore[override] # made when asked for
+        """All of it as prometheus_client has it."""
+        name, labels = self.metric.name, self.metric.labels
+        if self.type == "counter":
+            name = f"{self.name}_total"
+        return [
+            Sample(name, dict(zip(labels, values, strict=False)), value)
+            for values, value in self.rows
+        ]
 
 
 class Collector(ABC):

@@ -64,19 +64,26 @@ class GpuCollector(Collector):
         nvml: Nvml | None = None,
         root: Path = PROC,
         sys: Path = Path("/sys"),
+        table: ProcessTable | None = None,
     ) -> None:
+        """`table`: of the processes at `root`, where it is shared with others."""
         nvml = nvml or Nvml()
         self._config = config
         self._workers = {
             WorkerKey(run.name, worker.name): worker for run in runs for worker in run.workers
         }
-        self._matcher = Matcher({key: w.match for key, w in self._workers.items()}, root=root)
+        self._table = table or ProcessTable(root)
+        self._matcher = Matcher(
+            {key: w.match for key, w in self._workers.items()}, root=root, table=self._table
+        )
         self._driver = Driver(nvml, watch or XidWatch(nvml.subscribe))
         self._search = HolderSearch(
-            device_root=config.device_root, protected=config.protected, root=root
+            device_root=config.device_root,
+            protected=config.protected,
+            root=root,
+            name_workers=False,
         )
         self._told: Mapping[Identity, Holder] = {}
-        self._table = ProcessTable(root)
         self._state = "absent"
         self._root = root
         self._sys = sys

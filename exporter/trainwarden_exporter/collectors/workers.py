@@ -18,6 +18,7 @@ from trainwarden_exporter.processes.history import History
 from trainwarden_exporter.processes.matching import Matcher, Selector, Tree, WorkerKey
 from trainwarden_exporter.processes.procfs import PROC, start_timestamp
 from trainwarden_exporter.processes.startlog import StartLog, start_log_path
+from trainwarden_exporter.processes.table import ProcessTable
 from trainwarden_exporter.processes.trials import Trials
 from trainwarden_exporter.processes.usage import Usage, count_states, read_usage
 from trainwarden_exporter.statefile import StateFile
@@ -178,16 +179,18 @@ class WorkersCollector(Collector):
         trials_told: Callable[[WorkerKey], int | None] = lambda _: None,
         root: Path = PROC,
         clock: Callable[[], float] = time.time,
+        table: ProcessTable | None = None,
     ) -> None:
         """Watch `runs`; which workers have finished or started is remembered in `state_folder`.
 
+        `table`: of the processes at `root`, where it is shared with others.
         `trials_told`: how many trials the logs of a worker have told of; None while not known.
         """
         self._workers = {
             WorkerKey(run.name, worker.name): worker for run in runs for worker in run.workers
         }
         self._matcher = Matcher(
-            {key: worker.match for key, worker in self._workers.items()}, root=root
+            {key: worker.match for key, worker in self._workers.items()}, root=root, table=table
         )
         self._histories = {key: History() for key in self._workers}
         path = None if state_folder is None else state_folder / "finished-workers.json"
@@ -233,16 +236,22 @@ class WorkersCollector(Collector):
             if worker.finishes and self._has_finished(key, tree, history):
                 finished.add(key)
             labels = (key.run, key.worker, worker.role)
-            families[FINISHED].add_metric(labels, key in finished)
-            for metric, more, value in _samples(worker, tree, usage, history):
-                families[metric].add_metric([*labels, *more], value)
-            if key in trials:
-                families[TRIALS].add_metric(labels, trials[key])
             started = self._starts.recent(key)
-            families[RECENT].add_metric(labels, len(started))
-            distance = starts.period(started, together=max(1, worker.expected))
-            if distance is not None:
-                families[PERIOD].add_metric(labels, distance)
+            for metric, value in (
+                *_now(tree, usage),
+                *_so_far(history),
+                *_as_configured(worker),
+                (FINISHED, key in finished),
+                (TRIALS, trials.get(key)),
+                (RECENT, len(started)),
+                (PERIOD, starts.period(started, together=max(1, worker.expected))),
+            ):
+                if value is not None:
+                    families[metric].add_metric(labels, value)
+            for state, count in count_states(tree.members).items():
+                families[STATES].add_metric((*labels, state), count)
+            for status, count in history.lives.exits.items():
+                families[EXITS].add_metric((*labels, status), count)
         self.lives = tuple(
             WorkerLife(key, oldest_start(trees[key]), key in finished) for key in self._workers
         )
@@ -260,47 +269,47 @@ class WorkersCollector(Collector):
         )
 
 
-def _samples(
-    worker: WorkerConfig, tree: Tree, usage: Usage, history: History
-) -> Iterable[tuple[Metric, tuple[str, ...], float]]:
-    """All that is known of one worker: metric, values of its labels beyond the three, value."""
-    yield from ((metric, (), value) for metric, value in _now(tree, usage) if value is not None)
-    yield from ((STATES, (name,), n) for name, n in count_states(tree.members).items())
-    yield from ((metric, (), value) for metric, value in _so_far(history) if value is not None)
-    yield from ((EXITS, (status,), n) for status, n in history.lives.exits.items())
-    yield EXPECTED, (), worker.expected
-    if worker.memory_limit is not None:
-        yield MEMORY_LIMIT, (), worker.memory_limit
-    if worker.age_limit is not None:
-        yield AGE_LIMIT, (), worker.age_limit
-    if worker.trials_limit is not None:
-        yield TRIALS_LIMIT, (), worker.trials_limit
+_Numbers = tuple[tuple[Metric, float | None], ...]
+"""Of one worker; None for what is not known."""
 
 
-def _now(tree: Tree, usage: Usage) -> Iterable[tuple[Metric, float | None]]:
-    roots = [root for root in tree.roots if root.alive]
+def _now(tree: Tree, usage: Usage) -> _Numbers:
     living = [member for member in tree.members if member.alive]
-    yield PROCESSES, len(roots)
-    yield TREE, len(living)
-    yield RESIDENT, usage.resident_bytes
-    yield PSS, usage.pss_bytes
-    yield THREADS, sum(member.threads for member in living)
-    yield FILES, None if usage.open_files is None else usage.open_files.count
-    yield FILES_LIMIT, None if usage.open_files is None else usage.open_files.limit
-    yield START, oldest_start(tree)
+    files = usage.open_files
+    return (
+        (PROCESSES, sum(root.alive for root in tree.roots)),
+        (TREE, len(living)),
+        (RESIDENT, usage.resident_bytes),
+        (PSS, usage.pss_bytes),
+        (THREADS, sum(member.threads for member in living)),
+        (FILES, None if files is None else files.count),
+        (FILES_LIMIT, None if files is None else files.limit),
+        (START, oldest_start(tree)),
+    )
+
+
+def _so_far(history: History) -> _Numbers:
+    lives, transfers = history.lives, history.transfers
+    return (
+        (CPU, round(history.cpu.seconds, 2)),
+        (READ, transfers.moved.read_bytes if transfers.readable else None),
+        (WRITTEN, transfers.moved.written_bytes if transfers.readable else None),
+        (RESTARTS, lives.restarts),
+        (LAST_EXIT, lives.last_exit_code),
+        (LAST_EXIT_TIME, lives.last_exit_timestamp),
+    )
+
+
+def _as_configured(worker: WorkerConfig) -> _Numbers:
+    return (
+        (EXPECTED, worker.expected),
+        (MEMORY_LIMIT, worker.memory_limit),
+        (AGE_LIMIT, worker.age_limit),
+        (TRIALS_LIMIT, worker.trials_limit),
+    )
 
 
 def oldest_start(tree: Tree) -> float | None:
     """When the oldest living process of a worker started (unix seconds); None where none lives."""
     living = (root.identity for root in tree.roots if root.alive)
     return min(map(start_timestamp, living), default=None)
-
-
-def _so_far(history: History) -> Iterable[tuple[Metric, float | None]]:
-    lives, transfers = history.lives, history.transfers
-    yield CPU, round(history.cpu.seconds, 2)
-    yield READ, transfers.moved.read_bytes if transfers.readable else None
-    yield WRITTEN, transfers.moved.written_bytes if transfers.readable else None
-    yield RESTARTS, lives.restarts
-    yield LAST_EXIT, lives.last_exit_code
-    yield LAST_EXIT_TIME, lives.last_exit_timestamp

@@ -7,6 +7,7 @@ as they come, so these are looked up in the folder of the device files.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import stat
@@ -27,6 +28,8 @@ MAPS_SECONDS = 20.0
 
 COMPUTE_FILE = "nvidia-uvm"
 """What every CUDA program opens, and what a program that only looks at GPUs does not."""
+
+_NONE = frozenset[str]()
 
 _NAME = re.compile(r"/(nvidia(?:\d+|ctl|-modeset|-uvm|-uvm-tools|-caps/nvidia-cap\d+))$")
 
@@ -56,14 +59,25 @@ def read_device_files(folder: Path) -> dict[FileId, str]:
 
 @dataclass(slots=True)
 class _Known:
-    """What was seen of one process, and until when that is believed."""
+    """What was seen of one process, as it was then, and until when that is believed."""
 
-    opened: frozenset[str] = frozenset()
-    mapped: frozenset[str] = frozenset()
+    process: Process
+    opened: frozenset[str] = _NONE
+    mapped: frozenset[str] = _NONE
     readable: bool = True
-    exec_mark: tuple[str, int] = ("", 0)
     files_until: float = 0.0
     maps_until: float = 0.0
+    due: float = 0.0
+    """When to look again, as long as it is the same process and runs the same program."""
+
+
+class _Look(NamedTuple):
+    """What is the same for all processes in one look; the times belong to the watch's clock."""
+
+    files: Mapping[FileId, str]
+    now: float
+    files_until: float
+    maps_until: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +109,7 @@ class DeviceFileWatch:
         self._folder = folder
         self._root = root
         self._clock = clock
-        self._known: dict[Identity, _Known] = {}
+        self._known: dict[int, _Known] = {}
 
     def find(self, processes: Iterable[Process]) -> Sightings:
         """Who of `processes` holds device files now. Nothing is remembered of any others."""
@@ -103,31 +117,45 @@ class DeviceFileWatch:
         if not files:
             self._known = {}
             return Sightings()
-        known: dict[Identity, _Known] = {}
+        now = self._clock()
+        look = _Look(files, now, now + FILES_SECONDS, now + MAPS_SECONDS)
+        known: dict[int, _Known] = {}
         for process in processes:
-            if not process.kernel_thread and (process.alive or process.threads > 1):
-                before = self._known.get(process.identity) or _Known()
-                known[process.identity] = self._look(process, before, files)
+            pid = process.identity.pid
+            seen = self._known.get(pid)
+            if seen is None or seen.process is not process or now >= seen.due:
+                if process.kernel_thread or not (process.alive or process.threads > 1):
+                    continue
+                seen = self._look(process, seen, look)
+            known[pid] = seen
         self._known = known
-        held = {one: seen.opened | seen.mapped for one, seen in known.items()}
         return Sightings(
-            {one: names for one, names in held.items() if names},
+            {
+                seen.process.identity: seen.opened | seen.mapped
+                for seen in known.values()
+                if seen.opened or seen.mapped
+            },
             frozenset(files.values()),
-            sum(1 for seen in known.values() if not seen.readable),
+            sum(not seen.readable for seen in known.values()),
         )
 
-    def _look(self, process: Process, seen: _Known, files: Mapping[FileId, str]) -> _Known:
-        now = self._clock()
-        if seen.exec_mark != process.exec_mark:
-            seen.files_until = seen.maps_until = now
-            seen.exec_mark = process.exec_mark
-        if seen.opened or now >= seen.files_until:
-            opened = self._opened(process, files)
-            seen.opened, seen.readable = opened or frozenset(), opened is not None
-            seen.files_until = now + FILES_SECONDS
-        if seen.readable and (seen.mapped or now >= seen.maps_until):
-            seen.mapped = self._mapped(process, files)
-            seen.maps_until = now + MAPS_SECONDS
+    def _look(self, process: Process, seen: _Known | None, look: _Look) -> _Known:
+        if seen is None or seen.process.identity != process.identity:
+            seen = _Known(process)
+        elif seen.process.exec_mark != process.exec_mark:
+            seen.files_until = seen.maps_until = look.now
+        seen.process = process
+        if seen.opened or look.now >= seen.files_until:
+            opened = self._opened(process, look.files)
+            seen.opened, seen.readable = opened or _NONE, opened is not None
+            seen.files_until = look.files_until
+        if seen.readable and (seen.mapped or look.now >= seen.maps_until):
+            seen.mapped = self._mapped(process, look.files)
+            seen.maps_until = look.maps_until
+        if seen.opened or seen.mapped:
+            seen.due = look.now
+        else:
+            seen.due = min(seen.files_until, seen.maps_until if seen.readable else math.inf)
         return seen
 
     def _opened(self, process: Process, files: Mapping[FileId, str]) -> frozenset[str] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import pwd
 import re
@@ -135,7 +136,13 @@ class HolderSearch:
         protected: Sequence[re.Pattern[str]] = (),
         root: Path = PROC,
         watch: DeviceFileWatch | None = None,
+        name_workers: bool = True,
     ) -> None:
+        """`name_workers`: whether to say also of what is a worker's by whom it was started and how.
+
+        That is left empty where not, which spares three files of /proc for each.
+        """
+        self._name_workers = name_workers
         self._protected = tuple(protected)
         self._root = root
         self._watch = watch or DeviceFileWatch(device_root, root=root)
@@ -155,12 +162,12 @@ class HolderSearch:
         workers = {member.identity: key for key, tree in trees.items() for member in tree.members}
         ourselves = _line_of(processes, read_own_pid(self._root))
         numbering = read_numbering(processes.values(), driver_version, self._root)
-        sightings = self._watch.find(
-            process
-            for process in processes.values()
-            if process.identity not in ourselves
+        passed_over = {one.pid for one in ourselves}
+        if numbering != "translated":
             # a worker is no orphan, whatever it holds: only to prove a pid it is looked into
-            and (numbering == "translated" or process.identity not in workers)
+            passed_over.update(one.pid for one in workers)
+        sightings = self._watch.find(
+            process for pid, process in processes.items() if pid not in passed_over
         )
         device_files = {f"nvidia{gpu.minor}": gpu.key for gpu in gpus if gpu.minor is not None}
         listed: dict[Identity, dict[GpuKey, int | None]] = {}
@@ -203,6 +210,9 @@ class HolderSearch:
         worker: WorkerKey | None,
     ) -> Holder:
         files = sightings.held.get(process.identity, frozenset())
+        opened = frozenset(device_files[name] for name in files & device_files.keys())
+        if worker is not None and not self._name_workers:
+            return Holder(process, "", "", listed, opened, files, worker)
         arguments = read_command_line(process.pid, self._root) or ()
         command = " ".join(arguments) or f"[{process.name}]"
         return Holder(
@@ -210,7 +220,7 @@ class HolderSearch:
             command=command,
             owner=read_owner(process.pid, self._root),
             listed=listed,
-            opened=frozenset(device_files[name] for name in files & device_files.keys()),
+            opened=opened,
             files=files,
             worker=worker,
             protected=is_protected(arguments or (process.name,))
@@ -251,7 +261,7 @@ def read_numbering(processes: Iterable[Process], driver_version: str, root: Path
 
     Kernel threads live in the first pid namespace alone: whoever sees one sees the host's pids.
     """
-    if any(process.kernel_thread for process in processes):
+    if any(map(operator.attrgetter("kernel_thread"), processes)):
         return "host"
     try:
         if (root / "self" / "ns" / "pid").stat().st_ino == _INITIAL_PID_NAMESPACE:

@@ -44,8 +44,9 @@ class TransferTotal:
     ) -> TransferTotal:
         """The total with what `members` moved since the last time; None: none could be read."""
         parents = {process.identity: process.parent_pid for process in members}
-        kept = {one: last for one, last in self._last.items() if one in parents}
-        bequests = self._bequests(parents)
+        gone = self._last.keys() - parents.keys()
+        kept = {one: last for one, last in self._last.items() if one not in gone}
+        bequests = self._bequests(gone, parents) if gone else {}
         read, written = self.moved.read_bytes, self.moved.written_bytes
         for one, now in (transfers or {}).items():
             before, bequest = kept.get(one, _NOTHING), bequests.get(one, _NOTHING)
@@ -58,7 +59,9 @@ class TransferTotal:
             _parents=parents,
         )
 
-    def _bequests(self, present: Mapping[Identity, int]) -> Mapping[Identity, Transfers]:
+    def _bequests(
+        self, all_gone: Iterable[Identity], present: Mapping[Identity, int]
+    ) -> Mapping[Identity, Transfers]:
         """What was counted of processes that are gone, by the nearest ancestor that is left.
 
         The kernel adds a child's numbers to its parent's when the parent reaps it
@@ -66,7 +69,7 @@ class TransferTotal:
         """
         by_pid = {one.pid: one for one in self._parents}
         bequests: dict[Identity, Transfers] = {}
-        for gone in self._last.keys() - present.keys():
+        for gone in all_gone:
             heir = by_pid.get(self._parents[gone])
             while heir is not None and heir not in present:
                 heir = by_pid.get(self._parents[heir])

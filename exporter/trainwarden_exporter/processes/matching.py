@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import operator
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -86,16 +88,22 @@ class Matcher:
         root: Path = PROC,
         own_pid: int | None = None,
         clock: Callable[[], float] = boot_seconds,
+        table: ProcessTable | None = None,
     ) -> None:
+        """`table` is of the same `root`, and may be shared; else it has one of its own."""
         self.ambiguous: Mapping[Identity, tuple[WorkerKey, ...]] = {}
         self._selectors = dict(selectors)
         self._root = root
         self._own_pid = read_own_pid(root) if own_pid is None else own_pid
         self._clock = clock
+        self._processes: Mapping[int, Process] = {}
         self._decisions: dict[int, _Decision] = {}
+        """Of those that a selector matches, or of which it is not settled that none does."""
+        self._open: set[int] = set()
+        """The pids of those that must be decided anew, though nothing about them has changed."""
         self._holders: dict[WorkerKey, Identity] = {}
         self._unreadable: set[WorkerKey] = set()
-        self._table = ProcessTable(root, since_boot=clock)
+        self._table = table or ProcessTable(root, since_boot=clock)
         self._watched: frozenset[int] = frozenset()
 
     @property
@@ -124,13 +132,31 @@ class Matcher:
 
     def _decide(self, processes: Mapping[int, Process]) -> None:
         settled_before = (self._clock() - YOUNG_SECONDS) * TICKS_PER_SECOND
-        decisions: dict[int, _Decision] = {}
-        for pid, process in processes.items():
+        before = self._processes
+        for pid in self._decisions.keys() - processes.keys():
+            self._forget(pid)
+        # most of thousands are who they were: passed over without a step of Python for each
+        same = map(operator.is_, processes.values(), map(before.get, processes))
+        changed = compress(processes, map(operator.not_, same))
+        for pid in self._open.union(changed):
+            process, was = processes[pid], before.get(pid)
             decision = self._decisions.get(pid)
-            if decision is None or decision.process is not process or not decision.settled:
-                decision = self._decided(process, decision, settled_before)
-            decisions[pid] = decision
-        self._decisions = decisions
+            if decision is None and was is not None:
+                if (was.identity, was.exec_mark) == (process.identity, process.exec_mark):
+                    continue  # it is nobody's still
+                decision = _Decision(was, was.exec_mark, settled=True)
+            decision = self._decided(process, decision, settled_before)
+            self._forget(pid)
+            if not decision.settled or decision.process is not process:
+                self._open.add(pid)
+                self._decisions[pid] = decision
+            elif decision.claims:
+                self._decisions[pid] = decision
+        self._processes = processes
+
+    def _forget(self, pid: int) -> None:
+        self._decisions.pop(pid, None)
+        self._open.discard(pid)
 
     def _decided(
         self, process: Process, before: _Decision | None, settled_before: float
@@ -224,7 +250,7 @@ class Matcher:
         if not claimed:
             return []
         found = descendants(processes, claimed) | set(claimed)
-        return [pid for pid in processes if pid in found]
+        return list(filter(found.__contains__, processes))
 
     def _claims_below(self, above: _Place, identity: Identity) -> tuple[WorkerKey, ...]:
         """The workers whose selectors match the process, all conditions considered."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -76,6 +77,7 @@ def parse_stat(text: str | bytes) -> Process:
         text = text.decode("utf-8", "replace")
     head, closing, tail = text.rpartition(")")  # the name itself may hold ")", spaces, newlines
     pid, _, name = head.partition(" (")
+    name = sys.intern(name)  # a crowd has few, and each of it is remembered
     fields = tail.split()
     try:
         return Process(

@@ -9,8 +9,11 @@ from __future__ import annotations
 import errno
 import math
 import os
+import resource
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -74,7 +77,7 @@ def list_pids(root: Path = PROC) -> list[int]:
         names = os.listdir(root)  # noqa: PTH208 - names are all that is needed, and it is quicker
     except OSError as error:
         raise CollectError(f"cannot list {root}: {error.strerror}") from error
-    return [int(name) for name in names if name.isdecimal()]
+    return list(map(int, filter(str.isdecimal, names)))
 
 
 def read_processes(root: Path = PROC) -> dict[int, Process]:
@@ -144,9 +147,29 @@ def read_open_files(pid: int, root: Path = PROC) -> int | None:
 
 
 def read_open_files_limit(pid: int, root: Path = PROC) -> float | None:
-    """How many file descriptors may be open (the soft limit)."""
+    """How many file descriptors may be open (the soft limit).
+
+    Asked of the kernel where it answers (prlimit(2): of one's own processes, or with the right to
+    all): its file, which everybody may read, tells all limits as text and takes ten times as long.
+    """
+    if _are_own(root):
+        try:
+            limit, _ = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        except OSError:
+            pass  # of another user; or gone, as the file will tell
+        else:
+            return math.inf if limit == resource.RLIM_INFINITY else float(limit)
     data = _read_record(path := f"{root}/{pid}/limits")
     return None if not data else _parsed(path, parse_open_files_limit, data)
+
+
+@lru_cache(maxsize=8)
+def _are_own(root: Path) -> bool:
+    """Whether the pids at `root` are what system calls of this program mean by them."""
+    try:
+        return root == PROC and str((root / "self").readlink()) == str(os.getpid())
+    except OSError:
+        return False
 
 
 def read_text(path: str) -> str | None:
@@ -201,9 +224,9 @@ def parent(process: Process, processes: Mapping[int, Process]) -> Process | None
 
 def descendants(processes: Mapping[int, Process], roots: Iterable[int]) -> set[int]:
     """The pids below `roots`; the roots themselves only where one is below another."""
-    children: dict[int, list[int]] = {}
+    children = defaultdict[int, list[int]](list)
     for pid, process in processes.items():
-        children.setdefault(process.parent_pid, []).append(pid)
+        children[process.parent_pid].append(pid)
     found: set[int] = set()
     waiting = [pid for pid in roots if pid in processes]
     while waiting:

@@ -133,18 +133,21 @@ def meets(selector: Selector, facts: Facts) -> bool | None:
     file and the ancestry are left out.
     """
     undecided = False
-    for condition in _conditions(selector, facts):
+    # first what everybody may read and most are told by: one process may meet hundreds of selectors
+    if (command := selector.command) is not None:
+        line = facts.command_line
+        if line is not None and command.search(line) is None:
+            return False
+        undecided = line is None
+    for condition in _further(selector, facts):
         if condition is False:
             return False
         undecided = undecided or condition is None
     return None if undecided else True
 
 
-def _conditions(selector: Selector, facts: Facts) -> Iterator[bool | None]:
+def _further(selector: Selector, facts: Facts) -> Iterator[bool | None]:
     # what everybody may read comes first, so that less is left undecided
-    if (command := selector.command) is not None:
-        line = facts.command_line
-        yield None if line is None else command.search(line) is not None
     if (cgroup := selector.cgroup) is not None:
         cgroups = facts.cgroups
         yield None if cgroups is None else any(cgroup.search(path) for _, path in cgroups)

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
+from threading import Lock
 from typing import NamedTuple
 
 from trainwarden_exporter.exceptions import CollectError
@@ -43,6 +44,9 @@ class ProcessTable:
     given out anew since: pids are given out in a circle (`alloc_pid` in kernel/pid.c), and /proc
     tells where in the circle the kernel is, and how many it has given out. Where it does not tell,
     or the circle may have been closed, everything is read.
+
+    Threads may share one, so that each process is remembered once, and read again once; one that
+    comes while another reads waits for it.
     """
 
     def __init__(
@@ -62,29 +66,33 @@ class ProcessTable:
         began = clock()
         self._again_at = [began + AGAIN_SECONDS * (turn + 1) / _TURNS for turn in range(_TURNS)]
         self._circle = _read_circle(root)
+        self._turn = Lock()
 
     def read(self, fresh: Collection[int] = ()) -> Mapping[int, Process]:
         """Every process there is now, by pid; those in `fresh` as they are this moment.
 
-        Of the others, state, memory and times may be up to AGAIN_SECONDS old, never the identity.
-        One that was not read again is the same object as before. Raises CollectError when the
-        processes cannot be listed.
+        Of the others, state, memory and times may be up to AGAIN_SECONDS old (those of a kernel
+        thread any age), never the identity. One that was not read again is the same object as
+        before. Raises CollectError when the processes cannot be listed.
         """
+        with self._turn:
+            return self._read(fresh)
+
+    def _read(self, fresh: Collection[int]) -> Mapping[int, Process]:
         pids = list_pids(self._root)
         handed = read_handed(self._root) if self._circle else None
         old_enough = (self._since_boot() - YOUNG_SECONDS) * TICKS_PER_SECOND
         doubtful = self._doubtful(pids, handed)
         doubtful.update(fresh)
-        processes: dict[int, Process] = {}
-        for pid in pids:
-            process = None if pid in doubtful else self._processes.get(pid)
-            if process is None:
-                process = read_process(pid, self._root)
-                if process is None:
-                    continue
-                if process.identity.start_ticks > old_enough:
-                    self._young.add(pid)
-            processes[pid] = process
+        # most are only passed on, thousands at a time: a step of Python for each costs much
+        found: dict[int, Process | None] = dict(
+            zip(pids, map(self._processes.get, pids), strict=True)
+        )
+        for pid in (found.keys() - self._processes.keys()) | (found.keys() & doubtful):
+            found[pid] = process = read_process(pid, self._root)
+            if process is not None and process.identity.start_ticks > old_enough:
+                self._young.add(pid)
+        processes = {pid: process for pid, process in found.items() if process is not None}
         self._processes, self._handed = processes, handed
         return processes
 
@@ -97,7 +105,12 @@ class ProcessTable:
         doubtful.update(given_anew(pids, self._handed, handed, self._circle))
         due = {turn for turn, again_at in enumerate(self._again_at) if now >= again_at}
         if due:
-            doubtful.update(pid for pid in pids if pid % _TURNS in due)
+            doubtful.update(
+                pid
+                for pid, process in self._processes.items()
+                # what the kernel runs itself never becomes a program
+                if pid % _TURNS in due and not process.kernel_thread
+            )
             for turn in due:
                 self._again_at[turn] = now + AGAIN_SECONDS
         return doubtful

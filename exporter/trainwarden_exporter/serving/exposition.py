@@ -12,10 +12,12 @@ from prometheus_client.core import Metric as AnyFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.utils import floatToGoString
 
+from trainwarden_exporter.collector import Family
+
 _PLAIN_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _APART = ("_created", "_gsum", "_gcount")  # samples that the text format shows as other families
-_BARE = (None, None, None)
-"""Of a sample: no timestamp, exemplar or histogram."""
+_SHORT = 8
+"""Characters up to which Go writes a number as Python does: from a million on with an exponent."""
 
 _END = b"# EOF\n"
 _COMPRESSION = 1
@@ -64,15 +66,18 @@ def _encoded(families: Iterable[AnyFamily], content_type: str) -> bytes:
     """What prometheus_client makes of `families`, to the byte, but most of it written here.
 
     It examines every name and label of every sample anew, letter by letter for OpenMetrics: most of
-    what a scrape of many workers would cost. What the samples of plain gauges and counters look
-    like is settled once for each family; all others are left to it.
+    what a scrape of many workers would cost. What the samples of families of ours look like is
+    settled once for each family; all others are left to it.
     """
     encode, _ = choose_encoder(content_type)
     end = _END if content_type.startswith("application/openmetrics-text") else b""
     renames = content_type.endswith(("escaping=dots", "escaping=values"))  # plain names too
     parts = []
+    labels = dict[tuple[str, ...], _Labels]()
     for family in families:
-        lines = None if renames else _plain_lines(family)
+        lines = None
+        if isinstance(family, Family) and not renames:
+            lines = _lines(family, labels)
         if lines is None:
             parts.append(encode(_Page(family)).removesuffix(end))
         else:
@@ -88,26 +93,41 @@ def _head(content_type: str, *about: str) -> bytes:
     return encode(_Page(AnyFamily(*about))).removesuffix(_END)
 
 
-def _plain_lines(family: AnyFamily) -> bytes | None:
-    """The samples of `family`, a line each; None for what is more than numbers with labels."""
-    if family.type not in ("gauge", "counter") or not family.samples:
+class _Labels(dict[tuple[str, ...], str]):
+    """Labels as they stand in a line, by their values; most come many times on one page."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        super().__init__()
+        self._places = sorted(range(len(names)), key=names.__getitem__)
+        pairs = ",".join(f'{names[place]}="%s"' for place in self._places)
+        self._template = f"{{{pairs}}}" if names else ""
+
+    def __missing__(self, values: tuple[str, ...]) -> str:
+        in_order = [values[place] for place in self._places]
+        text = self._template % (*in_order,)
+        if "\\" in text or "\n" in text or text.count('"') != 2 * len(in_order):
+            text = self._template % (*map(_escaped, in_order),)
+        self[values] = text
+        return text
+
+
+def _lines(family: Family, known: dict[tuple[str, ...], _Labels]) -> bytes | None:
+    """The samples of `family`, a line each; None for no samples, or names that are not plain."""
+    name, names = family.metric.name, family.metric.labels
+    plain = all(map(_PLAIN_NAME.fullmatch, (name, *names))) and not name.endswith(_APART)
+    if not plain or not family.rows:
         return None
-    name, first = family.samples[0].name, family.samples[0].labels
-    labels = sorted(first)
-    if name.endswith(_APART) or not all(map(_PLAIN_NAME.fullmatch, (name, *labels))):
-        return None
-    pairs = ",".join(f'{label}="%({label})s"' for label in labels)
-    template = f"{name}{{{pairs}}}" if labels else name
-    lines = []
-    for sample in family.samples:
-        given = sample.labels
-        if sample[0] != name or sample[3:] != _BARE or given.keys() != first.keys():
-            return None
-        series = template % given
-        if "\\" in series or "\n" in series or series.count('"') != 2 * len(labels):
-            series = template % {label: _escaped(value) for label, value in given.items()}
-        lines.append(f"{series} {floatToGoString(sample.value)}\n")  # type: ignore[no-untyped-call]
+    labels = known.setdefault(names, _Labels(names))
+    lines = [f"{name}{labels[values]} {_number(value)}\n" for values, value in family.rows]
     return "".join(lines).encode()
+
+
+def _number(value: float) -> str:
+    text = repr(float(value))
+    if len(text) <= _SHORT and text[-1].isdecimal():
+        return text
+    written: str = floatToGoString(value)  # type: ignore[no-untyped-call]
+    return written
 
 
 def _escaped(value: str) -> str:

@@ -46,6 +46,7 @@ class Box:
         self.listed: dict[GpuKey, list[ListedProcess]] = {ONE: [], TWO: []}
         self.workers = {TRAINER: Selector.model_validate({"command": "worker-0"})}
         self.driver_version = "570.124.06"
+        self.name_workers = True
         self.add(1, ["init"], parent=0)
         self.add(2, ["kthreadd"], parent=0, flags=0x00200000)
         self.add(OWN_PID, ["trainwarden-exporter", "run"])
@@ -63,6 +64,7 @@ class Box:
             device_root=self.dev,
             protected=[re.compile(pattern) for pattern in protected],
             root=self.proc.root,
+            name_workers=self.name_workers,
         )
         gpus = [
             GpuReading(key, minor=int(key.gpu), processes=tuple(rows))
@@ -168,6 +170,18 @@ class TestNoOrphan:
         box.add(10, ["python3", "notebook.py"], "nvidia0", "nvidia-uvm")
         box.add(11, ["python3", "train.py"], "nvidia0", "nvidia-uvm")
         assert box.orphans(r"notebook\.py$", "nothing like it") == {11: (ONE,)}
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_how_a_worker_was_started_is_said_where_it_is_wanted(box: Box, *, named: bool) -> None:
+    box.add(10, ["python", "worker-0"], "nvidia0")
+    box.add(11, TRAIN, "nvidia0")
+    box.listed[ONE] = [ListedProcess(10, GIB)]
+    box.name_workers = named
+    found = {holder.process.pid: holder for holder in box.find().holders}
+    assert found[10].command == ("python worker-0" if named else "")
+    assert (found[10].worker, found[10].memory_bytes) == (TRAINER, GIB)
+    assert found[11].command == "python train.py --resume"
 
 
 class TestAPidOfTheDriver:

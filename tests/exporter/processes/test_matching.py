@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from trainwarden_exporter.exceptions import CollectError
 from trainwarden_exporter.processes.matching import Matcher, Selector, Tree, WorkerKey
 from trainwarden_exporter.processes.procfs import Identity, read_processes, start_timestamp
 
@@ -350,6 +351,23 @@ class TestWhatMayNotBeRead:
         with as_nobody():
             assert Matcher(selectors).find() == {TRAINER: Tree()}
         assert pids(Matcher(selectors).find()[TRAINER])[0] == [program.pid]
+
+
+def test_a_look_that_failed_half_way_is_made_good_by_the_next(proc: FakeProc) -> None:
+    for pid in range(10, 20):
+        proc.add(pid, ["python", "train.py"], start=NOW - 1)  # so young that it may yet change
+    proc.add(30, ["python", "train.py"])
+    (proc.root / "30/cmdline").unlink()
+    (proc.root / "30/cmdline").mkdir()
+    matcher = make(proc, trainer={"command": "train"})
+    with pytest.raises(CollectError, match="30/cmdline"):
+        matcher.find()
+
+    for pid in (*range(10, 15), 30):
+        proc.remove(pid)
+    proc.add(30, ["python", "train.py"])
+
+    assert pids(matcher.find()[TRAINER])[0] == [*range(15, 20), 30]
 
 
 def test_a_real_program_is_found_as_soon_as_it_is_executed(start: Start) -> None:

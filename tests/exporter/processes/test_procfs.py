@@ -98,6 +98,16 @@ class TestOneProcess:
         assert pss is not None
         assert 0 < pss <= resident
 
+    def test_may_open_as_many_files_as_its_limits_say(self, start: Start, tmp_path: Path) -> None:
+        program = start(
+            "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (77, 99));"
+            "print('ready', flush=True); input()"
+        )
+        asked = procfs.read_open_files_limit(program.pid)
+        elsewhere = tmp_path / "proc"  # a folder of which nobody says that its pids are ours
+        elsewhere.symlink_to("/proc")
+        assert asked == procfs.read_open_files_limit(program.pid, elsewhere) == 77
+
     def test_of_another_user_hides_its_environment_but_not_its_command_line(
         self, start: Start, as_nobody: Callable[[], AbstractContextManager[None]]
     ) -> None:

@@ -3,12 +3,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 
 from trainwarden_exporter.exceptions import CollectError
-from trainwarden_exporter.processes.procfs import read_processes
+from trainwarden_exporter.processes.procfs import Process, read_process, read_processes
 from trainwarden_exporter.processes.table import (
     AGAIN_SECONDS,
     Handed,
@@ -116,6 +118,39 @@ def test_a_young_process_is_read_each_time(stage: Stage) -> None:
     stage.states()
     stage.proc.add(10, start=int(BOOTED - 5) * 100, name="exec")
     assert stage.table.read()[10].name == "exec"
+
+
+def test_what_the_kernel_runs_itself_is_read_once(stage: Stage) -> None:
+    stage.proc.add(10, flags=0x00200000, name="kworker/0:1")
+    stage.proc.add(11)
+    before = stage.table.read()
+    stage.clock.now += 2 * AGAIN_SECONDS
+    after = stage.table.read()
+    assert after[10] is before[10]
+    assert after[11] is not before[11]
+    stage.give_out(510, 10_010 + CIRCLE)  # it may have ended, and its pid be somebody else's
+    assert stage.table.read()[10] is not before[10]
+
+
+def test_threads_that_share_one_wait_for_each_other(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.proc.add(10)
+    inside, most = 0, 0
+
+    def slow(pid: int, root: Path) -> Process | None:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        time.sleep(0.02)
+        inside -= 1
+        return read_process(pid, root)
+
+    monkeypatch.setattr("trainwarden_exporter.processes.table.read_process", slow)
+    with ThreadPoolExecutor(4) as pool:
+        looks = list(pool.map(stage.table.read, [()] * 4))
+    assert most == 1
+    assert all(look[10] is looks[0][10] for look in looks)
 
 
 def test_a_pid_that_was_given_out_anew_is_somebody_else(stage: Stage) -> None:

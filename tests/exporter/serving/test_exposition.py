@@ -20,6 +20,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from trainwarden_exporter.collector import Metric
 from trainwarden_exporter.serving.exposition import accepts_gzip, best_format, render
 
 PEARS = CounterMetricFamily("pears", "Pears seen.", labels=["colour"])
@@ -161,6 +162,45 @@ def test_a_page_is_to_the_byte_what_the_library_writes(
         family.add_metric([zone, colour], value)
     families: list[AnyFamily] = [PEARS, family, PEARS]
     assert render(families, accept=accept).body == as_the_library_does(families, accept)
+
+
+OURS = [
+    Metric("pears", "gauge", 'Pears\n"seen" \\ %s.', ("zone", "colour")),
+    Metric("plums_total", "counter", "Plums.", ("colour", "zone")),
+    Metric("figs:sum", "gauge", "Figs.", ("zone", "colour")),
+    Metric("pears_created", "gauge", "When.", ("zone", "colour")),
+]
+
+
+@pytest.mark.parametrize("accept", FORMATS)
+@settings(max_examples=50)
+@given(samples=st.lists(st.tuples(TEXTS, TEXTS, NUMBERS), max_size=4))
+def test_so_it_is_of_families_of_ours_which_share_what_their_labels_look_like(
+    accept: str, samples: list[tuple[str, str, float]]
+) -> None:
+    ours = [Metric("bare", "gauge", "Without labels.").family()]
+    theirs: list[GaugeMetricFamily | CounterMetricFamily] = [
+        GaugeMetricFamily("bare", "Without labels.", labels=[])
+    ]
+    for metric in OURS:
+        made = GaugeMetricFamily if metric.type == "gauge" else CounterMetricFamily
+        ours.append(metric.family())
+        theirs.append(made(metric.name, metric.help, labels=metric.labels))
+    for one, other, value in samples:
+        for mine, its in zip(ours, theirs, strict=True):
+            labels = [one, other] if mine.metric.labels else []
+            mine.add_metric(labels, value)
+            its.add_metric(labels, value)
+    assert render(ours, accept=accept).body == as_the_library_does([*theirs], accept)
+    assert as_the_library_does([*ours], accept) == as_the_library_does([*theirs], accept)
+
+
+@pytest.mark.parametrize("number", [0, -0.0, 99_999.5, 999_999, 1e6, 1234567.8, -1e7, 1e-5, True])
+def test_a_number_is_written_as_the_library_writes_it(number: float) -> None:
+    ours = Metric("bare", "gauge", "Without labels.").family()
+    ours.add_metric([], number)
+    theirs = GaugeMetricFamily("bare", "Without labels.", value=number)
+    assert render([ours]).body == render([theirs]).body
 
 
 @pytest.mark.parametrize("accept", FORMATS)
