@@ -56,6 +56,7 @@ CONSEQUENCES: Mapping[str, str] = {
     "TrainingCheckpointOverdue": "who stands still saves nothing",
     "TrainingGpuIdle": "who stands still uses no GPU",
     "TrainingInferenceQueueStarved": "nobody asks a server meanwhile",
+    "TrainingWeightUpdateSlow": "it stands still in an update, or told of none since",
 }
 """Of a run that cannot go on, for whatever reason."""
 
