@@ -21,9 +21,13 @@ def _read(_: tuple[object, ...]) -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
-def _stamp(path: str | None) -> tuple[str, int] | None:
+def _stamp(path: str | None) -> tuple[str, int, int, int] | None:
     """What tells a file or a folder from what it was; None where there is none."""
+    if path is None:
+        return None
     try:
-        return None if path is None else (path, Path(path).stat().st_mtime_ns)
+        stat = Path(path).stat()
     except OSError:
         return None
+    # Not the time alone: packages and `cp -p` give a new file that of long ago.
+    return path, stat.st_ino, stat.st_size, stat.st_mtime_ns

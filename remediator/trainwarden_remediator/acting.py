@@ -164,21 +164,17 @@ class Acting:
 
     async def _act(self, order: Order, processes: Collection[Subject], before: Occasion) -> None:
         await self.take_evidence(before)
-        try:
-            why = await self._save_first(order, processes)
-        except JournalError as error:
-            why = f"not asked to save: {error}"
-        if why:
+        if why := await self._save_first(order, processes):
             # Decided again in the next turn, and not at once: what was in the way may be there yet.
             await self.carrier.record(
                 self._journal.finished, order.number, "interrupted", found=why
             )
             return
         perform = order.action.perform
-        await self.carrier.carry_out(
+        if await self.carrier.carry_out(
             order, lambda mark, announce, saving: perform(mark, announce, processes, saving)
-        )
-        self._done()
+        ):
+            self._done()
 
     async def _save_first(self, order: Order, processes: Collection[Subject]) -> str:
         """Have it save where it can be asked to. Returns why it must be left alone after all."""
@@ -188,14 +184,18 @@ class Acting:
         if request is None or not processes or (request.signal is not None and not roots):
             return ""
         about = {"run": order.key.run, "worker": order.key.worker}
-        await asyncio.to_thread(self._journal.note, "save", **about)
+        try:
+            await asyncio.to_thread(self._journal.note, "save", **about)
+        except JournalError as error:
+            return f"not asked to save: {error}"
         came = await save_first(
             *(request, order.key, roots, order.checkpoint),
             eyes=self._eyes,
             lane=self.carrier.lane,
             clock=self._clock,
         )
-        await asyncio.to_thread(self._journal.note, "saved", **about, came=came)
+        # It is asked by now, and is not to be asked again because that cannot be written down.
+        await self.carrier.record(self._journal.note, "saved", **about, came=came)
         holds = await asyncio.to_thread(self.holds)
         return "held meanwhile" if any(one.covers(order.key) for one in holds) else ""
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
-import logging
 
 from aiohttp import web
 
-from trainwarden_exporter.exceptions import ConfigError
 from trainwarden_exporter.serving.admission import CERTIFIED
 from trainwarden_remediator.app import Remediator
-
-log = logging.getLogger(__name__)
 
 
 async def admitted(
@@ -29,12 +24,7 @@ async def admitted(
         if request.get(CERTIFIED, False):
             return "a client certificate"
         return "anybody" if remediator.setup.config.insecure else None
-    # Asked here, not in a thread: in a storm the way there and back costs more than the answer.
-    if not tokens.is_current():
-        try:
-            await asyncio.to_thread(tokens.read)
-        except ConfigError as error:
-            log.error("nobody is let in", extra={"problem": str(error)})
+    await tokens.refresh()
     given = request.headers.get("Authorization", "")
     number = tokens.number_of(_as_bearer(given) if as_password else given)
     return None if number is None else f"token {number}"

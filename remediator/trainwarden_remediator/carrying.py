@@ -120,8 +120,8 @@ class Carrier:
         except MemoryError as error:
             raise ActionError("cannot see the processes: no memory") from error
 
-    async def carry_out(self, order: Order, perform: Perform) -> None:
-        """Act, and verify what came of it."""
+    async def carry_out(self, order: Order, perform: Perform) -> bool:
+        """Act, and verify what came of it. Returns whether anybody could be had to act at all."""
 
         def announce(step: str, **facts: Any) -> None:
             self._journal.reached(order.number, step, **facts)
@@ -131,9 +131,10 @@ class Carrier:
         # A thread of its own: the webhook's must not wait for a worker's grace to pass.
         try:
             lane = self.lane(f"action {order.number}")
-        except RuntimeError as error:  # as above
-            await self._failed(order, str(error))
-            return
+        except RuntimeError as error:  # as above; nothing is done, and so it is no attempt
+            log.error("nobody to act", extra={**order.key._asdict(), "error": str(error)})
+            await self.record(self._journal.finished, order.number, "interrupted", found=str(error))
+            return False
         act = lane.call(lambda: perform(mark, announce, saving))
         lane.close()
         try:
@@ -147,6 +148,7 @@ class Carrier:
             done = act.done() and await self._conclude(order, act)
         if done:
             await self.verify(order, began)
+        return True
 
     async def record(self, write: Callable[..., None], *values: Any, **facts: Any) -> None:
         """Write down what has happened, however long the disk needs to take it.
@@ -219,12 +221,9 @@ class Carrier:
         if isinstance(error, AmbiguousError):
             await self.record(self._journal.finished, order.number, "failed", error=str(error))
             return True
-        await self._failed(order, str(error))
-        return False
-
-    async def _failed(self, order: Order, error: str) -> None:
-        await self.record(self._journal.finished, order.number, "failed", error=error)
+        await self.record(self._journal.finished, order.number, "failed", error=str(error))
         await self.record(self._journal.verified, order.number, "not_healed")
+        return False
 
     def _saving(self, order: Order) -> Saving:
         """Whether a checkpoint is being written, asked from the thread of the act.
@@ -250,10 +249,10 @@ class Carrier:
                 return True
             try:
                 sight = answer.result(ANSWER_SECONDS + 1)
-            except (UnknownError, NoAnswerError, CancelledError):
+            except (UnknownError, NoAnswerError, CancelledError, MemoryError):
                 answer.cancel()
                 return True
-            if sight.saves_unknown:
+            if sight.saves_unknown_of(order.key.run):
                 return True
             run = sight.runs.get(order.key.run)
             if run is None:

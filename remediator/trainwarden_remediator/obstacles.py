@@ -57,9 +57,10 @@ def save_in_doubt(case: Case, target: Target, sight: Sight) -> str:
     It does not put off the SIGTERM: where memory runs out the kernel would not ask either. Only the
     SIGKILL waits, as for one that is seen being written.
     """
-    if not sight.saves_unknown or not any(map(case.state.setup.trains, target.keys)):
+    why = sight.saves_unknown_of(target.run)
+    if not why or not any(map(case.state.setup.trains, target.keys)):
         return ""
-    return f"a save could not be excluded: {sight.saves_unknown}"
+    return f"a save could not be excluded: {why}"
 
 
 def _no_way_back(case: Case, target: Target, run: RunSight | None) -> Decision | None:

@@ -35,7 +35,10 @@ class OwnLook:
 
     async def at_memory(self) -> Sight:
         """Memory and workers. Raises UnknownError."""
-        return await self._lane.call(self._look)
+        try:
+            return await self._lane.call(self._look)
+        except MemoryError as error:
+            raise UnknownError("no memory to look by itself") from error
 
     async def at_all(self) -> Sight:
         """The same, and how checkpoints stand, where their disk answers. Raises UnknownError."""
@@ -51,5 +54,5 @@ class OwnLook:
             return replace(sight, saves_unknown="the disk of the checkpoints does not answer")
         try:
             return replace(sight, runs=asked.result())
-        except UnknownError as error:
-            return replace(sight, saves_unknown=str(error))
+        except (UnknownError, MemoryError) as error:
+            return replace(sight, saves_unknown=str(error) or "no memory to look at checkpoints")

@@ -10,7 +10,6 @@ from trainwarden_exporter.checkpoints.specs import CheckpointSpec, checkpoint_sp
 from trainwarden_exporter.collectors.checkpoints import SAVING
 from trainwarden_exporter.entries.place import Finder
 from trainwarden_remediator.config import Setup
-from trainwarden_remediator.exceptions import UnknownError
 from trainwarden_remediator.sight import RunSight
 
 Kind = tuple[CheckpointSpec, CheckpointsSeen]
@@ -29,25 +28,34 @@ class OwnSaves:
         self._now = now
 
     def look(self) -> Mapping[str, RunSight]:
-        """How the checkpoints of each run stand that has any; blocks. Raises UnknownError."""
+        """How the checkpoints of each run stand that has any, or why that is not known; blocks."""
         now = self._now()
         found: dict[str, list[Kind]] = {}
+        unknown: dict[str, str] = {}
         for spec, eye in self._eyes:
+            kinds = found.setdefault(spec.run, [])
             try:
-                seen = eye()
+                kinds.append((spec, eye()))
             except OSError as error:
-                raise UnknownError(f"checkpoints of {spec.run}: {error.strerror}") from error
+                unknown[spec.run] = f"checkpoints of {spec.run}: {error.strerror}"
             # Also want of memory: whatever lies there, the brake must go on without it.
-            except Exception as error:
-                raise UnknownError(f"checkpoints of {spec.run}: {type(error).__name__}") from error
-            found.setdefault(spec.run, []).append((spec, seen))
-        return {run: run_sight(kinds, now) for run, kinds in found.items()}
+            except Exception as error:  # noqa: BLE001
+                unknown[spec.run] = f"checkpoints of {spec.run}: {type(error).__name__}"
+        return {
+            run: run_sight(kinds, now, unknown=unknown.get(run, "")) for run, kinds in found.items()
+        }
 
 
-def run_sight(kinds: Sequence[Kind], now: float) -> RunSight:
-    """A run by its checkpoints alone, as looked at when it was `now` (Unix seconds)."""
+def run_sight(kinds: Sequence[Kind], now: float, *, unknown: str = "") -> RunSight:
+    """A run by its checkpoints alone, as looked at when it was `now` (Unix seconds).
+
+    `unknown` says why others of it could not be looked at.
+    """
     newest = [(spec, one) for spec, seen in kinds if (one := seen.reading.newest) is not None]
     begun = [new[0] for _, seen in kinds if seen.folders and (new := seen.begun) is not None]
+    saving = any(now - one.changed < SAVING for one in begun)
+    if unknown:  # some of them tell of a save, and not of how far the run has come
+        return RunSight(saving=saving, saves_unknown=unknown)
     steps = [one.step(spec.layout.step_offset) for spec, one in newest]
     counts = [seen.reading.complete_count for _, seen in kinds if seen.folders]
     matches = [matched for kind in kinds if (matched := _matched(*kind)) is not None]
@@ -56,7 +64,7 @@ def run_sight(kinds: Sequence[Kind], now: float) -> RunSight:
         checkpoint_at=max((one.completed for _, one in newest), default=None),
         checkpoints=sum(counts) if counts else None,
         checkpoints_seen_at=now,
-        saving=any(now - one.changed < SAVING for one in begun),
+        saving=saving,
         recovery_matches=all(matches) if matches else None,
     )
 

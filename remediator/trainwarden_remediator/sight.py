@@ -80,6 +80,8 @@ class RunSight:
     """Whether one is being written."""
     recovery_matches: bool | None = None
     """Whether the record it would resume from is whole and fits the newest complete checkpoint."""
+    saves_unknown: str = ""
+    """Why it cannot be told whether a checkpoint of it is being written, or nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,11 @@ class Sight:
     collectors_failing: float = 0.0
     """The share of the exporter's collectors that fail."""
     saves_unknown: str = ""
-    """Why it cannot be told whether a checkpoint is being written, or nothing."""
+    """Why it cannot be told of any run whether a checkpoint is being written, or nothing."""
+
+    def saves_unknown_of(self, run: str) -> str:
+        """Why it cannot be told whether a checkpoint of `run` is being written, or nothing."""
+        return self.saves_unknown or self.runs.get(run, RunSight()).saves_unknown
 
     def servers_of(self, key: WorkerKey) -> tuple[ServerSight, ...]:
         """The inference servers that a worker serves."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
+import logging
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from trainwarden_exporter.exceptions import ConfigError, Problem
+
+log = logging.getLogger(__name__)
 
 SHORTEST = 16
 """Characters a token must have; a shorter one is guessed too easily."""
@@ -17,6 +21,9 @@ SHORTEST = 16
 SETTLED_NS = 2_000_000_000
 """A file that was changed less than two seconds before it was read may be changed again without its
 times telling: the coarsest file systems count in these."""
+
+LOOK_SECONDS = 0.5
+"""How long the disk of the file is waited for; then what was last read goes on to count."""
 
 Signature = tuple[int, ...]
 
@@ -32,6 +39,38 @@ class Tokens:
         self._now_ns = now_ns
         self._seen: Signature | None = None
         self._tokens: tuple[bytes, ...] = ()
+        self._look: asyncio.Task[None] | None = None
+        self._look_began = 0.0
+        self._next_look: asyncio.Task[None] | None = None
+
+    async def refresh(self) -> None:
+        """Go by the file as it stands now; by what was last read where its disk does not answer.
+
+        Each look is in a thread, one at a time. All who come during one share the next: what
+        was begun before they came may have missed a change.
+        """
+        now = asyncio.get_running_loop().time()
+        if self._next_look is None:
+            self._next_look = asyncio.create_task(
+                self._look_after(self._look), name="look at the tokens"
+            )
+        hangs = self._look is not None and now - self._look_began >= LOOK_SECONDS
+        if not hangs:
+            await asyncio.wait([self._next_look], timeout=LOOK_SECONDS)
+
+    async def _look_after(self, earlier: asyncio.Task[None] | None) -> None:
+        if earlier is not None:
+            await asyncio.wait([earlier])
+        self._look, self._next_look = self._next_look, None
+        self._look_began = asyncio.get_running_loop().time()
+        try:
+            await asyncio.to_thread(self.read)
+        except ConfigError as error:
+            log.error("nobody is let in", extra={"problem": str(error)})
+        except MemoryError:
+            log.error("tokens not looked at", extra={"error": "no memory"})
+        finally:
+            self._look = None
 
     def is_current(self) -> bool:
         """Whether the file is known to be as it was read: a look that takes microseconds."""
@@ -42,15 +81,14 @@ class Tokens:
 
     def read(self) -> None:
         """Read the file unless it is current. Raises ConfigError; then no token is valid."""
+        if self.is_current():
+            return
         try:
             stat = self._path.stat()
-            seen = _signature(stat)
-            if seen == self._seen:
-                return
             settled = self._now_ns() - max(stat.st_mtime_ns, stat.st_ctime_ns) >= SETTLED_NS
             tokens = parse_tokens(self._path.read_bytes(), self._path)
             # In one step: requests that are answered meanwhile go by the old tokens or the new.
-            self._tokens, self._seen = tokens, seen if settled else None
+            self._tokens, self._seen = tokens, _signature(stat) if settled else None
         except ConfigError:
             self._seen, self._tokens = None, ()
             raise

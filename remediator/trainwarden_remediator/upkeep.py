@@ -73,5 +73,5 @@ class Upkeep:
             try:
                 await lane.call(prune)
             except (JournalError, MemoryError) as error:
-                log.error("journal not pruned", extra={"error": str(error)})
+                log.error("journal not pruned", extra={"error": str(error) or "no memory"})
             await self._clock.sleep(PRUNE_SECONDS)

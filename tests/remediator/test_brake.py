@@ -68,7 +68,7 @@ class Night:
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
         self.own: Sight | UnknownError | MemoryError = UnknownError("no /proc")
-        self.saves: Mapping[str, RunSight] | UnknownError = {}
+        self.saves: Mapping[str, RunSight] | UnknownError | MemoryError = {}
         self.brake = make_brake(
             scene.journal, scene.clock, scene.eyes, self._look, self._look_for_saves
         )
@@ -93,7 +93,7 @@ class Night:
         return self.own
 
     def _look_for_saves(self) -> Mapping[str, RunSight]:
-        if isinstance(self.saves, UnknownError):
+        if isinstance(self.saves, Exception):
             raise self.saves
         return self.saves
 
@@ -318,11 +318,27 @@ async def test_but_not_for_ever(begin: Begin) -> None:
         assert night.restarts() == {"trainerdemo": 1}
 
 
+async def test_of_another_run_it_need_not_know(begin: Begin) -> None:
+    async with nobody_answers(begin) as night:
+        night.saves = {"second": RunSight(saves_unknown="checkpoints of second: I/O error")}
+        await night.pass_time(100)
+        assert night.restarts() == {"trainerdemo": 1}
+        told = [sentence(event) for event in night.scene.journal.newest_events(99)]
+        assert "TrainingLocalBrake: act: restart it" in told
+
+
+@pytest.mark.parametrize(
+    "saves",
+    [
+        UnknownError("checkpoints of demo: Input/output error"),
+        {"demo": RunSight(saves_unknown="checkpoints of demo: Input/output error")},
+    ],
+)
 async def test_where_it_cannot_see_that_either_journal_and_report_say_so(
-    begin: Begin, tmp_path: Path
+    begin: Begin, tmp_path: Path, saves: Any
 ) -> None:
     async with nobody_answers(begin) as night:
-        night.saves = UnknownError("checkpoints of demo: Input/output error")
+        night.saves = saves
         await night.pass_time(100)
         assert night.restarts() == {"trainerdemo": 1}
         doubt = "a save could not be excluded: checkpoints of demo: Input/output error"
@@ -341,6 +357,8 @@ async def test_where_it_cannot_see_that_either_journal_and_report_say_so(
         ({"demo": RunSight(checkpoint=10, saving=True)}, TRAINER, True),
         (UnknownError("no answer"), TRAINER, True),
         (UnknownError("no answer"), ROLLOUT, False),
+        ({"demo": RunSight(saves_unknown="no answer")}, TRAINER, True),
+        ({"second": RunSight(saves_unknown="no answer")}, TRAINER, False),
     ],
 )
 async def test_a_save_that_cannot_be_excluded_puts_off_the_sigkill(
@@ -410,6 +428,28 @@ async def test_where_it_cannot_even_look_it_looks_again_with_what_is_set_aside(
         night.own = short
         await night.pass_time(30)
         assert night.restarts() == {"trainerdemo": 1}
+
+
+async def test_want_of_memory_for_its_own_look_ends_nothing_while_it_verifies(
+    begin: Begin,
+) -> None:
+    async with nobody_answers(begin) as night:
+        night.saves = MemoryError()
+        trainer = night.scene.actions[TRAINER]
+        restarted = trainer.after
+
+        def starved() -> None:
+            night.own = MemoryError()
+
+        trainer.after = starved
+        await night.pass_time(100)
+        assert night.scene.done()[-1] == "done"
+        restarted()
+        await night.pass_time(20)
+        assert night.scene.done() == ["silent", "alert", "intent", *DONE]
+        told = [sentence(event) for event in night.scene.journal.newest_events(99)]
+        doubt = "a save could not be excluded: no memory to look at checkpoints"
+        assert f"TrainingLocalBrake: act: restart it ({doubt})" in told
 
 
 async def test_other_alerts_are_not_decided_on_what_it_sees_by_itself(begin: Begin) -> None:

@@ -377,6 +377,31 @@ async def test_want_of_memory_puts_a_call_off_and_loses_none(
     assert len(post.sent) == 1
 
 
+async def test_so_does_want_of_it_while_a_message_is_written(
+    *,
+    journal: Journal,
+    clock: FakeClock,
+    calling: Calling,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    post = FakePost()
+
+    def starve(*_: Any) -> Any:
+        raise MemoryError
+
+    async with calling(journal, post, receivers()):
+        with monkeypatch.context() as patch:
+            patch.setattr(journal.outbox, "waiting", starve)
+            decide(journal)
+            await clock.advance(10)
+            assert post.sent == []
+        await clock.advance(60)
+    assert len(post.sent) == 1
+    told = [vars(one) for one in caplog.records if one.msg == "message put off"]
+    assert [(one["receiver"], one["error"]) for one in told] == [("ops", "no memory")] * 2
+
+
 async def test_the_error_of_a_receiver_is_logged_once_and_names_it(
     journal: Journal, clock: FakeClock, calling: Calling, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,12 @@ from tests.remediator.harms.deadmount import dead_mount
 
 from trainwarden_exporter.collectors.checkpoints import SAVING, CheckpointsCollector
 from trainwarden_exporter.config import Config as ExporterConfig
+from trainwarden_exporter.entries.disk import Disk
 from trainwarden_exporter.lane import Lane
 from trainwarden_exporter.runs import RunConfig
 from trainwarden_exporter.serving import exposition
 from trainwarden_remediator import ownlook
 from trainwarden_remediator.config import Config, Setup
-from trainwarden_remediator.exceptions import UnknownError
 from trainwarden_remediator.ownlook import OwnLook
 from trainwarden_remediator.ownsaves import OwnSaves
 from trainwarden_remediator.seeing import parse_sight
@@ -115,8 +116,37 @@ def test_what_cannot_be_read_is_not_known(
 
     monkeypatch.setattr("trainwarden_exporter.entries.disk.Disk.names", fail)
     save(tmp_path, 10, whole=True)
-    with pytest.raises(UnknownError, match=f"^checkpoints of demo: {why}$"):
-        own_saves(tmp_path).look()
+    unknown = RunSight(saves_unknown=f"checkpoints of demo: {why}")
+    assert own_saves(tmp_path).look() == {"demo": unknown}
+
+
+def test_what_else_there_is_is_known_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = Disk.names
+
+    def spoilt(disk: Disk, folder: str, *others: Any, **more: Any) -> Any:
+        if "/bad" in folder:
+            raise OSError(5, "Input/output error")
+        return names(disk, folder, *others, **more)
+
+    monkeypatch.setattr(Disk, "names", spoilt)
+    bad = {**KIND, "name": "critic", "folder": "bad/out"}
+    kinds = {"first": [KIND], "second": [bad], "third": [KIND, bad]}
+    runs = []
+    for name, checkpoints in kinds.items():
+        save(tmp_path / name, 10, whole=True, ago=600)
+        save(tmp_path / name / "bad", 9, whole=True, ago=600)
+        content = {"name": name, "path": tmp_path / name, "checkpoints": checkpoints}
+        runs.append(RunConfig.model_validate(content))
+    save(tmp_path / "third", 11, whole=False)
+    seen = OwnSaves(Setup(Config(insecure=True), ExporterConfig(runs=tuple(runs)))).look()
+    assert (seen["first"].checkpoint, seen["first"].saves_unknown) == (10, "")
+    why = "checkpoints of {}: Input/output error"
+    assert seen["second"] == RunSight(saves_unknown=why.format("second"))
+    assert seen["third"] == RunSight(saving=True, saves_unknown=why.format("third"))
+    sight = replace(SIGHT, runs=seen)
+    assert [bool(sight.saves_unknown_of(run)) for run in kinds] == [False, True, True]
 
 
 async def test_a_disk_that_never_answers_holds_up_nothing_else(

@@ -154,6 +154,34 @@ async def test_where_that_cannot_be_written_down_nothing_is_asked_and_it_is_trie
         assert came(scene) == ["no newer checkpoint within 30 s"]
 
 
+async def test_it_is_asked_once_however_long_what_came_of_it_cannot_be_written_down(
+    stage: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("trainwarden_remediator.savefirst.lives", lambda _: True)
+    asked = tmp_path / "asked"
+    command = ["sh", "-c", f"echo asked >> {asked}"]
+    async with stage(before=lambda scene: saving(scene, command=command)) as scene:
+        full = True
+        note = scene.journal.note
+
+        def refuse(kind: str, **facts: Any) -> None:
+            if full and kind == "saved":
+                raise JournalError("disk full")
+            note(kind, **facts)
+
+        monkeypatch.setattr(scene.journal, "note", refuse)
+        scene.hear(starts_at=NOW - 20)
+        await scene.clock.advance(120)
+        assert scene.done() == ["alert", "intent", "save"]
+        full = False
+        await scene.clock.advance(20)
+        assert scene.done() == [
+            *("alert", "intent", "save", "saved", "stop", "start", "done", "healed")
+        ]
+        assert came(scene) == ["no newer checkpoint within 30 s"]
+        assert asked.read_text() == "asked\n"
+
+
 @pytest.mark.parametrize(
     "save", [{}, {"signal": "SIGUSR1", "command": ["x"]}, {"signal": "SIGKILL"}, {"command": []}]
 )

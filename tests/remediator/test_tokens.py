@@ -1,15 +1,18 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from tests.remediator.conftest import TOKEN
 
 from trainwarden_exporter.exceptions import ConfigError
-from trainwarden_remediator.tokens import SETTLED_NS, SHORTEST, Tokens, parse_tokens
+from trainwarden_remediator.tokens import LOOK_SECONDS, SETTLED_NS, SHORTEST, Tokens, parse_tokens
 
 OTHER = "another-token-entirely"
 
@@ -201,3 +204,130 @@ def test_a_token_easily_guessed_is_refused_with_its_line_and_not_repeated() -> N
 def test_a_folder_is_no_token_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Is a directory"):
         Tokens(tmp_path).read()
+
+
+# while requests come
+
+
+class Disk:
+    """That of the token file: `hung` holds up whoever looks; `looks` counts them."""
+
+    def __init__(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.looks = 0
+        self._answers = threading.Event()
+        self._answers.set()
+        real = Path.stat
+
+        def stat(path: Path, **options: bool) -> os.stat_result:
+            if path == file:
+                self.looks += 1
+                assert self._answers.wait(30)
+            return real(path, **options)
+
+        monkeypatch.setattr(Path, "stat", stat)
+
+    @contextmanager
+    def hung(self) -> Iterator[None]:
+        self._answers.clear()
+        try:
+            yield
+        finally:
+            self._answers.set()
+
+
+def write(file: Path, content: str) -> None:
+    file.write_text(content)
+
+
+@pytest.fixture
+def disk(file: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
+    return Disk(file, monkeypatch)
+
+
+async def test_a_change_counts_for_the_very_next_request(file: Path) -> None:
+    tokens = read(file)
+    for token, other in ((OTHER, TOKEN), (TOKEN, OTHER)) * 5:
+        write(file, token)
+        await tokens.refresh()
+        assert tokens.accept(f"Bearer {token}")
+        assert not tokens.accept(f"Bearer {other}")
+
+
+async def test_all_that_come_at_once_share_one_look(file: Path, disk: Disk) -> None:
+    settled(file)
+    tokens = Tokens(file, now_ns=late)
+    tokens.read()
+    disk.looks = 0
+    await asyncio.gather(*(tokens.refresh() for _ in range(1000)))
+    assert disk.looks == 1
+
+
+async def test_who_comes_during_a_look_is_answered_by_a_later_one(file: Path, disk: Disk) -> None:
+    """What was revoked when that look had passed it must not be good for them."""
+    settled(file)
+    tokens = Tokens(file, now_ns=late)
+    tokens.read()
+    with disk.hung():
+        first = asyncio.create_task(tokens.refresh())
+        while disk.looks < 2:  # noqa: ASYNC110 - a thread sets no event
+            await asyncio.sleep(0.001)
+        others = [asyncio.create_task(tokens.refresh()) for _ in range(100)]
+        await asyncio.sleep(0.01)
+        assert disk.looks == 2
+    await asyncio.gather(first, *others)
+    assert disk.looks == 3
+
+
+async def test_a_disk_that_hangs_holds_up_each_for_a_moment_and_the_loop_not_at_all(
+    file: Path, disk: Disk
+) -> None:
+    tokens = read(file)
+    loop = asyncio.get_running_loop()
+    with disk.hung():
+        began = loop.time()
+        waiting = asyncio.create_task(tokens.refresh())
+        await asyncio.sleep(0.01)
+        assert loop.time() - began < LOOK_SECONDS
+        await waiting
+        assert LOOK_SECONDS <= loop.time() - began < LOOK_SECONDS + 5
+        looks, began = disk.looks, loop.time()
+        await asyncio.gather(*(tokens.refresh() for _ in range(1000)))
+        assert loop.time() - began < LOOK_SECONDS  # it is known to hang
+        assert disk.looks == looks
+        assert tokens.accept(f"Bearer {TOKEN}")
+        write(file, OTHER)
+    async with asyncio.timeout(10):
+        while not tokens.accept(f"Bearer {OTHER}"):  # as soon as the look that hung is over
+            await asyncio.sleep(0.001)
+            await tokens.refresh()
+    assert not tokens.accept(f"Bearer {TOKEN}")
+
+
+async def test_what_cannot_be_used_is_told_of_and_lets_nobody_in_until_it_can(
+    file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tokens = read(file)
+    write(file, "short")
+    await asyncio.gather(*(tokens.refresh() for _ in range(10)))
+    assert not tokens.accept(f"Bearer {TOKEN}")
+    (record,) = caplog.records
+    assert record.msg == "nobody is let in"
+    write(file, TOKEN)
+    await tokens.refresh()
+    assert tokens.accept(f"Bearer {TOKEN}")
+
+
+async def test_want_of_memory_leaves_what_was_read(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def starve(_: Path) -> bytes:
+        raise MemoryError
+
+    tokens = read(file)
+    write(file, OTHER)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", starve)
+        await tokens.refresh()
+        assert tokens.accept(f"Bearer {TOKEN}")
+    await tokens.refresh()
+    assert not tokens.accept(f"Bearer {TOKEN}")

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 from tests.remediator.conftest import (
+    ROLLOUT,
+    TRAINER,
     Box,
     FakeEyes,
     Scene,
@@ -23,7 +25,9 @@ from tests.remediator.conftest import (
 )
 from tests.remediator.test_crash import Program
 
+from trainwarden_exporter.lane import Lane
 from trainwarden_remediator import acting, engine
+from trainwarden_remediator.actions.base import Standing
 from trainwarden_remediator.decision import Decision
 from trainwarden_remediator.engine import ALIVE_SECONDS, TURN_SECONDS
 from trainwarden_remediator.exceptions import JournalError, LostError
@@ -128,20 +132,71 @@ async def test_an_intent_that_nobody_can_carry_out_ends_it_and_the_next_start_ac
         assert len(scene.action.restarts) == 1
 
 
-async def test_an_action_whose_thread_cannot_be_had_has_failed(stage: Stage) -> None:
-    async with stage() as scene:
-        real = scene.engine._acting.carrier.lane
+def short_of_threads(scene: Scene, *, times: int) -> None:
+    """No thread is to be had for an action, so many times."""
+    carrier = scene.engine._acting.carrier
+    real, left = carrier.lane, [None] * times
 
-        def lane(name: str) -> Any:
-            if name.startswith("action"):
-                raise RuntimeError("can't start new thread")
-            return real(name)
+    def lane(name: str) -> Any:
+        if name.startswith("action") and left:
+            left.pop()
+            raise RuntimeError("can't start new thread")
+        return real(name)
 
-        scene.engine._acting.carrier.lane = lane
+    carrier.lane = lane
+
+
+async def test_an_action_whose_thread_cannot_be_had_counts_for_nothing_and_is_decided_again(
+    stage: Stage,
+) -> None:
+    async with stage(attempts=1, breaker={"actions": 1}) as scene:
+        short_of_threads(scene, times=3)
         scene.hear()
-        await scene.clock.advance(10)
+        await scene.clock.settle()
+        assert scene.done() == ["alert", "intent", "interrupted"]
+        await scene.clock.advance(2 * TURN_SECONDS)  # one try each turn, and none between
+        assert scene.done() == ["alert", *["intent", "interrupted"] * 3]
         assert scene.action.restarts == []
-        assert scene.done() == ["alert", "intent", "failed", "not_healed"]
+        assert scene.journal.counted_actions(3600) == 0
+        results = [e.facts for e in scene.journal.newest_events(99) if e.kind == "result"]
+        assert {one["found"] for one in results} == {"can't start new thread"}
+        await scene.clock.advance(20)
+        assert scene.done() == ["alert", *["intent", "interrupted"] * 3, *DONE[1:]]
+        assert scene.journal.counted_actions(3600) == 1
+        assert len(scene.action.restarts) == 1
+
+
+async def test_but_one_whose_worker_was_ended_before_a_crash_counts(stage: Stage) -> None:
+    def cut_short(scene: Scene) -> None:
+        scene.journal.hear([make_alert(starts_at=scene.clock.now() - 20)])
+        (incident,) = scene.journal.open_incidents()
+        number = scene.journal.intend(incident.id, ROLLOUT, "restart", [])
+        scene.journal.reached(number, "stop")
+        scene.action.stands = Standing.ENDED
+        short_of_threads(scene, times=1)
+
+    async with stage(before=cut_short) as scene:
+        await scene.clock.settle()
+        assert scene.done() == ["alert", "intent", "stop", "interrupted"]
+        assert scene.journal.counted_actions(3600) == 1
+
+
+async def test_whether_it_saves_is_not_excluded_without_memory_to_ask(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def starve(_: FakeEyes) -> Any:
+        raise MemoryError
+
+    async with stage() as scene:
+        acting = scene.engine._acting
+        target = scene.setup.config.target(TRAINER)
+        assert target is not None
+        order = acting._order(1, "relieve_memory", 0, target, None)
+        lane = Lane("an act")
+        assert await lane.call(acting.carrier._saving(order)) is False
+        monkeypatch.setattr(FakeEyes, "look", starve)
+        assert await lane.call(acting.carrier._saving(order)) is True
+        lane.close()
 
 
 async def test_an_action_that_cannot_be_asked_waits(stage: Stage) -> None:

@@ -92,9 +92,10 @@ class Notifier:
     async def _tell(self, receiver: Receiver, line: _Line) -> None:
         try:
             await self._try(receiver, line)
-        except JournalError as error:
+        except (JournalError, MemoryError) as error:
             line.next_at = self._clock.monotonic() + FIRST_WAIT
-            log.error("journal failed", extra={"error": str(error)})
+            facts = {"receiver": receiver.name, "error": str(error) or "no memory"}
+            log.error("message put off", extra=facts)
         finally:
             self._busy.discard(receiver.name)
 
