@@ -21,7 +21,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from measuring import LIMITS, Measure
 from night import BACK_AFTER, GIB, Night, a_run_about_to_die
 from running import SCRIPTS, Up, alive, fetch, up
-from trainwarden_exporter.processes.procfs import Identity
+from trainwarden_exporter.processes.procfs import Identity, start_timestamp
+from trainwarden_remediator.targets import GpuCleanup
 
 SEEN_SECONDS, HEALED_SECONDS = LIMITS[5].seen, LIMITS[5].healed
 LONGEST_SECONDS = 90
@@ -158,6 +159,10 @@ def story(night: Night, stack: Up, watching: str) -> Story:
     stack.wait_until(lambda: json.loads(fetch(scraped)[1])["data"]["result"], 20)
     assert gpu_values(stack, "gpu_up") == {"0": 1, "1": 1}
     assert set(gpu_values(stack, "gpu_orphan_holders").values()) == {0}
+    # In that night they had run for hours; one that was just started is left alone for a while.
+    young = GpuCleanup.model_fields["min_age"].default
+    started = max(map(start_timestamp, night.leftovers.values()))
+    stack.wait_until(lambda: time.time() - started > young, 2 * young)
     night.launcher.kill()
     night.launcher.wait()
     began, seen, asked = time.time(), 0.0, False
