@@ -257,25 +257,6 @@ async def test_where_it_is_not_enabled_it_only_tells_of_the_silence(begin: Begin
         assert night.kinds() == ["silent"]
 
 
-async def test_with_alertmanager_and_exporter_dead_it_looks_and_verifies_by_itself(
-    begin: Begin,
-) -> None:
-    async with begin() as night:
-        eyes = night.scene.eyes
-        eyes.available = GIB
-        night.own = await eyes.look()
-        eyes.deaf = eyes.blind = UnknownError("connection refused")
-
-        def restarted() -> None:
-            night.own = Sight(dict(eyes.workers), 20 * GIB, 2 * GIB)
-
-        for action in night.scene.actions.values():
-            action.after = restarted
-        await night.pass_time(100)
-        assert night.restarts() == {"trainerdemo": 1}
-        assert night.scene.done() == ["silent", "alert", "intent", *DONE]
-
-
 @asynccontextmanager
 async def nobody_answers(begin: Begin, **changes: Any) -> AsyncIterator[Night]:
     """Memory is short, exporter and Alertmanager are dead, and the trainer is the largest."""
@@ -291,6 +272,15 @@ async def nobody_answers(begin: Begin, **changes: Any) -> AsyncIterator[Night]:
         for action in night.scene.actions.values():
             action.after = restarted
         yield night
+
+
+async def test_with_alertmanager_and_exporter_dead_it_looks_and_verifies_by_itself(
+    begin: Begin,
+) -> None:
+    async with nobody_answers(begin) as night:
+        await night.pass_time(100)
+        assert night.restarts() == {"trainerdemo": 1}
+        assert night.scene.done() == ["silent", "alert", "intent", *DONE]
 
 
 async def test_with_the_exporter_dead_it_looks_for_a_save_by_itself_and_waits_for_it(

@@ -359,13 +359,14 @@ async def test_what_has_arrived_is_not_sent_again_while_that_cannot_be_written_d
     assert results(journal) == {"sent": 1}
 
 
+def starve(*_: Any) -> Any:
+    raise MemoryError
+
+
 async def test_want_of_memory_puts_a_call_off_and_loses_none(
     journal: Journal, clock: FakeClock, calling: Calling, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     post = FakePost()
-
-    def starve(*_: Any) -> Any:
-        raise MemoryError
 
     async with calling(journal, post, receivers()):
         with monkeypatch.context() as patch:
@@ -386,9 +387,6 @@ async def test_so_does_want_of_it_while_a_message_is_written(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     post = FakePost()
-
-    def starve(*_: Any) -> Any:
-        raise MemoryError
 
     async with calling(journal, post, receivers()):
         with monkeypatch.context() as patch:
