@@ -31,12 +31,3 @@ def test_all_have_their_turn_and_lie_packed_again_after_it() -> None:
             seen |= {name.number for name in here.in_turn(BOX)}
             assert len(here.ranked()) <= 2 * OPEN + PILE + BOX
     assert len(here) == MANY
-
-
-def test_of_those_of_one_moment_the_greatest_steps_are_the_newest() -> None:
-    here = known(*(entry(step, written=5.0) for step in range(MANY)))
-    for gone in range(MANY - 200, MANY):
-        assert here.get(f"step_{gone}") is not None
-        here.drop(f"step_{gone}")
-    newest = here.reading(len(here)).complete
-    assert [one.name.number for one in newest[:3]] == [MANY - 201, MANY - 202, MANY - 203]
