@@ -5,7 +5,7 @@
 # test-slurm  jobs of a real Slurm, which it unpacks and runs; needs root
 # test-heavy  the remediator killed hundreds of times, and fed what is odd, tens of thousands of times
 # bench what it costs, beside the programs it replaces; writes docs/performance.md (NIGHTS=file that has what
-#       `make nights` printed); ten minutes and more, on a machine that does nothing else
+#       `make nights` printed); half an hour, on a machine that does nothing else
 # bench-verdicts  the shipped rules, judged over hundreds of healthy and faulty runs; writes docs/verdicts.md
 # nights the five nights of the incident table, and how long each took to be seen and healed
 # test-newest  the rules, the nights and the rest of the end-to-end tests on the newest Prometheus and Alertmanager

@@ -65,6 +65,8 @@ def everything(workers: int) -> Iterator[Everything]:
             "entry": r"step_(?P<step>\d+)",
             "complete": {"settled": ["*"]},
         }
+        for worker in one["workers"]:
+            worker |= {"memory_limit": "64GiB", "age_limit": "30d"}
         one["path"] = str(run)
         one["logs"] = [{"name": "train", "files": [log.name]}]
         one["checkpoints"] = [saved]

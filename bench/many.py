@@ -20,7 +20,8 @@ from typing import Any
 import yaml
 
 from inference_probes import serve
-from programs import COST_COLUMNS, cost_cells, exporter, free_port, peer, running
+from peers import peer
+from programs import COST_COLUMNS, cost_cells, exporter, free_port, running
 from results import Result, milliseconds
 
 SERVERS, CHECKPOINTS, BEATS = 200, 10_000, 1_000

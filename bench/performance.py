@@ -2,7 +2,7 @@
 
     python bench/performance.py [--nights FILE] [--only rules faults]
 
-FILE holds what `make nights` printed. A quarter of an hour on two cores that do nothing else; of
+FILE holds what `make nights` printed. Half an hour on two cores that do nothing else; of
 --only some, nothing is written. A bench that fails leaves its reason on the page, and the others
 go on; the end is then not 0.
 """
@@ -51,6 +51,7 @@ BENCHES: dict[str, Callable[[], Result]] = {
     "probes": inference_probes.bench,
     "faults": faults.bench,
     "rules": rules_growth.bench,
+    "rules_newest": rules_growth.bench_newest,
     "storm": webhook_storm.bench,
 }
 """In the order of the page."""

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-import peers
 from results import mebibytes, milliseconds
 from trainwarden_exporter.processes.procfs import (
     descendants,
@@ -28,8 +27,6 @@ from trainwarden_exporter.processes.procfs import (
     read_resident_bytes,
 )
 
-peer = peers.peer
-"""For benches that need no more of that module."""
 READY_SECONDS = 60.0
 AS_PROMETHEUS = {
     "X-Prometheus-Scrape-Timeout-Seconds": "4",

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -27,6 +28,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from boxes import HISTORY, LONGEST, SERVERS, WORKERS, a_box, handing_out, windows
+from peers import NEWEST
 from programs import Program, free_port, running
 from results import Growth, Result, mebibytes, milliseconds
 
@@ -237,8 +239,10 @@ def bench(boxes: Sequence[int] = BOXES, *, tell: int = 0) -> Result:
                     print(f"{count} boxes\n{costliest(program, tell)}", flush=True)
     points = tuple((float(count), one.seconds * 1000) for count, one in found.items())
     interval = next(iter(found.values())).interval
+    version = prometheus_version()
+    growth = (Growth(f"Rules in {version}", "boxes", "ms an interval", points),)
     return Result(
-        "Rules",
+        f"Rules in Prometheus {version}",
         f"The time that evaluating all shipped rules takes within one interval of {interval:g} s, "
         "in a real Prometheus that scrapes the boxes too; groups with longer intervals by their "
         "share; and the CPU time that it adds to that of scraping. Each box is a run of "
@@ -264,8 +268,14 @@ def bench(boxes: Sequence[int] = BOXES, *, tell: int = 0) -> Result:
             )
             for count, one in found.items()
         ),
-        (Growth("Rules", "boxes", "ms an interval", points),) if len(points) > 1 else (),
+        growth if len(points) > 1 else (),
     )
+
+
+def bench_newest() -> Result:
+    """The same in the newest Prometheus of the distribution; for a process of its own."""
+    os.environ["TRAINWARDEN_STACK_SUITE"] = NEWEST
+    return bench()
 
 
 def main() -> None:

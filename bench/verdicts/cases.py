@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from verdicts.box import play
+from verdicts.engine import waits_longer
 from verdicts.faults import Expected, Fault
 from verdicts.healthy import NIGHTS, Night
 from verdicts.page import BASE, SCRAPE, Value
@@ -144,7 +145,11 @@ def _strike(case: Case, run: Run, quiet: float) -> tuple[float, tuple[Due, ...],
         if found:
             return
         due = tuple(
-            Due(one, one.within(run) if callable(one.within) else one.within)
+            Due(
+                one,
+                (one.within(run) if callable(one.within) else one.within)
+                + waits_longer(one.alert, one.severity),
+            )
             for one in fault.expected
         )
         found.append((box.now - BASE, due))

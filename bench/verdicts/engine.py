@@ -13,6 +13,7 @@ import re
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ import yaml
 from verdicts.page import SCRAPE, Value, packed
 
 RULES = Path(__file__).resolve().parents[2] / "rules"
+OFTEN_ENOUGH = 15
+"""Seconds between two evaluations that the limits of the faults allow for."""
 BITS = 50
 """Evaluations in one number: a float holds 53 bits."""
 Labels = Mapping[str, str]
@@ -57,7 +60,7 @@ def shipped_groups() -> tuple[Group, ...]:
     """The groups of rules/, less their annotations: these cost time and decide nothing."""
     return tuple(
         Group(
-            int(group["interval"].removesuffix("s")),
+            _seconds(group["interval"]),
             {
                 "name": group["name"],
                 "rules": [
@@ -71,6 +74,25 @@ def shipped_groups() -> tuple[Group, ...]:
         for file in sorted((RULES / folder).glob("*.yml"))
         for group in yaml.safe_load(file.read_text())["groups"]
     )
+
+
+def _seconds(interval: str) -> int:
+    return int(interval[:-1]) * {"s": 1, "m": 60}[interval[-1]]
+
+
+def waits_longer(alert: str, severity: str) -> float:
+    """The seconds by which it may fire later, being judged more seldom than most that can wait."""
+    return max(0.0, _intervals()[alert, severity] - OFTEN_ENOUGH)
+
+
+@cache
+def _intervals() -> Mapping[tuple[str, str], int]:
+    return {
+        (rule["alert"], rule["labels"]["severity"]): group.interval
+        for group in shipped_groups()
+        if not group.records
+        for rule in group.body["rules"]
+    }
 
 
 def rules_hash() -> str:
@@ -91,6 +113,9 @@ def evaluate(
 ) -> tuple[Firing, ...]:
     """What fires over `series` in `length` seconds, each group at its own interval.
 
+    Promtool has but one interval: the alerts of each are evaluated in a pass of their own, and what
+    is recorded more seldom is held in it until it is due again.
+
     Groups that record come after those that alert: in Prometheus they run side by side, and an
     alert may see what was recorded an interval before. This is the worse of the two orders. With
     `recorded_first` it is the other: promtool evaluates also while there is no Prometheus, and
@@ -104,11 +129,24 @@ def evaluate(
         late = interval == SCRAPE and not recorded_first
         order = alerting + recording if late else recording + alerting
         rules = folder / f"rules-{interval}.yml"
-        rules.write_text(json.dumps({"groups": [group.body for group in order]}))
+        bodies = [_held(group) if group.interval > interval else group.body for group in order]
+        rules.write_text(json.dumps({"groups": bodies}))
         suite = folder / f"series-{interval}.yml"
         suite.write_text(_suite(rules, series, length, interval, order))
         found += _judged(promtool, suite)
     return tuple(found)
+
+
+def _held(group: Group) -> Mapping[str, Any]:
+    """The rules of a group that records, so that they say nothing new but at its own interval."""
+    rules = []
+    for rule in group.body["rules"]:
+        due, every = f"{rule['record']}:due", group.interval
+        rules.append(
+            {"record": due, "expr": f"({rule['expr']}) and on () (vector(time()) % {every} == 0)"}
+        )
+        rules.append({**rule, "expr": f"last_over_time({due}[{every - 1}s])"})
+    return {**group.body, "rules": rules}
 
 
 def _suite(

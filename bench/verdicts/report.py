@@ -28,6 +28,9 @@ What the model spares the rules: of a framework that tells no evaluations, the f
 seen is a short one. A long one is rightly warned of; that it restarts nothing is held by promtool's
 tests.
 
+How late an alert may be is said for a rule that is judged every 15 s or more often; one that is
+judged but once a minute, which nothing hangs on, may be 45 s later.
+
 The zeros below were not found at the first look. The rules, the model and the lists of what may
 stand beside a fault were changed by what earlier runs found, with this seed and with others. In the
 folder bench, `python -m verdicts --only-print --seed N` tries one that nobody has tried.

@@ -202,9 +202,17 @@ def test_groups_are_evaluated_often_enough_to_leave_no_gap() -> None:
     names = []
     for kind in ("alerts", "recording"):
         for group in groups(kind):
-            assert seconds(group["interval"]) in (5, 15), group["name"]
+            assert seconds(group["interval"]) in (5, 10, 15, 60), group["name"]
             names.append(group["name"])
     assert len(set(names)) == len(names)
+
+
+def test_nothing_that_cannot_wait_is_evaluated_but_once_a_minute() -> None:
+    minutes = [group for group in groups("alerts") if seconds(group["interval"]) == 60]
+    assert minutes
+    for group in minutes:
+        for alert in group["rules"]:
+            assert alert["labels"]["severity"] != "critical", alert["alert"]
 
 
 def test_no_two_rules_say_the_same() -> None:

@@ -11,10 +11,11 @@ import pytest
 import yaml
 
 from stack import Binaries
+from verdicts import engine
 from verdicts.alertmanager import Alertmanager
 from verdicts.bench import SHORTEST, batches, expected_length, judged
 from verdicts.cases import FAULTS, Case, Due, Played, cases, simulate
-from verdicts.engine import Firing, rules_hash
+from verdicts.engine import Firing, Group, rules_hash
 from verdicts.faults import Expected, Fault
 from verdicts.healthy import NIGHTS, Night, keeps_state
 from verdicts.judging import judge
@@ -51,6 +52,21 @@ def test_a_slice_of_the_bench_finds_all_faults_and_nothing_else(binaries: Binari
     assert len(done) == 2 * SLICE
     for judgement in done:
         assert judgement.good, (judgement.case.seed, judgement.findings, judgement.wrong)
+
+
+def test_what_is_recorded_seldom_is_held_between(
+    binaries: Binaries, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded = {"record": "box:seen:sum", "expr": "sum(seen)"}
+    told = {"alert": "Told", "expr": "box:seen:sum == 3"}
+    groups = (
+        Group(5, {"name": "telling", "rules": [told]}, records=False),
+        Group(15, {"name": "recording", "rules": [recorded]}, records=True),
+    )
+    monkeypatch.setattr(engine, "shipped_groups", lambda: groups)
+    series = {"seen": [float(number) for number in range(12)]}
+    (firing,) = engine.evaluate(binaries.promtool, series, 60, tmp_path, recorded_first=True)
+    assert firing.moments == (15, 20, 25)
 
 
 def test_every_alert_has_a_fault_of_its_own() -> None:
