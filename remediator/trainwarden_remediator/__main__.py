@@ -35,7 +35,7 @@ from trainwarden_remediator.reporting.incident import Style
 from trainwarden_remediator.reporting.telling import tell_incident, tell_nights
 from trainwarden_remediator.reserve import stay_in_memory
 from trainwarden_remediator.targets import GpuCleanup
-from trainwarden_remediator.threads import ready_threads
+from trainwarden_remediator.threads import THREADS, ready_threads
 from trainwarden_remediator.tokens import Tokens
 from trainwarden_remediator.web import build_app
 
@@ -67,7 +67,11 @@ def _run(given: argparse.Namespace) -> int:
 
 
 async def _serve(given: argparse.Namespace) -> None:
-    asyncio.get_running_loop().set_default_executor(ready_threads())
+    try:
+        asyncio.get_running_loop().set_default_executor(ready_threads())
+    except (RuntimeError, MemoryError) as error:
+        why = str(error) or "no memory"
+        raise TrainwardenError(f"cannot begin: {THREADS} threads are needed: {why}") from error
     remediator = Remediator(given.config_file, mode=given.mode)
     check_exposure(
         remediator.setup.config,

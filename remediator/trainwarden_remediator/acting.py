@@ -180,20 +180,24 @@ class Acting:
         """Have it save where it can be asked to. Returns why it must be left alone after all."""
         target = self._setup.config.budget(order.key)
         request = target.save if isinstance(target, Target) else None
-        roots = [root for key in order.keys for root in self._kin.roots(key) if root in processes]
-        if request is None or not processes or (request.signal is not None and not roots):
+        if request is None or not processes:
             return ""
-        about = {"run": order.key.run, "worker": order.key.worker}
+        roots = [root for key in order.keys for root in self._kin.roots(key) if root in processes]
         try:
-            await asyncio.to_thread(self._journal.note, "save", **about)
+            came = await save_first(
+                *(request, order.key, roots, order.checkpoint),
+                subjects=roots or processes,
+                journal=self._journal,
+                remember=self._setup.config.forget_after,
+                eyes=self._eyes,
+                lane=self.carrier.lane,
+                clock=self._clock,
+            )
         except JournalError as error:
             return f"not asked to save: {error}"
-        came = await save_first(
-            *(request, order.key, roots, order.checkpoint),
-            eyes=self._eyes,
-            lane=self.carrier.lane,
-            clock=self._clock,
-        )
+        if not came:
+            return ""
+        about = {"run": order.key.run, "worker": order.key.worker}
         # It is asked by now, and is not to be asked again because that cannot be written down.
         await self.carrier.record(self._journal.note, "saved", **about, came=came)
         holds = await asyncio.to_thread(self.holds)

@@ -30,7 +30,7 @@ from trainwarden_remediator.metrics import Condition, Record
 from trainwarden_remediator.notifying.notifier import Notifier
 from trainwarden_remediator.notifying.posting import HttpPost
 from trainwarden_remediator.owneyes import OwnEyes
-from trainwarden_remediator.ownsaves import OwnSaves
+from trainwarden_remediator.ownsaves import own_saves
 from trainwarden_remediator.pull import Fetch, Puller
 from trainwarden_remediator.records import Event
 from trainwarden_remediator.tokens import Tokens
@@ -78,7 +78,7 @@ class Remediator:
                 self.setup.config.brake,
                 self._eyes(),
                 OwnEyes(self.setup).look,
-                OwnSaves(self.setup).look,
+                own_saves(self.setup),
                 clock=self._clock,
             )
             self.engine = Engine(
@@ -195,7 +195,7 @@ class Remediator:
         self.setup, self.tokens = setup, tokens
         self.engine.use(setup, self._eyes())
         self.puller.use(setup.config.alertmanager.pull, self._fetch())
-        own = OwnEyes(setup).look, OwnSaves(setup).look
+        own = OwnEyes(setup).look, own_saves(setup)
         self.brake.use(setup.config.brake, self._eyes(), *own)
         self.notifier.use(setup.config.notify, mode=setup.config.mode)
 

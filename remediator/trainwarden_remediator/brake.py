@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from trainwarden_exporter.lane import Lane
@@ -21,7 +21,7 @@ from trainwarden_remediator.carrying import Clock
 from trainwarden_remediator.exceptions import JournalError, UnknownError
 from trainwarden_remediator.journal import Journal
 from trainwarden_remediator.lasting import Lasting
-from trainwarden_remediator.ownlook import OwnLook, Saves
+from trainwarden_remediator.ownlook import OwnLook, SavesLook
 from trainwarden_remediator.reserve import Reserve
 from trainwarden_remediator.sight import Sight
 from trainwarden_remediator.world import BRAKE, Alerts, Eyes, World
@@ -64,7 +64,7 @@ class Brake:
         settings: LocalBrake,
         eyes: Eyes,
         look: Callable[[], Sight],
-        saves: Callable[[], Saves],
+        saves: Sequence[SavesLook],
         *,
         clock: Clock,
         lane: Callable[[str], Lane] = Lane,
@@ -93,7 +93,7 @@ class Brake:
         settings: LocalBrake,
         eyes: Eyes,
         look: Callable[[], Sight],
-        saves: Callable[[], Saves],
+        saves: Sequence[SavesLook],
     ) -> None:
         """Go by these from the next look on."""
         self._settings = settings

@@ -10,6 +10,7 @@ from trainwarden_exporter.checkpoints.specs import CheckpointSpec, checkpoint_sp
 from trainwarden_exporter.collectors.checkpoints import SAVING
 from trainwarden_exporter.entries.place import Finder
 from trainwarden_remediator.config import Setup
+from trainwarden_remediator.ownlook import APART, SavesLook
 from trainwarden_remediator.sight import RunSight
 
 Kind = tuple[CheckpointSpec, CheckpointsSeen]
@@ -21,8 +22,9 @@ class OwnSaves:
     For one thread: a disk that hangs holds up whoever asks.
     """
 
-    def __init__(self, setup: Setup, *, now: Callable[[], float] = time.time) -> None:
-        specs = [spec for run in setup.watched.runs for spec in checkpoint_specs(run)]
+    def __init__(
+        self, specs: Sequence[CheckpointSpec], *, now: Callable[[], float] = time.time
+    ) -> None:
         finders = {spec.place: Finder(spec.place) for spec in specs}
         self._eyes = [(spec, CheckpointEye(spec, finder=finders[spec.place])) for spec in specs]
         self._now = now
@@ -44,6 +46,23 @@ class OwnSaves:
         return {
             run: run_sight(kinds, now, unknown=unknown.get(run, "")) for run, kinds in found.items()
         }
+
+
+def own_saves(setup: Setup) -> tuple[SavesLook, ...]:
+    """Who looks at the checkpoints of all runs that are watched, at most APART of them.
+
+    Each at its own, where there are no more; else at such as lie beside each other, for these are
+    likeliest to hang together.
+    """
+    runs = [specs for run in setup.watched.runs if (specs := checkpoint_specs(run))]
+    runs.sort(key=lambda specs: specs[0].place.path)
+    looks = []
+    for part in range(APART):
+        some = runs[len(runs) * part // APART : len(runs) * (part + 1) // APART]
+        if some:
+            names = frozenset(specs[0].run for specs in some)
+            looks.append(SavesLook(names, OwnSaves([one for specs in some for one in specs]).look))
+    return tuple(looks)
 
 
 def run_sight(kinds: Sequence[Kind], now: float, *, unknown: str = "") -> RunSight:

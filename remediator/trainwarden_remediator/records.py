@@ -57,6 +57,20 @@ class OpenAction:
     checkpoint: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class SaveAsked:
+    """A request for a last checkpoint, announced before it was made: it may not have been made.
+
+    `at` is Unix seconds, `subjects` are those that were to be asked, `checkpoint` is the step of
+    the run's newest complete one at that time.
+    """
+
+    at: float
+    key: WorkerKey
+    subjects: frozenset[Subject]
+    checkpoint: float | None
+
+
 EVENTS = (
     "SELECT event.*, alert, coalesce(action.run, incident.run) AS run,"
     " coalesce(action.worker, incident.worker) AS worker"
@@ -148,6 +162,17 @@ def as_open_action(row: sqlite3.Row) -> OpenAction:
         result_at=row["result_at"],
         rung=row["rung"],
         checkpoint=row["checkpoint"],
+    )
+
+
+def as_save_asked(row: sqlite3.Row) -> SaveAsked:
+    """Of a line that an earlier version has written, nobody was asked."""
+    facts = json.loads(row["facts"])
+    return SaveAsked(
+        at=row["at"],
+        key=WorkerKey(facts["run"], facts["worker"]),
+        subjects=frozenset(_as_subject(one) for one in facts.get("subjects", ())),
+        checkpoint=facts.get("checkpoint"),
     )
 
 

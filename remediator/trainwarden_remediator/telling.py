@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import Identity
@@ -23,11 +23,14 @@ from trainwarden_remediator.records import (
     EVENTS,
     Event,
     OpenAction,
+    SaveAsked,
     as_event,
     as_incident,
     as_open_action,
     as_past_action,
+    as_save_asked,
 )
+from trainwarden_remediator.subjects import Subject
 
 LAST_ACTIONS = 20
 """Of each target so many are told of, however long ago they were."""
@@ -135,6 +138,25 @@ class Telling:
             (count,),
         )
         return tuple(as_past_action(row) for row in reversed(rows))
+
+    def asked_to_save(
+        self, key: WorkerKey, subjects: Collection[Subject], since: float
+    ) -> SaveAsked | None:
+        """When any of `subjects` of that worker were last asked for a checkpoint, or may have been.
+
+        None where none was since then (Unix seconds).
+        """
+        rows = self._file.read(
+            # From the newest line back to the first that is too old, however long the journal is.
+            "SELECT at, facts FROM event WHERE kind = 'save' AND id >"
+            " coalesce((SELECT id FROM event WHERE at < ? ORDER BY id DESC LIMIT 1), 0)"
+            " ORDER BY id DESC",
+            (since,),
+        )
+        every = (as_save_asked(row) for row in rows)
+        return next(
+            (one for one in every if one.key == key and not one.subjects.isdisjoint(subjects)), None
+        )
 
     def remembered(self, boot: str) -> Mapping[WorkerKey, Kin]:
         """What was kept since that boot."""

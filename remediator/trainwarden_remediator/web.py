@@ -1,8 +1,9 @@
 """What the remediator answers over HTTP: the webhook first of all.
 
 Alertmanager sends again what was answered 5xx, and drops nothing that was answered otherwise, so:
-200 once a delivery is in the journal, whatever will be decided; 503 when it cannot be written;
-401, 413, 400 for what is not a delivery at all; and never a redirect, 408 or 429.
+200 once a delivery is in the journal, whatever will be decided; 503 when it cannot be written, or
+there is no memory to take it with; 401, 413, 400 for what is not a delivery at all; and never a
+redirect, 408 or 429.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -69,10 +71,17 @@ def build_app(remediator: Remediator) -> web.Application:
 
 async def take_webhook(request: web.Request) -> web.Response:
     """Journal a delivery of Alertmanager's, and answer; what comes of it comes later."""
+    answer: web.Response | None = None
     try:
         answer = await _take(request)
     except web.HTTPRequestEntityTooLarge:
         answer = web.Response(status=413, text="too large\n")
+    except MemoryError:
+        pass
+    if answer is None:  # said only here, where what the error held of the delivery is let go of
+        with suppress(MemoryError):
+            log.error("no memory to take a delivery with")
+        answer = web.Response(status=503, text="no memory\n")
     answered = request.app[ANSWERED]
     answered[answer.status] = answered.get(answer.status, 0) + 1
     return answer

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,6 +19,9 @@ from trainwarden_exporter.collectors.inference import InferenceCollector
 from trainwarden_exporter.conformance import conforming
 from trainwarden_exporter.exceptions import CollectError, NoData
 from trainwarden_exporter.runs import RunConfig
+
+if TYPE_CHECKING:
+    from tests.exporter.conftest import Pair
 
 WaitUntil = Callable[[Callable[[], bool]], None]
 
@@ -147,6 +151,30 @@ def test_a_key_in_a_file_reaches_the_server(
     collectors.append(collector)
     wait_until(lambda: values(collector).get(("s", "deep_probe_success")) == 1)
     assert values(collector)["s", "models"] == 1
+
+
+@pytest.mark.parametrize("scheme", ["https", "HTTPS"])
+def test_a_certificate_is_checked_as_configured_however_the_url_is_written(
+    stage: Stage,
+    collectors: list[InferenceCollector],
+    wait_until: WaitUntil,
+    server_pair: Pair,
+    scheme: str,
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(server_pair.cert_file, server_pair.key_file)
+    server = FakeServer(FakeSglang())
+
+    async def listen() -> None:
+        server._server = await asyncio.start_server(server._handle, sock=server.socket, ssl=context)
+
+    stage.add(server, listen=False)
+    stage.call(listen())
+    url = server.url.replace("http", scheme, 1)
+    config = {"name": "s", "engine": "sglang", "url": url, "tls": {"insecure": True}}
+    collector = InferenceCollector([run(config)])
+    collectors.append(collector)
+    wait_until(lambda: values(collector).get(("s", "up")) == 1)
 
 
 def test_a_reload_keeps_what_is_known_of_servers_that_stay(

@@ -17,13 +17,17 @@ IN_A_ROW = 3
 
 @pytest.mark.parametrize("seed", range(-(-KILLS // IN_A_ROW)))
 def test_killed_at_random_moments_it_acts_once_and_loses_nothing(seed: int) -> None:
-    killed_at_random(random.Random(seed), IN_A_ROW)  # noqa: S311 - the same moments each time
+    chance = random.Random(seed)  # noqa: S311 - the same moments each time
+    killed_at_random(chance, IN_A_ROW, saves=seed % 2 == 1)
 
 
+@pytest.mark.parametrize("saves", [False, True])
 @pytest.mark.parametrize("after", [False, True])
-def test_killed_at_every_step_of_the_journal_it_acts_once_and_loses_nothing(*, after: bool) -> None:
+def test_killed_at_every_step_of_the_journal_it_acts_once_and_loses_nothing(
+    *, after: bool, saves: bool
+) -> None:
     number = 1
-    while killed_at_commit(number, after=after):
+    while killed_at_commit(number, after=after, saves=saves):
         number += 1
-    # at least: heard, decided, meant, stop, start, result, outcome
-    assert number > 7
+    # at least: heard, decided, meant, stop, start, result, outcome; with asked and saved
+    assert number > (9 if saves else 7)

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -453,6 +453,18 @@ class Scene:
             self.journal.hear([make_alert(starts_at=starts, **hearing)])
 
 
+@asynccontextmanager
+async def going_on(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Meanwhile `work` goes on, which should never come to its end."""
+    running = asyncio.create_task(work)
+    try:
+        yield
+        assert not running.done()
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
 Stage = Callable[..., Any]
 
 
@@ -464,14 +476,9 @@ def stage(tmp_path: Path, journal: Journal, clock: FakeClock) -> Stage:
         scene = Scene(tmp_path, journal, clock, **changes)
         if before:
             before(scene)
-        running = asyncio.create_task(scene.engine.run())
-        await clock.settle()
-        try:
+        async with going_on(scene.engine.run()):
+            await clock.settle()
             yield scene
-            assert not running.done()
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
 
     return begin
 

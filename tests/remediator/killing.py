@@ -27,11 +27,12 @@ def end(*_):
     os._exit(0)
 
 signal.signal(signal.SIGTERM, end)
+signal.signal(signal.SIGUSR1, lambda *_: write("asked"))
 write("started")
 print("up", flush=True)
 time.sleep(600)
 """
-"""A worker that writes down when it starts and when it is told to end."""
+"""A worker that writes down when it starts, and when it is told to save or to end."""
 
 AT_COMMIT = """
 import contextlib
@@ -58,15 +59,19 @@ JournalFile.transaction = counted
 
 
 class Victim(Program):
-    """A program whose worker keeps a diary."""
+    """A program whose worker keeps a diary; where it `saves`, it is asked to before it ends."""
 
-    def __init__(self, box: Box) -> None:
+    def __init__(self, box: Box, *, saves: bool = False) -> None:
         super().__init__(box)
+        self._saves = saves
+        self._about_to_ask = False
         self.diary = box.folder / "diary"
         box.command[:] = [sys.executable, "-c", DIARY, box.mark, str(self.diary)]
         process = {"start": box.command, "grace": "5s"}
         budget = {"cooldown": 0, "attempts": 50, "attempts_window": "6h"}
         target = {"run": "demo", "worker": "rollout-0", "process": process, **budget}
+        if saves:
+            target["save"] = {"signal": "SIGUSR1", "within": "1s"}
         # one incident after the other would open it
         box.configure(targets=[target], breaker={"actions": 1000})
         box.start_worker()
@@ -79,6 +84,7 @@ class Victim(Program):
     def kill(self, child: subprocess.Popen[bytes]) -> None:
         child.kill()
         child.wait(60)
+        self._about_to_ask |= self.box.told()[-1:] == ["save"]
 
     def come_to_an_end(self) -> None:
         """Run it undisturbed until the worker is healed."""
@@ -89,21 +95,31 @@ class Victim(Program):
         assert child.wait(60) == 0
 
     def check(self) -> None:
-        """Whether exactly one restart was done, whatever the journal says."""
+        """Whether exactly one restart was done, whatever the journal says.
+
+        And whether it was asked once where it saves; or not, if killed when about to ask.
+        """
         written = [line.split()[0] for line in self.diary.read_text().splitlines()]
-        assert written == ["started", "ended", "started"], (written, self.box.told())
-        assert self.box.told().count("healed") == 1
+        told = self.box.told()
+        assert [word for word in written if word != "asked"] == ["started", "ended", "started"], (
+            written,
+            told,
+        )
+        assert told.count("save") == self._saves, told
+        least = 0 if self._about_to_ask else self._saves
+        assert least <= written.count("asked") <= self._saves, (written, told)
+        assert told.count("healed") == 1
         assert len(self.box.workers()) == 1
         undone = [e for e in self.box.events() if e.facts.get("outcome") == "not_healed"]
         assert undone == []
 
 
 @contextmanager
-def victim() -> Iterator[Victim]:
+def victim(*, saves: bool = False) -> Iterator[Victim]:
     # of a short name of its own: a trial leaves nothing to the next one
     with tempfile.TemporaryDirectory() as folder:
         box = Box(Path(folder))
-        program = Victim(box)
+        program = Victim(box, saves=saves)
         try:
             yield program
         finally:
@@ -111,9 +127,9 @@ def victim() -> Iterator[Victim]:
             box.close()
 
 
-def killed_at_random(chance: random.Random, kills: int) -> None:
+def killed_at_random(chance: random.Random, kills: int, *, saves: bool = False) -> None:
     """One alert, and a program killed so many times at moments that nobody has chosen."""
-    with victim() as program:
+    with victim(saves=saves) as program:
         for _ in range(kills):
             child = program.start()
             program.hear()
@@ -124,9 +140,9 @@ def killed_at_random(chance: random.Random, kills: int) -> None:
         program.check()
 
 
-def killed_at_commit(number: int, *, after: bool) -> bool:
+def killed_at_commit(number: int, *, after: bool, saves: bool = False) -> bool:
     """Killed before or after that transaction; False where there are not so many."""
-    with victim() as program:
+    with victim(saves=saves) as program:
         child = program.start(AT_COMMIT.format(number=number, after=after))
         program.hear()
         until(lambda: child.poll() is not None or "healed" in program.box.told(), 60)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC
@@ -23,6 +23,7 @@ from tests.remediator.conftest import (
     InlineLane,
     Scene,
     Stage,
+    going_on,
     make_alert,
     make_worker,
 )
@@ -38,6 +39,7 @@ from trainwarden_remediator.exceptions import UnknownError
 from trainwarden_remediator.journal import Journal
 from trainwarden_remediator.lasting import Lasting
 from trainwarden_remediator.metrics import Condition, Record
+from trainwarden_remediator.ownlook import SavesLook
 from trainwarden_remediator.reporting.incident import Style
 from trainwarden_remediator.reporting.telling import tell_incident
 from trainwarden_remediator.reporting.times import Times
@@ -69,9 +71,8 @@ class Night:
         self.scene = scene
         self.own: Sight | UnknownError | MemoryError = UnknownError("no /proc")
         self.saves: Mapping[str, RunSight] | UnknownError | MemoryError = {}
-        self.brake = make_brake(
-            scene.journal, scene.clock, scene.eyes, self._look, self._look_for_saves
-        )
+        self.looks = self._look, [SavesLook(("demo", "second"), self._look_for_saves)]
+        self.brake = make_brake(scene.journal, scene.clock, scene.eyes, *self.looks)
         self.brake.wake = scene.engine.wake
         scene.engine._brake = self.brake
         for key, size in ((ROLLOUT, 9), (TRAINER, 12), (OTHER, 3)):
@@ -95,7 +96,7 @@ class Night:
     def _look_for_saves(self) -> Mapping[str, RunSight]:
         if isinstance(self.saves, Exception):
             raise self.saves
-        return self.saves
+        return {"demo": RunSight(), "second": RunSight(), **self.saves}
 
     async def pass_time(self, seconds: float) -> None:
         await self.scene.clock.advance(seconds)
@@ -116,7 +117,7 @@ def make_brake(
     clock: FakeClock,
     eyes: FakeEyes,
     look: Callable[[], Sight],
-    saves: Callable[[], Mapping[str, RunSight]],
+    saves: Sequence[SavesLook],
 ) -> Brake:
     return Brake(journal, SETTINGS, eyes, look, saves, clock=clock, lane=InlineLane)
 
@@ -127,14 +128,9 @@ def begin(stage: Stage) -> Callable[..., Any]:
     async def begin(**changes: Any) -> AsyncIterator[Night]:
         async with stage(**changes) as scene:
             night = Night(scene)
-            running = asyncio.create_task(night.brake.run())
-            await scene.clock.settle()
-            try:
+            async with going_on(night.brake.run()):
+                await scene.clock.settle()
                 yield night
-                assert not running.done()
-            finally:
-                running.cancel()
-                await asyncio.gather(running, return_exceptions=True)
 
     return begin
 
@@ -218,7 +214,7 @@ async def test_where_processes_wait_for_memory_it_is_quicker(
         eyes = Stalling(clock=clock, share=0.5)
         eyes.workers, eyes.available = night.scene.eyes.workers, GIB
         night.scene.eyes.available = GIB
-        night.brake.use(SETTINGS, eyes, night._look, night._look_for_saves)
+        night.brake.use(SETTINGS, eyes, *night.looks)
         await night.pass_time(72)
         assert night.restarts() == {"trainerdemo": 1}
 
@@ -226,7 +222,7 @@ async def test_where_processes_wait_for_memory_it_is_quicker(
 async def test_pressure_alone_is_no_ground(begin: Begin, clock: FakeClock) -> None:
     async with begin() as night:
         stalling = Stalling(clock=clock, share=1.0)
-        night.brake.use(SETTINGS, stalling, night._look, night._look_for_saves)
+        night.brake.use(SETTINGS, stalling, *night.looks)
         await night.pass_time(300)
         assert not night.brake.on
 
@@ -251,7 +247,7 @@ async def test_a_person_who_holds_holds_it_too(begin: Begin) -> None:
 async def test_where_it_is_not_enabled_it_only_tells_of_the_silence(begin: Begin) -> None:
     async with begin() as night:
         off = SETTINGS.model_copy(update={"enabled": False})
-        night.brake.use(off, night.scene.eyes, night._look, night._look_for_saves)
+        night.brake.use(off, night.scene.eyes, *night.looks)
         night.scene.eyes.available = GIB
         await night.pass_time(300)
         assert night.kinds() == ["silent"]

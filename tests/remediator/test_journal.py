@@ -350,29 +350,26 @@ def test_what_stood_below_a_root_is_kept_until_it_is_told_anew(journal: Journal)
 # lasting
 
 
+def all_told(journal: Journal) -> tuple[object, ...]:
+    return (
+        journal.open_incidents(),
+        journal.unfinished(),
+        journal.past_actions(NOW),
+        journal.tallies(),
+        journal.moments(),
+        journal.newest_events(10),
+    )
+
+
 def test_everything_survives_a_reopening(tmp_path: Path, clock: FakeClock) -> None:
     journal = Journal(tmp_path / "journal.db", clock=clock)
     number = intended(journal)
     journal.reached(number, "stop")
     journal.hear([], heartbeat=True)
-    before = (
-        journal.open_incidents(),
-        journal.unfinished(),
-        journal.past_actions(NOW),
-        journal.tallies(),
-        journal.moments(),
-        journal.newest_events(10),
-    )
+    before = all_told(journal)
     journal.close()
     journal = Journal(tmp_path / "journal.db", clock=clock)
-    assert before == (
-        journal.open_incidents(),
-        journal.unfinished(),
-        journal.past_actions(NOW),
-        journal.tallies(),
-        journal.moments(),
-        journal.newest_events(10),
-    )
+    assert all_told(journal) == before
     journal.close()
 
 

@@ -20,6 +20,7 @@ from tests.remediator.conftest import (
     InlineExecutor,
     Scene,
     Stage,
+    going_on,
     make_alert,
 )
 from tests.remediator.test_journalfile import VERSION_1
@@ -73,14 +74,9 @@ def calling(clock: FakeClock) -> Calling:
     async def begin(journal: Journal, post: FakePost, notify: Notify) -> AsyncIterator[Notifier]:
         asyncio.get_running_loop().set_default_executor(InlineExecutor())
         notifier = Notifier(notify, journal.outbox, post, clock=clock, mode="act")
-        running = asyncio.create_task(notifier.run())
-        await clock.settle()
-        try:
+        async with going_on(notifier.run()):
+            await clock.settle()
             yield notifier
-            assert not running.done()
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
 
     return begin
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -21,8 +22,8 @@ from trainwarden_exporter.runs import RunConfig
 from trainwarden_exporter.serving import exposition
 from trainwarden_remediator import ownlook
 from trainwarden_remediator.config import Config, Setup
-from trainwarden_remediator.ownlook import OwnLook
-from trainwarden_remediator.ownsaves import OwnSaves
+from trainwarden_remediator.ownlook import APART, OwnLook, SavesLook
+from trainwarden_remediator.ownsaves import own_saves
 from trainwarden_remediator.seeing import parse_sight
 from trainwarden_remediator.sight import RunSight, Sight
 
@@ -38,6 +39,7 @@ trainwarden_collector_success{collector="workers"} 1
 trainwarden_memory_effective_available_bytes 1
 trainwarden_memory_available_floor_bytes 1
 """
+SILENT = "the disk of the checkpoints does not answer"
 SIGHT = Sight({ROLLOUT: make_worker()}, 1, 1)
 
 
@@ -45,8 +47,13 @@ def a_run(folder: Path) -> RunConfig:
     return RunConfig.model_validate({"name": "demo", "path": folder, "checkpoints": [KIND]})
 
 
-def own_saves(folder: Path) -> OwnSaves:
-    return OwnSaves(Setup(Config(insecure=True), ExporterConfig(runs=(a_run(folder),))))
+def looks(*runs: RunConfig) -> tuple[SavesLook, ...]:
+    return own_saves(Setup(Config(insecure=True), ExporterConfig(runs=runs)))
+
+
+def saves_of(folder: Path) -> SavesLook:
+    (saves,) = looks(a_run(folder))
+    return saves
 
 
 def save(folder: Path, step: int, *, whole: bool, ago: float = 0.0) -> None:
@@ -62,7 +69,7 @@ def save(folder: Path, step: int, *, whole: bool, ago: float = 0.0) -> None:
 
 def test_a_save_in_progress_is_seen_and_how_far_the_run_has_come(tmp_path: Path) -> None:
     save(tmp_path, 10, whole=True, ago=600)
-    saves = own_saves(tmp_path)
+    saves = saves_of(tmp_path)
     seen = saves.look()["demo"]
     assert (seen.checkpoint, seen.checkpoints, seen.saving) == (10, 1, False)
     assert seen.checkpoints_seen_at == pytest.approx(time.time(), abs=5)
@@ -76,7 +83,7 @@ def test_a_save_in_progress_is_seen_and_how_far_the_run_has_come(tmp_path: Path)
 
 def test_one_that_nobody_has_written_to_for_long_is_not_being_saved(tmp_path: Path) -> None:
     save(tmp_path, 11, whole=False, ago=SAVING + 5)
-    assert own_saves(tmp_path).look()["demo"].saving is False
+    assert saves_of(tmp_path).look()["demo"].saving is False
 
 
 @pytest.mark.parametrize("ago", [0, SAVING + 5])
@@ -90,18 +97,17 @@ def test_it_sees_what_the_exporter_would_show(tmp_path: Path, ago: float) -> Non
 
     until(lambda: "\ntrainwarden_checkpoint_step{" in page())
     told = parse_sight(f"{BASE}{page()}".encode()).runs["demo"]
-    own = own_saves(tmp_path).look()["demo"]
+    own = saves_of(tmp_path).look()["demo"]
     for fact in ("checkpoint", "checkpoint_at", "checkpoints", "saving", "recovery_matches"):
         assert getattr(own, fact) == getattr(told, fact), fact
 
 
 def test_a_run_that_has_none_yet_saves_none(tmp_path: Path) -> None:
-    assert own_saves(tmp_path).look()["demo"].saving is False
+    assert saves_of(tmp_path).look()["demo"].saving is False
 
 
 def test_a_run_without_any_configured_is_not_told_of() -> None:
-    watched = ExporterConfig(runs=(RunConfig(name="demo"),))
-    assert OwnSaves(Setup(Config(insecure=True), watched)).look() == {}
+    assert looks(RunConfig(name="demo")) == ()
 
 
 @pytest.mark.parametrize(
@@ -117,7 +123,7 @@ def test_what_cannot_be_read_is_not_known(
     monkeypatch.setattr("trainwarden_exporter.entries.disk.Disk.names", fail)
     save(tmp_path, 10, whole=True)
     unknown = RunSight(saves_unknown=f"checkpoints of demo: {why}")
-    assert own_saves(tmp_path).look() == {"demo": unknown}
+    assert saves_of(tmp_path).look() == {"demo": unknown}
 
 
 def test_what_else_there_is_is_known_all_the_same(
@@ -140,7 +146,7 @@ def test_what_else_there_is_is_known_all_the_same(
         content = {"name": name, "path": tmp_path / name, "checkpoints": checkpoints}
         runs.append(RunConfig.model_validate(content))
     save(tmp_path / "third", 11, whole=False)
-    seen = OwnSaves(Setup(Config(insecure=True), ExporterConfig(runs=tuple(runs)))).look()
+    seen = {run: sight for saves in looks(*runs) for run, sight in saves.look().items()}
     assert (seen["first"].checkpoint, seen["first"].saves_unknown) == (10, "")
     why = "checkpoints of {}: Input/output error"
     assert seen["second"] == RunSight(saves_unknown=why.format("second"))
@@ -155,24 +161,85 @@ async def test_a_disk_that_never_answers_holds_up_nothing_else(
     monkeypatch.setattr(ownlook, "SAVES_SECONDS", 0.5)
     (tmp_path / "out").mkdir()
     own = OwnLook(Lane)
-    looks: list[int] = []
-    saves = own_saves(tmp_path)
+    looked: list[int] = []
+    saves = saves_of(tmp_path)
 
     def look() -> dict[str, RunSight]:
-        looks.append(1)
+        looked.append(1)
         return dict(saves.look())
 
-    own.use(lambda: SIGHT, look)
+    own.use(lambda: SIGHT, [SavesLook(saves.runs, look)])
     with dead_mount(tmp_path / "out"):
         for _ in range(2):
             began = time.monotonic()
             sight = await own.at_all()
             assert time.monotonic() - began < 5
             assert sight.workers == SIGHT.workers
-            assert sight.saves_unknown == "the disk of the checkpoints does not answer"
+            assert sight.saves_unknown_of("demo") == SILENT
             assert await own.at_memory() == SIGHT
-        assert looks == [1]  # the one that hangs is not followed by others
-    assert own._asked is not None
+        assert looked == [1]  # the one that hangs is not followed by others
+    late = own._apart[0]._asked
+    assert late is not None
     async with asyncio.timeout(20):
-        await asyncio.wait([own._asked])
-    assert (await own.at_all()).runs["demo"].saving is False
+        await asyncio.wait([late])
+    demo = (await own.at_all()).runs["demo"]
+    assert (demo.saving, demo.saves_unknown) == (False, "")
+    assert looked == [1, 1]
+
+
+def many(folder: Path, count: int) -> list[RunConfig]:
+    """Runs that each have saved as many steps as their number says."""
+    runs = []
+    for number in range(count):
+        name = f"run-{number}"
+        save(folder / name, number, whole=True, ago=600)
+        content = {"name": name, "path": folder / name, "checkpoints": [KIND]}
+        runs.append(RunConfig.model_validate(content))
+    return runs
+
+
+async def test_of_the_runs_on_other_disks_all_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ownlook, "SAVES_SECONDS", 0.5)
+    runs = many(tmp_path, 4)
+    own = OwnLook(Lane)
+    own.use(lambda: SIGHT, looks(*runs))
+    with dead_mount(tmp_path / "run-1" / "out"):
+        for _ in range(2):
+            sight = await own.at_all()
+            unknown = {run: one.saves_unknown for run, one in sight.runs.items()}
+            assert unknown == {one.name: SILENT if one.name == "run-1" else "" for one in runs}
+            assert sight.saves_unknown == ""
+            assert sight.runs["run-3"].checkpoint == 3
+
+
+def test_of_very_many_runs_neighbours_share_a_look(tmp_path: Path) -> None:
+    runs = many(tmp_path, 2 * APART + 1)
+    parts = [sorted(saves.runs) for saves in looks(*reversed(runs))]
+    assert len(parts) == APART
+    assert [run for part in parts for run in part] == [run.name for run in runs]
+    assert {run for saves in looks(*runs) for run in saves.look()} == {run.name for run in runs}
+
+
+async def test_what_was_asked_by_another_configuration_says_nothing_of_these_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ownlook, "SAVES_SECONDS", 0.1)
+    go_on = threading.Event()
+    old = RunSight(checkpoint=1)
+
+    def hang() -> dict[str, RunSight]:
+        go_on.wait(20)
+        return {"old": old}
+
+    own = OwnLook(Lane)
+    own.use(lambda: SIGHT, [SavesLook(("old",), hang)])
+    assert (await own.at_all()).saves_unknown_of("old") == SILENT
+    own.use(lambda: SIGHT, [SavesLook(("new",), lambda: {"new": RunSight(checkpoint=2)})])
+    monkeypatch.setattr(ownlook, "SAVES_SECONDS", 20)
+    asking = asyncio.create_task(own.at_all())
+    await asyncio.sleep(0.05)
+    go_on.set()
+    assert (await asking).runs == {"new": RunSight(saves_unknown="not looked at yet")}
+    assert (await own.at_all()).runs == {"new": RunSight(checkpoint=2)}

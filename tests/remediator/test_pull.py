@@ -13,6 +13,7 @@ from tests.remediator.conftest import (
     NOW,
     FakeClock,
     InlineExecutor,
+    going_on,
     make_alert,
 )
 
@@ -114,13 +115,8 @@ def begin(journal: Journal, clock: FakeClock) -> Begin:
     async def begin() -> AsyncIterator[Scene]:
         asyncio.get_running_loop().set_default_executor(InlineExecutor())
         scene = Scene(journal, clock)
-        running = asyncio.create_task(scene.puller.run())
-        try:
+        async with going_on(scene.puller.run()):
             yield scene
-            assert not running.done()
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
 
     return begin
 

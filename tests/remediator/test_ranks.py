@@ -21,6 +21,7 @@ from tests.remediator.conftest import (
     FakeEyes,
     InlineExecutor,
     InlineLane,
+    going_on,
     make_alert,
     make_watched,
     make_worker,
@@ -129,14 +130,9 @@ def begin(tmp_path: Path, journal: Journal, clock: FakeClock) -> Begin:
     async def begin() -> AsyncIterator[JobScene]:
         asyncio.get_running_loop().set_default_executor(InlineExecutor())
         scene = JobScene(tmp_path, journal, clock)
-        running = asyncio.create_task(scene.engine.run())
-        await clock.settle()
-        try:
+        async with going_on(scene.engine.run()):
+            await clock.settle()
             yield scene
-            assert not running.done()
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
 
     return begin
 

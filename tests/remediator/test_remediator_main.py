@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,28 @@ def test_what_cannot_run_says_why_in_one_line(
 ) -> None:
     assert main(["run", f"--config.file={config}", *options]) == 1
     (line,) = (li for li in capsys.readouterr().err.splitlines() if not li.startswith("ts="))
+    assert said in line
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(RuntimeError("can't start new thread"), "can't start new thread"), (MemoryError(), "memory")],
+    ids=["threads", "memory"],
+)
+def test_a_box_without_threads_to_begin_with_is_one_clear_line(
+    config: Path,
+    capsys: Captured,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    said: str,
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise error
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert main(["run", f"--config.file={config}"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("cannot begin: ")
     assert said in line
 
 

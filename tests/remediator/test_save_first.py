@@ -23,6 +23,7 @@ from tests.remediator.conftest import (
 from trainwarden_exporter.processes.procfs import Identity
 from trainwarden_remediator.app import WallClock
 from trainwarden_remediator.exceptions import JournalError
+from trainwarden_remediator.journal import Journal
 from trainwarden_remediator.means.saverequest import SaveRequest
 from trainwarden_remediator.savefirst import save_first
 from trainwarden_remediator.sight import RunSight
@@ -33,10 +34,11 @@ signal.signal(signal.SIGUSR1, lambda *_: print("saving", flush=True))
 print("up", flush=True)
 time.sleep(600)
 """
+ASKED = Identity(4242, 17)
 HANDLES_NOTHING = "import time; print('up', flush=True); time.sleep(600)"
 
 
-def asked(yard: Yard, program: str) -> Any:
+def asked(yard: Yard, journal: Journal, program: str) -> Any:
     """A worker that runs `program`, and how to ask it; the exporter shows nothing of its run."""
     worker = yard.run(program)
     roots = [root.identity for root in yard.tree().roots]
@@ -44,6 +46,9 @@ def asked(yard: Yard, program: str) -> Any:
     async def ask() -> str:
         return await save_first(
             *(SaveRequest(signal="SIGUSR1", within=0.01), ROLLOUT, roots, None),
+            subjects=roots,
+            journal=journal,
+            remember=600,
             eyes=FakeEyes,
             lane=InlineLane,
             clock=WallClock(),
@@ -52,17 +57,22 @@ def asked(yard: Yard, program: str) -> Any:
     return worker, ask
 
 
-async def test_a_worker_that_handles_the_signal_is_told_to_save(yard: Yard) -> None:
-    worker, ask = asked(yard, SAVES)
+async def test_a_worker_that_handles_the_signal_is_told_to_save(
+    yard: Yard, journal: Journal
+) -> None:
+    worker, ask = asked(yard, journal, SAVES)
     assert await ask() == "no newer checkpoint within 0.01 s"
     assert worker.stdout.readline() == "saving\n"
     assert alive(worker.pid)
 
 
-async def test_one_that_would_end_of_it_is_not(yard: Yard) -> None:
-    worker, ask = asked(yard, HANDLES_NOTHING)
+async def test_one_that_would_end_of_it_is_not_nor_is_that_announced(
+    yard: Yard, journal: Journal
+) -> None:
+    worker, ask = asked(yard, journal, HANDLES_NOTHING)
     assert await ask() == "not asked: it does not handle SIGUSR1"
     assert alive(worker.pid)
+    assert journal.newest_events(9) == ()
 
 
 def saving(scene: Scene, *, command: list[str], checkpoint: float = 50) -> None:
@@ -75,7 +85,7 @@ def saving(scene: Scene, *, command: list[str], checkpoint: float = 50) -> None:
     scene.engine._setup = replace(
         scene.setup, config=config.model_copy(update={"targets": targets})
     )
-    vars(scene.engine._acting._kin)["roots"] = lambda _: [Identity(4242, 17)]
+    vars(scene.engine._acting._kin)["roots"] = lambda _: [ASKED]
     scene.eyes.runs = {"demo": RunSight(step=57.0, checkpoint=checkpoint)}
 
 
@@ -180,6 +190,66 @@ async def test_it_is_asked_once_however_long_what_came_of_it_cannot_be_written_d
         ]
         assert came(scene) == ["no newer checkpoint within 30 s"]
         assert asked.read_text() == "asked\n"
+
+
+def asked_before(
+    scene: Scene, tmp_path: Path, *, ago: float, subject: Identity = ASKED, worker: str = ""
+) -> None:
+    """A program that died so many seconds ago had announced that it would ask."""
+    saving(scene, command=["sh", "-c", f"echo asked >> {tmp_path / 'asked'}"])
+    about = {"run": "demo", "worker": worker or "rollout-0", "subjects": [subject]}
+    scene.clock.pass_by(-ago)
+    scene.journal.note("save", **about, checkpoint=50.0)
+    scene.clock.pass_by(ago)
+
+
+async def test_what_a_crash_left_asked_is_waited_for_and_not_asked_again(
+    stage: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("trainwarden_remediator.savefirst.lives", lambda _: True)
+    async with stage(before=lambda scene: asked_before(scene, tmp_path, ago=20)) as scene:
+        scene.hear(starts_at=NOW - 20)
+        await scene.clock.advance(9)
+        assert scene.action.restarts == []
+        await scene.clock.advance(3)
+        assert scene.action.restarts == [1]
+        assert came(scene) == ["asked already: no newer checkpoint within 30 s"]
+        assert not (tmp_path / "asked").exists()
+
+
+async def test_what_was_saved_meanwhile_is_what_was_asked_for(
+    stage: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def saved(scene: Scene) -> None:
+        asked_before(scene, tmp_path, ago=20)
+        scene.eyes.runs = {"demo": RunSight(step=58.0, checkpoint=58.0)}
+
+    monkeypatch.setattr("trainwarden_remediator.savefirst.lives", lambda _: True)
+    async with stage(before=saved) as scene:
+        scene.hear(starts_at=NOW - 20)
+        await scene.clock.advance(1)
+        assert scene.action.restarts == [1]
+        assert came(scene) == ["asked already: saved step 58"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"ago": 20, "subject": Identity(4242, 18)},
+        {"ago": 20, "worker": "trainer"},
+        {"ago": 601},
+    ],
+    ids=["its predecessor", "another worker", "too long ago"],
+)
+async def test_but_one_that_was_not_asked_is(
+    stage: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, other: dict[str, Any]
+) -> None:
+    monkeypatch.setattr("trainwarden_remediator.savefirst.lives", lambda _: True)
+    async with stage(before=lambda scene: asked_before(scene, tmp_path, **other)) as scene:
+        scene.hear(starts_at=NOW - 20)
+        await scene.clock.advance(40)
+        assert came(scene) == ["no newer checkpoint within 30 s"]
+        assert (tmp_path / "asked").read_text() == "asked\n"
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from tests.remediator.conftest import (
     ROLLOUT,
     TRAINER,
@@ -24,15 +25,19 @@ from tests.remediator.conftest import (
     until,
 )
 from tests.remediator.test_crash import Program
+from tests.remediator.test_webhook import post, running
 
 from trainwarden_exporter.lane import Lane
 from trainwarden_remediator import acting, engine
+from trainwarden_remediator import web as module
 from trainwarden_remediator.actions.base import Standing
 from trainwarden_remediator.decision import Decision
 from trainwarden_remediator.engine import ALIVE_SECONDS, TURN_SECONDS
 from trainwarden_remediator.exceptions import JournalError, LostError
 from trainwarden_remediator.journal import Journal
 from trainwarden_remediator.policy import decide
+from trainwarden_remediator.tokens import Tokens
+from trainwarden_remediator.web import AT_ONCE_BYTES
 
 DONE = ["alert", "intent", "stop", "start", "done", "healed"]
 
@@ -287,6 +292,40 @@ def test_what_may_be_on_the_disk_is_not_said_to_have_failed(journal: Journal) ->
         journal.hear([make_alert()])
     file.connection = real
     assert len(journal.open_incidents()) == 1
+
+
+@pytest.mark.parametrize("size", [0, AT_ONCE_BYTES], ids=["read at once", "read in a thread"])
+@pytest.mark.parametrize(
+    "where",
+    [(Tokens, "refresh"), (web.Request, "read"), (module, "parse_notification"), (Journal, "hear")],
+    ids=lambda where: where[1],
+)
+async def test_a_delivery_without_memory_is_to_be_sent_again_and_nothing_of_it_is_heard(
+    box: Box,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    where: tuple[Any, str],
+    size: int,
+) -> None:
+    """Alertmanager sends again what is answered 5xx."""
+
+    def starve(*_: Any, **__: Any) -> Any:
+        raise MemoryError
+
+    body = b" " * size + delivery(box.alert())
+    async with running(box) as (client, remediator):
+        with monkeypatch.context() as patch:
+            patch.setattr(*where, starve)
+            assert (await post(client, body)).status == 503
+        assert remediator.journal.open_incidents() == ()
+        (line,) = [record for record in caplog.records if record.levelname == "ERROR"]
+        assert line.getMessage() == "no memory to take a delivery with"
+        assert line.exc_info is None
+        assert (await post(client, body)).status == 200
+        assert len(remediator.journal.open_incidents()) == 1
+        answered = await (await client.get("/metrics")).text()
+        for status in (200, 503):
+            assert f'trainwarden_remediator_webhooks_total{{code="{status}"}} 1.0\n' in answered
 
 
 @pytest.fixture

@@ -92,6 +92,16 @@ def test_that_one_has_gone_is_told_once(disk: MemoryDisk) -> None:
     assert reader.listing.has_lost
 
 
+def settled(disk: MemoryDisk) -> Reader:
+    """One that has read a folder of three so often that it need not read it again."""
+    fill(disk, 3)
+    reader = Reader(disk)
+    for _ in range(3):
+        reader.read()
+        reader.wait()
+    return reader
+
+
 class TestAFolderThatTakesLong:
     def test_is_not_read_again_while_it_has_the_same_time(self, disk: MemoryDisk) -> None:
         fill(disk, 3)
@@ -103,11 +113,7 @@ class TestAFolderThatTakesLong:
         assert reads == [1, 1, 0, 0, 0, 0]  # its time was not yet asked for at the first
 
     def test_is_read_at_once_when_something_came(self, disk: MemoryDisk) -> None:
-        fill(disk, 3)
-        reader = Reader(disk)
-        for _ in range(3):
-            reader.read()
-            reader.wait()
+        reader = settled(disk)
         disk.write("run/step_3")
         assert reader.read() == 1
         assert numbers(reader.listing.fresh) == [3]
@@ -122,11 +128,7 @@ class TestAFolderThatTakesLong:
         assert [reader.read() for _ in range(3)] == [1, 1, 0]
 
     def test_is_read_again_where_the_disk_failed_meanwhile(self, disk: MemoryDisk) -> None:
-        fill(disk, 3)
-        reader = Reader(disk)
-        for _ in range(3):
-            reader.read()
-            reader.wait()
+        reader = settled(disk)
         disk.write("run/step_3")
         reader.wait()
         listed = disk.listed
@@ -143,11 +145,7 @@ class TestAFolderThatTakesLong:
         assert numbers(reader.listing.fresh) == [3]
 
     def test_is_read_after_a_while_at_any_rate(self, disk: MemoryDisk) -> None:
-        fill(disk, 3)
-        reader = Reader(disk)
-        for _ in range(3):
-            reader.read()
-            reader.wait()
+        reader = settled(disk)
         # a file system that does not keep the time of a folder
         before = disk.root.inside["run"].modified if disk.root.inside else 0.0
         disk.write("run/step_3")
