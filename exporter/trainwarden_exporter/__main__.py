@@ -14,8 +14,7 @@ from trainwarden_exporter import __version__, logsetup, memory
 from trainwarden_exporter.app import Exporter
 from trainwarden_exporter.config import Config, load_config
 from trainwarden_exporter.exceptions import ConfigError, TrainwardenError
-from trainwarden_exporter.findings import render, verdict
-from trainwarden_exporter.preflight import PATIENCE, examine
+from trainwarden_exporter.gpu.driver import PATIENCE
 from trainwarden_exporter.serving.flags import add_serving_flags
 from trainwarden_exporter.serving.service import serve
 from trainwarden_exporter.serving.webserver import WebServer
@@ -84,6 +83,10 @@ def check(file: Path) -> int:
 
 def preflight(options: argparse.Namespace) -> int:
     """Say whether a run may start here; 0 when it may, 1 when not, 2 when that cannot be asked."""
+    # here, as for `discover`
+    from trainwarden_exporter.findings import render, verdict  # noqa: PLC0415
+    from trainwarden_exporter.preflight import examine  # noqa: PLC0415
+
     try:
         config = Config() if options.config_file is None else load_config(options.config_file)
     except ConfigError as error:

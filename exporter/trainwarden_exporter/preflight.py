@@ -12,12 +12,10 @@ from trainwarden_exporter.disk import checks as diskchecks
 from trainwarden_exporter.disk.view import DiskView, look_at_disks
 from trainwarden_exporter.findings import Check, Finding, Subject
 from trainwarden_exporter.gpu import checks as gpuchecks
+from trainwarden_exporter.gpu.driver import PATIENCE
 from trainwarden_exporter.gpu.view import GpuView, look_at_gpus
 from trainwarden_exporter.lane import within
 from trainwarden_exporter.runs import RunConfig
-
-PATIENCE = 15.0
-"""Seconds that the GPU driver has to answer; the first question of all may load it."""
 
 CHECKS: tuple[Check, ...] = (
     gpuchecks.check_driver,

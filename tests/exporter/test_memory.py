@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import platform
+import ssl
 import subprocess
 import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+if TYPE_CHECKING:
+    from tests.exporter.conftest import Authority, Pair
+
 UNNEEDED = (
+    "bcrypt",
     "cryptography",
     "matplotlib",
     "multiprocessing",
     "sqlite3",
     "structlog",
     "trainwarden_exporter.discovery",
+    "trainwarden_exporter.preflight",
     "trainwarden_remediator",
     "unittest",
 )
@@ -27,6 +38,43 @@ from trainwarden_exporter import __main__, memory
 
 memory.settle()
 print(json.dumps([sorted(sys.modules), len(linecache.cache)]))
+"""
+
+AUTHORITIES = """
+import gc, json, os, ssl, sys
+
+if "exporter" in sys.argv:
+    from trainwarden_exporter import __main__
+else:
+    import aiohttp
+def authorities(context):
+    return context.cert_store_stats()["x509_ca"]
+
+held = [authorities(one) for one in gc.get_objects() if isinstance(one, ssl.SSLContext)]
+fresh = authorities(ssl.create_default_context())
+print(json.dumps([[held, fresh], os.environ.get("SSL_CERT_FILE")]))
+"""
+
+ENDINGS = """
+import mimetypes, sys
+
+mimetypes.knownfiles.append(sys.argv[1])
+from trainwarden_exporter import __main__
+
+print(mimetypes.guess_type("a.saved")[0], mimetypes.guess_type("a.html")[0])
+"""
+
+ASK = """
+import asyncio, sys
+from trainwarden_exporter import __main__
+from trainwarden_exporter.inference.asking import HttpAsker
+from trainwarden_exporter.inference.questions import Question
+
+async def ask():
+    async with HttpAsker(5.0).visit() as ask:
+        return await ask(sys.argv[1], Question("life", "/"))
+
+print(asyncio.run(ask()).contact.name)
 """
 
 HEAPS = """
@@ -58,10 +106,14 @@ print(sum(int(start, 16) <= place < int(end, 16) for place in places))
 """
 
 
-def said(program: str, *arguments: str) -> str:
-    """What a Python program prints."""
+def said(program: str, *arguments: str | Path, authorities: Path | None = None) -> str:
+    """What a Python program prints, to which that file is the authorities of the system."""
+    environment = {name: text for name, text in os.environ.items() if name != "SSL_CERT_FILE"}
+    if authorities is not None:
+        environment["SSL_CERT_FILE"] = str(authorities)
     return subprocess.run(
         [sys.executable, "-c", program, *arguments],
+        env=environment,
         capture_output=True,
         text=True,
         check=True,
@@ -80,6 +132,49 @@ def test_the_running_exporter_imports_nothing_that_it_has_no_use_for() -> None:
 def test_the_sources_that_only_the_start_has_read_are_given_back() -> None:
     _, sources = json.loads(said(START))
     assert sources == 0
+
+
+def test_aiohttp_holds_no_authorities_and_whoever_names_them_has_them(authority: Authority) -> None:
+    (held, fresh), _ = json.loads(said(AUTHORITIES, authorities=authority.cert_file))
+    assert (max(held), fresh) == (1, 1)  # so that the test can tell
+
+    (held, fresh), variable = json.loads(
+        said(AUTHORITIES, "exporter", authorities=authority.cert_file)
+    )
+    assert (max(held), fresh) == (0, 1)
+    assert variable == str(authority.cert_file)
+
+
+def test_a_variable_that_was_not_there_is_not_there_afterwards() -> None:
+    _, variable = json.loads(said(AUTHORITIES, "exporter"))
+    assert variable is None
+
+
+def test_files_that_name_endings_are_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "mime.types"
+    file.write_text("x-test/saved saved\n")
+    assert said(ENDINGS, file).split() == ["None", "text/html"]
+
+
+async def test_the_running_exporter_trusts_the_authorities_of_the_system_and_no_other(
+    server_pair: Pair, authority: Authority
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(server_pair.cert_file, server_pair.key_file)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+            await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context) as server:
+        url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        signed = await asyncio.to_thread(said, ASK, url, authorities=authority.cert_file)
+        unsigned = await asyncio.to_thread(said, ASK, url)
+    assert signed.split() == ["ANSWERED"]
+    assert unsigned.split() == ["UNREACHABLE"]
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another libc has other heaps")

@@ -20,6 +20,9 @@ from trainwarden_exporter.gpu.xidwatch import XidWatch
 
 DriverState = Literal["ok", "absent", "no_devices", "failed"]
 
+PATIENCE = 15.0
+"""Seconds that the driver has to answer who asks it once; the first question of all may load it."""
+
 _SAMPLE_SECONDS = 5.0
 """Age up to which a sample of a process is worth showing; the driver takes one or more a second."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from queue import Empty, SimpleQueue
+from queue import Empty, LifoQueue
 
 KEPT = 2
 """Buffers that are kept: one is read into while the other is searched."""
@@ -23,7 +23,8 @@ class Buffers:
     def __init__(self, size: int, *, patience: float = PATIENCE) -> None:
         self.size = size
         self._patience = patience
-        self._spare: SimpleQueue[bytearray] = SimpleQueue()
+        # the one given back last is lent first: the other stays empty while one thread alone reads
+        self._spare: LifoQueue[bytearray] = LifoQueue()
         for _ in range(KEPT):
             self._spare.put(bytearray())
 

@@ -12,7 +12,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Annotated, Literal
 
-import bcrypt
 from pydantic import AfterValidator
 
 Verdict = Literal["known", "unknown", "busy"]
@@ -30,6 +29,8 @@ def parse_hash(text: str) -> str:
         raise ValueError(
             "not a bcrypt hash: make one with `htpasswd -nBC 10 USER`, it follows the colon"
         )
+    import bcrypt  # noqa: PLC0415 - 0.3 MiB, and few have users
+
     # The library refuses some salts by their last bits; the lowest cost asks it quickly.
     try:
         bcrypt.hashpw(b"", f"$2b$04${match['salt']}".encode())
@@ -39,6 +40,12 @@ def parse_hash(text: str) -> str:
 
 
 BcryptHash = Annotated[str, AfterValidator(parse_hash)]
+
+
+def _matches(password: bytes, hashed: bytes) -> bool:
+    import bcrypt  # noqa: PLC0415 - as above
+
+    return bcrypt.checkpw(password, hashed)
 
 
 def parse_credentials(header: str | None) -> tuple[str, bytes] | None:
@@ -62,7 +69,7 @@ class BasicAuthenticator:
     guesses cannot pile up, and users already known are not delayed by them.
     """
 
-    def __init__(self, check: Callable[[bytes, bytes], bool] = bcrypt.checkpw) -> None:
+    def __init__(self, check: Callable[[bytes, bytes], bool] = _matches) -> None:
         self._check = check
         self._secret = secrets.token_bytes(32)
         self._answers: OrderedDict[bytes, bool] = OrderedDict()

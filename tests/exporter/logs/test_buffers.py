@@ -16,6 +16,15 @@ def test_the_same_few_buffers_are_lent_again_and_again() -> None:
     assert len(seen) <= KEPT
 
 
+def test_one_thread_alone_fills_one_buffer_only() -> None:
+    buffers = Buffers(100)
+    seen = set()
+    for _ in range(10):
+        with buffers.lend(50) as buffer:
+            seen.add(id(buffer))
+    assert len(seen) == 1
+
+
 def test_one_that_is_too_small_is_not_lent() -> None:
     buffers = Buffers(100)
     with buffers.lend(1000) as buffer:
