@@ -130,7 +130,7 @@ OF_SAVES = st.lists(st.one_of(SAVE, PROCEED, PROCEED, LOOK, LOOK), max_size=40)
 
 
 @pytest.mark.parametrize("kind", PROOFS)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(story=STORY)
 def test_what_is_not_whole_is_never_the_newest(
     kind: str, new_disk: type[MemoryDisk], story: list[tuple[object, ...]]
@@ -139,7 +139,7 @@ def test_what_is_not_whole_is_never_the_newest(
 
 
 @pytest.mark.parametrize("kind", PROOFS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(story=OF_SAVES)
 def test_nor_is_it_where_all_are_packed_away(
     kind: str, new_disk: type[MemoryDisk], story: list[tuple[object, ...]]

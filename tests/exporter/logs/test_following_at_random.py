@@ -238,7 +238,7 @@ OPERATIONS = (
 
 @pytest.mark.parametrize("appends", [True, False])
 @pytest.mark.parametrize("files", [ONE, ("a.log", "a.log.*"), ("*.log*",)])
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.sampled_from(OPERATIONS), st.integers(1, 5)), max_size=25))
 def test_every_line_counts_once(
     files: tuple[str, ...],

@@ -472,7 +472,7 @@ SEEDS = st.integers(min_value=0, max_value=2**32)
 
 
 @given(SEEDS)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_a_healthy_run_is_never_silent_beyond_its_limit(seed: int) -> None:
     run = SyntheticRun(seed)
     assert Counter(run.events())["finished"] == 1
@@ -485,7 +485,7 @@ def test_a_healthy_run_is_never_silent_beyond_its_limit(seed: int) -> None:
 
 
 @given(SEEDS, st.floats(min_value=0, max_value=0.999))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_a_run_that_stalls_is_silent_beyond_its_limit_in_time(seed: int, share: float) -> None:
     length = sum(1 for _ in SyntheticRun(seed).events())
     run = SyntheticRun(seed)
