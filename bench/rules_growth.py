@@ -43,10 +43,13 @@ HISTORY_SECONDS = 300.0
 HISTORY_SECONDS_A_BOX = 0.06
 """Over which the boxes are asked for it."""
 SETTLE_SECONDS = 20.0
-"""For the first scrapes and rounds, in which there is little to judge."""
+"""For the first scrapes, in which there is little to judge."""
+ROUND_SECONDS = 70.0
+"""Within which every group has been evaluated once: longer than the longest interval."""
 SCRAPING_SECONDS = 10.0
 """For which Prometheus scrapes and does not judge."""
-LOOKS, LOOK_SECONDS = 4, 5.0
+LOOKS, LOOK_SECONDS = 5, 12.0
+"""Together as long as the longest interval: each group adds its rounds to the CPU time."""
 COLUMNS = (
     "boxes",
     "series a box",
@@ -167,7 +170,7 @@ def measure(program: Program, judge: Callable[[], None], boxes: int) -> Evaluati
     time.sleep(SCRAPING_SECONDS)
     scraping = (program.cpu() - before) / (time.monotonic() - began)
     judge()
-    time.sleep(SETTLE_SECONDS)
+    time.sleep(ROUND_SECONDS)
     before, began, looks = program.cpu(), time.monotonic(), []
     for _ in range(LOOKS):
         time.sleep(LOOK_SECONDS)
@@ -176,8 +179,8 @@ def measure(program: Program, judge: Callable[[], None], boxes: int) -> Evaluati
     last = looks[-1]
     interval = min(last["interval"].values())
     took = {
-        # of one whose first round is not over there is nothing yet
-        group: statistics.mean(look["took"][group] for look in looks if group in look["took"])
+        # of one whose first round is not over there is a zero
+        group: statistics.mean([took for look in looks if (took := look["took"][group])] or [0.0])
         * interval
         / every
         for group, every in last["interval"].items()

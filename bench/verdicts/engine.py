@@ -113,13 +113,14 @@ def evaluate(
 ) -> tuple[Firing, ...]:
     """What fires over `series` in `length` seconds, each group at its own interval.
 
-    Promtool has but one interval: the alerts of each are evaluated in a pass of their own, and what
-    is recorded more seldom is held in it until it is due again.
+    Promtool has but one interval: the alerts of each are evaluated in a pass of their own. What is
+    recorded more seldom is held in it until it is due again; what is recorded more often is
+    recorded as seldom as they are judged, right before. An alert fires until it is judged again.
 
-    Groups that record come after those that alert: in Prometheus they run side by side, and an
-    alert may see what was recorded an interval before. This is the worse of the two orders. With
-    `recorded_first` it is the other: promtool evaluates also while there is no Prometheus, and
-    nobody could have recorded anything then.
+    Of the most frequent pass, groups that record come after those that alert: in Prometheus they
+    run side by side, and an alert may see what was recorded an interval before. This is the worse
+    of the two orders. With `recorded_first` it is the other: promtool evaluates also while there is
+    no Prometheus, and nobody could have recorded anything then.
     """
     groups = shipped_groups()
     found: list[Firing] = []
@@ -133,8 +134,13 @@ def evaluate(
         rules.write_text(json.dumps({"groups": bodies}))
         suite = folder / f"series-{interval}.yml"
         suite.write_text(_suite(rules, series, length, interval, order))
-        found += _judged(promtool, suite)
+        found += (_until_judged_again(one, interval) for one in _judged(promtool, suite))
     return tuple(found)
+
+
+def _until_judged_again(firing: Firing, interval: int) -> Firing:
+    moments = {at + past for at in firing.moments for past in range(0, interval, int(SCRAPE))}
+    return Firing(firing.labels, tuple(sorted(moments)))
 
 
 def _held(group: Group) -> Mapping[str, Any]:

@@ -36,7 +36,7 @@ class FalseAlarm:
     labels: Labels
     first: float
     length: int
-    """Evaluations for which it fired."""
+    """Scrapes for which it fired."""
     heard: bool
     """Whether a person or the remediator heard of it."""
 

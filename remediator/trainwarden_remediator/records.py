@@ -57,6 +57,10 @@ class OpenAction:
     checkpoint: float | None = None
 
 
+NOT_ASKED = "not asked"
+"""How it begins to say what came of a request for a checkpoint that certainly was not made."""
+
+
 @dataclass(frozen=True, slots=True)
 class SaveAsked:
     """A request for a last checkpoint, announced before it was made: it may not have been made.
@@ -170,10 +174,20 @@ def as_save_asked(row: sqlite3.Row) -> SaveAsked:
     facts = json.loads(row["facts"])
     return SaveAsked(
         at=row["at"],
-        key=WorkerKey(facts["run"], facts["worker"]),
+        key=_as_key(facts),
         subjects=frozenset(_as_subject(one) for one in facts.get("subjects", ())),
         checkpoint=facts.get("checkpoint"),
     )
+
+
+def as_save_told(row: sqlite3.Row) -> tuple[WorkerKey, bool]:
+    """Of which worker it was told what came of a request, and whether that had been made."""
+    facts = json.loads(row["facts"])
+    return _as_key(facts), not facts["came"].startswith(NOT_ASKED)
+
+
+def _as_key(facts: Mapping[str, Any]) -> WorkerKey:
+    return WorkerKey(facts["run"], facts["worker"])
 
 
 def _as_subject(content: str | list[int]) -> Subject:

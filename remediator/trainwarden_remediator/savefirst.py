@@ -18,6 +18,7 @@ from trainwarden_remediator.ending import lives, tell
 from trainwarden_remediator.exceptions import ActionError, UnknownError
 from trainwarden_remediator.journal import Journal
 from trainwarden_remediator.means.saverequest import SaveRequest
+from trainwarden_remediator.records import NOT_ASKED
 from trainwarden_remediator.sight import RunSight
 from trainwarden_remediator.subjects import Subject
 from trainwarden_remediator.world import Eyes
@@ -62,10 +63,12 @@ async def save_first(
     try:
         asking = lane("ask for a checkpoint")
     except RuntimeError as none:  # the box has run out of threads
-        return f"not asked: {none}"
+        return f"{NOT_ASKED}: {none}"
     with closing(asking):
         who = asking.call(partial(_who, request, roots))
-        await asyncio.wait([who])
+        await asyncio.wait([who], timeout=request.within)
+        if not who.done():
+            return f"{NOT_ASKED}: no word of its signals within {request.within:g} s"
         if (error := who.exception()) is not None:
             return _not_asked(error)
         about = {"run": key.run, "worker": key.worker, "subjects": list(subjects)}
@@ -103,7 +106,7 @@ async def _await(
 
 def _not_asked(error: BaseException) -> str:
     log.warning("cannot ask for a checkpoint", extra={"error": str(error)})
-    return f"not asked: {error}"
+    return f"{NOT_ASKED}: {error}"
 
 
 async def _saved(eyes: Eyes, key: WorkerKey, newest: float | None) -> float | None:
@@ -143,6 +146,8 @@ def _ask(request: SaveRequest, handling: Collection[Identity]) -> None:
             timeout=request.within,
             check=True,
         )
+    except subprocess.TimeoutExpired:
+        log.warning("a checkpoint was asked for, without an answer", extra={"program": command[0]})
     except (OSError, subprocess.SubprocessError) as error:
         raise ActionError(f"{command[0]}: {error}") from error
 

@@ -29,6 +29,7 @@ from trainwarden_remediator.records import (
     as_open_action,
     as_past_action,
     as_save_asked,
+    as_save_told,
 )
 from trainwarden_remediator.subjects import Subject
 
@@ -144,19 +145,27 @@ class Telling:
     ) -> SaveAsked | None:
         """When any of `subjects` of that worker were last asked for a checkpoint, or may have been.
 
-        None where none was since then (Unix seconds).
+        None where none was since then (Unix seconds). A request that failed has not been made.
         """
         rows = self._file.read(
             # From the newest line back to the first that is too old, however long the journal is.
-            "SELECT at, facts FROM event WHERE kind = 'save' AND id >"
+            "SELECT kind, at, facts FROM event WHERE kind IN ('save', 'saved') AND id >"
             " coalesce((SELECT id FROM event WHERE at < ? ORDER BY id DESC LIMIT 1), 0)"
             " ORDER BY id DESC",
             (since,),
         )
-        every = (as_save_asked(row) for row in rows)
-        return next(
-            (one for one in every if one.key == key and not one.subjects.isdisjoint(subjects)), None
-        )
+        made = True
+        for row in rows:
+            if row["kind"] == "saved":
+                worker, was = as_save_told(row)
+                made = was if worker == key else made
+                continue
+            one = as_save_asked(row)
+            if one.key == key:
+                if made and not one.subjects.isdisjoint(subjects):
+                    return one
+                made = True
+        return None
 
     def remembered(self, boot: str) -> Mapping[WorkerKey, Kin]:
         """What was kept since that boot."""

@@ -172,7 +172,7 @@ class TestAWorkerInALoop:
             ask_for_a_restart(stack)
             stack.wait_until(refused(stack), 20)
             time.sleep(2 * (self.LIFE + self.PAUSE))
-            (period,) = stack.query("trainwarden_worker_restart_period_seconds")
+            (period,) = stack.query("last_over_time(trainwarden_worker_restart_period_seconds[1m])")
             (counted,) = stack.query("trainwarden_worker_recent_starts[10m]")
             starts = tuple(platform.starts)
         measured(1, "a worker in a loop, the exporter killed: seen", seen, SEEN_SECONDS)

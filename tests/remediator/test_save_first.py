@@ -75,6 +75,49 @@ async def test_one_that_would_end_of_it_is_not_nor_is_that_announced(
     assert journal.newest_events(9) == ()
 
 
+async def test_a_request_that_failed_was_not_made_and_is_made_again(
+    yard: Yard, journal: Journal, tmp_path: Path
+) -> None:
+    yard.run(HANDLES_NOTHING)
+    roots = [root.identity for root in yard.tree().roots]
+    log = tmp_path / "asked"
+
+    async def ask(script: str) -> str:
+        request = SaveRequest(command=("sh", "-c", script, "sh", str(log)), within=0.5)
+        came = await save_first(
+            *(request, ROLLOUT, roots, None),
+            subjects=roots,
+            journal=journal,
+            remember=600,
+            eyes=FakeEyes,
+            lane=InlineLane,
+            clock=WallClock(),
+        )
+        journal.note("saved", run=ROLLOUT.run, worker=ROLLOUT.worker, came=came)
+        return came
+
+    assert (await ask("exit 1")).startswith("not asked: ")
+    assert await ask('echo once >> "$1"') == "no newer checkpoint within 0.5 s"
+    assert (await ask('echo again >> "$1"')).startswith("asked already: ")
+    assert log.read_text() == "once\n"
+
+
+async def test_one_that_does_not_answer_was_made(yard: Yard, journal: Journal) -> None:
+    worker, _ = asked(yard, journal, HANDLES_NOTHING)
+    roots = [root.identity for root in yard.tree().roots]
+    came = await save_first(
+        *(SaveRequest(command=("sleep", "60"), within=0.2), ROLLOUT, roots, None),
+        subjects=roots,
+        journal=journal,
+        remember=600,
+        eyes=FakeEyes,
+        lane=InlineLane,
+        clock=WallClock(),
+    )
+    assert came == "no newer checkpoint within 0.2 s"
+    assert alive(worker.pid)
+
+
 def saving(scene: Scene, *, command: list[str], checkpoint: float = 50) -> None:
     """The worker may be asked by `command`, and its run has saved that step."""
     config = scene.setup.config

@@ -213,6 +213,7 @@ def test_nothing_that_cannot_wait_is_evaluated_but_once_a_minute() -> None:
     for group in minutes:
         for alert in group["rules"]:
             assert alert["labels"]["severity"] != "critical", alert["alert"]
+            assert "remediation" not in alert["labels"], alert["alert"]
 
 
 def test_no_two_rules_say_the_same() -> None:

@@ -69,6 +69,18 @@ def test_what_is_recorded_seldom_is_held_between(
     assert firing.moments == (15, 20, 25)
 
 
+def test_what_is_judged_seldom_fires_until_it_is_judged_again_and_a_person_hears_of_it(
+    binaries: Binaries, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = {"alert": "Told", "expr": "seen > 0", "labels": {"severity": "critical"}}
+    groups = (Group(15, {"name": "telling", "rules": [told]}, records=False),)
+    monkeypatch.setattr(engine, "shipped_groups", lambda: groups)
+    series = {'seen{instance="b:1"}': [0.0, 0.0, *[1.0] * 5, *[0.0] * 20]}
+    (firing,) = engine.evaluate(binaries.promtool, series, 120, tmp_path)
+    assert firing.moments == (15, 20, 25, 30, 35, 40)
+    assert "person" in {one.receiver for one in Alertmanager().told([firing])}
+
+
 def test_every_alert_has_a_fault_of_its_own() -> None:
     told = {(one.alert, one.severity) for fault in FAULTS for one in fault.expected}
     assert shipped() - told == {("TrainingWatchdog", "none")}
