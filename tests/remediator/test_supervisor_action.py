@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from tests.remediator.conftest import ROLLOUT
 
+from trainwarden_exporter.processes.procfs import read_command_line
 from trainwarden_remediator.actions.base import Standing
 from trainwarden_remediator.actions.supervisor import SupervisorAction, kept
 from trainwarden_remediator.actions.supervisorcalls import (
@@ -194,6 +195,8 @@ def test_what_has_ended_by_itself_for_good_is_started(
     try:
         said = Said()
         facts = action.perform("m", said, meant=action.processes())
+        # its shell may not have looked for the file yet
+        wait_for(lambda: read_command_line(running.info(program).pid) == ("sleep", "100000"))
     finally:
         (running.folder / "go").unlink()
     assert (said, running.state(program)) == (["start"], "RUNNING")
