@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { READY = 9 }; /* the descriptor that all hold open until they have what they should have */
@@ -61,7 +62,8 @@ int main(int argc, char **argv) {
     if (argc == 4) return become(argv[1], argv[2]);
     if (argc != 5) return 2;
     int processes = atoi(argv[1]), workers = atoi(argv[2]), ends[2];
-    if (pipe2(ends, O_CLOEXEC) || dup2(ends[1], READY) < 0) return 1;
+    pid_t *crowd = calloc(processes + 1, sizeof *crowd);
+    if (!crowd || pipe2(ends, O_CLOEXEC) || dup2(ends[1], READY) < 0) return 1;
     for (int number = 0; number < processes; number++) {
         int works = number < workers;
         char name[32] = "bystander";
@@ -76,6 +78,7 @@ int main(int argc, char **argv) {
                   (char *)0);
             _exit(1);
         }
+        crowd[number] = child;
     }
     close(ends[1]);
     close(READY);
@@ -87,6 +90,10 @@ int main(int argc, char **argv) {
     puts("ready");
     fflush(stdout);
     while (getchar() != EOF) {
+    }
+    /* all are gone before this one is */
+    for (int number = 0; number < processes; number++) kill(crowd[number], SIGKILL);
+    while (wait(0) > 0) {
     }
     return 0;
 }
