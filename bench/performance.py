@@ -85,7 +85,7 @@ def machine() -> str:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return (
         f"{os.cpu_count()} cores ({', '.join(sorted(models)) or platform.machine()}), "
-        f"{memory:.0f} GiB of memory, Linux {platform.release()}"
+        f"{memory:.0f} GiB of memory, Linux {platform.release().partition('-')[0]}"
     )
 
 

@@ -108,7 +108,8 @@ def picture(growths: Sequence[Growth]) -> Figure:
         axes.plot(sizes, line, "-", color="0.65", linewidth=1.2, zorder=1)
         axes.plot(sizes, costs, "o", color="tab:blue", markersize=6, zorder=2)
         power = "" if growth.power is None else f", power {growth.power:.2f}"
-        axes.set_title(f"{growth.slope:.3g} for one more{power}", fontsize=9, color="0.35")
+        said = f"{growth.name}: {growth.slope:.3g} for one more{power}"
+        axes.set_title(said, fontsize=9, color="0.35")
         axes.set_xlabel(growth.size)
         axes.set_ylabel(growth.cost)
         axes.set_ylim(bottom=0, top=1.1 * max(*costs, *line))

@@ -161,6 +161,6 @@ def judged(results: Mapping[str, Result]) -> list[Target]:
     for result in results.values():
         for one in result.growth:
             if (power := one.power) is not None:
-                what = f"Growth: {one.cost}, by {one.size}, to the power"
+                what = f"Growth of {one.name}: {one.cost}, by {one.size}, to the power"
                 found.append(at_most(what, round(power, 2), LINEAR, ""))
     return found
