@@ -34,6 +34,7 @@ signal.signal(signal.SIGUSR1, lambda *_: print("saving", flush=True))
 print("up", flush=True)
 time.sleep(600)
 """
+SIGNAL = SaveRequest(signal="SIGUSR1", within=0.01)
 ASKED = Identity(4242, 17)
 HANDLES_NOTHING = "import time; print('up', flush=True); time.sleep(600)"
 
@@ -43,9 +44,9 @@ def asked(yard: Yard, journal: Journal, program: str) -> Any:
     worker = yard.run(program)
     roots = [root.identity for root in yard.tree().roots]
 
-    async def ask() -> str:
+    async def ask(request: SaveRequest = SIGNAL) -> str:
         return await save_first(
-            *(SaveRequest(signal="SIGUSR1", within=0.01), ROLLOUT, roots, None),
+            *(request, ROLLOUT, roots, None),
             subjects=roots,
             journal=journal,
             remember=600,
@@ -78,42 +79,24 @@ async def test_one_that_would_end_of_it_is_not_nor_is_that_announced(
 async def test_a_request_that_failed_was_not_made_and_is_made_again(
     yard: Yard, journal: Journal, tmp_path: Path
 ) -> None:
-    yard.run(HANDLES_NOTHING)
-    roots = [root.identity for root in yard.tree().roots]
+    _, ask = asked(yard, journal, HANDLES_NOTHING)
     log = tmp_path / "asked"
 
-    async def ask(script: str) -> str:
-        request = SaveRequest(command=("sh", "-c", script, "sh", str(log)), within=0.5)
-        came = await save_first(
-            *(request, ROLLOUT, roots, None),
-            subjects=roots,
-            journal=journal,
-            remember=600,
-            eyes=FakeEyes,
-            lane=InlineLane,
-            clock=WallClock(),
-        )
+    async def came_of(script: str) -> str:
+        command = ("sh", "-c", script, "sh", str(log))
+        came: str = await ask(SaveRequest(command=command, within=0.5))
         journal.note("saved", run=ROLLOUT.run, worker=ROLLOUT.worker, came=came)
         return came
 
-    assert (await ask("exit 1")).startswith("not asked: ")
-    assert await ask('echo once >> "$1"') == "no newer checkpoint within 0.5 s"
-    assert (await ask('echo again >> "$1"')).startswith("asked already: ")
+    assert (await came_of("exit 1")).startswith("not asked: ")
+    assert await came_of('echo once >> "$1"') == "no newer checkpoint within 0.5 s"
+    assert (await came_of('echo again >> "$1"')).startswith("asked already: ")
     assert log.read_text() == "once\n"
 
 
 async def test_one_that_does_not_answer_was_made(yard: Yard, journal: Journal) -> None:
-    worker, _ = asked(yard, journal, HANDLES_NOTHING)
-    roots = [root.identity for root in yard.tree().roots]
-    came = await save_first(
-        *(SaveRequest(command=("sleep", "60"), within=0.2), ROLLOUT, roots, None),
-        subjects=roots,
-        journal=journal,
-        remember=600,
-        eyes=FakeEyes,
-        lane=InlineLane,
-        clock=WallClock(),
-    )
+    worker, ask = asked(yard, journal, HANDLES_NOTHING)
+    came = await ask(SaveRequest(command=("sleep", "60"), within=0.2))
     assert came == "no newer checkpoint within 0.2 s"
     assert alive(worker.pid)
 
