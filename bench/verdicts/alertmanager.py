@@ -13,11 +13,10 @@ from typing import Any
 
 import yaml
 
-from verdicts.engine import RULES, Firing, Labels
+from verdicts.engine import RULES, Firing, Labels, seconds
 from verdicts.page import SCRAPE
 
 _MATCHER = re.compile(r'\s*(\w+)\s*(=~|!~|!=|=)\s*"(.*)"\s*')
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +71,6 @@ class Route:
     wait: float
     interval: float
     goes_on: bool
-
-
-def _seconds(text: str) -> float:
-    return float(text[:-1]) * _UNITS[text[-1]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +155,8 @@ def _route(route: Mapping[str, Any], root: Mapping[str, Any]) -> Route:
         _matchers(route.get("matchers", ())),
         route["receiver"],
         tuple(of("group_by")),
-        _seconds(of("group_wait")),
-        _seconds(of("group_interval")),
+        seconds(of("group_wait")),
+        seconds(of("group_interval")),
         goes_on=route.get("continue", False),
     )
 

@@ -29,6 +29,7 @@ BITS = 50
 """Evaluations in one number: a float holds 53 bits."""
 Labels = Mapping[str, str]
 
+_UNITS = {"s": 1, "m": 60, "h": 3600}
 _ASKED = 'sum_over_time((ALERTS{{alertstate="firing",alertname!="TrainingWatchdog"}} * 2 ^ ((time() - {start}) / {step}))[{window}s:{step}s])'  # noqa: E501 - one query
 _GOT = re.compile(r"\(\(time\(\) - (-?\d+)\) / (\d+)\)\).*?\n\s+exp: .*\n\s+got: (.*)")
 _SAMPLE = re.compile(r"\{([^}]*)\} ([0-9.E+-]+)(?:, |$)")
@@ -60,7 +61,7 @@ def shipped_groups() -> tuple[Group, ...]:
     """The groups of rules/, less their annotations: these cost time and decide nothing."""
     return tuple(
         Group(
-            _seconds(group["interval"]),
+            seconds(group["interval"]),
             {
                 "name": group["name"],
                 "rules": [
@@ -76,8 +77,9 @@ def shipped_groups() -> tuple[Group, ...]:
     )
 
 
-def _seconds(interval: str) -> int:
-    return int(interval[:-1]) * {"s": 1, "m": 60}[interval[-1]]
+def seconds(duration: str) -> int:
+    """90 of `90s`, 3600 of `1h`."""
+    return int(duration[:-1]) * _UNITS[duration[-1]]
 
 
 def waits_longer(alert: str, severity: str) -> float:
