@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import ipaddress
 import os
 import shutil
+import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,6 +113,25 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 @pytest.fixture(scope="session")
 def server_pair(authority: Authority) -> Pair:
     return authority.issue_server("server")
+
+
+@pytest.fixture
+async def secured(server_pair: Pair) -> AsyncIterator[str]:
+    """The URL of a server with a certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(server_pair.cert_file, server_pair.key_file)
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+            await writer.drain()
+        writer.close()
+
+    running = await asyncio.start_server(handle, "127.0.0.1", 0, ssl=context)
+    yield f"https://127.0.0.1:{running.sockets[0].getsockname()[1]}"
+    running.close()
+    await running.wait_closed()
 
 
 @pytest.fixture(scope="session")

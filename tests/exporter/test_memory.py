@@ -6,17 +6,15 @@ import asyncio
 import json
 import os
 import platform
-import ssl
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from tests.exporter.conftest import Authority, Pair
+    from tests.exporter.conftest import Authority
 
 UNNEEDED = (
     "bcrypt",
@@ -157,22 +155,10 @@ def test_files_that_name_endings_are_not_read(tmp_path: Path) -> None:
 
 
 async def test_the_running_exporter_trusts_the_authorities_of_the_system_and_no_other(
-    server_pair: Pair, authority: Authority
+    secured: str, authority: Authority
 ) -> None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(server_pair.cert_file, server_pair.key_file)
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError, asyncio.IncompleteReadError):
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-            await writer.drain()
-        writer.close()
-
-    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context) as server:
-        url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        signed = await asyncio.to_thread(said, ASK, url, authorities=authority.cert_file)
-        unsigned = await asyncio.to_thread(said, ASK, url)
+    signed = await asyncio.to_thread(said, ASK, secured, authorities=authority.cert_file)
+    unsigned = await asyncio.to_thread(said, ASK, secured)
     assert signed.split() == ["ANSWERED"]
     assert unsigned.split() == ["UNREACHABLE"]
 

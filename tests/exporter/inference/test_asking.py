@@ -8,7 +8,7 @@ import socket
 import ssl
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ from trainwarden_exporter.inference.keys import Keyring, no_key, parse_key
 from trainwarden_exporter.inference.questions import Answer, Contact, Question
 
 if TYPE_CHECKING:
-    from tests.exporter.conftest import Authority, Pair
+    from tests.exporter.conftest import Authority
 
 QUESTION = Question("life", "/health")
 
@@ -312,25 +312,6 @@ async def test_many_visits_leave_no_socket_and_no_task_behind() -> None:
         assert open_files() <= files
         assert len(asyncio.all_tasks()) <= tasks
     await fake.close()
-
-
-@pytest.fixture
-async def secured(server_pair: Pair) -> AsyncIterator[str]:
-    """The URL of a server with a certificate."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(server_pair.cert_file, server_pair.key_file)
-
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError, asyncio.IncompleteReadError):
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-            await writer.drain()
-        writer.close()
-
-    running = await asyncio.start_server(handle, "127.0.0.1", 0, ssl=context)
-    yield f"https://127.0.0.1:{running.sockets[0].getsockname()[1]}"
-    running.close()
-    await running.wait_closed()
 
 
 async def test_a_certificate_of_a_stranger_makes_a_server_unreachable(secured: str) -> None:
