@@ -24,7 +24,7 @@ from trainwarden_remediator.config import Setup, load_setup
 from trainwarden_remediator.crosscheck.checking import cross_check
 from trainwarden_remediator.crosscheck.plan import written
 from trainwarden_remediator.crosscheck.rulefiles import find_rules, read_rules
-from trainwarden_remediator.exceptions import JournalError
+from trainwarden_remediator.exceptions import JournalError, ThreadsError
 from trainwarden_remediator.exposure import check_exposure
 from trainwarden_remediator.holdfile import Hold, read_holds
 from trainwarden_remediator.journalfile import connect, is_begun
@@ -62,16 +62,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(given: argparse.Namespace) -> int:
     logsetup.configure(given.log_level, given.log_format)
-    asyncio.run(_serve(given))
+    with asyncio.Runner() as runner:
+        try:
+            threads = ready_threads()
+        except (RuntimeError, MemoryError) as error:
+            raise ThreadsError(f"{THREADS} threads are needed", error) from error
+        runner.get_loop().set_default_executor(threads)
+        try:
+            runner.run(_serve(given))
+        finally:
+            threads.shutdown()  # the runner would take one more to wait for them, and may get none
     return 0
 
 
 async def _serve(given: argparse.Namespace) -> None:
-    try:
-        asyncio.get_running_loop().set_default_executor(ready_threads())
-    except (RuntimeError, MemoryError) as error:
-        why = str(error) or "no memory"
-        raise TrainwardenError(f"cannot begin: {THREADS} threads are needed: {why}") from error
     remediator = Remediator(given.config_file, mode=given.mode)
     check_exposure(
         remediator.setup.config,

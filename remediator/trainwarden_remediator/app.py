@@ -53,7 +53,8 @@ class WallClock:
 class Remediator:
     """Built from a remediator.yml; entered as a context to run.
 
-    `mode` overrides the file's. Raises ConfigError or JournalError when it cannot be started.
+    `mode` overrides the file's. Raises ConfigError, JournalError or ThreadsError when it cannot be
+    started.
     """
 
     def __init__(self, path: Path, *, mode: Literal["observe", "act"] | None = None) -> None:

@@ -10,6 +10,7 @@ from aiohttp import web
 
 from trainwarden_exporter.units import parse_duration
 from trainwarden_remediator.admitting import admitted
+from trainwarden_remediator.answering import unless_starved
 from trainwarden_remediator.app import Remediator
 from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.reporting.incident import Style
@@ -54,7 +55,10 @@ def report_routes(remediator: Remediator) -> list[web.RouteDef]:
             return web.Response(status=404, text="no such incident\n")
         return web.Response(text=text, content_type="text/plain", charset="utf-8")
 
-    return [web.get("/report", nights), web.get(r"/report/{incident:\d{1,18}}", one)]
+    return [
+        web.get("/report", unless_starved(nights)),
+        web.get(r"/report/{incident:\d{1,18}}", unless_starved(one)),
+    ]
 
 
 def _tell(remediator: Remediator, number: str, since: float) -> str | None:

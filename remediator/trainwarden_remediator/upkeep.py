@@ -19,6 +19,7 @@ from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.journal import Journal
 from trainwarden_remediator.kin import KinMemory
 from trainwarden_remediator.situation import looks_back
+from trainwarden_remediator.threads import ready_lane
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +31,7 @@ PRUNE_SECONDS = 600.0
 
 
 class Upkeep:
-    """Goes by whatever `setup` is in force."""
+    """Goes by whatever `setup` is in force. Raises ThreadsError where it gets no threads."""
 
     def __init__(
         self,
@@ -45,7 +46,8 @@ class Upkeep:
         self._kin = kin
         self._setup = setup
         self._clock = clock
-        self._lane = lane
+        self._watching = ready_lane(lane, "watch what stands below the targets")
+        self._pruning = ready_lane(lane, "prune the journal")
 
     async def run(self) -> None:
         """Go on for ever."""
@@ -54,7 +56,6 @@ class Upkeep:
             group.create_task(self._prune(), name="prune the journal")
 
     async def _watch_kin(self) -> None:
-        lane = self._lane("watch what stands below the targets")
         setup, matcher = None, None
         while True:
             if setup is not self._setup() or matcher is None:
@@ -62,16 +63,15 @@ class Upkeep:
                 matcher = Matcher(setup.selectors)
             if keys := [key for target in setup.config.targets for key in target.keys]:
                 with suppress(MemoryError):  # what is known stays, and it is looked again soon
-                    await lane.call(partial(self._kin.look, matcher, keys))
+                    await self._watching.call(partial(self._kin.look, matcher, keys))
             await self._clock.sleep(KIN_SECONDS)
 
     async def _prune(self) -> None:
-        lane = self._lane("prune the journal")
         while True:
             config = self._setup().config
             prune = partial(self._journal.prune, config.journal_limits, looks_back(config))
             try:
-                await lane.call(prune)
+                await self._pruning.call(prune)
             except (JournalError, MemoryError) as error:
                 log.error("journal not pruned", extra={"error": str(error) or "no memory"})
             await self._clock.sleep(PRUNE_SECONDS)

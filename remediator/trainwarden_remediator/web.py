@@ -3,7 +3,7 @@
 Alertmanager sends again what was answered 5xx, and drops nothing that was answered otherwise, so:
 200 once a delivery is in the journal, whatever will be decided; 503 when it cannot be written, or
 there is no memory to take it with; 401, 413, 400 for what is not a delivery at all; and never a
-redirect, 408 or 429.
+redirect, 408 or 429. What is only looked at is answered 503 too where there is no memory for it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -22,6 +21,7 @@ from trainwarden_exporter.serving.lifecycle import add_safe_headers, lifecycle_r
 from trainwarden_remediator import metrics, status
 from trainwarden_remediator.admitting import admitted
 from trainwarden_remediator.alerts import WATCHDOG, Alert, parse_notification
+from trainwarden_remediator.answering import unless_starved
 from trainwarden_remediator.app import Remediator
 from trainwarden_remediator.decision import Incident, PastAction
 from trainwarden_remediator.exceptions import JournalError, MalformedError
@@ -54,9 +54,9 @@ def build_app(remediator: Remediator) -> web.Application:
     app[ANSWERED] = {}
     app.add_routes(
         [
-            web.get("/", show_status),
-            web.get("/status.json", show_status_in_short),
-            web.get("/metrics", show_metrics),
+            web.get("/", unless_starved(show_status)),
+            web.get("/status.json", unless_starved(show_status_in_short)),
+            web.get("/metrics", unless_starved(show_metrics)),
             web.post("/webhook", take_webhook),
         ]
     )
@@ -71,17 +71,7 @@ def build_app(remediator: Remediator) -> web.Application:
 
 async def take_webhook(request: web.Request) -> web.Response:
     """Journal a delivery of Alertmanager's, and answer; what comes of it comes later."""
-    answer: web.Response | None = None
-    try:
-        answer = await _take(request)
-    except web.HTTPRequestEntityTooLarge:
-        answer = web.Response(status=413, text="too large\n")
-    except MemoryError:
-        pass
-    if answer is None:  # said only here, where what the error held of the delivery is let go of
-        with suppress(MemoryError):
-            log.error("no memory to take a delivery with")
-        answer = web.Response(status=503, text="no memory\n")
+    answer = await unless_starved(_take, "no memory to take a delivery with")(request)
     answered = request.app[ANSWERED]
     answered[answer.status] = answered.get(answer.status, 0) + 1
     return answer
@@ -98,6 +88,8 @@ async def _take(request: web.Request) -> web.Response:
     try:
         async with asyncio.timeout(BODY_SECONDS):
             body = await request.read()
+    except web.HTTPRequestEntityTooLarge:
+        return web.Response(status=413, text="too large\n")
     except TimeoutError:
         answer = web.Response(status=400, text="body: too slow\n")
         answer.force_close()

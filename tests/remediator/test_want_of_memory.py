@@ -15,6 +15,7 @@ import pytest
 from aiohttp import web
 from tests.remediator.conftest import (
     ROLLOUT,
+    TOKEN,
     TRAINER,
     Box,
     FakeEyes,
@@ -28,7 +29,8 @@ from tests.remediator.test_crash import Program
 from tests.remediator.test_webhook import post, running
 
 from trainwarden_exporter.lane import Lane
-from trainwarden_remediator import acting, engine
+from trainwarden_exporter.serving import exposition
+from trainwarden_remediator import acting, engine, reportroutes, status
 from trainwarden_remediator import web as module
 from trainwarden_remediator.actions.base import Standing
 from trainwarden_remediator.decision import Decision
@@ -326,6 +328,43 @@ async def test_a_delivery_without_memory_is_to_be_sent_again_and_nothing_of_it_i
         answered = await (await client.get("/metrics")).text()
         for status in (200, 503):
             assert f'trainwarden_remediator_webhooks_total{{code="{status}"}} 1.0\n' in answered
+
+
+@pytest.mark.parametrize(
+    ("path", "where"),
+    [
+        ("/metrics", (Journal, "tallies")),
+        ("/metrics", (exposition, "render")),
+        ("/", (status, "render")),
+        ("/status.json", (status, "in_short")),
+        ("/report", (Tokens, "refresh")),
+        ("/report", (reportroutes, "tell_nights")),
+        ("/report/1", (reportroutes, "tell_incident")),
+    ],
+    ids=lambda given: given if isinstance(given, str) else given[1],
+)
+async def test_a_page_without_memory_is_to_be_asked_for_again(
+    box: Box,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    path: str,
+    where: tuple[Any, str],
+) -> None:
+    def starve(*_: Any, **__: Any) -> Any:
+        raise MemoryError
+
+    async with running(box) as (client, _):
+        assert (await post(client, delivery(box.alert()))).status == 200
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        with monkeypatch.context() as patch:
+            patch.setattr(*where, starve)
+            answer = await client.get(path, headers=headers)
+            assert (answer.status, await answer.text()) == (503, "no memory\n")
+        (line,) = [record for record in caplog.records if record.levelname == "ERROR"]
+        assert line.getMessage() == "no memory to answer with"
+        assert vars(line)["path"] == path
+        assert line.exc_info is None
+        assert (await client.get(path, headers=headers)).status == 200
 
 
 @pytest.fixture
