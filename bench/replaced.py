@@ -19,7 +19,7 @@ from pathlib import Path
 import yaml
 
 from everything import SERVERS, Everything, everything
-from log_following import patterns, programs
+from log_reading import patterns, programs
 from peers import PeerMissing, peer, python_peer
 from programs import Program, free_port, running
 from results import Result, mebibytes, milliseconds
