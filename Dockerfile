@@ -8,8 +8,15 @@ COPY exporter /source/exporter
 COPY remediator /source/remediator
 # pip is only needed to install, and is not taken along.
 RUN python3 -m venv /opt/trainwarden \
-    && /opt/trainwarden/bin/python -m pip install --no-cache-dir --disable-pip-version-check /source \
+    && /opt/trainwarden/bin/python -m pip install --no-cache-dir --no-compile --disable-pip-version-check /source \
     && /opt/trainwarden/bin/python -m pip uninstall --yes --quiet pip setuptools
+# The exporter runs without docstrings (2.4 MiB less). All is compiled once, also what both import of Python itself: the
+# official image has that as source alone, and nobody may write it down later.
+RUN sed -i '1s/$/ -OO/' /opt/trainwarden/bin/trainwarden-exporter \
+    && export PYTHONPYCACHEPREFIX=/opt/trainwarden/pycache PYTHONNODEBUGRANGES=1 \
+    && /opt/trainwarden/bin/python -m compileall -q -o 0 -o 2 /opt/trainwarden/lib \
+    && /opt/trainwarden/bin/trainwarden-exporter --version \
+    && /opt/trainwarden/bin/trainwarden-remediator --version
 
 FROM ${BASE}
 COPY --from=build /opt/trainwarden /opt/trainwarden
@@ -20,6 +27,7 @@ RUN mkdir -p /demo /run/trainwarden/token /run/trainwarden/grafana /run/trainwar
     && chown 65534:65534 /demo /run/trainwarden/*
 ENV PATH=/opt/trainwarden/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONPYCACHEPREFIX=/opt/trainwarden/pycache \
     PYTHONUNBUFFERED=1
 WORKDIR /var/lib/trainwarden
 # Enough to check a configuration. To see other accounts' processes takes more: docker-compose.yml says what and why.

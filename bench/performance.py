@@ -130,7 +130,9 @@ def page(results: Mapping[str, Result], failed: Mapping[str, str], told: Result)
         "One exporter here stands for five programs, so it has to cost less than they do together, "
         "and never to make a scrape wait. `make bench` runs all of them beside each other in one "
         "run and writes this page. What counts are the ratios: a busier machine slows them all. "
-        "CPU is user and system time of the whole program."
+        "CPU is user and system time of the whole program. The exporter is started as the image "
+        "and the systemd unit start it, without docstrings and compiled before; started plainly it "
+        "takes 2.4 MiB more."
     )
     growths = [growth for result in results.values() for growth in result.growth]
     sections = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gzip
 import http.client
 import os
@@ -16,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import IO
 
@@ -211,7 +213,20 @@ def free_port() -> int:
 
 
 def exporter(config: Path, port: int) -> list[str | Path]:
-    """The command of our own, with that configuration."""
-    program = Path(sys.executable).with_name("trainwarden-exporter")
+    """The command of our own, with that configuration, as it is installed.
+
+    That is: without docstrings, and compiled before (Dockerfile, deploy/systemd/install.py).
+    """
     address = f"--web.listen-address=127.0.0.1:{port}"
-    return [program, "run", "--config.file", config, address, "--log.level=error"]
+    return [*_compiled(), "run", "--config.file", config, address, "--log.level=error"]
+
+
+@cache
+def _compiled() -> tuple[str | Path, ...]:
+    folder = tempfile.TemporaryDirectory(prefix="compiled-")
+    atexit.register(folder.cleanup)
+    flags = ("-OO", "-X", "no_debug_ranges", "-X", f"pycache_prefix={folder.name}")
+    command = (sys.executable, *flags, Path(sys.executable).with_name("trainwarden-exporter"))
+    writing = {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    subprocess.run([*command, "--version"], env=writing, stdout=subprocess.DEVNULL, check=True)
+    return command

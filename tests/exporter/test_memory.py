@@ -35,7 +35,58 @@ import json, linecache, sys
 from trainwarden_exporter import __main__, memory
 
 memory.settle()
-print(json.dumps([sorted(sys.modules), len(linecache.cache)]))
+print(json.dumps([sorted(sys.modules), len(linecache.cache) + len(sys.path_importer_cache)]))
+"""
+
+LATE = """
+import io, json, sys
+from trainwarden_exporter import __main__
+
+[hasattr(module, "__file__") for module in list(sys.modules.values())]
+before = sorted({"_bz2", "_csv", "_lzma", "zipfile._path"} & set(sys.modules))
+import bz2, csv, lzma, shutil, zipfile
+shutil.make_archive(sys.argv[1], "zip", sys.argv[2])
+print(json.dumps([
+    before,
+    [one.decompress(one.compress(b"text")).decode() for one in (bz2, lzma)],
+    next(csv.reader(io.StringIO("a,b"))),
+    zipfile.is_zipfile(sys.argv[1] + ".zip"),
+]))
+"""
+
+PLUGINS = """
+import os, sys
+
+sys.path.insert(0, sys.argv[1])
+if "exporter" in sys.argv:
+    from trainwarden_exporter import __main__
+import pydantic
+
+pydantic.TypeAdapter(int)
+print("strange_plugin" in sys.modules, os.environ.get("PYDANTIC_DISABLE_PLUGINS"))
+"""
+
+CHARACTERS = """
+import html, html.entities
+from trainwarden_exporter import __main__
+
+print(len(html.entities.html5), html.escape("<a href='é'>"))
+"""
+
+BLOCKS = """
+import ctypes, sys
+from trainwarden_exporter import memory
+
+if "settled" in sys.argv:
+    memory.settle()
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+libc.free.argtypes = [ctypes.c_void_p]
+libc.free(libc.malloc(1_000_000))
+place = libc.malloc(300_000)
+with open("/proc/self/maps") as maps:
+    start, end = next(line.split()[0].split("-") for line in maps if "[heap]" in line)
+print(int(start, 16) <= place < int(end, 16))
 """
 
 AUTHORITIES = """
@@ -106,7 +157,8 @@ print(sum(int(start, 16) <= place < int(end, 16) for place in places))
 
 def said(program: str, *arguments: str | Path, authorities: Path | None = None) -> str:
     """What a Python program prints, to which that file is the authorities of the system."""
-    environment = {name: text for name, text in os.environ.items() if name != "SSL_CERT_FILE"}
+    set_here = ("SSL_CERT_FILE", "PYDANTIC_DISABLE_PLUGINS")  # the latter by the exporter itself
+    environment = {name: text for name, text in os.environ.items() if name not in set_here}
     if authorities is not None:
         environment["SSL_CERT_FILE"] = str(authorities)
     return subprocess.run(
@@ -127,9 +179,30 @@ def test_the_running_exporter_imports_nothing_that_it_has_no_use_for() -> None:
     assert sorted(set(modules) & set(UNNEEDED)) == []
 
 
-def test_the_sources_that_only_the_start_has_read_are_given_back() -> None:
-    _, sources = json.loads(said(START))
-    assert sources == 0
+def test_what_only_the_start_has_read_is_given_back() -> None:
+    _, kept = json.loads(said(START))
+    assert kept == 0
+
+
+def test_what_others_import_on_the_chance_is_loaded_once_it_is_asked_for(tmp_path: Path) -> None:
+    before, texts, row, packed = json.loads(said(LATE, tmp_path / "archive", Path(__file__).parent))
+    assert before == []
+    assert (texts, row, packed) == (["text", "text"], ["a", "b"], True)
+
+
+def test_no_plugin_of_others_for_pydantic_is_taken_along(tmp_path: Path) -> None:
+    (tmp_path / "strange_plugin.py").write_text("plugin = None\n")
+    described = tmp_path / "strange-1.dist-info"
+    described.mkdir()
+    (described / "METADATA").write_text("Name: strange\nVersion: 1\n")
+    (described / "entry_points.txt").write_text("[pydantic]\nstrange = strange_plugin:other\n")
+    assert said(PLUGINS, tmp_path).split()[0] == "True"  # so that the test can tell
+
+    assert said(PLUGINS, tmp_path, "exporter").split() == ["False", "__all__"]
+
+
+def test_the_names_of_characters_are_not_kept_and_pages_are_escaped_all_the_same() -> None:
+    assert said(CHARACTERS).split(maxsplit=1) == ["0", "&lt;a href=&#x27;é&#x27;&gt;\n"]
 
 
 def test_aiohttp_holds_no_authorities_and_whoever_names_them_has_them(authority: Authority) -> None:
@@ -167,3 +240,9 @@ async def test_the_running_exporter_trusts_the_authorities_of_the_system_and_no_
 def test_all_threads_allocate_from_one_heap() -> None:
     assert int(said(HEAPS)) < 5  # so that the test can tell
     assert int(said(HEAPS, "settled")) == 5
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another libc has other heaps")
+def test_what_is_large_lies_outside_the_heap_and_so_leaves_no_hole_in_it() -> None:
+    assert said(BLOCKS).strip() == "True"  # so that the test can tell
+    assert said(BLOCKS, "settled").strip() == "False"
