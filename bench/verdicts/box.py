@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainwarden_exporter.collectors.progress import ProgressCollector
-from trainwarden_exporter.collectors.workers import WorkerLife
 from trainwarden_exporter.layouts.base import LinePattern, Phase
 from trainwarden_exporter.logs.events import LineEvent
+from trainwarden_exporter.processes.alive import WorkerLife
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.progress.tracker import ProgressTracker
 from verdicts.gpus import Gpus
 from verdicts.page import BASE, EXPORTER, REMEDIATOR, SCRAPE, Page
-from verdicts.parts import GIB, Container, Disk, Heartbeat, Log, Worker
+from verdicts.parts import GIB, Container, Disk, Heartbeat, Log, Worker, put_run
 from verdicts.saves import Saves
 from verdicts.server import Server
 from verdicts.shapes import RUN, Shape, Telling
@@ -215,6 +215,8 @@ class Box:
             worker.forget()
         for server in self.servers:
             server.forget()
+        for gpu in self.gpus.devices:
+            gpu.forget()
         for beat in self.heartbeats:
             beat.awaited = self.now
         self.watch_progress()
@@ -261,7 +263,8 @@ class Box:
             self.gpus.put(page)
         if "workers" not in self.failing:
             for worker in self.workers:
-                worker.put(page)
+                worker.put(page, self.now)
+            put_run(page, [worker for worker in self.workers if worker.watched])
         self._put_watched()
         self._put_progress()
         self._put_rollouts()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from verdicts.page import Page
+from trainwarden_exporter.gpu.xidwatch import USED_SECONDS
+from verdicts.page import SCRAPE, Page
 from verdicts.parts import GIB, Worker
 
 DRIVER_STATES = ("ok", "absent", "failed", "no_devices")
 COMPUTE_MODES = ("default", "exclusive_process", "prohibited")
+TOLD_AFTERWARDS = 120.0
+"""Seconds for which a trouble that is over is told as 0."""
 HARDWARE_REASONS = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
 
 
@@ -38,14 +42,24 @@ class Gpu:
     remap_pending: bool = False
     xids: dict[tuple[str, str], float] = field(default_factory=dict)
     """When the last one came, by code and severity."""
+    had_memory: dict[tuple[str, str, str], float] = field(default_factory=dict)
+    """When each worker was last seen to have memory there, by the scrapes of the page."""
+    troubled: dict[str, float] = field(default_factory=dict)
+    """When each trouble was last seen, by the scrapes of the page."""
 
     @property
     def labels(self) -> tuple[str, str]:
         return self.index, f"GPU-{self.index}"
 
-    def put(self, page: Page) -> None:
+    def forget(self) -> None:
+        """The exporter begins anew."""
+        self.troubled.clear()
+        self.had_memory.clear()
+
+    def put(self, page: Page, *, shared: bool) -> None:
         if self.gone:
             return
+        self._put_troubles(page, self._troubles(shared=shared))
         page.put("trainwarden_gpu_up", self.up, *self.labels)
         for (xid, severity), moment in self.xids.items():
             page.put(
@@ -69,6 +83,40 @@ class Gpu:
         if self.holder is not None and self.holder.alive:
             worker = (self.holder.run, self.holder.name, self.holder.role)
             page.put("trainwarden_worker_gpu_memory_bytes", self.held, *worker, *self.labels)
+            self.had_memory[worker] = page.length * SCRAPE
+
+    def xids_of_workers(self, now: float) -> Iterator[tuple[tuple[str, ...], float]]:
+        """When the last one came, by the workers that had memory there of late, and severity."""
+        for worker, when in self.had_memory.items():
+            if now - when <= USED_SECONDS:
+                for (_, severity), moment in self.xids.items():
+                    yield (*worker, severity), moment
+
+    def _troubles(self, *, shared: bool) -> Mapping[str, float]:
+        """What is looked at, 0 for what is well; no more than that it is lost, of one that is."""
+        if not self.up:
+            return {"lost": 1}
+        modes = {
+            mode: mode == self.mode and (shared or mode == "prohibited")
+            for mode in COMPUTE_MODES
+            if mode != "default"
+        }
+        return {
+            "lost": 0,
+            "held_by_leftovers": self.orphans,
+            "memory_errors": self.uncorrected,
+            "row_remap_failed": self.remap_failed,
+            "row_remap_pending": self.remap_pending,
+            **modes,
+        }
+
+    def _put_troubles(self, page: Page, troubles: Mapping[str, float]) -> None:
+        now = page.length * SCRAPE
+        for trouble, value in troubles.items():
+            if value:
+                self.troubled[trouble] = now
+            if now - self.troubled.get(trouble, -TOLD_AFTERWARDS - 1) <= TOLD_AFTERWARDS:
+                page.put("trainwarden_gpu_trouble", value, *self.labels, trouble)
 
 
 @dataclass
@@ -95,4 +143,10 @@ class Gpus:
         page.put("trainwarden_gpu_shared_expected", self.shared)
         page.put("trainwarden_gpu_xid_watching", self.watching)
         for gpu in there:
-            gpu.put(page)
+            gpu.put(page, shared=self.shared)
+        came: dict[tuple[str, ...], float] = {}
+        for gpu in there:
+            for whose, moment in gpu.xids_of_workers(page.length * SCRAPE):
+                came[whose] = max(moment, came.get(whose, moment))
+        for whose, moment in came.items():
+            page.put("trainwarden_worker_gpu_xid_timestamp_seconds", moment, *whose)

@@ -6,7 +6,7 @@ itself begins anew with it, what it keeps in its state folder does not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -17,6 +17,8 @@ CONTAINER_STATES = ("created", "running", "paused", "restarting", "exited", "dea
 PERIOD_FROM = 3
 """Starts from which the distance between them is told."""
 RECENT_SECONDS = 600.0
+AGING_SECONDS = 1800.0
+"""From when on before its age limit a worker's growth is told."""
 
 
 @dataclass
@@ -39,6 +41,10 @@ class Worker:
     exit_code: float | None = None
     restarts: int = 0
     """As the exporter has seen; it forgets when it begins anew."""
+    remembered: list[float] = field(default_factory=list)
+    """When those were that it saw; it keeps that."""
+    unseen: list[float] = field(default_factory=list)
+    """When those were that it has not seen yet."""
     watched: bool = True
     ended: int = 0
     """Processes that ended and were not replaced yet."""
@@ -58,7 +64,9 @@ class Worker:
 
     def begin(self, now: float, *, resident: float = 3 * GIB) -> None:
         """It starts anew."""
-        self.restarts += min(self.ended, self.expected)
+        replaced = min(self.ended, self.expected)
+        self.restarts += replaced
+        self.unseen += [now] * replaced
         self.ended, self.processes, self.started = 0, self.expected, now
         self.resident, self.finished = resident, False
         self.trials = None if self.trials is None else 0
@@ -66,8 +74,9 @@ class Worker:
     def forget(self) -> None:
         """The exporter begins anew: what it counted is gone, what it keeps is not."""
         self.restarts, self.ended, self.exit_code = 0, 0, None
+        self.unseen.clear()
 
-    def put(self, page: Page) -> None:
+    def put(self, page: Page, now: float) -> None:
         if not self.watched:
             return
         labels = (self.run, self.name, self.role)
@@ -83,6 +92,62 @@ class Worker:
             page.put("trainwarden_worker_trials", self.trials, *labels)
             page.put("trainwarden_worker_resident_bytes", round(self.resident), *labels)
             page.put("trainwarden_worker_start_timestamp_seconds", self.started, *labels)
+        self._put_trouble(page, now)
+
+    def _put_trouble(self, page: Page, now: float) -> None:
+        """What is there only while something is wrong."""
+        labels = (self.run, self.name, self.role)
+        seen = (*self.remembered, *self.unseen)
+        self.remembered = [one for one in seen if now - RECENT_SECONDS < one <= now]
+        self.unseen.clear()
+        missing = 0 if self.finished else self.expected - self.processes
+        recent = len(self.remembered)
+        for metric, value in (
+            ("missing_processes", missing),
+            ("recent_restarts", recent),
+            ("surplus_restarts", recent - self.expected),
+        ):
+            page.put(f"trainwarden_worker_{metric}", value if value > 0 else None, *labels)
+        if not self.alive:
+            return
+        excess = 0 if self.limit is None else round(self.resident) - self.limit
+        if excess > 0:
+            page.put("trainwarden_worker_memory_excess_bytes", excess, *labels)
+        if self.age_limit is not None:
+            age = now - self.started
+            if age > self.age_limit - AGING_SECONDS:
+                resident = round(self.resident)
+                page.put("trainwarden_worker_aging_resident_bytes", resident, *labels)
+            if age > self.age_limit:
+                page.put("trainwarden_worker_overage_seconds", age, *labels)
+
+
+def put_run(page: Page, workers: Sequence[Worker]) -> None:
+    """What the exporter says of a run as a whole, by all its workers that it watches."""
+    if not workers:
+        return
+    run = workers[0].run
+    if all(worker.finished for worker in workers):
+        page.put("trainwarden_run_workers_finished", 1, run)
+    aside = ("evaluation", "launcher")
+    begun = [one.started for one in workers if one.alive and one.role not in aside]
+    page.put("trainwarden_run_newest_start_timestamp_seconds", max(begun, default=None), run)
+    trainers = next(
+        filter(
+            None,
+            (
+                [one for one in workers if one.role == "trainer"],
+                [one for one in workers if one.name == "trainer"],
+                [one for one in workers if one.role == "worker"],
+            ),
+        ),
+        [],
+    )
+    if trainers:
+        begun = [one.started for one in trainers if one.alive]
+        page.put("trainwarden_run_trainer_processes", sum(one.processes for one in trainers), run)
+        page.put("trainwarden_run_trainer_start_timestamp_seconds", max(begun, default=None), run)
+        page.put("trainwarden_run_trainer_finished", all(one.finished for one in trainers), run)
 
 
 @dataclass

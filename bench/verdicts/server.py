@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from trainwarden_exporter.inference.judging import judge
+from trainwarden_exporter.inference.metrics import away_limit
 from trainwarden_exporter.inference.reading import Beat, Completion, Life, Reading
 from trainwarden_exporter.inference.verdict import (
     UP,
@@ -133,6 +134,11 @@ class Server:
         page.put("trainwarden_inference_up", self.reason in UP, *labels)
         for reason in Reason:
             page.put("trainwarden_inference_reason", reason is self.reason, *labels, reason)
+        if self.reason is not Reason.OK:
+            how = (*labels, worker, "inference", self.reason)
+            limit = away_limit(self.reason, Limits())
+            page.put("trainwarden_inference_away_timestamp_seconds", self.reason_since, *how)
+            page.put("trainwarden_inference_away_limit_seconds", limit, *how)
         page.put("trainwarden_inference_state_timestamp_seconds", self.reason_since, *labels)
         page.put("trainwarden_inference_seen_timestamp_seconds", self.seen, *labels)
         page.put("trainwarden_inference_deep_probe_success", self.deep_success, *labels)

@@ -9,10 +9,10 @@ from pydantic import AfterValidator, StringConstraints, model_validator
 
 from trainwarden_exporter.checkpoints.config import Checkpoints
 from trainwarden_exporter.collectors.containers import Containers
-from trainwarden_exporter.collectors.workers import WorkersOfRun
 from trainwarden_exporter.inference.config import ServerConfig, check_servers
 from trainwarden_exporter.layouts import layout
 from trainwarden_exporter.logs.config import Logs, check_logs
+from trainwarden_exporter.processes.config import WorkersOfRun
 from trainwarden_exporter.progress.config import ProgressConfig
 from trainwarden_exporter.rollouts.config import Rollouts
 from trainwarden_exporter.units import LocalPath

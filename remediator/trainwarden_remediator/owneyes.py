@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from trainwarden_exporter.collectors.host import CGROUP_ROOT, read_room
-from trainwarden_exporter.collectors.workers import oldest_start
 from trainwarden_exporter.exceptions import CollectError
 from trainwarden_exporter.memorycgroup import find_memory_cgroup, read_stall
+from trainwarden_exporter.processes.alive import oldest_start
 from trainwarden_exporter.processes.matching import Matcher, Tree, WorkerKey
 from trainwarden_exporter.processes.procfs import PROC, read_resident_bytes
 from trainwarden_remediator.config import Setup

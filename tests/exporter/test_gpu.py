@@ -19,12 +19,12 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 import stack
 from simulated_gpu import GIB, Mig, NvLink, Process, SimulatedBox
 from trainwarden_exporter.collectors.gpu import GpuCollector, GpuConfig
-from trainwarden_exporter.collectors.workers import WorkersOfRun
 from trainwarden_exporter.conformance import conforming
 from trainwarden_exporter.gpu import xidwatch
 from trainwarden_exporter.gpu.nvml import Nvml
 from trainwarden_exporter.gpu.reading import NO_GPU, GpuKey
 from trainwarden_exporter.gpu.xidwatch import XidWatch
+from trainwarden_exporter.processes.config import WorkersOfRun
 
 if TYPE_CHECKING:
     from tests.exporter.conftest import FakeProc, Start
@@ -337,6 +337,65 @@ class TestOrphans:
         ]
 
 
+class TestTroubles:
+    def test_are_not_there_while_all_is_well(self, watched: Watched) -> None:
+        assert "trouble" not in watched.collect()
+
+    def test_are_of_all_kinds_at_once(self, watched: Watched) -> None:
+        watched.proc.add(10, ["python", "leftover.py"])
+        watched.box.change_gpu(
+            0,
+            ecc_volatile_uncorrected=2,
+            remap_failed=1,
+            remap_pending=1,
+            compute_mode=3,
+            processes=[Process(pid=10)],
+        )
+        watched.box.change_gpu(1, retired_single=0, retired_double=1, retired_pending=1)
+        first, second = watched.keys
+        wrong = {
+            (*first, "held_by_leftovers"): 1,
+            (*first, "memory_errors"): 2,
+            (*first, "row_remap_failed"): 1,
+            (*first, "row_remap_pending"): 1,
+            (*first, "exclusive_process"): 1,
+            (*second, "retired_pages_pending"): 1,
+        }
+        assert watched.collect()["trouble"] == wrong
+        watched.proc.remove(10)
+        watched.box.change_gpu(
+            0,
+            ecc_volatile_uncorrected=0,
+            remap_failed=0,
+            remap_pending=0,
+            compute_mode=0,
+            processes=[],
+        )
+        watched.box.change_gpu(1, retired_pending=0)
+        assert watched.collect()["trouble"] == dict.fromkeys(wrong, 0), "over, and told for a while"
+
+    def test_of_a_gpu_that_is_lost_and_found(self, watched: Watched) -> None:
+        watched.collect()
+        watched.box.lose(0)
+        assert watched.collect()["trouble"] == {(*watched.keys[0], "lost"): 1}
+        watched.box.find(0)
+        assert watched.collect()["trouble"] == {(*watched.keys[0], "lost"): 0}
+
+    def test_are_those_that_the_configuration_leaves(self, watched: Watched) -> None:
+        watched.box.change_gpu(0, compute_mode=3)
+        watched.box.change_gpu(1, compute_mode=2)
+        watched.build(shared=False)
+        assert watched.collect()["trouble"] == {(*watched.keys[1], "prohibited"): 1}
+
+    def test_are_remembered_over_a_reload(self, watched: Watched) -> None:
+        watched.box.change_gpu(0, compute_mode=3)
+        watched.collect()
+        before = watched.collector
+        watched.watch.stop()
+        watched.build(shared=False).adopt(before)
+        assert watched.collect()["trouble"] == {(*watched.keys[0], "exclusive_process"): 0}
+
+
 def test_a_reload_keeps_the_driver_and_the_gpus_that_were_there(watched: Watched) -> None:
     watched.collect()
     before = watched.collector
@@ -554,5 +613,7 @@ def test_a_whole_box_is_shown_as_in_the_golden_page(
 def masked(page: str) -> str:
     """The part of a page that is about GPUs; X stands for times, and for who may be looked into."""
     lines = [line for line in page.splitlines() if re.search(r"trainwarden_(worker_)?gpu_", line)]
-    varies = re.compile(r"^(trainwarden_gpu_(?:xid_\w*timestamp|holders_unreadable)\S*) .*")
+    varies = re.compile(
+        r"^(trainwarden_(?:worker_)?gpu_(?:xid_\w*timestamp|holders_unreadable)\S*) .*"
+    )
     return "\n".join([*(varies.sub(r"\1 X", line) for line in lines), ""])

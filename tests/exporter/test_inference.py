@@ -21,7 +21,7 @@ from trainwarden_exporter.exceptions import CollectError, NoData
 from trainwarden_exporter.runs import RunConfig
 
 if TYPE_CHECKING:
-    from tests.exporter.conftest import Pair
+    from tests.exporter.conftest import Authority, Pair
 
 WaitUntil = Callable[[Callable[[], bool]], None]
 
@@ -42,6 +42,19 @@ class Stage:
         self.servers.append(server)
         if listen:
             self.call(server.listen())
+        return server
+
+    def add_secured(self, server: FakeServer, pair: Pair) -> FakeServer:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(pair.cert_file, pair.key_file)
+
+        async def listen() -> None:
+            server._server = await asyncio.start_server(
+                server._handle, sock=server.socket, ssl=context
+            )
+
+        self.add(server, listen=False)
+        self.call(listen())
         return server
 
     def close(self) -> None:
@@ -87,6 +100,15 @@ def values(collector: InferenceCollector) -> dict[tuple[str, ...], float]:
     return found
 
 
+def away(collector: InferenceCollector) -> dict[tuple[str, ...], float]:
+    """Since when which servers are not ok, by server, worker, role and reason."""
+    return {
+        (server, *more): value
+        for (server, name, *more), value in values(collector).items()
+        if name == "away_timestamp_seconds"
+    }
+
+
 def test_without_servers_there_is_nothing_to_observe() -> None:
     with pytest.raises(NoData):
         InferenceCollector([run()]).collect()
@@ -128,15 +150,19 @@ def test_a_server_that_dies_is_seen_while_the_other_goes_on(
         [
             run(
                 {"name": "good", "engine": "vllm", "url": good.url},
-                {"name": "bad", "engine": "vllm", "url": bad.url},
+                {"name": "bad", "engine": "vllm", "url": bad.url, "role": "judge"},
             )
         ]
     )
     collectors.append(collector)
     assert values(collector)["bad", "up"] == 1
+    assert not away(collector)
     stage.call(bad.close())
     wait_until(lambda: values(collector)["bad", "reason", "refused"] == 1)
-    assert values(collector)["good", "up"] == 1
+    found = values(collector)
+    assert found["good", "up"] == 1
+    since = found["bad", "state_timestamp_seconds"]
+    assert away(collector) == {("bad", "", "judge", "refused"): since}
 
 
 def test_a_key_in_a_file_reaches_the_server(
@@ -161,20 +187,35 @@ def test_a_certificate_is_checked_as_configured_however_the_url_is_written(
     server_pair: Pair,
     scheme: str,
 ) -> None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(server_pair.cert_file, server_pair.key_file)
-    server = FakeServer(FakeSglang())
-
-    async def listen() -> None:
-        server._server = await asyncio.start_server(server._handle, sock=server.socket, ssl=context)
-
-    stage.add(server, listen=False)
-    stage.call(listen())
+    server = stage.add_secured(FakeServer(FakeSglang()), server_pair)
     url = server.url.replace("http", scheme, 1)
     config = {"name": "s", "engine": "sglang", "url": url, "tls": {"insecure": True}}
     collector = InferenceCollector([run(config)])
     collectors.append(collector)
     wait_until(lambda: values(collector).get(("s", "up")) == 1)
+
+
+def test_so_is_that_of_its_metrics_where_these_alone_are_secured(
+    stage: Stage,
+    collectors: list[InferenceCollector],
+    wait_until: WaitUntil,
+    authority: Authority,
+    server_pair: Pair,
+) -> None:
+    engine = FakeVllm()
+    engine.clients = 10
+    server = stage.add(FakeServer(engine))
+    metrics = stage.add_secured(FakeServer(engine), server_pair)
+    config = {
+        "name": "v",
+        "engine": "vllm",
+        "url": server.url,
+        "metrics_url": f"{metrics.url.replace('http', 'https', 1)}/metrics",
+        "tls": {"ca_file": str(authority.cert_file)},
+    }
+    collector = InferenceCollector([run(config)])
+    collectors.append(collector)
+    wait_until(lambda: values(collector).get(("v", "running_requests")) == 8)
 
 
 def test_a_reload_keeps_what_is_known_of_servers_that_stay(
@@ -213,10 +254,10 @@ def test_probes_that_have_stopped_make_the_collector_fail(
 
 
 def test_a_log_that_tells_of_an_update_excuses_a_server(
-    stage: Stage, collectors: list[InferenceCollector]
+    stage: Stage, collectors: list[InferenceCollector], wait_until: WaitUntil
 ) -> None:
     server = stage.add(FakeServer(FakeVllm(log_stats=False)))
-    told = time.time()
+    told: float | None = time.time()
     collector = InferenceCollector(
         [run({"name": "v", "engine": "vllm", "url": server.url})],
         told_update=lambda name: told if name == "grpo" else None,
@@ -224,3 +265,8 @@ def test_a_log_that_tells_of_an_update_excuses_a_server(
     collectors.append(collector)
     assert values(collector)["v", "reason", "updating_weights"] == 1
     assert values(collector)["v", "up"] == 1
+    since = values(collector)["v", "state_timestamp_seconds"]
+    assert away(collector) == {("v", "", "inference", "updating_weights"): since}
+    told = None
+    wait_until(lambda: values(collector)["v", "reason", "ok"] == 1)
+    assert not away(collector)

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from trainwarden_exporter.collectors.progress import ProgressCollector
-from trainwarden_exporter.collectors.workers import WorkerLife
 from trainwarden_exporter.conformance import conforming
 from trainwarden_exporter.exceptions import NoData
 from trainwarden_exporter.layouts.base import LinePattern, Phase, ProgressFile
 from trainwarden_exporter.logs.events import LineEvent
+from trainwarden_exporter.processes.alive import WorkerLife
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.progress.files import FileSubject
 from trainwarden_exporter.progress.limits import Limits

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -7,14 +9,15 @@ import pytest
 from pydantic import ValidationError
 
 from trainwarden_exporter import yamlfile
-from trainwarden_exporter.collectors.workers import WorkerConfig, WorkersCollector, WorkersOfRun
+from trainwarden_exporter.collectors.workers import WorkersCollector
 from trainwarden_exporter.conformance import conforming
 from trainwarden_exporter.exceptions import ConfigError, NoData
+from trainwarden_exporter.processes.config import WorkerConfig, WorkersOfRun
 from trainwarden_exporter.processes.procfs import Identity, read_process, start_timestamp
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from tests.exporter.conftest import FakeProc, Start
@@ -125,6 +128,7 @@ class TestAWorkerThatNeverRan:
             "age_limit_seconds": 60,
             "recent_starts": 0,
             "finished": 0,
+            "missing_processes": 2,
         }
         labelled = {name for name, more in found if more}
         assert labelled == {"process_states", "exits_total"}
@@ -178,6 +182,132 @@ class TestAWorkerInALoop:
 
         assert periods == [None, None, pytest.approx(20)]
         assert value(two, "recent_starts") == 6
+
+
+class TestARunAsAWhole:
+    """Its trainer by the role, else by the name, else all that were given no role."""
+
+    @staticmethod
+    def found(collector: WorkersCollector) -> dict[str, float]:
+        prefix = "trainwarden_run_"
+        there = samples(collector)
+        return {
+            name.removeprefix(prefix): one for (name, _), one in there.items() if prefix in name
+        }
+
+    @pytest.mark.parametrize(
+        ("workers", "trainers"),
+        [
+            ([("a", "trainer"), ("b", "trainer"), ("trainer", "other"), ("d", "worker")], "ab"),
+            ([("a", "other"), ("trainer", "other"), ("d", "worker")], ["trainer"]),
+            ([("a", "worker"), ("b", "worker"), ("c", "rollout")], "ab"),
+            ([("a", "rollout")], ""),
+        ],
+    )
+    def test_who_trains(self, workers: list[tuple[str, str]], trainers: Sequence[str]) -> None:
+        config = run(
+            *({"name": name, "role": role, "match": {"command": "x"}} for name, role in workers)
+        )
+        assert [worker.name for worker in config.trainers] == list(trainers)
+
+    def test_the_trainers_are_added_up(self, proc: FakeProc) -> None:
+        roles = {"a": "trainer", "b": "trainer", "c": "rollout", "d": "evaluation"}
+        collector = WorkersCollector(
+            [run(*({"name": n, "role": r, "match": {"command": n}} for n, r in roles.items()))],
+            root=proc.root,
+        )
+        for pid, name in enumerate("aabcd", 10):
+            proc.add(pid, [name], start=100 * pid)
+        began = {pid: start_timestamp(Identity(0, 100 * pid)) for pid in (11, 12, 13)}
+        assert self.found(collector) == {
+            "trainer_processes": 3,
+            "trainer_start_timestamp_seconds": began[12],
+            "trainer_finished": 0,
+            "newest_start_timestamp_seconds": began[13],
+        }
+        proc.remove(12)
+        proc.remove(13)
+        assert self.found(collector)["trainer_processes"] == 2
+        assert self.found(collector)["newest_start_timestamp_seconds"] == began[11] - 1
+
+    def test_without_a_trainer_nothing_is_said_of_one(self, proc: FakeProc) -> None:
+        proc.add(10, ["--rollout-0"])
+        collector = WorkersCollector([run(rollout()), run(name="idle")], root=proc.root)
+        assert list(self.found(collector)) == ["newest_start_timestamp_seconds"]
+
+
+class TestWhatIsThereOnlyInTrouble:
+    NAMES = (
+        "missing_processes",
+        "memory_excess_bytes",
+        "recent_restarts",
+        "surplus_restarts",
+        "aging_resident_bytes",
+        "overage_seconds",
+    )
+
+    def found(self, collector: WorkersCollector) -> dict[str, float]:
+        """What there is of it."""
+        there = samples(collector)
+        return {name: there[name, ()] for name in self.NAMES if (name, ()) in there}
+
+    def test_a_worker_that_is_well_has_none_of_it(self, proc: FakeProc) -> None:
+        proc.add(10, ["python", "--rollout-0"], pages=1)
+        limited = rollout(memory_limit=4096)
+        assert self.found(WorkersCollector([run(limited)], root=proc.root)) == {}
+
+    def test_processes_that_are_missing(self, proc: FakeProc) -> None:
+        collector = WorkersCollector([run(rollout(expected=3))], root=proc.root)
+        proc.add(10, ["python", "--rollout-0"])
+        proc.add(11, ["python", "--rollout-0"], state="Z")
+        assert self.found(collector) == {"missing_processes": 2}
+        proc.add(12, ["python", "--rollout-0"])
+        proc.add(13, ["python", "--rollout-0"])
+        assert self.found(collector) == {}
+        proc.add(14, ["python", "--rollout-0"])
+        assert self.found(collector) == {}
+
+    def test_memory_above_the_limit(self, proc: FakeProc) -> None:
+        proc.add(10, ["python", "--rollout-0"], pages=3)
+        limited = WorkersCollector([run(rollout(memory_limit=4096))], root=proc.root)
+        assert self.found(limited) == {"memory_excess_bytes": 2 * 4096}
+        assert self.found(WorkersCollector([run(rollout())], root=proc.root)) == {}
+
+    def test_what_has_nearly_reached_its_age_limit_and_what_has_passed_it(
+        self, proc: FakeProc
+    ) -> None:
+        proc.add(10, ["python", "--rollout-0"], start=100, pages=3)
+        began, found = start_timestamp(Identity(0, 100)), list[dict[str, float]]()
+        for now in (began + age for age in (1800, 1801, 3600, 3601)):
+            collector = WorkersCollector(
+                [run(rollout(age_limit="1h"))], root=proc.root, clock=partial(float, now)
+            )
+            found.append(self.found(collector))
+        aging = {"aging_resident_bytes": 3 * 4096}
+        assert found == [{}, aging, aging, {**aging, "overage_seconds": 3601}]
+        proc.remove(10)
+        assert self.found(collector) == {"missing_processes": 1}
+
+    def test_restarts_also_of_a_life_before(self, proc: FakeProc, tmp_path: Path) -> None:
+        clock, found = count(1e9, 17), list[dict[str, float]]()
+        proc.add(10, ["python", "--rollout-0"])
+        for pids in ((11, 12), (13,)):
+            collector = WorkersCollector(
+                [run(rollout())],
+                state_folder=tmp_path,
+                root=proc.root,
+                clock=lambda: next(clock),
+            )
+            samples(collector)
+            for pid in pids:
+                proc.remove(pid - 1)
+                proc.add(pid, ["python", "--rollout-0"], start=100 * pid)
+                found.append(self.found(collector))
+        assert found == [
+            {"recent_restarts": 1},
+            {"recent_restarts": 2, "surplus_restarts": 1},
+            {"recent_restarts": 3, "surplus_restarts": 2},
+        ]
 
 
 class TestAWorkerThatRuns:
@@ -380,6 +510,18 @@ class TestRealPrograms:
         self.end(program)
         assert value(exporter, "finished") == 0
         assert value(fresh(), "finished") == 0
+
+    def test_finish_a_run_when_all_of_them_have(self, start: Start) -> None:
+        other = {**rollout(finishes=True), "name": "rollout-1", "match": {"command": "--rollout-1"}}
+        idle = run({"name": "a", "match": {"command": "--none-of-them"}}, name="other")
+        collector = WorkersCollector([run(rollout(finishes=True), other), idle])
+        programs = [start(READY, mark) for mark in ("--rollout-0", "--rollout-1")]
+        found = [samples(collector)]
+        for program in programs:
+            self.end(program)
+            found.append(samples(collector))
+        told = "trainwarden_run_workers_finished"
+        assert [there.get((told, ())) for there in found] == [None, None, 1]
 
     def test_never_lose_what_their_children_wrote(
         self, start: Start, collector: WorkersCollector, tmp_path: Path

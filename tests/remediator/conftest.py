@@ -26,10 +26,10 @@ import pytest
 import yaml
 
 from trainwarden_exporter.collectors.gpu import GpuConfig
-from trainwarden_exporter.collectors.workers import WorkerConfig
 from trainwarden_exporter.config import Config as ExporterConfig
 from trainwarden_exporter.gpu.view import GpuView, look_at_gpus
 from trainwarden_exporter.lane import Lane
+from trainwarden_exporter.processes.config import WorkerConfig
 from trainwarden_exporter.processes.matching import Matcher, Selector, Tree, WorkerKey
 from trainwarden_exporter.processes.procfs import (
     Identity,

@@ -23,9 +23,9 @@ from tests.remediator.conftest import (
     until,
 )
 
-from trainwarden_exporter.collectors.workers import WorkerConfig
 from trainwarden_exporter.config import Config as ExporterConfig
 from trainwarden_exporter.exceptions import ConfigError
+from trainwarden_exporter.processes.config import WorkerConfig
 from trainwarden_exporter.processes.matching import Selector
 from trainwarden_exporter.processes.procfs import read_environment, read_processes
 from trainwarden_exporter.runs import RunConfig

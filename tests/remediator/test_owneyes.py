@@ -7,8 +7,8 @@ import pytest
 from tests.remediator.conftest import ROLLOUT, Yard
 
 from trainwarden_exporter.collectors.host import HostConfig
-from trainwarden_exporter.collectors.workers import WorkerConfig
 from trainwarden_exporter.config import Config as ExporterConfig
+from trainwarden_exporter.processes.config import WorkerConfig
 from trainwarden_exporter.processes.matching import Selector, WorkerKey
 from trainwarden_exporter.processes.procfs import read_process, start_timestamp
 from trainwarden_exporter.runs import RunConfig

@@ -28,8 +28,8 @@ from tests.remediator.conftest import (
     until,
 )
 
-from trainwarden_exporter.collectors.workers import WorkerConfig
 from trainwarden_exporter.config import Config as ExporterConfig
+from trainwarden_exporter.processes.config import WorkerConfig
 from trainwarden_exporter.processes.matching import Matcher, WorkerKey
 from trainwarden_exporter.processes.procfs import read_processes
 from trainwarden_exporter.processes.selector import Selector

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from tests.remediator.conftest import SLEEP, Steps, Yard
 
-from trainwarden_exporter.collectors.workers import WorkerConfig
 from trainwarden_exporter.config import Config as ExporterConfig
 from trainwarden_exporter.exceptions import ConfigError
+from trainwarden_exporter.processes.config import WorkerConfig
 from trainwarden_exporter.processes.matching import Selector
 from trainwarden_exporter.runs import RunConfig
 from trainwarden_exporter.yamlfile import load

@@ -15,8 +15,9 @@ from prometheus_client.core import CounterMetricFamily
 from tests.remediator.conftest import FINGERPRINT, GIB, ROLLOUT
 
 from trainwarden_exporter.collectors.host import HostCollector, HostConfig
-from trainwarden_exporter.collectors.workers import WorkersCollector, WorkersOfRun
+from trainwarden_exporter.collectors.workers import WorkersCollector
 from trainwarden_exporter.core import SUCCESS
+from trainwarden_exporter.processes.config import WorkersOfRun
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.serving import exposition
 from trainwarden_remediator import world

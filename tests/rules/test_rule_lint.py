@@ -28,7 +28,6 @@ OVER_TIME = OF_COUNTERS | OF_GAUGES | OF_EITHER | {"max_over_time", "absent_over
 SLOPES = {"rate", "irate", "increase", "resets", "deriv", "changes"}
 COMPARISONS = {"==", "!=", ">", "<", ">=", "<="}
 LEVELS = {
-    "trainwarden_gpu_ecc_errors_total": "errors from before the first scrape count as well",
     "trainwarden_worker_restarts_total": "the exporter is younger than the window",
 }
 """Counters that are also taken as they are, and why."""

@@ -18,8 +18,8 @@ import yaml
 
 from stack import Binaries
 from trainwarden_exporter.collectors.progress import ProgressCollector
-from trainwarden_exporter.collectors.workers import WorkerLife
 from trainwarden_exporter.logs.events import LineEvent
+from trainwarden_exporter.processes.alive import WorkerLife
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.progress.specs import progress_spec
 from trainwarden_exporter.progress.tracker import ProgressTracker
@@ -51,7 +51,8 @@ RUN = RunConfig.model_validate(
         ],
     }
 )
-TARGET = 'run="demo",instance="box:10977",job="trainwarden-exporter"'
+BOX = 'instance="box:10977",job="trainwarden-exporter"'
+TARGET = f'run="demo",{BOX}'
 TRAINER = f'worker="trainer",role="trainer",{TARGET}'
 Happening = tuple[float, str, int]
 """When, what, and at which step."""
@@ -160,13 +161,20 @@ class Box:
             self.tracker.note_line(LineEvent("demo", "trainer", "trainer", what, groups, when))
 
     def scrape(self, now: float) -> dict[str, float]:
-        self.now = now
+        self.now, gone = now, self.started is None and not self.finished
         checkpoint = f'checkpoint="default",{TARGET}'
         values: dict[str, float | None] = {
             f"trainwarden_worker_processes{{{TRAINER}}}": float(self.started is not None),
             f"trainwarden_worker_expected_processes{{{TRAINER}}}": 1.0,
             f"trainwarden_worker_finished{{{TRAINER}}}": float(self.finished),
             f"trainwarden_worker_start_timestamp_seconds{{{TRAINER}}}": self.started,
+            f"trainwarden_worker_missing_processes{{{TRAINER}}}": 1.0 if gone else None,
+            f"trainwarden_run_trainer_processes{{{TARGET}}}": float(self.started is not None),
+            f"trainwarden_run_trainer_finished{{{TARGET}}}": float(self.finished),
+            f"trainwarden_run_trainer_start_timestamp_seconds{{{TARGET}}}": self.started,
+            f"trainwarden_run_newest_start_timestamp_seconds{{{TARGET}}}": self.started,
+            f"trainwarden_run_workers_finished{{{TARGET}}}": 1.0 if self.finished else None,
+            f"trainwarden_collector_success{{collector='workers',{BOX}}}": 1.0,
             f"trainwarden_checkpoint_seen_timestamp_seconds{{{checkpoint}}}": now,
             f"trainwarden_checkpoint_interval_seconds{{{checkpoint}}}": INTERVAL,
             f"trainwarden_checkpoint_timestamp_seconds{{{checkpoint}}}": self.checkpoint,

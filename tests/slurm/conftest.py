@@ -18,8 +18,8 @@ import pytest
 
 import archive
 import stack
-from trainwarden_exporter.collectors.workers import WorkerConfig
 from trainwarden_exporter.config import Config as ExporterConfig
+from trainwarden_exporter.processes.config import WorkerConfig
 from trainwarden_exporter.processes.matching import Matcher, Selector, WorkerKey
 from trainwarden_exporter.runs import RunConfig
 from trainwarden_remediator.actions.slurm import SlurmAction

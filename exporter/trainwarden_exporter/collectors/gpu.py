@@ -10,7 +10,6 @@ from typing import Annotated, Self
 from pydantic import Field
 
 from trainwarden_exporter.collector import Collector, Family
-from trainwarden_exporter.collectors.workers import WorkerConfig, WorkersOfRun
 from trainwarden_exporter.gpu import metrics
 from trainwarden_exporter.gpu.devicefiles import read_device_files
 from trainwarden_exporter.gpu.driver import STATES, Driver, Sight
@@ -19,7 +18,9 @@ from trainwarden_exporter.gpu.metrics import Sample, gpu_samples
 from trainwarden_exporter.gpu.nvml import Nvml
 from trainwarden_exporter.gpu.pcidevices import count_expected
 from trainwarden_exporter.gpu.reading import NO_GPU, GpuKey, GpuReading
+from trainwarden_exporter.gpu.trouble import Troubles
 from trainwarden_exporter.gpu.xidwatch import XidWatch
+from trainwarden_exporter.processes.config import WorkerConfig, WorkersOfRun
 from trainwarden_exporter.processes.matching import Matcher, WorkerKey
 from trainwarden_exporter.processes.procfs import PROC, Identity, start_timestamp
 from trainwarden_exporter.processes.selector import ChoosingPattern
@@ -76,13 +77,15 @@ class GpuCollector(Collector):
         self._matcher = Matcher(
             {key: w.match for key, w in self._workers.items()}, root=root, table=self._table
         )
-        self._driver = Driver(nvml, watch or XidWatch(nvml.subscribe))
+        self._watch = watch or XidWatch(nvml.subscribe)
+        self._driver = Driver(nvml, self._watch)
         self._search = HolderSearch(
             device_root=config.device_root,
             protected=config.protected,
             root=root,
             name_workers=False,
         )
+        self._troubles = Troubles()
         self._told: Mapping[Identity, Holder] = {}
         self._state = "absent"
         self._root = root
@@ -90,7 +93,8 @@ class GpuCollector(Collector):
 
     def adopt(self, predecessor: Self) -> None:
         """Go on with the driver as `predecessor` had it, with its watch and the GPUs it knows."""
-        self._driver = predecessor._driver
+        self._driver, self._watch = predecessor._driver, predecessor._watch
+        self._troubles = predecessor._troubles
         self._told, self._state = predecessor._told, predecessor._state
 
     def collect(self) -> Iterable[Family]:
@@ -108,7 +112,16 @@ class GpuCollector(Collector):
         self.notes = (*orphans, *survey.observers) if self._workers else ()
         self._tell_orphans(orphans)
         families = {metric: metric.family() for metric in self.metrics}
-        for metric, labels, value in self._samples(sight, survey):
+        samples = tuple(self._samples(sight, survey))
+        self._watch.note_users(
+            [
+                (GpuKey(*of[3:]), of[:3])
+                for metric, of, _ in samples
+                if metric == metrics.WORKER_MEMORY
+            ]
+        )
+        troubles = self._troubles.samples(samples, shared=self._config.shared)
+        for metric, labels, value in (*samples, *troubles):
             families[metric].add_metric(labels, value)
         return families.values()
 

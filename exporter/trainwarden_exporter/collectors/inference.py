@@ -7,7 +7,6 @@ import ssl
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Self
-from urllib.parse import urlsplit
 
 from trainwarden_exporter.collector import Collector, Family
 from trainwarden_exporter.exceptions import CollectError, NoData
@@ -124,7 +123,7 @@ class _Surroundings:
 
 def _context(target: Target) -> ssl.SSLContext | None:
     """How a certificate is checked; as is usual where the file for it has been spoilt since."""
-    if urlsplit(target.url or "").scheme != "https":  # in whatever case it is written
+    if not target.secured:
         return None
     try:
         return target.config.tls.context()

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, Self
 
 from trainwarden_exporter.collector import Collector, Family, Metric
-from trainwarden_exporter.collectors.workers import WorkerLife
 from trainwarden_exporter.entries.place import Finder
 from trainwarden_exporter.exceptions import NoData
 from trainwarden_exporter.layouts.base import Phase
+from trainwarden_exporter.processes.alive import WorkerLife
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.progress.course import Course
 from trainwarden_exporter.progress.files import FileEye, FileReading, FileSubject

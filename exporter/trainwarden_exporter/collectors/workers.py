@@ -3,173 +3,32 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Self
 
-from pydantic import Field, StringConstraints, model_validator
-
-from trainwarden_exporter import starts
-from trainwarden_exporter.collector import Collector, Family, Metric
+from trainwarden_exporter.collector import Collector, Family
 from trainwarden_exporter.exceptions import NoData
+from trainwarden_exporter.processes.alive import WorkerLife, oldest_start
+from trainwarden_exporter.processes.config import WorkersOfRun
 from trainwarden_exporter.processes.exits import ExitWatch
 from trainwarden_exporter.processes.history import History
-from trainwarden_exporter.processes.matching import Matcher, Selector, Tree, WorkerKey
-from trainwarden_exporter.processes.procfs import PROC, start_timestamp
+from trainwarden_exporter.processes.matching import Matcher, Tree, WorkerKey
+from trainwarden_exporter.processes.metrics import METRICS, Sighting, of_run, of_worker
+from trainwarden_exporter.processes.procfs import PROC
+from trainwarden_exporter.processes.restartlog import RestartLog
 from trainwarden_exporter.processes.startlog import StartLog, start_log_path
 from trainwarden_exporter.processes.table import ProcessTable
 from trainwarden_exporter.processes.trials import Trials
-from trainwarden_exporter.processes.usage import Usage, count_states, read_usage
+from trainwarden_exporter.processes.usage import read_usage
 from trainwarden_exporter.statefile import StateFile
-from trainwarden_exporter.units import Bytes, Name, Seconds
-from trainwarden_exporter.yamlfile import MisplacedError, Section
-
-
-class WorkerConfig(Section):
-    name: Name
-    """Label `worker`."""
-
-    role: Annotated[str, StringConstraints(min_length=1, max_length=100)] = "worker"
-    """Label `role`: what the worker is for, in a word of your own."""
-
-    match: Selector
-    """Which processes are this worker."""
-
-    expected: Annotated[int, Field(ge=0)] = 1
-    """How many processes should run, children not counted."""
-
-    memory_limit: Annotated[Bytes, Field(gt=0)] | None = None
-    """Memory that the worker, children counted, should not pass."""
-
-    age_limit: Annotated[Seconds, Field(gt=0)] | None = None
-    """Age at which a worker that also grows should be started anew."""
-
-    trials_limit: Annotated[int, Field(gt=0)] | None = None
-    """Trials after which it should be started anew, as its log tells them: one that names it as its
-    `worker`, by the lines of patterns named `trial_…`."""
-
-    finishes: bool = False
-    """Whether a process that ends with status 0 has finished, and is not missed."""
-
-    pss: bool = False
-    """Whether to measure PSS too: exact where memory is shared, about 1 ms a process."""
-
-
-class WorkersOfRun(Section):
-    """What this collector knows of a run."""
-
-    name: Name
-    """Label `run`."""
-
-    workers: tuple[WorkerConfig, ...] = ()
-
-    @model_validator(mode="after")
-    def _names_are_sound(self) -> Self:
-        check_names(self.workers)
-        check_references(self.workers)
-        return self
-
-
-def check_names(workers: Sequence[WorkerConfig]) -> None:
-    """Raise MisplacedError (from the run) where two workers share a name."""
-    seen: set[str] = set()
-    for index, worker in enumerate(workers):
-        if worker.name in seen:
-            raise MisplacedError(f"another worker is named {worker.name}", "workers", index, "name")
-        seen.add(worker.name)
-
-
-def check_references(workers: Sequence[WorkerConfig]) -> None:
-    """Raise MisplacedError (from the run) where a `descendant_of` names nobody or goes round."""
-    above = {worker.name: worker.match.descendant_of for worker in workers}
-    for index, worker in enumerate(workers):
-        line = [worker.name]
-        while (name := above[line[-1]]) is not None:
-            place = ("workers", index, "match", "descendant_of")
-            if name not in above:
-                raise MisplacedError(f"no worker of this run is named {name}", *place)
-            if name in line:
-                circle = " → ".join([*line, name])
-                raise MisplacedError(f"leads in a circle: {circle}", *place)
-            line.append(name)
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerLife:
-    """Whether a worker lives, for those who judge by that."""
-
-    key: WorkerKey
-    started: float | None
-    """Start of its oldest living process (unix seconds); None while none lives."""
-    finished: bool
-
-
-def _metric(name: str, kind: Literal["gauge", "counter"], text: str, *more: str) -> Metric:
-    labels = ("run", "worker", "role", *more)
-    return Metric(f"trainwarden_worker_{name}", kind, text, labels)
-
-
-PROCESSES = _metric("processes", "gauge", "Living processes that match the worker's selector.")
-EXPECTED = _metric("expected_processes", "gauge", "Processes that should run, as configured.")
-TREE = _metric("tree_processes", "gauge", "Living processes of the worker, children counted.")
-RESIDENT = _metric("resident_bytes", "gauge", "Resident memory of the worker, children counted.")
-PSS = _metric("pss_bytes", "gauge", "Memory of the worker, shared pages divided by their users.")
-CPU = _metric("cpu_seconds_total", "counter", "CPU time of the worker, children counted.")
-THREADS = _metric("threads", "gauge", "Threads of the worker, children counted.")
-FILES = _metric("open_files", "gauge", "Open files of the process nearest its limit.")
-FILES_LIMIT = _metric("open_files_limit", "gauge", "Limit of open files of that process.")
-START = _metric("start_timestamp_seconds", "gauge", "Start of the oldest living process.")
-STATES = _metric("process_states", "gauge", "Processes of the worker by state.", "state")
-RESTARTS = _metric("restarts_total", "counter", "Processes that ended and were replaced, as seen.")
-READ = _metric("read_bytes_total", "counter", "Bytes read from storage, children counted.")
-WRITTEN = _metric("written_bytes_total", "counter", "Bytes written to storage, children counted.")
-MEMORY_LIMIT = _metric("memory_limit_bytes", "gauge", "Memory limit, as configured.")
-AGE_LIMIT = _metric("age_limit_seconds", "gauge", "Age limit, as configured.")
-TRIALS = _metric(
-    "trials", "gauge", "Trials that ended since the oldest living process was first seen."
-)
-TRIALS_LIMIT = _metric("trials_limit", "gauge", "Trials that it may end, as configured.")
-EXITS = _metric("exits_total", "counter", "Processes that ended, by exit code or signal.", "status")
-LAST_EXIT = _metric("last_exit_code", "gauge", "Exit code of the last end seen, 128+n by signal n.")
-LAST_EXIT_TIME = _metric("last_exit_timestamp_seconds", "gauge", "When the last end was noticed.")
-RECENT = _metric("recent_starts", "gauge", "Processes started within ten minutes, as remembered.")
-PERIOD = _metric(
-    "restart_period_seconds", "gauge", "Median distance of these starts, of three or more."
-)
-FINISHED = _metric("finished", "gauge", "1 when a worker that may finish ended with status 0.")
 
 
 class WorkersCollector(Collector):
     """Sees the workers of all runs in one walk through /proc."""
 
     name = "workers"
-    metrics = (
-        PROCESSES,
-        EXPECTED,
-        TREE,
-        RESIDENT,
-        PSS,
-        CPU,
-        THREADS,
-        FILES,
-        FILES_LIMIT,
-        START,
-        STATES,
-        RESTARTS,
-        READ,
-        WRITTEN,
-        MEMORY_LIMIT,
-        AGE_LIMIT,
-        TRIALS,
-        TRIALS_LIMIT,
-        EXITS,
-        LAST_EXIT,
-        LAST_EXIT_TIME,
-        RECENT,
-        PERIOD,
-        FINISHED,
-    )
+    metrics = METRICS
 
     def __init__(
         self,
@@ -189,6 +48,7 @@ class WorkersCollector(Collector):
         self._workers = {
             WorkerKey(run.name, worker.name): worker for run in runs for worker in run.workers
         }
+        self._runs = runs
         self._matcher = Matcher(
             {key: worker.match for key, worker in self._workers.items()}, root=root, table=table
         )
@@ -199,6 +59,8 @@ class WorkersCollector(Collector):
             path, frozenset[WorkerKey], empty=frozenset()
         )
         self._starts = StartLog(start_log_path(state_folder))
+        path = None if state_folder is None else state_folder / "worker-restarts.json"
+        self._restarts = RestartLog(path)
         self._trials = Trials(None if state_folder is None else state_folder / "worker-trials.json")
         self._trials_told = trials_told
         self._watch = ExitWatch(root)
@@ -217,49 +79,60 @@ class WorkersCollector(Collector):
         self._histories |= {key: predecessor._histories[key] for key in known}
         self._watch, predecessor._watch = predecessor._watch, self._watch
         self._starts.adopt(predecessor._starts)
+        self._restarts.adopt(predecessor._restarts)
         self._trials.adopt(predecessor._trials)
 
     def collect(self) -> Iterable[Family]:
         if not self._workers:
             raise NoData("no workers are configured")
         trees, now = self._matcher.find(), self._clock()
-        self._starts.note(trees, now)
-        limited = (key for key, worker in self._workers.items() if worker.trials_limit is not None)
-        trials = self._trials.since_start(trees, {key: self._trials_told(key) for key in limited})
-        finished = set[WorkerKey]()
+        seen = self._look(trees, now)
         families = {metric: metric.family() for metric in self.metrics}
-        for key, worker in self._workers.items():
-            tree = trees[key]
-            usage = read_usage(tree, self._root, pss=worker.pss)
-            history = self._histories[key].after(tree, usage.transfers, self._watch, now)
-            self._histories[key] = history
-            if worker.finishes and self._has_finished(key, tree, history):
-                finished.add(key)
-            labels = (key.run, key.worker, worker.role)
-            started = self._starts.recent(key)
-            for metric, value in (
-                *_now(tree, usage),
-                *_so_far(history),
-                *_as_configured(worker),
-                (FINISHED, key in finished),
-                (TRIALS, trials.get(key)),
-                (RECENT, len(started)),
-                (PERIOD, starts.period(started, together=max(1, worker.expected))),
-            ):
-                if value is not None:
-                    families[metric].add_metric(labels, value)
-            for state, count in count_states(tree.members).items():
-                families[STATES].add_metric((*labels, state), count)
-            for status, count in history.lives.exits.items():
-                families[EXITS].add_metric((*labels, status), count)
-        self.lives = tuple(
-            WorkerLife(key, oldest_start(trees[key]), key in finished) for key in self._workers
-        )
-        self._finished.save(frozenset(finished))
+        for key, one in seen.items():
+            for metric, labels, value in of_worker(key.run, one, now):
+                families[metric].add_metric(labels, value)
+        for run in self._runs:
+            its_own = {
+                worker.name: seen[WorkerKey(run.name, worker.name)] for worker in run.workers
+            }
+            for metric, labels, value in of_run(run, its_own):
+                families[metric].add_metric(labels, value)
+        self.lives = tuple(WorkerLife(key, one.began, one.finished) for key, one in seen.items())
+        self._finished.save(frozenset(key for key, one in seen.items() if one.finished))
         self._watch.keep_only(
             identity for history in self._histories.values() for identity in history.lives.watched
         )
         return families.values()
+
+    def _look(self, trees: Mapping[WorkerKey, Tree], now: float) -> dict[WorkerKey, Sighting]:
+        """All workers as they are, with what came of them since the last time."""
+        usages = {
+            key: read_usage(trees[key], self._root, pss=worker.pss)
+            for key, worker in self._workers.items()
+        }
+        self._histories = {
+            key: history.after(trees[key], usages[key].transfers, self._watch, now)
+            for key, history in self._histories.items()
+        }
+        self._starts.note(trees, now)
+        self._restarts.note({key: one.lives.restarts for key, one in self._histories.items()}, now)
+        limited = (key for key, worker in self._workers.items() if worker.trials_limit is not None)
+        trials = self._trials.since_start(trees, {key: self._trials_told(key) for key in limited})
+        return {
+            key: Sighting(
+                worker=worker,
+                tree=trees[key],
+                usage=usages[key],
+                history=self._histories[key],
+                began=oldest_start(trees[key]),
+                finished=worker.finishes
+                and self._has_finished(key, trees[key], self._histories[key]),
+                started=self._starts.recent(key),
+                restarts=self._restarts.recent(key),
+                trials=trials.get(key),
+            )
+            for key, worker in self._workers.items()
+        }
 
     def _has_finished(self, key: WorkerKey, tree: Tree, history: History) -> bool:
         if any(root.alive for root in tree.roots):
@@ -267,49 +140,3 @@ class WorkersCollector(Collector):
         return history.lives.finished or (
             key in self._finished.value and history.lives.last_exit_timestamp is None
         )
-
-
-_Numbers = tuple[tuple[Metric, float | None], ...]
-"""Of one worker; None for what is not known."""
-
-
-def _now(tree: Tree, usage: Usage) -> _Numbers:
-    living = [member for member in tree.members if member.alive]
-    files = usage.open_files
-    return (
-        (PROCESSES, sum(root.alive for root in tree.roots)),
-        (TREE, len(living)),
-        (RESIDENT, usage.resident_bytes),
-        (PSS, usage.pss_bytes),
-        (THREADS, sum(member.threads for member in living)),
-        (FILES, None if files is None else files.count),
-        (FILES_LIMIT, None if files is None else files.limit),
-        (START, oldest_start(tree)),
-    )
-
-
-def _so_far(history: History) -> _Numbers:
-    lives, transfers = history.lives, history.transfers
-    return (
-        (CPU, round(history.cpu.seconds, 2)),
-        (READ, transfers.moved.read_bytes if transfers.readable else None),
-        (WRITTEN, transfers.moved.written_bytes if transfers.readable else None),
-        (RESTARTS, lives.restarts),
-        (LAST_EXIT, lives.last_exit_code),
-        (LAST_EXIT_TIME, lives.last_exit_timestamp),
-    )
-
-
-def _as_configured(worker: WorkerConfig) -> _Numbers:
-    return (
-        (EXPECTED, worker.expected),
-        (MEMORY_LIMIT, worker.memory_limit),
-        (AGE_LIMIT, worker.age_limit),
-        (TRIALS_LIMIT, worker.trials_limit),
-    )
-
-
-def oldest_start(tree: Tree) -> float | None:
-    """When the oldest living process of a worker started (unix seconds); None where none lives."""
-    living = (root.identity for root in tree.roots if root.alive)
-    return min(map(start_timestamp, living), default=None)

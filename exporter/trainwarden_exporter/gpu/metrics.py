@@ -108,6 +108,12 @@ UNREADABLE = _metric(
     "gauge",
     "Processes that may not be looked into: whether they hold a GPU is not known.",
 )
+TROUBLE = _gpu(
+    "trouble",
+    "What is wrong with the GPU, only while it is, and 0 for two minutes after: how many hold it as"
+    " orphans, how many uncorrected memory errors there are since the driver was loaded, else 1.",
+    "trouble",
+)
 
 METRICS = (
     *(DRIVER_STATE, DRIVER_INFO, EXPECTED, FOUND, SHARED, UP, INFO, FAILURES),
@@ -117,7 +123,7 @@ METRICS = (
     *(PCIE_REPLAYS, PCIE_GENERATION, PCIE_MAX_GENERATION, PCIE_WIDTH, PCIE_MAX_WIDTH),
     *(LINK_UP, LINK_ERRORS, COMPUTE_MODE, PERSISTENCE, MIG_MODE, MIG_USED, MIG_TOTAL),
     *(PROCESSES, UNMAPPED, WORKER_MEMORY, WORKER_UTILIZATION),
-    *(ORPHANS, ORPHAN_MEMORY, ORPHANS_UNLISTED, OBSERVERS, UNREADABLE),
+    *(ORPHANS, ORPHAN_MEMORY, ORPHANS_UNLISTED, OBSERVERS, UNREADABLE, TROUBLE),
 )
 
 

@@ -18,6 +18,10 @@ log = logging.getLogger(__name__)
 WAIT_SECONDS = 0.5
 """How long the driver is waited for at once, and so how long `stop` takes to be heard."""
 
+USED_SECONDS = 300.0
+"""Seconds for which a GPU is a worker's that had memory there: an XID often ends the worker, or
+hangs what tells of its memory."""
+
 PAUSE_SECONDS = 30.0
 """Time after which watching is tried again where it has failed."""
 
@@ -32,6 +36,8 @@ class Subscription(Protocol):
 
 
 Subscribe = Callable[[Mapping[GpuKey, Handle]], Subscription]
+User = tuple[str, ...]
+"""The labels of a worker: run, worker, role."""
 
 
 class XidWatch:
@@ -58,6 +64,7 @@ class XidWatch:
         self._subscribe = subscribe
         self._now = now
         self._clock = clock
+        self._used: Mapping[tuple[GpuKey, User], float] = {}
         self._gpus: Mapping[GpuKey, Handle] = {}
         self._lost: frozenset[GpuKey] = frozenset()
         self._thread: Thread | None = None
@@ -91,6 +98,21 @@ class XidWatch:
         self._gpus, self._stop = dict(gpus), Event()
         self._thread = Thread(target=self._run, args=[self._stop], name="watch XIDs", daemon=True)
         self._thread.start()
+
+    def note_users(self, users: Collection[tuple[GpuKey, User]]) -> None:
+        """Remember who has memory on which GPU now."""
+        now = self._clock()
+        recent = {one: at for one, at in self._used.items() if now - at <= USED_SECONDS}
+        self._used = recent | dict.fromkeys(users, now)
+
+    def users(self, gpu: GpuKey) -> tuple[User, ...]:
+        """Who has, or had of late, memory on `gpu`."""
+        now = self._clock()
+        return tuple(
+            user
+            for (where, user), at in self._used.items()
+            if where == gpu and now - at <= USED_SECONDS
+        )
 
     def stop(self) -> None:
         """Ask it to end, because the driver is to be let go of; `released` tells when it has."""

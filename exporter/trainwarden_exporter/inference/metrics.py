@@ -10,7 +10,7 @@ from typing import Literal
 from trainwarden_exporter.collector import Metric
 from trainwarden_exporter.inference.reading import Completion, Life
 from trainwarden_exporter.inference.target import Sighting, Target
-from trainwarden_exporter.inference.verdict import Reason
+from trainwarden_exporter.inference.verdict import Limits, Reason
 
 Sample = tuple[Metric, tuple[str, ...], float]
 
@@ -36,6 +36,18 @@ UP = _gauge(
 )
 REASON = _gauge("reason", "1 for how the server is, 0 for all else it could be.", "reason")
 STATE_TIME = _gauge("state_timestamp_seconds", "Since when the server is as it is.")
+# What is not ok has series of its own, with all that an alert is to carry, so that rules select
+# nothing of the servers that are well: Prometheus pays for each series it selects.
+AWAY = _gauge(
+    "away_timestamp_seconds",
+    "Since when the server is as `reason` says; only while that is not ok.",
+    *("worker", "role", "reason"),
+)
+AWAY_LIMIT = _gauge(
+    "away_limit_seconds",
+    "How long it may be as `reason` says, as configured; only while it is, and that has a limit.",
+    *("worker", "role", "reason"),
+)
 STATUS = _gauge("http_status", "HTTP status of the last answer to whether it is there.")
 SECONDS = _gauge("probe_seconds", "Seconds it took to answer, or not to, whether it is there.")
 FAILURES = _gauge("consecutive_failures", "Rounds in a row in which it did not serve.")
@@ -67,7 +79,8 @@ PAUSE_LIMIT = _gauge("pause_limit_seconds", "How long it may be paused, as confi
 SEEN = _gauge("seen_timestamp_seconds", "When the server was last asked.")
 
 METRICS = (
-    *(INFO, UP, REASON, STATE_TIME, STATUS, SECONDS, FAILURES, PROBES, FAILED_PROBES),
+    *(INFO, UP, REASON, STATE_TIME, AWAY, AWAY_LIMIT, STATUS, SECONDS, FAILURES),
+    *(PROBES, FAILED_PROBES),
     *(DEEP_SUCCESS, DEEP_SECONDS, DEEP_TIME, DEEP_FAILURES, WORKED, MODELS, RUNNING, WAITING),
     *(KV_USAGE, GENERATED, PROMPT, PREEMPTIONS, ERRORS, ABORTS, REJECTIONS),
     *(BACKENDS, HEALTHY_BACKENDS, WEIGHTS, WEIGHTS_TIME, START_GRACE, PAUSE_LIMIT, SEEN),
@@ -79,7 +92,8 @@ _FAILINGS = tuple(life.value for life in Life if life is not Life.SERVING)
 def server_samples(target: Target, sighting: Sighting | None) -> Iterator[Sample]:
     """What is known of one server; of one that has not been asked yet, what is configured."""
     labels = target.labels
-    yield INFO, (*labels, target.config.worker or "", target.config.role), 1
+    whose = (*labels, target.config.worker or "", target.config.role)
+    yield INFO, whose, 1
     yield START_GRACE, labels, target.config.start_grace
     yield PAUSE_LIMIT, labels, target.config.pause_limit
     if sighting is None:
@@ -87,11 +101,26 @@ def server_samples(target: Target, sighting: Sighting | None) -> Iterator[Sample
     if sighting.reason is not None:
         for reason in Reason:
             yield REASON, (*labels, reason.value), reason is sighting.reason
+        if sighting.reason is not Reason.OK:
+            how = (*whose, sighting.reason.value)
+            yield AWAY, how, sighting.reason_timestamp
+            if (limit := away_limit(sighting.reason, target.limits)) is not None:
+                yield AWAY_LIMIT, how, limit
     for kind in _FAILINGS:
         yield FAILED_PROBES, (*labels, kind), sighting.failures.get(kind, 0)
     for metric, value in (*_of_probes(sighting), *_of_reading(sighting)):
         if value is not None and math.isfinite(value):
             yield metric, labels, value
+
+
+def away_limit(reason: Reason, limits: Limits) -> float | None:
+    """Seconds for which a server may be as `reason` says; None where that is no matter of time."""
+    match reason:
+        case Reason.STARTING:
+            return limits.start_grace
+        case Reason.PAUSED | Reason.SLEEPING | Reason.UPDATING_WEIGHTS:
+            return limits.pause_limit
+    return None
 
 
 def _of_probes(sighting: Sighting) -> Iterator[tuple[Metric, float | None]]:

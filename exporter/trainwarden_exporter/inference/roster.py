@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, Self
 
-from trainwarden_exporter.collectors.workers import WorkerConfig
 from trainwarden_exporter.inference.config import ServerConfig
 from trainwarden_exporter.inference.finding import (
     Candidate,
@@ -28,6 +27,7 @@ from trainwarden_exporter.inference.servingcommand import parse_serving_command
 from trainwarden_exporter.inference.target import Target
 from trainwarden_exporter.inference.verdict import ProcessFact
 from trainwarden_exporter.layouts import layout
+from trainwarden_exporter.processes.config import WorkerConfig
 from trainwarden_exporter.processes.matching import Matcher, Tree, WorkerKey
 from trainwarden_exporter.processes.procfs import (
     PROC,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 from trainwarden_exporter.inference.config import ServerConfig
 from trainwarden_exporter.inference.reading import Completion, Reading
@@ -28,6 +29,13 @@ class Target:
     @property
     def labels(self) -> tuple[str, str, str]:
         return (self.run, self.server, self.engine)
+
+    @property
+    def secured(self) -> bool:
+        """Whether TLS is spoken where it is asked, or where its metrics are."""
+        urls = (self.url, self.metrics_url, self.config.metrics_url)
+        # In whatever case a scheme is written.
+        return any(urlsplit(url).scheme == "https" for url in urls if url is not None)
 
     @property
     def limits(self) -> Limits:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from trainwarden_exporter.collectors.workers import WorkerConfig
 from trainwarden_exporter.logs.specs import log_specs
+from trainwarden_exporter.processes.config import WorkerConfig
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.wording import span
 from trainwarden_remediator.config import Setup

@@ -17,7 +17,7 @@ from trainwarden_exporter.gpu import xidwatch
 from trainwarden_exporter.gpu.nvmlerrors import DriverFailedError, GpuLostError, NvmlError
 from trainwarden_exporter.gpu.reading import GpuKey
 from trainwarden_exporter.gpu.xid import _CATALOGUE, XIDS, XidCount, XidCounts, describe
-from trainwarden_exporter.gpu.xidwatch import PAUSE_SECONDS, XidWatch
+from trainwarden_exporter.gpu.xidwatch import PAUSE_SECONDS, USED_SECONDS, XidWatch
 
 ONE, TWO = GpuKey("0", "GPU-a"), GpuKey("1", "GPU-b")
 Wait = Callable[[Callable[[], bool]], None]
@@ -270,9 +270,34 @@ class TestTheCollector:
         assert shown(XidCollector(watch)) == {
             "errors": {labels: 1},
             "last_timestamp_seconds": {labels: 7.0},
+            "trainwarden_worker_gpu_xid_timestamp_seconds": {},
             "watching": {(): 1},
             "watch_timestamp_seconds": {(): 7.0},
         }
+
+    def test_names_the_workers_that_had_memory_there(
+        self, watch: XidWatch, source: Source, wait_until: Wait, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        clock = [100.0]
+        monkeypatch.setattr(watch, "_clock", lambda: clock[0])
+        trainer, server = ("demo", "trainer", "trainer"), ("demo", "server", "inference")
+        watch.watch({ONE: "handle", TWO: "handle"})
+        watch.note_users([(ONE, trainer), (ONE, server), (TWO, trainer)])
+        source.events.put((TWO, 79))
+        wait_until(lambda: bool(watch.counts.all()))
+
+        def named() -> dict[tuple[str, ...], float]:
+            (family,) = (
+                one for one in XidCollector(watch).collect() if one.name.startswith("trainwarden_w")
+            )
+            return {tuple(s.labels.values()): s.value for s in family.samples}
+
+        assert named() == {(*trainer, "fatal"): 7.0}
+        clock[0] += USED_SECONDS - 1
+        watch.note_users([(TWO, server)])
+        assert named() == {(*trainer, "fatal"): 7.0, (*server, "fatal"): 7.0}
+        clock[0] += 1.1
+        assert named() == {(*server, "fatal"): 7.0}
 
     def test_keeps_its_counts_over_a_reload(
         self, watch: XidWatch, source: Source, wait_until: Wait

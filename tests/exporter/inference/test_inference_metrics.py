@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from trainwarden_exporter.collector import Metric
 from trainwarden_exporter.inference import metrics
 from trainwarden_exporter.inference.config import ServerConfig
 from trainwarden_exporter.inference.metrics import server_samples, version_number
@@ -25,6 +26,17 @@ def shown(sighting: Sighting | None) -> dict[str, float]:
         for metric, labels, value in server_samples(TARGET, sighting)
         if len(labels) == 3
     }
+
+
+def away(
+    target: Target, sighting: Sighting | None, shown: Metric = metrics.AWAY
+) -> list[tuple[tuple[str, ...], float]]:
+    """One of the series that are there only while a server is not ok."""
+    return [
+        (labels, value)
+        for metric, labels, value in server_samples(target, sighting)
+        if metric is shown
+    ]
 
 
 def test_of_a_server_that_was_not_asked_yet_only_what_is_configured_is_shown() -> None:
@@ -58,6 +70,44 @@ def test_one_reason_is_1_and_all_others_0() -> None:
     assert set(reasons.values()) == {0}
     assert {"hung", "refused", "timeout", "status", "engine_dead", "starting"} <= reasons.keys()
     assert {"paused", "sleeping", "updating_weights", "unreachable"} <= reasons.keys()
+
+
+@pytest.mark.parametrize("reason", sorted(set(Reason) - {Reason.OK}))
+def test_a_server_that_is_not_ok_is_away_since_then_and_whose_it_is_is_told(
+    reason: Reason,
+) -> None:
+    sighting = replace(SIGHTING, state=State(reason=reason), reason_timestamp=15.0)
+    assert away(TARGET, sighting) == [(("grpo", "a", "vllm", "w", "inference", reason), 15)]
+
+
+def test_a_server_that_is_ok_is_not_away() -> None:
+    assert away(TARGET, SIGHTING) == away(TARGET, SIGHTING, metrics.AWAY_LIMIT) == []
+
+
+def test_how_long_a_server_may_be_away_is_told_where_it_may() -> None:
+    config = CONFIG.model_copy(update={"start_grace": 120.0, "pause_limit": 60.0})
+    found = {
+        labels[5]: value
+        for reason in Reason
+        for labels, value in away(
+            replace(TARGET, config=config),
+            replace(SIGHTING, state=State(reason=reason)),
+            metrics.AWAY_LIMIT,
+        )
+    }
+    assert found == {"starting": 120, "paused": 60, "sleeping": 60, "updating_weights": 60}
+
+
+def test_of_a_server_without_a_worker_the_label_is_empty() -> None:
+    config = CONFIG.model_copy(update={"worker": None, "role": "judge"})
+    sighting = replace(SIGHTING, state=State(reason=Reason.HUNG))
+    found = away(replace(TARGET, config=config), sighting)
+    assert found == [(("grpo", "a", "vllm", "", "judge", "hung"), 10)]
+
+
+def test_a_server_that_is_not_known_yet_is_not_away() -> None:
+    assert away(TARGET, None) == away(TARGET, None, metrics.AWAY_LIMIT) == []
+    assert away(TARGET, replace(SIGHTING, state=State(failures=1), up=None)) == []
 
 
 def test_what_was_read_is_shown() -> None:

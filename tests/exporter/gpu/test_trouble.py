@@ -1,0 +1,115 @@
+"""What of a GPU is told only while it is wrong, on literals."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from trainwarden_exporter.collector import Metric
+from trainwarden_exporter.gpu import metrics
+from trainwarden_exporter.gpu.metrics import Sample
+from trainwarden_exporter.gpu.reading import NO_GPU, GpuKey
+from trainwarden_exporter.gpu.trouble import AFTERWARDS, Troubles
+
+ONE, TWO = GpuKey("0", "GPU-a"), GpuKey("1", "GPU-b")
+RULES = Path(__file__).resolve().parents[3] / "rules" / "alerts" / "gpu.yml"
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def told(troubles: Troubles, *facts: Sample, shared: bool = True) -> dict[tuple[str, ...], float]:
+    samples = [*troubles.samples(facts, shared=shared)]
+    assert {metric for metric, _, _ in samples} <= {metrics.TROUBLE}
+    return {labels: value for _, labels, value in samples}
+
+
+@pytest.mark.parametrize(
+    ("metric", "more", "fact", "trouble", "value"),
+    [
+        (metrics.ORPHANS, (), 3, "held_by_leftovers", 3),
+        (metrics.ECC, ("uncorrected", "volatile"), 7, "memory_errors", 7),
+        (metrics.REMAP_FAILED, (), True, "row_remap_failed", 1),
+        (metrics.REMAP_PENDING, (), True, "row_remap_pending", 1),
+        (metrics.RETIRED_PENDING, (), True, "retired_pages_pending", 1),
+        (metrics.UP, (), 0, "lost", 1),
+        (metrics.COMPUTE_MODE, ("prohibited",), True, "prohibited", 1),
+        (metrics.COMPUTE_MODE, ("exclusive_process",), True, "exclusive_process", 1),
+        (metrics.COMPUTE_MODE, ("exclusive_thread",), True, "exclusive_thread", 1),
+    ],
+)
+def test_what_is_wrong_is_told_of_its_gpu(
+    metric: Metric, more: tuple[str, ...], fact: float, trouble: str, value: float
+) -> None:
+    well = 1 if metric is metrics.UP else 0
+    facts = (metric, (*ONE, *more), fact), (metric, (*TWO, *more), well)
+    assert told(Troubles(), *facts) == {(*ONE, trouble): value}
+
+
+@pytest.mark.parametrize(
+    ("metric", "more", "fact"),
+    [
+        (metrics.UP, (), 1),
+        (metrics.ORPHANS, (), 0),
+        (metrics.OBSERVERS, (), 2),
+        (metrics.ECC, ("corrected", "volatile"), 9),
+        (metrics.ECC, ("uncorrected", "aggregate"), 9),
+        (metrics.RETIRED, ("double_bit",), 1),
+        (metrics.REMAPPED, ("uncorrected",), 8),
+        (metrics.COMPUTE_MODE, ("default",), 1),
+        (metrics.FAILURES, (), 1),
+    ],
+)
+def test_what_is_well_or_over_is_not_told(
+    metric: Metric, more: tuple[str, ...], fact: float
+) -> None:
+    assert told(Troubles(), (metric, (*ONE, *more), fact)) == {}
+
+
+def test_leftovers_that_hold_the_driver_alone_have_no_gpu() -> None:
+    fact = (metrics.ORPHANS, NO_GPU, 1)
+    assert told(Troubles(), fact) == {("", "", "held_by_leftovers"): 1}
+
+
+def test_an_exclusive_mode_is_none_where_nothing_is_shared_and_a_prohibited_one_is() -> None:
+    modes = ("exclusive_process", "exclusive_thread", "prohibited")
+    facts = [(metrics.COMPUTE_MODE, (*ONE, mode), 1.0) for mode in modes]
+    assert told(Troubles(), *facts, shared=False) == {(*ONE, "prohibited"): 1}
+
+
+def test_that_it_is_over_is_told_for_a_while() -> None:
+    clock = Clock()
+    troubles = Troubles(clock=clock)
+    key = (*ONE, "memory_errors")
+    wrong, well = ((metrics.ECC, (*ONE, "uncorrected", "volatile"), n) for n in (2.0, 0.0))
+    assert told(troubles, well) == {}
+    assert told(troubles, wrong) == {key: 2}
+    clock.now = 1000
+    assert told(troubles, wrong) == {key: 2}
+    clock.now += AFTERWARDS
+    assert told(troubles, well) == {key: 0}
+    clock.now += 0.1
+    assert told(troubles, well) == {}
+    assert told(troubles, wrong) == {key: 2}
+
+
+def test_of_what_was_not_looked_at_nothing_is_told() -> None:
+    troubles = Troubles()
+    lost, there = (metrics.UP, ONE, 0), (metrics.UP, ONE, 1)
+    assert told(troubles, lost) == {(*ONE, "lost"): 1}
+    assert told(troubles) == {}
+    assert told(troubles, there) == {(*ONE, "lost"): 0}
+
+
+def test_that_it_is_over_is_told_for_longer_than_any_rule_looks_back() -> None:
+    selector = r"trainwarden_gpu_trouble\{[^}]*\}\[(\d+)([sm])\](?: offset (\d+)s)?"
+    windows = re.findall(selector, RULES.read_text())
+    assert len(windows) > 5
+    for number, unit, offset in windows:
+        assert int(number) * {"s": 1, "m": 60}[unit] + int(offset or 0) < AFTERWARDS
