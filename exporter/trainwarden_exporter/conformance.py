@@ -8,6 +8,8 @@ from itertools import chain
 
 from trainwarden_exporter.collector import Family, Metric
 
+_NUMBERS = frozenset({float, int, bool})
+
 
 def conforming(collected: Iterable[Family], declared: Iterable[Metric]) -> tuple[Family, ...]:
     """`collected` as a tuple, if it is what `declared` promises.
@@ -30,7 +32,7 @@ def conforming(collected: Iterable[Family], declared: Iterable[Metric]) -> tuple
 def _check_samples(family: Family, metric: Metric) -> None:
     if family.metric.labels != metric.labels:
         raise TypeError(f"{metric.name} has other labels than declared: {family.metric.labels!r}")
-    if _are_sound(family, metric):
+    if not family.rows or _are_sound(family, metric):
         return
     seen = set()  # one of them is not
     for values, value in family.rows:
@@ -45,13 +47,12 @@ def _check_samples(family: Family, metric: Metric) -> None:
 
 def _are_sound(family: Family, metric: Metric) -> bool:
     """Whether all samples are beyond doubt; looked at as a whole, which is much quicker."""
-    series = [values for values, _ in family.rows]
-    numbers = [value for _, value in family.rows]
+    series, numbers = zip(*family.rows, strict=True)
     return (
-        all(len(values) == len(metric.labels) for values in series)
+        {len(metric.labels)}.issuperset(map(len, series))
         and _are_texts(chain.from_iterable(series))
         and len(set(series)) == len(series)
-        and {float, int, bool}.issuperset(map(type, numbers))
+        and _NUMBERS.issuperset(map(type, numbers))
         and _fit_float(numbers)
     )
 

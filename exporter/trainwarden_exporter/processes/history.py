@@ -123,6 +123,9 @@ class Lives:
         living = frozenset(process.identity for process in tree.roots if process.alive)
         for identity in living:
             watch.watch(identity)
+        members = frozenset(process.identity for process in tree.members)
+        if not self._dying and (living, members) == (self._living, self._members):
+            return self
         before = living if self._living is None else self._living
 
         exits, unreplaced, dying = dict(self.exits), dict(self._unreplaced), set[Identity]()
@@ -152,7 +155,7 @@ class Lives:
             last_exit_code=code,
             last_exit_timestamp=noticed,
             _living=living,
-            _members=frozenset(process.identity for process in tree.members),
+            _members=members,
             _dying=frozenset(dying),
             _unreplaced={one: how for one, how in unreplaced.items() if one not in replaced},
         )

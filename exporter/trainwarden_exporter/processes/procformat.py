@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_ARG_START = 45  # from the state on, which is the first; see proc_pid_stat(5)
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD in include/linux/sched.h
 
 
@@ -60,8 +61,7 @@ class Cgroup(NamedTuple):
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class Transfers:
+class Transfers(NamedTuple):
     """Bytes that a process, and every child it has reaped, moved from and to storage."""
 
     read_bytes: int
@@ -78,19 +78,19 @@ def parse_stat(text: str | bytes) -> Process:
     head, closing, tail = text.rpartition(")")  # the name itself may hold ")", spaces, newlines
     pid, _, name = head.partition(" (")
     name = sys.intern(name)  # a crowd has few, and each of it is remembered
-    fields = tail.split()
+    fields = tail.split(maxsplit=_ARG_START + 1)
     try:
         return Process(
-            identity=Identity(int(pid), int(fields[19])),
-            parent_pid=int(fields[1]),
-            name=name,
-            state=fields[0],
-            threads=int(fields[17]),
-            cpu_seconds=(int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND,
-            resident_bytes=int(fields[21]) * _PAGE_BYTES,
-            # the second is `arg_start`, 0 without permission to trace: then the name must do
-            exec_mark=(name, int(fields[45])),
-            kernel_thread=bool(int(fields[6]) & _KERNEL_THREAD),
+            Identity(int(pid), int(fields[19])),
+            int(fields[1]),
+            name,
+            fields[0],
+            int(fields[17]),
+            (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND,
+            int(fields[21]) * _PAGE_BYTES,
+            # 0 without permission to trace: then the name must do
+            (name, int(fields[_ARG_START])),
+            bool(int(fields[6]) & _KERNEL_THREAD),
         )
     except (IndexError, ValueError):
         raise ValueError(f"not a process: {head[:40]!r}{closing}{tail[:40]!r}") from None

@@ -41,6 +41,7 @@ __all__ = [
     "Identity",
     "Process",
     "Transfers",
+    "are_own",
     "boot_seconds",
     "descendants",
     "list_pids",
@@ -152,7 +153,7 @@ def read_open_files_limit(pid: int, root: Path = PROC) -> float | None:
     Asked of the kernel where it answers (prlimit(2): of one's own processes, or with the right to
     all): its file, which everybody may read, tells all limits as text and takes ten times as long.
     """
-    if _are_own(root):
+    if are_own(root):
         try:
             limit, _ = resource.prlimit(pid, resource.RLIMIT_NOFILE)
         except OSError:
@@ -164,7 +165,7 @@ def read_open_files_limit(pid: int, root: Path = PROC) -> float | None:
 
 
 @lru_cache(maxsize=8)
-def _are_own(root: Path) -> bool:
+def are_own(root: Path) -> bool:
     """Whether the pids at `root` are what system calls of this program mean by them."""
     try:
         return root == PROC and str((root / "self").readlink()) == str(os.getpid())

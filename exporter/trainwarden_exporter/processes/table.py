@@ -14,6 +14,7 @@ from trainwarden_exporter.processes.procformat import TICKS_PER_SECOND
 from trainwarden_exporter.processes.procfs import (
     PROC,
     Process,
+    are_own,
     boot_seconds,
     list_pids,
     read_process,
@@ -21,9 +22,13 @@ from trainwarden_exporter.processes.procfs import (
 )
 
 AGAIN_SECONDS = 20.0
-"""By then whoever is of no interest is read again all the same: it may run another program."""
+"""By then whoever is of no interest is read again all the same, if it has run since: it may run
+another program."""
 
+_CPUCLOCK_SCHED = 2  # what the clock of a pid is made of (include/linux/posix-timers_types.h)
+_LAG_SECONDS = 1.0  # the clock of what runs on another core is brought up to date by its tick
 _TURNS = 16
+_TURN_SECONDS = (AGAIN_SECONDS - _LAG_SECONDS) / _TURNS
 
 YOUNG_SECONDS = 10.0
 """A process younger than this is read each time: after a fork it is yet to become what it is."""
@@ -36,6 +41,16 @@ class Handed(NamedTuple):
     total: int
 
 
+class Census(NamedTuple):
+    """How many pids were given out since boot, and how many processes there are, and some more.
+
+    Of the whole machine, in whatever namespace we are.
+    """
+
+    total: int
+    processes: int
+
+
 class ProcessTable:
     """The processes there are, most of them as they were read a while ago.
 
@@ -43,7 +58,8 @@ class ProcessTable:
     nobody's worker. One that was read before is taken for the same while its pid cannot have been
     given out anew since: pids are given out in a circle (`alloc_pid` in kernel/pid.c), and /proc
     tells where in the circle the kernel is, and how many it has given out. Where it does not tell,
-    or the circle may have been closed, everything is read.
+    or the circle may have been closed, everything is read. And while none was begun and there are
+    as many as before, they are the same ones, and not even listed.
 
     Threads may share one, so that each process is remembered once, and read again once; one that
     comes while another reads waits for it.
@@ -55,16 +71,21 @@ class ProcessTable:
         *,
         clock: Callable[[], float] = time.monotonic,
         since_boot: Callable[[], float] = boot_seconds,
+        cpu_clock: Callable[[int], int | None] | None = None,
     ) -> None:
+        """`cpu_clock`: for how long a process has run, None where that is not known."""
         self._root = root
         self._clock = clock
         self._since_boot = since_boot
+        self._cpu_clock = cpu_clock or (read_cpu_clock if are_own(root) else _unknown)
         self._processes: dict[int, Process] = {}
         self._young: set[int] = set()
+        self._ran: dict[int, int] = {}
+        """For how long those had run that were last read in their turn."""
         self._handed: Handed | None = None
-        # Not all of a moment at once: that moment would come again and again.
-        began = clock()
-        self._again_at = [began + AGAIN_SECONDS * (turn + 1) / _TURNS for turn in range(_TURNS)]
+        self._census: Census | None = None
+        self._began = clock()
+        self._turns_taken = 0
         self._circle = _read_circle(root)
         self._turn = Lock()
 
@@ -72,48 +93,88 @@ class ProcessTable:
         """Every process there is now, by pid; those in `fresh` as they are this moment.
 
         Of the others, state, memory and times may be up to AGAIN_SECONDS old (those of a kernel
-        thread any age), never the identity. One that was not read again is the same object as
-        before. Raises CollectError when the processes cannot be listed.
+        thread any age, and the memory of what has not run since), never the identity. One that was
+        not read again is the same object as before. Raises CollectError when the processes cannot
+        be listed.
         """
         with self._turn:
             return self._read(fresh)
 
     def _read(self, fresh: Collection[int]) -> Mapping[int, Process]:
-        pids = list_pids(self._root)
-        handed = read_handed(self._root) if self._circle else None
+        # first of all, so that who comes or goes from here on makes another one
+        census = read_census(self._root) if self._circle else None
+        turns = self._turns()
+        if census is None or census != self._census:
+            processes, doubtful, handed = self._list()
+        else:
+            processes, doubtful, handed = self._processes.copy(), set[int](), self._handed
+        moved = self._moved(turns)
+        doubtful.update(filter(processes.__contains__, (*self._young, *moved, *fresh)))
         old_enough = (self._since_boot() - YOUNG_SECONDS) * TICKS_PER_SECOND
-        doubtful = self._doubtful(pids, handed)
-        doubtful.update(fresh)
-        # most are only passed on, thousands at a time: a step of Python for each costs much
-        found: dict[int, Process | None] = dict(
-            zip(pids, map(self._processes.get, pids), strict=True)
-        )
-        for pid in (found.keys() - self._processes.keys()) | (found.keys() & doubtful):
-            found[pid] = process = read_process(pid, self._root)
-            if process is not None and process.identity.start_ticks > old_enough:
-                self._young.add(pid)
-        processes = {pid: process for pid, process in found.items() if process is not None}
-        self._processes, self._handed = processes, handed
+        young = set[int]()
+        for pid in doubtful:
+            process = read_process(pid, self._root)
+            if process is None:
+                processes.pop(pid, None)
+                continue
+            processes[process.identity.pid] = process
+            if process.identity.start_ticks > old_enough:
+                young.add(pid)
+        # not before all is read: what failed must come again
+        self._remember(processes, doubtful, moved)
+        # fewer than are seen: whoever shows this /proc counts something else
+        counted = census is not None and census.processes >= len(processes)
+        self._census = census if counted else None
+        self._processes, self._handed, self._young = processes, handed, young
+        self._turns_taken = turns
         return processes
 
-    def _doubtful(self, pids: Collection[int], handed: Handed | None) -> set[int]:
-        """Of whom was read before, those that may have changed."""
-        before, self._young = self._young, set()
+    def _list(self) -> tuple[dict[int, Process], set[int], Handed | None]:
+        """Those known before that are still there; whom to read; how far the kernel has come."""
+        pids = set(list_pids(self._root))
+        handed = read_handed(self._root) if self._circle else None
+        processes = self._processes.copy()
+        gone = processes.keys() - pids
+        for pid in gone:
+            del processes[pid]
         if handed is None or self._handed is None:
-            return set(pids)
-        doubtful, now = before, self._clock()
-        doubtful.update(given_anew(pids, self._handed, handed, self._circle))
-        due = {turn for turn, again_at in enumerate(self._again_at) if now >= again_at}
-        if due:
-            doubtful.update(
-                pid
-                for pid, process in self._processes.items()
-                # what the kernel runs itself never becomes a program
-                if pid % _TURNS in due and not process.kernel_thread
-            )
-            for turn in due:
-                self._again_at[turn] = now + AGAIN_SECONDS
-        return doubtful
+            return processes, pids, handed
+        doubtful = pids - processes.keys()
+        doubtful |= given_anew(processes, self._handed, handed, self._circle)
+        if gone:  # another one is now the parent of their children
+            doubtful.update(pid for pid, one in processes.items() if one.parent_pid in gone)
+        return processes, doubtful, handed
+
+    def _turns(self) -> int:
+        return int((self._clock() - self._began) / _TURN_SECONDS)
+
+    def _moved(self, turns: int) -> dict[int, int | None]:
+        """Of those whose turn it is: for how long they have run, unless that is as long as before.
+
+        What has not run is what it was. The kernel's own never become a program.
+        """
+        first = max(self._turns_taken + 1, turns - _TURNS + 1)
+        due = {turn % _TURNS for turn in range(first, turns + 1)}
+        if not due:
+            return {}
+        moved = dict[int, int | None]()
+        for pid, process in self._processes.items():
+            if pid % _TURNS in due and not process.kernel_thread:
+                ran = self._cpu_clock(pid)
+                if ran is None or ran != self._ran.get(pid):
+                    moved[pid] = ran
+        return moved
+
+    def _remember(
+        self, processes: dict[int, Process], read: Iterable[int], moved: Mapping[int, int | None]
+    ) -> None:
+        """Keep for how long those have run that were `read` as they `moved`."""
+        for pid in read:
+            self._ran.pop(pid, None)
+        told = {pid: ran for pid, ran in moved.items() if ran is not None and pid in processes}
+        self._ran.update(told)
+        if len(self._ran) > len(processes):
+            self._ran = {pid: ran for pid, ran in self._ran.items() if pid in processes}
 
 
 def given_anew(pids: Iterable[int], then: Handed, now: Handed, circle: int) -> set[int]:
@@ -127,8 +188,18 @@ def given_anew(pids: Iterable[int], then: Handed, now: Handed, circle: int) -> s
     if not 0 < now.total - then.total < circle // 2:
         return set(pids)
     if then.last <= now.last:
-        return {pid for pid in pids if then.last < pid <= now.last}
+        return set(range(then.last + 1, now.last + 1)).intersection(pids)
     return {pid for pid in pids if pid > then.last or pid <= now.last}
+
+
+def read_census(root: Path = PROC) -> Census | None:
+    """What may tell that nobody came or went; None where it is not told."""
+    handed = read_handed(root)
+    try:
+        # as many links as processes, and some: proc_root_getattr in fs/proc/root.c
+        return None if handed is None else Census(handed.total, root.stat().st_nlink)
+    except OSError:
+        return None
 
 
 def read_handed(root: Path = PROC) -> Handed | None:
@@ -137,9 +208,25 @@ def read_handed(root: Path = PROC) -> Handed | None:
     try:
         last = int((average or "").split()[4])
         counts = (statistics or "").split("\nprocesses ", 1)[1]
-        return Handed(last, int(counts.split(maxsplit=1)[0]))
+        handed = Handed(last, int(counts.split(maxsplit=1)[0]))
     except (IndexError, ValueError):
         return None
+    return handed if handed.total else None  # who has begun none does not count them
+
+
+def read_cpu_clock(pid: int) -> int | None:
+    """Nanoseconds for which the process of ours with that pid has run; None where none is told.
+
+    It takes a thirtieth of the time that `read_process` does, and needs no right.
+    """
+    try:
+        return time.clock_gettime_ns(~pid << 3 | _CPUCLOCK_SCHED)
+    except OSError:
+        return None
+
+
+def _unknown(_: int) -> None:
+    return None
 
 
 def _read_circle(root: Path) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,10 +64,11 @@ def read_usage(tree: Tree, root: Path = PROC, *, pss: bool = False) -> Usage:
     )
 
 
-def count_states(processes: Iterable[Process]) -> Counter[str]:
+def count_states(processes: Iterable[Process]) -> Mapping[str, int]:
     """How many processes are in each of STATES, all of them present."""
-    counts = Counter(dict.fromkeys(STATES, 0))
-    counts.update(_STATES.get(process.state, "other") for process in processes)
+    counts = dict.fromkeys(STATES, 0)
+    for process in processes:
+        counts[_STATES.get(process.state, "other")] += 1
     return counts
 
 

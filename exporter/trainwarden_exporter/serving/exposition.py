@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import gzip
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import NamedTuple
 
 from prometheus_client.core import Metric as AnyFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.utils import floatToGoString
 
-from trainwarden_exporter.collector import Family
+from trainwarden_exporter.collector import Family, Metric
 
 _PLAIN_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _APART = ("_created", "_gsum", "_gcount")  # samples that the text format shows as other families
-_SHORT = 8
-"""Characters up to which Go writes a number as Python does: from a million on with an exponent."""
+_DIGITS = 6
+"""Before the point, up to which Go writes a number as Python does: from then on by an exponent."""
+_EXPONENT = 10**_DIGITS
 
 _END = b"# EOF\n"
 _COMPRESSION = 1
@@ -67,30 +69,29 @@ def _encoded(families: Iterable[AnyFamily], content_type: str) -> bytes:
 
     It examines every name and label of every sample anew, letter by letter for OpenMetrics: most of
     what a scrape of many workers would cost. What the samples of families of ours look like is
-    settled once for each family; all others are left to it.
+    settled once for each metric; all others are left to it.
     """
     encode, _ = choose_encoder(content_type)
     end = _END if content_type.startswith("application/openmetrics-text") else b""
-    renames = content_type.endswith(("escaping=dots", "escaping=values"))  # plain names too
-    parts = []
-    labels = dict[tuple[str, ...], _Labels]()
+    parts = list[bytes]()
+    known = dict[tuple[str, ...], _Labels]()
     for family in families:
-        lines = None
-        if isinstance(family, Family) and not renames:
-            lines = _lines(family, labels)
-        if lines is None:
-            parts.append(encode(_Page(family)).removesuffix(end))
+        if isinstance(family, Family) and (head := _head(content_type, family.metric)) is not None:
+            parts += (head, _lines(family, known))
         else:
-            about = (family.name, family.documentation, family.type, family.unit)
-            parts += (_head(content_type, *about), lines)
+            parts.append(encode(_Page(family)).removesuffix(end))
     return b"".join((*parts, end))
 
 
 @lru_cache(maxsize=1024)
-def _head(content_type: str, *about: str) -> bytes:
-    """The lines above the samples of a family, which are the same at each scrape."""
+def _head(content_type: str, metric: Metric) -> bytes | None:
+    """The lines above the samples of a family, the same at each scrape; None for odd names."""
+    renames = content_type.endswith(("escaping=dots", "escaping=values"))  # plain names too
+    names = (metric.name, *metric.labels)
+    if renames or not all(map(_PLAIN_NAME.fullmatch, names)) or metric.name.endswith(_APART):
+        return None
     encode, _ = choose_encoder(content_type)
-    return encode(_Page(AnyFamily(*about))).removesuffix(_END)
+    return encode(_Page(metric.family())).removesuffix(_END)
 
 
 class _Labels(dict[tuple[str, ...], str]):
@@ -98,33 +99,44 @@ class _Labels(dict[tuple[str, ...], str]):
 
     def __init__(self, names: tuple[str, ...]) -> None:
         super().__init__()
-        self._places = sorted(range(len(names)), key=names.__getitem__)
-        pairs = ",".join(f'{names[place]}="%s"' for place in self._places)
-        self._template = f"{{{pairs}}}" if names else ""
+        self._template, self._in_order = _shape(names)
+        self._quotes = 2 * len(names)
 
     def __missing__(self, values: tuple[str, ...]) -> str:
-        in_order = [values[place] for place in self._places]
-        text = self._template % (*in_order,)
-        if "\\" in text or "\n" in text or text.count('"') != 2 * len(in_order):
-            text = self._template % (*map(_escaped, in_order),)
+        text = self._template % self._in_order(values)
+        if "\\" in text or "\n" in text or text.count('"') != self._quotes:
+            text = self._template % self._in_order([*map(_escaped, values)])
         self[values] = text
         return text
 
 
-def _lines(family: Family, known: dict[tuple[str, ...], _Labels]) -> bytes | None:
-    """The samples of `family`, a line each; None for no samples, or names that are not plain."""
+@lru_cache(maxsize=256)
+def _shape(names: tuple[str, ...]) -> tuple[str, Callable[[Sequence[str]], object]]:
+    """The template of labels of these names, and what puts their values into its order."""
+    if not names:
+        return "", tuple
+    places = sorted(range(len(names)), key=names.__getitem__)
+    pairs = ",".join(f'{names[place]}="%s"' for place in places)
+    return f"{{{pairs}}}", itemgetter(*places)
+
+
+def _lines(family: Family, known: dict[tuple[str, ...], _Labels]) -> bytes:
+    """The samples of `family`, a line each."""
+    if not family.rows:
+        return b""
     name, names = family.metric.name, family.metric.labels
-    plain = all(map(_PLAIN_NAME.fullmatch, (name, *names))) and not name.endswith(_APART)
-    if not plain or not family.rows:
-        return None
-    labels = known.setdefault(names, _Labels(names))
+    labels = known.get(names)
+    if labels is None:
+        labels = known[names] = _Labels(names)
     lines = [f"{name}{labels[values]} {_number(value)}\n" for values, value in family.rows]
     return "".join(lines).encode()
 
 
 def _number(value: float) -> str:
+    if type(value) is int and -_EXPONENT < value < _EXPONENT:
+        return f"{value}.0"
     text = repr(float(value))
-    if len(text) <= _SHORT and text[-1].isdecimal():
+    if 0 < text.find(".") <= _DIGITS:
         return text
     written: str = floatToGoString(value)  # type: ignore[no-untyped-call]
     return written

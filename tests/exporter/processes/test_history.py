@@ -131,6 +131,11 @@ class TestLives:
 
         assert lives.after(tree(B, C), Ends(), 3.0).restarts == 1
 
+    def test_so_it_is_of_a_child_that_came_later(self) -> None:
+        lives = Lives().after(tree(A), Ends(), 1.0).after(tree(A, members=(B,)), Ends(), 2.0)
+
+        assert lives.after(tree(B), Ends(pid10=Ending(9, reaped=True)), 3.0).restarts == 0
+
     def test_a_root_that_runs_on_as_something_else_has_not_ended(self) -> None:
         lives = Lives().after(tree(A), Ends(), 1.0).after(tree(B), Ends(pid10=RUNS), 2.0)
 

@@ -10,12 +10,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from trainwarden_exporter.exceptions import CollectError
-from trainwarden_exporter.processes.procfs import Process, read_process, read_processes
+from trainwarden_exporter.processes.procfs import (
+    Process,
+    boot_seconds,
+    list_pids,
+    read_process,
+    read_processes,
+)
 from trainwarden_exporter.processes.table import (
     AGAIN_SECONDS,
+    Census,
     Handed,
     ProcessTable,
     given_anew,
+    read_census,
     read_handed,
 )
 
@@ -33,6 +41,14 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+def wait_until(pid: int, name: str) -> None:
+    """Until that program sleeps there."""
+    deadline = time.monotonic() + 10
+    while (one := read_process(pid)) is None or (one.name, one.state) != (name, "S"):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 class Stage:
@@ -132,6 +148,153 @@ def test_what_the_kernel_runs_itself_is_read_once(stage: Stage) -> None:
     assert stage.table.read()[10] is not before[10]
 
 
+class Ran(dict[int, int]):
+    """For how long each process has run, as the kernel tells; of others it does not."""
+
+    def __call__(self, pid: int) -> int | None:
+        return self.get(pid)
+
+
+def test_what_has_not_run_since_is_not_read_again(stage: Stage) -> None:
+    ran = Ran({10: 500, 11: 500})
+    stage.table = ProcessTable(
+        stage.proc.root, clock=stage.clock, since_boot=lambda: BOOTED, cpu_clock=ran
+    )
+    for pid in (10, 11, 12):
+        stage.proc.add(pid, name="before")
+    stage.table.read()
+    stage.clock.now += AGAIN_SECONDS
+    before = stage.table.read()
+    for pid in (10, 11, 12):
+        stage.proc.add(pid, name="after")
+    ran[11] += 1
+    stage.clock.now += AGAIN_SECONDS
+    after = stage.table.read()
+    assert after[10] is before[10]
+    assert after[11].name == "after"
+    assert after[12].name == "after", "of this one nothing is told"
+
+
+def test_how_long_it_ran_is_not_held_against_whoever_has_its_pid_next(stage: Stage) -> None:
+    ran = Ran({505: 500})
+    stage.table = ProcessTable(
+        stage.proc.root, clock=stage.clock, since_boot=lambda: BOOTED, cpu_clock=ran
+    )
+    stage.proc.add(505, start=100)
+    stage.table.read()
+    stage.clock.now += AGAIN_SECONDS
+    stage.table.read()
+    stage.proc.add(505, start=90_000, name="fork")
+    stage.give_out(510, 10_010)
+    stage.table.read()
+    stage.proc.add(505, start=90_000, name="exec")
+    stage.clock.now += AGAIN_SECONDS
+    assert stage.table.read()[505].name == "exec", "that both ran as long is chance"
+
+
+def test_turns_stay_apart_when_nobody_has_looked_for_long(stage: Stage) -> None:
+    for pid in range(10, 40):
+        stage.proc.add(pid, state="S")
+    stage.states()
+    stage.clock.now += 10 * AGAIN_SECONDS
+    stage.states()
+    for pid in range(10, 40):
+        stage.proc.add(pid, state="D")
+    stage.clock.now += AGAIN_SECONDS / 2
+    assert set(stage.states().values()) == {"S", "D"}
+
+
+@pytest.fixture
+def listings(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Each time that the processes were listed."""
+    seen: list[Path] = []
+
+    def listed(root: Path) -> list[int]:
+        seen.append(root)
+        return list_pids(root)
+
+    monkeypatch.setattr("trainwarden_exporter.processes.table.list_pids", listed)
+    return seen
+
+
+def test_while_nobody_comes_or_goes_they_are_not_listed(
+    stage: Stage, listings: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    census = Census(10_000, 3)
+    monkeypatch.setattr("trainwarden_exporter.processes.table.read_census", lambda _: census)
+    stage.proc.add(10, state="S")
+    stage.proc.add(11, state="S")
+    stage.table.read()
+    stage.proc.add(11, state="D")
+    assert stage.states(11) == {10: "S", 11: "D"}
+    assert len(listings) == 1
+    stage.proc.remove(10)
+    census = Census(10_000, 2)
+    assert stage.states() == {11: "D"}
+    stage.proc.add(10)
+    census = Census(10_001, 2)
+    assert stage.states().keys() == {10, 11}, "another one has gone meanwhile"
+    assert len(listings) == 3
+
+
+def test_who_comes_while_they_are_listed_is_seen_the_next_time(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the census was taken before."""
+    stage.proc.add(10)
+    total = 10_000
+
+    def listed(root: Path) -> list[int]:
+        nonlocal total
+        pids = list_pids(root)
+        if total == 10_000:
+            total += 1
+            stage.proc.add(600)
+            stage.give_out(600, total)
+        return pids
+
+    monkeypatch.setattr("trainwarden_exporter.processes.table.list_pids", listed)
+    monkeypatch.setattr(
+        "trainwarden_exporter.processes.table.read_census", lambda _: Census(total, 9)
+    )
+    assert stage.states().keys() == {10}
+    assert stage.states().keys() == {10, 600}
+
+
+def test_a_census_of_fewer_than_are_seen_counts_something_else(
+    stage: Stage, listings: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "trainwarden_exporter.processes.table.read_census", lambda _: Census(10_000, 1)
+    )
+    for pid in (10, 11):
+        stage.proc.add(pid)
+    stage.table.read()
+    stage.table.read()
+    assert len(listings) == 2
+
+
+def test_what_could_not_be_read_to_its_end_comes_again(stage: Stage) -> None:
+    stage.proc.add(10)
+    stage.states()
+    stage.proc.add(600)
+    stage.proc.add(601, files={"stat": "nonsense"})
+    stage.give_out(601, 10_002)
+    with pytest.raises(CollectError):
+        stage.states()
+    stage.proc.add(601)
+    assert stage.states().keys() == {10, 600, 601}
+
+
+def test_children_of_who_is_gone_are_read_again(stage: Stage) -> None:
+    stage.proc.add(10)
+    stage.proc.add(11, parent=10)
+    stage.states()
+    stage.proc.remove(10)
+    stage.proc.add(11, parent=1)
+    assert stage.table.read()[11].parent_pid == 1
+
+
 def test_threads_that_share_one_wait_for_each_other(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,6 +322,12 @@ def test_a_pid_that_was_given_out_anew_is_somebody_else(stage: Stage) -> None:
     stage.proc.add(505, start=90_000)
     stage.give_out(510, 10_010)
     assert stage.table.read()[505].identity.start_ticks == 90_000
+
+
+def test_a_kernel_that_never_gave_out_a_pid_does_not_count_them(stage: Stage) -> None:
+    stage.give_out(0, 0)
+    assert read_handed(stage.proc.root) is None
+    assert read_census(stage.proc.root) is None
 
 
 @pytest.mark.parametrize("missing", ["loadavg", "stat", "sys/kernel/pid_max", "self"])
@@ -232,3 +401,34 @@ def test_on_this_machine_it_agrees_with_a_whole_reading() -> None:
     finally:
         sleeper.communicate()
     assert sleeper.pid not in table.read()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
+def test_on_this_machine_another_program_is_seen_and_what_sleeps_is_not_read() -> None:
+    clock = Clock()
+    table = ProcessTable(clock=clock, since_boot=lambda: boot_seconds() + 60)
+    with subprocess.Popen(["sh", "-c", "read go; exec cat"], stdin=subprocess.PIPE) as shell:
+        assert shell.stdin is not None
+        wait_until(shell.pid, "sh")
+        table.read()
+        clock.now += AGAIN_SECONDS
+        asleep = table.read()[shell.pid]
+        clock.now += AGAIN_SECONDS
+        assert table.read()[shell.pid] is asleep
+        shell.stdin.write(b"\n")
+        shell.stdin.flush()
+        wait_until(shell.pid, "cat")
+        clock.now += AGAIN_SECONDS
+        assert table.read()[shell.pid].name == "cat"
+        shell.stdin.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
+def test_on_this_machine_the_census_counts_who_comes_and_who_goes() -> None:
+    before = read_census()
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE):
+        after = read_census()
+    assert before is not None
+    assert after is not None
+    assert after.total > before.total
+    assert after.processes >= len(list_pids())

@@ -195,7 +195,9 @@ def test_so_it_is_of_families_of_ours_which_share_what_their_labels_look_like(
     assert as_the_library_does([*ours], accept) == as_the_library_does([*theirs], accept)
 
 
-@pytest.mark.parametrize("number", [0, -0.0, 99_999.5, 999_999, 1e6, 1234567.8, -1e7, 1e-5, True])
+@pytest.mark.parametrize(
+    "number", [0, -0.0, 99_999.5, 999_999, 10**6, 1e6, 1234567.8, -1e7, 1e-5, True]
+)
 def test_a_number_is_written_as_the_library_writes_it(number: float) -> None:
     ours = Metric("bare", "gauge", "Without labels.").family()
     ours.add_metric([], number)
