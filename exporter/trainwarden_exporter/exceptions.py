@@ -3,6 +3,7 @@
 TrainwardenError
 ├── NoData          there is nothing to observe here, and that is healthy
 ├── CollectError    a collector could not see what it is there to see
+├── NoThreadError   a thread for calls that may block cannot be had
 └── ConfigError     a file is wrong; carries every problem found, each with path and line
 """
 
@@ -22,6 +23,18 @@ class NoData(TrainwardenError):  # noqa: N818 - a state, not an error: the field
 
 class CollectError(TrainwardenError):
     """A collector could not observe what it is there to observe."""
+
+
+class NoThreadError(TrainwardenError, RuntimeError):
+    """The thread of that `name` cannot be had: the box has run out of threads, or of memory."""
+
+    def __init__(self, name: str, error: RuntimeError | MemoryError) -> None:
+        super().__init__(name, error)
+        self.name = name
+        self.error = error
+
+    def __str__(self) -> str:
+        return f'no thread "{self.name}": {str(self.error) or "no memory"}'
 
 
 @dataclass(frozen=True, slots=True)

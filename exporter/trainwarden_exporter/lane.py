@@ -10,6 +10,8 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import NoReturn, TypeVar
 
+from trainwarden_exporter.exceptions import NoThreadError
+
 T = TypeVar("T")
 
 
@@ -18,12 +20,17 @@ class Lane:
 
     A daemon thread, because a call that never returns must not keep the program from ending: the
     interpreter waits for the threads of `concurrent.futures` at exit. The thread is started here
-    and kept, because a box that has run out of threads must still be observed.
+    and kept, because a box that has run out of threads must still be observed. Raises NoThreadError
+    where it cannot be had.
     """
 
     def __init__(self, name: str) -> None:
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        Thread(target=self._run, name=name, daemon=True).start()
+        thread = Thread(target=self._run, name=name, daemon=True)
+        try:
+            thread.start()
+        except (RuntimeError, MemoryError) as error:
+            raise NoThreadError(name, error) from error
 
     def call(self, function: Callable[[], T]) -> asyncio.Future[T]:
         """Run `function` after the calls before it; the future has its result or its exception.

@@ -24,7 +24,7 @@ from trainwarden_remediator.config import Setup, load_setup
 from trainwarden_remediator.crosscheck.checking import cross_check
 from trainwarden_remediator.crosscheck.plan import written
 from trainwarden_remediator.crosscheck.rulefiles import find_rules, read_rules
-from trainwarden_remediator.exceptions import JournalError, ThreadsError
+from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.exposure import check_exposure
 from trainwarden_remediator.holdfile import Hold, read_holds
 from trainwarden_remediator.journalfile import connect, is_begun
@@ -66,7 +66,8 @@ def _run(given: argparse.Namespace) -> int:
         try:
             threads = ready_threads()
         except (RuntimeError, MemoryError) as error:
-            raise ThreadsError(f"{THREADS} threads are needed", error) from error
+            why = str(error) or "no memory"
+            raise TrainwardenError(f"cannot begin: {THREADS} threads are needed: {why}") from error
         runner.get_loop().set_default_executor(threads)
         try:
             runner.run(_serve(given))

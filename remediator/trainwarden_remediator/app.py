@@ -53,7 +53,7 @@ class WallClock:
 class Remediator:
     """Built from a remediator.yml; entered as a context to run.
 
-    `mode` overrides the file's. Raises ConfigError, JournalError or ThreadsError when it cannot be
+    `mode` overrides the file's. Raises ConfigError, JournalError or NoThreadError when it cannot be
     started.
     """
 

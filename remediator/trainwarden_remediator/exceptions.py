@@ -3,7 +3,6 @@
 TrainwardenError
 ├── MalformedError   a webhook body is not what Alertmanager sends
 ├── JournalError     the journal cannot be read or written
-├── ThreadsError     threads that are needed from the start cannot be had
 ├── LostError        what was meant has nobody to carry it out; the next start settles it
 ├── HoldError        the hold file cannot be written
 ├── UnknownError     the world could not be asked; whoever asks must not act
@@ -27,18 +26,6 @@ class MalformedError(TrainwardenError):
 
 class JournalError(TrainwardenError):
     """The journal cannot be read or written; nothing may be done that it would not record."""
-
-
-class ThreadsError(TrainwardenError):
-    """Threads that are needed from the start, for what `needed` says, cannot be had."""
-
-    def __init__(self, needed: str, error: RuntimeError | MemoryError) -> None:
-        super().__init__(needed, error)
-        self.needed = needed
-        self.error = error
-
-    def __str__(self) -> str:
-        return f"cannot begin: {self.needed}: {str(self.error) or 'no memory'}"
 
 
 class LostError(TrainwardenError):

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from trainwarden_exporter.lane import Lane
 from trainwarden_remediator.exceptions import UnknownError
 from trainwarden_remediator.sight import RunSight, Sight
-from trainwarden_remediator.threads import ready_lane
 
 SAVES_SECONDS = 3.0
 """How long the folders of checkpoints may take to answer; else it is not known how they stand."""
@@ -32,16 +31,14 @@ class SavesLook:
 class OwnLook:
     """Looks in threads of its own: in one at memory and workers, in others at checkpoints.
 
-    `use` says who looks at which: `look` blocks, and raises UnknownError. Raises ThreadsError where
-    it gets no threads.
+    `use` says who looks at which: `look` blocks, and raises UnknownError. Raises NoThreadError
+    where it gets no threads.
     """
 
     def __init__(self, lane: Callable[[str], Lane]) -> None:
         # Had from the start: later there may be no threads to be had.
-        self._lane = ready_lane(lane, "look where the exporter cannot be asked")
-        self._apart = [
-            _Apart(ready_lane(lane, f"look at checkpoints, {number}")) for number in range(APART)
-        ]
+        self._lane = lane("look where the exporter cannot be asked")
+        self._apart = [_Apart(lane(f"look at checkpoints, {number}")) for number in range(APART)]
 
     def use(self, look: Callable[[], Sight], saves: Sequence[SavesLook]) -> None:
         """Look by these from now on; of `saves` there are at most APART."""

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
-
-from trainwarden_exporter.lane import Lane
-from trainwarden_remediator.exceptions import ThreadsError
 
 THREADS = 16
 """Enough for all that blocks at once, also while some wait for a disk that hangs."""
@@ -26,14 +22,3 @@ def ready_threads(count: int = THREADS) -> ThreadPoolExecutor:
         executor.shutdown(wait=False)
         raise
     return executor
-
-
-def ready_lane(lane: Callable[[str], Lane], name: str) -> Lane:
-    """The `lane` of that name, which says what it is to do, for as long as the program runs.
-
-    Raises ThreadsError where it cannot be had.
-    """
-    try:
-        return lane(name)
-    except (RuntimeError, MemoryError) as error:
-        raise ThreadsError(f"a thread is needed to {name}", error) from error

@@ -19,7 +19,6 @@ from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.journal import Journal
 from trainwarden_remediator.kin import KinMemory
 from trainwarden_remediator.situation import looks_back
-from trainwarden_remediator.threads import ready_lane
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +30,7 @@ PRUNE_SECONDS = 600.0
 
 
 class Upkeep:
-    """Goes by whatever `setup` is in force. Raises ThreadsError where it gets no threads."""
+    """Goes by whatever `setup` is in force. Raises NoThreadError where it gets no threads."""
 
     def __init__(
         self,
@@ -46,8 +45,8 @@ class Upkeep:
         self._kin = kin
         self._setup = setup
         self._clock = clock
-        self._watching = ready_lane(lane, "watch what stands below the targets")
-        self._pruning = ready_lane(lane, "prune the journal")
+        self._watching = lane("watch what stands below the targets")
+        self._pruning = lane("prune the journal")
 
     async def run(self) -> None:
         """Go on for ever."""

@@ -10,6 +10,7 @@ from functools import partial
 
 import pytest
 
+from trainwarden_exporter.exceptions import NoThreadError
 from trainwarden_exporter.lane import Lane, within
 
 
@@ -79,6 +80,22 @@ asyncio.run(main())
     )
 
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (RuntimeError("can't start new thread"), "can't start new thread"),
+        (MemoryError(), "no memory"),
+    ],
+    ids=["threads", "memory"],
+)
+def test_a_thread_that_cannot_be_had_is_said_by_its_name(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
+) -> None:
+    monkeypatch.setattr(threading.Thread, "start", lambda _: fail(error))
+    with pytest.raises(NoThreadError, match=f'^no thread "look": {said}$'):
+        Lane("look")
 
 
 def test_within_gives_the_answer_or_the_error() -> None:

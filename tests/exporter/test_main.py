@@ -255,6 +255,36 @@ def test_an_address_in_use_is_one_clear_line() -> None:
     ]
 
 
+# The kernel's own limit, which binds root as well: there is room for the stacks of so many threads.
+# In one heap, because others would take of that room, more or less of it as it happens.
+ROOM = """
+import ctypes, resource, sys, threading
+from trainwarden_exporter.__main__ import main
+ctypes.CDLL(None).mallopt(-8, 1)  # M_ARENA_MAX
+stack = 1 << 30
+threading.stack_size(stack)
+pages = int(open("/proc/self/statm").read().split()[0])
+room = pages * resource.getpagesize() + {threads} * stack + stack // 2
+resource.setrlimit(resource.RLIMIT_AS, (room, room))
+sys.exit(main(["run", "--web.listen-address=127.0.0.1:0"]))
+"""
+
+
+@pytest.mark.parametrize("threads", [0, 1, 2])
+def test_a_box_without_the_threads_it_begins_with_is_one_clear_line(threads: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ROOM.format(threads=threads)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith('trainwarden-exporter: no thread "')
+    assert line.endswith("\": can't start new thread")
+
+
 def test_a_bad_file_at_the_start_is_told_problem_by_problem(path: Path) -> None:
     path.write_text("rnus: 3\nhost: 4\n")
     status, _, error = ended("run", f"--config.file={path}")

@@ -89,8 +89,8 @@ def test_where_only_some_can_be_had_these_end_in_silence(error: str) -> None:
 @pytest.mark.parametrize(
     ("threads", "needed"),
     [
-        (THREADS - 1, f"{THREADS} threads are needed"),
-        *((THREADS + n, f"a thread is needed to {lane}") for n, lane in enumerate(LANES)),
+        (THREADS - 1, f"cannot begin: {THREADS} threads are needed"),
+        *((THREADS + n, f'no thread "{lane}"') for n, lane in enumerate(LANES)),
     ],
 )
 def test_a_box_with_too_few_for_all_that_is_begun_with_is_one_clear_line(
@@ -98,7 +98,7 @@ def test_a_box_with_too_few_for_all_that_is_begun_with_is_one_clear_line(
 ) -> None:
     child = program.start(ROOM.format(threads=threads))
     assert child.wait(10) == 1
-    assert program.log == f"cannot begin: {needed}: can't start new thread\n"
+    assert program.log == f"{needed}: can't start new thread\n"
 
 
 def test_one_that_has_its_threads_and_can_have_no_more_stops_in_peace(program: Program) -> None:
