@@ -24,10 +24,10 @@ from typing import IO
 from results import mebibytes, milliseconds
 from trainwarden_exporter.processes.procfs import (
     descendants,
-    read_process,
     read_processes,
     read_resident_bytes,
 )
+from trainwarden_exporter.processes.table import read_cpu_clock
 
 READY_SECONDS = 60.0
 AS_PROMETHEUS = {
@@ -91,8 +91,7 @@ class Program:
 
     def cpu(self) -> float:
         """CPU seconds used so far by what runs of it."""
-        found = map(read_process, self._pids())
-        return sum(one.cpu_seconds for one in found if one is not None)
+        return sum(read_cpu_clock(pid) or 0 for pid in self._pids()) / 1e9
 
     def reload(self) -> None:
         """Let it read its configuration again."""

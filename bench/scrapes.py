@@ -46,6 +46,9 @@ OLD_SECONDS = 11.0
 """After which a process is no longer looked at as one that has just been started."""
 INTERVAL = 5.0
 """Seconds between two scrapes, as shipped."""
+PACED, PACED_BEFORE = 12, 2
+"""Scrapes at that interval, and those before them that are not counted: what is looked at again
+only after some time is then looked at as often as in the long run."""
 EVERY_PROCESS = ({"name": "{{.Comm}}", "cmdline": [".+"]},)
 """The example of process-exporter's package (all.yaml), and of its README."""
 
@@ -166,11 +169,15 @@ def measure(processes: int, workers: int, scrapes: int, *, paced: int = 0) -> Fo
 
 
 def _at_interval(programs: Mapping[str, Program], scrapes: int) -> Mapping[str, float]:
+    def scrape(count: int) -> None:
+        for _ in range(count):
+            time.sleep(INTERVAL)
+            for one in programs.values():
+                one.scrape()
+
+    scrape(PACED_BEFORE)
     before = {name: one.cpu() for name, one in programs.items()}
-    for _ in range(scrapes):
-        time.sleep(INTERVAL)
-        for one in programs.values():
-            one.scrape()
+    scrape(scrapes)
     return {name: (one.cpu() - before[name]) / scrapes for name, one in programs.items()}
 
 
@@ -258,7 +265,7 @@ def bench(sizes: Sequence[tuple[int, int]] = SIZES, *, scrapes: int = 60) -> Res
     return result(
         {
             (processes, workers): measure(
-                processes, workers, scrapes, paced=6 * ((processes, workers) == TYPICAL)
+                processes, workers, scrapes, paced=PACED * ((processes, workers) == TYPICAL)
             )
             for processes, workers in sizes
         }
