@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from trainwarden_exporter.gpu.trouble import AFTERWARDS
 from trainwarden_exporter.gpu.xidwatch import USED_SECONDS
 from verdicts.page import SCRAPE, Page
 from verdicts.parts import GIB, Worker
 
 DRIVER_STATES = ("ok", "absent", "failed", "no_devices")
 COMPUTE_MODES = ("default", "exclusive_process", "prohibited")
-TOLD_AFTERWARDS = 120.0
-"""Seconds for which a trouble that is over is told as 0."""
 HARDWARE_REASONS = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
 
 
@@ -115,7 +114,7 @@ class Gpu:
         for trouble, value in troubles.items():
             if value:
                 self.troubled[trouble] = now
-            if now - self.troubled.get(trouble, -TOLD_AFTERWARDS - 1) <= TOLD_AFTERWARDS:
+            if now - self.troubled.get(trouble, -AFTERWARDS - 1) <= AFTERWARDS:
                 page.put("trainwarden_gpu_trouble", value, *self.labels, trouble)
 
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from trainwarden_exporter.processes.config import training
+from trainwarden_exporter.processes.metrics import AFTERWARDS, AGING_SECONDS, ASIDE
 from verdicts.page import Page
 
 GIB = float(1 << 30)
@@ -17,8 +19,6 @@ CONTAINER_STATES = ("created", "running", "paused", "restarting", "exited", "dea
 PERIOD_FROM = 3
 """Starts from which the distance between them is told."""
 RECENT_SECONDS = 600.0
-AGING_SECONDS = 1800.0
-"""From when on before its age limit a worker's growth is told."""
 
 
 @dataclass
@@ -43,6 +43,8 @@ class Worker:
     """As the exporter has seen; it forgets when it begins anew."""
     remembered: list[float] = field(default_factory=list)
     """When those were that it saw; it keeps that."""
+    overaged: float | None = None
+    """When the exporter last saw it older than its age limit."""
     unseen: list[float] = field(default_factory=list)
     """When those were that it has not seen yet."""
     watched: bool = True
@@ -75,6 +77,7 @@ class Worker:
         """The exporter begins anew: what it counted is gone, what it keeps is not."""
         self.restarts, self.ended, self.exit_code = 0, 0, None
         self.unseen.clear()
+        self.overaged = None
 
     def put(self, page: Page, now: float) -> None:
         if not self.watched:
@@ -108,18 +111,18 @@ class Worker:
             ("surplus_restarts", recent - self.expected),
         ):
             page.put(f"trainwarden_worker_{metric}", value if value > 0 else None, *labels)
-        if not self.alive:
-            return
         excess = 0 if self.limit is None else round(self.resident) - self.limit
-        if excess > 0:
+        if self.alive and excess > 0:
             page.put("trainwarden_worker_memory_excess_bytes", excess, *labels)
-        if self.age_limit is not None:
-            age = now - self.started
-            if age > self.age_limit - AGING_SECONDS:
-                resident = round(self.resident)
-                page.put("trainwarden_worker_aging_resident_bytes", resident, *labels)
-            if age > self.age_limit:
-                page.put("trainwarden_worker_overage_seconds", age, *labels)
+        age = now - self.started if self.alive and self.age_limit is not None else 0.0
+        if self.age_limit is not None and age > self.age_limit - AGING_SECONDS:
+            resident = round(self.resident)
+            page.put("trainwarden_worker_aging_resident_bytes", resident, *labels)
+        if self.age_limit is not None and age > self.age_limit:
+            self.overaged = now
+        if self.overaged is not None and now - self.overaged <= AFTERWARDS:
+            told = age if self.overaged == now else 0
+            page.put("trainwarden_worker_overaged_seconds", told, *labels)
 
 
 def put_run(page: Page, workers: Sequence[Worker]) -> None:
@@ -127,22 +130,11 @@ def put_run(page: Page, workers: Sequence[Worker]) -> None:
     if not workers:
         return
     run = workers[0].run
-    if all(worker.finished for worker in workers):
-        page.put("trainwarden_run_workers_finished", 1, run)
-    aside = ("evaluation", "launcher")
-    begun = [one.started for one in workers if one.alive and one.role not in aside]
+    finished = all(worker.finished for worker in workers)
+    page.put("trainwarden_run_workers_finished", finished, run)
+    begun = [one.started for one in workers if one.alive and one.role not in ASIDE]
     page.put("trainwarden_run_newest_start_timestamp_seconds", max(begun, default=None), run)
-    trainers = next(
-        filter(
-            None,
-            (
-                [one for one in workers if one.role == "trainer"],
-                [one for one in workers if one.name == "trainer"],
-                [one for one in workers if one.role == "worker"],
-            ),
-        ),
-        [],
-    )
+    trainers = training(workers)
     if trainers:
         begun = [one.started for one in trainers if one.alive]
         page.put("trainwarden_run_trainer_processes", sum(one.processes for one in trainers), run)

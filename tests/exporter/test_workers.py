@@ -129,6 +129,7 @@ class TestAWorkerThatNeverRan:
             "recent_starts": 0,
             "finished": 0,
             "missing_processes": 2,
+            "trainwarden_run_workers_finished": 0,
         }
         labelled = {name for name, more in found if more}
         assert labelled == {"process_states", "exits_total"}
@@ -142,6 +143,8 @@ class TestAWorkerThatNeverRan:
         collector = WorkersCollector([run(rollout())], root=proc.root)
 
         for family in collector.collect():
+            if family.metric.labels == ("run",):
+                continue
             for sample in family.samples:
                 assert list(sample.labels.items())[:3] == [
                     ("run", "demo"),
@@ -223,6 +226,7 @@ class TestARunAsAWhole:
             "trainer_processes": 3,
             "trainer_start_timestamp_seconds": began[12],
             "trainer_finished": 0,
+            "workers_finished": 0,
             "newest_start_timestamp_seconds": began[13],
         }
         proc.remove(12)
@@ -233,7 +237,7 @@ class TestARunAsAWhole:
     def test_without_a_trainer_nothing_is_said_of_one(self, proc: FakeProc) -> None:
         proc.add(10, ["--rollout-0"])
         collector = WorkersCollector([run(rollout()), run(name="idle")], root=proc.root)
-        assert list(self.found(collector)) == ["newest_start_timestamp_seconds"]
+        assert list(self.found(collector)) == ["newest_start_timestamp_seconds", "workers_finished"]
 
 
 class TestWhatIsThereOnlyInTrouble:
@@ -243,7 +247,7 @@ class TestWhatIsThereOnlyInTrouble:
         "recent_restarts",
         "surplus_restarts",
         "aging_resident_bytes",
-        "overage_seconds",
+        "overaged_seconds",
     )
 
     def found(self, collector: WorkersCollector) -> dict[str, float]:
@@ -284,9 +288,25 @@ class TestWhatIsThereOnlyInTrouble:
             )
             found.append(self.found(collector))
         aging = {"aging_resident_bytes": 3 * 4096}
-        assert found == [{}, aging, aging, {**aging, "overage_seconds": 3601}]
+        assert found == [{}, aging, aging, {**aging, "overaged_seconds": 3601}]
+
+    def test_one_that_was_too_old_is_told_of_for_two_minutes_more(self, proc: FakeProc) -> None:
+        proc.add(10, ["python", "--rollout-0"], start=100)
+        moments = iter([3700.0, 3705.0, 3820.0, 3821.0])
+        boot = start_timestamp(Identity(0, 0))
+        before, collector = (
+            WorkersCollector(
+                [run(rollout(age_limit="1h"))], root=proc.root, clock=lambda: boot + next(moments)
+            )
+            for _ in range(2)
+        )
+        assert self.found(before)["overaged_seconds"] == 3699
+        collector.adopt(before)
         proc.remove(10)
-        assert self.found(collector) == {"missing_processes": 1}
+        gone = {"missing_processes": 1}
+        assert self.found(collector) == {**gone, "overaged_seconds": 0}
+        assert self.found(collector) == {**gone, "overaged_seconds": 0}
+        assert self.found(collector) == gone
 
     def test_restarts_also_of_a_life_before(self, proc: FakeProc, tmp_path: Path) -> None:
         clock, found = count(1e9, 17), list[dict[str, float]]()
@@ -513,15 +533,14 @@ class TestRealPrograms:
 
     def test_finish_a_run_when_all_of_them_have(self, start: Start) -> None:
         other = {**rollout(finishes=True), "name": "rollout-1", "match": {"command": "--rollout-1"}}
-        idle = run({"name": "a", "match": {"command": "--none-of-them"}}, name="other")
-        collector = WorkersCollector([run(rollout(finishes=True), other), idle])
+        collector = WorkersCollector([run(rollout(finishes=True), other)])
         programs = [start(READY, mark) for mark in ("--rollout-0", "--rollout-1")]
         found = [samples(collector)]
         for program in programs:
             self.end(program)
             found.append(samples(collector))
         told = "trainwarden_run_workers_finished"
-        assert [there.get((told, ())) for there in found] == [None, None, 1]
+        assert [there.get((told, ())) for there in found] == [0, 0, 1]
 
     def test_never_lose_what_their_children_wrote(
         self, start: Start, collector: WorkersCollector, tmp_path: Path

@@ -61,6 +61,7 @@ class WorkersCollector(Collector):
         self._starts = StartLog(start_log_path(state_folder))
         path = None if state_folder is None else state_folder / "worker-restarts.json"
         self._restarts = RestartLog(path)
+        self._overaged: dict[WorkerKey, float] = {}
         self._trials = Trials(None if state_folder is None else state_folder / "worker-trials.json")
         self._trials_told = trials_told
         self._watch = ExitWatch(root)
@@ -80,6 +81,7 @@ class WorkersCollector(Collector):
         self._watch, predecessor._watch = predecessor._watch, self._watch
         self._starts.adopt(predecessor._starts)
         self._restarts.adopt(predecessor._restarts)
+        self._overaged |= predecessor._overaged
         self._trials.adopt(predecessor._trials)
 
     def collect(self) -> Iterable[Family]:
@@ -118,18 +120,24 @@ class WorkersCollector(Collector):
         self._restarts.note({key: one.lives.restarts for key, one in self._histories.items()}, now)
         limited = (key for key, worker in self._workers.items() if worker.trials_limit is not None)
         trials = self._trials.since_start(trees, {key: self._trials_told(key) for key in limited})
+        began = {key: oldest_start(trees[key]) for key in self._workers}
+        for key, worker in self._workers.items():
+            start, limit = began[key], worker.age_limit
+            if start is not None and limit is not None and now - start > limit:
+                self._overaged[key] = now
         return {
             key: Sighting(
                 worker=worker,
                 tree=trees[key],
                 usage=usages[key],
                 history=self._histories[key],
-                began=oldest_start(trees[key]),
+                began=began[key],
                 finished=worker.finishes
                 and self._has_finished(key, trees[key], self._histories[key]),
                 started=self._starts.recent(key),
                 restarts=self._restarts.recent(key),
                 trials=trials.get(key),
+                overaged=self._overaged.get(key),
             )
             for key, worker in self._workers.items()
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Self
+from typing import Annotated, Protocol, Self, TypeVar
 
 from pydantic import Field, StringConstraints, model_validator
 
@@ -52,24 +52,41 @@ class WorkersOfRun(Section):
 
     @property
     def trainers(self) -> tuple[WorkerConfig, ...]:
-        """Those that train: by their role, else by their name.
-
-        `worker` is the role of one that was given none, and so the trainer's where nobody else is:
-        the workers of a search.
-        """
-        ways: tuple[Callable[[WorkerConfig], bool], ...] = (
-            lambda one: one.role == "trainer",
-            lambda one: one.name == "trainer",
-            lambda one: one.role == "worker",
-        )
-        found = (tuple(filter(way, self.workers)) for way in ways)
-        return next(filter(None, found), ())
+        """Those that train."""
+        return training(self.workers)
 
     @model_validator(mode="after")
     def _names_are_sound(self) -> Self:
         check_names(self.workers)
         check_references(self.workers)
         return self
+
+
+class Named(Protocol):
+    """What has a name and a role, as a worker has."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def role(self) -> str: ...
+
+
+N = TypeVar("N", bound=Named)
+
+
+def training(workers: Sequence[N]) -> tuple[N, ...]:
+    """Those that train: by their role, else by their name.
+
+    `worker` is the role of one that was given none, and so the trainer's where nobody else is: the
+    workers of a search.
+    """
+    ways: tuple[Callable[[N], bool], ...] = (
+        lambda one: one.role == "trainer",
+        lambda one: one.name == "trainer",
+        lambda one: one.role == "worker",
+    )
+    found = (tuple(filter(way, workers)) for way in ways)
+    return next(filter(None, found), ())
 
 
 def check_names(workers: Sequence[WorkerConfig]) -> None:

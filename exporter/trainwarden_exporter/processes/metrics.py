@@ -77,9 +77,16 @@ AGING = _metric(
     "gauge",
     "Resident memory; only from half an hour before the age limit on.",
 )
-OVERAGE = _metric("overage_seconds", "gauge", "Age; only while it is above the age limit.")
-_AGING_SECONDS = 1800.0
+OVERAGED = _metric(
+    "overaged_seconds",
+    "gauge",
+    "Age; only while it is above the age limit, and 0 for two minutes after.",
+)
+AGING_SECONDS = 1800.0
 """Over which growth is looked at."""
+AFTERWARDS = 120.0
+"""Seconds for which it is told that a worker is no longer too old: its rule bridges lost scrapes by
+the last sample of a minute, and would not know before that is over."""
 
 
 def _of_run(name: str, text: str) -> Metric:
@@ -94,9 +101,7 @@ NEWEST_START = _of_run(
 TRAINERS = _of_run("trainer_processes", "Living processes of what trains.")
 TRAINERS_START = _of_run("trainer_start_timestamp_seconds", "The latest start of what trains.")
 TRAINERS_FINISHED = _of_run("trainer_finished", "1 when all that trains has finished.")
-ALL_FINISHED = _of_run(
-    "workers_finished", "Always 1; only of a run all workers of which have finished."
-)
+ALL_FINISHED = _of_run("workers_finished", "1 when all workers of the run have finished.")
 
 METRICS = (
     PROCESSES,
@@ -128,7 +133,7 @@ METRICS = (
     RECENT_RESTARTS,
     SURPLUS_RESTARTS,
     AGING,
-    OVERAGE,
+    OVERAGED,
     NEWEST_START,
     TRAINERS,
     TRAINERS_START,
@@ -136,7 +141,7 @@ METRICS = (
     ALL_FINISHED,
 )
 
-_ASIDE = ("evaluation", "launcher")
+ASIDE = ("evaluation", "launcher")
 """Roles without which a run goes on."""
 
 
@@ -156,6 +161,8 @@ class Sighting:
     restarts: int
     """Its recent restarts."""
     trials: int | None
+    overaged: float | None
+    """When it was last older than its age limit (unix seconds), as far as that is remembered."""
 
 
 _Numbers = Iterable[tuple[Metric, float | None]]
@@ -231,18 +238,18 @@ def _trouble(seen: Sighting, now: float) -> _Numbers:
     yield SURPLUS_RESTARTS, _positive(seen.restarts - worker.expected)
     if worker.memory_limit is not None:
         yield EXCESS, _positive(resident - worker.memory_limit)
-    if worker.age_limit is not None and seen.began is not None:
-        age = now - seen.began
-        yield AGING, resident if age > worker.age_limit - _AGING_SECONDS else None
-        yield OVERAGE, age if age > worker.age_limit else None
+    age = None if seen.began is None else now - seen.began
+    if worker.age_limit is not None and age is not None:
+        yield AGING, resident if age > worker.age_limit - AGING_SECONDS else None
+    if seen.overaged is not None and now - seen.overaged <= AFTERWARDS:
+        yield OVERAGED, age if seen.overaged == now else 0
 
 
 def _of_the_whole(run: WorkersOfRun, seen: Mapping[str, Sighting]) -> _Numbers:
     if not run.workers:
         return
-    yield NEWEST_START, _latest(seen[one.name] for one in run.workers if one.role not in _ASIDE)
-    if all(one.finished for one in seen.values()):
-        yield ALL_FINISHED, 1
+    yield NEWEST_START, _latest(seen[one.name] for one in run.workers if one.role not in ASIDE)
+    yield ALL_FINISHED, all(one.finished for one in seen.values())
     trainers = [seen[worker.name] for worker in run.trainers]
     if trainers:
         yield TRAINERS, sum(living_roots(one.tree) for one in trainers)
