@@ -228,4 +228,8 @@ def _compiled() -> tuple[str | Path, ...]:
     command = (sys.executable, *flags, Path(sys.executable).with_name("trainwarden-exporter"))
     writing = {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     subprocess.run([*command, "--version"], env=writing, stdout=subprocess.DEVNULL, check=True)
-    return command
+    return (
+        command[0],
+        "-B",
+        *command[1:],
+    )  # what is not compiled stays so, as where it is installed

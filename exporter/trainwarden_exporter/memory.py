@@ -16,6 +16,7 @@ import mimetypes
 import os
 import sys
 from importlib.util import find_spec
+from threading import RLock
 from types import ModuleType
 from typing import Any
 
@@ -56,6 +57,9 @@ def _set_up_heap() -> None:
             mallopt(number, value)
 
 
+_LOADING = RLock()  # one of these may load another
+
+
 class _Late(ModuleType):
     """Stands for a module that is loaded once something of it is asked for."""
 
@@ -66,10 +70,11 @@ class _Late(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name in ("__file__", "__warningregistry__"):
             raise AttributeError(name)  # who goes through all modules wants nothing of this one
-        if sys.modules.get(self.__name__) is self:
-            del sys.modules[self.__name__]
-        module = importlib.import_module(self.__name__)
-        vars(self).update(vars(module))
+        with _LOADING:
+            if sys.modules.get(self.__name__) is self:
+                del sys.modules[self.__name__]
+            module = importlib.import_module(self.__name__)
+            vars(self).update(vars(module))
         return getattr(module, name)
 
 

@@ -99,9 +99,10 @@ BOARD = Board(
                     "Wait for a reset, or are worn out",
                     "GPUs that could not replace a bad part of their memory, or need a reset to "
                     "do so. Good: 0; else TrainingGpuRowRemap fires.",
-                    "sum(trainwarden_gpu_row_remap_failed{GPU}"
-                    " or trainwarden_gpu_row_remap_pending{GPU})",
-                    why.NO_REMAPPING,
+                    "count(trainwarden_gpu_trouble{GPU,"
+                    'trouble=~"row_remap_failed|row_remap_pending|retired_pages_pending"} > 0)'
+                    " or 0 * count(trainwarden_gpu_up{GPU})",
+                    why.NO_GPU,
                 ),
                 Table(
                     title="GPUs",

@@ -19,7 +19,7 @@ class Limit:
     alert: str
     severity: str
     written: str
-    """The comparison, as it stands in the rule."""
+    """The comparison, as it stands in the rule; or what the exporter tells only above it."""
 
     @property
     def value(self) -> float:
@@ -44,7 +44,7 @@ FEW_INODES = Limit("TrainingDiskInodes", "warning", "< 0.05")
 OVER_MEMORY = Limit(
     "TrainingWorkerMemoryOverLimit",
     "critical",
-    "> last_over_time(trainwarden_worker_memory_limit_bytes",
+    "min_over_time(trainwarden_worker_memory_excess_bytes",
 )
 NEAR_MEMORY = Limit(
     "TrainingWorkerMemoryOverLimit",

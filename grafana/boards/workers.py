@@ -116,13 +116,15 @@ MEMORY = Row(
         Graph(
             title="Growth, in bytes per hour",
             about=(
-                "By the slope of ten minutes. Good: around 0. Steady growth is a leak: "
+                "By the slope of ten minutes, of a worker near its age limit or past it by that of "
+                "half an hour. Good: around 0. Steady growth is a leak: "
                 "TrainingWorkerLeak looks at an hour of it, TrainingWorkerOldAndGrowing at the "
                 "last half hour of a worker past its age limit."
             ),
             queries=[
                 Query(
-                    "3600 * deriv(trainwarden_worker_resident_bytes{WORKER}[10m])",
+                    "3600 * (deriv(trainwarden_worker_aging_resident_bytes{WORKER}[30m])"
+                    " or deriv(trainwarden_worker_resident_bytes{WORKER}[10m]))",
                     ONE,
                     why.NO_WORKERS,
                 )

@@ -38,19 +38,20 @@ def worker_states(braces: str, width: int, height: int = 6, of: str = "") -> Tim
 
 def restarts(braces: str, width: int = 8, of: str = "") -> Graph:
     return Graph(
-        title="Restarts of workers, in 10 minutes",
+        title="Restarts of workers beyond one of each process, in 10 minutes",
         about=(
-            "Good: 0; one is healing or a deploy. At the line, two more than it has processes, "
-            "TrainingWorkerRestartLoop fires and all restarts of the worker are held."
+            "Good: 0, also after healing or a deploy. At the line TrainingWorkerRestartLoop fires "
+            "and all restarts of the worker are held."
         ),
         queries=[
             Query(
-                f"round(increase(trainwarden_worker_restarts_total{braces}[10m]))",
+                f"trainwarden_worker_surplus_restarts{braces}"
+                f" or 0 * trainwarden_worker_expected_processes{braces}",
                 f"{of}{{{{worker}}}}",
                 why.NO_WORKERS,
             ),
             Query(
-                f"min(2 + trainwarden_worker_expected_processes{braces})",
+                f"min(2 + 0 * trainwarden_worker_expected_processes{braces})",
                 "loop",
                 why.NO_WORKERS,
                 limit=True,

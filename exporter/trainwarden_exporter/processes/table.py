@@ -86,6 +86,8 @@ class ProcessTable:
         self._census: Census | None = None
         self._began = clock()
         self._turns_taken = 0
+        self._ended: set[int] = set()
+        """Who had ended before it could be read: between the list and that."""
         self._circle = _read_circle(root)
         self._turn = Lock()
 
@@ -104,18 +106,21 @@ class ProcessTable:
         # first of all, so that who comes or goes from here on makes another one
         census = read_census(self._root) if self._circle else None
         turns = self._turns()
-        if census is None or census != self._census:
+        # and now and then all the same: who was hidden (hidepid) may be shown without having begun
+        due = turns // _TURNS != self._turns_taken // _TURNS
+        if census is None or census != self._census or due:
             processes, doubtful, handed = self._list()
         else:
             processes, doubtful, handed = self._processes.copy(), set[int](), self._handed
         moved = self._moved(turns)
         doubtful.update(filter(processes.__contains__, (*self._young, *moved, *fresh)))
         old_enough = (self._since_boot() - YOUNG_SECONDS) * TICKS_PER_SECOND
-        young = set[int]()
+        young, ended = set[int](), set[int]()
         for pid in doubtful:
             process = read_process(pid, self._root)
             if process is None:
                 processes.pop(pid, None)
+                ended.add(pid)
                 continue
             processes[process.identity.pid] = process
             if process.identity.start_ticks > old_enough:
@@ -126,7 +131,7 @@ class ProcessTable:
         counted = census is not None and census.processes >= len(processes)
         self._census = census if counted else None
         self._processes, self._handed, self._young = processes, handed, young
-        self._turns_taken = turns
+        self._turns_taken, self._ended = turns, ended
         return processes
 
     def _list(self) -> tuple[dict[int, Process], set[int], Handed | None]:
@@ -141,6 +146,7 @@ class ProcessTable:
             return processes, pids, handed
         doubtful = pids - processes.keys()
         doubtful |= given_anew(processes, self._handed, handed, self._circle)
+        gone |= self._ended
         if gone:  # another one is now the parent of their children
             doubtful.update(pid for pid, one in processes.items() if one.parent_pid in gone)
         return processes, doubtful, handed
