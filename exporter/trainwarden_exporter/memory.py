@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import html.entities
 import importlib
 import linecache
 import mimetypes
@@ -99,6 +98,5 @@ def _import_aiohttp() -> None:
 for _name in _LATE:  # 0.7
     sys.modules.setdefault(_name, _Late(_name))
 os.environ.setdefault(_PLUGINS, "__all__")  # 0.4: looked for by way of two of these
-html.entities.html5.clear()  # 0.3: the names of two thousand characters; none is read here
 mimetypes.knownfiles.clear()  # 0.3: the endings of a thousand kinds of file, and no file is served
 _import_aiohttp()

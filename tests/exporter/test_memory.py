@@ -66,13 +66,6 @@ pydantic.TypeAdapter(int)
 print("strange_plugin" in sys.modules, os.environ.get("PYDANTIC_DISABLE_PLUGINS"))
 """
 
-CHARACTERS = """
-import html, html.entities
-from trainwarden_exporter import __main__
-
-print(len(html.entities.html5), html.escape("<a href='é'>"))
-"""
-
 BLOCKS = """
 import ctypes, sys
 from trainwarden_exporter import memory
@@ -199,10 +192,6 @@ def test_no_plugin_of_others_for_pydantic_is_taken_along(tmp_path: Path) -> None
     assert said(PLUGINS, tmp_path).split()[0] == "True"  # so that the test can tell
 
     assert said(PLUGINS, tmp_path, "exporter").split() == ["False", "__all__"]
-
-
-def test_the_names_of_characters_are_not_kept_and_pages_are_escaped_all_the_same() -> None:
-    assert said(CHARACTERS).split(maxsplit=1) == ["0", "&lt;a href=&#x27;é&#x27;&gt;\n"]
 
 
 def test_aiohttp_holds_no_authorities_and_whoever_names_them_has_them(authority: Authority) -> None:
