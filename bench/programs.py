@@ -228,5 +228,5 @@ def _compiled() -> tuple[str | Path, ...]:
     command = (sys.executable, *flags, Path(sys.executable).with_name("trainwarden-exporter"))
     writing = {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     subprocess.run([*command, "--version"], env=writing, stdout=subprocess.DEVNULL, check=True)
-    # What is not compiled by then is not kept later either: so it is where the exporter is installed.
+    # What is not compiled by then is not kept later: so it is where the exporter is installed.
     return (sys.executable, "-B", *command[1:])

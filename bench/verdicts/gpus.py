@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from trainwarden_exporter.gpu.trouble import AFTERWARDS
+from trainwarden_exporter.collector import TOLD_AFTERWARDS
 from trainwarden_exporter.gpu.xidwatch import USED_SECONDS
 from verdicts.page import SCRAPE, Page
 from verdicts.parts import GIB, Worker
@@ -114,7 +114,7 @@ class Gpu:
         for trouble, value in troubles.items():
             if value:
                 self.troubled[trouble] = now
-            if now - self.troubled.get(trouble, -AFTERWARDS - 1) <= AFTERWARDS:
+            if now - self.troubled.get(trouble, -TOLD_AFTERWARDS - 1) <= TOLD_AFTERWARDS:
                 page.put("trainwarden_gpu_trouble", value, *self.labels, trouble)
 
 

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from trainwarden_exporter.collector import TOLD_AFTERWARDS
 from trainwarden_exporter.processes.config import training
-from trainwarden_exporter.processes.metrics import AFTERWARDS, AGING_SECONDS, ASIDE
+from trainwarden_exporter.processes.metrics import AGING_SECONDS, ASIDE
 from verdicts.page import Page
 
 GIB = float(1 << 30)
@@ -120,7 +121,7 @@ class Worker:
             page.put("trainwarden_worker_aging_resident_bytes", resident, *labels)
         if self.age_limit is not None and age > self.age_limit:
             self.overaged = now
-        if self.overaged is not None and now - self.overaged <= AFTERWARDS:
+        if self.overaged is not None and now - self.overaged <= TOLD_AFTERWARDS:
             told = age if self.overaged == now else 0
             page.put("trainwarden_worker_overaged_seconds", told, *labels)
 

@@ -10,6 +10,11 @@ from typing import ClassVar, Literal, Self
 from prometheus_client.core import Metric as AnyFamily
 from prometheus_client.core import Sample
 
+TOLD_AFTERWARDS = 120.0
+"""Seconds for which what is told only while it is wrong is told as 0 once it is over. Rules that
+bridge lost scrapes go by the last sample of a minute; were the series just to end, they would not
+know before that is over."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Metric:

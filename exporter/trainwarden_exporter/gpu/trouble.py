@@ -5,14 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from trainwarden_exporter.collector import Metric
+from trainwarden_exporter.collector import TOLD_AFTERWARDS, Metric
 from trainwarden_exporter.gpu import metrics
 from trainwarden_exporter.gpu.metrics import Sample
 from trainwarden_exporter.gpu.nvmldevice import COMPUTE_MODES
-
-AFTERWARDS = 120.0
-"""Seconds for which a trouble that is over is told as 0. Rules that bridge lost scrapes go by the
-last sample of a minute; were the series just to end, they would not know before that is over."""
 
 _MODES = frozenset(COMPUTE_MODES.values()) - {"default"}
 _WELL_UNSHARED = _MODES - {"prohibited"}
@@ -45,7 +41,7 @@ class Troubles:
         not told, whatever it was before.
         """
         now = self._clock()
-        self._last = {key: at for key, at in self._last.items() if now - at <= AFTERWARDS}
+        self._last = {key: at for key, at in self._last.items() if now - at <= TOLD_AFTERWARDS}
         for metric, labels, fact in facts:
             trouble = _TROUBLES.get((metric, labels[2:]))
             if trouble is None:

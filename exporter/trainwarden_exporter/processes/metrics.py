@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trainwarden_exporter import starts
-from trainwarden_exporter.collector import Metric
+from trainwarden_exporter.collector import TOLD_AFTERWARDS, Metric
 from trainwarden_exporter.processes.alive import living_roots
 from trainwarden_exporter.processes.config import WorkerConfig, WorkersOfRun
 from trainwarden_exporter.processes.history import History
@@ -84,9 +84,6 @@ OVERAGED = _metric(
 )
 AGING_SECONDS = 1800.0
 """Over which growth is looked at."""
-AFTERWARDS = 120.0
-"""Seconds for which it is told that a worker is no longer too old: its rule bridges lost scrapes by
-the last sample of a minute, and would not know before that is over."""
 
 
 def _of_run(name: str, text: str) -> Metric:
@@ -241,7 +238,7 @@ def _trouble(seen: Sighting, now: float) -> _Numbers:
     age = None if seen.began is None else now - seen.began
     if worker.age_limit is not None and age is not None:
         yield AGING, resident if age > worker.age_limit - AGING_SECONDS else None
-    if seen.overaged is not None and now - seen.overaged <= AFTERWARDS:
+    if seen.overaged is not None and now - seen.overaged <= TOLD_AFTERWARDS:
         yield OVERAGED, age if seen.overaged == now else 0
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from trainwarden_exporter.collector import Metric
+from trainwarden_exporter.collector import TOLD_AFTERWARDS, Metric
 from trainwarden_exporter.gpu import metrics
 from trainwarden_exporter.gpu.metrics import Sample
 from trainwarden_exporter.gpu.reading import NO_GPU, GpuKey
-from trainwarden_exporter.gpu.trouble import AFTERWARDS, Troubles
+from trainwarden_exporter.gpu.trouble import Troubles
 
 ONE, TWO = GpuKey("0", "GPU-a"), GpuKey("1", "GPU-b")
 RULES = Path(__file__).resolve().parents[3] / "rules" / "alerts" / "gpu.yml"
@@ -92,7 +92,7 @@ def test_that_it_is_over_is_told_for_a_while() -> None:
     assert told(troubles, wrong) == {key: 2}
     clock.now = 1000
     assert told(troubles, wrong) == {key: 2}
-    clock.now += AFTERWARDS
+    clock.now += TOLD_AFTERWARDS
     assert told(troubles, well) == {key: 0}
     clock.now += 0.1
     assert told(troubles, well) == {}
@@ -112,4 +112,4 @@ def test_that_it_is_over_is_told_for_longer_than_any_rule_looks_back() -> None:
     windows = re.findall(selector, RULES.read_text())
     assert len(windows) > 5
     for number, unit, offset in windows:
-        assert int(number) * {"s": 1, "m": 60}[unit] + int(offset or 0) < AFTERWARDS
+        assert int(number) * {"s": 1, "m": 60}[unit] + int(offset or 0) < TOLD_AFTERWARDS
