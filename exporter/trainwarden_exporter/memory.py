@@ -27,6 +27,9 @@ _HEAP = {
 """Parameters of malloc.h by name: their numbers, and what they are set to; see mallopt(3)."""
 _CA_FILE = "SSL_CERT_FILE"  # of OpenSSL, see SSL_CTX_set_default_verify_paths(3)
 _PLUGINS = "PYDANTIC_DISABLE_PLUGINS"  # of pydantic, see its page on plugins
+_MIDWAY = ("concurrent.futures.thread", "encodings.ascii", "encodings.idna", "encodings.utf_8_sig")
+"""What each run imports only in its course. Here it comes with all else: who compiles the program
+by asking for its version (Dockerfile, deploy/systemd/install.py) has compiled these as well."""
 _LATE = ("bz2", "csv", "lzma", "zipfile")
 """What others import on the chance of it being asked for, which here it is not."""
 
@@ -95,6 +98,8 @@ def _import_aiohttp() -> None:
             os.environ[_CA_FILE] = own
 
 
+for _name in _MIDWAY:
+    importlib.import_module(_name)
 for _name in _LATE:  # 0.7
     sys.modules.setdefault(_name, _Late(_name))
 os.environ.setdefault(_PLUGINS, "__all__")  # 0.4: looked for by way of two of these

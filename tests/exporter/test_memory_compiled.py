@@ -6,8 +6,11 @@ import importlib.util
 import json
 import os
 import shlex
+import socket
 import subprocess
 import sys
+import time
+import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -86,6 +89,35 @@ def test_the_unit_finds_all_that_it_imports_compiled(environment: dict[str, str]
     assert docstring is None
     assert modules > 300
     assert missing == []
+
+
+def test_a_run_compiles_nothing_more(environment: dict[str, str], tmp_path: Path) -> None:
+    compiled = Path(environment["PYTHONPYCACHEPREFIX"])
+    before = set(compiled.rglob("*.pyc"))
+    config = tmp_path / "exporter.yml"
+    config.write_text("runs: [{name: one, workers: [{name: a, match: {command: none-such}}]}]\n")
+    plain = {name: text for name, text in os.environ.items() if not name.startswith("PYTHON")}
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = f"--web.listen-address=localhost:{port}"
+    program = subprocess.Popen(
+        [EXPORTER, "run", f"--config.file={config}", address], env={**plain, **environment}
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                with urllib.request.urlopen(f"http://localhost:{port}/metrics", timeout=10) as page:
+                    assert b"trainwarden_worker_processes" in page.read()
+                break
+            except OSError:
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+    finally:
+        program.terminate()
+        assert program.wait(60) == 0
+    assert set(compiled.rglob("*.pyc")) == before
 
 
 @pytest.mark.parametrize(
