@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
+from tests.roomless import with_room_for
 
 import stack
 from trainwarden_exporter import __version__
@@ -255,25 +256,14 @@ def test_an_address_in_use_is_one_clear_line() -> None:
     ]
 
 
-# The kernel's own limit, which binds root as well: there is room for the stacks of so many threads.
-# In one heap, because others would take of that room, more or less of it as it happens.
-ROOM = """
-import ctypes, resource, sys, threading
-from trainwarden_exporter.__main__ import main
-ctypes.CDLL(None).mallopt(-8, 1)  # M_ARENA_MAX
-stack = 1 << 30
-threading.stack_size(stack)
-pages = int(open("/proc/self/statm").read().split()[0])
-room = pages * resource.getpagesize() + {threads} * stack + stack // 2
-resource.setrlimit(resource.RLIMIT_AS, (room, room))
-sys.exit(main(["run", "--web.listen-address=127.0.0.1:0"]))
-"""
+IMPORTS = "import sys\nfrom trainwarden_exporter.__main__ import main\n"
+BEGIN = 'sys.exit(main(["run", "--web.listen-address=127.0.0.1:0"]))'
 
 
 @pytest.mark.parametrize("threads", [0, 1, 2])
 def test_a_box_without_the_threads_it_begins_with_is_one_clear_line(threads: int) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", ROOM.format(threads=threads)],
+        [sys.executable, "-c", IMPORTS + with_room_for(threads) + BEGIN],
         capture_output=True,
         text=True,
         timeout=60,

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 from tests.remediator.conftest import Box
 from tests.remediator.test_crash import Program
+from tests.roomless import with_room_for
 
 from trainwarden_remediator.ownlook import APART
 from trainwarden_remediator.threads import THREADS, ready_threads
@@ -37,17 +38,6 @@ for thread in started:
 print("left:", sum(thread.is_alive() for thread in started))
 """
 
-# The kernel's own limit, which binds root as well: there is room for the stacks of so many threads.
-# In one heap, because others would take of that room, more or less of it as it happens.
-ROOM = """
-import ctypes, resource, threading
-ctypes.CDLL(None).mallopt(-8, 1)  # M_ARENA_MAX
-stack = 1 << 30
-threading.stack_size(stack)
-pages = int(open("/proc/self/statm").read().split()[0])
-room = pages * resource.getpagesize() + {threads} * stack + stack // 2
-resource.setrlimit(resource.RLIMIT_AS, (room, room))
-"""
 LANES = (
     "look where the exporter cannot be asked",
     *(f"look at checkpoints, {number}" for number in range(APART)),
@@ -96,13 +86,13 @@ def test_where_only_some_can_be_had_these_end_in_silence(error: str) -> None:
 def test_a_box_with_too_few_for_all_that_is_begun_with_is_one_clear_line(
     program: Program, threads: int, needed: str
 ) -> None:
-    child = program.start(ROOM.format(threads=threads))
+    child = program.start(with_room_for(threads))
     assert child.wait(10) == 1
     assert program.log == f"{needed}: can't start new thread\n"
 
 
 def test_one_that_has_its_threads_and_can_have_no_more_stops_in_peace(program: Program) -> None:
-    child = program.start(ROOM.format(threads=THREADS + len(LANES)))
+    child = program.start(with_room_for(THREADS + len(LANES)))
     child.send_signal(signal.SIGTERM)
     assert child.wait(10) == 0
     assert program.log.splitlines()[-1].endswith("msg=stopped")

@@ -261,6 +261,22 @@ def test_who_comes_while_they_are_listed_is_seen_the_next_time(
     assert stage.states().keys() == {10, 600}
 
 
+def test_who_is_shown_without_having_begun_is_seen_in_time(
+    stage: Stage, listings: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As hidepid of a mount may change."""
+    monkeypatch.setattr(
+        "trainwarden_exporter.processes.table.read_census", lambda _: Census(10_000, 9)
+    )
+    stage.proc.add(10)
+    stage.states()
+    stage.proc.add(11)
+    assert stage.states().keys() == {10}
+    stage.clock.now += AGAIN_SECONDS
+    assert stage.states().keys() == {10, 11}
+    assert len(listings) == 2
+
+
 def test_a_census_of_fewer_than_are_seen_counts_something_else(
     stage: Stage, listings: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,6 +308,27 @@ def test_children_of_who_is_gone_are_read_again(stage: Stage) -> None:
     stage.states()
     stage.proc.remove(10)
     stage.proc.add(11, parent=1)
+    assert stage.table.read()[11].parent_pid == 1
+
+
+def test_children_of_who_ended_before_it_could_be_read_are_read_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.proc.add(10)
+    stage.proc.add(11, parent=10)
+    stage.states()
+
+    def listed(root: Path) -> list[int]:
+        pids = list_pids(root)
+        if 10 in pids:
+            stage.proc.remove(10)
+            stage.proc.add(11, parent=1)
+        return pids
+
+    monkeypatch.setattr("trainwarden_exporter.processes.table.list_pids", listed)
+    stage.give_out(501, 10_001)
+    assert stage.states(10).keys() == {11}
+    stage.give_out(502, 10_002)
     assert stage.table.read()[11].parent_pid == 1
 
 
