@@ -39,7 +39,7 @@ MAPPINGS, THREADS = 300, 8
 TURNS = 3
 TURN_SECONDS = 1.5
 """That one program is scraped in one turn, if the scrapes are not done before."""
-TOGETHER = 10
+TOGETHER, TIMES = 10, 9
 EVERY = "every process by its name"
 AT_ONCE = f"trainwarden, {TOGETHER} scrapes at once"
 OLD_SECONDS = 11.0
@@ -162,7 +162,7 @@ def measure(processes: int, workers: int, scrapes: int, *, paced: int = 0) -> Fo
             }
             for _ in range(TURNS)
         ]
-        together = programs["trainwarden"].measure_together(TOGETHER, TURNS)
+        together = programs["trainwarden"].measure_together(TOGETHER, TIMES)
         at_interval = _at_interval(programs, paced) if paced else {}
     costs = {name: _together([one[name] for one in rounds]) for name in programs}
     return Found(costs, together, at_interval, tuple(missing))
@@ -223,8 +223,9 @@ def result(found: Mapping[tuple[int, int], Found]) -> Result:
         f"Prometheus does, compressed; beside ours: CPU time. Each worker has {MAPPINGS} mappings "
         f"and {THREADS} threads, all other processes few and one. The peers run with the flags "
         "they come with (process-exporter reads smaps and threads). What process-exporter is told "
-        "is what ours is told: the workers, each by itself; where the table says so, what the "
-        "example of its package says: every process, by its name."
+        "is what ours is told: the workers, each by itself, which spares it most of what it does; "
+        "where the table says so, what its package configures: every process, by its name. Its "
+        "target is set beside that."
         + "".join(f" {one}." for one in sorted({one for f in found.values() for one in f.missing})),
         (
             "processes",
