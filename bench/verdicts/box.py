@@ -64,6 +64,8 @@ class Remediator:
     """Since when a person is to be told of something and cannot be reached."""
     dropped: int = 0
     """What could not be told at all."""
+    broken_off: int = 0
+    """Turns for which there was no memory."""
 
     def put(self, page: Page, now: float) -> None:
         if self.hears:
@@ -71,6 +73,7 @@ class Remediator:
         page.put("trainwarden_remediator_watchdog_timestamp_seconds", self.watchdog)
         page.put("trainwarden_remediator_journal_success", self.journal)
         page.put("trainwarden_remediator_config_last_reload_successful", self.config)
+        page.put("trainwarden_remediator_turns_broken_off_total", self.broken_off)
         page.put("trainwarden_remediator_blocked_since_timestamp_seconds", self.blocked, "budget")
         page.put("trainwarden_remediator_breaker_open", self.breaker)
         for worker, given_up in self.gave_up.items():

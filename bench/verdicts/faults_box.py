@@ -294,6 +294,13 @@ def remediator_held(run: Run, strike: Strike) -> Happening:
     yield 0.0
 
 
+def remediator_starves(run: Run, strike: Strike) -> Happening:
+    """For some of its turns it gets no memory."""
+    run.box.remediator.broken_off += run.box.rng.randrange(1, 20)
+    strike()
+    yield 0.0
+
+
 def person_not_reached(run: Run, strike: Strike) -> Happening:
     """Who delivers its messages does not answer, or turns them away for good."""
     if chance(run.box.rng, 0.5):

@@ -38,6 +38,7 @@ from verdicts.faults_box import (
     remediator_dies,
     remediator_gives_up,
     remediator_held,
+    remediator_starves,
     scraped_seldom,
     throttled,
     watchdog,
@@ -319,6 +320,14 @@ BOX_FAULTS: tuple[Fault, ...] = (
         "TrainingRemediationHeld",
         "warning",
         4 * 3600 + 45,
+        needs=HEALS,
+    ),
+    _box(
+        "the remediator gets no memory",
+        remediator_starves,
+        "TrainingRemediatorStarved",
+        "warning",
+        45,
         needs=HEALS,
     ),
     _box(

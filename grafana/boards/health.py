@@ -234,6 +234,24 @@ HEALING = Row(
             stepped=True,
         ),
         Graph(
+            title="Turns broken off",
+            about=(
+                "Decisions for which the remediator got no memory, in five minutes. Good: none; "
+                "otherwise it is TrainingRemediatorStarved."
+            ),
+            queries=[
+                Query(
+                    "increase(trainwarden_remediator_turns_broken_off_total{HEALER}[5m])",
+                    "{{instance}}",
+                    why.NO_REMEDIATOR,
+                )
+            ],
+            unit=COUNT,
+            decimals=0,
+            width=8,
+            stepped=True,
+        ),
+        Graph(
             title="Calls to a person that wait",
             about=(
                 "What the remediator has to tell and could not deliver yet. Good: nothing; "
@@ -248,7 +266,7 @@ HEALING = Row(
             ],
             unit=COUNT,
             decimals=0,
-            width=12,
+            width=8,
             stepped=True,
         ),
         Graph(
@@ -266,7 +284,7 @@ HEALING = Row(
             ],
             unit=COUNT,
             decimals=0,
-            width=12,
+            width=8,
             stepped=True,
         ),
     ],

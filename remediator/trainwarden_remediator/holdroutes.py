@@ -15,6 +15,7 @@ from aiohttp import web
 from trainwarden_exporter.units import parse_duration
 from trainwarden_remediator import holding
 from trainwarden_remediator.admitting import admitted
+from trainwarden_remediator.answering import unless_starved
 from trainwarden_remediator.app import Remediator
 from trainwarden_remediator.exceptions import HoldError, JournalError
 from trainwarden_remediator.holdfile import Hold
@@ -28,7 +29,10 @@ _KEYS = frozenset({"run", "worker", "for"})
 
 
 def hold_routes(remediator: Remediator) -> list[web.RouteDef]:
-    """As the module says. 401 without a token, 400 for what makes no sense, 503 where it failed."""
+    """As the module says. 401 without a token, 400 for what makes no sense, 503 where it failed.
+
+    What failed for want of memory may be in force or not; to ask again does no harm.
+    """
 
     async def hold(request: web.Request) -> web.Response:
         return await _answer(request, remediator, _hold)
@@ -36,7 +40,10 @@ def hold_routes(remediator: Remediator) -> list[web.RouteDef]:
     async def resume(request: web.Request) -> web.Response:
         return await _answer(request, remediator, _resume)
 
-    return [web.post("/-/hold", hold), web.post("/-/resume", resume)]
+    return [
+        web.post("/-/hold", unless_starved(hold, "no memory to hold with")),
+        web.post("/-/resume", unless_starved(resume, "no memory to resume with")),
+    ]
 
 
 Does = Callable[[Remediator, dict[str, str], str, str], str]

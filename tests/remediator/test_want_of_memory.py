@@ -30,12 +30,13 @@ from tests.remediator.test_webhook import post, running
 
 from trainwarden_exporter.lane import Lane
 from trainwarden_exporter.serving import exposition
-from trainwarden_remediator import acting, engine, reportroutes, status
+from trainwarden_remediator import acting, engine, holding, reportroutes, status
 from trainwarden_remediator import web as module
 from trainwarden_remediator.actions.base import Standing
 from trainwarden_remediator.decision import Decision
 from trainwarden_remediator.engine import ALIVE_SECONDS, TURN_SECONDS
 from trainwarden_remediator.exceptions import JournalError, LostError
+from trainwarden_remediator.holdfile import read_holds
 from trainwarden_remediator.journal import Journal
 from trainwarden_remediator.policy import decide
 from trainwarden_remediator.tokens import Tokens
@@ -365,6 +366,32 @@ async def test_a_page_without_memory_is_to_be_asked_for_again(
         assert vars(line)["path"] == path
         assert line.exc_info is None
         assert (await client.get(path, headers=headers)).status == 200
+
+
+@pytest.mark.parametrize("what", ["hold", "resume"])
+@pytest.mark.parametrize("where", [(Tokens, "refresh"), (holding, "write_event")])
+async def test_a_hold_or_its_end_without_memory_is_to_be_asked_for_again(
+    box: Box,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    what: str,
+    where: tuple[Any, str],
+) -> None:
+    def starve(*_: Any, **__: Any) -> Any:
+        raise MemoryError
+
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    async with running(box) as (client, remediator):
+        assert (await client.post("/-/hold", headers=headers)).status == 200
+        with monkeypatch.context() as patch:
+            patch.setattr(*where, starve)
+            answer = await client.post(f"/-/{what}", headers=headers)
+            assert (answer.status, await answer.text()) == (503, "no memory\n")
+        (line,) = [record for record in caplog.records if record.levelname == "ERROR"]
+        assert line.getMessage() == f"no memory to {what} with"
+        assert (await client.post(f"/-/{what}", headers=headers)).status == 200
+        held = read_holds(remediator.setup.config.hold_file, time.time())
+        assert bool(held) == (what == "hold")
 
 
 @pytest.fixture
