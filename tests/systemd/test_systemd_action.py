@@ -194,8 +194,10 @@ def test_a_unit_that_systemd_has_given_up_is_started_only_where_that_is_allowed(
 
 
 def test_a_unit_that_is_being_stopped_is_not_waited_for_to_be_started(units: Units) -> None:
-    slow = 'trap "sleep 8; exit 0" TERM; while :; do sleep 1; done'
+    units.box.run("rm", "-f", "/run/w-traps")
+    slow = 'trap "sleep 8; exit 0" TERM; echo > /run/w-traps; while :; do sleep 1; done'
     unit = units.make("w-slow", "TimeoutStopSec=60", command=slow)
+    units.box.wait_until(lambda: units.box.tries("ls", "/run/w-traps"), SECONDS)
     units.box.run("systemctl", "stop", "--no-block", unit)
     units.wait_for(unit, "ActiveState", "deactivating")
     found = units.act("processes", unit)
