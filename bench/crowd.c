@@ -1,10 +1,12 @@
-/* A crowd: so many processes that sleep, as children of one, each with a command line of its own.
+/* A crowd: so many processes, as children of one, each with a command line of its own.
  *
  *     crowd PROCESSES WORKERS MAPPINGS THREADS
  *
- * The first WORKERS of them are called `worker-0`, `worker-1` …, the others `bystander`. A worker
+ * The first WORKERS of them are called `worker-0`, `worker-1` …, the others `bystander-0` …. A worker
  * has about MAPPINGS mappings of memory and THREADS threads, as what trains has, for some programs
- * look at each. It says "ready" when all are there, and takes them along when its input ends.
+ * look at each. All sleep, and as on any machine not for ever: each worker and each tenth of the
+ * others wakes once a second, and one of those then starts a child that ends at once. It says "ready"
+ * when all are there, and takes them along when its input ends.
  */
 #define _GNU_SOURCE /* pipe2 */
 #include <fcntl.h>
@@ -46,28 +48,46 @@ static int take_threads(int count) {
     return 0;
 }
 
-static int become(const char *mappings, const char *threads) {
+static void live(int wakes, int starts) {
+    for (;;) {
+        if (!wakes) pause();
+        sleep(1);
+        if (starts) {
+            pid_t child = fork();
+            if (child == 0) _exit(0);
+            waitpid(child, 0, 0);
+        }
+    }
+}
+
+static int become(const char *mappings, const char *threads, const char *name) {
+    const char *dash = strrchr(name, '-');
+    int number = dash ? atoi(dash + 1) : 0;
+    int works = !strncmp(name, "worker", 6);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if ((atoi(mappings) && take_mappings(atoi(mappings))) || take_threads(atoi(threads) - 1)) {
         (void)!write(READY, "", 1);
         return 1;
     }
     close(READY);
-    sleep_on(0);
+    live(works || number % 10 == 0, !works && number == 0);
     return 0;
 }
 
 int main(int argc, char **argv) {
     /* one of the crowd; its name comes last, as workers are told by the end of their line */
-    if (argc == 4) return become(argv[1], argv[2]);
+    if (argc == 4) return become(argv[1], argv[2], argv[3]);
     if (argc != 5) return 2;
     int processes = atoi(argv[1]), workers = atoi(argv[2]), ends[2];
     pid_t *crowd = calloc(processes + 1, sizeof *crowd);
     if (!crowd || pipe2(ends, O_CLOEXEC) || dup2(ends[1], READY) < 0) return 1;
     for (int number = 0; number < processes; number++) {
         int works = number < workers;
-        char name[32] = "bystander";
-        if (works) snprintf(name, sizeof name, "worker-%d", number);
+        char name[32];
+        if (works)
+            snprintf(name, sizeof name, "worker-%d", number);
+        else
+            snprintf(name, sizeof name, "bystander-%d", number - workers);
         pid_t child = fork();
         if (child < 0) {
             perror("fork");

@@ -3,13 +3,13 @@
     python bench/scrapes.py                               # every size
     python bench/scrapes.py --processes 2000 --workers 64 # one
 
-The processes are real ones that sleep; workers have hundreds of mappings and some threads. The
-peers are started as they come, with smaps and threads looked at, and are given the same workers to
-tell apart; at one size process-exporter is also measured with the configuration that its package
-shows, by which it tells all processes apart by their names. All are measured in turns within one
-run, so that whatever else the machine does falls on each alike. One size is also scraped at the
-shipped interval: scrapes close to each other cost less than that, as what is remembered need not be
-looked at again.
+The processes are real ones that sleep most of the time; workers have hundreds of mappings and some
+threads. The peers are started as they come, with smaps and threads looked at, and are given the
+same workers to tell apart; at one size process-exporter is also measured with the configuration
+that its package shows, by which it tells all processes apart by their names. All are measured in
+turns within one run, so that whatever else the machine does falls on each alike. One size is also
+scraped at the shipped interval: scrapes close to each other cost less than that, as what is
+remembered need not be looked at again.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Found:
 
 @contextmanager
 def crowd(processes: int, workers: int, folder: Path) -> Iterator[None]:
-    """So many processes that sleep, of which so many are workers."""
+    """So many processes that hardly run, of which so many are workers."""
     program = folder / "crowd"
     if not program.exists():
         subprocess.run(["cc", "-O1", "-pthread", "-o", program, HERE / "crowd.c"], check=True)
@@ -195,7 +195,7 @@ def result(found: Mapping[tuple[int, int], Found]) -> Result:
     """What was found, by processes and workers."""
     rows = list[tuple[str, ...]]()
     for (processes, workers), one in found.items():
-        ours = one.costs["trainwarden"]
+        ours, our_interval = one.costs["trainwarden"], one.at_interval.get("trainwarden")
         for name, cost in one.costs.items():
             at_interval = one.at_interval.get(name)
             rows.append(
@@ -209,7 +209,7 @@ def result(found: Mapping[tuple[int, int], Found]) -> Result:
                     milliseconds(cost.p99),
                     mebibytes(cost.resident),
                     str(cost.series),
-                    times(cost.cpu, ours.cpu),
+                    times(at_interval or cost.cpu, our_interval or ours.cpu),
                 )
             )
         cpu, seconds = one.together
@@ -220,12 +220,13 @@ def result(found: Mapping[tuple[int, int], Found]) -> Result:
         "Scrapes",
         "CPU time of one scrape, one after the other and at the shipped interval of "
         f"{INTERVAL:g} s; the time until it is answered; memory in use; series shown. Asked for as "
-        f"Prometheus does, compressed; beside ours: CPU time. Each worker has {MAPPINGS} mappings "
-        f"and {THREADS} threads, all other processes few and one. The peers run with the flags "
+        "Prometheus does, compressed; beside ours: CPU time, at the interval where that was "
+        f"measured. Each worker has {MAPPINGS} mappings and {THREADS} threads, all other processes "
+        "few and one; workers and each tenth of the others run once a second, and one of them "
+        "starts a process that ends. The peers run with the flags "
         "they come with (process-exporter reads smaps and threads). What process-exporter is told "
         "is what ours is told: the workers, each by itself, which spares it most of what it does; "
-        "where the table says so, what its package configures: every process, by its name. Its "
-        "target is set beside that."
+        "where the table says so, what its package configures: every process, by its name."
         + "".join(f" {one}." for one in sorted({one for f in found.values() for one in f.missing})),
         (
             "processes",

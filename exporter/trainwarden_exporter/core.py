@@ -101,14 +101,19 @@ class Scraper:
 
 
 def families(outcomes: Iterable[Outcome]) -> list[Family]:
-    """All that was collected, and how each collector did."""
+    """All that was collected, and then how each collector did.
+
+    The rules count what was seen by the successes there were. Where a page is sent on in parts
+    (remote write), a success that comes ahead of what it stands for would say that nothing was
+    seen.
+    """
     success, duration = SUCCESS.family(), DURATION.family()
-    collected = [success, duration]
+    collected = list[Family]()
     for outcome in outcomes:
         success.add_metric([outcome.collector], outcome.success)
         duration.add_metric([outcome.collector], outcome.duration)
         collected += outcome.families
-    return collected
+    return [*collected, duration, success]
 
 
 class _Post:

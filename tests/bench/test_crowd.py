@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import scrapes
 from trainwarden_exporter.processes.procfs import read_command_line, read_processes
+from trainwarden_exporter.processes.table import read_handed
 
 
 def members(program: Path) -> dict[str, list[Path]]:
@@ -21,13 +23,45 @@ def members(program: Path) -> dict[str, list[Path]]:
 def test_workers_have_mappings_and_threads_and_bystanders_have_not(tmp_path: Path) -> None:
     with scrapes.crowd(5, 2, tmp_path):
         found = members(tmp_path / "crowd")
-        assert [len(found[name]) for name in ("worker-0", "worker-1", "bystander")] == [1, 1, 3]
+        # and sometimes a child of the first bystander, which starts one a second
+        assert sorted(found) == [
+            "bystander-0",
+            "bystander-1",
+            "bystander-2",
+            "worker-0",
+            "worker-1",
+        ]
+        assert [len(found[name]) for name in sorted(found)[1:]] == [1, 1, 1, 1]
         for name, mappings, threads in (
             ("worker-0", scrapes.MAPPINGS, scrapes.THREADS),
-            ("bystander", 0, 1),
+            ("bystander-1", 0, 1),
         ):
             folder = found[name][0]
             there = len((folder / "maps").read_text().splitlines())
             assert mappings <= there < mappings + 60
             assert len(list((folder / "task").iterdir())) == threads
     assert not members(tmp_path / "crowd")
+
+
+def test_workers_and_each_tenth_bystander_run_and_one_starts_processes(tmp_path: Path) -> None:
+    def ran(folder: Path) -> int:
+        """How often it was put to sleep."""
+        status = (folder / "status").read_text()
+        return int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+
+    def given_out() -> int:
+        handed = read_handed()
+        assert handed is not None
+        return handed.total
+
+    with scrapes.crowd(4, 1, tmp_path):
+        (worker,), first, (second,) = (
+            members(tmp_path / "crowd")[name] for name in ("worker-0", "bystander-0", "bystander-1")
+        )
+        before, pids = [ran(one) for one in (worker, first[0], second)], given_out()
+        deadline = time.monotonic() + 30
+        while ran(worker) == before[0] or ran(first[0]) < before[1] + 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert ran(second) == before[2]
+        assert given_out() > pids

@@ -32,6 +32,8 @@ HERE = {
     "alertmanager-a:9093": f"{ports.LOOPBACK}:9093",
     "https:": "http:",
 }
+REQUEST = 500
+"""Samples that Prometheus puts into one request, unless told otherwise."""
 SEEN_SECONDS = 120
 HEALED_SECONDS = 180
 
@@ -124,6 +126,18 @@ def pull(box: Box) -> None:
     file.write_text(yaml.safe_dump(settings))
 
 
+def make_much_to_tell(box: Box) -> None:
+    """Let the exporter have more to say than Prometheus sends in one request by itself."""
+    file = box.config / "exporter.yml"
+    settings = yaml.safe_load(file.read_text())
+    idle = [
+        {"name": f"idle-{number}", "match": {"command": f" idle-{number}$"}, "expected": 0}
+        for number in range(2 * REQUEST // 5)
+    ]
+    settings["runs"].append({"name": "others", "workers": idle})
+    file.write_text(yaml.safe_dump(settings))
+
+
 def test_a_worker_of_a_box_that_nobody_reaches_is_missed_at_the_centre_and_started_there(
     tmp_path: Path,
 ) -> None:
@@ -132,11 +146,14 @@ def test_a_worker_of_a_box_that_nobody_reaches_is_missed_at_the_centre_and_start
     runs.mkdir()
     with a_box(tmp_path, [a_run(runs)]) as box:
         pull(box)
+        make_much_to_tell(box)
         with parts(folder, box.config) as running:
             make_centre(running, folder)
             running.start("exporter", "alertmanager", "prometheus", "remediator")
             with an_agent(running, folder):
                 running.wait_until(lambda: seen_by_the_centre(running), SEEN_SECONDS)
+                exporter = f'job="trainwarden-exporter",instance="{NAME}"'
+                assert running.query(f"scrape_samples_scraped{{{exporter}}} > {2 * REQUEST}")
                 box.kill("grpo", "rollout-0")
                 running.wait_until(lambda: running.firing("TrainingWorkerGone"), SEEN_SECONDS)
                 (alert,) = running.firing("TrainingWorkerGone")

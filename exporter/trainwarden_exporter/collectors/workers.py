@@ -81,7 +81,9 @@ class WorkersCollector(Collector):
         self._watch, predecessor._watch = predecessor._watch, self._watch
         self._starts.adopt(predecessor._starts)
         self._restarts.adopt(predecessor._restarts)
-        self._overaged |= predecessor._overaged
+        self._overaged |= {
+            key: predecessor._overaged[key] for key in known & predecessor._overaged.keys()
+        }
         self._trials.adopt(predecessor._trials)
 
     def collect(self) -> Iterable[Family]:

@@ -39,6 +39,8 @@ class StartLog:
     def note(self, trees: Mapping[WorkerKey, Tree], now: float) -> None:
         """Add what `trees` show at `now`, in unix seconds; of other workers nothing is kept."""
         self._file.save({name(key): self._after(key, tree, now) for key, tree in trees.items()})
+        for key in self._members.keys() - trees.keys():
+            del self._members[key]
 
     def recent(self, key: WorkerKey) -> tuple[float, ...]:
         """The starts that are remembered of a worker, in order."""

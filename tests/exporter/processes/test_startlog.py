@@ -81,6 +81,7 @@ def test_only_workers_that_are_configured_are_kept(tmp_path: Path) -> None:
     log.note({ROLLOUT: tree(process(11, 100))}, at(121))
     assert StartLog(tmp_path / "starts.json").recent(TRAINER) == ()
     assert StartLog(tmp_path / "starts.json").recent(ROLLOUT) == (at(100),)
+    assert log._members.keys() == {ROLLOUT}
 
 
 def test_a_reload_forgets_nothing_though_there_is_no_file() -> None:
