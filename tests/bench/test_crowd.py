@@ -10,12 +10,16 @@ from trainwarden_exporter.processes.procfs import read_command_line, read_proces
 from trainwarden_exporter.processes.table import read_handed
 
 
+MEMBER = 4
+"""Words of a command line; one more is that of the whole crowd."""
+
+
 def members(program: Path) -> dict[str, list[Path]]:
     """The folders below /proc of a crowd, by the names of its members."""
     found = dict[str, list[Path]]()
     for pid in read_processes():
         words = read_command_line(pid) or ("",)
-        if words[0] == str(program):
+        if words[0] == str(program) and len(words) == MEMBER:
             found.setdefault(words[-1], []).append(Path(f"/proc/{pid}"))
     return found
 
