@@ -9,7 +9,6 @@ import scrapes
 from trainwarden_exporter.processes.procfs import read_command_line, read_processes
 from trainwarden_exporter.processes.table import read_handed
 
-
 MEMBER = 4
 """Words of a command line; one more is that of the whole crowd."""
 
