@@ -172,6 +172,7 @@ def memory_breathes(run: Run) -> Happening:
 
 def study_ends(run: Run) -> Happening:
     """The trials are done: each worker ends after its last one, while the others go on."""
+    run.recycles = False
     for worker in run.box.workers:
         yield run.box.rng.uniform(1, 60)
         worker.end(0)

@@ -11,6 +11,7 @@ from trainwarden_exporter.layouts.base import Phase
 from trainwarden_exporter.progress.files import FileReading
 from verdicts.box import Box, Happening
 from verdicts.parts import GIB, Worker
+from verdicts.shapes import SEARCHES
 
 KEPT = 5
 """Checkpoints that a framework keeps."""
@@ -97,7 +98,8 @@ class Run:
         while self.step < self.total:
             yield from self._make_step()
             due = box.now - self._evaluated > shape.evaluate_every
-            if due or self.step == FIRST_EVALUATION:
+            # what a search does beside its trials is a trial, too
+            if shape.framework not in SEARCHES and (due or self.step == FIRST_EVALUATION):
                 yield from self._evaluate()
             if shape.saves and box.now - self._saved > shape.save_every and not self.saves_nothing:
                 yield from self._save()

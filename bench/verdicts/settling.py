@@ -115,4 +115,5 @@ def search(run: Run, worker: Worker) -> Iterator[float]:
         ):
             worker.end(0)
             yield box.rng.uniform(1, 8)
-            worker.begin(box.now)
+            if run.recycles:  # the study may have ended meanwhile
+                worker.begin(box.now)

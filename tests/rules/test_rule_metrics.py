@@ -130,9 +130,8 @@ def test_gpu_alerts_carry_what_alertmanager_mutes_by(
             assert carried >= TARGET | device, alert["alert"]
 
 
-def test_every_series_in_a_promtool_test_is_declared(
-    rule_tests: Alerts, known: dict[str, Labels]
-) -> None:
+def test_every_series_in_a_promtool_test_is_declared(rule_tests: Alerts) -> None:
+    known = declared("cluster")
     for test in rule_tests:
         for series in test.get("input_series", ()):
             labels_of(promql.parse(series["series"]), known)
