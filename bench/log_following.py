@@ -36,7 +36,7 @@ STEP_EVERY = 200
 TROUBLE_EVERY = 5000
 ROTATED_AT = 8 << 20
 """Bytes after which a file is rotated."""
-MTAIL_SHARE = 64
+MTAIL_SHARE = 256
 """By how much less mtail is given to read, which takes its time."""
 KEPT_SECONDS = 15.0
 """For which a rotated file is left."""
@@ -260,7 +260,7 @@ def compare(folder: Path, mtail: str | Path, framework: str, megabytes: int) -> 
     )
 
 
-def bench(megabytes: int = 128) -> Result:
+def bench(megabytes: int = 512) -> Result:
     """The comparison alone."""
     with tempfile.TemporaryDirectory(prefix="log-following-") as folder:
         return compare(Path(folder), peer("mtail")[0], "areal", megabytes)
@@ -274,7 +274,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=50, help="MB a second in all")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--framework", default="areal")
-    parser.add_argument("--compare", type=int, default=256, help="MB to read for the comparison")
+    parser.add_argument("--compare", type=int, default=512, help="MB to read for the comparison")
     parser.add_argument("--mtail", help="the program")
     args = parser.parse_args()
     with contextlib.ExitStack() as stack:

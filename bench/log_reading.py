@@ -8,6 +8,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import re
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from trainwarden_exporter.logs.state import LogState
 
 MTAIL_LONGEST = 900
 """Characters that mtail, which takes no more than 1024, is given in one expression."""
+TIMES = 3
+"""That the same is read, as what a program takes to begin is not always the same."""
 LOOK_SECONDS = 0.005
 """Between two looks at the memory of what is measured."""
 
@@ -115,9 +118,14 @@ class Reading:
 
 
 def measured(paths: Sequence[Path], read: Callable[..., None], *more: object) -> Reading:
-    """What `read` takes for `paths`."""
+    """What `read` takes for `paths`: CPU by the median of some times, memory at most."""
     folder, size = paths[0].parent, sum(path.stat().st_size for path in paths)
     (folder / "empty.log").touch()
-    idle, least = used_by(read, folder, ["empty.log"], 0, *more)
-    used, most = used_by(read, folder, [path.name for path in paths], size, *more)
+
+    def take(names: Sequence[str], size: int) -> tuple[float, float]:
+        taken = [used_by(read, folder, names, size, *more) for _ in range(TIMES)]
+        return statistics.median(cpu for cpu, _ in taken), max(memory for _, memory in taken)
+
+    idle, least = take(["empty.log"], 0)
+    used, most = take([path.name for path in paths], size)
     return Reading(used - idle, (used - idle) / size * 1e9, most, least)
