@@ -172,9 +172,10 @@ def memory_breathes(run: Run) -> Happening:
 
 def study_ends(run: Run) -> Happening:
     """The trials are done: each worker ends after its last one, while the others go on."""
-    run.recycles = False
     for worker in run.box.workers:
         yield run.box.rng.uniform(1, 60)
+        while not worker.alive:  # it begins anew at this moment, and finds nothing to do
+            yield 1.0
         worker.end(0)
     run.finished = True
 
