@@ -40,6 +40,7 @@ TURNS = 3
 TURN_SECONDS = 1.5
 """That one program is scraped in one turn, if the scrapes are not done before."""
 TOGETHER, TIMES = 10, 9
+"""Scrapes at once, and how often that is done: the first time they connect as well."""
 EVERY = "every process by its name"
 AT_ONCE = f"trainwarden, {TOGETHER} scrapes at once"
 OLD_SECONDS = 11.0

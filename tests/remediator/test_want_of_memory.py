@@ -45,6 +45,10 @@ from trainwarden_remediator.web import AT_ONCE_BYTES
 DONE = ["alert", "intent", "stop", "start", "done", "healed"]
 
 
+def starve(*_: Any, **__: Any) -> Any:
+    raise MemoryError
+
+
 class Short:
     """Fails for want of memory, so many times."""
 
@@ -113,9 +117,6 @@ async def test_an_intent_that_nobody_can_carry_out_ends_it_and_the_next_start_ac
     stage: Stage, monkeypatch: pytest.MonkeyPatch, *, before: bool
 ) -> None:
     """Not to end would leave the run busy for ever with what nobody does."""
-
-    def starve(*_: Any, **__: Any) -> Any:
-        raise MemoryError
 
     async def begin(scene: Scene) -> None:
         running = scene.engine.run()
@@ -311,10 +312,6 @@ async def test_a_delivery_without_memory_is_to_be_sent_again_and_nothing_of_it_i
     size: int,
 ) -> None:
     """Alertmanager sends again what is answered 5xx."""
-
-    def starve(*_: Any, **__: Any) -> Any:
-        raise MemoryError
-
     body = b" " * size + delivery(box.alert())
     async with running(box) as (client, remediator):
         with monkeypatch.context() as patch:
@@ -351,9 +348,6 @@ async def test_a_page_without_memory_is_to_be_asked_for_again(
     path: str,
     where: tuple[Any, str],
 ) -> None:
-    def starve(*_: Any, **__: Any) -> Any:
-        raise MemoryError
-
     async with running(box) as (client, _):
         assert (await post(client, delivery(box.alert()))).status == 200
         headers = {"Authorization": f"Bearer {TOKEN}"}
@@ -377,9 +371,6 @@ async def test_a_hold_or_its_end_without_memory_is_to_be_asked_for_again(
     what: str,
     where: tuple[Any, str],
 ) -> None:
-    def starve(*_: Any, **__: Any) -> Any:
-        raise MemoryError
-
     headers = {"Authorization": f"Bearer {TOKEN}"}
     async with running(box) as (client, remediator):
         assert (await client.post("/-/hold", headers=headers)).status == 200
