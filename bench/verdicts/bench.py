@@ -56,7 +56,7 @@ def judged(batch: Sequence[Case], promtool: Path) -> tuple[Judgement, ...]:
     series = {name: samples for one in played for name, samples in one.series.items()}
     with tempfile.TemporaryDirectory(prefix="verdicts-") as folder:
         longest = max(one.length for one in played)
-        fired = evaluate(promtool, series, longest, Path(folder), recorded_first=_has_gap(batch[0]))
+        fired = evaluate(promtool, series, longest, Path(folder), gap=_has_gap(batch[0]))
     manager = Alertmanager()
     return tuple(judge(one, _of(one, fired), manager) for one in played)
 

@@ -109,6 +109,8 @@ class Host:
         available = round(max(0.0, self.total - self.other - held))
         page.put("trainwarden_memory_effective_available_bytes", available)
         page.put("trainwarden_memory_available_floor_bytes", self.floor)
+        if available < self.floor:
+            page.put("trainwarden_memory_shortfall_bytes", self.floor - available)
         page.put("trainwarden_host_boot_timestamp_seconds", self.boot)
         page.put("trainwarden_memory_oom_kills_total", self.oom_kills, "host")
 

@@ -111,7 +111,7 @@ def evaluate(
     length: float,
     folder: Path,
     *,
-    recorded_first: bool = False,
+    gap: bool = False,
 ) -> tuple[Firing, ...]:
     """What fires over `series` in `length` seconds, each group at its own interval.
 
@@ -121,18 +121,20 @@ def evaluate(
 
     Of the most frequent pass, groups that record come after those that alert: in Prometheus they
     run side by side, and an alert may see what was recorded an interval before. This is the worse
-    of the two orders. With `recorded_first` it is the other: promtool evaluates also while there is
-    no Prometheus, and nobody could have recorded anything then.
+    of the two orders. With a `gap`, in which there is no Prometheus, it is the other, and nothing
+    is held that was recorded meanwhile: promtool evaluates all the time.
     """
     groups = shipped_groups()
     found: list[Firing] = []
     for interval in sorted({group.interval for group in groups if not group.records}):
         alerting = [group for group in groups if group.interval == interval and not group.records]
         recording = [group for group in groups if group.records]
-        late = interval == SCRAPE and not recorded_first
+        late = interval == SCRAPE and not gap
         order = alerting + recording if late else recording + alerting
         rules = folder / f"rules-{interval}.yml"
-        bodies = [_held(group) if group.interval > interval else group.body for group in order]
+        bodies = [
+            _held(group, gap=gap) if group.interval > interval else group.body for group in order
+        ]
         rules.write_text(json.dumps({"groups": bodies}))
         suite = folder / f"series-{interval}.yml"
         suite.write_text(_suite(rules, series, length, interval, order))
@@ -145,13 +147,17 @@ def _until_judged_again(firing: Firing, interval: int) -> Firing:
     return Firing(firing.labels, tuple(sorted(moments)))
 
 
-def _held(group: Group) -> Mapping[str, Any]:
+def _held(group: Group, *, gap: bool) -> Mapping[str, Any]:
     """The rules of a group that records, so that they say nothing new but at its own interval."""
     rules = []
+    here = f" and on () group(count_over_time(up[{SCRAPE - 1:g}s]))" if gap else ""
     for rule in group.body["rules"]:
         due, every = f"{rule['record']}:due", group.interval
         rules.append(
-            {"record": due, "expr": f"({rule['expr']}) and on () (vector(time()) % {every} == 0)"}
+            {
+                "record": due,
+                "expr": f"({rule['expr']}) and on () (vector(time()) % {every} == 0){here}",
+            }
         )
         rules.append({**rule, "expr": f"last_over_time({due}[{every - 1}s])"})
     return {**group.body, "rules": rules}

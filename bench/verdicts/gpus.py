@@ -107,6 +107,7 @@ class Gpu:
             "row_remap_failed": self.remap_failed,
             "row_remap_pending": self.remap_pending,
             **modes,
+            **{reason: reason in self.throttled for reason in HARDWARE_REASONS},
         }
 
     def _put_troubles(self, page: Page, troubles: Mapping[str, float]) -> None:

@@ -96,7 +96,7 @@ def throttled(braces: str, of: str = "", width: int = 8, height: int = 8) -> Tim
     return Timeline(
         title="Clocks held down by hardware",
         about=(
-            "For heat, or want of power. Good: free. Held down for most of two minutes, "
+            "For heat, or want of power. Good: free. Held down for most of six minutes, "
             "TrainingGpuThrottled warns: every step takes longer, on all GPUs that wait for it."
         ),
         queries=[

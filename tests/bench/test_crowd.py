@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 
 import scrapes
+from trainwarden_exporter.processes.census import read_handed
 from trainwarden_exporter.processes.procfs import read_command_line, read_processes
-from trainwarden_exporter.processes.table import read_handed
 
 MEMBER = 4
 """Words of a command line; one more is that of the whole crowd."""

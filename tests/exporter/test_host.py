@@ -169,6 +169,22 @@ class TestTheFloor:
 
         assert samples(collector(machine, config))["memory_available_floor_bytes"] == 2 * GIB
 
+    def test_is_told_to_be_missed_by_so_much_and_only_while_it_is(self, machine: Path) -> None:
+        def shortfall(floor: int) -> float | None:
+            found = samples(collector(machine, HostConfig(memory_available_floor=floor)))
+            return found.get("memory_shortfall_bytes")
+
+        assert shortfall(33 * GIB) == GIB
+        assert shortfall(32 * GIB + 1) == 1
+        assert shortfall(32 * GIB) is None
+        assert shortfall(8 * GIB) is None
+
+    def test_that_is_missed_is_the_smaller_one_of_machine_and_cgroup(self, machine: Path) -> None:
+        contain(machine)
+        found = samples(collector(machine, HostConfig(memory_available_floor=5 * GIB)))
+
+        assert found["memory_shortfall_bytes"] == GIB
+
     def test_cannot_be_negative(self) -> None:
         with pytest.raises(ValidationError):
             HostConfig.model_validate({"memory_available_floor": -1})

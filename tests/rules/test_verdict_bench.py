@@ -19,7 +19,7 @@ from verdicts.engine import Firing, Group, rules_hash
 from verdicts.faults import Expected, Fault
 from verdicts.healthy import NIGHTS, Night, keeps_state
 from verdicts.judging import judge
-from verdicts.page import EXPORTER, GAP, SCRAPE, STALE, Page, UndeclaredError, packed
+from verdicts.page import EXPORTER, GAP, SCRAPE, STALE, Page, UndeclaredError, Value, packed
 from verdicts.report import shipped
 from verdicts.run import Run
 from verdicts.shapes import Shape
@@ -64,9 +64,25 @@ def test_what_is_recorded_seldom_is_held_between(
         Group(15, {"name": "recording", "rules": [recorded]}, records=True),
     )
     monkeypatch.setattr(engine, "shipped_groups", lambda: groups)
-    series = {"seen": [float(number) for number in range(12)]}
-    (firing,) = engine.evaluate(binaries.promtool, series, 60, tmp_path, recorded_first=True)
+    series = {"seen": [float(number) for number in range(12)], "up": [1.0] * 12}
+    (firing,) = engine.evaluate(binaries.promtool, series, 60, tmp_path, gap=True)
     assert firing.moments == (15, 20, 25)
+
+
+def test_what_could_not_be_recorded_in_a_gap_is_not_held_after_it(
+    binaries: Binaries, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded = {"record": "box:up:away", "expr": "absent_over_time(up[8s])"}
+    told = {"alert": "Told", "expr": "box:up:away"}
+    groups = (
+        Group(5, {"name": "telling", "rules": [told]}, records=False),
+        Group(15, {"name": "recording", "rules": [recorded]}, records=True),
+    )
+    monkeypatch.setattr(engine, "shipped_groups", lambda: groups)
+    series: dict[str, list[Value]] = {"up": [1.0, 1.0, GAP, GAP, GAP, *[1.0] * 7]}
+    assert not engine.evaluate(binaries.promtool, series, 60, tmp_path, gap=True)
+    (held,) = engine.evaluate(binaries.promtool, series, 60, tmp_path)
+    assert {20, 25, 30} <= set(held.moments)
 
 
 def test_what_is_judged_seldom_fires_until_it_is_judged_again_and_a_person_hears_of_it(

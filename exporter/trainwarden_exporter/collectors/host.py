@@ -73,6 +73,9 @@ EFFECTIVE_AVAILABLE = _gauge(
     "memory_effective_available_bytes", "Memory that can still be had within machine and cgroup."
 )
 FLOOR = _gauge("memory_available_floor_bytes", "Memory that should stay available.")
+SHORTFALL = _gauge(
+    "memory_shortfall_bytes", "What is available less than the floor, only while it is."
+)
 STALLED = Metric(
     "trainwarden_memory_pressure_stalled_seconds_total",
     "counter",
@@ -114,6 +117,7 @@ class HostCollector(Collector):
         EFFECTIVE_TOTAL,
         EFFECTIVE_AVAILABLE,
         FLOOR,
+        SHORTFALL,
         STALLED,
         OOM_KILLS,
     )
@@ -158,7 +162,8 @@ class HostCollector(Collector):
         memory = _read(self._proc / "meminfo", parse_memory)
         allowance = None if cgroup is None else read_allowance(cgroup)
         total, available = effective(memory, allowance)
-        floor = self._config.memory_available_floor
+        asked = self._config.memory_available_floor
+        floor = default_floor(total) if asked is None else asked
         yield TOTAL, (), memory.total
         yield AVAILABLE, (), memory.available
         yield SWAP_TOTAL, (), memory.swap_total
@@ -168,7 +173,9 @@ class HostCollector(Collector):
             yield CGROUP_WORKING_SET, (), allowance.working_set_bytes
         yield EFFECTIVE_TOTAL, (), total
         yield EFFECTIVE_AVAILABLE, (), available
-        yield FLOOR, (), default_floor(total) if floor is None else floor
+        yield FLOOR, (), floor
+        if available < floor:
+            yield SHORTFALL, (), floor - available
 
     def _harm(self, cgroup: MemoryCgroup | None) -> Iterator[Sample]:
         kills = read_optional(self._proc / "vmstat", parse_counts) or {}

@@ -11,6 +11,8 @@ from trainwarden_exporter.gpu.metrics import Sample
 from trainwarden_exporter.gpu.nvmldevice import COMPUTE_MODES
 
 _MODES = frozenset(COMPUTE_MODES.values()) - {"default"}
+_HARDWARE = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
+"""What slows a GPU down to save it; a power cap and the driver's own limit are no faults."""
 _WELL_UNSHARED = _MODES - {"prohibited"}
 _TROUBLES: Mapping[tuple[Metric, tuple[str, ...]], str] = {
     (metrics.ORPHANS, ()): "held_by_leftovers",
@@ -20,6 +22,7 @@ _TROUBLES: Mapping[tuple[Metric, tuple[str, ...]], str] = {
     (metrics.RETIRED_PENDING, ()): "retired_pages_pending",
     (metrics.UP, ()): "lost",
     **{(metrics.COMPUTE_MODE, (mode,)): mode for mode in _MODES},
+    **{(metrics.THROTTLE, (reason,)): reason for reason in _HARDWARE},
 }
 """By metric and by the labels that come after those of the GPU."""
 

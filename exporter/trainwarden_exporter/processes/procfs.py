@@ -65,6 +65,10 @@ __all__ = [
 PROC = Path("/proc")
 T = TypeVar("T")
 _STEPPED_SECONDS = 0.5
+_RECORD_BYTES = 1 << 12
+"""More than any record has. What is asked for is allocated, and given back when it is known how
+much it is: where that is large (see `_set_up_heap` in memory.py) both take calls of the kernel."""
+_CHUNK_BYTES = 1 << 15
 
 
 def read_process(pid: int, root: Path = PROC) -> Process | None:
@@ -254,9 +258,9 @@ def _read(path: str) -> bytes | None:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            data = chunk = os.read(descriptor, 1 << 16)
+            data = chunk = os.read(descriptor, _CHUNK_BYTES)
             while chunk:
-                chunk = os.read(descriptor, 1 << 16)
+                chunk = os.read(descriptor, _CHUNK_BYTES)
                 data += chunk
         finally:
             os.close(descriptor)
@@ -271,7 +275,7 @@ def _read_record(path: str) -> bytes | None:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            return os.read(descriptor, 1 << 16)
+            return os.read(descriptor, _RECORD_BYTES)
         finally:
             os.close(descriptor)
     except OSError as error:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from threading import Lock
-from typing import NamedTuple
 
-from trainwarden_exporter.exceptions import CollectError
+from trainwarden_exporter.processes.census import (
+    Census,
+    Handed,
+    count_others,
+    given_anew,
+    is_first_namespace,
+    read_census,
+    read_circle,
+    read_handed,
+    read_links,
+)
 from trainwarden_exporter.processes.procformat import TICKS_PER_SECOND
 from trainwarden_exporter.processes.procfs import (
     PROC,
@@ -18,12 +26,14 @@ from trainwarden_exporter.processes.procfs import (
     boot_seconds,
     list_pids,
     read_process,
-    read_text,
 )
 
 AGAIN_SECONDS = 20.0
 """By then whoever is of no interest is read again all the same, if it has run since: it may run
 another program."""
+
+_ON_THEIR_WAY = 32
+"""Of the pids given out last, so many may be of processes that were yet to be counted, and seen."""
 
 _CPUCLOCK_SCHED = 2  # what the clock of a pid is made of (include/linux/posix-timers_types.h)
 _LAG_SECONDS = 1.0  # the clock of what runs on another core is brought up to date by its tick
@@ -34,23 +44,6 @@ YOUNG_SECONDS = 10.0
 """A process younger than this is read each time: after a fork it is yet to become what it is."""
 
 
-class Handed(NamedTuple):
-    """How far the kernel has come in giving out pids: the last one, and how many since boot."""
-
-    last: int
-    total: int
-
-
-class Census(NamedTuple):
-    """How many pids were given out since boot, and how many processes there are, and some more.
-
-    Of the whole machine, in whatever namespace we are.
-    """
-
-    total: int
-    processes: int
-
-
 class ProcessTable:
     """The processes there are, most of them as they were read a while ago.
 
@@ -58,8 +51,8 @@ class ProcessTable:
     nobody's worker. One that was read before is taken for the same while its pid cannot have been
     given out anew since: pids are given out in a circle (`alloc_pid` in kernel/pid.c), and /proc
     tells where in the circle the kernel is, and how many it has given out. Where it does not tell,
-    or the circle may have been closed, everything is read. And while none was begun and there are
-    as many as before, they are the same ones, and not even listed.
+    or the circle may have been closed, everything is read. And while there are as many as before,
+    and those that have begun since, they are the same ones and those, and not even listed.
 
     Threads may share one, so that each process is remembered once, and read again once; one that
     comes while another reads waits for it.
@@ -88,7 +81,13 @@ class ProcessTable:
         self._turns_taken = 0
         self._ended: set[int] = set()
         """Who had ended before it could be read: between the list and that."""
-        self._circle = _read_circle(root)
+        self._circle = read_circle(root)
+        tells = self._cpu_clock(1) is not None  # that one is always there
+        self._counts_us_all = bool(self._circle) and is_first_namespace(root) and tells
+        """Whether who has begun anywhere on the machine has a pid here, and a clock that tells."""
+        self._others = count_others(root)
+        self._hides = True
+        """Whether more processes are counted than are shown."""
         self._turn = Lock()
 
     def read(self, fresh: Collection[int] = ()) -> Mapping[int, Process]:
@@ -107,11 +106,12 @@ class ProcessTable:
         census = read_census(self._root) if self._circle else None
         turns = self._turns()
         # and now and then all the same: who was hidden (hidepid) may be shown without having begun
-        due = turns // _TURNS != self._turns_taken // _TURNS
-        if census is None or census != self._census or due:
+        due = self._hides and turns // _TURNS != self._turns_taken // _TURNS
+        begun = None if census is None or due else self._begun(census)
+        if census is None or begun is None:
             processes, doubtful, handed = self._list()
         else:
-            processes, doubtful, handed = self._processes.copy(), set[int](), self._handed
+            processes, doubtful, handed = self._processes.copy(), begun, census.handed
         moved = self._moved(turns)
         doubtful.update(filter(processes.__contains__, (*self._young, *moved, *fresh)))
         old_enough = (self._since_boot() - YOUNG_SECONDS) * TICKS_PER_SECOND
@@ -127,12 +127,44 @@ class ProcessTable:
                 young.add(pid)
         # not before all is read: what failed must come again
         self._remember(processes, doubtful, moved)
-        # fewer than are seen: whoever shows this /proc counts something else
-        counted = census is not None and census.processes >= len(processes)
-        self._census = census if counted else None
+        self._census = None
+        # fewer than are seen: whoever shows this /proc counts something else; and of who began
+        # while they were listed it is not known whether they were counted
+        if census is not None and census.processes >= len(processes) and census.handed == handed:
+            self._census = census
+        self._hides = census is None or census.processes - self._others != len(processes)
         self._processes, self._handed, self._young = processes, handed, young
         self._turns_taken, self._ended = turns, ended
         return processes
+
+    def _begun(self, now: Census) -> set[int] | None:
+        """The pids of who has begun since the last census; None where somebody else may be gone.
+
+        Each of the pids given out since is looked at; there must be more processes by just as many.
+        To count one too many, hidden or there before, only leads to a list.
+        """
+        then = self._census
+        if then is None:
+            return None
+        if now == then:
+            return set()
+        last, given = then.handed.last, now.handed.total - then.handed.total
+        if (
+            not self._counts_us_all
+            or now.handed.last - last != given  # some were in use, or the circle was closed
+            or not 0 < given < len(self._processes)  # else to list them is as quick
+        ):
+            return None
+        may_be = set(range(max(1, last + 1 - _ON_THEIR_WAY), last + given + 1))
+        known = may_be.intersection(self._processes)
+        if known and max(known) > last:  # that one may be somebody else
+            return None
+        begun = {pid for pid in may_be - known if self._cpu_clock(pid) is not None}
+        if now.processes != then.processes + len(begun):
+            return None
+        # whoever ended before it was looked for was counted all the same
+        same = read_links(self._root) == now.processes and read_handed(self._root) == now.handed
+        return begun if same else None
 
     def _list(self) -> tuple[dict[int, Process], set[int], Handed | None]:
         """Those known before that are still there; whom to read; how far the kernel has come."""
@@ -183,43 +215,6 @@ class ProcessTable:
             self._ran = {pid: ran for pid, ran in self._ran.items() if pid in processes}
 
 
-def given_anew(pids: Iterable[int], then: Handed, now: Handed, circle: int) -> set[int]:
-    """Which of `pids` the kernel may have given to somebody else between two moments.
-
-    `circle` is how many pids there are. Half of a circle is taken for a whole one: how many are
-    passed over, because they are in use, is not known.
-    """
-    if now.total == then.total:
-        return set()
-    if not 0 < now.total - then.total < circle // 2:
-        return set(pids)
-    if then.last <= now.last:
-        return set(range(then.last + 1, now.last + 1)).intersection(pids)
-    return {pid for pid in pids if pid > then.last or pid <= now.last}
-
-
-def read_census(root: Path = PROC) -> Census | None:
-    """What may tell that nobody came or went; None where it is not told."""
-    handed = read_handed(root)
-    try:
-        # as many links as processes, and some: proc_root_getattr in fs/proc/root.c
-        return None if handed is None else Census(handed.total, root.stat().st_nlink)
-    except OSError:
-        return None
-
-
-def read_handed(root: Path = PROC) -> Handed | None:
-    """How far the kernel has come; None where it does not tell (see proc(5), loadavg and stat)."""
-    average, statistics = read_text(f"{root}/loadavg"), read_text(f"{root}/stat")
-    try:
-        last = int((average or "").split()[4])
-        counts = (statistics or "").split("\nprocesses ", 1)[1]
-        handed = Handed(last, int(counts.split(maxsplit=1)[0]))
-    except (IndexError, ValueError):
-        return None
-    return handed if handed.total else None  # who has begun none does not count them
-
-
 def read_cpu_clock(pid: int) -> int | None:
     """Nanoseconds for which the process of ours with that pid has run; None where none is told.
 
@@ -233,14 +228,3 @@ def read_cpu_clock(pid: int) -> int | None:
 
 def _unknown(_: int) -> None:
     return None
-
-
-def _read_circle(root: Path) -> int:
-    """How many pids there are; 0 where `root` tells of another namespace's, or not at all."""
-    try:
-        # loadavg tells of the reader's own namespace, whatever namespace `root` shows
-        if str((root / "self").readlink()) != str(os.getpid()):
-            return 0
-        return int(read_text(f"{root}/sys/kernel/pid_max") or 0)
-    except (OSError, ValueError, CollectError):
-        return 0

@@ -42,6 +42,9 @@ def told(troubles: Troubles, *facts: Sample, shared: bool = True) -> dict[tuple[
         (metrics.COMPUTE_MODE, ("prohibited",), True, "prohibited", 1),
         (metrics.COMPUTE_MODE, ("exclusive_process",), True, "exclusive_process", 1),
         (metrics.COMPUTE_MODE, ("exclusive_thread",), True, "exclusive_thread", 1),
+        (metrics.THROTTLE, ("hw_slowdown",), True, "hw_slowdown", 1),
+        (metrics.THROTTLE, ("hw_thermal_slowdown",), True, "hw_thermal_slowdown", 1),
+        (metrics.THROTTLE, ("hw_power_brake_slowdown",), True, "hw_power_brake_slowdown", 1),
     ],
 )
 def test_what_is_wrong_is_told_of_its_gpu(
@@ -58,6 +61,8 @@ def test_what_is_wrong_is_told_of_its_gpu(
         (metrics.UP, (), 1),
         (metrics.ORPHANS, (), 0),
         (metrics.OBSERVERS, (), 2),
+        (metrics.THROTTLE, ("sw_power_cap",), True),
+        (metrics.THROTTLE, ("sw_thermal_slowdown",), True),
         (metrics.ECC, ("corrected", "volatile"), 9),
         (metrics.ECC, ("uncorrected", "aggregate"), 9),
         (metrics.RETIRED, ("double_bit",), 1),
