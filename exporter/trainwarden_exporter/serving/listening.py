@@ -13,7 +13,9 @@ _ADDRESS = re.compile(
     r"(?:\[(?P<v6>[0-9A-Fa-f:.]+(?:%\w+)?)\]|(?P<host>[^\[\]:\s]*)):(?P<port>\d+)"
 )
 _ABSENT = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
-_BACKLOG = 128
+_BACKLOG = 1024
+"""So many connections may wait for us, or as few as net.core.somaxconn says. One more has to try
+again after a second, and a storm of webhooks comes within less."""
 
 
 def parse_listen_address(text: str) -> tuple[str | None, int]:

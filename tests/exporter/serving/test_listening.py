@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+from contextlib import ExitStack
 
 import pytest
 
@@ -12,6 +13,8 @@ from trainwarden_exporter.serving.listening import (
     parse_listen_address,
     retire,
 )
+
+STORM = 400
 
 
 @pytest.mark.parametrize(
@@ -79,6 +82,19 @@ async def test_connections_accepted_just_before_the_listener_is_replaced_are_ser
                     client.setblocking(False)
                     async with asyncio.timeout(5):
                         assert await asyncio.get_running_loop().sock_recv(client, 10) == b"hello"
+    finally:
+        await retire(listeners)
+        sock.close()
+
+
+async def test_a_storm_of_connections_waits_in_line_while_we_are_busy() -> None:
+    """Who finds no place there is not told, and comes again a second later."""
+    (sock,) = await bind("127.0.0.1:0")
+    listeners = await open_listeners([sock], asyncio.Protocol, None, handshake_seconds=1)
+    try:
+        with ExitStack() as waiting:
+            for _ in range(STORM):
+                waiting.enter_context(socket.create_connection(sock.getsockname(), timeout=0.5))
     finally:
         await retire(listeners)
         sock.close()
