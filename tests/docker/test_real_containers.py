@@ -158,8 +158,13 @@ def test_a_kill_for_want_of_memory_is_counted(
     looking = collector(engine, "hungry")
     show(looking)
     run("hungry", "echo loading weights; tail /dev/zero", "--memory=20m")
-    shown = wait_for(looking, lambda shown: shown["hungry"]["state"] == "exited")["hungry"]
-    assert shown["oom_kills_total"] >= 1
+
+    def ended_by_that(shown: Shown) -> bool:
+        # the engine hears of the kill and of the end from two sources, in either order
+        hungry = shown["hungry"]
+        return bool(hungry["state"] == "exited" and hungry["oom_kills_total"] >= 1)
+
+    shown = wait_for(looking, ended_by_that)["hungry"]
     assert (shown["last_exit_code"], shown["last_line"]) == (137, "loading weights")
     assert show(collector(engine, "hungry"))["hungry"]["oom_kills_total"] >= 1
 
