@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -54,16 +54,19 @@ def test_a_slice_of_the_bench_finds_all_faults_and_nothing_else(binaries: Binari
         assert judgement.good, (judgement.case.seed, judgement.findings, judgement.wrong)
 
 
-def test_what_is_recorded_seldom_is_held_between(
-    binaries: Binaries, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recorded = {"record": "box:seen:sum", "expr": "sum(seen)"}
-    told = {"alert": "Told", "expr": "box:seen:sum == 3"}
+def ship(monkeypatch: pytest.MonkeyPatch, recorded: Mapping[str, str], told: str) -> None:
+    """These rules and no others: what is recorded every 15 s, and an alert every 5."""
     groups = (
-        Group(5, {"name": "telling", "rules": [told]}, records=False),
+        Group(5, {"name": "telling", "rules": [{"alert": "Told", "expr": told}]}, records=False),
         Group(15, {"name": "recording", "rules": [recorded]}, records=True),
     )
     monkeypatch.setattr(engine, "shipped_groups", lambda: groups)
+
+
+def test_what_is_recorded_seldom_is_held_between(
+    binaries: Binaries, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ship(monkeypatch, {"record": "box:seen:sum", "expr": "sum(seen)"}, "box:seen:sum == 3")
     series = {"seen": [float(number) for number in range(12)], "up": [1.0] * 12}
     (firing,) = engine.evaluate(binaries.promtool, series, 60, tmp_path, gap=True)
     assert firing.moments == (15, 20, 25)
@@ -72,13 +75,7 @@ def test_what_is_recorded_seldom_is_held_between(
 def test_what_could_not_be_recorded_in_a_gap_is_not_held_after_it(
     binaries: Binaries, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recorded = {"record": "box:up:away", "expr": "absent_over_time(up[8s])"}
-    told = {"alert": "Told", "expr": "box:up:away"}
-    groups = (
-        Group(5, {"name": "telling", "rules": [told]}, records=False),
-        Group(15, {"name": "recording", "rules": [recorded]}, records=True),
-    )
-    monkeypatch.setattr(engine, "shipped_groups", lambda: groups)
+    ship(monkeypatch, {"record": "box:up:away", "expr": "absent_over_time(up[8s])"}, "box:up:away")
     series: dict[str, list[Value]] = {"up": [1.0, 1.0, GAP, GAP, GAP, *[1.0] * 7]}
     assert not engine.evaluate(binaries.promtool, series, 60, tmp_path, gap=True)
     (held,) = engine.evaluate(binaries.promtool, series, 60, tmp_path)
