@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from trainwarden_exporter.collector import TOLD_AFTERWARDS, Metric
 from trainwarden_exporter.gpu import metrics
 from trainwarden_exporter.gpu.metrics import Sample
-from trainwarden_exporter.gpu.nvmldevice import COMPUTE_MODES
+from trainwarden_exporter.gpu.nvmldevice import COMPUTE_MODES, THROTTLE_REASONS
 
 _MODES = frozenset(COMPUTE_MODES.values()) - {"default"}
-_HARDWARE = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
+_HARDWARE = tuple(reason for reason in THROTTLE_REASONS if reason.startswith("hw_"))
 """What slows a GPU down to save it; a power cap and the driver's own limit are no faults."""
 _WELL_UNSHARED = _MODES - {"prohibited"}
 _TROUBLES: Mapping[tuple[Metric, tuple[str, ...]], str] = {
