@@ -162,8 +162,7 @@ class HostCollector(Collector):
         memory = _read(self._proc / "meminfo", parse_memory)
         allowance = None if cgroup is None else read_allowance(cgroup)
         total, available = effective(memory, allowance)
-        asked = self._config.memory_available_floor
-        floor = default_floor(total) if asked is None else asked
+        floor = _floor(self._config, total)
         yield TOTAL, (), memory.total
         yield AVAILABLE, (), memory.available
         yield SWAP_TOTAL, (), memory.swap_total
@@ -210,8 +209,12 @@ def read_room(
     cgroup = find_memory_cgroup(cgroup_root, config.cgroup)
     memory = _read(proc / "meminfo", parse_memory)
     total, available = effective(memory, None if cgroup is None else read_allowance(cgroup))
-    floor = config.memory_available_floor
-    return total, available, default_floor(total) if floor is None else floor
+    return total, available, _floor(config, total)
+
+
+def _floor(config: HostConfig, total: int) -> int:
+    asked = config.memory_available_floor
+    return default_floor(total) if asked is None else asked
 
 
 def default_floor(total: int) -> int:
