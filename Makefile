@@ -4,19 +4,21 @@
 # test-systemd the units of deploy/systemd, in a system with a real systemd; likewise
 # test-slurm  jobs of a real Slurm, which it unpacks and runs; needs root
 # test-heavy  the remediator killed hundreds of times, and fed what is odd, tens of thousands of times
+# test-real  real frameworks on the CPU, in a virtual environment of their own (some GB); writes the versions seen
 # bench what it costs, beside the programs it replaces; writes docs/performance.md (NIGHTS=file that has what
 #       `make nights` printed); half an hour, on a machine that does nothing else
 # bench-verdicts  the shipped rules, judged over hundreds of healthy and faulty runs; writes docs/verdicts.md
 # nights the five nights of the incident table, and how long each took to be seen and healed
 # test-newest  the rules, the nights and the rest of the end-to-end tests on the newest Prometheus and Alertmanager
 #       that the distribution has (SUITE=sid)
-# check formatting, lint and types alone
+# check formatting, lint, types, the layers of both packages and the house style (docs/house_style.py)
 # boards, docs, packaging  the dashboards, pages and manifests that are written from code
+# pins  deploy/requirements.txt: the newest versions of the dependencies, with hashes
 # clean remove what the others made, downloads included
 #
 # Needed: make, and Python 3.11 or newer with venv (Debian and Ubuntu: python3 and python3-venv).
 
-.PHONY: up test test-docker test-systemd test-slurm test-heavy bench bench-verdicts nights test-newest check boards docs packaging clean
+.PHONY: up test test-docker test-systemd test-slurm test-heavy test-real bench bench-verdicts nights test-newest check boards docs packaging pins clean
 
 # The first that runs: a name on PATH may be a shim for a version that is not there.
 PYTHON := $(or $(PYTHON),$(shell for python in python3.13 python3.12 python3.11 python3; do \
@@ -45,6 +47,18 @@ test-slurm: .venv/dev.done
 test-heavy: .venv/dev.done
 	@folder=$$(mktemp -d) && $(BIN)/pytest -q --numprocesses=4 --basetemp=$$folder tests/heavy && rm -rf $$folder
 
+test-real: .venv/dev.done .venv-real/real.done
+	@$(BIN)/pytest -q -rs tests/real
+	@$(BIN)/python docs/generate.py
+
+# torch first: any other package would bring the build with CUDA. A framework that cannot be installed is skipped.
+.venv-real/real.done:
+	@$(PYTHON) -m venv .venv-real
+	@.venv-real/bin/pip install --quiet $(or $(TORCH),torch==2.13.0) numpy
+	@for packages in 'transformers accelerate' lightning optuna; do \
+		.venv-real/bin/pip install --quiet $$packages || echo "skipped: $$packages cannot be installed"; done
+	@touch $@
+
 bench: .venv/dev.done
 	@$(BIN)/python bench/performance.py $(if $(NIGHTS),--nights $(NIGHTS))
 
@@ -63,6 +77,7 @@ check: .venv/dev.done
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/ruff format --check --quiet
 	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/python docs/house_style.py
 
 boards: .venv/dev.done
 	@$(BIN)/python grafana/write.py
@@ -73,8 +88,16 @@ docs: .venv/dev.done
 packaging: .venv/dev.done
 	@$(BIN)/python deploy/packaging_rules.py
 
+pins: .venv/dev.done
+	@$(BIN)/python -m pip install --quiet uv
+	@rm -f .venv/requirements.txt
+	@$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --generate-hashes \
+		--no-emit-index-url --no-header --quiet --output-file .venv/requirements.txt >/dev/null
+	@{ echo '# Versions and hashes of the dependencies; `make pins` renews them.'; cat .venv/requirements.txt; } \
+		>deploy/requirements.txt
+
 clean:
-	rm -rf .venv .stack .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .venv-real .stack .mypy_cache .ruff_cache .pytest_cache
 
 # One virtual environment; `stack` and `dev` are the extras of pyproject.toml.
 .venv/%.done: pyproject.toml

@@ -25,7 +25,7 @@ from inference_probes import answer_all
 
 WORKERS, SERVERS = 8, 2
 STEPS_SECONDS = 25.0
-"""For which the box makes steps before it is watched: until their usual time is known."""
+"""Warm-up of the simulated host: the time until its usual step time is known."""
 WATCHED_SECONDS = 10.0
 INTERVAL = 5.0
 """Seconds between two samples of what was before."""
@@ -55,7 +55,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """What is to be said of a box, as it was at `moment` (seconds since the epoch)."""
+    """Returns the samples of a host, as of `moment` (seconds since the epoch)."""
 
     lines: tuple[Line, ...]
     moment: float
@@ -72,7 +72,7 @@ class Box:
         return "".join(self._before(windows, now)).encode()
 
     def _before(self, windows: Mapping[str, float], now: float) -> Iterator[str]:
-        # what Prometheus itself had said of the box, its own records among that: moments of old
+        # the series that Prometheus recorded for the host, its own included: moments of old
         recorded = [
             Line(f'{metric}{{run="bench"}}', self.moment - STEPS_SECONDS, 0.0)
             for metric in windows

@@ -75,7 +75,7 @@ static int become(const char *mappings, const char *threads, const char *name) {
 }
 
 int main(int argc, char **argv) {
-    /* one of the crowd; its name comes last, as workers are told by the end of their line */
+    /* one of the crowd; its name comes last, as workers are matched by the end of their line */
     if (argc == 4) return become(argv[1], argv[2], argv[3]);
     if (argc != 5) return 2;
     int processes = atoi(argv[1]), workers = atoi(argv[2]), ends[2];

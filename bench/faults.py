@@ -3,7 +3,7 @@
     python bench/faults.py
 
 An exporter with everything switched on is scraped while all is well. Then, within a second, the
-NVML hangs, a disk hangs (a FUSE mount that nobody answers for; needs root), a FIFO lies where a log
+NVML hangs, a disk hangs (an unanswered FUSE mount; needs root), a FIFO lies where a log
 was, ten inference servers accept connections and say nothing, and the folder of the checkpoints
 holds 100,000 files.
 """
@@ -36,7 +36,7 @@ DETACH = 2  # MNT_DETACH in sys/mount.h
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """One scrape: seconds, and the collectors that said they failed."""
+    """One scrape: its seconds and the failed collectors."""
 
     seconds: float
     failed: frozenset[str]
@@ -80,7 +80,7 @@ def hung(place: Path) -> Iterator[bool]:
 
 
 def put_fifo(log: Path) -> None:
-    """Let a FIFO that nobody writes to take the place of a log."""
+    """Replace a log with a FIFO without a writer."""
     new = log.with_suffix(".new")
     os.mkfifo(new)
     new.replace(log)

@@ -2,7 +2,7 @@
 
     python bench/gpu_check.py [--collections 20] [--config.file exporter.yml]
 
-The two look one after the other, so what moves by itself (load, power, clocks) may differ a little;
+The two read one after the other, so changing values (load, power, clocks) may differ a little;
 what does not must not. Ends with 1 when nvidia-smi is missing, or something differs that must not.
 """
 
@@ -20,14 +20,14 @@ from nvidia_smi import CheckError, Row, ask, compare, compare_processes, support
 from trainwarden_exporter.collectors.gpu import GpuCollector
 from trainwarden_exporter.config import Config, load_config
 from trainwarden_exporter.exceptions import ConfigError
-from trainwarden_exporter.gpu.reading import GpuReading, NvLink
-from trainwarden_exporter.gpu.view import look_at_gpus
+from trainwarden_exporter.gpu.model import GpuReading, NvLink
+from trainwarden_exporter.gpu.snapshot import take_gpu_snapshot
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the check; 0 when all agrees, 1 when not, or when it cannot be made."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--collections", type=int, default=20, help="of which the median is told")
+    parser.add_argument("--collections", type=int, default=20, help="collections for the median")
     parser.add_argument("--config.file", dest="config_file", type=Path, help="an exporter.yml")
     options = parser.parse_args(arguments)
     try:
@@ -47,13 +47,13 @@ def check(config: Config, collections: int) -> int:
         )
     fields = supported_fields(smi)
     theirs = ask(smi, "gpu", ["index", *fields])
-    view = look_at_gpus(config)
-    if view.sight.state != "ok":
-        raise CheckError(f"the driver's state is {view.sight.state}: {view.sight.reason}")
-    versions = view.sight.versions
-    print(f"driver {versions.driver if versions else '?'}, {len(view.sight.gpus)} GPU(s)")
+    view = take_gpu_snapshot(config.gpu, config.runs)
+    if view.driver.state != "ok":
+        raise CheckError(f"the driver's state is {view.driver.state}: {view.driver.reason}")
+    versions = view.driver.versions
+    print(f"driver {versions.driver if versions else '?'}, {len(view.driver.gpus)} GPU(s)")
     different = 0
-    for gpu in view.sight.gpus:
+    for gpu in view.driver.gpus:
         answers = next((row for row in theirs if row["index"] == gpu.key.gpu), None)
         if answers is None:
             raise CheckError(f"nvidia-smi does not know GPU {gpu.key.gpu}")
@@ -88,7 +88,7 @@ def cost(config: Config, collections: int) -> tuple[float, float, float]:
 
 
 def further(gpu: GpuReading) -> str:
-    """What only we print, so that a person can look it up in `nvidia-smi -q`."""
+    """Prints the values to compare manually with `nvidia-smi -q`."""
     throttling = ", ".join(reason for reason, active in gpu.throttling.items() if active)
     facts = {
         "energy": None if gpu.energy_joules is None else f"{gpu.energy_joules:.0f} J",

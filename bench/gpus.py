@@ -1,4 +1,4 @@
-"""What it costs to look at eight GPUs with eight processes each, beside nvitop-exporter.
+"""Measures the cost of observing eight GPUs with eight processes each, against nvitop-exporter.
 
     python bench/gpus.py
 
@@ -33,7 +33,7 @@ SCRAPES = 60
 
 
 def simulated(folder: Path, gpus: int = GPUS, each: int = EACH) -> SimulatedBox:
-    """So many GPUs, on each of which so many of the workers of a crowd are."""
+    """A host of GPUs with workers of a crowd on each."""
     workers = [
         pid
         for pid in sorted(read_processes())
@@ -55,7 +55,7 @@ def simulated(folder: Path, gpus: int = GPUS, each: int = EACH) -> SimulatedBox:
 
 
 def configuration(box: SimulatedBox, workers: int) -> dict[str, Any]:
-    """What our exporter is told of a crowd that holds simulated GPUs."""
+    """The exporter's configuration for a crowd that holds simulated GPUs."""
     names = [f"worker-{number}" for number in range(workers)]
     found = [{"name": name, "match": {"command": rf" {name}$"}} for name in names]
     return {
@@ -84,7 +84,7 @@ def bench(scrapes: int = SCRAPES) -> Result:
             ),
         }
         time.sleep(OLD_SECONDS)
-        # It looks by itself, once a second, whether it is asked or not.
+        # It polls once a second, with or without scrapes.
         before = {name: (one.cpu(), time.monotonic()) for name, one in programs.items()}
         time.sleep(10)
         idle = {

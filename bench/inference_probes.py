@@ -1,10 +1,10 @@
-"""What it costs to probe many inference servers, a part of which hangs, and whether it leaks.
+"""Measures the cost of probing many inference servers, some of them hung, and checks for leaks.
 
     python bench/inference_probes.py                     # 200 servers, 50 of them hanging
     python bench/inference_probes.py --rounds 1000       # longer, to see leaks
 
-The servers that serve are one other process, each of whose answers is as long as vLLM's; of those
-that hang only the kernel accepts connections. Intervals and timeouts are shorter than in life, so
+One other process serves all servers that answer, with answers as long as vLLM's; for hanging
+servers only the kernel accepts connections. Intervals and timeouts are shorter than in life, so
 that many rounds fit into little time; the cost of a round does not depend on them.
 """
 
@@ -24,13 +24,13 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from results import Result
-from trainwarden_exporter.inference.asking import HttpAsker
 from trainwarden_exporter.inference.config import ServerConfig
 from trainwarden_exporter.inference.engines import build_engine
-from trainwarden_exporter.inference.probeloop import ProbeLoop
+from trainwarden_exporter.inference.health_model import HealthLimits
+from trainwarden_exporter.inference.http_client import HttpClient
+from trainwarden_exporter.inference.probe_loop import ProbeLoop
 from trainwarden_exporter.inference.prober import Prober
-from trainwarden_exporter.inference.target import Sighting, Target
-from trainwarden_exporter.inference.verdict import Limits
+from trainwarden_exporter.inference.target import ServerHealth, ServerTarget
 
 INTERVAL = 0.5
 TIMEOUT = 0.4
@@ -38,7 +38,7 @@ LIFE_INTERVAL = 5.0
 """Seconds between rounds in life, to which the share of a core is scaled."""
 
 BUCKETS = 600
-"""Lines of histograms, which nobody wants, on a page of vLLM 0.32; 68 kB in all."""
+"""Unused histogram lines on a page of vLLM 0.32; 68 kB in all."""
 
 
 def page(tokens: int) -> bytes:
@@ -87,17 +87,19 @@ def response(body: bytes) -> bytes:
     return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body
 
 
-def target(name: str, url: str) -> Target:
+def target(name: str, url: str) -> ServerTarget:
     """A vLLM server that is asked more often than a configuration allows."""
     config = ServerConfig.model_validate({"name": name, "engine": "vllm", "url": url})
     config = config.model_copy(update={"interval": INTERVAL, "timeout": TIMEOUT})
-    return Target("bench", name, "vllm", url, config)
+    return ServerTarget("bench", name, "vllm", url, config)
 
 
-def build(one: Target) -> Prober:
+def build(one: ServerTarget) -> Prober:
     """Its prober; completions are left out, for they are asked for once in an idle minute."""
     engine = build_engine(one.engine, one.config, one.url or "")
-    return Prober(one, engine, HttpAsker(one.config.timeout), limits=Limits(deep=False))
+    return Prober(
+        one, engine, HttpClient(one.config.timeout), limits=HealthLimits(probes_completions=False)
+    )
 
 
 def open_files() -> int:
@@ -117,7 +119,7 @@ class Count:
     resident: int
 
 
-def count(probes: ProbeLoop, seen: Mapping[Target, Sighting | None]) -> Count:
+def count(probes: ProbeLoop, seen: Mapping[ServerTarget, ServerHealth | None]) -> Count:
     """Count it now."""
     loop = probes._loop  # noqa: SLF001 - its tasks are what is counted
     return Count(
@@ -130,19 +132,19 @@ def count(probes: ProbeLoop, seen: Mapping[Target, Sighting | None]) -> Count:
     )
 
 
-def measure(targets: Iterable[Target], good: int, rounds: int) -> tuple[tuple[str, str], ...]:
+def measure(targets: Iterable[ServerTarget], good: int, rounds: int) -> tuple[tuple[str, str], ...]:
     """Probe until each server that serves was asked `rounds` times; what that took, in rows."""
     before = open_files()
     probes = ProbeLoop(build)
-    probes.set(targets)
+    probes.set_targets(targets)
     probes.start()
     time.sleep(2)
     slowest = 0.0
-    begin = now = count(probes, probes.seen(patience=0))
+    begin = now = count(probes, probes.latest(wait_seconds=0))
     while now.probes - begin.probes < rounds * good:
         time.sleep(0.5)
         began = time.perf_counter()
-        seen = probes.seen(patience=0)
+        seen = probes.latest(wait_seconds=0)
         slowest = max(slowest, time.perf_counter() - began)
         now = count(probes, seen)
         if now.wall - begin.wall > 3600:  # noqa: PLR2004 - an hour is enough
@@ -174,7 +176,7 @@ def report(
 
 
 def bench(servers: int = 200, hanging: int = 50, rounds: int = 20) -> Result:
-    """Measure that many servers, of which so many hang."""
+    """Measure `servers` servers, `hanging` of them hung."""
     logging.getLogger("trainwarden_exporter").setLevel(logging.ERROR)
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
@@ -193,8 +195,8 @@ def bench(servers: int = 200, hanging: int = 50, rounds: int = 20) -> Result:
     process.join()
     return Result(
         "Probes of servers that hang",
-        f"{servers} inference servers, {hanging} of which take connections and say nothing, asked "
-        f"every {INTERVAL:g} s by the exporter's probes, in a process that does nothing else.",
+        f"{servers} inference servers, {hanging} of them hang after they accept a connection, "
+        f"asked every {INTERVAL:g} s by the probes of the exporter, in a process of its own.",
         ("what", "found"),
         rows,
     )

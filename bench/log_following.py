@@ -5,7 +5,7 @@
     python bench/log_following.py --mtail /usr/bin/mtail  # another mtail than the distribution's
 
 A third of the files is rotated by renaming, a third by copying and truncating, every few megabytes.
-The lines are as long as those of AReaL; one in 200 tells a step, one in 5000 is trouble. All that
+The lines are as long as those of AReaL; one in 200 reports a step, one in 5000 an error. All that
 the framework and any framework is known to write is looked for. mtail reads the same files, with a
 program that counts the same expressions.
 """
@@ -81,8 +81,8 @@ def text(size: int, seed: int) -> Text:
             troubles += 1
             line = REFUSED
         else:
-            said = " ".join(dice.choices(WORDS, k=dice.randrange(5, 18)))
-            line = f"{start} WorkflowExecutor INFO: {said} {dice.random():.4f}"
+            message = " ".join(dice.choices(WORDS, k=dice.randrange(5, 18)))
+            line = f"{start} WorkflowExecutor INFO: {message} {dice.random():.4f}"
         lines.append(line)
         length += len(line) + 1
     return Text("".join(f"{line}\n" for line in lines).encode(), steps, troubles)
@@ -198,7 +198,7 @@ def count(collector: LogsCollector) -> tuple[float, float, float]:
         samples = families[f"trainwarden_log_{name}"].samples
         return sum(one.value for one in samples if labels.items() <= one.labels.items())
 
-    return total("read_bytes"), total("matches", pattern="step"), total("troubles")
+    return total("read_bytes"), total("matches", pattern="step"), total("error_lines")
 
 
 def write_whole(folder: Path, files: int, size: int) -> list[Path]:
@@ -252,8 +252,8 @@ def compare(folder: Path, mtail: str | Path, framework: str, megabytes: int) -> 
         "Following logs",
         f"CPU time for each GB of a log of {framework}, in which all that this framework and any "
         f"framework writes is looked for ({len(found)} patterns), and the most memory with and "
-        "without something to read. mtail counts the same, with two programs: each expression by "
-        f"itself, and groups of them first; it is given 1/{MTAIL_SHARE} to read, for its time.",
+        "without something to read. mtail counts the same, with two programs: each expression "
+        f"alone, and groups of them first; it is given 1/{MTAIL_SHARE} to read, for its time.",
         ("files", "size", "program", "CPU per GB", "memory", "memory at rest", "beside ours"),
         tuple(rows),
         (Growth("Log bytes", "MB of log", "ms of CPU", tuple(points)),),

@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainwarden_exporter.layouts import layout
-from trainwarden_exporter.layouts.base import LinePattern
-from trainwarden_exporter.layouts.troubles import SHARED
-from trainwarden_exporter.logs.follower import Follower
+from trainwarden_exporter.frameworks import get_framework
+from trainwarden_exporter.frameworks.base import LinePattern
+from trainwarden_exporter.frameworks.error_lines import COMMON_ERROR_PATTERNS
+from trainwarden_exporter.logs.follower import LogFollower
 from trainwarden_exporter.logs.specs import LogSpec
 from trainwarden_exporter.logs.state import LogState
 
@@ -25,20 +25,23 @@ MTAIL_LONGEST = 900
 """Characters that mtail, which takes no more than 1024, is given in one expression."""
 TIMES = 3
 """That the same is read, as what a program takes to begin is not always the same."""
-LOOK_SECONDS = 0.005
-"""Between two looks at the memory of what is measured."""
+POLL_SECONDS = 0.005
+"""Seconds between two memory readings of the measured process."""
 
 
 def patterns(framework: str) -> tuple[LinePattern, ...]:
     """All that is looked for in a log of `framework`."""
-    found = {pattern.name: pattern for pattern in (*SHARED, *layout(framework).lines)}
+    found = {
+        pattern.name: pattern
+        for pattern in (*COMMON_ERROR_PATTERNS, *get_framework(framework).lines)
+    }
     return tuple(found.values())
 
 
 def used_by(call: Callable[..., None], *arguments: object) -> tuple[float, float]:
     """CPU seconds and MiB at most that `call` takes in a process of its own.
 
-    Memory is looked at while it runs: what a process is told at its end (ru_maxrss of getrusage(2))
+    Memory is sampled while it runs: the value at its end (ru_maxrss of getrusage(2))
     counts what it had before it became another program.
     """
     process = multiprocessing.get_context("spawn").Process(target=call, args=arguments)
@@ -49,7 +52,7 @@ def used_by(call: Callable[..., None], *arguments: object) -> tuple[float, float
         if done:
             break
         most = _most_memory(pid) or most
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
     if status:
         raise SystemExit("it failed")
     return usage.ru_utime + usage.ru_stime, most
@@ -68,8 +71,8 @@ def _most_memory(pid: int) -> float | None:
 def read_all(folder: Path, names: Sequence[str], size: int, found: tuple[LinePattern, ...]) -> None:
     """Read the files as a follower does that finds them new."""
     spec = LogSpec("run", "log", folder, tuple(names), found)
-    follower = Follower(spec, LogState(listed=time.time() - 60))
-    while follower.look().read_bytes < size:
+    follower = LogFollower(spec, LogState(listed=time.time() - 60))
+    while follower.poll().read_bytes < size:
         pass
 
 

@@ -1,4 +1,4 @@
-"""What nvidia-smi says, and how it stands to what Trainwarden sees."""
+"""Compares the output of nvidia-smi with the exporter's observations."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from trainwarden_exporter.gpu.reading import GpuReading
-from trainwarden_exporter.gpu.view import GpuView
+from trainwarden_exporter.gpu.model import GpuReading
+from trainwarden_exporter.gpu.snapshot import GpuSnapshot
 
 MIB = 1 << 20
 SMI_SECONDS = 60
@@ -22,7 +22,7 @@ Number = float | int | None
 class Question:
     """A field of `nvidia-smi --query-gpu`, and our value in its unit.
 
-    `slack` is by how much the two may differ; None for what moves by itself.
+    `slack` is the permitted difference; None for changing values.
     """
 
     field: str
@@ -100,7 +100,7 @@ QUESTIONS = (
 )
 """What both can be asked."""
 
-NOT_SAID = {"", "n/a", "[n/a]", "[not supported]", "[unknown error]", "unsupported", "none"}
+MISSING = {"", "n/a", "[n/a]", "[not supported]", "[unknown error]", "unsupported", "none"}
 
 
 def ask(smi: str, what: str, fields: Sequence[str]) -> list[dict[str, str]]:
@@ -113,8 +113,8 @@ def ask(smi: str, what: str, fields: Sequence[str]) -> list[dict[str, str]]:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CheckError(f"nvidia-smi: {error}") from error
     if result.returncode != 0:
-        said = (result.stdout + result.stderr).strip() or "it does not say why"
-        raise CheckError(f"nvidia-smi ended with {result.returncode}: {said}")
+        output = (result.stdout + result.stderr).strip() or "no output"
+        raise CheckError(f"nvidia-smi ended with {result.returncode}: {output}")
     return parse(result.stdout, fields)
 
 
@@ -143,9 +143,9 @@ def compare(gpu: GpuReading, answers: dict[str, str]) -> Iterator[Row]:
 
 def judge(ours: str | Number, theirs: str, slack: float | None) -> str:
     """How two values of the same thing stand to each other."""
-    theirs_said = theirs.lower() not in NOT_SAID
-    if ours is None or not theirs_said:
-        return "same" if ours is None and not theirs_said else "differs"
+    theirs_known = theirs.lower() not in MISSING
+    if ours is None or not theirs_known:
+        return "same" if ours is None and not theirs_known else "differs"
     if isinstance(ours, str):
         # Exclusive_Process, Enabled, 00000000:17:00.0: the same words, in another case
         return "same" if ours.lower() == theirs.lower() else "differs"
@@ -158,11 +158,11 @@ def judge(ours: str | Number, theirs: str, slack: float | None) -> str:
     return "same" if distance <= slack else "differs"
 
 
-def compare_processes(view: GpuView, listed: Sequence[dict[str, str]]) -> list[Row]:
-    """Who is on which GPU, by both; and whom only open files show."""
+def compare_processes(view: GpuSnapshot, listed: Sequence[dict[str, str]]) -> list[Row]:
+    """The processes on each GPU by both sources, and those found only by open files."""
     ours = {
         (gpu.key.uuid, str(row.pid)): _mebibytes(row.memory_bytes)
-        for gpu in view.sight.gpus
+        for gpu in view.driver.gpus
         for row in gpu.processes or ()
     }
     theirs = {(row["gpu_uuid"], row["pid"]): row["used_memory"] for row in listed}
@@ -186,7 +186,7 @@ def compare_processes(view: GpuView, listed: Sequence[dict[str, str]]) -> list[R
 
 def _text(value: str | Number) -> str:
     if value is None:
-        return "(not said)"
+        return "(not reported)"
     return value if isinstance(value, str) else f"{value:.6g}"
 
 

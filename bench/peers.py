@@ -1,6 +1,6 @@
 """The programs that are measured beside ours: from PATH, or fetched into a folder of our own.
 
-Nothing is installed. What was fetched is kept below `.stack/peers` and used again.
+It installs no package. Fetched programs are kept below `.stack/peers` and used again.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ def peer(package: str, suite: str | None = None) -> tuple[Path, str]:
     path = Path(found) if found else home / "usr/bin" / package
     if not path.exists():
         _kept(home, lambda folder: _unpack(package, suite, folder))
-    said = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
-    return path, _version(said.stdout + said.stderr)
+    output = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+    return path, _version(output.stdout + output.stderr)
 
 
-def _version(said: str) -> str:
+def _version(output: str) -> str:
     """`0.7.10` of `process-exporter, version 0.7.10+ds (branch: …`.
 
     Of a build that was given none, the revision that its distribution wrote there instead.
     """
-    after = said.partition("version ")[2].strip()
+    after = output.partition("version ")[2].strip()
     if after.startswith("("):
         after = after.partition("revision: ")[2]
     words = after.replace(")", " ").split()
@@ -64,9 +64,9 @@ def _unpack(package: str, suite: str | None, folder: Path) -> None:
             (archive,) = scratch.glob("*.deb")
             _run(["dpkg-deb", "-x", archive, folder], scratch)
         except (OSError, subprocess.SubprocessError, suites.SuiteError, ValueError) as error:
-            said = (getattr(error, "stderr", "") or str(error)).strip()
+            output = (getattr(error, "stderr", "") or str(error)).strip()
             of = "" if suite is None else f" of {suite}"
-            raise PeerMissing(f"{package}{of} cannot be fetched: {said}") from error
+            raise PeerMissing(f"{package}{of} cannot be fetched: {output}") from error
 
 
 def python_peer(package: str) -> tuple[list[str | Path], str]:
@@ -97,8 +97,8 @@ def _install(package: str, folder: Path) -> None:
         _run([sys.executable, "-m", "venv", folder], folder.parent)
         _run([*pip, package], folder.parent)
     except (OSError, subprocess.SubprocessError) as error:
-        said = (getattr(error, "stderr", "") or str(error)).strip()
-        raise PeerMissing(f"{package} cannot be fetched: {said}") from error
+        output = (getattr(error, "stderr", "") or str(error)).strip()
+        raise PeerMissing(f"{package} cannot be fetched: {output}") from error
 
 
 def _kept(home: Path, fill: Callable[[Path], None]) -> None:

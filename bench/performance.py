@@ -3,7 +3,7 @@
     python bench/performance.py [--nights FILE] [--only rules faults]
 
 FILE holds what `make nights` printed. Half an hour on two cores that do nothing else; of
---only some, nothing is written. A bench that fails leaves its reason on the page, and the others
+--only some, it writes no page. A bench that fails leaves its reason on the page, and the others
 go on; the end is then not 0.
 """
 
@@ -114,25 +114,23 @@ def versions() -> str:
 def verdict(targets: Sequence[Target], missing: Sequence[str]) -> str:
     """How many targets were met, and which."""
     met = sum(one.met for one in targets)
-    said = f"Of {len(targets)} targets that were set, {met} were met."
+    text = f"Of {len(targets)} targets that were set, {met} were met."
     if missing:
-        said += f" Nothing was found out by: {', '.join(missing)}; see there."
+        text += f"No result from: {', '.join(missing)}; see there."
     rows = "\n".join(
         f"| {one.what} | {one.bound} | {one.found} | {'yes' if one.met else '**no**'} |"
         for one in targets
     )
-    return f"{said}\n\n| target | asked | found | met |\n| --- | --- | --- | --- |\n{rows}"
+    return f"{text}\n\n| target | asked | found | met |\n| --- | --- | --- | --- |\n{rows}"
 
 
-def page(results: Mapping[str, Result], failed: Mapping[str, str], told: Result) -> str:
+def page(results: Mapping[str, Result], failed: Mapping[str, str], nights_result: Result) -> str:
     """The whole page: what was found, what could not be measured and why, and the nights."""
     about = (
-        "One exporter here stands for five programs, so it has to cost less than they do together, "
+        "One exporter replaces five programs, so it has to cost less than they do together, "
         "and never to make a scrape wait. `make bench` runs all of them beside each other in one "
         "run and writes this page. What counts are the ratios: a busier machine slows them all. "
-        "CPU is user and system time of the whole program. The exporter is started as the image "
-        "and the systemd unit start it, without docstrings and compiled before; started plainly it "
-        "takes 2.4 MiB more."
+        "CPU is user and system time of the whole program."
     )
     growths = [growth for result in results.values() for growth in result.growth]
     sections = [
@@ -144,8 +142,11 @@ def page(results: Mapping[str, Result], failed: Mapping[str, str], told: Result)
         "# Performance",
         about,
         f"Measured {datetime.now(UTC):%Y-%m-%d} on {machine()}: {versions()}.",
-        verdict(judged({**results, "nights": told}), [name for name in failed if name in JUDGES]),
-        *map(str.strip, [*sections, told.page()]),
+        verdict(
+            judged({**results, "nights": nights_result}),
+            [name for name in failed if name in JUDGES],
+        ),
+        *map(str.strip, [*sections, nights_result.page()]),
         "## Growth",
         f"![How costs grow]({PICTURE.relative_to(PAGE.parent)})",
         "\n".join(f"- {one}." for one in growths),
@@ -159,7 +160,7 @@ def main() -> int:
     parser.add_argument("--nights", type=Path, help="what `make nights` printed")
     parser.add_argument("--only", nargs="+", choices=BENCHES)
     options = parser.parse_args()
-    told = nights(options.nights and options.nights.read_text(encoding="utf-8"))
+    nights_result = nights(options.nights and options.nights.read_text(encoding="utf-8"))
     results, failed = dict[str, Result](), dict[str, str]()
     for name in options.only or BENCHES:
         began = time.monotonic()
@@ -174,7 +175,7 @@ def main() -> int:
         print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     print(verdict(judged(results), list(failed)))
     if not options.only:
-        PAGE.write_text(page(results, failed, told), encoding="utf-8")
+        PAGE.write_text(page(results, failed, nights_result), encoding="utf-8")
         PICTURE.parent.mkdir(exist_ok=True)
         growths = [growth for result in results.values() for growth in result.growth]
         picture(growths).savefig(PICTURE, metadata={"Date": None})

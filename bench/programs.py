@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import gzip
 import http.client
 import os
@@ -17,17 +16,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import IO
 
 from results import mebibytes, milliseconds
-from trainwarden_exporter.processes.procfs import (
-    descendants,
-    read_processes,
-    read_resident_bytes,
-)
-from trainwarden_exporter.processes.table import read_cpu_clock
+from trainwarden_exporter.processes.process_table import read_cpu_clock
+from trainwarden_exporter.processes.procfs import descendants, read_processes, read_resident_bytes
 
 READY_SECONDS = 60.0
 AS_PROMETHEUS = {
@@ -72,7 +66,7 @@ class Program:
     def scrape(self, path: str | None = None) -> bytes:
         """One page, asked for as Prometheus does: over a connection that is kept.
 
-        And anew over another, where the program has closed that one meanwhile.
+        Reconnects where the program has closed the connection meanwhile.
         """
         try:
             return self._ask(self._connection, path)
@@ -157,7 +151,7 @@ def running(
 ) -> Iterator[Program]:
     """The program, once it answers, and until the block ends.
 
-    One that listens before it is ready has a page, `ready`, that says 200 when it is.
+    For a program that listens before it is ready, `ready` is a page that then returns 200.
     """
     with _output(log) as output:
         process = subprocess.Popen(
@@ -204,7 +198,7 @@ def _answers(port: int, ready: str | None) -> bool:
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on now."""
+    """A free loopback port."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port: int = one.getsockname()[1]
@@ -212,21 +206,7 @@ def free_port() -> int:
 
 
 def exporter(config: Path, port: int) -> list[str | Path]:
-    """The command of our own, with that configuration, as it is installed.
-
-    That is: without docstrings, and compiled before (Dockerfile, deploy/systemd/install.py).
-    """
+    """The command that starts the exporter with that configuration."""
     address = f"--web.listen-address=127.0.0.1:{port}"
-    return [*_compiled(), "run", "--config.file", config, address, "--log.level=error"]
-
-
-@cache
-def _compiled() -> tuple[str | Path, ...]:
-    folder = tempfile.TemporaryDirectory(prefix="compiled-")
-    atexit.register(folder.cleanup)
-    flags = ("-OO", "-X", "no_debug_ranges", "-X", f"pycache_prefix={folder.name}")
-    command = (sys.executable, *flags, Path(sys.executable).with_name("trainwarden-exporter"))
-    writing = {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    subprocess.run([*command, "--version"], env=writing, stdout=subprocess.DEVNULL, check=True)
-    # What is not compiled by then is not kept later: so it is where the exporter is installed.
-    return (sys.executable, "-B", *command[1:])
+    program = Path(sys.executable).with_name("trainwarden-exporter")
+    return [program, "run", "--config.file", config, address, "--log.level=error"]

@@ -31,10 +31,10 @@ class Growth:
 
     @property
     def power(self) -> float | None:
-        """1 for a cost that grows as its size does, less for one that grows more slowly.
+        """1 for a cost that grows as its size does, less for a cost that grows more slowly.
 
         By the two largest sizes, where what is there anyway weighs least; None where one of them
-        costs too little to be told from nothing.
+        costs too little to measure.
         """
         (size, cost), (larger, more) = self.points[-2:]
         return (
@@ -108,8 +108,8 @@ def picture(growths: Sequence[Growth]) -> Figure:
         axes.plot(sizes, line, "-", color="0.65", linewidth=1.2, zorder=1)
         axes.plot(sizes, costs, "o", color="tab:blue", markersize=6, zorder=2)
         power = "" if growth.power is None else f", power {growth.power:.2f}"
-        said = f"{growth.name}: {growth.slope:.3g} for one more{power}"
-        axes.set_title(said, fontsize=9, color="0.35")
+        caption = f"{growth.name}: {growth.slope:.3g} for one more{power}"
+        axes.set_title(caption, fontsize=9, color="0.35")
         axes.set_xlabel(growth.size)
         axes.set_ylabel(growth.cost)
         axes.set_ylim(bottom=0, top=1.1 * max(*costs, *line))

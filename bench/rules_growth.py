@@ -5,7 +5,7 @@
 Every box is the page of a real exporter with everything switched on (boxes.py); Prometheus takes
 each for a target of its own. It is first given what the boxes had shown before, as far back as the
 rules look (ten minutes at most), for a rule over minutes costs little in the first of them. Then
-it runs the shipped rules at their shipped intervals and tells how long each group took.
+it runs the shipped rules at their shipped intervals and reports the duration of each group.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class Evaluation:
 
     `series` of one box; `seconds` within one `interval` (seconds, the shortest of a group) of all
     groups together, and of the slowest; rounds that were `missed` because one took longer; `alerts`
-    pending or firing, of one box; `resident` bytes; CPU seconds of `scraping` a second, and those
-    that the rules add within an interval.
+    pending or firing, of one box; `resident` bytes; CPU seconds of `scraping` a second, and CPU
+    seconds that the rules add within an interval.
     """
 
     series: float
@@ -103,7 +103,7 @@ def expressions(files: Sequence[Path]) -> Iterator[str]:
 
 
 def configuration(boxes: int, port: int, path: str, **scraping: object) -> dict[str, object]:
-    """One that scrapes so many boxes."""
+    """A Prometheus that scrapes `count` hosts."""
     job = {
         "job_name": "trainwarden-exporter",
         "metrics_path": path,
@@ -214,7 +214,7 @@ def costliest(program: Program, count: int) -> str:
 
 
 def _look(program: Program) -> Mapping[str, Mapping[str, float]]:
-    """What Prometheus says of itself, by rule group where it tells each."""
+    """The own metrics of Prometheus, by rule group where available."""
     page = program.scrape().decode().removesuffix("# EOF\n")
     names = {
         "prometheus_rule_group_duration_seconds_sum": "all",
@@ -233,7 +233,7 @@ def _look(program: Program) -> Mapping[str, Mapping[str, float]]:
 
 
 def bench(boxes: Sequence[int] = BOXES, *, tell: int = 0) -> Result:
-    """Measure each number of boxes; tell of so many of the costliest rules."""
+    """Measure each number of hosts; print the costliest rules."""
     found = dict[int, Evaluation]()
     looked_back = windows(expressions(shipped()[1]))
     with handing_out(a_box(), looked_back) as port:
@@ -250,7 +250,7 @@ def bench(boxes: Sequence[int] = BOXES, *, tell: int = 0) -> Result:
         f"Rules in Prometheus {version}",
         f"The time that evaluating all shipped rules takes within one interval of {interval:g} s, "
         "in a real Prometheus that scrapes the boxes too; groups with longer intervals by their "
-        "share; and the CPU time that it adds to that of scraping, by which growth is told: the "
+        "share; and the CPU time that it adds to that of scraping, which shows growth: the "
         "more boxes are scraped meanwhile, the longer a rule waits for a core. Each box is a run "
         f"of {WORKERS} workers on eight GPUs with {SERVERS} inference "
         "servers, which gets on; what it had shown before is there as far back as the rules look, "

@@ -5,8 +5,8 @@
 
 The processes are real ones that sleep most of the time; workers have hundreds of mappings and some
 threads. The peers are started as they come, with smaps and threads looked at, and are given the
-same workers to tell apart; at one size process-exporter is also measured with the configuration
-that its package shows, by which it tells all processes apart by their names. All are measured in
+same workers to distinguish; at one size process-exporter is also measured with the configuration
+that its package shows, which distinguishes all processes by their names. All are measured in
 turns within one run, so that whatever else the machine does falls on each alike. One size is also
 scraped at the shipped interval: scrapes close to each other cost less than that, as what is
 remembered need not be looked at again.
@@ -35,7 +35,7 @@ HERE = Path(__file__).resolve().parent
 SIZES = tuple(itertools.product((0, 500, 2000, 10_000), (1, 64, 512)))
 TYPICAL = (2000, 64)
 MAPPINGS, THREADS = 300, 8
-"""Of each worker: fewer than of one that trains (a thousand mappings, some dozen threads)."""
+"""Of each worker: fewer than of a training process (a thousand mappings, some dozen threads)."""
 TURNS = 3
 TURN_SECONDS = 1.5
 """That one program is scraped in one turn, if the scrapes are not done before."""
@@ -44,7 +44,7 @@ TOGETHER, TIMES = 10, 9
 EVERY = "every process by its name"
 AT_ONCE = f"trainwarden, {TOGETHER} scrapes at once"
 OLD_SECONDS = 11.0
-"""After which a process is no longer looked at as one that has just been started."""
+"""Age after which a process no longer counts as new."""
 INTERVAL = 5.0
 """Seconds between two scrapes, as shipped."""
 PACED, PACED_BEFORE = 12, 2
@@ -73,7 +73,7 @@ class Found:
 
 @contextmanager
 def crowd(processes: int, workers: int, folder: Path) -> Iterator[None]:
-    """So many processes that hardly run, of which so many are workers."""
+    """A crowd of mostly idle processes, some of them workers."""
     program = folder / "crowd"
     if not program.exists():
         subprocess.run(["cc", "-O1", "-pthread", "-o", program, HERE / "crowd.c"], check=True)
@@ -94,7 +94,7 @@ def crowd(processes: int, workers: int, folder: Path) -> Iterator[None]:
 
 
 def own(folder: Path, workers: int, port: int) -> list[str | Path]:
-    """The command of the exporter, told of these workers."""
+    """The command of the exporter, configured with these workers."""
     names = [f"worker-{number}" for number in range(workers)]
     found = [{"name": name, "match": {"command": rf" {name}$"}} for name in names]
     path = folder / "exporter.yml"
@@ -105,7 +105,7 @@ def own(folder: Path, workers: int, port: int) -> list[str | Path]:
 def process_exporter(
     folder: Path, groups: Sequence[Mapping[str, object]], suite: str | None, port: int
 ) -> list[str | Path]:
-    """The command of process-exporter of that suite, told to group processes so."""
+    """The command of process-exporter of that suite, with this grouping."""
     path = folder / f"process-exporter-{port}.yml"
     path.write_text(yaml.safe_dump({"process_names": list(groups)}))
     program, _ = peer("prometheus-process-exporter", suite)
@@ -183,7 +183,7 @@ def _at_interval(programs: Mapping[str, Program], scrapes: int) -> Mapping[str, 
 
 
 def _together(costs: list[Cost]) -> Cost:
-    """The middle of each number over several turns; of those that are a worst, the worst."""
+    """The median of each number over several rounds; the maximum for worst cases."""
     middle = {
         field: sorted(getattr(cost, field) for cost in costs)[len(costs) // 2]
         for field in ("median", "cpu", "resident", "series")
@@ -225,9 +225,9 @@ def result(found: Mapping[tuple[int, int], Found]) -> Result:
         f"measured. Each worker has {MAPPINGS} mappings and {THREADS} threads, all other processes "
         "few and one; workers and each tenth of the others run once a second, and one of them "
         "starts a process that ends. The peers run with the flags "
-        "they come with (process-exporter reads smaps and threads). What process-exporter is told "
-        "is what ours is told: the workers, each by itself, which spares it most of what it does; "
-        "where the table says so, what its package configures: every process, by its name."
+        "they come with (process-exporter reads smaps and threads). process-exporter has "
+        "the same configuration as ours: the workers, each as one group, which spares it most "
+        "work; where the table says so, what its package configures: every process, by its name."
         + "".join(f" {one}." for one in sorted({one for f in found.values() for one in f.missing})),
         (
             "processes",

@@ -19,7 +19,7 @@ FLAT = 1.1
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One that was set: what, and what was found beside what is allowed or asked for."""
+    """A performance target: its name, the measured value and the limit."""
 
     what: str
     bound: str
@@ -36,7 +36,7 @@ def amount(cell: str) -> float:
 
 
 def cells(result: Result, column: str, **where: str) -> list[str]:
-    """What stands in that column, in rows that begin so in others."""
+    """The values of that column in the rows with the given first cells."""
     rows = [dict(zip(result.columns, row, strict=True)) for row in result.rows]
     return [
         row[column]
@@ -67,8 +67,8 @@ def of_scrapes(result: Result) -> Iterator[Target]:
     yield at_most(f"{size}: the same at the shipped interval", of("at interval"), 25, " ms")
     for row, name in enumerate(rows):
         if name.startswith("process-exporter"):
-            told = "" if name.endswith(EVERY) else f", told of the same {WORKERS} workers"
-            what = f"CPU of {name}{told}, beside ours"
+            scope = "" if name.endswith(EVERY) else f", configured with the same {WORKERS} workers"
+            what = f"CPU of {name}{scope}, beside ours"
             yield at_least(what, of("beside ours", row), 15, " times")
     yield at_most(f"{size}: 99th percentile of a scrape", of("p99"), 50, " ms")
     both = round(2 * of("median"), 1)

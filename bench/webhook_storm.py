@@ -5,7 +5,7 @@
 Starts `trainwarden-remediator run` (mode observe) on files of its own, its journal on the disk,
 beside an exporter and an Alertmanager that are played. Prints how long the answers took, and when
 all was journaled and decided. Alertmanager's retry begins with an answer that is late, so it is the
-slowest that count. What processor time the remediator took meanwhile is told too: on a busy box
+slowest that count. The CPU time of the remediator meanwhile is reported too: on a busy host
 that alone can be compared.
 """
 
@@ -29,7 +29,7 @@ import aiohttp
 from aiohttp import web
 
 from results import Result, milliseconds
-from trainwarden_remediator.journalfile import connect
+from trainwarden_remediator.journal.database import connect
 
 TOKEN = "a-token-of-some-length"  # noqa: S105 - of a remediator that ends with this script
 START_SECONDS = 30.0
@@ -109,7 +109,7 @@ async def post_all(
 ) -> list[Answer]:
     """Post all of them at once, as Alertmanager does: what breaks off is posted again.
 
-    As shipped, over fewer connections than those of which the server closes some to let others in.
+    As shipped, over fewer connections than the server's limit, above which it closes some.
     """
     connector = aiohttp.TCPConnector(limit=connections)
     timeout = aiohttp.ClientTimeout(total=60)
@@ -194,7 +194,7 @@ def processor_seconds(pid: int) -> float:
 
 
 def row(what: str, answers: Sequence[Answer], seconds: float, used: float) -> tuple[str, ...]:
-    """What such answers came to, all of which took so many seconds, and so many of a processor."""
+    """A row of the table: these answers took `seconds`, and `used` seconds of CPU, in all."""
     good = sum(answer.status == 200 for answer in answers)  # noqa: PLR2004
     shares = (percentile(answers, share) for share in (0.5, 0.99, 1))
     rate = f"{len(answers) / seconds:.0f}"
@@ -232,8 +232,8 @@ async def measure(folder: Path, alerts: int, deliveries: int, connections: int) 
         await send(f"one delivery of {alerts} alerts", [body(range(alerts), starts)])
         began = time.monotonic()
         await send(f"{deliveries} deliveries at once", bodies, connections)
-        heard = counted(journal, "SELECT count(*) FROM incident")
-        undecided = "SELECT count(*) FROM incident WHERE closed IS NULL AND said IS NULL"
+        journaled = counted(journal, "SELECT count(*) FROM incident")
+        undecided = "SELECT count(*) FROM incident WHERE closed IS NULL AND last_decision IS NULL"
         while counted(journal, undecided) and time.monotonic() - began < SETTLE_SECONDS:  # noqa: ASYNC110
             await asyncio.sleep(0.2)
         left, seconds = counted(journal, undecided), time.monotonic() - began
@@ -246,7 +246,7 @@ async def measure(folder: Path, alerts: int, deliveries: int, connections: int) 
         "A storm of webhooks",
         "The remediator, whose journal is on the disk, and deliveries as of Alertmanager over "
         f"{connections} connections: time until one is answered, and what the remediator took of a "
-        f"processor meanwhile. {heard} of {alerts + deliveries} alerts were "
+        f"processor meanwhile. {journaled} of {alerts + deliveries} alerts were "
         f"journaled by the end of the storm; after {seconds:.1f} s all were decided but {left}.",
         ("what", "answered 200", "half within", "99 % within", "all within", "a second", "CPU"),
         tuple(rows),

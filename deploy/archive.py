@@ -1,4 +1,4 @@
-"""Fetches packages of the distribution and unpacks them in a folder; nothing is installed."""
+"""Fetches packages of the distribution and unpacks them in a folder, without installing them."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def fetch_root(home: Path, packages: Sequence[str], say: Say = to_stderr) -> Pat
 
     def fill(scratch: Path, get: Get) -> None:
         (scratch / "status").touch()
-        nothing_is_here = [*get, "-o", f"Dir::State::status={scratch}/status"]
-        _download(nothing_is_here, packages, scratch)
+        no_packages_installed = [*get, "-o", f"Dir::State::status={scratch}/status"]
+        _download(no_packages_installed, packages, scratch)
         _unpack(scratch)
         _settle(scratch / "root")
 
@@ -160,8 +160,8 @@ def _run(command: Sequence[str | Path], folder: Path) -> str:
             check=True,
         ).stdout
     except (OSError, subprocess.SubprocessError) as error:
-        said = (getattr(error, "stderr", "") or str(error)).strip().splitlines()
-        reason = next((line for line in said if line.startswith(("E:", "dpkg-deb:"))), said[-1])
+        output = (getattr(error, "stderr", "") or str(error)).strip().splitlines()
+        reason = next((line for line in output if line.startswith(("E:", "dpkg-deb:"))), output[-1])
         raise StackError(
             f"packages cannot be fetched ({reason}): let this machine reach its package archive"
         ) from error

@@ -63,8 +63,8 @@ def reap(own: Collection[subprocess.Popen[bytes]] = ()) -> None:
 def below(pid: int, *, but_not: str | None = None) -> list[Identity]:
     """The living processes below `pid`.
 
-    With `but_not`, the name of an environment variable, those that carry it are left out, and all
-    below them; so is one whose environment cannot be read.
+    With `but_not`, the name of an environment variable, processes that carry it are left out, and
+    all below them; so are processes whose environment cannot be read.
     """
     processes = read_processes()
     found = descendants(processes, [pid])
@@ -100,7 +100,7 @@ def end(find: Callable[[], Collection[Identity]], *, grace: float) -> Collection
 
     Returns what survived even that.
     """
-    told: set[tuple[Identity, signal.Signals]] = set()
+    signalled: set[tuple[Identity, signal.Signals]] = set()
     deadline = time.monotonic() + grace
     while left := find():
         late = time.monotonic() - deadline
@@ -108,8 +108,8 @@ def end(find: Callable[[], Collection[Identity]], *, grace: float) -> Collection
             return left
         number = signal.SIGTERM if late < 0 else signal.SIGKILL
         for identity in left:
-            if (identity, number) not in told:
-                told.add((identity, number))
+            if (identity, number) not in signalled:
+                signalled.add((identity, number))
                 send(identity, number)
         time.sleep(0.05)
         reap()

@@ -1,7 +1,8 @@
 """A Docker engine of our own for tests: fetched if need be, started in a folder, and stopped.
 
-Nothing is installed, and no engine that runs on the machine is touched: ours has data, sockets and
-containerd namespaces of its own, and no bridge. It needs root. Old ones leave /etc/docker/key.json.
+It installs no package, and no engine that runs on the machine is touched: ours has data, sockets
+and containerd namespaces of its own, and no bridge. It needs root. Old ones leave
+/etc/docker/key.json.
 """
 
 from __future__ import annotations
@@ -196,10 +197,10 @@ def _unpack(home: Path) -> None:
             for archive in (scratch / "archives").glob("*.deb"):
                 _apt("dpkg-deb", "-x", archive, scratch / "root").check_returncode()
         except (OSError, subprocess.SubprocessError) as error:
-            said = (getattr(error, "stderr", "") or str(error)).strip().splitlines()
+            output = (getattr(error, "stderr", "") or str(error)).strip().splitlines()
             raise StackError(
-                f"no Docker engine can be fetched ({said[0]}): let this machine reach its package "
-                "archive, or install docker.io and busybox-static"
+                f"no Docker engine can be fetched ({output[0]}): let this machine reach its "
+                "package archive, or install docker.io and busybox-static"
             ) from error
         (scratch / "root").rename(home)
 

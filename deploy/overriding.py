@@ -12,9 +12,9 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from ruleset import RULES, Ruleset, read_shipped
+from trainwarden_exporter.config_file.loader import LocatedError, Section, load, problem_at
+from trainwarden_exporter.config_file.types import Seconds
 from trainwarden_exporter.exceptions import ConfigError
-from trainwarden_exporter.units import Seconds
-from trainwarden_exporter.yamlfile import MisplacedError, Section, load, problem_at
 
 HEARTBEAT = "TrainingWatchdog"
 """The remediator listens for it, at the severity and as promptly as it is shipped."""
@@ -32,16 +32,16 @@ class Override(Section):
     enabled: bool = True
     """`false` leaves it out of the rules."""
     severity: Severity | None = None
-    """Who hears of it: `critical` wakes a person, `warning` is for today, `info` for nobody."""
+    """`critical` wakes the on-call, `warning` is for today, `info` notifies nobody."""
     wait: Seconds | None = Field(default=None, alias="for")
     """How long it must hold before it fires; this comes on top of what the rule looks back over."""
 
     @model_validator(mode="after")
     def _says_something(self) -> Override:
         if self.enabled and self.severity is None and self.wait is None:
-            raise MisplacedError("changes nothing: say enabled, severity or for")
+            raise LocatedError("changes nothing: say enabled, severity or for")
         if not self.enabled and (self.severity is not None or self.wait is not None):
-            raise MisplacedError("nothing else matters of an alert that is off", "enabled")
+            raise LocatedError("nothing else matters of an alert that is off", "enabled")
         return self
 
     def means(self, rule: Rule) -> bool:

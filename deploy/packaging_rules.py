@@ -15,8 +15,8 @@ DEPLOY = Path(__file__).parent
 BOARDS = RULES.parent / "grafana" / "dashboards"
 HEAD = """\
 # Written by `make packaging` from rules/: one PrometheusRule for each file of rules. An operator
-# loads those that its ruleSelector picks. To give them the labels that it asks for, or to change
-# alerts, write them with deploy/write_rules.py (docs/rules.md).
+# loads the objects that its ruleSelector picks. To give them the labels that it asks for, or to
+# change alerts, write them with deploy/write_rules.py (docs/rules.md).
 """
 LABELS: Mapping[str, str] = {
     "app.kubernetes.io/name": "trainwarden",

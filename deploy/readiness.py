@@ -25,7 +25,7 @@ TAIL_LINES = 15
 def wait(
     run: RunFolder, supervisord: subprocess.Popen[bytes], pause: Callable[[float], None]
 ) -> None:
-    """Until every part answers. Raises StackError naming the one that does not, with its log."""
+    """Until every part answers. Raises StackError with the log of a silent part."""
     deadline = time.monotonic() + LIMIT_SECONDS
     waiting = [*SERVERS, *run.programs]
     while waiting:

@@ -24,7 +24,7 @@ def read_shipped(folder: Path = RULES) -> dict[str, list[dict[str, Any]]]:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes text of several lines as a block, as a person would."""
+    """Writes multi-line text as a block."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

@@ -22,7 +22,7 @@ from ruleset import RULES
 from simulation import Simulation
 from stack import PROJECT, Binaries, StackError
 from trainwarden_exporter.exceptions import ConfigError
-from trainwarden_remediator.config import Config, load_setup
+from trainwarden_remediator.config.schema import Config, load_setup
 from write_rules import own_rules
 
 DEMO = PROJECT / "examples" / "demo"
@@ -95,6 +95,7 @@ def prepare_demo(
         "python": sys.executable,
         "programs": str(DEMO),
         "folder": str(folder / "demo"),
+        "user": str(os.getuid()),
         "folder_pattern": re.escape(str(folder / "demo")),
         "inference_port": str(chosen["inference"]),
     }
@@ -126,9 +127,9 @@ def prepare_own(
 ) -> RunFolder:
     """Fill `folder` for the configuration in the folder `config`, which is used where it lies.
 
-    Without a remediator.yml there, one that observes is made; an overrides.yml there changes the
-    shipped alerts (docs/rules.md). History of an earlier run is kept.
-    Raises StackError when the configuration is wrong, or names a port that is in use.
+    Without a remediator.yml there, a file with mode observe is made; an overrides.yml there changes
+    the shipped alerts (docs/rules.md). History of an earlier run is kept. Raises StackError when
+    the configuration is wrong, or names a port that is in use.
     """
     folder.mkdir(parents=True, exist_ok=True)
     token_file = folder / rendering.TOKEN_FILE

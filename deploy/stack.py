@@ -1,6 +1,6 @@
 """Finds Prometheus and Alertmanager, or unpacks the distribution's packages of them in a folder.
 
-Nothing is installed: installing Debian's packages would start services on the default ports.
+It installs no package: installing Debian's packages would start services on the default ports.
 """
 
 from __future__ import annotations
@@ -150,8 +150,8 @@ def version(server: Path) -> tuple[int, int]:
         )
         return parse_version(result.stdout + result.stderr)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        said = getattr(error, "stderr", "") or str(error)
-        raise StackError(f"{server} does not run: {said.strip().splitlines()[0]}") from error
+        output = getattr(error, "stderr", "") or str(error)
+        raise StackError(f"{server} does not run: {output.strip().splitlines()[0]}") from error
 
 
 def parse_version(text: str) -> tuple[int, int]:
@@ -164,7 +164,7 @@ def parse_version(text: str) -> tuple[int, int]:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock file `path`, waiting for whoever holds it."""
+    """Hold the lock file `path`, waiting until it is free."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -223,8 +223,8 @@ def _download(package: Package, get: list[str], scratch: Path, *, own_lists: boo
 def _depends(archive: Path) -> set[str]:
     """The names of the packages that this one needs."""
     fields: list[str | Path] = ["dpkg-deb", "-f", archive, "Depends"]
-    said = subprocess.run(fields, capture_output=True, text=True, check=False).stdout
-    return set(re.findall(r"(?:^|[,|])\s*([a-z0-9][a-z0-9.+-]+)", said))
+    output = subprocess.run(fields, capture_output=True, text=True, check=False).stdout
+    return set(re.findall(r"(?:^|[,|])\s*([a-z0-9][a-z0-9.+-]+)", output))
 
 
 def _download_pages(archives: Iterable[Path], get: list[str], scratch: Path) -> list[Path]:
@@ -279,8 +279,8 @@ def _run(command: Sequence[str | Path], scratch: Path, package: Package) -> None
             check=True,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        said = (getattr(error, "stderr", "") or str(error)).strip().splitlines()
-        reason = next((line for line in said if line.startswith(("E:", "dpkg-deb:"))), said[-1])
+        output = (getattr(error, "stderr", "") or str(error)).strip().splitlines()
+        reason = next((line for line in output if line.startswith(("E:", "dpkg-deb:"))), output[-1])
         raise StackError(
             f"there is no usable {package.title} on PATH and it cannot be fetched ({reason}): "
             f"let this machine reach its package archive, or {_put_on_path(package)}"

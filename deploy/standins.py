@@ -67,11 +67,11 @@ def wheels(python: str) -> Path:
     needed = [*described["build-system"]["requires"], *described["project"]["dependencies"]]
     home.mkdir(parents=True, exist_ok=True)
     with locked(home / ".lock"):
-        told = home / ".complete"
-        if not told.exists() or told.read_text(encoding="utf-8") != "\n".join(needed):
+        complete = home / ".complete"
+        if not complete.exists() or complete.read_text(encoding="utf-8") != "\n".join(needed):
             to_stderr("fetching Python packages, once …")
             _download(needed, python, home)
-            told.write_text("\n".join(needed), encoding="utf-8")
+            complete.write_text("\n".join(needed), encoding="utf-8")
     return home
 
 
@@ -88,8 +88,8 @@ def _download(needed: Sequence[str], python: str, home: Path) -> None:
             check=True,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        said = (getattr(error, "stderr", "") or str(error)).strip().splitlines()
-        raise StackError(f"Python packages cannot be fetched: {said[-1]}") from error
+        output = (getattr(error, "stderr", "") or str(error)).strip().splitlines()
+        raise StackError(f"Python packages cannot be fetched: {output[-1]}") from error
 
 
 def python_of(root: Path) -> str:

@@ -1,6 +1,6 @@
 """Another suite of the distribution than this machine's, read by apt from a folder of our own.
 
-apt is told of it on its command line alone, so nothing of the machine changes.
+apt gets it on its command line only, so the machine does not change.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def read_archive() -> str:
     Raises SuiteError when its sources name no such place.
     """
     try:
-        said = subprocess.run(TARGETS, capture_output=True, text=True, check=True).stdout
+        output = subprocess.run(TARGETS, capture_output=True, text=True, check=True).stdout
         codename = platform.freedesktop_os_release().get("VERSION_CODENAME", "")
     except (OSError, subprocess.SubprocessError) as error:
         raise SuiteError(f"the sources of its packages cannot be read: {error}") from error
-    return parse_archive(said.splitlines(), codename)
+    return parse_archive(output.splitlines(), codename)
 
 
 def parse_archive(lines: Iterable[str], codename: str) -> str:

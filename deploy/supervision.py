@@ -36,7 +36,7 @@ def read_programs(path: Path) -> dict[str, Program]:
 
 
 def kill(path: Path, name: str) -> None:
-    """End a program at once, one that is stopped too. Raises OSError, also if it has ended."""
+    """End a program at once, also if it is stopped. Raises OSError, also if it has ended."""
     with _asking(path) as supervisor:
         supervisor.signalProcess(name, "KILL")
 
@@ -52,7 +52,7 @@ def _asking(path: Path) -> Iterator[Any]:
 
 
 def changes(before: Mapping[str, Program], now: Mapping[str, Program]) -> Iterator[str]:
-    """What a person should know of programs that do not run as they did."""
+    """Returns messages about programs that no longer run."""
     for name, program in now.items():
         was = before.get(name, program)
         if program.state == "FATAL" != was.state:

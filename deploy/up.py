@@ -1,6 +1,6 @@
 """Runs the whole stack in the foreground until Ctrl-C: what `make up` does.
 
-Without a configuration it runs the demo: a small training run of which one worker leaks.
+Without a configuration it runs the demo: a small training run with a leaking worker.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from readiness import tail
 from runfolder import RunFolder, prepare_demo, prepare_own
 from stack import StackError, find_binaries, stack_folder
 from trainwarden_exporter.processes.procfs import Identity, read_command_line, read_processes
-from trainwarden_remediator.actions.process import MARK
+from trainwarden_remediator.actions.process import ACTION_VARIABLE
 
 GRACE_SECONDS = 10.0
 SHUTDOWN_SECONDS = 60.0
@@ -37,7 +37,7 @@ SCRIPTS = Path(sys.executable).parent
 Child = subprocess.Popen[bytes]
 
 
-class Interrupted(Exception):  # noqa: N818 - not an error: a person said that it is enough
+class Interrupted(Exception):  # noqa: N818 - not an error: the user ended it
     """A signal asked for the end."""
 
 
@@ -125,7 +125,7 @@ def default_folder(config: Path | None) -> Path:
 
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
-    """Be the only one that runs the stack in `folder`. Raises StackError when another does."""
+    """Lock `folder`: only this process runs the stack in it. Raises StackError if locked."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder.parent / f".{folder.name}.lock").open("w") as file:
         try:
@@ -226,15 +226,15 @@ def watch(run: RunFolder, own: list[Child], signals: Signals) -> int:
     """Tell of programs that do not stay up; what the remediator does, its journal tells."""
     supervisord, journal = own
     programs: Mapping[str, supervision.Program] = {}
-    journal_told = False
+    journal_end_reported = False
     while True:
         signals.pause(1)
         children.reap(own)
         if supervisord.poll() is not None:
-            say(f"supervisord has ended by itself\n{tail(run.log('supervisord'))}")
+            say(f"supervisord has ended unexpectedly\n{tail(run.log('supervisord'))}")
             return 1
-        if journal.poll() is not None and not journal_told:
-            journal_told = True
+        if journal.poll() is not None and not journal_end_reported:
+            journal_end_reported = True
             say(f"`journal --follow` has ended with status {journal.returncode}")
         with suppress(OSError):
             found = supervision.read_programs(run.socket)
@@ -258,7 +258,7 @@ def stop(run: RunFolder, own: list[Child]) -> None:
         child.terminate()
     with suppress(subprocess.TimeoutExpired):
         supervisord.wait(SHUTDOWN_SECONDS)
-    spared = None if run.demo else MARK
+    spared = None if run.demo else ACTION_VARIABLE
     survivors = children.end(
         lambda: children.below(os.getpid(), but_not=spared), grace=GRACE_SECONDS
     )
@@ -273,7 +273,7 @@ def stop(run: RunFolder, own: list[Child]) -> None:
 
 
 def shown(path: Path) -> str:
-    """A path as a person in this folder would write it."""
+    """A path relative to this folder, for display."""
     with suppress(ValueError):
         return str(path.relative_to(Path.cwd()))
     return str(path)

@@ -1,4 +1,4 @@
-"""Has supervisord end a program that hangs; it brings back whatever ends, and sees no more of it.
+"""Makes supervisord restart a program that hangs; on its own it only restarts programs that end.
 
 An event listener of supervisord's (http://supervisord.org/events.html): it asks each program every
 five seconds whether its work goes on. systemd's WatchdogSec does the same for the units.
@@ -21,8 +21,8 @@ import supervision
 
 ANSWER_SECONDS = 4.0
 FAILURES, FIRST_FAILURES = 6, 36
-"""So often in a row a program must fail to answer: half a minute, and three for one that has not
-answered since its start."""
+"""So often in a row a program must fail to answer: half a minute, and three minutes for a program
+that has not answered since its start."""
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class _Seen:
 
 
 class Watch:
-    """Counts the answers that did not come, for each process anew."""
+    """Counts missed answers per process."""
 
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
@@ -62,8 +62,8 @@ def is_well(url: str) -> bool:
         return False
 
 
-def look(watch: Watch, socket: Path, urls: Mapping[str, str], told: TextIO) -> None:
-    """Ask all of them once, and end those that hang."""
+def look(watch: Watch, socket: Path, urls: Mapping[str, str], log: TextIO) -> None:
+    """Ask all programs once, and kill the hung ones."""
     programs = supervision.read_programs(socket)
     # at once: while several hang, each must still be asked every five seconds
     with ThreadPoolExecutor(len(urls)) as asking:
@@ -71,11 +71,11 @@ def look(watch: Watch, socket: Path, urls: Mapping[str, str], told: TextIO) -> N
     for name in urls:
         program = programs.get(name)
         if program is not None and watch.hangs(program, well=well[name]):
-            print(f"{name} (pid {program.pid}) hangs, and is killed", file=told, flush=True)
+            print(f"{name} (pid {program.pid}) hangs, and is killed", file=log, flush=True)
             supervision.kill(socket, name)
 
 
-def main(arguments: list[str], heard: TextIO, answers: TextIO, told: TextIO) -> None:
+def main(arguments: list[str], events: TextIO, answers: TextIO, log: TextIO) -> None:
     """Answer supervisord's events until it ends."""
     socket, *pairs = arguments
     urls = dict(pair.split("=", 1) for pair in pairs)
@@ -83,15 +83,15 @@ def main(arguments: list[str], heard: TextIO, answers: TextIO, told: TextIO) -> 
     while True:
         answers.write("READY\n")
         answers.flush()
-        header = heard.readline()
+        header = events.readline()
         if not header:
             return
         fields = dict(field.split(":", 1) for field in header.split())
-        heard.read(int(fields["len"]))
+        events.read(int(fields["len"]))
         try:
-            look(watch, Path(socket), urls, told)
+            look(watch, Path(socket), urls, log)
         except OSError as error:
-            print(f"cannot ask supervisord: {error}", file=told, flush=True)
+            print(f"cannot ask supervisord: {error}", file=log, flush=True)
         answers.write("RESULT 2\nOK")
         answers.flush()
 

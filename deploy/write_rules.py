@@ -1,4 +1,4 @@
-"""Writes the shipped rules with changes of yours: docs/rules.md tells of the file of changes.
+"""Writes the shipped rules with changes of yours: docs/rules.md describes the file of changes.
 
 `write_rules.py --overrides overrides.yml --output FOLDER` writes files for Prometheus, and with
 `--format prometheusrule` manifests for the Prometheus Operator.

@@ -1,4 +1,4 @@
-"""The page docs/alerts.md, from the shipped rules: each alert, who hears of it, what answers it."""
+"""Generates docs/alerts.md from the shipped rules: each alert with its severity and playbook."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ HEAD = """\
 
 Written by `make docs` from `rules/alerts`. Each name leads to its runbook.
 
-A `critical` alert wakes a person, a `warning` is for today, and `info` reaches nobody by itself: it
-stands beside others and explains them. An alert with a playbook goes to the remediator as well;
-`hold_restarts` stops it, all others let it act, if `remediator.yml` does.
+A `critical` alert pages on-call, a `warning` is for today, and `info` notifies nobody: it explains
+other alerts. An alert with a playbook is also routed to the remediator; `hold_restarts` blocks its
+restarts, all other playbooks let it act if `remediator.yml` allows it.
 
-*Waits* is the rule's `for`. Where there is none, what the rule looks back over is the wait, or the
-fact needs none; the comment above each rule says which, and why.
+*Waits* is the rule's `for`. A rule without one waits for its own window, or needs no wait; the
+comment above each rule gives the reason.
 
-How to switch one off, or change its severity or its wait: [rules.md](rules.md). The numbers that
-alerts compare with are limits in `exporter.yml`: [configuration.md](configuration.md).
+To switch an alert off, or change its severity or its wait: [rules.md](rules.md). The thresholds of
+alerts are limits in `exporter.yml`: [configuration.md](configuration.md).
 """
 
 
 def alerts_page() -> str:
-    """docs/alerts.md."""
+    """Returns docs/alerts.md."""
     return HEAD + "".join(_section(file) for file in sorted(ALERTS.glob("*.yml")))
 
 
@@ -42,9 +42,9 @@ def _section(file: Path) -> str:
 
 
 def question(text: str) -> str:
-    """What a file of rules asks: the sentences of its first comment up to a question mark.
+    """Returns the question in the first comment of a rule file, up to its question mark.
 
-    ValueError where it asks nothing.
+    Raises ValueError if there is none.
     """
     lines = []
     for line in text.splitlines():

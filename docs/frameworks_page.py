@@ -2,40 +2,48 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
-from trainwarden_exporter.layouts import LAYOUTS
-from trainwarden_exporter.layouts.base import CheckpointLayout, Layout, LinePattern, RolloutLayout
-from trainwarden_exporter.layouts.proofs import (
+from trainwarden_exporter.frameworks import FRAMEWORKS
+from trainwarden_exporter.frameworks.base import (
+    CheckpointLayout,
+    Framework,
+    LinePattern,
+    RolloutLayout,
+)
+from trainwarden_exporter.frameworks.completeness_rules import (
     AllOf,
     AnyOf,
-    JsonStep,
-    Listed,
-    Marker,
-    Proof,
-    Renamed,
-    Settled,
-    Tracker,
+    CompletenessRule,
+    JsonStepRule,
+    ListedRule,
+    MarkerRule,
+    RenamedRule,
+    SettledRule,
+    TrackerRule,
 )
-from trainwarden_exporter.layouts.troubles import SHARED
-from trainwarden_exporter.wording import span
+from trainwarden_exporter.frameworks.error_lines import COMMON_ERROR_PATTERNS
+from trainwarden_exporter.runtime.formatting import format_duration
+
+REAL_VERSIONS = Path(__file__).with_name("real_versions.json")
 
 HEAD = """\
 # Frameworks
 
-Written by `make docs` from the layouts. A layout says where a framework leaves its
-work, so that `framework:` and `path:` are enough to watch a run; whatever differs is said under
-`checkpoints`, `rollouts` and `logs` of the run, which take the place of the layout's of the same
-name.
+Written by `make docs` from the framework definitions. A definition says where a framework writes
+its output, so that `framework:` and `path:` are enough to watch a run. Describe deviations under
+`checkpoints`, `rollouts` and `logs` of the run; they replace the entries of the same name.
 
-Folders and files are relative to `path`. In them `{trial}` stands for any one name: of several runs
-the one with the newest change is watched, unless `variables` says which is meant. Two runs that are
-alive under one `path` must be told apart so. `{run?}` may also stand for no folder at all, so that
-`path` may be the run's folder or the one above it; `{run? not step_*}` is none so called; and
-`{has step_*}` at the end adds nothing, but the folder counts only while such a thing lies in it.
+Folders and files are relative to `path`. `{trial}` matches any one name: of several runs the one
+with the newest change is watched, unless `variables` selects one. Two active runs under one `path`
+must be distinguished by `variables`. `{run?}` also matches no folder at all, so that `path` may be
+the run's folder or its parent; `{run? not step_*}` excludes matching names; `{has step_*}` at the
+end adds no folder, but requires that the folder contains a matching entry.
 
-A step is the number of steps done, counted from one. A checkpoint that exists is none yet: it
-counts when it is proven complete.
+A step is the number of completed steps, counted from one. A checkpoint counts only when it is
+proven complete.
 """
 
 EXAMPLES = {
@@ -52,7 +60,7 @@ EXAMPLES = {
     "skyrl": ("/root/ckpts", ""),
     "ray_train": ("/mnt/ray_results", "{run: grpo}"),
 }
-"""A `path` and the `variables` of each."""
+"""The `path` and the `variables` of the example of each framework."""
 
 OWN = """\
 runs:
@@ -64,41 +72,67 @@ runs:
 
 
 def frameworks_page() -> str:
-    """docs/frameworks.md."""
-    return HEAD + "".join(_section(one) for one in LAYOUTS) + _troubles()
+    """Returns docs/frameworks.md."""
+    return HEAD + "".join(_section(one) for one in FRAMEWORKS) + _troubles() + _real_versions()
 
 
-def _section(layout: Layout) -> str:
-    versions = f" (read from {layout.versions})" if layout.versions else ""
-    parts = [f"\n## {layout.title}\n\n`framework: {layout.name}`{versions}\n\n{_example(layout)}"]
+def _real_versions() -> str:
+    """Returns the table of what `make test-real` saw; empty if it never ran."""
+    if not REAL_VERSIONS.exists():
+        return ""
+    rows = "".join(
+        f"| {package} {row['version']} | `{row['framework']}` | {', '.join(row['shown'])} |\n"
+        for package, row in sorted(json.loads(REAL_VERSIONS.read_text()).items())
+    )
+    return (
+        "\n## Seen with real versions\n\n"
+        "Written by `make test-real`: real programs on the CPU, with the file that `discover` "
+        "printed for them,\nunedited, compared with what their own callbacks recorded.\n\n"
+        f"| package | framework | as the program itself |\n|---|---|---|\n{rows}"
+    )
+
+
+def _section(framework: Framework) -> str:
+    versions = f" (read from {framework.versions})" if framework.versions else ""
+    parts = [
+        f"\n## {framework.title}\n\n`framework: {framework.name}`{versions}\n\n"
+        + _example(framework)
+    ]
     parts += [
-        _bullets("Checkpoints", map(_checkpoint, layout.checkpoints)),
-        _bullets("Batches and weights", map(_rollout, layout.rollouts)),
+        _bullets("Checkpoints", map(_checkpoint, framework.checkpoints)),
+        _bullets("Batches and weights", map(_rollout, framework.rollouts)),
         _bullets(
             "Logs",
-            (f"`{log.name}`: {_or(f'`{file}`' for file in log.files)}" for log in layout.logs),
+            (f"`{log.name}`: {_or(f'`{file}`' for file in log.files)}" for log in framework.logs),
         ),
-        _bullets("Its lines tell", _told(layout.lines)),
+        _bullets("Recognised log lines", _line_facts((*framework.lines, *framework.default_lines))),
         _bullets(
             "The step is also read from",
-            (f"`{source.file}`" for source in layout.progress_files),
+            (f"`{source.file}`" for source in framework.progress_files),
         ),
         _bullets(
-            "Serves metrics of its own",
-            (f"`{one.name}`: port {one.port}, `{one.path}`" for one in layout.endpoints),
+            "Exports its own metrics",
+            (f"`{one.name}`: port {one.port}, `{one.path}`" for one in framework.endpoints),
         ),
-        _bullets("Good to know", layout.notes),
+        _bullets(
+            "Limits of the framework itself",
+            (
+                f"`{limit.phase}`: {limit.seconds:g} s. {limit.reason}."
+                for limit in framework.phase_limits
+            ),
+        ),
+        _bullets("Notes", framework.notes),
     ]
     return "".join(parts)
 
 
-def _example(layout: Layout) -> str:
-    if layout.name not in EXAMPLES:
+def _example(framework: Framework) -> str:
+    if framework.name not in EXAMPLES:
         return f"```yaml\n{OWN}```\n"
-    path, variables = EXAMPLES[layout.name]
-    lines = ["runs:", "  - name: grpo", f"    framework: {layout.name}", f"    path: {path}"]
+    path, variables = EXAMPLES[framework.name]
+    lines = ["runs:", "  - name: grpo", f"    framework: {framework.name}", f"    path: {path}"]
     if variables:
-        lines.append(f"    variables: {variables}  # only where there are several")
+        lines.append(f"    variables: {variables}  # only if there are several")
     return "```yaml\n" + "".join(f"{line}\n" for line in lines) + "```\n"
 
 
@@ -109,9 +143,9 @@ def _bullets(title: str, points: Iterable[str]) -> str:
 
 def _checkpoint(place: CheckpointLayout) -> str:
     text = f"`{place.name}`: in `{place.folder}`, one for each `{place.entry}`; complete "
-    text += f"{proven(place.proof)}."
+    text += f"{proven(place.completeness)}."
     if place.recovery is not None:
-        text += f" The run resumes from what `{place.recovery.file}` says."
+        text += f" The run resumes from the record in `{place.recovery.file}`."
     return text
 
 
@@ -120,40 +154,40 @@ def _rollout(place: RolloutLayout) -> str:
     what = "weights for the inference engines" if place.carries == "weights" else "batches"
     return (
         f"`{place.name}`: {what} in `{place.folder}`, one for each `{place.entry}`{ranks}; "
-        f"complete {proven(place.proof)}."
+        f"complete {proven(place.completeness)}."
     )
 
 
-def proven(proof: Proof) -> str:
-    """When `proof` holds, as the end of a sentence."""
-    match proof:
-        case Marker(all_of=names, none_of=without, last=last):
+def proven(completeness: CompletenessRule) -> str:
+    """Describes when `completeness` holds, as the end of a sentence."""
+    match completeness:
+        case MarkerRule(all_of=names, none_of=without, last=last):
             text = f"with {_and(names)}"
             if without:
                 text += f" and without {_or(f'`{name}`' for name in without)}"
             return text + ", written last" * last
-        case Renamed():
-            return "once it bears its name"
-        case Tracker(file=file):
-            return f"once `{file}` beside it names it or a later one"
-        case JsonStep(file=file, key=key):
-            return f"once its `{file}` can be read and says its own step as `{key}`"
-        case Listed(file=file):
+        case RenamedRule():
+            return "once it is renamed to its final name"
+        case TrackerRule(file=file):
+            return f"once `{file}` beside it names it or a later step"
+        case JsonStepRule(file=file, key=key):
+            return f"once its `{file}` is readable and has its own step as `{key}`"
+        case ListedRule(file=file):
             return f"once it is listed in `{file}`"
-        case Settled(all_of=names, seconds=seconds):
+        case SettledRule(all_of=names, seconds=seconds):
             needed = f"with {_and(names)}, " if any(name not in ("", "*") for name in names) else ""
-            return f"{needed}when nothing has changed for {span(seconds)}"
-        case AnyOf(proofs=proofs):
-            return ", or ".join(proven(one) for one in proofs)
-        case AllOf(proofs=proofs):
-            return " and ".join(proven(one) for one in proofs)
+            return f"{needed}when unchanged for {format_duration(seconds)}"
+        case AnyOf(rules=rules):
+            return ", or ".join(proven(one) for one in rules)
+        case AllOf(rules=rules):
+            return " and ".join(proven(one) for one in rules)
         case _:
-            raise TypeError(f"no words for a {type(proof).__name__}")
+            raise TypeError(f"no words for a {type(completeness).__name__}")
 
 
-def _told(lines: Iterable[LinePattern]) -> Iterator[str]:
+def _line_facts(lines: Iterable[LinePattern]) -> Iterator[str]:
     lines = tuple(lines)
-    if any("(?P<step>" in one.regex for one in lines if not one.trouble):
+    if any("(?P<step>" in one.regex for one in lines if not one.error):
         yield "the step"
     phases = dict.fromkeys(one.phase for one in lines if one.phase is not None)
     if phases:
@@ -161,9 +195,9 @@ def _told(lines: Iterable[LinePattern]) -> Iterator[str]:
     numbers = dict.fromkeys(name for one in lines for name in _numbers(one))
     if numbers:
         yield f"numbers: {', '.join(f'`{name}`' for name in numbers)}"
-    troubles = [one.name for one in lines if one.trouble]
+    troubles = [one.name for one in lines if one.error]
     if troubles:
-        yield f"trouble of its own: {', '.join(f'`{name}`' for name in troubles)}"
+        yield f"errors: {', '.join(f'`{name}`' for name in troubles)}"
 
 
 def _numbers(line: LinePattern) -> Iterator[str]:
@@ -184,18 +218,18 @@ def _or(names: Iterable[str]) -> str:
 def _troubles() -> str:
     rows = "".join(
         f"| `{one.name}` | {' '.join(f'`{_shown(way)}`' for way in _ways(one.regex)[:3])} |\n"
-        for one in SHARED
+        for one in COMMON_ERROR_PATTERNS
     )
     return (
-        "\n## Trouble in any run\n\n"
-        "Every log is searched for these, whatever the framework; a few of the ways in which each "
-        "shows:\n\n"
-        f"| pattern | such as |\n|---|---|\n{rows}"
+        "\n## Errors in any run\n\n"
+        "Every log is searched for these patterns, whatever the framework. Some of the forms of "
+        "each:\n\n"
+        f"| pattern | examples |\n|---|---|\n{rows}"
     )
 
 
 def _ways(regex: str) -> list[str]:
-    """The alternatives at the top of `regex`."""
+    """Returns the top-level alternatives of `regex`."""
     ways, depth = [""], 0
     for place, letter in enumerate(regex):
         escaped = place > 0 and regex[place - 1] == "\\"

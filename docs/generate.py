@@ -1,4 +1,4 @@
-"""Writes the pages of docs/ that are made from the code and the rules; PAGES lists them."""
+"""Writes the pages of docs/ that are generated from code and rules; PAGES lists them."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from trainwarden_exporter import app as exporter
-from trainwarden_exporter import core
-from trainwarden_exporter.collector import Metric
 from trainwarden_exporter.config import Config as ExporterConfig
-from trainwarden_exporter.serving.webconfig import WebConfig
-from trainwarden_exporter.wording import size, span
-from trainwarden_remediator import metrics as remediator
-from trainwarden_remediator.config import Config as RemediatorConfig
-from trainwarden_remediator.playbooks import PLAYBOOKS, UNTOUCHING, Playbook
+from trainwarden_exporter.runtime.formatting import format_duration, format_size
+from trainwarden_exporter.scrape import scraper
+from trainwarden_exporter.scrape.collector import Metric
+from trainwarden_exporter.webserver.web_config import WebConfig
+from trainwarden_remediator.config.playbooks import PLAYBOOKS, TARGETLESS_ACTIONS, Playbook
+from trainwarden_remediator.config.schema import Config as RemediatorConfig
+from trainwarden_remediator.telemetry import metrics as remediator
 
 DOCS = Path(__file__).parent
 
 METRICS_HEAD = """\
 # Metrics
 
-Written by `make docs` from what the collectors declare. Sizes are bytes, times seconds, moments
-Unix seconds. Every series of a run carries the label `run`, and `worker` and `role` where it is
-about a worker.
+Written by `make docs` from the declarations of the collectors. Sizes are in bytes, durations in
+seconds, timestamps in Unix seconds. Every series of a run has the label `run`; a series of a worker
+also has `worker` and `role`.
 """
 
 CONFIGURATION_HEAD = """\
 # Configuration
 
-Written by `make docs` from the models that read the files. An unknown key is an error; every error
-is shown with its path and line by `trainwarden-exporter check FILE` and `trainwarden-remediator
-check FILE`. In every value `${NAME}` is replaced by the environment variable of that name, and `$$`
-is a dollar sign. Durations are written `90`, `90s` or `1h30m`; sizes `8GiB`, `500MB`; relative
-paths are relative to the folder of the file they stand in.
+Written by `make docs` from the models that parse the files. An unknown key is an error;
+`trainwarden-exporter check FILE` and `trainwarden-remediator check FILE` report every error with
+its path and line. In every value `${NAME}` is replaced by the environment variable of that name,
+and `$$` is a dollar sign. Durations are written `90`, `90s` or `1h30m`; sizes `8GiB`, `500MB`.
+Relative paths are relative to the folder of the file that contains them.
 """
 
 
 def metrics_page() -> str:
-    """docs/metrics.md."""
+    """Returns docs/metrics.md."""
     groups: list[tuple[str, Iterable[Metric]]] = [
-        ("The exporter itself", (*exporter.METRICS, *core.METRICS))
+        ("The exporter itself", (*exporter.METRICS, *scraper.METRICS))
     ]
     groups += [(f"Collector `{c.name}`", c.metrics) for c in exporter.COLLECTORS]
     groups.append(("The remediator", remediator.METRICS))
@@ -63,11 +63,11 @@ def _metric_table(title: str, metrics: Iterable[Metric]) -> str:
         f"| `{m.name}` | {m.type} | {', '.join(f'`{label}`' for label in m.labels)} | {m.help} |\n"
         for m in metrics
     )
-    return f"\n## {title}\n\n| metric | type | labels | what it is |\n|---|---|---|---|\n{rows}"
+    return f"\n## {title}\n\n| metric | type | labels | description |\n|---|---|---|---|\n{rows}"
 
 
 def configuration_page() -> str:
-    """docs/configuration.md."""
+    """Returns docs/configuration.md."""
     text = CONFIGURATION_HEAD
     for title, model in (
         ("exporter.yml", ExporterConfig),
@@ -82,7 +82,7 @@ def configuration_page() -> str:
 
 
 def sorted_models(model: type[BaseModel], where: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
-    """`model` and every model inside it, each with the path that leads to it."""
+    """Yields `model` and every model nested in it, each with its key path."""
     yield where, model
     for name, field in model.model_fields.items():
         for inner, suffix in _models_in(field.annotation):
@@ -125,7 +125,7 @@ def _kind(field: FieldInfo) -> str:
 
 
 def _unit(metadata: object) -> str:
-    """`duration` or `size`, where a number is read by one of the parsers of `units`."""
+    """Returns `duration` or `size` if a parser of config_file.types reads the number, else ""."""
     text = str(metadata)
     return "duration" if "parse_duration" in text else "size" if "parse_size" in text else ""
 
@@ -162,34 +162,34 @@ def _plural(name: str) -> str:
 
 def _default(field: FieldInfo) -> str:
     if field.is_required():
-        return "**needed**"
+        return "**required**"
     default = field.default
     if default in (None, PydanticUndefined, "", (), {}, Path()) or isinstance(default, BaseModel):
         return ""
     if isinstance(default, bool):
         return f"`{str(default).lower()}`"
     if _kind(field) == "duration":
-        return span(default)
-    return size(default) if _kind(field) == "size" else f"`{default}`"
+        return format_duration(default)
+    return format_size(default) if _kind(field) == "size" else f"`{default}`"
 
 
 def _playbook_table() -> str:
     rows = "".join(
-        f"| `{name}` | `{playbook.trouble.value}` | {_ladder(playbook)} |\n"
+        f"| `{name}` | `{playbook.condition.value}` | {_ladder(playbook)} |\n"
         for name, playbook in PLAYBOOKS.items()
     )
     return (
-        "\n### The playbooks that are always there\n\n"
-        "The shipped rules name these; one of the same name in the file takes its place.\n\n"
-        f"| playbook | trouble | what is tried |\n|---|---|---|\n{rows}"
+        "\n### Built-in playbooks\n\n"
+        "The shipped rules use these; a playbook of the same name in the file replaces one.\n\n"
+        f"| playbook | condition | ladder |\n|---|---|---|\n{rows}"
     )
 
 
 def _ladder(playbook: Playbook) -> str:
-    """Its rungs in words, each with what leads to it."""
+    """Describes the rungs of `playbook`, each with the outcome that leads to it."""
     steps: list[str] = []
     for rung in playbook.ladder:
-        touching = rung.action not in UNTOUCHING
+        touching = rung.action not in TARGETLESS_ACTIONS
         words = f"{rung.action} `{rung.target}`" if touching else rung.action
         steps.append(f"on `{rung.when}`, {words}" if steps else words)
     return "; then, ".join(steps)
@@ -204,7 +204,7 @@ PAGES = {
 
 
 def main() -> int:
-    """Write the pages; with `--check`, only say whether they are as they would be written."""
+    """Writes the pages; with `--check`, only reports which of them are stale."""
     stale = 0
     for name, page in PAGES.items():
         path, text = DOCS / name, page()

@@ -94,7 +94,7 @@ def _place(panel: Mapping[str, Any]) -> Place:
 def _marks(
     model: Mapping[str, Any], prometheus: Prometheus, window: Window, chosen: Chosen
 ) -> Iterator[Mark]:
-    """Where each annotation begins, of those that are shown at first."""
+    """Where each annotation begins that is shown by default."""
     for annotation in model["annotations"]["list"]:
         if not annotation["enable"]:
             continue

@@ -19,7 +19,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--refresh-golden",
         action="store_true",
-        help="write the golden files anew, then look at them",
+        help="write the golden files again; review the changes afterwards",
     )
 
 

@@ -39,7 +39,7 @@ def main() -> int:
     done: list[Judgement] = []
     for judgement in run(chosen, find_binaries().promtool, workers=options.processes):
         done.append(judgement)
-        for line in _said(judgement):
+        for line in _summary(judgement):
             print(line, flush=True)
     done.sort(key=lambda one: one.case.number)
     text = page(done, options.seed)
@@ -51,23 +51,23 @@ def main() -> int:
     return 0 if all(one.good for one in done) else 1
 
 
-def _said(judgement: Judgement) -> list[str]:
+def _summary(judgement: Judgement) -> list[str]:
     if judgement.good:
         return []
     case = judgement.case
-    said = [f"{case.number} {case.name} on {case.framework} ({case.seed})"]
+    lines = [f"{case.number} {case.name} on {case.framework} ({case.seed})"]
     for one in judgement.findings:
         if one.delay is None:
-            said.append(f"    missed {one.expected.alert} {one.expected.severity}")
+            lines.append(f"    missed {one.expected.alert} {one.expected.severity}")
         elif one.late:
-            said.append(f"    late {one.expected.alert}: {one.delay:.0f} s of {one.within:.0f} s")
+            lines.append(f"    late {one.expected.alert}: {one.delay:.0f} s of {one.within:.0f} s")
     for wrong in judgement.wrong:
         labels = {k: v for k, v in wrong.labels.items() if k not in ("job", "instance", "run")}
-        said.append(
+        lines.append(
             f"    false at {wrong.first:.0f} s for {wrong.length}, fault at {judgement.struck:.0f}"
-            f"{', heard' if wrong.heard else ', muted'}: {labels}"
+            f"{', notified' if wrong.notified else ', muted'}: {labels}"
         )
-    return said
+    return lines
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Notification:
     """A receiver hears of an alert, at a moment."""
 
     moment: float
@@ -125,10 +125,10 @@ class Alertmanager:
                     audible[index].add(moment)
         return audible
 
-    def told(self, firings: Sequence[Firing]) -> list[Told]:
+    def notifications(self, firings: Sequence[Firing]) -> list[Notification]:
         """All that reaches a receiver, once for each alert, group and receiver."""
         audible = self.audible(firings)
-        found: list[Told] = []
+        found: list[Notification] = []
         for route, members in self._groups(firings):
             found += _flushes(route, [(firings[one], audible[one]) for one in members])
         return sorted(found, key=lambda one: one.moment)
@@ -161,18 +161,18 @@ def _route(route: Mapping[str, Any], root: Mapping[str, Any]) -> Route:
     )
 
 
-def _flushes(route: Route, members: Sequence[tuple[Firing, set[float]]]) -> Iterator[Told]:
+def _flushes(route: Route, members: Sequence[tuple[Firing, set[float]]]) -> Iterator[Notification]:
     firing = sorted({moment for one, _ in members for moment in one.moments})
-    heard: set[int] = set()
+    notified: set[int] = set()
     while firing:
         flush = firing[0] + route.wait
         while True:
-            # what fires at a flush is what the last evaluation before it said
+            # what fires at a flush is the result of the last evaluation before it
             moment = flush // SCRAPE * SCRAPE
             for index, (one, audible) in enumerate(members):
-                if moment in audible and index not in heard:
-                    heard.add(index)
-                    yield Told(flush, route.receiver, one.labels)
+                if moment in audible and index not in notified:
+                    notified.add(index)
+                    yield Notification(flush, route.receiver, one.labels)
             if not any(moment <= later < moment + 2 * SCRAPE for later in firing):
                 break
             flush += route.interval

@@ -1,4 +1,4 @@
-"""Plays cases in batches: many boxes in one Prometheus, as on a fleet, each judged by itself."""
+"""Plays cases in batches: many hosts in one Prometheus, as on a fleet, each judged separately."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """One box: what happens on it, what its exporter makes of that, and what Prometheus gets of it.
 
-Two times: the world's goes on whatever happens; the box's clock may be set. Prometheus runs on the
-box, so a clock that is set forward leaves it a hole, and one that is set back makes it wait.
+Two clocks: simulated real time is monotonic; the host's clock may be set. Prometheus runs on the
+host, so a clock that is set forward leaves it a hole, and a clock that is set back makes it wait.
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trainwarden_exporter.collectors.progress import ProgressCollector
-from trainwarden_exporter.layouts.base import LinePattern, Phase
+from trainwarden_exporter.frameworks.base import LinePattern, Phase
 from trainwarden_exporter.logs.events import LineEvent
-from trainwarden_exporter.processes.alive import WorkerLife
-from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.processes.matching import WorkerKey, WorkerLiveness
 from trainwarden_exporter.progress.tracker import ProgressTracker
 from verdicts.gpus import Gpus
 from verdicts.page import BASE, EXPORTER, REMEDIATOR, SCRAPE, Page
@@ -38,11 +37,11 @@ COLLECTORS: tuple[str, ...] = (
 COLLECTORS += ("logs", "progress", "heartbeats", "inference")
 HEARTBEAT_OF_THE_PIPELINE = 15.0
 MESSAGES = 900.0
-"""Seconds from one thing that a person is told of to the next,"""
+"""Seconds between two notifications,"""
 DELIVERED = 75.0
 """and until it is delivered: after the third attempt."""
 Happening = Iterator[float]
-"""Something that goes on: yields the seconds until it goes on."""
+"""A simulated activity: yields the seconds until its next step."""
 
 
 @dataclass
@@ -59,11 +58,11 @@ class Remediator:
     breaker: bool = False
     gave_up: dict[str, bool] = field(default_factory=dict)
     hold: tuple[str, str] | None = None
-    """The run and the worker that a person has held; both empty for everything."""
+    """The run and the worker on hold; both empty for everything."""
     unsent: float | None = None
-    """Since when a person is to be told of something and cannot be reached."""
+    """The time since a notification cannot be delivered."""
     dropped: int = 0
-    """What could not be told at all."""
+    """Dropped notifications."""
     broken_off: int = 0
     """Turns for which there was no memory."""
 
@@ -73,18 +72,18 @@ class Remediator:
         page.put("trainwarden_remediator_watchdog_timestamp_seconds", self.watchdog)
         page.put("trainwarden_remediator_journal_success", self.journal)
         page.put("trainwarden_remediator_config_last_reload_successful", self.config)
-        page.put("trainwarden_remediator_turns_broken_off_total", self.broken_off)
+        page.put("trainwarden_remediator_evaluations_aborted_total", self.broken_off)
         page.put("trainwarden_remediator_blocked_since_timestamp_seconds", self.blocked, "budget")
         page.put("trainwarden_remediator_breaker_open", self.breaker)
         for worker, given_up in self.gave_up.items():
-            page.put("trainwarden_remediator_gave_up", given_up, RUN, worker)
-        page.put("trainwarden_remediator_held", self.hold == ("", ""))
+            page.put("trainwarden_remediator_incident_abandoned", given_up, RUN, worker)
+        page.put("trainwarden_remediator_paused", self.hold == ("", ""))
         if self.hold is not None:
-            page.put("trainwarden_remediator_hold", 1, *self.hold)
+            page.put("trainwarden_remediator_hold_info", 1, *self.hold)
         self._put_messages(page, now)
 
     def _put_messages(self, page: Page, now: float) -> None:
-        """In health there is something to tell now and then, at times only after some attempts."""
+        """A healthy host sends a notification now and then, sometimes after some attempts."""
         since = self.unsent
         if since is None and now % MESSAGES < DELIVERED:
             since = now - now % MESSAGES
@@ -158,7 +157,7 @@ class Box:
 
     @property
     def now(self) -> float:
-        """The box's clock."""
+        """The host's clock."""
         return self.world + self.offset
 
     def watch_progress(self) -> None:
@@ -167,19 +166,19 @@ class Box:
         folder = self.state_folder
         self.tracker = ProgressTracker([spec], state_folder=folder, now=lambda: self.now)
         self.progress = ProgressCollector(
-            [spec],
+            [replace(spec, path=None)],  # the modelled run has no folder on this host
             self.tracker,
             checkpoints=lambda: [] if self.saves is None else self.saves.newest(),
-            saving=lambda: [] if self.saves is None else self.saves.saving(self.now),
-            lives=self._lives,
+            saves_in_progress=lambda: [] if self.saves is None else self.saves.saving(self.now),
+            liveness=self._lives,
         )
 
-    def _lives(self) -> Iterator[WorkerLife]:
+    def _lives(self) -> Iterator[WorkerLiveness]:
         for worker in self.workers:
             if not worker.watched:
                 continue
             started = worker.started if worker.alive else None
-            yield WorkerLife(WorkerKey(RUN, worker.name), started, worker.finished)
+            yield WorkerLiveness(WorkerKey(RUN, worker.name), started, worker.finished)
 
     def spawn(self, happening: Happening, after: float = 0.0) -> None:
         """Let something go on, from `after` seconds from now."""
@@ -187,7 +186,7 @@ class Box:
         heapq.heappush(self._agenda, (self.world + after, self._events, happening))
 
     def drop(self, happening: Happening) -> None:
-        """It goes on no more."""
+        """Stops the activity."""
         self._agenda = [one for one in self._agenda if one[2] is not happening]
         heapq.heapify(self._agenda)
 
@@ -209,12 +208,12 @@ class Box:
         if line is not None:
             event = LineEvent(RUN, log.name, log.role, line.name, groups, self.now)
             if self.exporter_up:
-                self.tracker.note_line(event)
+                self.tracker.record_line(event)
             else:
                 self._pending.append(event)
 
     def exporter_begins(self) -> None:
-        """After a restart: what it counted itself begins anew."""
+        """After a restart: its own counters begin again."""
         self.exporter_up, self.exporter_started = True, self.now
         for worker in self.workers:
             worker.forget()
@@ -226,7 +225,7 @@ class Box:
             beat.awaited = self.now
         self.watch_progress()
         for event in self._pending:
-            self.tracker.note_line(event)
+            self.tracker.record_line(event)
         self._pending = []
 
     def scrape(self) -> None:
@@ -291,7 +290,7 @@ class Box:
             self.saves.put(page, self.disks[0], now)
 
     def look(self) -> None:
-        """The exporter looks at the run without being scraped by Prometheus."""
+        """The exporter observes the run without a scrape."""
         for _ in self.progress.collect():
             pass
 
@@ -305,7 +304,7 @@ class Box:
         phase = self.tracker.phase(RUN)
         waiting = phase[1] if phase is not None and phase[0] is Phase.WAITING_FOR_ROLLOUTS else None
         if self.shape.share_of_rollouts:
-            self.page.put("trainwarden_rollout_waiting_timestamp_seconds", waiting, RUN, name)
+            self.page.put("trainwarden_rollout_waiting_since_timestamp_seconds", waiting, RUN, name)
         if self.shape.rollout_folder:
             seen = self.rollouts_seen or self.now
             self.page.put("trainwarden_rollout_seen_timestamp_seconds", seen, RUN, name)
@@ -315,7 +314,7 @@ class Box:
 
 
 def play(box: Box, *, length: float) -> None:
-    """Scrape the box for `length` seconds of Prometheus's time."""
+    """Scrape the host for `length` seconds of Prometheus's time."""
     moment, last = 0.0, float("-inf")
     while moment < (length if box.ends is None else box.ends):
         while box.clock_sets and box.clock_sets[0][0] <= moment:

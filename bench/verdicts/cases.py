@@ -14,7 +14,7 @@ from verdicts.healthy import NIGHTS, Night
 from verdicts.page import BASE, SCRAPE, Value
 from verdicts.run import Run
 from verdicts.settling import settle
-from verdicts.shapes import FRAMEWORKS, Shape, draw
+from verdicts.shapes import FRAMEWORK_NAMES, Shape, draw
 from verdicts.table_box import BOX_FAULTS
 from verdicts.table_parts import PART_FAULTS
 from verdicts.table_run import RUN_FAULTS
@@ -85,7 +85,7 @@ def cases(seed: int, *, healthy: int, faulty: int) -> tuple[Case, ...]:
         for turn in range(count):
             what = kind[turn % len(kind)]
             own = f"{seed}/{what.name}/{turn // len(kind)}"
-            frameworks = what.frameworks or FRAMEWORKS
+            frameworks = what.frameworks or FRAMEWORK_NAMES
             number = turn // len(kind) + random.Random(own).randrange(len(frameworks))  # noqa: S311 - no secret
             made.append(Case(len(made), own, frameworks[number % len(frameworks)], what))
     return tuple(made)

@@ -37,7 +37,7 @@ _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 class EngineError(Exception):
-    """promtool could not judge; what it said."""
+    """promtool failed; carries its output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def _intervals() -> Mapping[tuple[str, str], int]:
 
 
 def rules_hash() -> str:
-    """Changes with what the rules do and with whom Alertmanager lets hear of it, not with texts."""
+    """Changes with the behaviour of rules and routes, not with texts."""
     bodies = [(group.interval, group.body) for group in shipped_groups()]
     alertmanager = yaml.safe_load((RULES / "alertmanager.yml").read_text())
     judged = [bodies, alertmanager["route"], alertmanager["inhibit_rules"]]
@@ -119,10 +119,10 @@ def evaluate(
     recorded more seldom is held in it until it is due again; what is recorded more often is
     recorded as seldom as they are judged, right before. An alert fires until it is judged again.
 
-    Of the most frequent pass, groups that record come after those that alert: in Prometheus they
+    Of the most frequent pass, recording groups come after alerting groups: in Prometheus they
     run side by side, and an alert may see what was recorded an interval before. This is the worse
-    of the two orders. With a `gap`, in which there is no Prometheus, it is the other, and nothing
-    is held that was recorded meanwhile: promtool evaluates all the time.
+    of the two orders. With a `gap`, in which there is no Prometheus, it is the other, and it
+    drops samples recorded meanwhile: promtool evaluates all the time.
     """
     groups = shipped_groups()
     found: list[Firing] = []
@@ -199,7 +199,7 @@ def _suite(
 
 
 def _judged(promtool: Path, suite: Path) -> Iterator[Firing]:
-    # half of its time would go into collecting garbage, of which there is room for plenty
+    # half of its time would go into garbage collection, although memory is plentiful
     result = subprocess.run(
         [promtool, "test", "rules", suite],
         capture_output=True,
@@ -207,10 +207,10 @@ def _judged(promtool: Path, suite: Path) -> Iterator[Firing]:
         check=False,
         env={**os.environ, "GOGC": "1000"},
     )
-    said = result.stdout + result.stderr
-    answers = _GOT.findall(said.replace('\\"', '"'))
+    output = result.stdout + result.stderr
+    answers = _GOT.findall(output.replace('\\"', '"'))
     if not answers:
-        raise EngineError(said[-4000:])
+        raise EngineError(output[-4000:])
     moments: dict[tuple[tuple[str, str], ...], set[float]] = {}
     for start, step, got in answers:
         for labels, number in _SAMPLE.findall(got):

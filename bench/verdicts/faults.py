@@ -1,11 +1,11 @@
-"""What a fault is: what happens, which alerts must tell it by when, which may stand beside them."""
+"""Model of a fault: its effect, the required alerts with deadlines, and the permitted ones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from trainwarden_exporter.progress.limits import pause_limit, restart_limit, stall_limit
+from trainwarden_exporter.progress.stall_limits import pause_limit, restart_limit, stall_limit
 from verdicts.box import Happening
 from verdicts.page import BASE
 from verdicts.run import Run
@@ -48,15 +48,15 @@ class Fault:
 
 
 CONSEQUENCES: Mapping[str, str] = {
-    "TrainingStepStalled": "a run that lacks what it needs stands still",
+    "TrainingStepStalled": "a run without a needed part stalls",
     "TrainingWaitingForRollouts": "its trainer waits meanwhile",
     "TrainingWaitingForServer": "also while a server starts",
     "TrainingRolloutLag": "no new batch comes",
-    "TrainingLogSilent": "who stands still writes nothing",
-    "TrainingCheckpointOverdue": "who stands still saves nothing",
-    "TrainingGpuIdle": "who stands still uses no GPU",
-    "TrainingInferenceQueueStarved": "nobody asks a server meanwhile",
-    "TrainingWeightUpdateSlow": "it stands still in an update, or told of none since",
+    "TrainingLogSilent": "a stalled run writes nothing",
+    "TrainingCheckpointOverdue": "a stalled run saves nothing",
+    "TrainingGpuIdle": "a stalled run uses no GPU",
+    "TrainingInferenceQueueStarved": "servers receive no requests meanwhile",
+    "TrainingWeightUpdateSlow": "it stalls in an update, or has reported none since",
 }
 """Of a run that cannot go on, for whatever reason."""
 
@@ -87,33 +87,34 @@ def until(run: Run, condition: Callable[[], bool], *, most: float = 1800.0) -> H
 
 def usual_step(run: Run) -> float:
     """What the exporter takes for a usual step; nought where it does not know."""
-    return next((course.pace.typical or 0.0 for _, course in run.box.tracker.courses()), 0.0)
+    return next((course.timing.typical or 0.0 for _, course in run.box.tracker.states()), 0.0)
 
 
 def stall_limit_of(run: Run) -> float:
-    """The limit as the exporter would say it now, where something tells of trouble."""
+    """The limit that the exporter exports now, with signs of a problem."""
     return next(
-        stall_limit(course, spec.limits) or 1800.0 for spec, course in run.box.tracker.courses()
+        stall_limit(course, spec.limits) or 1800.0 for spec, course in run.box.tracker.states()
     )
 
 
 def pause_limit_of(run: Run) -> float:
     """The same where nothing does."""
     return next(
-        pause_limit(course, spec.limits) or 1800.0 for spec, course in run.box.tracker.courses()
+        pause_limit(course, spec.limits) or 1800.0 for spec, course in run.box.tracker.states()
     )
 
 
 def restart_limit_of(run: Run) -> float:
     """After how long a silence the run would then be restarted."""
     return next(
-        restart_limit(course, spec.limits, told=spec.tells_evaluations) or 1800.0
-        for spec, course in run.box.tracker.courses()
+        restart_limit(course, spec.limits, evaluations_announced=spec.announces_evaluations)
+        or 1800.0
+        for spec, course in run.box.tracker.states()
     )
 
 
 def beyond_a_step(run: Run) -> float:
-    """When a wait with a known cause must be told: a minute after a step was due."""
+    """The deadline for the alert on a wait with a known cause: a minute after a step was due."""
     return 60 + usual_step(run)
 
 

@@ -1,4 +1,4 @@
-"""Faults of the box: memory, disks, GPUs, and of Trainwarden itself."""
+"""Faults of the host (memory, disks, GPUs) and of Trainwarden itself."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def oom_kill(run: Run, strike: Strike) -> Happening:
 
 
 def reboot(run: Run, strike: Strike) -> Happening:
-    """Everything comes back by itself but the workers, as after the nights."""
+    """Everything restarts automatically except the workers, as after the nights."""
     box = run.box
     yield max(0.0, ENOUGH - at(run))
     run.end()
@@ -287,7 +287,7 @@ def remediator_gives_up(run: Run, strike: Strike) -> Happening:
 
 
 def remediator_held(run: Run, strike: Strike) -> Happening:
-    """A person stops it, wholly or in part, and goes home."""
+    """An operator sets a hold, on all or a part, and forgets it."""
     whole, part, one = ("", ""), (RUN, ""), (RUN, run.trainer.name)
     run.box.remediator.hold = run.box.rng.choice((whole, part, one))
     strike()

@@ -43,7 +43,7 @@ def nobody_knows_its_process(run: Run) -> None:
 
 
 def server_loads(run: Run, strike: Strike) -> Happening:
-    """Its own supervisor starts it anew, and it loads until its trainer has waited for too long."""
+    """Its own supervisor restarts it, and it loads until its trainer has waited for too long."""
     yield from until(run, lambda: _waits(run))
     server = run.box.servers[0]
     assert server.worker is not None  # noqa: S101 - as it needs
@@ -183,7 +183,7 @@ def worker_dies(run: Run, strike: Strike) -> Happening:
         run.end()
     for server in run.box.servers:
         if server.worker is worker:
-            server.worker = None  # its server is told of by another fault
+            server.worker = None  # another fault covers its server
     worker.end(run.box.rng.choice((1, 137, 134)))
     strike()
     yield 0.0
@@ -218,7 +218,7 @@ def old_and_growing(run: Run, strike: Strike) -> Happening:
 
 
 def trials_done(run: Run, strike: Strike) -> Happening:
-    """It goes on beyond its limit: nobody begins it anew but the remediator."""
+    """It continues beyond its limit: only the remediator restarts it."""
     run.recycles = False
     worker = run.box.rng.choice([one for one in run.box.workers if one.alive])
     worker.trials_limit = run.box.rng.randrange(10, 500)
@@ -258,13 +258,13 @@ def container_stops(run: Run, strike: Strike) -> Happening:
 
 
 def only_a_container(run: Run) -> None:
-    """A run of which nothing but the container is watched."""
+    """A run with only its container monitored."""
     run.end()
     run.hangs = True  # a search begins no trial any more
     run.box.workers.clear()
     run.box.logs.clear()
     run.box.saves = None
-    run.box.watch_progress()  # of which nothing is told
+    run.box.watch_progress()  # without reports
     for gpu in run.box.gpus.devices:
         gpu.holder = None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainwarden_exporter.layouts.base import Phase
+from trainwarden_exporter.frameworks.base import Phase
 from verdicts.box import Happening
 from verdicts.faults import (
     Strike,
@@ -16,7 +16,7 @@ LINES = (
     *("nccl_timeout", "disk_error", "ray_death", "gpu_out_of_memory", "host_out_of_memory"),
     *("gpu_busy", "engine_died", "weight_update_timeout", "checkpoint_failed", "process_killed"),
 )
-"""Lines of trouble that are told one by one."""
+"""Error lines that alert individually."""
 KNOWN = 8
 """Steps after which a usual one is known."""
 
@@ -33,7 +33,7 @@ def hangs(run: Run, strike: Strike) -> Happening:
 
 
 def hangs_after_trouble(run: Run, strike: Strike) -> Happening:
-    """It says why: a collective that waits for ever is told by its watchdog."""
+    """It reports the cause: the watchdog of a hung collective logs it."""
     yield from until(run, lambda: _trains(run))
     run.hangs = True
     strike()
@@ -50,10 +50,10 @@ def update_too_slow(run: Run, strike: Strike) -> Happening:
 
     def shown() -> bool:
         phase = run.box.tracker.phase(RUN)
-        told = phase is not None and phase[0] is Phase.UPDATING_WEIGHTS
-        if told and phase is not None and run.box.now - phase[1] > 675.0:  # noqa: PLR2004 - 0.75 * 900
+        reported = phase is not None and phase[0] is Phase.UPDATING_WEIGHTS
+        if reported and phase is not None and run.box.now - phase[1] > 675.0:  # noqa: PLR2004 - 0.75 * 900
             return True
-        # the one that was under way may have been of the usual length
+        # the update under way may have been of the usual length
         values = (log.values.get("weight_update_seconds") for log in run.box.logs.values())
         return any(value is not None and value[0] == run.update_takes for value in values)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from trainwarden_exporter.collector import TOLD_AFTERWARDS
-from trainwarden_exporter.gpu.xidwatch import USED_SECONDS
+from trainwarden_exporter.gpu.xid_watcher import USER_TTL_SECONDS
+from trainwarden_exporter.scrape.collector import PROBLEM_HOLD_SECONDS
 from verdicts.page import SCRAPE, Page
 from verdicts.parts import GIB, Worker
 
@@ -43,7 +43,7 @@ class Gpu:
     """When the last one came, by code and severity."""
     had_memory: dict[tuple[str, str, str], float] = field(default_factory=dict)
     """When each worker was last seen to have memory there, by the scrapes of the page."""
-    troubled: dict[str, float] = field(default_factory=dict)
+    problem_seen_at: dict[str, float] = field(default_factory=dict)
     """When each trouble was last seen, by the scrapes of the page."""
 
     @property
@@ -51,14 +51,14 @@ class Gpu:
         return self.index, f"GPU-{self.index}"
 
     def forget(self) -> None:
-        """The exporter begins anew."""
-        self.troubled.clear()
+        """The exporter restarts."""
+        self.problem_seen_at.clear()
         self.had_memory.clear()
 
     def put(self, page: Page, *, shared: bool) -> None:
         if self.gone:
             return
-        self._put_troubles(page, self._troubles(shared=shared))
+        self._put_problems(page, self._problems(shared=shared))
         page.put("trainwarden_gpu_up", self.up, *self.labels)
         for (xid, severity), moment in self.xids.items():
             page.put(
@@ -87,12 +87,12 @@ class Gpu:
     def xids_of_workers(self, now: float) -> Iterator[tuple[tuple[str, ...], float]]:
         """When the last one came, by the workers that had memory there of late, and severity."""
         for worker, when in self.had_memory.items():
-            if now - when <= USED_SECONDS:
+            if now - when <= USER_TTL_SECONDS:
                 for (_, severity), moment in self.xids.items():
                     yield (*worker, severity), moment
 
-    def _troubles(self, *, shared: bool) -> Mapping[str, float]:
-        """What is looked at, 0 for what is well; no more than that it is lost, of one that is."""
+    def _problems(self, *, shared: bool) -> Mapping[str, float]:
+        """The checked problems, 0 where there is none; of a lost GPU only `lost`."""
         if not self.up:
             return {"lost": 1}
         modes = {
@@ -110,13 +110,16 @@ class Gpu:
             **{reason: reason in self.throttled for reason in HARDWARE_REASONS},
         }
 
-    def _put_troubles(self, page: Page, troubles: Mapping[str, float]) -> None:
+    def _put_problems(self, page: Page, problems: Mapping[str, float]) -> None:
         now = page.length * SCRAPE
-        for trouble, value in troubles.items():
+        for problem, value in problems.items():
             if value:
-                self.troubled[trouble] = now
-            if now - self.troubled.get(trouble, -TOLD_AFTERWARDS - 1) <= TOLD_AFTERWARDS:
-                page.put("trainwarden_gpu_trouble", value, *self.labels, trouble)
+                self.problem_seen_at[problem] = now
+            if (
+                now - self.problem_seen_at.get(problem, -PROBLEM_HOLD_SECONDS - 1)
+                <= PROBLEM_HOLD_SECONDS
+            ):
+                page.put("trainwarden_gpu_problem", value, *self.labels, problem)
 
 
 @dataclass

@@ -20,7 +20,7 @@ class Night:
     name: str
     happens: Callable[[Run], Happening]
     length: float = 1800.0
-    told: Mapping[str, str] = field(default_factory=dict)
+    true_alerts: Mapping[str, str] = field(default_factory=dict)
     """Alerts that may fire, because they say what is true."""
     needs: Mapping[str, object] = field(default_factory=dict)
     frameworks: tuple[str, ...] = ()
@@ -72,11 +72,11 @@ def machine_stands_still(run: Run) -> Happening:
 
 
 def keeps_state(run: Run) -> None:
-    """The exporter that has watched it until now is told where to keep what it knows."""
+    """The running exporter gets a state folder."""
     box, knows = run.box, run.box.tracker
     box.state_folder = Path(mkdtemp(prefix="verdicts-"))
     box.watch_progress()
-    box.tracker.adopt(knows)
+    box.tracker.take_over_from(knows)
 
 
 def exporter_restarts(run: Run) -> Happening:
@@ -95,7 +95,7 @@ def prometheus_restarts(run: Run) -> Happening:
 
 
 def deliberate_restart(run: Run) -> Happening:
-    """A person ends the trainer, and starts it again at once from the newest checkpoint."""
+    """An operator ends the trainer, and restarts it at once from the newest checkpoint."""
     saves = run.box.saves
     step = saves.complete[-1][0] if saves is not None and saves.complete else 0
     run.end()
@@ -174,7 +174,7 @@ def study_ends(run: Run) -> Happening:
     """The trials are done: each worker ends after its last one, while the others go on."""
     for worker in run.box.workers:
         yield run.box.rng.uniform(1, 60)
-        while not worker.alive:  # it begins anew at this moment, and finds nothing to do
+        while not worker.alive:  # it restarts at this moment, and has no work
             yield 1.0
         worker.end(0)
     run.finished = True
@@ -189,8 +189,8 @@ def then_exporter_restarts(run: Run) -> Happening:
     run.box.exporter_begins()
 
 
-def server_restarts_by_itself(run: Run) -> Happening:
-    """It is back before anybody is told: its worker is its own supervisor."""
+def server_restarts_alone(run: Run) -> Happening:
+    """It is back before any notification: its worker is its own supervisor."""
     server = run.box.servers[0]
     if server.worker is not None:
         server.worker.end(1)
@@ -216,7 +216,7 @@ HALF = {
 UNSEEN = {"TrainingExporterDown": "nothing came from it for two minutes"}
 UNSEEN["TrainingRemediatorDown"] = "nor from this"
 FIRST = {"evaluation": 20.0}
-"""The first that is not told is rightly warned of where it is long; rules/tests hold it to that."""
+"""A first long unreported evaluation rightly causes a warning; rules/tests assert that."""
 SERVED = {"inference": True}
 STEADY = ("areal", "prime_rl", "verl", "openrlhf", "slime", "nemo_rl", "torchtitan", "skyrl")
 
@@ -251,26 +251,28 @@ NIGHTS: tuple[Night, ...] = (
     ),
     Night("loses a scrape now and then", lost_scrape),
     Night("loses two scrapes in a row", two_lost_scrapes),
-    Night("is out of reach for two minutes", network_gap, told=UNSEEN),
+    Night("is out of reach for two minutes", network_gap, true_alerts=UNSEEN),
     Night("its clock is set forward", clock_forward, gap=True, needs={"step": 45.0}),
     Night("its clock is set back", clock_back),
     Night("its machine stands still", machine_stands_still, gap=True, needs={"step": 45.0}),
     Night("the exporter restarts twice", exporter_restarts, prepare=keeps_state),
     Night("Prometheus restarts", prometheus_restarts, gap=True),
-    Night("is restarted by a person", deliberate_restart, told=HALF, needs={"search": False}),
+    Night(
+        "is restarted by an operator", deliberate_restart, true_alerts=HALF, needs={"search": False}
+    ),
     Night(
         "is restarted in a weight update, and compiles for long",
         restart_in_an_update,
-        told=HALF,
+        true_alerts=HALF,
         needs={**SERVED, "sleeps": False, "compile": 1300.0, "step": 20.0, "update": 8.0},
         frameworks=STEADY[:6],
         length=3000,
     ),
-    Night("is deployed anew", deploy, told=HALF, needs={"search": False}),
+    Night("is deployed again", deploy, true_alerts=HALF, needs={"search": False}),
     Night(
         "its container is replaced",
         container_recreated,
-        told=HALF,
+        true_alerts=HALF,
         needs={"container": True, "search": False},
     ),
     Night("takes longer and longer steps", trainer_slow_steps, frameworks=STEADY),
@@ -285,16 +287,16 @@ NIGHTS: tuple[Night, ...] = (
         length=3600,
     ),
     Night(
-        "is a search whose workers begin anew after so many trials",
+        "is a search whose workers restart after so many trials",
         nothing,
         needs={"step": 11.0, "recycled_after": 440.0},
         frameworks=("optuna",),
         length=3600,
     ),
     Night(
-        "its server restarts by itself",
-        server_restarts_by_itself,
-        told={"TrainingWaitingForServer": "its trainer waits until it is back"},
+        "its server restarts alone",
+        server_restarts_alone,
+        true_alerts={"TrainingWaitingForServer": "its trainer waits until it is back"},
         needs={**SERVED, "sleeps": False},
         frameworks=STEADY[:6],
     ),

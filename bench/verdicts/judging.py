@@ -12,13 +12,13 @@ from verdicts.faults import Expected, Fault
 from verdicts.healthy import Night
 from verdicts.page import SCRAPE
 
-PERSON = "person"
+ON_CALL = "on-call"
 REMEDIATOR = "trainwarden-remediator"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What came of one alert that was expected; `delay` in seconds, None for one that is missed."""
+    """The outcome of an expected alert; `delay` in seconds, None for a missed alert."""
 
     expected: Expected
     within: float
@@ -37,8 +37,8 @@ class FalseAlarm:
     first: float
     length: int
     """Scrapes for which it fired."""
-    heard: bool
-    """Whether a person or the remediator heard of it."""
+    notified: bool
+    """Whether the on-call or the remediator was notified."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Judgement:
     findings: tuple[Finding, ...]
     wrong: tuple[FalseAlarm, ...]
     called: tuple[str, ...]
-    """Alerts that reached a person."""
+    """Alerts that notified the on-call."""
     playbooks: tuple[str, ...]
     """Playbooks that the remediator was asked for."""
 
@@ -61,23 +61,29 @@ class Judgement:
 
 
 def judge(played: Played, firings: Iterable[Firing], manager: Alertmanager) -> Judgement:
-    """What came of `played`, of which `firings` is all that fired on its box."""
+    """Judges `played` by `firings`, all alerts on its host."""
     fired = [one for one in (_judged(firing, played) for firing in firings) if one.moments]
-    told = manager.told(fired)
+    notifications = manager.notifications(fired)
     findings = tuple(_finding(due, played.struck, fired) for due in played.due)
-    heard = {id(one.labels) for one in told if one.receiver in (PERSON, REMEDIATOR)}
+    notified = {id(one.labels) for one in notifications if one.receiver in (ON_CALL, REMEDIATOR)}
     return Judgement(
         played.case,
         played.struck,
         findings,
         tuple(
-            FalseAlarm(one.labels, one.moments[0], len(one.moments), id(one.labels) in heard)
+            FalseAlarm(one.labels, one.moments[0], len(one.moments), id(one.labels) in notified)
             for one in fired
             if not _is_right(one, played)
         ),
-        tuple(dict.fromkeys(one.labels["alertname"] for one in told if one.receiver == PERSON)),
         tuple(
-            dict.fromkeys(one.labels["remediation"] for one in told if one.receiver == REMEDIATOR)
+            dict.fromkeys(
+                one.labels["alertname"] for one in notifications if one.receiver == ON_CALL
+            )
+        ),
+        tuple(
+            dict.fromkeys(
+                one.labels["remediation"] for one in notifications if one.receiver == REMEDIATOR
+            )
         ),
     )
 
@@ -119,7 +125,7 @@ def _is_right(firing: Firing, played: Played) -> bool:
     """Whether it was expected or allowed, and not before anything had happened."""
     what, name = played.case.what, firing.labels["alertname"]
     if isinstance(what, Night):
-        return name in what.told and firing.moments[0] >= played.began
+        return name in what.true_alerts and firing.moments[0] >= played.began
     expected = any(fits(firing.labels, due.expected) for due in played.due)
     if expected and name not in what.beside:
         return firing.moments[0] >= min(played.struck - SCRAPE, _earliest(what, played))

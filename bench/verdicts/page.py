@@ -6,10 +6,12 @@ of what is never exported would judge rules by a world that does not exist.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeGuard
 
 from trainwarden_exporter.app import declared_metrics
-from trainwarden_remediator.metrics import METRICS as REMEDIATOR_METRICS
+from trainwarden_remediator.telemetry.metrics import METRICS as REMEDIATOR_METRICS
 
 SCRAPE = 5.0
 """Seconds between two scrapes and two evaluations, as shipped; tests hold it to prometheus.yml."""
@@ -20,7 +22,7 @@ BASE = 1_000_000.0
 STALE = "stale"
 GAP = "_"
 Value = float | str
-"""A sample, `STALE` where a scrape no longer had the series, `GAP` where nobody scraped."""
+"""A sample, `STALE` where a scrape no longer had the series, `GAP` without a scrape."""
 
 EXPORTER = "trainwarden-exporter"
 REMEDIATOR = "trainwarden-remediator"
@@ -46,7 +48,7 @@ class Page:
         self.length = 0
 
     def put(self, name: str, value: float | None, *labels: str) -> None:
-        """One sample of the scrape that goes on; None for one that is absent.
+        """Adds a sample to the current scrape; a `value` of None adds none.
 
         `labels` are the values of the declared labels, in their order. Raises UndeclaredError.
         """
@@ -78,7 +80,7 @@ class Page:
         self._take({self._names["up",]: 0.0})
 
     def skip(self) -> None:
-        """Nobody scraped."""
+        """Records a missed scrape."""
         self._values = {}
         for samples in self.series.values():
             samples.append(GAP)
@@ -96,6 +98,10 @@ class Page:
 def packed(samples: Sequence[Value]) -> str:
     """`samples` in promtool's words, with what repeats or goes on evenly in short."""
     return " ".join(_words(samples))
+
+
+def _is_finite(value: Value) -> TypeGuard[float]:
+    return not isinstance(value, str) and math.isfinite(value)
 
 
 def _words(samples: Sequence[Value]) -> Iterator[str]:
@@ -116,12 +122,16 @@ def _words(samples: Sequence[Value]) -> Iterator[str]:
             at = end
             continue
         before = ""
+        if not math.isfinite(first):  # promtool has no notation for several of them
+            yield f"{first:+}".replace("+inf", "Inf").replace("-inf", "-Inf")
+            at = end
+            continue
         following = samples[end] if end < len(samples) else STALE
-        step = following - first if not isinstance(following, str) else 0.0
+        step = following - first if _is_finite(following) else 0.0
         value = first
         while end < len(samples):
             following = samples[end]
-            if isinstance(following, str) or abs(following - value - step) > 1e-6:  # noqa: PLR2004 - rounding
+            if not _is_finite(following) or abs(following - value - step) > 1e-6:  # noqa: PLR2004 - rounding
                 break
             value, end = following, end + 1
         repeats = end - at - 1

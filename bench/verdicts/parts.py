@@ -1,7 +1,7 @@
-"""What stands on a box and is looked at: workers, disks, containers, heartbeats, logs.
+"""Models of the monitored parts of a host: workers, disks, containers, heartbeats, logs.
 
-Each part knows how it is and puts that on the page as the exporter would: what the exporter counts
-itself begins anew with it, what it keeps in its state folder does not.
+Each part exports its state as the exporter would: the exporter's own counters restart with it, the
+contents of its state folder do not.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from trainwarden_exporter.collector import TOLD_AFTERWARDS
-from trainwarden_exporter.processes.config import training
-from trainwarden_exporter.processes.metrics import AGING_SECONDS, ASIDE
+from trainwarden_exporter.processes.config import select_trainers
+from trainwarden_exporter.processes.metrics import AGING_SECONDS, AUXILIARY_ROLES
+from trainwarden_exporter.scrape.collector import PROBLEM_HOLD_SECONDS
 from verdicts.page import Page
 
 GIB = float(1 << 30)
 CONTAINER_STATES = ("created", "running", "paused", "restarting", "exited", "dead", "absent")
 PERIOD_FROM = 3
-"""Starts from which the distance between them is told."""
+"""Number of starts needed for a period."""
 RECENT_SECONDS = 600.0
 
 
 @dataclass
 class Worker:
-    """A part of a run that is a process, or several. Moments are of the box's clock."""
+    """A part of a run with one or more processes. Times are of the host's clock."""
 
     run: str
     name: str
@@ -41,10 +41,10 @@ class Worker:
     finished: bool = False
     exit_code: float | None = None
     restarts: int = 0
-    """As the exporter has seen; it forgets when it begins anew."""
+    """As observed by the exporter; lost at its restart."""
     remembered: list[float] = field(default_factory=list)
     """When those were that it saw; it keeps that."""
-    overaged: float | None = None
+    over_age_at: float | None = None
     """When the exporter last saw it older than its age limit."""
     unseen: list[float] = field(default_factory=list)
     """When those were that it has not seen yet."""
@@ -52,7 +52,7 @@ class Worker:
     ended: int = 0
     """Processes that ended and were not replaced yet."""
     trials: int | None = None
-    """Ended since its start; None where nobody counts them."""
+    """Ended since its start; None where they are not counted."""
     trials_limit: int | None = None
 
     @property
@@ -66,7 +66,7 @@ class Worker:
         self.finished = self.finishes and status == 0
 
     def begin(self, now: float, *, resident: float = 3 * GIB) -> None:
-        """It starts anew."""
+        """It restarts."""
         replaced = min(self.ended, self.expected)
         self.restarts += replaced
         self.unseen += [now] * replaced
@@ -75,10 +75,10 @@ class Worker:
         self.trials = None if self.trials is None else 0
 
     def forget(self) -> None:
-        """The exporter begins anew: what it counted is gone, what it keeps is not."""
+        """The exporter restarts: its counters are lost, its stored state is not."""
         self.restarts, self.ended, self.exit_code = 0, 0, None
         self.unseen.clear()
-        self.overaged = None
+        self.over_age_at = None
 
     def put(self, page: Page, now: float) -> None:
         if not self.watched:
@@ -109,7 +109,7 @@ class Worker:
         for metric, value in (
             ("missing_processes", missing),
             ("recent_restarts", recent),
-            ("surplus_restarts", recent - self.expected),
+            ("excess_restarts", recent - self.expected),
         ):
             page.put(f"trainwarden_worker_{metric}", value if value > 0 else None, *labels)
         excess = 0 if self.limit is None else round(self.resident) - self.limit
@@ -120,10 +120,10 @@ class Worker:
             resident = round(self.resident)
             page.put("trainwarden_worker_aging_resident_bytes", resident, *labels)
         if self.age_limit is not None and age > self.age_limit:
-            self.overaged = now
-        if self.overaged is not None and now - self.overaged <= TOLD_AFTERWARDS:
-            told = age if self.overaged == now else 0
-            page.put("trainwarden_worker_overaged_seconds", told, *labels)
+            self.over_age_at = now
+        if self.over_age_at is not None and now - self.over_age_at <= PROBLEM_HOLD_SECONDS:
+            shown = age if self.over_age_at == now else 0
+            page.put("trainwarden_worker_age_excess_seconds", shown, *labels)
 
 
 def put_run(page: Page, workers: Sequence[Worker]) -> None:
@@ -133,9 +133,9 @@ def put_run(page: Page, workers: Sequence[Worker]) -> None:
     run = workers[0].run
     finished = all(worker.finished for worker in workers)
     page.put("trainwarden_run_workers_finished", finished, run)
-    begun = [one.started for one in workers if one.alive and one.role not in ASIDE]
+    begun = [one.started for one in workers if one.alive and one.role not in AUXILIARY_ROLES]
     page.put("trainwarden_run_newest_start_timestamp_seconds", max(begun, default=None), run)
-    trainers = training(workers)
+    trainers = select_trainers(workers)
     if trainers:
         begun = [one.started for one in trainers if one.alive]
         page.put("trainwarden_run_trainer_processes", sum(one.processes for one in trainers), run)
@@ -238,7 +238,7 @@ class Heartbeat:
     def put(self, page: Page, now: float) -> None:
         labels = (self.run, self.name)
         page.put("trainwarden_heartbeat_interval_seconds", self.interval, *labels)
-        page.put("trainwarden_heartbeat_awaited_timestamp_seconds", self.awaited, *labels)
+        page.put("trainwarden_heartbeat_awaited_since_timestamp_seconds", self.awaited, *labels)
         page.put("trainwarden_heartbeat_timestamp_seconds", self.last, *labels)
         if self.file:
             page.put("trainwarden_heartbeat_seen_timestamp_seconds", self.seen or now, *labels)
@@ -261,7 +261,7 @@ class Log:
     streaks: dict[str, int] = field(default_factory=dict)
     finite: dict[str, bool] = field(default_factory=dict)
     values: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """Numbers that lines told, and when."""
+    """Numbers from log lines, with their times."""
     value_time: float | None = None
     seen: float | None = None
     """When it was last looked at, where that is no longer done."""
@@ -283,7 +283,7 @@ class Log:
         page.put("trainwarden_log_seen_timestamp_seconds", self.seen or now, *labels)
         page.put("trainwarden_log_last_write_timestamp_seconds", self.written, *labels)
         page.put("trainwarden_log_silence_limit_seconds", self.silence_limit, *labels)
-        page.put("trainwarden_log_troubles_total", self.troubles, *labels)
+        page.put("trainwarden_log_error_lines_total", self.troubles, *labels)
         for pattern, moment in self.last_match.items():
             page.put("trainwarden_log_last_match_timestamp_seconds", moment, *labels, pattern)
         for pattern, streak in self.streaks.items():

@@ -18,22 +18,22 @@ from verdicts.page import SCRAPE
 HEAD = """\
 # Verdicts
 
-Written by `make bench-verdicts`: whole runs are played against a model of the box, and the shipped
+Written by `make bench-verdicts`: whole runs are played against a model of the host, and the shipped
 rules are judged over their series by Prometheus's own rule engine, at the shipped intervals. What
 the exporter makes of a run's lines and of a server's answers is made by the exporter's own code.
 Many boxes share one Prometheus, as on a fleet; who hears of an alert is decided by the shipped
-routes and inhibitions. Nobody heals anything here: a fault lasts.
+routes and inhibitions. Without healing: a fault lasts.
 
-What the model spares the rules: of a framework that tells no evaluations, the first one that is
-seen is a short one. A long one is rightly warned of; that it restarts nothing is held by promtool's
-tests.
+What the model spares the rules: of a framework that does not report evaluations, the first
+evaluation is short. For a long first evaluation the rules warn, rightly; promtool's tests check
+that it leads to no restart.
 
-How late an alert may be is said for a rule that is judged every 15 s or more often; one that is
-judged but once a minute, which nothing hangs on, may be 45 s later.
+The limits of delay are for rules that are evaluated every 15 s or more often; an alert of a rule
+that is evaluated once a minute, on which no restart depends, may be 45 s later.
 
 The zeros below were not found at the first look. The rules, the model and the lists of what may
 stand beside a fault were changed by what earlier runs found, with this seed and with others. In the
-folder bench, `python -m verdicts --only-print --seed N` tries one that nobody has tried.
+folder bench, `python -m verdicts --only-print --seed N` tries a new seed.
 """
 NIGHTS_LIMITS = {
     1: "restart loop",
@@ -80,13 +80,13 @@ def page(judgements: Sequence[Judgement], seed: int) -> str:
         *_without(judgements),
         "## The five nights",
         "",
-        "| night | variant | runs | told | slowest | limit | calls to a person | playbooks |",
+        "| night | variant | runs | reported | slowest | limit | pages | playbooks |",
         "|---|---|--:|---|--:|--:|---|---|",
         *_nights(faulty),
         "",
         "## Healthy runs",
         "",
-        "| what happens | runs | false alarms | told, because it is true |",
+        "| what happens | runs | false alarms | reported, because it is true |",
         "|---|--:|--:|---|",
         *_healthy(healthy),
         "",
@@ -100,10 +100,10 @@ def page(judgements: Sequence[Judgement], seed: int) -> str:
         "",
     ]
     if alarms:
-        lines += ["## False alarms", "", "| run | alert | heard of |", "|---|---|---|"]
+        lines += ["## False alarms", "", "| run | alert | notified |", "|---|---|---|"]
         lines += [
             f"| {one.case.name}, {one.case.framework} | {wrong.labels['alertname']} "
-            f"({wrong.labels['severity']}) | {'yes' if wrong.heard else 'no'} |"
+            f"({wrong.labels['severity']}) | {'yes' if wrong.notified else 'no'} |"
             for one, wrong in alarms
         ]
         lines.append("")
@@ -191,9 +191,9 @@ def _healthy(healthy: Sequence[Judgement]) -> Iterator[str]:
         nights.setdefault(re.sub(r" \(\d\)$", "", one.case.name), []).append(one)
     for name, runs in nights.items():
         what = runs[0].case.what
-        allowed = what.told if isinstance(what, Night) else {}
-        told = ", ".join(f"{alert}: {why}" for alert, why in allowed.items())
-        yield f"| {name} | {len(runs)} | {sum(len(one.wrong) for one in runs)} | {told} |"
+        allowed = what.true_alerts if isinstance(what, Night) else {}
+        true_alerts = ", ".join(f"{alert}: {why}" for alert, why in allowed.items())
+        yield f"| {name} | {len(runs)} | {sum(len(one.wrong) for one in runs)} | {true_alerts} |"
 
 
 def _beside(faulty: Sequence[Judgement]) -> Iterator[str]:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainwarden_exporter.layouts.base import Phase
-from trainwarden_exporter.progress.files import FileReading
+from trainwarden_exporter.frameworks.base import Phase
+from trainwarden_exporter.progress.progress_files import FileProgress
 from verdicts.box import Box, Happening
 from verdicts.parts import GIB, Worker
 from verdicts.shapes import SEARCHES
@@ -46,7 +46,7 @@ class Run:
         self.eats_disk = True
         """Whether old checkpoints are kept."""
         self.recycles = True
-        """Whether a worker that has ended as many trials as it may begins anew by itself."""
+        """Whether a worker at its limit of trials restarts itself."""
         self.bad: set[str] = set()
         """Names of the numbers that are none."""
         self.generating = False
@@ -76,9 +76,9 @@ class Run:
         if self._life is not None:
             self.box.drop(self._life)
         self._life, self.generating, self.evaluating, self.busy = None, False, False, False
-        if "behind_timestamp_seconds" in self.box.rollouts and self.keeps_up:
+        if "behind_since_timestamp_seconds" in self.box.rollouts and self.keeps_up:
             # who makes batches makes the next one while the trainer is away
-            self.box.rollouts |= {"behind_timestamp_seconds": None, "lag_steps": 0.0}
+            self.box.rollouts |= {"behind_since_timestamp_seconds": None, "lag_steps": 0.0}
 
     def _live(self, resumed: int | None, compile_seconds: float | None) -> Iterator[float]:
         box, shape = self.box, self.box.shape
@@ -91,7 +91,7 @@ class Run:
             if starting is not None:
                 box.tell(starting, step=str(resumed))
         yield seconds
-        for server in box.servers:  # whoever was ended in a weight update had paused them
+        for server in box.servers:  # a trainer that was ended in a weight update had paused them
             if server.state == shape.pause:
                 server.state = "ok"
         self._saved = self._evaluated = box.now
@@ -123,12 +123,14 @@ class Run:
         box = self.box
         line = box.known.step_line()
         if line is not None:
-            box.tell(line, step=str(self.step - line.step_offset))
+            # A bar of another total counts something else.
+            total = {"total": str(self.total)} if "?P<total>" in line.regex else {}
+            box.tell(line, step=str(self.step - line.step_offset), **total)
         else:
             box.tell(box.known.advancing_line())
             for subject in box.known.spec.files[:1]:
                 if box.exporter_up:
-                    box.tracker.note_file(subject, FileReading(self.step, self.total, box.now))
+                    box.tracker.record_file(subject, FileProgress(self.step, self.total, box.now))
         log = box.logs.get(box.known.log)
         if log is not None:
             log.note(box.now, {one: NAN if one in self.bad else 1.0 for one in log.finite})
@@ -138,12 +140,12 @@ class Run:
         waiting = box.known.begins(Phase.WAITING_FOR_ROLLOUTS)
         box.tell(waiting)
         if box.shape.rollout_folder and self.keeps_up:
-            box.rollouts["behind_timestamp_seconds"] = box.now
+            box.rollouts["behind_since_timestamp_seconds"] = box.now
             box.rollouts["lag_steps"] = 1.0
         yield from self._generate(seconds)
         if box.shape.rollout_folder and self.keeps_up:
             self.batch += 1
-            box.rollouts["behind_timestamp_seconds"] = None
+            box.rollouts["behind_since_timestamp_seconds"] = None
             box.rollouts["lag_steps"] = 0.0
         box.tell(box.known.ends(Phase.WAITING_FOR_ROLLOUTS) if waiting is not None else None)
 
@@ -176,13 +178,13 @@ class Run:
         box = self.box
         begins = box.known.begins(Phase.UPDATING_WEIGHTS)
         box.tell(begins)
-        told = [server for server in box.servers if server.state in ("ok", "sleeping")]
-        before = [server.state for server in told]
-        for server in told:
+        paused = [server for server in box.servers if server.state in ("ok", "sleeping")]
+        before = [server.state for server in paused]
+        for server in paused:
             server.state = box.shape.pause
         seconds = self.update_takes or box.shape.update
         yield from self._take(seconds)
-        for server, state in zip(told, before, strict=True):
+        for server, state in zip(paused, before, strict=True):
             if server.state == box.shape.pause:
                 server.state = state
                 if not server.stuck:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
-from trainwarden_exporter.checkpoints.eye import INTERVAL
-from trainwarden_exporter.collectors.checkpoints import SAVING
+from trainwarden_exporter.checkpoints.scanner import INTERVAL
+from trainwarden_exporter.checkpoints.specs import SAVING_SECONDS
 from verdicts.page import Page
 from verdicts.parts import GIB, Disk
 
@@ -18,7 +18,7 @@ COUNTED = 10
 
 @dataclass
 class Saves:
-    """Checkpoints of one kind. Moments are of the box's clock."""
+    """Checkpoints of one kind. Times are of the host's clock."""
 
     run: str
     name: str
@@ -47,7 +47,7 @@ class Saves:
             yield self.run, self.name, step, moment
 
     def saving(self, now: float) -> Iterator[tuple[str, float | None]]:
-        saves = self.begun is not None and now - self.begun[2] < SAVING
+        saves = self.begun is not None and now - self.begun[2] < SAVING_SECONDS
         yield self.run, self.begun[1] if self.begun is not None and saves else None
 
     def put(self, page: Page, disk: Disk, now: float) -> None:
@@ -65,7 +65,7 @@ class Saves:
             if disk.up:
                 page.put("trainwarden_disk_checkpoints_left", round(left, 2), *labels, disk.path)
             page.put("trainwarden_checkpoint_recovery_matches", self.recovery, *labels)
-        saving = self.begun is not None and now - self.begun[2] < SAVING
+        saving = self.begun is not None and now - self.begun[2] < SAVING_SECONDS
         page.put("trainwarden_checkpoint_saving", saving, *labels)
         if self.begun is not None:
             page.put("trainwarden_checkpoint_incomplete_timestamp_seconds", self.begun[1], *labels)

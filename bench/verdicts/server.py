@@ -1,41 +1,46 @@
 """An inference server, and what the exporter's own judgement makes of it.
 
-What the server does is the model's; what it is called is decided by the exporter's `judge`, fed
-with one observation per round as its prober would make it.
+What the server does is the model's; what it is called is decided by the exporter's `assess_health`,
+fed with one result per round as its prober would make it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trainwarden_exporter.inference.judging import judge
-from trainwarden_exporter.inference.metrics import away_limit
-from trainwarden_exporter.inference.reading import Beat, Completion, Life, Reading
-from trainwarden_exporter.inference.verdict import (
-    UP,
-    Deep,
-    Limits,
-    Observation,
-    ProcessFact,
-    Reason,
-    State,
+from trainwarden_exporter.inference.engine_stats import (
+    ActivityCounter,
+    Completion,
+    EngineStats,
+    Liveness,
 )
+from trainwarden_exporter.inference.health import assess_health
+from trainwarden_exporter.inference.health_model import (
+    UP,
+    CompletionProbe,
+    HealthLimits,
+    HealthReason,
+    HealthState,
+    ProbeResult,
+    ProcessInfo,
+)
+from trainwarden_exporter.inference.metrics import not_ready_limit
 from verdicts.page import Page
 from verdicts.parts import Worker
 
 ROUND = 5.0
 SILENT_ROUND = 15.0
-"""Seconds that a round takes in which nothing is answered."""
+"""Seconds that a round without an answer takes."""
 TOKEN_TIMEOUT = 20.0
 
 LIVES = {
-    "loading": Life.REFUSED,
-    "down": Life.REFUSED,
-    "unreachable": Life.UNREACHABLE,
-    "dead": Life.DEAD,
-    "status": Life.BAD,
-    "silent": Life.SILENT,
-    "unauthorized": Life.UNAUTHORIZED,
+    "loading": Liveness.REFUSED,
+    "down": Liveness.REFUSED,
+    "unreachable": Liveness.UNREACHABLE,
+    "dead": Liveness.DEAD,
+    "status": Liveness.BAD,
+    "silent": Liveness.SILENT,
+    "unauthorized": Liveness.UNAUTHORIZED,
 }
 """What a round finds of a server in a state; in any other it serves."""
 
@@ -63,10 +68,10 @@ class Server:
     """Whether it takes no new weights."""
     blind: bool = False
     """Whether the exporter's prober no longer gets round to it."""
-    reason: Reason | None = None
+    reason: HealthReason | None = None
     reason_since: float = 0.0
     deep_success: bool | None = None
-    _state: State = field(default_factory=State)
+    _state: HealthState = field(default_factory=HealthState)
     _due: float = 0.0
     _deep: tuple[float, Completion] | None = None
     """A completion under way: when it ends, and how."""
@@ -76,73 +81,83 @@ class Server:
         return self.state == "ok"
 
     def forget(self) -> None:
-        """The exporter begins anew."""
-        self.reason, self._state, self._deep, self.deep_success = None, State(), None, None
+        """The exporter restarts."""
+        self.reason, self._state, self._deep, self.deep_success = None, HealthState(), None, None
         self._due = 0.0
 
     def probe(self, world: float, now: float) -> None:
-        """The rounds that are due by `world` (monotonic seconds); `now` is the box's clock."""
+        """The rounds that are due by `world` (monotonic seconds); `now` is the host's clock."""
         if self.blind or world < self._due:
             return
-        life = LIVES.get(self.state, Life.SERVING)
-        self._due = world + (SILENT_ROUND if life is Life.SILENT else ROUND)
+        liveness = LIVES.get(self.state, Liveness.SERVING)
+        self._due = world + (SILENT_ROUND if liveness is Liveness.SILENT else ROUND)
         deep = None
         if self._deep is not None and world >= self._deep[0]:
-            deep, self._deep = Deep(self._deep[1]), None
-            self.deep_success = deep.completion is Completion.DONE
-        reading = self._reading() if life is Life.SERVING else Reading()
-        verdict = judge(
-            Observation(
-                life, reading, process=self._process(now), deep=deep, deep_goes_on=bool(self._deep)
+            deep, self._deep = CompletionProbe(self._deep[1]), None
+            self.deep_success = deep.outcome is Completion.DONE
+        stats = self._reading() if liveness is Liveness.SERVING else EngineStats()
+        assessment = assess_health(
+            ProbeResult(
+                liveness,
+                stats,
+                process=self._process(now),
+                completion=deep,
+                completion_pending=bool(self._deep),
             ),
             self._state,
             world,
-            Limits(),
+            HealthLimits(),
         )
-        self._state = verdict.state
-        if verdict.deep is not None:
+        self._state = assessment.state
+        if assessment.completion_rank is not None:
             hangs = self.state == "hung"
             took = TOKEN_TIMEOUT if hangs else 1.0
             self._deep = (world + took, Completion.FAILED if hangs else Completion.DONE)
-        if verdict.reason is not self.reason:
-            self.reason, self.reason_since = verdict.reason, now
+        if assessment.reason is not self.reason:
+            self.reason, self.reason_since = assessment.reason, now
         self.seen = now
 
-    def _reading(self) -> Reading:
-        return Reading(
-            beats={"": Beat(self.tokens, owed=self.running + self.waiting > 0)},
+    def _reading(self) -> EngineStats:
+        return EngineStats(
+            activity={
+                "": ActivityCounter(self.tokens, should_change=self.running + self.waiting > 0)
+            },
             paused=self.state == "paused" or None,
-            asleep=self.state == "sleeping" or None,
+            sleeping=self.state == "sleeping" or None,
             updating=self.state == "updating" or None,
         )
 
-    def _process(self, now: float) -> ProcessFact | None:
+    def _process(self, now: float) -> ProcessInfo | None:
         if self.worker is None:
             return None
         if not self.worker.alive:
-            return ProcessFact()
-        return ProcessFact(self.worker.started, max(0.0, now - self.worker.started))
+            return ProcessInfo()
+        return ProcessInfo(self.worker.started, max(0.0, now - self.worker.started))
 
     def put(self, page: Page) -> None:
         labels = (self.run, self.name, self.engine)
         worker = "" if self.worker is None else self.worker.name
         page.put("trainwarden_inference_info", 1, *labels, worker, "inference")
-        page.put("trainwarden_inference_start_grace_seconds", Limits().start_grace, *labels)
-        page.put("trainwarden_inference_pause_limit_seconds", Limits().pause_limit, *labels)
+        page.put("trainwarden_inference_start_grace_seconds", HealthLimits().start_grace, *labels)
+        page.put("trainwarden_inference_pause_limit_seconds", HealthLimits().pause_limit, *labels)
         if self.reason is None:
             return
         page.put("trainwarden_inference_up", self.reason in UP, *labels)
-        for reason in Reason:
+        for reason in HealthReason:
             page.put("trainwarden_inference_reason", reason is self.reason, *labels, reason)
-        if self.reason is not Reason.OK:
-            how = (*labels, worker, "inference", self.reason)
-            limit = away_limit(self.reason, Limits())
-            page.put("trainwarden_inference_away_timestamp_seconds", self.reason_since, *how)
-            page.put("trainwarden_inference_away_limit_seconds", limit, *how)
+        if self.reason is not HealthReason.OK:
+            reason_labels = (*labels, worker, "inference", self.reason)
+            limit = not_ready_limit(self.reason, HealthLimits())
+            page.put(
+                "trainwarden_inference_not_ready_since_timestamp_seconds",
+                self.reason_since,
+                *reason_labels,
+            )
+            page.put("trainwarden_inference_not_ready_limit_seconds", limit, *reason_labels)
         page.put("trainwarden_inference_state_timestamp_seconds", self.reason_since, *labels)
         page.put("trainwarden_inference_seen_timestamp_seconds", self.seen, *labels)
         page.put("trainwarden_inference_deep_probe_success", self.deep_success, *labels)
-        if LIVES.get(self.state, Life.SERVING) is not Life.SERVING:
+        if LIVES.get(self.state, Liveness.SERVING) is not Liveness.SERVING:
             return
         page.put("trainwarden_inference_models", self.models, *labels)
         page.put("trainwarden_inference_running_requests", self.running, *labels)

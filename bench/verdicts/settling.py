@@ -90,7 +90,7 @@ def _roles(shape: Shape) -> Iterator[tuple[str, str]]:
 def search(run: Run, worker: Worker) -> Iterator[float]:
     """A worker that takes one trial after the other, each of about a step's length, and logs it.
 
-    If its trials are counted it ends after as many as it may, and is begun anew by what started it.
+    If its trials are counted, it ends at the limit, and its launcher restarts it.
     """
     box = run.box
     failed = next((line for line in box.known.lines() if line.name == "trial_failed"), None)

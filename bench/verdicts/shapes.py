@@ -10,13 +10,11 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from trainwarden_exporter.checkpoints.specs import checkpoint_specs
-from trainwarden_exporter.layouts import LAYOUTS
-from trainwarden_exporter.layouts.base import LinePattern, Phase
-from trainwarden_exporter.logs.specs import log_specs
-from trainwarden_exporter.progress.specs import ProgressSpec, progress_spec
-from trainwarden_exporter.rollouts.specs import rollout_specs
-from trainwarden_exporter.runs import RunConfig
+from trainwarden_exporter.frameworks import FRAMEWORKS
+from trainwarden_exporter.frameworks.base import LinePattern, Phase
+from trainwarden_exporter.progress.specs import ProgressSpec
+from trainwarden_exporter.run_config import RunConfig
+from trainwarden_exporter.run_specs import checkpoint_specs, log_specs, progress_spec, rollout_specs
 
 RUN = "night"
 WITH_INFERENCE = frozenset(
@@ -26,7 +24,7 @@ WITH_PRODUCER = frozenset({"prime_rl", "skyrl"})
 """Frameworks whose batches are made by a process of their own."""
 SEARCHES = frozenset({"optuna"})
 """Those in which workers take one short trial after the other; there is no trainer."""
-FRAMEWORKS: tuple[str, ...] = tuple(layout.name for layout in LAYOUTS)
+FRAMEWORK_NAMES: tuple[str, ...] = tuple(framework.name for framework in FRAMEWORKS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +56,7 @@ class Shape:
     worker_limit: float | None
     age_limit: float | None
     recycled_after: float | None
-    """What a worker of a search spends on trials before it begins anew; limited by their number."""
+    """The time of a search worker between restarts; limited by the number of trials."""
     silence_limit: float | None
     cgroup: bool
     pause: str
@@ -72,7 +70,7 @@ def chance(rng: random.Random, share: float) -> bool:
 
 def draw(rng: random.Random, framework: str | None = None) -> Shape:
     """A shape as users have them, of `framework` or of any."""
-    name = framework or rng.choice(FRAMEWORKS)
+    name = framework or rng.choice(FRAMEWORK_NAMES)
     search = name in SEARCHES
     rl = name in WITH_INFERENCE and not (name == "trl" and chance(rng, 0.5))
     inference = rl and chance(rng, 0.9)
@@ -134,22 +132,22 @@ class Telling:
         """The line that tells a step done."""
         for line in self.lines():
             steps = line.phase in (None, Phase.TRAINING) and line.ends is None
-            if "?P<step>" in line.regex and steps and not line.trouble:
+            if "?P<step>" in line.regex and steps and not line.error:
                 return line
         return None
 
     def advancing_line(self) -> LinePattern | None:
         """A line that shows progress without a step."""
-        return next((line for line in self.lines() if line.advances and not line.trouble), None)
+        return next((line for line in self.lines() if line.advances and not line.error), None)
 
     def begins(self, phase: Phase) -> LinePattern | None:
         """The line that begins `phase`."""
-        lines = (line for line in self.lines() if line.phase is phase and not line.trouble)
+        lines = (line for line in self.lines() if line.phase is phase and not line.error)
         return next(lines, None)
 
     def ends(self, phase: Phase) -> LinePattern | None:
         """The line that ends `phase`."""
-        lines = (line for line in self.lines() if line.ends is phase and not line.trouble)
+        lines = (line for line in self.lines() if line.ends is phase and not line.error)
         return next(lines, None)
 
 

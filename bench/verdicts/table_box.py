@@ -1,4 +1,4 @@
-"""The faults of the box and of Trainwarden itself, and the alerts that must tell them."""
+"""The faults of the host and of Trainwarden itself, and the required alerts."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ SAVES = {"saves": True, "save_every": 300.0, "interval_configured": False}
 GPUS = {"gpus": 4}
 BUSY = {**GPUS, "inference": False, "share_of_rollouts": 0.0, "save_every": 1500.0}
 HEALS = {"remediator": True}
-NO_SAVE = {"TrainingCheckpointOverdue": "nothing is saved meanwhile"}
+NO_SAVE = {"TrainingCheckpointOverdue": "the trainer saves no checkpoint meanwhile"}
 ITS_DEVICE = {
     "TrainingGpuLost": "what has fallen off the bus is lost",
     "TrainingGpuXid": "the driver reports it, too",
@@ -89,7 +89,7 @@ SAVERS = ("areal", "verl", "torchtitan", "skyrl", "openrlhf")
 
 BOX_FAULTS: tuple[Fault, ...] = (
     _box(
-        "the box is under its memory floor",
+        "the host is under its memory floor",
         memory_floor,
         "TrainingMemoryFloor",
         "critical",
@@ -100,7 +100,7 @@ BOX_FAULTS: tuple[Fault, ...] = (
         "the kernel kills for want of memory", oom_kill, "TrainingOomKill", "warning", 30, night=3
     ),
     _box(
-        "the box reboots",
+        "the host reboots",
         reboot,
         "TrainingReboot",
         "warning",

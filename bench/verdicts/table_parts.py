@@ -45,7 +45,7 @@ from verdicts.faults_parts import (
 
 CALM = {"step": 20.0, "save": 20.0, "update": 2.0, "evaluation": 30.0}
 GOES_ON: dict[str, object] = {**CALM, "recycled_after": None}
-"""No worker begins anew by itself: one that does has given back what it held."""
+"""No worker restarts itself: a restart would free its memory."""
 SERVED = {"inference": True, "sleeps": False, "step": 20.0, "update": 2.0, "save": 20.0}
 SERVING = ("areal", "prime_rl", "verl", "openrlhf", "slime", "nemo_rl", "skyrl")
 TELL_WAITING = ("prime_rl", "slime", "nemo_rl", "skyrl")
@@ -66,7 +66,7 @@ PART_FAULTS: tuple[Fault, ...] = (
         night=2,
     ),
     Fault(
-        "a server dies of which no worker is named",
+        "a server without a named worker dies",
         server_dies,
         (Expected("TrainingInferenceDown", "critical", 30),),
         150,

@@ -1,7 +1,7 @@
 """Makes the secrets of the stack where they are missing; what is there already stays.
 
 It runs in a container, before all others, and has nothing but the standard library. Its arguments
-are paths; a secret may be read by whoever has the volume it lies in, and no other container has it.
+are paths; only containers with the volume of a secret can read it.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ It runs in a container, before the demo's programs, and has nothing but the stan
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from string import Template
@@ -22,6 +23,7 @@ def prepare(folder: Path, template: str) -> None:
         (folder / place).mkdir(parents=True, exist_ok=True)
     # safe: a regular expression may end in $'
     text = Template(template).safe_substitute(
+        user=os.getuid(),
         folder=programs,
         folder_pattern=programs,
         inference_url=INFERENCE,

@@ -1,4 +1,4 @@
-"""Readies the volume that Prometheus reads: its file, and the rules with the changes of a person.
+"""Readies the volume that Prometheus reads: its file, and the rules with the user's changes.
 
 It runs in a container, before Prometheus. Its arguments are the file of changes (docs/rules.md),
 which need not be there, and the folder to fill.

@@ -1,10 +1,10 @@
 #!/bin/sh
 #SBATCH --job-name=grpo
 #SBATCH --requeue
-# A job that looks before it starts, also where nobody has set up a prolog: needs no right of root.
+# A job that runs the preflight check before it starts, without a prolog and without root.
 #
-# 75 and 76 are what RequeueExit and RequeueExitHold of slurm.conf name: put back, to start where the node is fit; put
-# back and held, since a configuration that is wrong would be wrong everywhere.
+# 75 and 76 are the codes of RequeueExit and RequeueExitHold in slurm.conf: requeued, to start on a fit node; requeued and
+# held, because a wrong configuration is wrong everywhere.
 config=${TRAINWARDEN_CONFIG:-$HOME/trainwarden/exporter.yml}
 
 "${TRAINWARDEN_EXPORTER:-trainwarden-exporter}" preflight --config.file="$config" --run=grpo

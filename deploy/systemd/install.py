@@ -1,8 +1,8 @@
 """Installs the stack as systemd units, or removes it again.
 
 Programs go to /opt/trainwarden, configuration to /etc/trainwarden, units to /etc/systemd/system.
-Configuration that is there already stays as it is, also when the rest is removed. Nothing is
-started.
+Configuration that is there already stays as it is, also when the rest is removed. It
+starts no unit.
 """
 
 from __future__ import annotations
@@ -46,11 +46,6 @@ class Places:
         return self.root / "opt/trainwarden"
 
     @property
-    def compiled(self) -> Path:
-        """What the exporter imports, as its unit runs it."""
-        return self.programs / "pycache"
-
-    @property
     def configuration(self) -> Path:
         return self.root / "etc/trainwarden"
 
@@ -88,7 +83,6 @@ def main() -> int:
 def install(places: Places) -> None:
     """Raises StackError or CalledProcessError, naming what cannot be had."""
     install_programs(places)
-    compile_exporter(places)
     install_servers(places)
     configure(places)
     places.accounts.parent.mkdir(parents=True, exist_ok=True)
@@ -108,27 +102,6 @@ def install_programs(places: Places) -> None:
         subprocess.run([sys.executable, "-m", "venv", places.programs], check=True)
     quietly = ("--quiet", "--disable-pip-version-check", "--upgrade")
     subprocess.run([python, "-m", "pip", "install", *quietly, PROJECT], check=True)
-
-
-def compile_exporter(places: Places) -> None:
-    """Compile without docstrings whatever the exporter imports, of Python's own too.
-
-    Only what is found compiled like that takes less memory: what is not is compiled at each start,
-    which takes more than the docstrings do.
-    """
-    shutil.rmtree(places.compiled, ignore_errors=True)
-    exporter = places.programs / "bin/trainwarden-exporter"
-    subprocess.run(
-        [places.programs / "bin/python", exporter, "--version"],
-        env={
-            **{name: text for name, text in os.environ.items() if not name.startswith("PYTHON")},
-            "PYTHONOPTIMIZE": "2",
-            "PYTHONNODEBUGRANGES": "1",
-            "PYTHONPYCACHEPREFIX": str(places.compiled),
-        },
-        stdout=subprocess.DEVNULL,
-        check=True,
-    )
 
 
 def install_servers(places: Places) -> None:

@@ -135,7 +135,7 @@ class InferenceServer(ThreadingHTTPServer):
 
 
 def main() -> None:
-    """Serve until told to stop."""
+    """Serve until stopped."""
     parser = arguments(__doc__)
     parser.add_argument("--port", type=int, required=True, help="port on 127.0.0.1")
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""What a run that died may leave behind: it does nothing, belongs to nobody, and holds a GPU."""
+"""A leftover of a dead run: idle, without an owner, and holding a GPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MEMORY = 6 * GIB
 
 
 def main() -> None:
-    """Hold a GPU until told to stop."""
+    """Hold a GPU until stopped."""
     options = arguments(__doc__).parse_args()
     program = Program(options.name, options.folder)
     held = hold_gpu(options.folder, DEVICE, MEMORY)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 LEAK_BYTES_PER_SECOND = 6 << 20
 LEAK_CEILING = 600 << 20
-"""Bytes at which a leak ends, so that a demo nobody watches never takes the machine down."""
+"""Bytes at which a leak ends, so that an unattended demo never takes the host down."""
 
 _TICK = 0.2
 
@@ -40,7 +40,7 @@ class Program:
         signal.signal(signal.SIGINT, self._stop)
 
     def pause(self, seconds: float) -> None:
-        """Wait, while faults take effect; ends early when the program has been told to stop."""
+        """Wait while faults take effect; return early when the program is stopped."""
         end = time.monotonic() + seconds
         while not self.stopping:
             self.tick()
@@ -49,7 +49,7 @@ class Program:
             time.sleep(min(_TICK, left))
 
     def tick(self) -> None:
-        """Take up a fault that was switched on, and let one that is at work go on."""
+        """Start faults that were switched on; a fault that is active continues."""
         match self._take_fault():
             case None:
                 pass

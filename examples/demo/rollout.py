@@ -19,7 +19,7 @@ DEVICE, DEVICE_MEMORY = 0, GIB
 
 
 def main() -> None:
-    """Write one rollout after the other until told to stop."""
+    """Write one rollout after the other until stopped."""
     parser = arguments(__doc__)
     parser.add_argument("--inference", required=True, help="URL of the inference server")
     options = parser.parse_args()

@@ -9,9 +9,10 @@ GIB = 1 << 30
 
 
 def hold_gpu(folder: Path, index: int, memory: int) -> bool:
-    """Hold `memory` bytes of the GPU `index` in the box below `folder` until this process ends.
+    """Hold memory of a simulated GPU until this process ends.
 
-    Its device files stay open, and it is listed as a holder. False where the box is left out.
+    The process holds `memory` bytes of the GPU `index` of the host in `folder`, keeps its device
+    files open, and is listed as a holder. Returns False without simulated GPUs.
     """
     box = folder / "gpu"
     try:

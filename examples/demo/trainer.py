@@ -36,7 +36,7 @@ class State:
 
 
 def main() -> None:
-    """Train until the last step, or until told to stop."""
+    """Train until the last step, or until stopped."""
     parser = arguments(__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=100_000, help="length of the run")
     options = parser.parse_args()
@@ -71,13 +71,13 @@ def main() -> None:
 
 def wait_for_rollouts(program: Program, folder: Path, since: float) -> list[float]:
     """Rewards in the rollout files written after `since`; waits until there is one."""
-    said = 0.0
+    reported_at = 0.0
     while not program.stopping:
         files = () if program.stalled else folder.glob("*/step_*.json")
         if rewards := [reward for path in files for reward in read_rewards(path, since)]:
             return rewards
-        if time.monotonic() - said > 10 * STEP_SECONDS:
-            said = time.monotonic()
+        if time.monotonic() - reported_at > 10 * STEP_SECONDS:
+            reported_at = time.monotonic()
             program.log("waiting for rollouts")
         program.pause(STEP_SECONDS / 5)
     return []

@@ -1,4 +1,4 @@
-"""Two GPUs for the demo: keeps the state of a simulated box moving, until it is told to stop.
+"""Two GPUs for the demo: updates the state of a simulated host until stopped.
 
     python animate.py --folder F [--devices 2] [--memory-back-after 2] [--prepare]
 
@@ -163,7 +163,7 @@ def _take_fault(file: Path) -> str:
 
 
 def animate(box: SimulatedBox, folder: Path, stop: threading.Event, ended: Ended) -> None:
-    """Move the box on every second until `stop` is set; then take its driver away."""
+    """Update the host every second until `stop` is set; then unload its driver."""
     last = time.monotonic()
     while not stop.wait(PERIOD):
         if fault := _take_fault(folder / "fault"):
@@ -185,7 +185,7 @@ def animate(box: SimulatedBox, folder: Path, stop: threading.Event, ended: Ended
         ]
         box.write(replace(box.state, gpus=tuple(gpus)))
         last = now
-    box.unload_driver()  # what nobody moves on must not pass for a reading
+    box.unload_driver()  # a stale state must not pass for a reading
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -220,7 +220,7 @@ class SimulatedBox:
         self.change_driver(generation=generation, init_error="DRIVER_NOT_LOADED")
 
     def load_driver(self) -> None:
-        """(Re)load the driver: whoever had initialised before must do it again."""
+        """(Re)load the driver: programs that had initialised must do it again."""
         self.change_driver(generation=self._state.driver.generation + 1, init_error=None)
 
     def raise_xid(self, index: int, xid: int, *, delay: float = 0.0) -> Event:
@@ -251,7 +251,7 @@ class SimulatedBox:
             return Counter()
 
     def called(self, function: str) -> int:
-        """How often `function` was entered; as `calls`, and raises for one that does not exist."""
+        """How often `function` was entered; as `calls`, and raises for an unknown function."""
         if function not in functions():
             raise ValueError(f"the simulated NVML has no function {function!r}")
         return self.calls()[function]

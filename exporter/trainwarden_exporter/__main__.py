@@ -1,4 +1,4 @@
-"""The command line of the exporter."""
+"""Command line of the exporter."""
 
 from __future__ import annotations
 
@@ -10,64 +10,96 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from trainwarden_exporter import __version__, logsetup, memory
+import psutil
+
+from trainwarden_exporter import __version__
+from trainwarden_exporter.api import build_app
 from trainwarden_exporter.app import Exporter
 from trainwarden_exporter.config import Config, load_config
+from trainwarden_exporter.config_file.types import parse_duration, parse_size
+from trainwarden_exporter.discovery.host_scan import scan_host
+from trainwarden_exporter.discovery.proposal import propose
+from trainwarden_exporter.discovery.remediator_file import render_remediator
+from trainwarden_exporter.discovery.yaml_writer import render as render_proposal
 from trainwarden_exporter.exceptions import ConfigError, TrainwardenError
-from trainwarden_exporter.gpu.driver import PATIENCE
-from trainwarden_exporter.serving.flags import add_serving_flags
-from trainwarden_exporter.serving.service import serve
-from trainwarden_exporter.serving.webserver import WebServer
-from trainwarden_exporter.units import parse_duration, parse_size
-from trainwarden_exporter.web import build_app
-from trainwarden_exporter.wording import plural
+from trainwarden_exporter.frameworks import get_framework
+from trainwarden_exporter.gpu.driver import TIMEOUT_SECONDS
+from trainwarden_exporter.preflight.against_host import match_host
+from trainwarden_exporter.preflight.checks import run_checks
+from trainwarden_exporter.preflight.report import render, worst_result
+from trainwarden_exporter.processes.exit_status import NO_EXIT_STATUSES, exit_statuses_available
+from trainwarden_exporter.processes.viewer_match import find_matching_viewer
+from trainwarden_exporter.progress.limit_reasons import explain_phase_limits
+from trainwarden_exporter.runtime import logging_setup
+from trainwarden_exporter.runtime.formatting import plural
+from trainwarden_exporter.webserver.flags import add_serving_flags
+from trainwarden_exporter.webserver.server import WebServer
+from trainwarden_exporter.webserver.service import serve
 
 PROGRAM = "trainwarden-exporter"
 T = TypeVar("T")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit status, 0 or 1. Raises SystemExit for misuse, with 2."""
+    """Runs the command line and returns the exit status, 0 or 1. Exits with status 2 on misuse."""
     options = build_parser().parse_args(arguments)
-    if options.command == "check":
-        return check(options.file)
-    if options.command == "preflight":
-        return preflight(options)
-    if options.command == "discover":
-        return discover(options.path)
-    logsetup.configure(options.log_level, options.log_format)
     try:
+        match options.command:
+            case "check":
+                return check(
+                    options.file, explain=options.explain, against_host=options.against_host
+                )
+            case "preflight":
+                return preflight(options)
+            case "discover":
+                return discover(options.path, options.output)
+        logging_setup.configure(options.log_level, options.log_format)
         asyncio.run(
             run(
                 options.config_file,
                 listen_address=options.web_listen_address,
                 web_config_file=options.web_config_file,
+                external_names=options.web_external_names,
             )
         )
-    except (TrainwardenError, OSError) as error:
-        _complain(str(error))
+    except (TrainwardenError, OSError, psutil.Error) as error:
+        _print_error(str(error))
         return 1
     return 0
 
 
 async def run(
-    config_file: Path | None, *, listen_address: str, web_config_file: Path | None
+    config_file: Path | None,
+    *,
+    listen_address: str,
+    web_config_file: Path | None,
+    external_names: Sequence[str] = (),
 ) -> None:
-    """Serve until told to stop.
+    """Serves until a termination signal.
 
-    Raises ConfigError or OSError when that cannot begin.
+    Raises ConfigError or OSError when it cannot start.
     """
-    memory.settle()
     exporter = Exporter(config_file)
     server = WebServer(
-        build_app(exporter), listen_address=listen_address, config_file=web_config_file
+        build_app(exporter),
+        listen_address=listen_address,
+        config_file=web_config_file,
+        external_names=external_names,
     )
     exporter.reload_with(server)
-    await serve(server, readiness=exporter.readiness, reload=exporter.reloader.reload)
+    try:
+        await serve(server, readiness=exporter.readiness, reload=exporter.reloader.reload)
+    finally:
+        exporter.close()
 
 
-def check(file: Path) -> int:
-    """Say whether the configuration in `file` is good; 0 when it is, 1 when not."""
+def check(file: Path, *, explain: bool = False, against_host: bool = False) -> int:
+    """Validates the configuration in `file`; returns 0 if it is valid, else 1.
+
+    With `explain`, prints the limits in force and their reasons. With `against_host`, prints what
+    of each entry exists on this host now, and returns 1 if the path of a run does not exist or
+    nothing of a run was found.
+    """
     try:
         config = load_config(file)
     except ConfigError as error:
@@ -76,136 +108,176 @@ def check(file: Path) -> int:
         return 1
     workers = sum(len(run.workers) for run in config.runs)
     print(f"{file}: ok ({plural(len(config.runs), 'run')}, {plural(workers, 'worker')})")
-    for doubt in doubts(config):
-        print(f"{file}: warning: {doubt}", file=sys.stderr)
-    return 0
+    for warning in config_warnings(config):
+        print(f"{file}: warning: {warning}", file=sys.stderr)
+    for run in config.runs if explain else ():
+        for line in explain_phase_limits(run.progress, get_framework(run.framework)):
+            print(f"run {run.name}: {line}")
+    return int(against_host and not print_host_matches(config))
+
+
+def print_host_matches(config: Config) -> bool:
+    """Prints what of each run exists on this host; returns whether all runs were found."""
+    all_found = True
+    for run in config.runs:
+        matches = tuple(match_host(run))
+        for match in matches:
+            print(match)
+        is_missing = any(match.is_required and not match.found for match in matches)
+        all_found = (
+            all_found
+            and not is_missing
+            and any(match.found and not match.is_required for match in matches)
+        )
+    return all_found
 
 
 def preflight(options: argparse.Namespace) -> int:
-    """Say whether a run may start here; 0 when it may, 1 when not, 2 when that cannot be asked."""
-    # here, as for `discover`
-    from trainwarden_exporter.findings import render, verdict  # noqa: PLC0415
-    from trainwarden_exporter.preflight import examine  # noqa: PLC0415
-
+    """Checks whether a run can start on this host; returns 0 if so, 1 if not, 2 on misuse."""
     try:
         config = Config() if options.config_file is None else load_config(options.config_file)
     except ConfigError as error:
-        _complain(str(error))
+        _print_error(str(error))
         return 2
     if options.run not in (None, *(run.name for run in config.runs)):
-        _complain(f"no run is named {options.run}")
+        _print_error(f"no run has the name {options.run}")
         return 2
-    try:
-        findings = examine(
-            config,
-            run=options.run,
-            memory_free=options.gpu_memory_free,
-            patience=options.gpu_timeout,
-        )
-    except TrainwardenError as error:
-        _complain(str(error))
-        return 1
+    findings = run_checks(
+        config,
+        run=options.run,
+        memory_free=options.gpu_memory_free,
+        timeout=options.gpu_timeout,
+    )
     print(render(findings))
-    return int(verdict(findings) == "refuse")
+    return int(worst_result(findings) == "refuse")
 
 
-def discover(path: Path | None) -> int:
-    """Print a configuration that fits this box; 0 when anything was found to be watched."""
-    # here, because what serves for months has no use for them
-    from trainwarden_exporter.discovery.box import read_box  # noqa: PLC0415
-    from trainwarden_exporter.discovery.propose import propose  # noqa: PLC0415
-    from trainwarden_exporter.discovery.render import render as render_proposal  # noqa: PLC0415
+def discover(path: Path | None, output: Path | None = None) -> int:
+    """Prints a configuration that fits this host; returns 0 if it found a run, else 1 or 2.
 
+    With `output`, writes exporter.yml and remediator.yml into that folder instead; it never
+    replaces a file.
+    """
     if path is not None and not path.is_dir():
-        _complain(f"{path} is not a folder")
+        _print_error(f"{path} is not a folder")
         return 2
-    try:
-        box = read_box(None if path is None else path.resolve())
-    except TrainwardenError as error:
-        _complain(str(error))
-        return 1
-    runs = propose(box)
-    print(render_proposal(runs, gpus=box.gpus), end="")
-    return int(not runs)
+    scan = scan_host(None if path is None else path.resolve())
+    proposal = propose(scan)
+    text = render_proposal(proposal, gpus=scan.gpus)
+    if output is None:
+        print(text, end="")
+        return int(not proposal.runs)
+    output.mkdir(parents=True, exist_ok=True)
+    files = {"exporter.yml": text, "remediator.yml": render_remediator(proposal)}
+    if existing := [name for name in files if (output / name).exists()]:
+        _print_error(f"{output / existing[0]} exists")
+        return 2
+    for name, content in files.items():
+        (output / name).write_text(content)
+        print(output / name)
+    return int(not proposal.runs)
 
 
-def doubts(config: Config) -> list[str]:
-    """What is allowed in `config` and yet hardly meant."""
+def config_warnings(config: Config) -> list[str]:
+    """Returns warnings on valid settings that are probably not intended."""
     if not config.runs:
-        return ["no runs: only the host is watched"]
-    return [
-        f"run {run.name} has no workers: nothing of it is watched"
+        return ["no runs: the exporter observes only the host"]
+    finishing = any(worker.finishes for run in config.runs for worker in run.workers)
+    unknown_exits = [NO_EXIT_STATUSES] if finishing and not exit_statuses_available() else []
+    without_workers = [
+        f"run {run.name} has no workers: the exporter does not observe its processes"
         for run in config.runs
         if not run.workers
     ]
+    viewers = [
+        f"worker {worker.name} of run {run.name}: its `command` also matches `{viewer}`; let it"
+        r" begin with the interpreter: (?:^|/)python[\d.]* (?:.*[ /])?SCRIPT(?: |$)"
+        for run in config.runs
+        for worker in run.workers
+        if (viewer := find_matching_viewer(worker.match))
+    ]
+    return [*unknown_exits, *without_workers, *viewers]
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """What the command line understands."""
+    """Returns the parser of the command line."""
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
-        description="Observes a training box and publishes what it sees to Prometheus.",
+        description="Observe a training host and publish its state to Prometheus.",
     )
     version = f"{PROGRAM} {__version__} (Python {platform.python_version()})"
     parser.add_argument("--version", action="version", version=version)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    run_parser = commands.add_parser("run", help="observe and serve /metrics until told to stop")
-    run_parser.add_argument(
-        "--config.file",
-        dest="config_file",
-        type=Path,
-        metavar="FILE",
-        help="what to observe; without it, the host alone",
+    run_parser = commands.add_parser(
+        "run", help="observe the host and serve /metrics until terminated"
     )
+    _add_config_file(run_parser, "configuration file; without it, only the host is observed")
     add_serving_flags(run_parser, listen_address="127.0.0.1:10977")
 
-    check_parser = commands.add_parser("check", help="say whether a configuration file is good")
+    check_parser = commands.add_parser("check", help="validate a configuration file")
     check_parser.add_argument("file", type=Path, metavar="FILE")
+    check_parser.add_argument(
+        "--explain", action="store_true", help="print the limits in force and their reasons"
+    )
+
+    check_parser.add_argument(
+        "--against-host",
+        action="store_true",
+        help="print for each entry what of it exists on this host now",
+    )
 
     discover_parser = commands.add_parser(
-        "discover", help="look at this box and print a configuration that fits it"
+        "discover", help="inspect this host and print a configuration that fits it"
     )
     discover_parser.add_argument(
         "path",
         type=Path,
         nargs="?",
         metavar="PATH",
-        help="the folder of the run; found by what runs here when not given",
+        help="folder of the run; without it, derived from the running processes",
+    )
+
+    discover_parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="FOLDER",
+        help="write exporter.yml and remediator.yml there instead of printing exporter.yml",
     )
 
     preflight_parser = commands.add_parser(
-        "preflight", help="say whether a run may start here; the exit status is 0 when it may"
+        "preflight", help="check whether a run can start here; exit status 0 if so"
+    )
+    _add_config_file(
+        preflight_parser,
+        "configuration file; without it, the check cannot distinguish leftovers from workers",
     )
     preflight_parser.add_argument(
-        "--config.file",
-        dest="config_file",
-        type=Path,
-        metavar="FILE",
-        help="what runs here; without it, leftovers cannot be told from what should be there",
-    )
-    preflight_parser.add_argument(
-        "--run", metavar="NAME", help="the run that is to start, where others may be running"
+        "--run", metavar="NAME", help="run that is to start, if other runs may be active"
     )
     preflight_parser.add_argument(
         "--gpu.memory-free",
         dest="gpu_memory_free",
-        type=_quantity(parse_size),
+        type=_argument_type(parse_size),
         metavar="SIZE",
         help="memory that each GPU must have free",
     )
     preflight_parser.add_argument(
         "--gpu.timeout",
         dest="gpu_timeout",
-        type=_quantity(parse_duration),
-        default=PATIENCE,
+        type=_argument_type(parse_duration),
+        default=TIMEOUT_SECONDS,
         metavar="DURATION",
-        help="how long the GPU driver has to answer (default: %(default)gs)",
+        help="timeout of the GPU driver (default: %(default)gs)",
     )
     return parser
 
 
-def _quantity(parse: Callable[[str], T]) -> Callable[[str], T]:
+def _add_config_file(parser: argparse.ArgumentParser, text: str) -> None:
+    parser.add_argument("--config.file", dest="config_file", type=Path, metavar="FILE", help=text)
+
+
+def _argument_type(parse: Callable[[str], T]) -> Callable[[str], T]:
     def parsed(text: str) -> T:
         try:
             return parse(text)
@@ -215,7 +287,7 @@ def _quantity(parse: Callable[[str], T]) -> Callable[[str], T]:
     return parsed
 
 
-def _complain(message: str) -> None:
+def _print_error(message: str) -> None:
     for line in message.splitlines():
         print(f"{PROGRAM}: {line}", file=sys.stderr)
 

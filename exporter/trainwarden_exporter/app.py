@@ -1,20 +1,19 @@
-"""The exporter as a whole: which collectors there are, and what binds them to a configuration."""
+"""The exporter application: all collectors, bound to a configuration."""
 
 from __future__ import annotations
 
 import platform
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
 
 from prometheus_client import ProcessCollector
 from prometheus_client.core import Metric as AnyFamily
 
-from trainwarden_exporter import __version__, core
-from trainwarden_exporter.collector import Collector, Metric
+from trainwarden_exporter import __version__
 from trainwarden_exporter.collectors.checkpoints import CheckpointsCollector
-from trainwarden_exporter.collectors.containers import ContainerKey, ContainersCollector
+from trainwarden_exporter.collectors.containers import ContainersCollector
 from trainwarden_exporter.collectors.disk import DiskCollector
 from trainwarden_exporter.collectors.gpu import GpuCollector
 from trainwarden_exporter.collectors.heartbeats import HeartbeatsCollector
@@ -26,17 +25,25 @@ from trainwarden_exporter.collectors.rollouts import RolloutsCollector
 from trainwarden_exporter.collectors.workers import WorkersCollector
 from trainwarden_exporter.collectors.xid import XidCollector
 from trainwarden_exporter.config import Config, load_config
-from trainwarden_exporter.core import Scraper
-from trainwarden_exporter.gpu.nvml import Nvml
-from trainwarden_exporter.gpu.xidwatch import XidWatch
-from trainwarden_exporter.lane import Lane
-from trainwarden_exporter.logs.specs import log_specs
-from trainwarden_exporter.processes.table import ProcessTable
-from trainwarden_exporter.progress.heartbeats import Heartbeats
-from trainwarden_exporter.progress.specs import progress_spec
+from trainwarden_exporter.containers.config import ContainerKey
+from trainwarden_exporter.gpu.nvml_library import Nvml
+from trainwarden_exporter.gpu.xid_watcher import XidWatcher
+from trainwarden_exporter.heartbeats.registry import HeartbeatRegistry
+from trainwarden_exporter.processes.config import hash_workers
+from trainwarden_exporter.processes.process_table import ProcessTable
 from trainwarden_exporter.progress.tracker import ProgressTracker
-from trainwarden_exporter.serving.reload import Reloader
-from trainwarden_exporter.serving.service import Readiness
+from trainwarden_exporter.run_specs import log_specs, progress_spec
+from trainwarden_exporter.runtime.blocking_thread import SerialThread, run_with_timeout
+from trainwarden_exporter.scrape import scraper
+from trainwarden_exporter.scrape.collector import Collector, Metric, build_families
+from trainwarden_exporter.scrape.process_metrics import (
+    BUILD_INFO,
+    PROCESS_METRICS,
+    WEB_RELOAD_SUCCESS,
+)
+from trainwarden_exporter.scrape.scraper import Scraper
+from trainwarden_exporter.webserver.service import Readiness, Reloader
+from trainwarden_exporter.webserver.web_file import WebConfigFile
 
 COLLECTORS: tuple[type[Collector], ...] = (
     HostCollector,
@@ -52,57 +59,41 @@ COLLECTORS: tuple[type[Collector], ...] = (
     HeartbeatsCollector,
     InferenceCollector,
 )
+CLOSE_SECONDS = 5.0
+"""How long a shutdown waits for the disk with the state folder."""
 
-BUILD_INFO = Metric(
-    "trainwarden_build_info",
-    "gauge",
-    "Always 1; its labels say which version of Trainwarden runs, and on which Python.",
-    ("version", "python_version"),
-)
 RELOAD_SUCCESS = Metric(
     "trainwarden_config_last_reload_successful",
     "gauge",
-    "Whether the last reading of the configuration file went well.",
+    "Whether the last load of the configuration file succeeded.",
 )
 RELOAD_TIMESTAMP = Metric(
     "trainwarden_config_last_reload_success_timestamp_seconds",
     "gauge",
-    "Unix time at which the configuration in force was read.",
+    "Unix time at which the configuration in force was loaded.",
 )
-WEB_RELOAD_SUCCESS = Metric(
-    "trainwarden_web_config_last_reload_successful",
+WORKERS_HASH = Metric(
+    "trainwarden_config_workers_hash",
     "gauge",
-    "Whether the last reading of the web configuration file went well; absent without a file.",
+    "Hash of the names, `match` and `expected` of all workers in the configuration in force.",
 )
-# What prometheus_client's ProcessCollector shows of this program itself.
-PROCESS_METRICS = (
-    Metric("process_virtual_memory_bytes", "gauge", "Virtual memory size in bytes."),
-    Metric("process_resident_memory_bytes", "gauge", "Resident memory size in bytes."),
-    Metric(
-        "process_start_time_seconds",
-        "gauge",
-        "Start time of the process since unix epoch in seconds.",
-    ),
-    Metric(
-        "process_cpu_seconds_total", "counter", "Total user and system CPU time spent in seconds."
-    ),
-    Metric("process_open_fds", "gauge", "Number of open file descriptors."),
-    Metric("process_max_fds", "gauge", "Maximum number of open file descriptors."),
+METRICS = (
+    *(BUILD_INFO, RELOAD_SUCCESS, RELOAD_TIMESTAMP, WORKERS_HASH, WEB_RELOAD_SUCCESS),
+    *PROCESS_METRICS,
 )
-METRICS = (BUILD_INFO, RELOAD_SUCCESS, RELOAD_TIMESTAMP, WEB_RELOAD_SUCCESS, *PROCESS_METRICS)
 
 
 def build_collectors(config: Config) -> tuple[Collector, ...]:
-    """One of each of `COLLECTORS`, with its part of `config`."""
+    """Returns one collector for each of `COLLECTORS`, with its part of `config`."""
     nvml = Nvml()
-    watch = XidWatch(nvml.subscribe)
+    watch = XidWatcher(nvml.subscribe)
     specs = [progress_spec(run) for run in config.runs]
     tracker = ProgressTracker(specs, state_folder=config.state_folder)
-    heartbeats = Heartbeats(
+    heartbeats = HeartbeatRegistry(
         config.heartbeats,
         accept_any=config.heartbeats_accept == "any",
         state_folder=config.state_folder,
-        on_step=tracker.note_heartbeat,
+        on_step=tracker.record_heartbeat,
     )
     disk = DiskCollector(config.disks, [run.path for run in config.runs if run.path is not None])
     checkpoints = CheckpointsCollector(config.runs, disk_label=disk.label)
@@ -110,19 +101,21 @@ def build_collectors(config: Config) -> tuple[Collector, ...]:
     logs = LogsCollector(
         [spec for run in config.runs for spec in log_specs(run)],
         state_folder=config.state_folder,
-        sinks=[tracker.note_line, rollouts.note_line],
+        output_files=lambda worker: workers.output_files(worker),  # noqa: PLW0108 - defined below
+        sinks=[tracker.record_line, rollouts.record_line],
     )
     table = ProcessTable()
     workers = WorkersCollector(
         config.runs,
         state_folder=config.state_folder,
-        trials_told=logs.trials_told,
+        trials_logged=logs.trials_logged,
+        run_signs=tracker.signs,
         table=table,
     )
     return (
         HostCollector(config.host),
         workers,
-        GpuCollector(config.gpu, config.runs, nvml=nvml, watch=watch, table=table),
+        GpuCollector(config.gpu, config.runs, nvml=nvml, xid_watcher=watch, table=table),
         XidCollector(watch),
         disk,
         ContainersCollector(
@@ -140,39 +133,28 @@ def build_collectors(config: Config) -> tuple[Collector, ...]:
         ProgressCollector(
             specs,
             tracker,
-            checkpoints=checkpoints.newest,
-            saving=checkpoints.saving,
-            lives=lambda: workers.lives,
+            checkpoints=checkpoints.newest_checkpoints,
+            saves_in_progress=checkpoints.saves_in_progress,
+            liveness=lambda: workers.liveness,
         ),
         HeartbeatsCollector(heartbeats),
-        InferenceCollector(config.runs, told_update=tracker.updating_since),
+        InferenceCollector(config.runs, logged_update=tracker.updating_since),
     )
 
 
 def declared_metrics() -> tuple[Metric, ...]:
-    """Every metric this exporter can show: what rules and dashboards are checked against."""
+    """Returns all metrics of the exporter, for validation of rules and dashboards."""
     return (
         *METRICS,
-        *core.METRICS,
+        *scraper.METRICS,
         *(metric for collector in COLLECTORS for metric in collector.metrics),
     )
 
 
-class WebFile(Protocol):
-    """Whoever reads the web configuration file: the server."""
-
-    @property
-    def last_reload_successful(self) -> bool | None:
-        """None without a file."""
-
-    async def reload(self) -> None:
-        """Raises ConfigError."""
-
-
 class Exporter:
-    """Scrapes by the configuration in `path` (the defaults when None), which can be reloaded.
+    """The exporter with a reloadable configuration from `path` (None: the defaults).
 
-    Raises ConfigError when the file cannot be used.
+    Raises ConfigError if the file is invalid.
     """
 
     def __init__(
@@ -190,45 +172,48 @@ class Exporter:
         self.config, self._collectors = self._read()
         self.scraper = Scraper(self._collectors)
         self.reloader = Reloader(self._reload_configuration, now=now)
-        self._web_file: WebFile | None = None
-        self._file_lane = Lane("read files")
+        self._web_config_file: WebConfigFile | None = None
+        self._file_thread = SerialThread("read files")
         self._process = ProcessCollector(registry=None)
 
     @property
-    def web_file_successful(self) -> bool | None:
-        """Whether the last reading of the web configuration file went well; None without a file."""
-        return self._web_file.last_reload_successful if self._web_file else None
+    def web_config_loaded(self) -> bool | None:
+        """Whether the last load of the web configuration file succeeded; None without a file."""
+        return self._web_config_file.last_reload_successful if self._web_config_file else None
 
     @property
-    def heartbeats(self) -> Heartbeats:
-        """What takes the heartbeats that are sent; none is awaited where nobody shows them."""
+    def heartbeats(self) -> HeartbeatRegistry:
         shown = (one for one in self._collectors if isinstance(one, HeartbeatsCollector))
-        return next((one.heartbeats for one in shown), Heartbeats())
+        return next((one.heartbeats for one in shown), HeartbeatRegistry())
 
-    def reload_with(self, web_file: WebFile) -> None:
-        """Reload `web_file` at each reload too, and show how it fared."""
-        self._web_file = web_file
-        self.reloader.also(web_file.reload)
+    def reload_with(self, web_config_file: WebConfigFile) -> None:
+        """Reloads `web_config_file` at each reload too, and exports the result."""
+        self._web_config_file = web_config_file
+        self.reloader.add_step(web_config_file.reload)
 
-    def own_families(self) -> list[AnyFamily]:
-        """The exporter about itself."""
-        build_info, success, moment = (
-            metric.family() for metric in (BUILD_INFO, RELOAD_SUCCESS, RELOAD_TIMESTAMP)
+    def exporter_families(self) -> list[AnyFamily]:
+        """Returns the metrics about the exporter itself."""
+        samples = (
+            (BUILD_INFO, (__version__, platform.python_version()), 1),
+            (RELOAD_SUCCESS, (), self.reloader.successful),
+            (RELOAD_TIMESTAMP, (), self.reloader.success_timestamp),
+            (WORKERS_HASH, (), hash_workers(self.config.runs)),
+            (WEB_RELOAD_SUCCESS, (), self.web_config_loaded),
         )
-        build_info.add_metric([__version__, platform.python_version()], 1)
-        success.add_metric([], self.reloader.successful)
-        moment.add_metric([], self.reloader.success_timestamp)
-        own: list[AnyFamily] = [build_info, success, moment]
-        if self.web_file_successful is not None:
-            web_success = WEB_RELOAD_SUCCESS.family()
-            web_success.add_metric([], self.web_file_successful)
-            own.append(web_success)
+        own = build_families((metric for metric, _, _ in samples), samples)
         return [*own, *self._process.collect()]
+
+    def close(self) -> None:
+        """Saves the read positions of logs; waits for a slow disk for a limited time."""
+        for one in self._collectors:
+            if isinstance(one, LogsCollector):
+                with suppress(TimeoutError):
+                    run_with_timeout(CLOSE_SECONDS, one.close)
 
     def _read(self) -> tuple[Config, Collection[Collector]]:
         config = Config() if self.path is None else load_config(self.path)
         return config, self._build(config)
 
     async def _reload_configuration(self) -> None:
-        self.config, self._collectors = await self._file_lane.call(self._read)
-        self.scraper.adopt(self._collectors)
+        self.config, self._collectors = await self._file_thread.call(self._read)
+        self.scraper.replace_collectors(self._collectors)

@@ -1,4 +1,4 @@
-"""The shape of exporter.yml."""
+"""The schema of exporter.yml."""
 
 from __future__ import annotations
 
@@ -7,103 +7,107 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from trainwarden_exporter import yamlfile
-from trainwarden_exporter.collectors.containers import DockerConfig
-from trainwarden_exporter.collectors.disk import Disks
-from trainwarden_exporter.collectors.gpu import GpuConfig
-from trainwarden_exporter.collectors.host import HostConfig
-from trainwarden_exporter.logs.specs import log_specs
-from trainwarden_exporter.processes.trials import TRIAL
-from trainwarden_exporter.progress.heartbeats import HeartbeatConfig
-from trainwarden_exporter.remediation.config import RemediatorConfig
-from trainwarden_exporter.runs import RunConfig
-from trainwarden_exporter.units import LocalPath
-from trainwarden_exporter.yamlfile import MisplacedError, Section
+from trainwarden_exporter.config_file import loader
+from trainwarden_exporter.config_file.loader import LocatedError, Section, unique_by
+from trainwarden_exporter.config_file.types import LocalPath
+from trainwarden_exporter.containers.config import DockerConfig
+from trainwarden_exporter.disk.config import Disks
+from trainwarden_exporter.gpu.config import GpuConfig
+from trainwarden_exporter.heartbeats.registry import HeartbeatConfig
+from trainwarden_exporter.host.config import HostConfig
+from trainwarden_exporter.inference.config import TlsConfig, Url
+from trainwarden_exporter.processes.worker_trials import TRIAL_PREFIX
+from trainwarden_exporter.run_config import RunConfig
+from trainwarden_exporter.run_specs import log_specs
+
+
+class RemediatorConfig(Section):
+    """Source of the alerts and actions on the status page. Not used by metrics or collectors."""
+
+    url: Url
+    """Address of the remediator, such as `http://127.0.0.1:10978`."""
+
+    tls: TlsConfig | None = None
+    """TLS settings of an https connection."""
 
 
 class Config(Section):
-    """A whole exporter.yml. An empty file is a good one: it watches the host alone."""
+    """The configuration of the exporter. An empty file is valid: only the host is observed."""
 
     host: HostConfig = HostConfig()
-    """The machine, or the container that stands for it."""
+    """The machine, or the container that the exporter runs in."""
 
     gpu: GpuConfig = GpuConfig()
-    """The GPUs of the machine, those of NVIDIA."""
+    """The NVIDIA GPUs of the machine."""
 
     disks: Disks = ()
-    """Disks to watch beside those that the paths of the runs lie on."""
+    """Disks to observe in addition to the disks that hold the paths of the runs."""
 
     docker: DockerConfig = DockerConfig()
-    """The Docker engine of the machine, for containers of runs that name one."""
+    """The Docker engine of the machine, for runs with Docker containers."""
 
     state_folder: LocalPath | None = None
-    """Where the exporter keeps what must outlive it: which workers have finished, and when workers
-    and containers started of late. Without it, a finished worker looks gone after a restart of the
-    exporter, and a restart loop, as well as the trials of a worker, begin to be counted anew."""
+    """Folder for state that survives a restart of the exporter: finished workers and recent
+    starts of workers and containers. Without it, after a restart of the exporter a finished
+    worker counts as missing, and the counts of restart loops and of trials start from zero."""
 
     runs: tuple[RunConfig, ...] = ()
-    """The training runs on it, each with its workers."""
+    """The training runs, each with its workers."""
 
     heartbeats: tuple[HeartbeatConfig, ...] = ()
-    """Signs of life that are awaited: of watchdogs, cron jobs, brakes, trainers."""
+    """Expected heartbeats of watchdogs, cron jobs, trainers and similar programs."""
 
     heartbeats_accept: Literal["configured", "any"] = "configured"
-    """Whether beats of names that are not configured are taken too: at most 100 names."""
+    """Whether heartbeats with unconfigured names are accepted too, up to 100 names."""
 
     remediator: RemediatorConfig | None = None
-    """The remediator of this box, whose alerts and last actions the status page shows."""
+    """The remediator of this host; the status page shows its alerts and last actions."""
 
     @model_validator(mode="after")
-    def _names_tell_runs_apart(self) -> Self:
-        first: dict[str, int] = {}
-        for index, run in enumerate(self.runs):
-            if first.setdefault(run.name, index) != index:
-                raise MisplacedError(
-                    f"{run.name} is the name of runs[{first[run.name]}] already",
-                    *("runs", index, "name"),
-                )
+    def _check_run_names(self) -> Self:
+        unique_by(self.runs, "name", "run", "runs")
         return self
 
     @model_validator(mode="after")
-    def _own_starts_can_be_counted(self) -> Self:
+    def _check_own_container(self) -> Self:
         if self.state_folder is None:
             for number, run in enumerate(self.runs):
                 for index, container in enumerate(run.containers):
                     if container.own:
-                        place = ("runs", number, "containers", index, "self")
-                        raise MisplacedError("its starts are counted in a state_folder", *place)
+                        message = "needs a state_folder, which keeps the number of starts"
+                        raise LocatedError(message, "runs", number, "containers", index, "self")
         return self
 
     @model_validator(mode="after")
-    def _trials_can_be_counted(self) -> Self:
+    def _check_trials(self) -> Self:
         for number, run in enumerate(self.runs):
             telling = {
                 spec.worker
                 for spec in log_specs(run)
-                if any(pattern.name.startswith(TRIAL) for pattern in spec.patterns)
+                if any(pattern.name.startswith(TRIAL_PREFIX) for pattern in spec.patterns)
             }
             for index, worker in enumerate(run.workers):
                 if worker.trials_limit is not None and worker.name not in telling:
-                    raise MisplacedError(
-                        f"no log with `worker: {worker.name}` has a pattern named {TRIAL}…",
+                    raise LocatedError(
+                        f"no log with `worker: {worker.name}` has a pattern named {TRIAL_PREFIX}…",
                         *("runs", number, "workers", index, "trials_limit"),
                     )
         return self
 
     @model_validator(mode="after")
-    def _heartbeats_are_sound(self) -> Self:
+    def _check_heartbeats(self) -> Self:
         runs = {run.name for run in self.runs}
         seen: set[tuple[str | None, str]] = set()
         for index, one in enumerate(self.heartbeats):
             if one.run is not None and one.run not in runs:
-                raise MisplacedError(f"no run is named {one.run}", "heartbeats", index, "run")
+                raise LocatedError(f"no run has the name {one.run}", "heartbeats", index, "run")
             if (one.run, one.name) in seen:
-                message = f"another heartbeat of that run is named {one.name}"
-                raise MisplacedError(message, "heartbeats", index, "name")
+                message = f"another heartbeat of the run has the name {one.name}"
+                raise LocatedError(message, "heartbeats", index, "name")
             seen.add((one.run, one.name))
         return self
 
 
 def load_config(path: Path) -> Config:
-    """The configuration in `path`. Raises ConfigError with every problem found."""
-    return yamlfile.load(path, Config)
+    """Loads the configuration in `path`. Raises ConfigError with all problems."""
+    return loader.load(path, Config)

@@ -14,19 +14,19 @@ from pathlib import Path
 
 
 class TrainwardenError(Exception):
-    """Base of all errors raised by Trainwarden itself."""
+    """Base of all errors that Trainwarden raises."""
 
 
 class NoData(TrainwardenError):  # noqa: N818 - a state, not an error: the field's own name for it
-    """There is nothing here to observe; the collector is healthy and yields no samples."""
+    """Nothing to observe on this host; the collector is healthy and yields no samples."""
 
 
 class CollectError(TrainwardenError):
-    """A collector could not observe what it is there to observe."""
+    """A collector failed to observe its subject."""
 
 
 class NoThreadError(TrainwardenError, RuntimeError):
-    """The thread of that `name` cannot be had: the box has run out of threads, or of memory."""
+    """The thread `name` cannot be started: the host is out of threads or out of memory."""
 
     def __init__(self, name: str, error: RuntimeError | MemoryError) -> None:
         super().__init__(name, error)
@@ -39,7 +39,7 @@ class NoThreadError(TrainwardenError, RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong in one file. `line` is 1-based, or None when the file has no such place."""
+    """One problem in one file. `line` is 1-based, or None if the problem has no line."""
 
     path: Path
     line: int | None
@@ -54,7 +54,7 @@ class Problem:
 
 
 class ConfigError(TrainwardenError):
-    """A configuration file cannot be used. `problems` lists all that is wrong with it."""
+    """A configuration file is invalid. `problems` lists all of its problems."""
 
     def __init__(self, *problems: Problem) -> None:
         super().__init__(*problems)

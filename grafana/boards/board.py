@@ -39,7 +39,7 @@ class Mark:
     """Whether the values are the times of the events (unix milliseconds), instead of a mark for as
     long as there is a value."""
     shown: bool = True
-    """Whether a person sees them before they ask for them at the top."""
+    """Whether the marks are shown by default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ class Board:
         model: dict[str, Any] = json.loads(JSONEncoder().encode(dashboard.build()))
         # Grafana 10 and newer bring it up to date from here by themselves.
         model["schemaVersion"] = SCHEMA
-        # The builders put these into a menu that nobody opens.
+        # The builders put these into a hidden menu.
         for item in (*model["links"], *model["annotations"]["list"]):
             item.pop("placement", None)
         return model

@@ -1,9 +1,9 @@
-"""What lies on disk of the checkpoints of runs."""
+"""Checkpoints on disk."""
 
 from __future__ import annotations
 
 from boards import style, why
-from boards.panels import BYTES, NAME, SECONDS
+from boards.panels import BYTES, COUNT, NAME, SECONDS, Graph
 from boards.queries import Query
 from boards.style import words
 from boards.tables import Column, Table
@@ -67,9 +67,29 @@ def checkpoints_table() -> Table:
             Column(name="record", title="record's step", unit=NAME),
             Column(
                 name="fits",
-                title="record fits",
+                title="record matches",
                 meanings=words(("no", style.CRITICAL), ("yes", style.GOOD)),
             ),
             Column(name="instance"),
         ],
+    )
+
+
+def steps(title: str, about: str, width: int) -> Graph:
+    """The steps of a run, and those of its newest complete checkpoints."""
+    return Graph(
+        title=title,
+        about=about,
+        queries=[
+            Query("max by (run) (trainwarden_training_step{RUN})", "{{run}}", why.NO_STEPS),
+            Query(
+                "max by (run, checkpoint) (trainwarden_checkpoint_step{RUN})",
+                "{{run}} saved: {{checkpoint}}",
+                why.NO_CHECKPOINTS,
+            ),
+        ],
+        unit=COUNT,
+        decimals=0,
+        width=width,
+        stepped=True,
     )

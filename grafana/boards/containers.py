@@ -38,7 +38,7 @@ def container_health(braces: str, width: int) -> Timeline:
     return Timeline(
         title="Health checks of containers",
         about=(
-            "What the container's own check says, where it has one. Good: healthy; unhealthy for "
+            "The container's own health check, where it has one. Good: healthy; unhealthy for "
             "minutes is TrainingContainerUnhealthy."
         ),
         queries=[
@@ -57,8 +57,8 @@ def container_states(braces: str, width: int, height: int = 5, of: str = "") -> 
     return Timeline(
         title="Containers",
         about=(
-            "How each container was. Good: running. One that ends with an error and is not "
-            "started again is TrainingContainerStopped; one that starts again and again is "
+            "State of each container. Good: running. A container that ends with an error and is "
+            "not started again is TrainingContainerStopped; a container that keeps restarting is "
             "TrainingContainerRestartLoop, and all restarts of its run are held."
         ),
         queries=[

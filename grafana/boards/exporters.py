@@ -21,9 +21,9 @@ def collectors(width: int, height: int = 8, of: str = "") -> Timeline:
     return Timeline(
         title="Collectors",
         about=(
-            "Whether each collector could observe, or found healthily nothing to observe. Good: "
-            "all do. One that fails for a minute is TrainingCollectorFailing: what it would show "
-            "is not known, and nothing stale is shown in its place."
+            "Whether each collector succeeded, also when it has nothing to report. Good: all. "
+            "A collector that fails for a minute is TrainingCollectorFailing: its values are "
+            "unknown, and no stale values are shown in their place."
         ),
         queries=[Query("trainwarden_collector_success{BOX}", f"{of}{{{{collector}}}}")],
         width=width,
@@ -33,7 +33,7 @@ def collectors(width: int, height: int = 8, of: str = "") -> Timeline:
 
 
 def blind(width: int, height: int = 8) -> Graph:
-    """How long ago what is looked at in the background was last seen."""
+    """Age of the last background observations."""
     queries = [
         Query(
             f"max by (run, instance) (time() - trainwarden_{what}_timestamp_seconds{{BOX}})",
@@ -50,7 +50,7 @@ def blind(width: int, height: int = 8) -> Graph:
         )
     )
     return Graph(
-        title="Last look at what is watched in the background",
+        title="Age of background observations",
         about=(
             "How long ago. Good: seconds. After a minute TrainingWatchBlind warns: a mount, a "
             "socket or a server hangs, and what is known of it is the past."

@@ -1,4 +1,4 @@
-"""Many boxes at a glance, and which of them needs a look."""
+"""Many hosts at a glance, and which of them needs attention."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ GLANCE = Row(
     "At a glance",
     [
         _stat(
-            "Boxes",
+            "Hosts",
             "Exporters that Prometheus knows. Good: as many as you have.",
             'count(up{BOX,job="trainwarden-exporter"})',
             style.PLAIN,
             "none",
         ),
         _stat(
-            "Boxes not seen",
-            "Exporters that do not answer: nothing there is watched. Good: 0.",
+            "Hosts not scraped",
+            "Exporters that do not answer: their hosts are not monitored. Good: 0.",
             'sum(1 - up{BOX,job="trainwarden-exporter"})',
             NONE_IS_GOOD,
             "none known",
         ),
         _stat(
             "Runs",
-            "That are configured and not over, on each box. Good: those that you started.",
+            "Configured runs that are not over, on each host. Good: the runs that you started.",
             "sum(1 - max by (instance, run) (trainwarden_training_finished{BOX}))",
             style.PLAIN,
             "none",
@@ -71,14 +71,14 @@ GLANCE = Row(
             "not watched",
         ),
         Stat(
-            title="Remediators that act",
-            about="Others observe, are held or down. Good: one for each box, if they are to act.",
+            title="Acting remediators",
+            about="Others observe, are on hold or down. Good: one per host, if they should act.",
             queries=[
                 Query(
                     """
                     sum(
                       trainwarden_remediator_mode{HEALER,mode="act"}
-                        * on (instance, job) (1 - trainwarden_remediator_held{HEALER})
+                        * on (instance, job) (1 - trainwarden_remediator_paused{HEALER})
                     )
                     """,
                     "",
@@ -96,7 +96,7 @@ OVER_TIME = Row(
     "Over time",
     [
         Graph(
-            title="Alerts that fire, by box",
+            title="Firing alerts, by host",
             about="Warnings and critical ones. Good: nothing.",
             queries=[
                 Query(
@@ -112,7 +112,7 @@ OVER_TIME = Row(
             stepped=True,
         ),
         Graph(
-            title="Steps in an hour",
+            title="Steps per hour",
             about="Of each run, by the slope of ten minutes. Good: even; negative is a resume.",
             queries=[
                 Query(
@@ -124,7 +124,7 @@ OVER_TIME = Row(
             unit=COUNT,
         ),
         Graph(
-            title="GPUs busy, by box",
+            title="GPU utilisation, by host",
             about="Mean of its GPUs. Good: high.",
             queries=[
                 Query(
@@ -142,7 +142,7 @@ OVER_TIME = Row(
 BOARD = Board(
     uid="trainwarden-fleet",
     title="Fleet",
-    about="Many boxes: which run, which box, which remediator needs a look?",
+    about="Many hosts: which run, host or remediator needs attention?",
     variables=[INSTANCE, HOST],
     marks=[ALERT_OF_BOX_MARKS],
     rows=[GLANCE, fleet_tables.TABLES, OVER_TIME],

@@ -15,10 +15,10 @@ _BOX = "max by (instance)"
 OF_A_RUN = "0 * (1 + trainwarden_training_finished{BOX})"
 
 TABLES = Row(
-    "Runs and boxes",
+    "Runs and hosts",
     [
         Table(
-            title="Runs, one by one",
+            title="Runs in detail",
             about="One row for each run on each box; a run leads to its board. Good: green.",
             queries=[
                 Query(
@@ -75,7 +75,7 @@ TABLES = Row(
                 Column(name="done", unit=SHARE, decimals=0),
                 Column(
                     name="quiet",
-                    title="quiet, of what it may be",
+                    title="silence, relative to the limit",
                     unit=SHARE,
                     decimals=0,
                     scale=rising(limits.NEARLY_STALLED.value, limits.STALLED.value),
@@ -88,8 +88,8 @@ TABLES = Row(
             sorted_by="verdict",
         ),
         Table(
-            title="Boxes, one by one",
-            about="One row for each box, which leads to its board. Good: green.",
+            title="Hosts in detail",
+            about="One row for each host, which links to its board. Good: green.",
             queries=[
                 Query(standing("ALERT_OF_BOX", " by (instance) "), "verdict"),
                 Query(f'{_BOX} (up{{BOX,job="trainwarden-exporter"}})', "seen"),
@@ -147,18 +147,20 @@ TABLES = Row(
         ),
         Table(
             title="Remediators",
-            about="One row for each. Good: acts, hears the alerts, and waits for nobody.",
+            about="One row for each. Good: acts, receives alerts, and needs no operator.",
             queries=[
                 Query(
                     f'{_BOX} (trainwarden_remediator_mode{{HEALER,mode="act"}})',
                     "mode",
                     why.NO_REMEDIATOR,
                 ),
-                Query(f"{_BOX} (trainwarden_remediator_held{{HEALER}})", "held", why.NO_REMEDIATOR),
+                Query(
+                    f"{_BOX} (trainwarden_remediator_paused{{HEALER}})", "held", why.NO_REMEDIATOR
+                ),
                 Query(
                     "time() - max by (instance)"
                     " (trainwarden_remediator_watchdog_timestamp_seconds{HEALER})",
-                    "heard",
+                    "heartbeat",
                     why.NO_REMEDIATOR,
                 ),
                 Query(
@@ -167,7 +169,7 @@ TABLES = Row(
                     why.NO_REMEDIATOR,
                 ),
                 Query(
-                    "sum by (instance) (trainwarden_remediator_gave_up{HEALER})"
+                    "sum by (instance) (trainwarden_remediator_incident_abandoned{HEALER})"
                     f" or 0 * {_BOX} (trainwarden_remediator_open_incidents{{HEALER}})",
                     "waits",
                     why.NO_REMEDIATOR,
@@ -180,14 +182,14 @@ TABLES = Row(
                 Column(name="mode", meanings=words(("observes", style.CALM), ("acts", style.GOOD))),
                 Column(name="held", meanings=words(("no", style.GOOD), ("held", style.WARNING))),
                 Column(
-                    name="heard",
-                    title="heard of the alerts",
+                    name="heartbeat",
+                    title="last heartbeat",
                     unit=SECONDS,
                     decimals=0,
                     scale=rising(None, limits.DEAF.value),
                 ),
                 Column(name="open", title="open incidents"),
-                Column(name="waits", title="waits for a person", scale=NONE_IS_GOOD),
+                Column(name="waits", title="needs an operator", scale=NONE_IS_GOOD),
             ],
         ),
     ],

@@ -33,7 +33,7 @@ def _counted(title: str, about: str, text: str, empty_when: str = why.NO_GPU) ->
 BOARD = Board(
     uid="trainwarden-gpu",
     title="GPU",
-    about="Are the GPUs there, busy, cool and sound, and does nobody hold them who should not?",
+    about="Are the GPUs present, busy, cool and healthy, and free of leftover processes?",
     variables=[INSTANCE, HOST, GPU, RUN],
     marks=[ALERT_MARKS, START_MARKS],
     rows=[
@@ -60,7 +60,7 @@ BOARD = Board(
                     empty="not seen",
                 ),
                 Stat(
-                    title="GPUs that answer",
+                    title="Responding GPUs",
                     about="Good: as many as there should be; see the next panel.",
                     queries=[Query("sum(trainwarden_gpu_devices_found{BOX})", "", why.NO_GPU)],
                     unit=NAME,
@@ -89,18 +89,18 @@ BOARD = Board(
                     "sum(trainwarden_gpu_orphan_holders{BOX})",
                 ),
                 _counted(
-                    "Memory errors not corrected",
+                    "Uncorrectable memory errors",
                     "Since the driver was loaded. Good: 0; else TrainingGpuMemoryErrors fires.",
                     'sum(trainwarden_gpu_ecc_errors_total{GPU,severity="uncorrected",'
                     'scope="volatile"})',
                     why.NO_ECC,
                 ),
                 _counted(
-                    "Wait for a reset, or are worn out",
+                    "Row remapping pending or failed",
                     "GPUs that could not replace a bad part of their memory, or need a reset to "
                     "do so. Good: 0; else TrainingGpuRowRemap fires.",
-                    "count(trainwarden_gpu_trouble{GPU,"
-                    'trouble=~"row_remap_failed|row_remap_pending|retired_pages_pending"} > 0)'
+                    "count(trainwarden_gpu_problem{GPU,"
+                    'problem=~"row_remap_failed|row_remap_pending|retired_pages_pending"} > 0)'
                     " or 0 * count(trainwarden_gpu_up{GPU})",
                     why.NO_GPU,
                 ),
@@ -214,10 +214,10 @@ BOARD = Board(
                 ),
                 gpus.throttled("{GPU}", OF, 12, 6),
                 Graph(
-                    title="Clocks held down, by reason",
+                    title="Clock throttling, by reason",
                     about=(
-                        "GPUs whose clocks are held down. Good: none, but for idle and for what "
-                        "a person has set; the panel beside shows what is not harmless."
+                        "GPUs with throttled clocks. Good: none, except idle and limits that "
+                        "an operator has set; the next panel shows the harmful ones."
                     ),
                     queries=[
                         Query(

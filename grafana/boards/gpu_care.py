@@ -17,7 +17,7 @@ HOLDERS = Row(
         gpus.worker_memory('{GPU,run=~"$run"}', OF, 12),
         Graph(
             title="GPU utilisation by worker",
-            about="Share of time in which each computed, if the driver tells. Good: even.",
+            about="Share of time in which each computed, if the driver reports it. Good: even.",
             queries=[
                 Query(
                     'trainwarden_worker_gpu_utilization_ratio{GPU,run=~"$run"}',
@@ -43,7 +43,7 @@ HOLDERS = Row(
             unit="bytes",
         ),
         Graph(
-            title="Holders that are hard to see",
+            title="Hidden GPU processes",
             about=(
                 "Leftovers that the driver lists nowhere, processes that it lists and "
                 "that cannot be found here, and monitors that only look. Good: 0, but for "
@@ -98,7 +98,7 @@ WEAR = Row(
             stepped=True,
         ),
         Graph(
-            title="Rows of memory replaced",
+            title="Remapped memory rows",
             about="Good: none, or few that stay few. Those not corrected are the worse.",
             queries=[
                 Query(
@@ -116,7 +116,7 @@ WEAR = Row(
             stepped=True,
         ),
         Graph(
-            title="Packets that PCIe sent again",
+            title="PCIe replays",
             about="Good: 0, or few. Many are a bad slot, riser or cable.",
             queries=[
                 Query(

@@ -29,10 +29,10 @@ def utilization(braces: str, of: str = "", width: int = 8) -> Graph:
 
 def memory_share(braces: str, of: str = "", width: int = 8) -> Graph:
     return Graph(
-        title="GPU memory not free",
+        title="GPU memory in use",
         about=(
-            "Share of the memory that cannot be had. Good: even. From 97 % on "
-            "TrainingGpuMemoryNearlyFull tells: the next larger batch fails."
+            "Share of the memory in use. Good: even. From 97 % on "
+            "TrainingGpuMemoryNearlyFull fires: the next larger batch fails."
         ),
         queries=[
             Query(
@@ -69,11 +69,12 @@ def worker_memory(braces: str, of: str = "", width: int = 8) -> Graph:
 
 def leftovers(braces: str, of: str = "", width: int = 8) -> Graph:
     return Graph(
-        title="Processes left over on GPUs",
+        title="Leftover processes on GPUs",
         about=(
-            "Processes that hold a GPU and belong to no worker, those that the driver does not "
-            "list included. Good: 0; from 1 on TrainingGpuHeldByLeftovers fires, and they are "
-            "ended. Those of the driver only hold none of its GPUs."
+            "Processes that hold a GPU and belong to no worker, also if the driver does not list "
+            "them. Good: 0; from 1 on TrainingGpuHeldByLeftovers fires, and they are "
+            "ended. Those in use by an operator (a terminal, a notebook) are only reported. Those "
+            "of the driver only hold none of its GPUs."
         ),
         queries=[
             Query(
@@ -81,7 +82,13 @@ def leftovers(braces: str, of: str = "", width: int = 8) -> Graph:
                 ' "gpu", "driver only", "gpu", "")',
                 f"{of}GPU {{{{gpu}}}}",
                 why.NO_GPU_OR_WORKER,
-            )
+            ),
+            Query(
+                f"label_replace(trainwarden_gpu_unowned_holders_in_use{braces},"
+                ' "gpu", "driver only", "gpu", "")',
+                f"{of}GPU {{{{gpu}}}}, in use",
+                why.NO_GPU_OR_WORKER,
+            ),
         ],
         unit=COUNT,
         decimals=0,
@@ -94,9 +101,9 @@ def leftovers(braces: str, of: str = "", width: int = 8) -> Graph:
 def throttled(braces: str, of: str = "", width: int = 8, height: int = 8) -> Timeline:
     inside = braces[:-1]
     return Timeline(
-        title="Clocks held down by hardware",
+        title="Clocks throttled by hardware",
         about=(
-            "For heat, or want of power. Good: free. Held down for most of six minutes, "
+            "Because of heat or lack of power. Good: free. Throttled for most of six minutes, "
             "TrainingGpuThrottled warns: every step takes longer, on all GPUs that wait for it."
         ),
         queries=[

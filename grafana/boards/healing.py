@@ -11,16 +11,16 @@ from boards.tables import Column, Table
 ACTIONS = "trainwarden_remediator_actions_total{HEALED}"
 OUTCOMES = "trainwarden_remediator_outcomes_total{HEALED}"
 DECISIONS = "trainwarden_remediator_decisions_total{HEALER}"
-HEARD = "0 * max(trainwarden_remediator_journal_success{HEALER} == 1)"
-"""None of something is only said while the journal that would tell can be read."""
+JOURNAL_READABLE = "0 * max(trainwarden_remediator_journal_success{HEALER} == 1)"
+"""0 only while the journal can be read; otherwise no value."""
 
 
 def count(title: str, about: str, text: str, scale: Scale = style.PLAIN, width: int = 4) -> Stat:
-    """How many, of what the journal tells."""
+    """A count of journal entries."""
     return Stat(
         title=title,
         about=about,
-        queries=[Query(f"sum({text}) or {HEARD}", "", why.NO_REMEDIATOR)],
+        queries=[Query(f"sum({text}) or {JOURNAL_READABLE}", "", why.NO_REMEDIATOR)],
         unit=NAME,
         decimals=0,
         width=width,
@@ -41,7 +41,7 @@ def acted(width: int = 4) -> Stat:
 def healed(width: int = 4) -> Stat:
     return count(
         "Healed",
-        "Actions after which the exporter saw that the trouble was over. Good: all of them.",
+        "Actions after which the condition cleared. Good: all of them.",
         gained(f'{OUTCOMES[:-1]},outcome="healed"}}'),
         Scale(style.GOOD),
         width,
@@ -51,7 +51,7 @@ def healed(width: int = 4) -> Stat:
 def not_healed(width: int = 4) -> Stat:
     return count(
         "Not healed",
-        "Actions after which the trouble went on; more is tried, or a person called. Good: 0.",
+        "Actions after which the condition persisted; the ladder continues. Good: 0.",
         gained(f'{OUTCOMES[:-1]},outcome="not_healed"}}'),
         rising(1, None),
         width,
@@ -61,7 +61,7 @@ def not_healed(width: int = 4) -> Stat:
 def given_up(width: int = 4) -> Stat:
     return count(
         "Given up in this time",
-        "Alerts that the remediator gave up, and called a person for. Good: 0.",
+        "Alerts that the remediator gave up and escalated to the on-call. Good: 0.",
         gained(f'{OUTCOMES[:-1]},outcome="gave_up"}}'),
         NONE_IS_GOOD,
         width,
@@ -71,7 +71,7 @@ def given_up(width: int = 4) -> Stat:
 def actions_by_worker(width: int) -> Table:
     return Table(
         title="Actions, by worker",
-        about="What was done to what in the time shown, and how the act itself ended. Good: done.",
+        about="Actions in the time shown, with target and result. Good: done.",
         queries=[
             Query(
                 f"sum by (run, worker, action, result) ({gained(ACTIONS)}) > 0",
@@ -94,7 +94,7 @@ def actions_by_worker(width: int) -> Table:
 def outcomes_by_worker(width: int) -> Table:
     return Table(
         title="Outcomes, by worker",
-        about="What came of it, as the exporter saw afterwards. Good: healed.",
+        about="The outcome, as the exporter observed afterwards. Good: healed.",
         queries=[
             Query(
                 f"sum by (run, worker, outcome) ({gained(OUTCOMES)}) > 0", "times", why.NOTHING_DONE
@@ -122,7 +122,7 @@ def decisions(width: int, height: int = 6) -> Table:
     return Table(
         title="Decisions, and why",
         about=(
-            "What was decided about alerts in the time shown, of all runs of the box; one that "
+            "Decisions about alerts in the time shown, of all runs of the host; an alert that "
             "only repeats the last is not counted. `wait` is decided again soon, `refuse` is not. "
             "Good: few. The whole story: trainwarden-remediator journal."
         ),

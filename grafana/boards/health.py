@@ -21,7 +21,7 @@ NOW = Row(
     [
         Stat(
             title="Exporter",
-            about="Good: up. Down, nothing on the box is watched: TrainingExporterDown.",
+            about="Good: up. While down, the host is not monitored: TrainingExporterDown.",
             queries=[Query(f"min(up{{{EXPORTER}}})")],
             unit=NAME,
             width=4,
@@ -29,7 +29,7 @@ NOW = Row(
             empty="not scraped",
         ),
         Stat(
-            title="Scrapes in a minute",
+            title="Scrapes per minute",
             about=(
                 "Good: 12, one every 5 s. Under 10 TrainingScrapedTooSeldom warns: rules that "
                 "lead to an action would come too late."
@@ -42,7 +42,7 @@ NOW = Row(
         ),
         Stat(
             title="Remediator, by its scrape",
-            about="Good: up. Down, nothing heals by itself: TrainingRemediatorDown.",
+            about="Good: up. While down, no automatic healing: TrainingRemediatorDown.",
             queries=[Query(f"min(up{{{REMEDIATOR}}})", "", why.NO_REMEDIATOR)],
             unit=NAME,
             width=4,
@@ -50,9 +50,9 @@ NOW = Row(
             empty="none scraped",
         ),
         Stat(
-            title="Heartbeat of the alerts heard",
+            title="Alert heartbeat received",
             about=(
-                "How long ago the remediator last received the alert that always fires. Good: "
+                "Time since the remediator last received the alert that always fires. Good: "
                 "under half a minute; after two minutes TrainingRemediatorDeaf is critical."
             ),
             queries=[
@@ -66,10 +66,10 @@ NOW = Row(
             decimals=0,
             width=4,
             scale=rising(None, limits.DEAF.value),
-            empty="not heard yet",
+            empty="not received yet",
         ),
         Stat(
-            title="Journal can be read",
+            title="Journal readable",
             about="Good: yes. Without its journal the remediator accepts no alerts.",
             queries=[
                 Query("min(trainwarden_remediator_journal_success{HEALER})", "", why.NO_REMEDIATOR)
@@ -80,7 +80,7 @@ NOW = Row(
             empty="no remediator",
         ),
         Stat(
-            title="Configuration is as in the files",
+            title="Configuration is up to date",
             about="Of both programs. Good: yes. No: a file was refused; the old one is in force.",
             queries=[
                 Query(
@@ -96,7 +96,7 @@ NOW = Row(
             unit=NAME,
             width=4,
             meanings=YES_NO,
-            empty="not told",
+            empty="not reported",
         ),
     ],
 )
@@ -120,7 +120,7 @@ HEALING = Row(
         ),
         Graph(
             title="Actions, since the journal began",
-            about="By what was done, and how the act itself ended. Good: done.",
+            about="By action and result. Good: done.",
             queries=[
                 Query(
                     "sum by (action, result) (trainwarden_remediator_actions_total{HEALER})",
@@ -150,7 +150,7 @@ HEALING = Row(
         Graph(
             title="Time since",
             about=(
-                "The heartbeat was heard, all that is open was last decided, and the oldest "
+                "The last heartbeat, the last decision on each open incident, and the oldest "
                 "action that goes on was begun. Good: seconds; the line is where the remediator "
                 "counts as deaf."
             ),
@@ -161,7 +161,7 @@ HEALING = Row(
                     why.NO_REMEDIATOR,
                 ),
                 Query(
-                    "time() - trainwarden_remediator_turn_timestamp_seconds{HEALER}",
+                    "time() - trainwarden_remediator_last_evaluation_timestamp_seconds{HEALER}",
                     "decisions",
                     why.NO_REMEDIATOR,
                 ),
@@ -189,9 +189,9 @@ HEALING = Row(
             unit="reqps",
         ),
         Graph(
-            title="Kept waiting",
+            title="Delayed actions",
             about=(
-                "How long the oldest alert has been refused or kept waiting, by the reason that is "
+                "How long the oldest alert has been refused or delayed, by the reason that is "
                 "given now. Good: nothing, or minutes; half an hour is TrainingRemediationBlocked."
             ),
             queries=[
@@ -208,7 +208,7 @@ HEALING = Row(
             title="Actions that the breaker counts",
             about=(
                 "On all targets together. Good: well under the line. Over it the remediator stops "
-                "itself until a person resumes: TrainingRemediationBreakerOpen."
+                "itself until an operator resumes: TrainingRemediationBreakerOpen."
             ),
             queries=[
                 Query(
@@ -234,14 +234,14 @@ HEALING = Row(
             stepped=True,
         ),
         Graph(
-            title="Turns broken off",
+            title="Aborted decision cycles",
             about=(
-                "Decisions for which the remediator got no memory, in five minutes. Good: none; "
+                "Decision cycles aborted for lack of memory, in five minutes. Good: none; "
                 "otherwise it is TrainingRemediatorStarved."
             ),
             queries=[
                 Query(
-                    "increase(trainwarden_remediator_turns_broken_off_total{HEALER}[5m])",
+                    "increase(trainwarden_remediator_evaluations_aborted_total{HEALER}[5m])",
                     "{{instance}}",
                     why.NO_REMEDIATOR,
                 )
@@ -252,9 +252,9 @@ HEALING = Row(
             stepped=True,
         ),
         Graph(
-            title="Calls to a person that wait",
+            title="Pending notifications",
             about=(
-                "What the remediator has to tell and could not deliver yet. Good: nothing; "
+                "Notifications that the remediator could not deliver yet. Good: none; "
                 "after two minutes it is TrainingPersonNotReached."
             ),
             queries=[
@@ -272,12 +272,12 @@ HEALING = Row(
         Graph(
             title="Holds in force",
             about=(
-                "What a person keeps the remediator from: a worker, a run, or everything. Good: "
+                "Holds set by an operator on a worker, a run, or everything. Good: "
                 "nothing, or minutes; after four hours it is TrainingRemediationHeld."
             ),
             queries=[
                 Query(
-                    "trainwarden_remediator_hold{HEALER}",
+                    "trainwarden_remediator_hold_info{HEALER}",
                     "{{instance}} {{run}} {{worker}}",
                     why.NOTHING_HELD,
                 )
@@ -293,7 +293,7 @@ HEALING = Row(
 BOARD = Board(
     uid="trainwarden-health",
     title="Remediator and exporter",
-    about="Who watches the watch: does the exporter see, do alerts arrive, are they acted on?",
+    about="Monitoring of Trainwarden itself: exporter, alert delivery and actions.",
     variables=[INSTANCE, HOST],
     marks=[ALERT_OF_BOX_MARKS],
     rows=[NOW, HEALING, health_parts.SEEING, health_parts.PIPELINE],

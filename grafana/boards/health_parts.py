@@ -30,10 +30,10 @@ SEEING = Row(
     [
         exporters.collectors(12, 9, "{{instance}} "),
         Graph(
-            title="Time of collectors",
+            title="Collector duration",
             about=(
-                "Of one that has not answered, the time since it began. Good: milliseconds; all of "
-                "them share a scrape of four seconds."
+                "Of a collector that has not answered, the time since it began. Good: "
+                "milliseconds; all collectors share a scrape of four seconds."
             ),
             queries=[
                 Query(
@@ -47,14 +47,14 @@ SEEING = Row(
         ),
         exporters.blind(12),
         Graph(
-            title="Time of a scrape",
+            title="Scrape duration",
             about="As Prometheus sees it. Good: well under a second.",
             queries=_programs("scrape_duration_seconds"),
             unit=SECONDS,
             width=12,
         ),
         Graph(
-            title="Processors used",
+            title="CPU use",
             about="Cores. Good: a few hundredths.",
             queries=_programs("process_cpu_seconds_total", "rate({}[$__rate_interval])"),
             unit=COUNT,
@@ -66,7 +66,7 @@ SEEING = Row(
             unit=BYTES,
         ),
         Graph(
-            title="Series of a scrape",
+            title="Series per scrape",
             about="Good: even; it grows with workers, GPUs and patterns, not with time.",
             queries=_programs("scrape_samples_scraped"),
             unit=COUNT,
@@ -106,7 +106,7 @@ PIPELINE = Row(
             ],
         ),
         Graph(
-            title="Rules that could not be evaluated",
+            title="Rule evaluation failures",
             about="By Prometheus. Good: 0.",
             queries=[
                 Query(
@@ -131,7 +131,7 @@ PIPELINE = Row(
         ),
         Graph(
             title="Alerts, by state",
-            about="Those that fire, and those that wait to. Good: the heartbeat alone.",
+            about="Firing and pending alerts. Good: the heartbeat alone.",
             queries=[
                 Query(
                     "count by (alertstate) (ALERTS{ALERT_OF_BOX})",

@@ -55,7 +55,7 @@ SERVING = Row(
         ),
         _stat(
             "Servers down",
-            "That do not serve, and were not told so. Good: 0.",
+            "Servers that do not serve, unintentionally. Good: 0.",
             "sum(1 - trainwarden_inference_up{SERVER})",
             NONE_IS_GOOD,
             why.NO_SERVERS,
@@ -73,19 +73,19 @@ SERVING = Row(
             "count(trainwarden_inference_models{SERVER} == 0)"
             " or 0 * count(trainwarden_inference_models{SERVER})",
             NONE_IS_GOOD,
-            why.NOT_TOLD,
+            why.NOT_REPORTED,
         ),
         server_states("{SERVER}", 24, 6),
         servers_now(),
         _graph(
-            "Time to answer whether it is there",
+            "Health probe latency",
             "Good: milliseconds, even under load.",
             ("trainwarden_inference_probe_seconds{SERVER}", ONE, why.NO_SERVERS),
             unit=SECONDS,
             width=12,
         ),
         _graph(
-            "Time to complete one token",
+            "Completion probe latency",
             "Asked for while nothing else is seen to be done. Good: under a second or so.",
             ("trainwarden_inference_deep_probe_seconds{SERVER}", ONE, why.NO_DEEP),
             unit=SECONDS,
@@ -98,15 +98,15 @@ WORK = Row(
     "What do they do?",
     [
         _graph(
-            "Requests worked on",
+            "Running requests",
             "Good: some, whenever a trainer waits for a batch.",
-            ("trainwarden_inference_running_requests{SERVER}", ONE, why.NOT_TOLD),
+            ("trainwarden_inference_running_requests{SERVER}", ONE, why.NOT_REPORTED),
         ),
         _graph(
-            "Requests that wait",
-            "Good: it drains. TrainingInferenceQueueFlooded tells of one that does not for a "
+            "Waiting requests",
+            "Good: it drains. TrainingInferenceQueueFlooded fires if it does not for a "
             "quarter of an hour and is four times as long as what is worked on.",
-            ("trainwarden_inference_waiting_requests{SERVER}", ONE, why.NOT_TOLD),
+            ("trainwarden_inference_waiting_requests{SERVER}", ONE, why.NOT_REPORTED),
         ),
         Graph(
             title="KV cache in use, by server",
@@ -115,7 +115,7 @@ WORK = Row(
                 "TrainingInferenceKvCacheFull warns."
             ),
             queries=[
-                Query("trainwarden_inference_kv_cache_usage_ratio{SERVER}", ONE, why.NOT_TOLD)
+                Query("trainwarden_inference_kv_cache_usage_ratio{SERVER}", ONE, why.NOT_REPORTED)
             ],
             unit=SHARE,
             high=1,
@@ -125,14 +125,14 @@ WORK = Row(
         _graph(
             "Tokens generated, by server",
             "Good: even while there is work.",
-            (_rate("generated_tokens"), ONE, why.NOT_TOLD),
+            (_rate("generated_tokens"), ONE, why.NOT_REPORTED),
             unit="cps",
             width=12,
         ),
         _graph(
-            "Tokens of prompts",
+            "Prompt tokens",
             "Good: in proportion to those generated.",
-            (_rate("prompt_tokens"), ONE, why.NOT_TOLD),
+            (_rate("prompt_tokens"), ONE, why.NOT_REPORTED),
             unit="cps",
             width=12,
         ),
@@ -152,13 +152,13 @@ TROUBLE = Row(
             unit="cps",
         ),
         _graph(
-            "Requests put back for want of memory",
+            "Preempted requests",
             "Good: 0: each is work done twice.",
             (_rate("preemptions"), ONE, why.NOT_COUNTED),
             unit="cps",
         ),
         Graph(
-            title="Changes to and from trouble, in 15 minutes",
+            title="Health changes, in 15 minutes",
             about="Good: 0; from 6 on TrainingInferenceFlapping warns.",
             queries=[
                 Query(
@@ -179,7 +179,7 @@ TROUBLE = Row(
             shaded=True,
         ),
         Graph(
-            title="Time in a state that ends",
+            title="Time in a transitional state",
             about=(
                 "How long a server has been starting, paused or updating weights, and how long "
                 "the most patient may. Good: under the lines."

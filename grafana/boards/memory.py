@@ -36,11 +36,11 @@ def worker_memory_and_limit(braces: str, width: int, of: str = "") -> Graph:
 
 def box_memory(width: int, of: str = "") -> Graph:
     return Graph(
-        title="Memory of the box that can still be had",
+        title="Available host memory",
         about=(
             "The smaller of what the machine and the cgroup still have: in a pod the cgroup "
             "kills. Good: above the line, where TrainingMemoryFloor fires and a worker is "
-            "restarted to relieve the box."
+            "restarted to relieve the host."
         ),
         queries=[
             Query("trainwarden_memory_effective_available_bytes{BOX}", f"{of}available"),
@@ -53,7 +53,7 @@ def box_memory(width: int, of: str = "") -> Graph:
 
 def oom_kills(width: int) -> Graph:
     return Graph(
-        title="Kills for want of memory, in 10 minutes",
+        title="OOM kills, in 10 minutes",
         about=(
             "By the kernel, in the machine or the cgroup, and those of a container by the engine's "
             "word. Good: 0; each is a TrainingOomKill, or a TrainingContainerOom."

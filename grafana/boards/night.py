@@ -67,7 +67,7 @@ NIGHT = Row(
         ),
         number(
             "Time spent training",
-            "Of the time in which a phase was told. Good: most of it.",
+            "Of the time with a reported phase. Good: most of it.",
             'avg(avg_over_time(trainwarden_training_phase{RUN,phase="training"}[$__range]))',
             why.NO_STEPS,
             unit=SHARE,
@@ -76,10 +76,10 @@ NIGHT = Row(
 )
 
 ALERTS = Row(
-    "What happened",
+    "Alerts",
     [
         Timeline(
-            title="Alerts, when they fired",
+            title="Alert timeline",
             about="Yellow: warnings. Red: critical. Good: empty, or short bars that healed.",
             queries=[
                 Query(
@@ -99,8 +99,8 @@ ALERTS = Row(
             ),
         ),
         Table(
-            title="Alerts, one by one",
-            about="When each fired, and for how long; it leads to its runbook. Good: no row.",
+            title="Alerts in detail",
+            about="When each fired, and for how long, with a link to its runbook. Good: no row.",
             queries=[
                 Query(
                     f"1000 * min {ALERTS_BY} ({with_what(f'min_over_time({MOMENTS})')})",
@@ -125,7 +125,7 @@ ALERTS = Row(
             columns=[
                 Column(name="first", unit="dateTimeAsLocal", width=180),
                 Column(name="last", unit="dateTimeAsLocal", width=180),
-                Column(name="for", title="for, in all", unit=SECONDS, width=100),
+                Column(name="for", title="total duration", unit=SECONDS, width=100),
                 Column(name="severity", colours=tuple(style.SEVERITY_COLOURS.items()), width=90),
                 Column(
                     name="alertname",
@@ -143,13 +143,13 @@ ALERTS = Row(
 )
 
 DONE = Row(
-    "What was done about it",
+    "Actions",
     [
         healing.actions_by_worker(8),
         healing.outcomes_by_worker(8),
         Table(
             title="Ends of workers",
-            about="By exit code or signal. Good: only those that the remediator or you asked for.",
+            about="By exit code or signal. Good: only ends that you or the remediator asked for.",
             queries=[
                 Query(
                     "sum by (run, worker, status) ("

@@ -1,10 +1,11 @@
-"""Of the night report: how the run went, and how the box was."""
+"""Panels of the night report: the run and the host."""
 
 from __future__ import annotations
 
 from boards import limits, style, why, working
+from boards.checkpoints import steps
 from boards.layout import Row
-from boards.panels import COUNT, NAME, SHARE, Bars, Graph, Stat
+from boards.panels import COUNT, NAME, SHARE, Bars, Stat
 from boards.queries import Query, gained
 from boards.serving import server_states
 from boards.style import NONE_IS_GOOD, falling, rising
@@ -20,7 +21,7 @@ def number(
     *,
     width: int = 3,
     unit: str = NAME,
-    empty: str = "not told",
+    empty: str = "not reported",
 ) -> Stat:
     return Stat(
         title=title,
@@ -35,24 +36,13 @@ def number(
 
 
 COURSE = Row(
-    "How the run went",
+    "Run progress",
     [
         phases(24),
-        Graph(
-            title="Steps, and what was saved",
-            about="Good: a straight line up. A step down is a resume: what lies above is lost.",
-            queries=[
-                Query("max by (run) (trainwarden_training_step{RUN})", "{{run}}", why.NO_STEPS),
-                Query(
-                    "max by (run, checkpoint) (trainwarden_checkpoint_step{RUN})",
-                    "{{run}} saved: {{checkpoint}}",
-                    why.NO_CHECKPOINTS,
-                ),
-            ],
-            unit=COUNT,
-            decimals=0,
-            width=16,
-            stepped=True,
+        steps(
+            "Steps and checkpoints",
+            "Good: a straight line up. A step down is a resume: what lies above is lost.",
+            16,
         ),
         Bars(
             title="Where the time went",
@@ -74,10 +64,10 @@ COURSE = Row(
 )
 
 BOX = Row(
-    "How the box was",
+    "Host",
     [
         number(
-            "Kills for want of memory",
+            "OOM kills",
             "Good: 0.",
             "sum(round(increase(trainwarden_memory_oom_kills_total{BOX}[$__range])))",
             "",
@@ -127,7 +117,7 @@ BOX = Row(
             empty="none known",
         ),
         number(
-            "Time not seen",
+            "Time without scrapes",
             "Share of the time in which the exporter did not answer. Good: 0.",
             'max(1 - avg_over_time(up{BOX,job="trainwarden-exporter"}[$__range]))',
             "",

@@ -208,7 +208,7 @@ def _as_limit() -> list[models.DynamicConfigValue]:
 
 @dataclass(frozen=True, kw_only=True)
 class Timeline(Panel):
-    """One bar for each series, whose colour and words tell how it was."""
+    """One bar for each series; colour and text show its state."""
 
     unit: str = NAME
     height: int = 5

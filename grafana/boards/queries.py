@@ -53,7 +53,7 @@ def promql(text: str) -> str:
 
 
 def coded(selector: str, label: str, names: Sequence[str]) -> str:
-    """One series for those that are 1 for one value of `label` and 0 for all others.
+    """Joins series that are 1 for one value of `label` and 0 for all others into one series.
 
     Its value is the place of that value in `names`. `selector` has no matcher on `label`.
     """

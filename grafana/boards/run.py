@@ -1,4 +1,4 @@
-"""The board that a person keeps open: whether the run is well, and what was done about it."""
+"""The main board of a run: its health, and the actions taken."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ VERDICT = Row(
             ],
             unit=NAME,
             width=3,
-            empty="not told",
+            empty="not reported",
         ),
         Stat(
             title="Done",
-            about="Of all steps that the run is to do, as told or configured. Good: it grows.",
+            about="Of all steps of the run, as reported or configured. Good: it grows.",
             queries=[
                 Query(
                     "max by (run) (trainwarden_training_step{RUN}"
@@ -39,10 +39,10 @@ VERDICT = Row(
             ],
             unit=SHARE,
             width=3,
-            empty="no total told",
+            empty="no total known",
         ),
         Stat(
-            title="Quiet, of what it may be",
+            title="Silence, relative to the limit",
             about=(
                 "Time since the last sign of progress, as a share of the time after which the run "
                 "counts as stalled in its present phase. Good: well under 60 %, where the warning "
@@ -91,7 +91,7 @@ VERDICT = Row(
         ),
         Stat(
             title="Worker processes missing",
-            about="Of those that should run, as configured. Good: 0.",
+            about="Of the configured number of processes. Good: 0.",
             queries=[
                 Query(
                     """
@@ -116,7 +116,7 @@ VERDICT = Row(
         ),
         Stat(
             title="Inference servers down",
-            about="Servers that do not serve, and were not told so. Good: 0.",
+            about="Servers that do not serve, unintentionally. Good: 0.",
             queries=[Query("sum(1 - trainwarden_inference_up{RUN})", "", why.NO_SERVERS)],
             unit=NAME,
             width=4,
@@ -139,11 +139,11 @@ VERDICT = Row(
             empty="no GPU",
         ),
         Stat(
-            title="Memory left above the floor",
+            title="Memory above the floor",
             about=(
-                "What can still be had within machine and cgroup, less what should stay "
+                "Memory available within host and cgroup, minus the floor that should stay "
                 "available. Good: far above 0; under 0 TrainingMemoryFloor fires and a worker is "
-                "restarted to relieve the box."
+                "restarted to relieve the host."
             ),
             queries=[
                 Query(
@@ -164,7 +164,7 @@ VERDICT = Row(
         Stat(
             title="Checkpoints that still fit",
             about=(
-                "How often the newest checkpoint would still fit on the disk it lies on. Good: "
+                "How often the newest checkpoint still fits on its disk. Good: "
                 "many. Under 3 TrainingDiskFilling warns; under 1 the next save fails, and "
                 "restarts are held."
             ),
@@ -178,15 +178,15 @@ VERDICT = Row(
         Stat(
             title="Remediator",
             about=(
-                "Acts: it heals what it may. Observes: it only writes down what it would do "
-                "(mode: observe). Held: a person has stopped all actions with the hold file. Good: "
-                "the one that you want."
+                "Acts: it heals. Observes: it only records the actions that it would take "
+                "(mode: observe). Held: an operator has stopped all actions with a hold. Good: "
+                "the mode that you chose."
             ),
             queries=[
                 Query(
                     """
                     max(
-                      2 * (trainwarden_remediator_held{HEALER} == 1)
+                      2 * (trainwarden_remediator_paused{HEALER} == 1)
                       or ignoring (mode) trainwarden_remediator_mode{HEALER,mode="act"}
                     )
                     """,
@@ -213,14 +213,14 @@ REMEDIATOR = Row(
         healing.not_healed(),
         healing.given_up(),
         healing.count(
-            "Waits for a person",
-            "Workers whose alert stands and was given up: nothing more is done by itself. Good: 0.",
-            "trainwarden_remediator_gave_up{HEALED}",
+            "Needs an operator",
+            "Workers whose alert fires and was given up: no further automatic action. Good: 0.",
+            "trainwarden_remediator_incident_abandoned{HEALED}",
             NONE_IS_GOOD,
         ),
         healing.count(
             "Open incidents",
-            "Alerts with a playbook, neither over nor given up, of all runs of the box. Good: 0.",
+            "Alerts with a playbook, neither over nor given up, of all runs of the host. Good: 0.",
             "trainwarden_remediator_open_incidents{HEALER}",
         ),
         healing.actions_by_worker(12),
@@ -232,7 +232,7 @@ BOARD = Board(
     uid="trainwarden-run",
     title="Run",
     about=(
-        "Is my run well? From the verdict down to its causes: what the remediator did, progress "
+        "Is my run healthy? From the verdict to its causes: actions of the remediator, progress "
         "and checkpoints, rollouts and inference, GPUs, workers and memory, logs, the exporter."
     ),
     variables=[INSTANCE, HOST, RUN],

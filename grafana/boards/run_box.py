@@ -57,90 +57,114 @@ def _numbers(title: str, about: str, names: str, empty_when: str = why.NO_NUMBER
     )
 
 
+def _limited(
+    title: str, about: str, query: Query, limit: limits.Limit, *, unit: str = COUNT
+) -> Graph:
+    """A graph of one query that is shaded from `limit` on."""
+    return Graph(
+        title=title,
+        about=about,
+        queries=[query],
+        unit=unit,
+        scale=rising(limit.value, None),
+        shaded=True,
+    )
+
+
 LOGS = Row(
     "Logs",
     [
         _numbers(
             "Loss",
-            "As the log tells it. Good: what you expect; a number that is not finite leaves a gap "
+            "From the log. Good: as expected; a non-finite number leaves a gap "
             "here and fires TrainingNotFinite.",
             ".*loss.*",
         ),
         _numbers(
             "Reward",
-            "As the log tells it. Good: slowly up. A sudden fall, or a jump to the most there "
+            "From the log. Good: slowly up. A sudden fall, or a jump to the most there "
             "can be, is a run that broke or learned to cheat.",
             ".*reward.*",
         ),
         _numbers(
             "KL, entropy, gradients",
-            "As the log tells them. Good: small and even. Entropy that falls to 0 is a policy "
+            "From the log. Good: small and even. Entropy that falls to 0 is a policy "
             "that says one thing only.",
             ".*(kl|entropy|grad).*",
             why.NO_SUCH_NUMBER,
         ),
-        Graph(
-            title="Lines of trouble, in 5 minutes",
-            about=(
-                "By log; a line that several patterns match counts once, and so do copies. Good: "
-                "0. From 20 on TrainingErrorStorm warns."
+        _limited(
+            "Error lines, in 5 minutes",
+            "By log; a line that several patterns match counts once, and so do copies. Good: "
+            "0. From 20 on TrainingErrorStorm warns.",
+            Query(
+                "increase(trainwarden_log_error_lines_total{RUN}[5m])",
+                "{{run}} {{log}}",
+                why.NO_LOGS,
             ),
+            limits.ERROR_STORM,
+        ),
+        _limited(
+            "Log silence, relative to the limit",
+            "Time since something was written, as a share of its limit. Good: under 100 %, "
+            "where TrainingLogSilent warns.",
+            Query(
+                """
+                (
+                  trainwarden_log_seen_timestamp_seconds{RUN}
+                    - trainwarden_log_last_write_timestamp_seconds{RUN}
+                )
+                / trainwarden_log_silence_limit_seconds{RUN}
+                """,
+                "{{run}} {{log}}",
+                why.NO_SILENCE_LIMIT,
+            ),
+            limits.SILENT,
+            unit=SHARE,
+        ),
+        Graph(
+            title="Files of each log",
+            about="Good: 1 or more. At 0 for every log, TrainingRunNotFound warns: the path of the "
+            "run is wrong, or the run writes elsewhere.",
+            queries=[Query("trainwarden_log_files{RUN}", "{{run}} {{log}}", why.NO_LOGS)],
+            unit=COUNT,
+        ),
+        Graph(
+            title="Logs that their writer holds back",
+            about="Good: 0. At 1 the program buffers its output, so that steps and errors are seen "
+            "minutes late: TrainingLogBuffered informs.",
+            queries=[Query("trainwarden_log_block_buffered{RUN}", "{{run}} {{log}}", why.NO_LOGS)],
+            unit=COUNT,
+        ),
+        Graph(
+            title="Files of logs that are not read",
+            about="By reason. Good: none. A file that another account can replace is not read.",
             queries=[
                 Query(
-                    "increase(trainwarden_log_troubles_total{RUN}[5m])",
-                    "{{run}} {{log}}",
+                    "trainwarden_log_skipped_files{RUN}"
+                    " or on (run, log) 0 * trainwarden_log_files{RUN}",
+                    "{{log}} {{reason}}",
                     why.NO_LOGS,
                 )
             ],
             unit=COUNT,
-            scale=rising(limits.ERROR_STORM.value, None),
-            shaded=True,
         ),
-        Graph(
-            title="Silence of logs, of what it may be",
-            about=(
-                "Time since something was written, as a share of its limit. Good: under 100 %, "
-                "where TrainingLogSilent warns."
+        _limited(
+            "Heartbeats, age in intervals",
+            "Of brakes, watchdogs and cron jobs, which must themselves be watched. Good: up to "
+            "1; from 2 on TrainingHeartbeatMissed warns.",
+            Query(
+                """
+                (time() - trainwarden_heartbeat_timestamp_seconds{BEAT})
+                / trainwarden_heartbeat_interval_seconds{BEAT}
+                """,
+                "{{run}} {{name}}",
+                why.NO_HEARTBEATS,
             ),
-            queries=[
-                Query(
-                    """
-                    (
-                      trainwarden_log_seen_timestamp_seconds{RUN}
-                        - trainwarden_log_last_write_timestamp_seconds{RUN}
-                    )
-                    / trainwarden_log_silence_limit_seconds{RUN}
-                    """,
-                    "{{run}} {{log}}",
-                    why.NO_SILENCE_LIMIT,
-                )
-            ],
-            unit=SHARE,
-            scale=rising(limits.SILENT.value, None),
-            shaded=True,
-        ),
-        Graph(
-            title="Heartbeats, age in intervals",
-            about=(
-                "Of brakes, watchdogs and cron jobs, which must themselves be watched. Good: up to "
-                "1; from 2 on TrainingHeartbeatMissed warns."
-            ),
-            queries=[
-                Query(
-                    """
-                    (time() - trainwarden_heartbeat_timestamp_seconds{BEAT})
-                    / trainwarden_heartbeat_interval_seconds{BEAT}
-                    """,
-                    "{{run}} {{name}}",
-                    why.NO_HEARTBEATS,
-                )
-            ],
-            unit=COUNT,
-            scale=rising(limits.HEARTBEAT_MISSED.value, None),
-            shaded=True,
+            limits.HEARTBEAT_MISSED,
         ),
         Table(
-            title="Last numbers",
+            title="Latest metrics",
             about=(
                 "The last number of each name in a log. Good: finite, and of just now. What is "
                 "not finite and is trained by fires TrainingNotFinite."

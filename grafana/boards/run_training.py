@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from boards import limits, why
-from boards.checkpoints import checkpoints_table
+from boards.checkpoints import checkpoints_table, steps
 from boards.layout import Row
 from boards.panels import BYTES, COUNT, SECONDS, SHARE, Graph
 from boards.queries import Query
@@ -15,26 +15,14 @@ PROGRESS = Row(
     "Progress and checkpoints",
     [
         phases(24),
-        Graph(
-            title="Steps",
-            about=(
-                "Steps done, and the step of the newest complete checkpoint: the distance is what "
-                "would be lost. Good: a straight line up; a step down is a resume."
-            ),
-            queries=[
-                Query("max by (run) (trainwarden_training_step{RUN})", "{{run}}", why.NO_STEPS),
-                Query(
-                    "max by (run, checkpoint) (trainwarden_checkpoint_step{RUN})",
-                    "{{run}} saved: {{checkpoint}}",
-                    why.NO_CHECKPOINTS,
-                ),
-            ],
-            unit=COUNT,
-            decimals=0,
-            stepped=True,
+        steps(
+            "Steps",
+            "Steps done, and the step of the newest complete checkpoint: the distance is what "
+            "would be lost. Good: a straight line up; a step down is a resume.",
+            8,
         ),
         Graph(
-            title="Time of a step",
+            title="Step duration",
             about=(
                 "What the last step took, and what one usually takes. Good: close together; a "
                 "median that creeps up is a leak of time somewhere."
@@ -55,9 +43,9 @@ PROGRESS = Row(
             stepped=True,
         ),
         Graph(
-            title="Quiet for",
+            title="Silent for",
             about=(
-                "Time since the last step or change of phase, and how long that may be in the "
+                "Time since the last step or change of phase, and its limit in the "
                 "present phase. Good: a low saw; at the line TrainingStepStalled fires, and the "
                 "run is restarted."
             ),
@@ -79,7 +67,7 @@ PROGRESS = Row(
         Graph(
             title="Age of the newest checkpoint",
             about=(
-                "What would be lost if the run died, in time. Good: a saw that stays under half "
+                "The work lost if the run died now, in time. Good: a sawtooth under half "
                 "of the line; at the line, twice the interval, TrainingCheckpointOverdue warns."
             ),
             queries=[
@@ -108,7 +96,7 @@ PROGRESS = Row(
             unit=SECONDS,
         ),
         Graph(
-            title="Time to save",
+            title="Save duration",
             about=(
                 "From the first to the last write of the newest complete checkpoint. Good: even; "
                 "a disk that fills up or slows down shows here first."
@@ -158,7 +146,7 @@ PROGRESS = Row(
             height=7,
         ),
         Graph(
-            title="Speed of the disk",
+            title="Disk write speed",
             about=(
                 "Speed of writing a test file down to the disk, and the speed under which "
                 "TrainingDiskSlow warns. Good: above, and even."
@@ -221,7 +209,7 @@ ROLLOUTS = Row(
             unit=SECONDS,
         ),
         Graph(
-            title="Age of the policy that rolls out",
+            title="Policy staleness",
             about=(
                 "Steps that it is behind the trainer's, and how many it may be. Good: under the "
                 "line, where TrainingPolicyStale warns: do new weights reach the servers?"
@@ -269,7 +257,7 @@ ROLLOUTS = Row(
                 Query(
                     "rate(trainwarden_inference_generated_tokens_total{RUN}[$__rate_interval])",
                     "{{server}}",
-                    why.NOT_TOLD,
+                    why.NOT_REPORTED,
                 )
             ],
             unit="cps",
@@ -284,7 +272,7 @@ ROLLOUTS = Row(
                 Query(
                     "trainwarden_inference_kv_cache_usage_ratio{RUN}",
                     "{{server}}",
-                    why.NOT_TOLD,
+                    why.NOT_REPORTED,
                 )
             ],
             unit=SHARE,

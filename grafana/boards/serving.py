@@ -89,7 +89,7 @@ def servers_now() -> Table:
                 "status",
                 why.NO_ANSWER,
             ),
-            Query(f"{_BY} (trainwarden_inference_models{{SERVER}})", "models", why.NOT_TOLD),
+            Query(f"{_BY} (trainwarden_inference_models{{SERVER}})", "models", why.NOT_REPORTED),
             Query(
                 f"{_BY} (trainwarden_inference_weight_version{{SERVER}})",
                 "weights",
@@ -118,7 +118,7 @@ def servers_now() -> Table:
             Column(name="status", title="HTTP status"),
             Column(name="models"),
             Column(name="weights", title="weight version"),
-            Column(name="worked", title="got something done", unit="dateTimeFromNow"),
+            Column(name="worked", title="last activity", unit="dateTimeFromNow"),
             Column(name="backends", title="healthy backends"),
             Column(name="instance"),
         ],

@@ -46,7 +46,7 @@ class Scale:
 
 PLAIN = Scale(CALM)
 NONE_IS_GOOD = Scale(GOOD, ((1, CRITICAL),))
-"""Of a count that should be 0, and of which one is enough."""
+"""Thresholds of a count that should be 0."""
 
 
 def rising(warning: float | None, critical: float | None) -> Scale:
@@ -73,7 +73,7 @@ def mappings(meanings: Sequence[Word]) -> list[models.ValueMapping]:
     return [models.ValueMap(options=options)] if options else []
 
 
-def said(text: str, colour: str) -> models.ValueMap:
+def coloured(text: str, colour: str) -> models.ValueMap:
     """A label of a table that has a colour."""
     return models.ValueMap(options={text: models.ValueMappingResult(color=colour, index=0)})
 

@@ -42,7 +42,7 @@ class Column:
         return self.title or self.name
 
     def properties(self) -> list[models.DynamicConfigValue]:
-        """What Grafana is told of this column alone."""
+        """The Grafana overrides of this column."""
         # What a whole table says when it is empty would else stand in each empty cell.
         values: dict[str, object] = {"noValue": EMPTY_CELL}
         if self.unit:
@@ -52,7 +52,7 @@ class Column:
         if self.meanings:
             values["mappings"] = style.mappings(self.meanings)
         if self.colours:
-            values["mappings"] = [style.said(text, colour) for text, colour in self.colours]
+            values["mappings"] = [style.coloured(text, colour) for text, colour in self.colours]
         if self.scale is not None:
             values["thresholds"] = threshold_values(self.scale)
         if self.scale is not None or self.meanings or self.colours:

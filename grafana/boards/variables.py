@@ -1,4 +1,4 @@
-"""The variables of boards: what a person chooses at the top."""
+"""The variables of boards, chosen at the top."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Variable:
     """As of a `Query`."""
     part: str = ""
     """Regular expression whose first group is the part of the label that counts. Such a variable
-    is not for a person: it is hidden, and its values follow from others."""
+    is hidden; its values follow from others."""
 
     @property
     def query(self) -> str:
@@ -77,7 +77,7 @@ HOST = Variable(
     "Box",
     'up{BOX,job="trainwarden-exporter"}',
     "instance",
-    "The box of that exporter: what its remediator has in common with it.",
+    "The host of that exporter, shared with its remediator.",
     part=r"^(.+?)(?::[0-9]+)?$",
 )
 RUN = Variable(

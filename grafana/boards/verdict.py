@@ -44,7 +44,8 @@ _WHAT = ", ".join(
     for part in (
         *("what", " "),
         *("worker", "server", "gpu", "path", "container", "checkpoint", "rollout", "log"),
-        *("pattern", "name", "collector", "watch", "config", "cause", "reason", "receiver"),
+        *("source", "pattern", "name", "collector", "watch", "config", "cause", "reason"),
+        "receiver",
     )
 )
 
@@ -59,8 +60,7 @@ WATCHED = """
     0 * (up{BOX,job="trainwarden-exporter"} == 1)
       and on () ALERTS{alertname="TrainingWatchdog",alertstate="firing"}
 """
-"""0 for each box of which it would be known if it were not well: one that is scraped, while the
-rules are evaluated."""
+"""0 for each host whose problems would show: it is scraped, and the rules are evaluated."""
 
 
 def standing(scope: str, by: str = "", watched: str = WATCHED) -> str:
@@ -75,12 +75,12 @@ def standing(scope: str, by: str = "", watched: str = WATCHED) -> str:
 
 
 def verdict(width: int) -> Stat:
-    """The one word that a person wants first."""
+    """The verdict: the first panel to read."""
     return Stat(
         title="Verdict",
         about=(
-            "Of the alerts that fire for what is chosen above. Good: all well, which is said only "
-            "while the box is scraped and Prometheus evaluates the rules. Look today: warnings "
+            "From the alerts that fire for the selection above. Good: all well, shown only "
+            "while the host is scraped and Prometheus evaluates the rules. Look today: warnings "
             "only. Act now: at least one critical alert; the table below says which."
         ),
         queries=[Query(standing("ALERT"))],
@@ -98,7 +98,7 @@ def phase(width: int) -> Stat:
     return Stat(
         title="Phase",
         about=(
-            "What the run is doing, as its log and its files tell. Good: training most of the "
+            "The phase of the run, from its log and files. Good: training most of the "
             "time. Saving, evaluating and starting have limits of their own and are no stalls."
         ),
         queries=[
@@ -111,7 +111,7 @@ def phase(width: int) -> Stat:
         unit=NAME,
         width=width,
         meanings=PHASE_WORDS,
-        empty="not told",
+        empty="not reported",
     )
 
 
@@ -139,9 +139,9 @@ def phases(width: int, height: int = 4) -> Timeline:
 def alerts_now(height: int = 5) -> Table:
     """Every alert that fires."""
     return Table(
-        title="Alerts that fire",
+        title="Firing alerts",
         about=(
-            "Good: no row. An alert leads to its runbook, a run to its board. Alertmanager may "
+            "Good: no row. An alert links to its runbook, a run to its board. Alertmanager may "
             "mute some of these under their cause."
         ),
         queries=[

@@ -95,7 +95,7 @@ MEMORY = Row(
     [
         memory.worker_memory_and_limit("{WORKER}", 12, OF),
         Graph(
-            title="Memory by worker, of its limit",
+            title="Memory by worker, relative to its limit",
             about=(
                 "Good: flat. From 90 % on TrainingWorkerMemoryOverLimit warns; over 100 % the "
                 "worker is restarted."
@@ -133,7 +133,7 @@ MEMORY = Row(
         ),
         memory.box_memory(8, "{{instance}} "),
         Graph(
-            title="Time lost for want of memory",
+            title="Memory pressure",
             about=(
                 "Share of the time in which some, or all, tasks waited for memory. Good: 0. It "
                 "rises before the kernel kills."
@@ -148,7 +148,7 @@ MEMORY = Row(
             unit=SHARE,
         ),
         Graph(
-            title="Cgroup: held, and its limit",
+            title="Cgroup memory and limit",
             about=(
                 "What the cgroup holds, less file pages not in use. Good: under the line: in a "
                 "pod the cgroup kills, however much the machine has."
@@ -170,7 +170,7 @@ MEMORY = Row(
         ),
         Graph(
             title="Swap in use",
-            about="Good: little and even. A run that swaps is slower than one that restarts.",
+            about="Good: little and even. A run that swaps is slower than a run that restarts.",
             queries=[
                 Query(
                     "trainwarden_memory_swap_total_bytes{BOX}"

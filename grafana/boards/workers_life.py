@@ -17,7 +17,7 @@ LIFE = Row(
     "What they do",
     [
         Graph(
-            title="Processors",
+            title="CPUs",
             about="Cores kept busy, children counted. Good: what is usual for the worker.",
             queries=[
                 Query(
@@ -29,7 +29,7 @@ LIFE = Row(
             unit=COUNT,
         ),
         Graph(
-            title="Load of the box",
+            title="Host load",
             about="Tasks that run or wait for a disk. Good: under the line, the processors.",
             queries=[
                 Query('trainwarden_host_load_average{BOX,period="5m"}', "{{instance}}"),
@@ -38,7 +38,7 @@ LIFE = Row(
             unit=COUNT,
         ),
         Graph(
-            title="Processes that wait for a disk, or are dead",
+            title="Processes in disk sleep or zombie state",
             about="Good: 0. A worker in `disk_sleep` for minutes hangs in a dead mount or device.",
             queries=[
                 Query(
@@ -67,7 +67,7 @@ LIFE = Row(
             stepped=True,
         ),
         Graph(
-            title="Open files, of what is allowed",
+            title="Open files, relative to the limit",
             about="Of the process nearest its limit. Good: far under 100 %.",
             queries=[
                 Query(
@@ -139,7 +139,7 @@ CONTAINERS = Row(
         ),
         container_health("{RUN}", 12),
         Timeline(
-            title="Small files written to disks for a test",
+            title="Disk write probes",
             about=(
                 "Whether the last one could be written. Good: yes; two in a row that could not be "
                 "are TrainingDiskProbeFailing."
@@ -151,7 +151,7 @@ CONTAINERS = Row(
             meanings=words(("no", style.CRITICAL), ("yes", style.GOOD)),
         ),
         Table(
-            title="How containers ended last",
+            title="Last exits of containers",
             about="How the last run of each ended, and what it printed. Good: code 0.",
             queries=[
                 Query(
@@ -197,7 +197,7 @@ CONTAINERS = Row(
             high=1,
         ),
         Graph(
-            title="Files that disks can still hold",
+            title="Free inodes",
             about=(
                 "Share of their inodes. Good: many. Under 5 % TrainingDiskInodes warns; under "
                 "1 % nothing can be created soon, however much space there is."
@@ -215,10 +215,10 @@ CONTAINERS = Row(
             shaded=True,
         ),
         Graph(
-            title="Disks that cannot be written to",
+            title="Unwritable disks",
             about=(
                 "Read-only, or not answering. Good: 0 and 0; read-only holds restarts "
-                "(TrainingDiskReadOnly), one that does not answer is TrainingWatchBlind."
+                "(TrainingDiskReadOnly), a disk that does not answer is TrainingWatchBlind."
             ),
             queries=[
                 Query("trainwarden_disk_read_only{BOX}", "{{path}} read-only", why.NO_DISKS),

@@ -13,7 +13,7 @@ def worker_states(braces: str, width: int, height: int = 6, of: str = "") -> Tim
         title="Workers",
         about=(
             "Whether all processes of each worker run. Good: running, without gaps. Missing for "
-            "20 s is TrainingWorkerGone, and the worker is started; finished is over by itself."
+            "20 s is TrainingWorkerGone, and the worker is started; finished is a normal end."
         ),
         queries=[
             Query(
@@ -38,14 +38,14 @@ def worker_states(braces: str, width: int, height: int = 6, of: str = "") -> Tim
 
 def restarts(braces: str, width: int = 8, of: str = "") -> Graph:
     return Graph(
-        title="Restarts of workers beyond one of each process, in 10 minutes",
+        title="Excess worker restarts, in 10 minutes",
         about=(
             "Good: 0, also after healing or a deploy. At the line TrainingWorkerRestartLoop fires "
             "and all restarts of the worker are held."
         ),
         queries=[
             Query(
-                f"trainwarden_worker_surplus_restarts{braces}"
+                f"trainwarden_worker_excess_restarts{braces}"
                 f" or 0 * trainwarden_worker_expected_processes{braces}",
                 f"{of}{{{{worker}}}}",
                 why.NO_WORKERS,

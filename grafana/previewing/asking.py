@@ -111,7 +111,7 @@ def _series(data: Any) -> list[Series]:
 
 
 def filled(text: str, values: Mapping[str, str]) -> str:
-    """`text` with each variable replaced. KeyError for one that nobody declares."""
+    """`text` with each variable replaced. Raises KeyError for an undeclared variable."""
     return _VARIABLE.sub(lambda match: values[match[1] or match[2]], text)
 
 

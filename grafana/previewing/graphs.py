@@ -59,7 +59,7 @@ def graph(sheet: Sheet, answered: Answered, place: Place) -> None:
 
 
 def _with_gaps(points: Sequence[tuple[float, float]], step: float) -> Iterator[tuple[float, float]]:
-    """`points`, and between two that are further apart than `step` one that is not drawn."""
+    """`points`, with an undrawn point in each gap longer than `step`."""
     last = math.inf
     for when, value in points:
         if when - last > 1.5 * step:

@@ -105,7 +105,7 @@ class Sheet:
         axes.set_axisbelow(True)
         if dated:
             locator = AutoDateLocator(minticks=3, maxticks=7)  # type: ignore[no-untyped-call]
-            locator.intervald[MINUTELY] = [1, 2, 5, 10, 15, 30]  # it has no 2 by itself
+            locator.intervald[MINUTELY] = [1, 2, 5, 10, 15, 30]  # by default it has no 2
             formatter = ConciseDateFormatter(locator, show_offset=False)  # type: ignore[no-untyped-call]
             axes.xaxis.set_major_locator(locator)
             axes.xaxis.set_major_formatter(formatter)

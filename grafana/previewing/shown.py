@@ -88,7 +88,7 @@ class Field:
 
 
 def number(value: float, unit: str, decimals: int | None = None) -> str:
-    """A value with its unit, much as Grafana writes it. ValueError for a unit that nobody knows."""
+    """A value with its unit, much as Grafana writes it. Raises ValueError for an unknown unit."""
     if not math.isfinite(value):
         return str(value)
     if unit in _SCALES:

@@ -10,100 +10,119 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from trainwarden_exporter import logsetup
-from trainwarden_exporter.exceptions import ConfigError, TrainwardenError
-from trainwarden_exporter.gpu.checks import describe_holder
-from trainwarden_exporter.serving.service import serve
-from trainwarden_exporter.serving.webserver import WebServer, parse_listen_address
-from trainwarden_exporter.wording import moment, plural
-from trainwarden_remediator import holding, oomscore, story
-from trainwarden_remediator.actions.gpu_cleanup import GpuCleanupAction
-from trainwarden_remediator.app import Remediator
-from trainwarden_remediator.commandline import build_parser
-from trainwarden_remediator.config import Setup, load_setup
-from trainwarden_remediator.crosscheck.checking import cross_check
-from trainwarden_remediator.crosscheck.plan import written
-from trainwarden_remediator.crosscheck.rulefiles import find_rules, read_rules
-from trainwarden_remediator.exceptions import JournalError
-from trainwarden_remediator.exposure import check_exposure
-from trainwarden_remediator.holdfile import Hold, read_holds
-from trainwarden_remediator.journalfile import connect, is_begun
-from trainwarden_remediator.notifying.posting import secret_problem
-from trainwarden_remediator.notifying.trial import try_receivers
-from trainwarden_remediator.records import read_events
-from trainwarden_remediator.reporting.incident import Style
-from trainwarden_remediator.reporting.telling import tell_incident, tell_nights
-from trainwarden_remediator.reserve import stay_in_memory
-from trainwarden_remediator.targets import GpuCleanup
-from trainwarden_remediator.threads import THREADS, ready_threads
-from trainwarden_remediator.tokens import Tokens
-from trainwarden_remediator.web import build_app
+import aiohttp
 
-TOKEN_PATHS = frozenset({"/webhook", "/-/hold", "/-/resume", "/report", "/report/{incident}"})
-"""What is served to whoever has a token."""
+from trainwarden_exporter.exceptions import ConfigError, TrainwardenError
+from trainwarden_exporter.gpu.holders import describe_holder
+from trainwarden_exporter.runtime import logging_setup
+from trainwarden_exporter.runtime.formatting import format_time, plural
+from trainwarden_exporter.webserver.server import WebServer, parse_listen_address
+from trainwarden_exporter.webserver.service import serve
+from trainwarden_remediator.actions.gpu_cleanup import GpuCleanupAction
+from trainwarden_remediator.api.bind_policy import check_exposure, check_web_config
+from trainwarden_remediator.api.server import build_app
+from trainwarden_remediator.app import Remediator
+from trainwarden_remediator.cli import build_parser
+from trainwarden_remediator.config.schema import Config, Setup, load_setup
+from trainwarden_remediator.config.targets import GpuCleanup
+from trainwarden_remediator.config_check.check import cross_check
+from trainwarden_remediator.config_check.plan import format_plan
+from trainwarden_remediator.config_check.rule_files import find_rules, read_rules
+from trainwarden_remediator.credentials.bearer_tokens import BearerTokens
+from trainwarden_remediator.exceptions import JournalError
+from trainwarden_remediator.holds import service
+from trainwarden_remediator.holds.hold_file import Hold, read_holds
+from trainwarden_remediator.journal import event_text
+from trainwarden_remediator.journal.database import connect, journal_exists
+from trainwarden_remediator.journal.file_modes import mode_problems
+from trainwarden_remediator.journal.rows import read_events
+from trainwarden_remediator.notify.http import secret_problem
+from trainwarden_remediator.notify.notifier import try_receivers
+from trainwarden_remediator.report.current_state import CurrentState, read_current_state
+from trainwarden_remediator.report.incident import ReportStyle
+from trainwarden_remediator.report.nightly import report_incident, report_nights
+from trainwarden_remediator.runtime import oom_score
+from trainwarden_remediator.runtime.clock import WallClock
+from trainwarden_remediator.runtime.memory_reserve import THREADS, lock_memory, start_thread_pool
+
+TOKEN_PATHS = frozenset(
+    {"/webhook", "/-/hold", "/-/resume", "/-/reload", "/report", "/report/{incident}"}
+)
+"""Paths that authenticate requests by bearer token."""
 FOLLOW_SECONDS = 0.5
-"""How often `journal --follow` looks for new lines."""
+"""Seconds between two reads of `journal --follow`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit status: 0, 1 when it failed, 2 for wrong usage."""
+    """Runs the command and returns its exit status: 0, 1 on failure, 2 on wrong usage."""
     given = build_parser().parse_args(arguments)
     try:
-        status = COMMANDS[given.command](given)
-    except BrokenPipeError:
+        return COMMANDS[given.command](given)
+    except (BrokenPipeError, KeyboardInterrupt):
         return 0
     except (TrainwardenError, OSError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        return 0
-    return status
 
 
 def _run(given: argparse.Namespace) -> int:
-    logsetup.configure(given.log_level, given.log_format)
+    logging_setup.configure(given.log_level, given.log_format)
     with asyncio.Runner() as runner:
         try:
-            threads = ready_threads()
+            threads = start_thread_pool()
         except (RuntimeError, MemoryError) as error:
-            why = str(error) or "no memory"
-            raise TrainwardenError(f"cannot begin: {THREADS} threads are needed: {why}") from error
+            why = str(error) or "out of memory"
+            raise TrainwardenError(f"cannot start {THREADS} threads: {why}") from error
         runner.get_loop().set_default_executor(threads)
         try:
             runner.run(_serve(given))
         finally:
-            threads.shutdown()  # the runner would take one more to wait for them, and may get none
+            threads.shutdown()  # the runner would need one more thread for this
     return 0
 
 
-async def _serve(given: argparse.Namespace) -> None:
-    remediator = Remediator(given.config_file, mode=given.mode)
-    check_exposure(
-        remediator.setup.config,
+def _build(given: argparse.Namespace) -> tuple[Remediator, WebServer]:
+    """Returns the program and its web server; each reload repeats the checks of the start."""
+    listen_address = given.web_listen_address
+    remediator = Remediator(
         given.config_file,
-        listen_address=given.web_listen_address,
-        web_config_file=given.web_config_file,
+        mode=given.mode,
+        check=lambda config: check_exposure(
+            config,
+            given.config_file,
+            listen_address=listen_address,
+            web_config_file=given.web_config_file,
+        ),
     )
     server = WebServer(
         build_app(remediator),
-        listen_address=given.web_listen_address,
+        listen_address=listen_address,
         config_file=given.web_config_file,
-        # They ask for their own token, and Alertmanager can send one credential only.
-        own_credential_paths=TOKEN_PATHS if remediator.tokens else frozenset({"/webhook"}),
+        # These paths check their own token, and Alertmanager can send only one credential.
+        own_credential_paths=lambda: TOKEN_PATHS if remediator.tokens else frozenset({"/webhook"}),
+        external_names=given.web_external_names,
+        check=lambda web: check_web_config(
+            web, remediator.setup.config, given.web_config_file, listen_address=listen_address
+        ),
     )
-    remediator.reload_with(server)
+    return remediator, server
+
+
+async def _serve(given: argparse.Namespace) -> None:
+    remediator, server = _build(given)
+    remediator.attach_web_file(server)
     async with remediator:
-        # Not before it is known to be the only one: what is refused ends with one line.
-        stay_in_memory()
-        oomscore.OWN.lower()
+        # Only after the journal is locked: a second instance exits with a single error line.
+        lock_memory()
+        oom_score.PROCESS_SCORE.lower()
         await serve(
             server,
             readiness=remediator.readiness,
             reload=remediator.reloader.reload,
             background={
-                "engine": remediator.engine.run,
-                "brake": remediator.brake.run,
-                "pull": remediator.puller.run,
+                "control_loop": remediator.control_loop.run,
+                "failsafe": remediator.failsafe.run,
+                "alert_poller": remediator.alert_poller.run,
                 "notifier": remediator.notifier.run,
             },
             alive=remediator.is_alive,
@@ -114,8 +133,8 @@ def _check(given: argparse.Namespace) -> int:
     setup = load_setup(given.file)
     config = setup.config
     print(f"{given.file}: ok (mode {config.mode}, {plural(len(config.targets), 'target')})")
-    for doubt in doubts(setup):
-        print(f"{given.file}: warning: {doubt}", file=sys.stderr)
+    for warning in config_warnings(setup):
+        print(f"{given.file}: warning: {warning}", file=sys.stderr)
     rules = read_rules(find_rules(given.rules, given.file))
     found = cross_check(
         given.file,
@@ -128,30 +147,30 @@ def _check(given: argparse.Namespace) -> int:
         print(f"note: {note}", file=sys.stderr)
     if found.steps:
         folders = sorted({str(rule.path.parent) for rule in rules})
-        print(f"\nWhat the rules in {', '.join(folders)} lead to:\n\n{written(found.steps)}")
+        print(f"\nActions for the rules in {', '.join(folders)}:\n\n{format_plan(found.steps)}")
         if config.mode == "observe":
-            print("\nThe mode is observe: all of it is only decided and written down.")
+            print("\nThe mode is observe: decisions are journaled, and no action is taken.")
     if found.problems:
         raise ConfigError(*found.problems)
     return 0
 
 
-def doubts(setup: Setup) -> list[str]:
-    """What is allowed in a configuration and yet will hardly work on this box."""
+def config_warnings(setup: Setup) -> list[str]:
+    """Returns warnings about valid settings that will not work on this host."""
     config = setup.config
-    found = []
+    found = mode_problems(config.journal)
     if config.token_file is not None:
         try:
-            Tokens(config.token_file).read()
+            BearerTokens(config.token_file).read()
         except ConfigError as error:
-            found.append(f"no webhook would be accepted: {error}")
+            found.append(f"all webhooks would be rejected: {error}")
     for index, target in enumerate(config.targets):
-        found += [f"targets[{index}].{doubt}" for doubt in target.means.doubts()]
+        found += [f"targets[{index}].{warning}" for warning in target.restart_method.warnings()]
     for index, receiver in enumerate(config.notify.receivers):
         if problem := secret_problem(receiver):
-            found.append(f"notify.receivers[{index}]: nothing can be sent: {problem}")
+            found.append(f"notify.receivers[{index}]: cannot send: {problem}")
     return found + [
-        f"worker {key.worker} of run {key.run} is no target: it is watched, and never restarted"
+        f"worker {key.worker} of run {key.run} is not a target: it is observed, never restarted"
         for key in setup.selectors
         if config.target(key) is None
     ]
@@ -159,18 +178,19 @@ def doubts(setup: Setup) -> list[str]:
 
 def _journal(given: argparse.Namespace) -> int:
     path = load_setup(given.config_file).config.journal
-    while not is_begun(path):
+    while not journal_exists(path):
         if not given.follow:
-            raise JournalError(f"{path}: there is no journal yet; has the remediator run?")
+            raise JournalError(f"{path}: no journal; has the remediator run?")
         time.sleep(FOLLOW_SECONDS)
     connection = connect(path, mode="ro")
     if not given.json:
-        print(story.heading(), flush=True)
+        print(event_text.format_heading(), flush=True)
     last = 0
     try:
         while True:
             for event in read_events(connection, last):
-                print(story.as_json(event) if given.json else story.line(event), flush=True)
+                line = event_text.as_json(event) if given.json else event_text.format_line(event)
+                print(line, flush=True)
                 last = event.id
             if not given.follow:
                 return 0
@@ -182,27 +202,36 @@ def _journal(given: argparse.Namespace) -> int:
 def _report(given: argparse.Namespace) -> int:
     config = load_setup(given.config_file).config
     now = time.time()
-    style = Style(config_file=str(given.config_file), alertmanager_url=config.alertmanager.url)
+    style = ReportStyle(
+        config_file=str(given.config_file), alertmanager_url=config.alertmanager.url
+    )
     if given.incident is None:
-        print(tell_nights(config.journal, now - given.since, style, now), end="")
-        return 0
-    told = tell_incident(config.journal, given.incident, style, now)
-    if told is None:
-        raise JournalError(f"{config.journal}: there is no incident {given.incident}")
-    print(told, end="")
+        current = asyncio.run(_current_state(config))
+        report = report_nights(config.journal, now - given.since, style, now, current)
+    elif (found := report_incident(config.journal, given.incident, style, now)) is not None:
+        report = found
+    else:
+        raise JournalError(f"{config.journal}: no incident {given.incident}")
+    print(report, end="")
     return 0
+
+
+async def _current_state(config: Config) -> CurrentState:
+    async with aiohttp.ClientSession() as session:
+        return await read_current_state(config, session, WallClock())
 
 
 def _hold(given: argparse.Namespace) -> int:
     setup, now = load_setup(given.config_file), time.time()
     until = None if given.duration is None else now + given.duration
-    wanted = Hold(given.run, given.worker, until, now, _person(), holding.reason(given.why))
+    why = service.normalize_reason(given.why)
+    wanted = Hold(given.run, given.worker, until, now, _operator_name(), why)
     try:
-        holding.hold(setup, wanted, now)
-    except JournalError as error:  # it is in force all the same
-        print(f"not written into the journal: {error}", file=sys.stderr)
-    lasts = "until `resume`" if until is None else f"until {moment(until)}, or `resume`"
-    what = "nothing is done" if wanted.everything else f"nothing is done to {wanted.scope}"
+        service.hold(setup, wanted, now)
+    except JournalError as error:  # the hold is in force nevertheless
+        print(f"not recorded in the journal: {error}", file=sys.stderr)
+    lasts = "until `resume`" if until is None else f"until {format_time(until)}, or `resume`"
+    what = "no actions" if wanted.everything else f"no actions on {wanted.scope}"
     print(f"held: {what} {lasts} ({setup.config.hold_file})")
     return 0
 
@@ -210,16 +239,16 @@ def _hold(given: argparse.Namespace) -> int:
 def _resume(given: argparse.Namespace) -> int:
     setup, now = load_setup(given.config_file), time.time()
     scope = {"run": given.run, "worker": given.worker}
-    why = holding.reason(given.why)
-    done = holding.resume(setup, now, **scope, who=_person(), why=why)
-    print(holding.told(done))
+    why = service.normalize_reason(given.why)
+    done = service.resume(setup, now, **scope, who=_operator_name(), why=why)
+    print(service.describe_resume(done))
     for left in read_holds(setup.config.hold_file, now):
-        print(f"still held: {left.scope} {left.told}".strip())
+        print(f"still held: {left.scope} {left.description}".strip())
     return 0
 
 
-def _person() -> str:
-    """Who gives the command, as far as that can be told."""
+def _operator_name() -> str:
+    """Returns the name of the user who runs the command."""
     try:
         return os.environ.get("SUDO_USER") or getpass.getuser()
     except (KeyError, OSError):
@@ -230,33 +259,33 @@ def _notify_test(given: argparse.Namespace) -> int:
     notify = load_setup(given.config_file).config.notify
     chosen = [one for one in notify.receivers if given.receiver in (None, one.name)]
     if not chosen:
-        which = "" if given.receiver is None else f" called {given.receiver}"
-        raise ValueError(f"{given.config_file}: `notify` names no receiver{which}")
+        which = "" if given.receiver is None else f" named {given.receiver}"
+        raise ValueError(f"{given.config_file}: `notify` has no receiver{which}")
     failed = 0
     for name, problem in asyncio.run(try_receivers(notify, chosen)):
-        print(f"{name}: {f'not sent: {problem}' if problem else 'sent; has it arrived?'}")
+        print(f"{name}: {f'not sent: {problem}' if problem else 'sent; check that it arrived'}")
         failed += bool(problem)
     return min(failed, 1)
 
 
 def _clean_gpu(given: argparse.Namespace) -> int:
-    """Done by a person's own hand: no mode, hold or budget stands in its way."""
+    """Terminates leftover GPU processes now, regardless of mode, holds and budgets."""
     setup = load_setup(given.config_file)
     cleanup = setup.config.gpu_cleanup or GpuCleanup()
-    action = GpuCleanupAction(cleanup, setup.watched)
-    spared, chosen = action.sort()
+    action = GpuCleanupAction(cleanup, setup.exporter_config)
+    spared, chosen = action.select()
     for holder in spared:
-        print(f"spared     {describe_holder(holder, time.time())}")
+        print(f"spared       {describe_holder(holder, time.time())}")
     for holder in chosen:
-        print(f"to be ended  {describe_holder(holder, time.time())}")
+        print(f"to terminate {describe_holder(holder, time.time())}")
     if not chosen:
-        print("nothing to end")
+        print("no processes to terminate")
     if given.dry_run or not chosen:
         return 0
     shown = [holder.process.identity for holder in chosen]
-    facts = action.perform("", lambda *_, **__: None, meant=shown)
+    facts = action.perform("", lambda *_, **__: None, intended=shown)
     killed = f", {len(facts['killed'])} of them by SIGKILL" if facts["killed"] else ""
-    print(f"ended {plural(len(facts['ended']), 'leftover')}{killed}; the memory is back")
+    print(f"terminated {plural(len(facts['ended']), 'leftover')}{killed}; the GPU memory is free")
     return 0
 
 
@@ -270,7 +299,6 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "hold": _hold,
     "resume": _resume,
 }
-
 
 if __name__ == "__main__":
     sys.exit(main())

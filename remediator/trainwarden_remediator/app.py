@@ -1,109 +1,117 @@
-"""The remediator as a whole: what binds configuration, journal, eyes and engine together."""
+"""The remediator program: connects configuration, journal, observers, engine and notifier."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
-from urllib.parse import urlencode
 
 import aiohttp
 
-from trainwarden_exporter.app import WebFile
 from trainwarden_exporter.exceptions import ConfigError, Problem
-from trainwarden_exporter.serving.reload import Reloader
-from trainwarden_exporter.serving.service import Readiness
-from trainwarden_remediator.brake import Brake
-from trainwarden_remediator.config import Setup, load_setup
-from trainwarden_remediator.door import Door
-from trainwarden_remediator.engine import Engine
-from trainwarden_remediator.evidence.taking import EvidenceTaker
+from trainwarden_exporter.webserver.service import Readiness, Reloader
+from trainwarden_exporter.webserver.web_file import WebConfigFile
+from trainwarden_remediator.actions.descendants import DescendantTracker
+from trainwarden_remediator.config.exporter_file import ExporterFile
+from trainwarden_remediator.config.schema import Config, Setup, load_setup
+from trainwarden_remediator.credentials.bearer_tokens import BearerTokens
+from trainwarden_remediator.credentials.outgoing import RequestCredentials
+from trainwarden_remediator.engine.alert_poller import AlertPoller, Fetch
+from trainwarden_remediator.engine.context import EngineContext
+from trainwarden_remediator.engine.control_loop import ControlLoop
+from trainwarden_remediator.engine.failsafe import Failsafe
+from trainwarden_remediator.evidence.collector import EvidenceCollector
 from trainwarden_remediator.exceptions import JournalError
-from trainwarden_remediator.guards import Guards
-from trainwarden_remediator.holdfile import read_holds
-from trainwarden_remediator.journal import Journal
-from trainwarden_remediator.metrics import Condition, Record
-from trainwarden_remediator.notifying.notifier import Notifier
-from trainwarden_remediator.notifying.posting import HttpPost
-from trainwarden_remediator.owneyes import OwnEyes
-from trainwarden_remediator.ownsaves import own_saves
-from trainwarden_remediator.pull import Fetch, Puller
-from trainwarden_remediator.records import Event
-from trainwarden_remediator.tokens import Tokens
-from trainwarden_remediator.world import BoxEyes, Eyes, get
+from trainwarden_remediator.holds.hold_file import read_holds
+from trainwarden_remediator.journal.journal import Journal
+from trainwarden_remediator.journal.rows import Event
+from trainwarden_remediator.notify.http import HttpSender
+from trainwarden_remediator.notify.notifier import Notifier
+from trainwarden_remediator.notify.outbox import Outbox
+from trainwarden_remediator.observation.active_alerts import ActiveAlertLister, alert_fetcher
+from trainwarden_remediator.observation.local_checkpoints import local_checkpoint_observers
+from trainwarden_remediator.observation.local_fallback import LocalObserver
+from trainwarden_remediator.observation.snapshot import HttpObserver, Observer
+from trainwarden_remediator.report.current_state import CurrentState, read_current_state
+from trainwarden_remediator.runtime.clock import WallClock
+from trainwarden_remediator.telemetry.state import BreakerFigures, JournalSummary, RemediatorState
 
-
-class WallClock:
-    """The time of day, and real waiting."""
-
-    def now(self) -> float:
-        return time.time()
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+log = logging.getLogger(__name__)
 
 
 class Remediator:
-    """Built from a remediator.yml; entered as a context to run.
+    """The program, created from a remediator.yml and entered as a context manager to run.
 
-    `mode` overrides the file's. Raises ConfigError, JournalError or NoThreadError when it cannot be
-    started.
+    `mode` overrides the mode of the file. `check` is called with the configuration at the start and
+    at each reload, and raises ConfigError to refuse it. Raises ConfigError, JournalError or
+    NoThreadError if the program cannot start.
     """
 
-    def __init__(self, path: Path, *, mode: Literal["observe", "act"] | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        mode: Literal["observe", "act"] | None = None,
+        check: Callable[[Config], None] = lambda _: None,
+    ) -> None:
         self._path = path
         self._mode = mode
+        self._check = check
         self.setup, self.tokens = self._read()
         self.readiness = Readiness()
         self.reloader = Reloader(self._reload)
+        self._exporter_file = ExporterFile(path)
         self._clock = WallClock()
         self._resources = AsyncExitStack()
-        self._web_file: WebFile | None = None
+        self._web_config_file: WebConfigFile | None = None
 
     async def __aenter__(self) -> Self:
+        config, clock = self.setup.config, self._clock
         async with AsyncExitStack() as opened:
-            self.journal = await asyncio.to_thread(
-                Journal, self.setup.config.journal, clock=self._clock.now
-            )
+            self.journal = await asyncio.to_thread(Journal, config.journal, clock=clock.now)
             opened.callback(self.journal.close)
+            self.outbox = Outbox(self.journal.file, clock=self._clock.now)
             self._session = await opened.enter_async_context(aiohttp.ClientSession())
-            self.brake = Brake(
+            self.failsafe = Failsafe(
                 self.journal,
-                self.setup.config.brake,
-                self._eyes(),
-                OwnEyes(self.setup).look,
-                own_saves(self.setup),
+                config.failsafe,
+                self._observer(),
+                LocalObserver(self.setup).observe,
+                local_checkpoint_observers(self.setup),
                 clock=self._clock,
             )
-            self.engine = Engine(
-                self.setup,
-                self.journal,
-                self._eyes(),
-                clock=self._clock,
-                # Not before it has started, and no more once it has been told to stop.
+            self.control_loop = ControlLoop(
+                EngineContext(
+                    setup=self.setup,
+                    journal=self.journal,
+                    observer=self._observer(),
+                    clock=self._clock,
+                    tracker=DescendantTracker(self.journal),
+                    evidence=EvidenceCollector(self.journal, self._observer).collect,
+                    failsafe=self.failsafe,
+                    reread_exporter_file=self._reread_exporter_file,
+                ),
+                # No decisions before the start is complete, and none during shutdown.
                 deciding=lambda: self.readiness.ready,
-                evidence=EvidenceTaker(self.journal, self._eyes).take,
-                brake=self.brake,
             )
-            self.brake.wake = self.engine.wake
-            self.puller = Puller(
+            self.failsafe.wake = self.control_loop.wake
+            self.alert_poller = AlertPoller(
                 self.journal,
-                self.setup.config.alertmanager.pull,
+                config.alertmanager.pull,
                 self._fetch(),
                 clock=self._clock,
-                wake=self.engine.wake,
+                wake=self.control_loop.wake,
             )
-            config = self.setup.config
-            post = HttpPost(self._session)
+            self.active_alerts = ActiveAlertLister(
+                config.alertmanager.pull, self._fetch(), clock=self._clock
+            )
+            sender = HttpSender(self._session)
             self.notifier = Notifier(
-                config.notify, self.journal.outbox, post, clock=self._clock, mode=config.mode
+                config.notify, self.outbox, sender, clock=clock, mode=config.mode
             )
             self._resources = opened.pop_all()
         return self
@@ -116,74 +124,87 @@ class Remediator:
     ) -> None:
         await self._resources.aclose()
 
-    def condition(self, webhooks: Mapping[int, int]) -> Condition:
-        """How it stands now, read from the journal; blocks. `webhooks`: answers by HTTP status."""
+    def program_state(self, webhooks: Mapping[int, int]) -> RemediatorState:
+        """Returns the current state, read from the journal; blocks.
+
+        `webhooks` counts the webhook responses by HTTP status.
+        """
         config = self.setup.config
         try:
-            record = Record(
-                tallies=self.journal.tallies(),
-                moments=self.journal.moments(),
-                given_up=self.journal.given_up(self._clock.now() - config.forget_after),
+            summary = JournalSummary(
+                counters=self.journal.counters(),
+                timestamps=self.journal.timestamps(),
+                given_up=self.journal.given_up(self._clock.now() - config.alert_stale_after),
                 open_incidents=self.journal.count_open(),
                 oldest_action=self.journal.oldest_action(),
-                guards=self._guards(),
-                queues=self.journal.outbox.queues(config.notify.receivers),
+                breaker=self._breaker_figures(),
+                queue_states=self.outbox.queue_states(config.notify.receivers),
             )
         except JournalError:
-            record = None
+            summary = None
         holds = read_holds(config.hold_file, self._clock.now())
-        return Condition(
+        return RemediatorState(
             mode=config.mode,
-            held=any(hold.everything for hold in holds),
+            paused=any(hold.everything for hold in holds),
             holds=holds,
-            reload_successful=self.reloader.successful,
+            reload_successful=self.reloader.successful and not self._exporter_file.problem,
+            workers_hash=self.setup.workers_hash,
             reload_timestamp=self.reloader.success_timestamp,
-            web_file_successful=self._web_file.last_reload_successful if self._web_file else None,
+            web_config_loaded=self._web_config_file.last_reload_successful
+            if self._web_config_file
+            else None,
             webhooks=webhooks,
-            record=record,
-            turned_at=self.engine.turned_at,
-            broken_off=self.engine.broken_off,
-            pulled_at=self.puller.asked_at,
-            silent=self.brake.silent,
-            braking=self.brake.on,
+            journal=summary,
+            journal_writable=not self.journal.file.last_write_failed,
+            last_cycle_at=self.control_loop.last_cycle_at,
+            aborted_cycles=self.control_loop.aborted_cycles,
+            pulled_at=self.alert_poller.last_answer_at,
+            alerts_stale=self.failsafe.alerts_stale,
+            failsafe_active=self.failsafe.is_active,
         )
 
-    def _guards(self) -> Guards:
+    def _breaker_figures(self) -> BreakerFigures:
         config = self.setup.config
-        return Guards(
-            breaker_open=self.journal.latched() is not None,
-            breaker_actions=self.journal.counted_actions(config.breaker.within),
+        return BreakerFigures(
+            breaker_open=self.journal.breaker_opened_at() is not None,
+            breaker_actions=self.journal.count_breaker_actions(config.breaker.window),
             breaker_limit=config.breaker.limit(len(config.targets)),
-            blocked_since=self.journal.blocked_since(),
+            blocked_since={
+                reason: since
+                for reason, since in self.journal.blocked_since().items()
+                # A remediator without targets was never meant to act.
+                if reason != "unknown_target" or config.targets
+            },
         )
 
-    def reload_with(self, web_file: WebFile) -> None:
-        """Reload `web_file` at each reload too, and show how it fared."""
-        self._web_file = web_file
-        self.reloader.also(web_file.reload)
+    def attach_web_file(self, web_config_file: WebConfigFile) -> None:
+        """Reloads `web_config_file` at each reload too, and shows whether that succeeded."""
+        self._web_config_file = web_config_file
+        self.reloader.add_step(web_config_file.reload)
 
     def is_alive(self) -> bool:
-        """Whether its work goes on."""
-        return self.engine.is_alive() and self.brake.is_alive()
+        """Whether the control loop and the failsafe make progress."""
+        return self.control_loop.is_alive() and self.failsafe.is_alive()
 
     @property
     def path(self) -> Path:
-        """Its configuration file."""
+        """The configuration file."""
         return self._path
 
     def now(self) -> float:
-        """Unix seconds."""
+        """Returns the current time in Unix seconds."""
         return self._clock.now()
 
     def newest_events(self, count: int) -> tuple[Event, ...]:
-        """The last `count` lines of the journal, the newest first; blocks. Raises JournalError."""
+        """Returns the last `count` events, the newest first; blocks. Raises JournalError."""
         return self.journal.newest_events(count)
 
-    def _read(self) -> tuple[Setup, Tokens | None]:
+    def _read(self) -> tuple[Setup, BearerTokens | None]:
         setup = load_setup(self._path, mode=self._mode)
+        self._check(setup.config)
         tokens = None
         if setup.config.token_file is not None:
-            tokens = Tokens(setup.config.token_file)
+            tokens = BearerTokens(setup.config.token_file)
             tokens.read()
         return setup, tokens
 
@@ -191,32 +212,42 @@ class Remediator:
         setup, tokens = await asyncio.to_thread(self._read)
         if setup.config.journal != self.setup.config.journal:
             raise ConfigError(
-                Problem(self._path, None, "journal", "changing it takes a restart of the program")
+                Problem(self._path, None, "journal", "changing it requires a restart")
             )
-        self.setup, self.tokens = setup, tokens
-        self.engine.use(setup, self._eyes())
-        self.puller.use(setup.config.alertmanager.pull, self._fetch())
-        own = OwnEyes(setup).look, own_saves(setup)
-        self.brake.use(setup.config.brake, self._eyes(), *own)
-        self.notifier.use(setup.config.notify, mode=setup.config.mode)
+        self.tokens = tokens
+        self._use(setup)
 
-    def _eyes(self) -> Eyes:
+    async def _reread_exporter_file(self) -> str:
+        """Uses exporter.yml as it is now. Returns why it cannot be used, or ""."""
+        before = self.setup
+        setup = await asyncio.to_thread(self._exporter_file.read_if_changed, before)
+        if setup is not before and self.setup is before:  # no reload meanwhile
+            log.info("the exporter's file has changed and was read again")
+            self._use(setup)
+        return self._exporter_file.problem
+
+    def _use(self, setup: Setup) -> None:
+        self.setup = setup
+        self.control_loop.reconfigure(setup, self._observer())
+        self.alert_poller.reconfigure(setup.config.alertmanager.pull, self._fetch())
+        self.active_alerts.reconfigure(setup.config.alertmanager.pull, self._fetch())
+        own = LocalObserver(setup).observe, local_checkpoint_observers(setup)
+        self.failsafe.reconfigure(setup.config.failsafe, self._observer(), *own)
+        self.notifier.reconfigure(setup.config.notify, mode=setup.config.mode)
+
+    def _observer(self) -> Observer:
         config = self.setup.config
-        return BoxEyes(
+        return HttpObserver(
             self._session,
             exporter_url=config.exporter.url,
             alertmanager_url=config.alertmanager.url,
-            exporter=Door(config.exporter),
-            alertmanager=Door(config.alertmanager),
+            exporter=RequestCredentials(config.exporter),
+            alertmanager=RequestCredentials(config.alertmanager),
         )
 
     def _fetch(self) -> Fetch:
-        config = self.setup.config
-        door = Door(config.alertmanager)
+        return alert_fetcher(self._session, self.setup.config.alertmanager)
 
-        async def fetch(filters: Sequence[str]) -> bytes:
-            query = urlencode([("filter", one) for one in filters])
-            url = f"{config.alertmanager.url}/api/v2/alerts?{query}"
-            return await get(self._session, url, door)
-
-        return fetch
+    async def read_current_state(self) -> CurrentState:
+        """Returns what the exporter and Alertmanager show now, for a report."""
+        return await read_current_state(self.setup.config, self._session, self._clock)

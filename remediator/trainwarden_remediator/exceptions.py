@@ -1,18 +1,18 @@
 """Errors of the remediator, below those it shares with the exporter.
 
 TrainwardenError
-├── MalformedError   a webhook body is not what Alertmanager sends
-├── JournalError     the journal cannot be read or written
-├── LostError        what was meant has nobody to carry it out; the next start settles it
-├── HoldError        the hold file cannot be written
-├── UnknownError     the world could not be asked; whoever asks must not act
-├── SecretError      a file with a secret cannot be used; never says what stands in it
-├── NotDeliveredError  a message has not reached a person; never says where it was sent
-└── ActionError      an action could not be carried out; says what stands now
-    ├── LeftAloneError   it is not ours to act upon as it stands now: a person, or its own
-    │   │                    manager, has it in hand
-    │   └── NotNowError      whoever was asked to act says so, and has done nothing
-    └── AmbiguousError   whether it was done is not known: it is looked at, never repeated
+├── MalformedWebhookError      a webhook body is not a valid delivery
+├── JournalError               the journal cannot be read or written
+├── IntentLostError            an intent cannot be executed; the next start recovers it
+├── HoldError                  the hold file cannot be written
+├── ObservationError           an observation failed; the caller must not act
+├── SecretError                a secret file cannot be used; never contains the secret
+├── NotDeliveredError          a notification was not delivered; never contains its URL
+└── ActionError                an action failed; describes the state that it left
+    ├── NotEligibleError       the target must not be acted upon in its present state
+    │   └── ActionDeferredError  the action did nothing, and may be tried again
+    │       └── ProcessesDifferError  other processes were found than the action is for
+    └── OutcomeUnknownError    it is unknown whether the action was performed
 """
 
 from __future__ import annotations
@@ -20,54 +20,58 @@ from __future__ import annotations
 from trainwarden_exporter.exceptions import TrainwardenError
 
 
-class MalformedError(TrainwardenError):
-    """A webhook body is not what Alertmanager sends."""
+class MalformedWebhookError(TrainwardenError):
+    """A webhook body is not a valid delivery from Alertmanager."""
 
 
 class JournalError(TrainwardenError):
-    """The journal cannot be read or written; nothing may be done that it would not record."""
+    """The journal cannot be read or written; no action may start, since none can be recorded."""
 
 
-class LostError(TrainwardenError):
-    """What was meant has nobody to carry it out: the program ends; its next start settles it."""
+class IntentLostError(TrainwardenError):
+    """A recorded intent cannot be executed: the program exits, and its next start recovers it."""
 
 
 class HoldError(TrainwardenError):
-    """The hold file cannot be written: what a person asked for is not in force."""
+    """The hold file cannot be written: the hold or resume is not in force."""
 
 
-class UnknownError(TrainwardenError):
-    """A question to the world went unanswered."""
+class ObservationError(TrainwardenError):
+    """The exporter, Alertmanager or this host could not be observed."""
 
 
 class SecretError(TrainwardenError):
-    """A file with a secret cannot be used; the message never repeats what stands in it."""
+    """A file with a secret cannot be used; the message never contains the secret."""
 
 
 class NotDeliveredError(TrainwardenError):
-    """A message has not reached its receiver; the message never says where that is.
+    """A notification was not delivered; the error message never contains the receiver's URL.
 
-    `refused`: it was reached, and did not take this one. `after`: for so many seconds it wants to
-    be left alone.
+    `rejected`: the receiver responded, and refused this notification. `retry_after`: seconds for
+    which the receiver asks not to be contacted.
     """
 
-    def __init__(self, message: str, *, refused: bool = False, after: float = 0.0) -> None:
+    def __init__(self, message: str, *, rejected: bool = False, retry_after: float = 0.0) -> None:
         super().__init__(message)
-        self.refused = refused
-        self.after = after
+        self.rejected = rejected
+        self.retry_after = retry_after
 
 
 class ActionError(TrainwardenError):
-    """An action could not be carried out; the message says what stands now."""
+    """An action failed; the message describes the state that it left."""
 
 
-class LeftAloneError(ActionError):
-    """A person has stopped it, or its own manager is about to start it: whoever acts must not."""
+class NotEligibleError(ActionError):
+    """The target must not be acted upon: an operator stopped it, or its manager will start it."""
 
 
-class NotNowError(LeftAloneError):
-    """Whoever was asked to act says that it must not be now, and has done nothing."""
+class ActionDeferredError(NotEligibleError):
+    """The action did nothing: the manager of the target declined it, or its target has changed."""
 
 
-class AmbiguousError(ActionError):
-    """Whether it was done is not known: what has become of it must be looked at."""
+class ProcessesDifferError(ActionDeferredError):
+    """The processes found are not the ones that the action is for; none was signalled."""
+
+
+class OutcomeUnknownError(ActionError):
+    """It is unknown whether the action was performed; it is inspected, never repeated."""

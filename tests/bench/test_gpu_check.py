@@ -32,7 +32,7 @@ FIELDS = {
 
 
 class FakeSmi:
-    """An nvidia-smi that says what it is told, beside a simulated driver that says its own."""
+    """An nvidia-smi with configured output, beside a simulated driver with output of its own."""
 
     def __init__(self, folder: Path) -> None:
         self.pid = os.getpid()
@@ -54,7 +54,7 @@ class FakeSmi:
 
     def check(self, fields: dict[str, str], apps: str) -> tuple[int, str]:
         answers = {
-            "fields": "".join(f'"{name}"\nSaid of it.\n' for name in fields),
+            "fields": "".join(f'"{name}"\nIts description.\n' for name in fields),
             "gpus": ", ".join(["0", *fields.values()]) + "\n",
             "apps": apps,
         }
@@ -73,30 +73,30 @@ def smi(tmp_path: Path) -> FakeSmi:
     return FakeSmi(tmp_path)
 
 
-def line(said: str, what: str) -> list[str]:
-    return next(words for text in said.splitlines() if (words := text.split())[:1] == [what])
+def line(output: str, what: str) -> list[str]:
+    return next(words for text in output.splitlines() if (words := text.split())[:1] == [what])
 
 
-def test_what_agrees_is_said_to_and_what_moves_may(smi: FakeSmi) -> None:
-    status, said = smi.check(FIELDS, f"{smi.uuid}, {smi.pid}, 1024\n")
-    assert status == 0, said
-    assert line(said, "memory.total") == ["memory.total", "81920", "81920", "same"]
-    assert line(said, "compute_mode")[-1] == "same"
-    assert line(said, "utilization.gpu") == ["utilization.gpu", "0", "40", "moves"]
-    assert line(said, "ecc.errors.corrected.volatile.total")[-2:] == ["[N/A]", "same"]
-    assert line(said, str(smi.pid))[-1] == "same"
-    assert "one collection:" in said
-    assert "all that must agree does" in said
+def test_agreement_is_reported_and_moving_values_may_differ(smi: FakeSmi) -> None:
+    status, output = smi.check(FIELDS, f"{smi.uuid}, {smi.pid}, 1024\n")
+    assert status == 0, output
+    assert line(output, "memory.total") == ["memory.total", "81920", "81920", "same"]
+    assert line(output, "compute_mode")[-1] == "same"
+    assert line(output, "utilization.gpu") == ["utilization.gpu", "0", "40", "moves"]
+    assert line(output, "ecc.errors.corrected.volatile.total")[-2:] == ["[N/A]", "same"]
+    assert line(output, str(smi.pid))[-1] == "same"
+    assert "one collection:" in output
+    assert "all that must agree does" in output
 
 
-def test_what_must_agree_and_does_not_is_told(smi: FakeSmi) -> None:
+def test_a_disagreement_is_reported(smi: FakeSmi) -> None:
     wrong = {**FIELDS, "memory.total": "40960", "ecc.errors.corrected.volatile.total": "3"}
-    status, said = smi.check(wrong, f"{smi.uuid}, 1, 77\n")
+    status, output = smi.check(wrong, f"{smi.uuid}, 1, 77\n")
     assert status == 1
-    assert line(said, "memory.total")[-1] == "differs"
-    assert line(said, "ecc.errors.corrected.volatile.total")[-2:] == ["3", "differs"]
-    assert line(said, "1") == ["1", "on", smi.uuid, "not", "listed", "77", "MiB", "differs"]
-    assert "3 value(s) differ that must not" in said
+    assert line(output, "memory.total")[-1] == "differs"
+    assert line(output, "ecc.errors.corrected.volatile.total")[-2:] == ["3", "differs"]
+    assert line(output, "1") == ["1", "on", smi.uuid, "not", "listed", "77", "MiB", "differs"]
+    assert "3 value(s) differ that must not" in output
 
 
 def test_without_nvidia_smi_it_says_so_in_one_line(
@@ -104,10 +104,10 @@ def test_without_nvidia_smi_it_says_so_in_one_line(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert gpu_check.main([]) == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("gpu_check: there is no nvidia-smi on PATH")
-    assert said.err.count("\n") == 1
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("gpu_check: there is no nvidia-smi on PATH")
+    assert output.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import peers
 
 
 @pytest.mark.parametrize(
-    ("said", "version"),
+    ("message", "version"),
     [
         ("process-exporter, version 0.7.10-3+b5 (branch: debian/sid, revision: x)", "0.7.10-3+b5"),
         ("process-exporter, version  (branch: debian/sid, revision: 0.8.7-2)\n  go", "0.8.7-2"),
@@ -18,8 +18,8 @@ import peers
         ("what?", "?"),
     ],
 )
-def test_the_version_is_read_from_what_a_program_says(said: str, version: str) -> None:
-    assert peers._version(said) == version
+def test_the_version_is_read_from_what_a_program_says(message: str, version: str) -> None:
+    assert peers._version(message) == version
 
 
 def test_what_could_not_be_fetched_whole_leaves_nothing_behind(

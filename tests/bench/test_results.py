@@ -12,7 +12,7 @@ from results import Growth, Result, picture
 LATE = "TOO LATE"
 LINE = Growth("Boxes", "boxes", "ms", ((1, 3), (10, 21), (100, 201)))
 FOUND = Result("Rules", "What they cost.", ("boxes", "cost"), (("1", "3 ms"),), (LINE,))
-SAID = """..                                              [100%]
+OUTPUT = """..                                              [100%]
 night  what                                                        seconds   limit
     1  seen                                                           17.7      60
     2  healed                                                         90.0      90  TOO LATE
@@ -54,7 +54,7 @@ def page(monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(performance, "python_peer", missing)
     monkeypatch.setattr(rules_growth, "prometheus_version", lambda: "2.42")
     failed = {"storm": "It could not be measured: no port."}
-    return performance.page({"gpus": FOUND}, failed, performance.nights(SAID))
+    return performance.page({"gpus": FOUND}, failed, performance.nights(OUTPUT))
 
 
 def missing(package: str) -> tuple[list[str], str]:
@@ -71,12 +71,12 @@ def test_the_page_has_every_section_the_machine_and_the_slopes(page: str) -> Non
 
 def test_the_page_tells_what_could_not_be_measured(page: str) -> None:
     assert "## Storm\n\nIt could not be measured: no port." in page
-    assert "Nothing was found out by: storm" in page
+    assert "No result from: storm" in page
     assert "nvitop-exporter cannot be fetched: no network" in page
 
 
 def test_the_nights_are_taken_from_what_was_printed_and_nothing_else_is() -> None:
-    section = performance.nights(SAID)
+    section = performance.nights(OUTPUT)
     assert section.rows == (("1", "seen", "17.7", "60", ""), ("2", "healed", "90.0", "90", LATE))
     assert "passed" not in section.page()
     with pytest.raises(SystemExit):

@@ -49,7 +49,7 @@ def test_scrapes_are_judged_at_the_size_that_was_named() -> None:
     assert found == [True, False, False, True, True, False]
 
 
-def test_memory_is_judged_by_itself_and_beside_the_peers() -> None:
+def test_memory_is_judged_alone_and_beside_the_peers() -> None:
     columns = ("program", "resident")
     rows = ((OURS, "61.0 MiB"), ("mtail", "18.0 MiB"), (SUM, "90.0 MiB"))
     assert list(met(Result("", "", columns, rows), "replaced").values()) == [False, True]

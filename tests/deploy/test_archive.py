@@ -23,19 +23,19 @@ def test_a_key_that_is_not_a_file_is_left_to_apt() -> None:
     )
 
 
-def test_of_an_unknown_distribution_nothing_is_guessed() -> None:
+def test_an_unknown_distribution_is_not_guessed() -> None:
     with pytest.raises(StackError, match="neither Debian's archive nor Ubuntu's"):
         newest_sources("http://archive.example/other \n")
 
 
 def test_what_was_fetched_is_used_again(tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
-    said: list[str] = []
-    assert fetch_root(tmp_path / "root", ["nothing"], said.append) == tmp_path / "root"
-    assert said == []
+    message: list[str] = []
+    assert fetch_root(tmp_path / "root", ["nothing"], message.append) == tmp_path / "root"
+    assert message == []
 
 
-def test_where_nothing_can_be_fetched_that_is_said_and_nothing_is_left(
+def test_a_failed_download_is_reported_and_leaves_no_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     programs = tmp_path / "bin"

@@ -1,4 +1,4 @@
-"""What Prometheus reads under compose: the shipped rules, with the changes of a person."""
+"""What Prometheus reads under compose: the shipped rules, with the changes of an operator."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_without_changes_they_are_as_shipped(tmp_path: Path) -> None:
         assert text == (RULES / "prometheus.yml").read_text(encoding="utf-8")
 
 
-def test_what_a_person_changes_is_changed_and_changed_back(tmp_path: Path) -> None:
+def test_what_an_operator_changes_is_changed_and_changed_back(tmp_path: Path) -> None:
     changes, folder = tmp_path / "overrides.yml", tmp_path / "rules"
     changes.write_text("alerts: [{alert: TrainingGpuIdle, enabled: false}]\n")
     assert prepare(changes, folder).returncode == 0
@@ -54,7 +54,7 @@ def test_what_a_person_changes_is_changed_and_changed_back(tmp_path: Path) -> No
     assert read_shipped(folder) == read_shipped()
 
 
-def test_a_file_that_is_wrong_changes_nothing_and_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_wrong_changes_nothing_and_is_reported(tmp_path: Path) -> None:
     changes, folder = tmp_path / "overrides.yml", tmp_path / "rules"
     changes.write_text("alerts:\n  - {alert: TrainingNothing, enabled: false}\n")
     result = prepare(changes, folder)

@@ -48,9 +48,7 @@ def test_an_engine_on_path_is_used_as_it_is(tmp_path: Path, programs: Path) -> N
     assert find_programs(tmp_path).environment["PATH"] == str(programs)
 
 
-def test_where_none_can_be_fetched_that_is_said_and_nothing_is_left(
-    tmp_path: Path, programs: Path
-) -> None:
+def test_a_failed_download_is_reported_and_leaves_no_files(tmp_path: Path, programs: Path) -> None:
     add(programs, "apt-get", "echo 'E: no such thing' >&2; exit 100")
     with pytest.raises(StackError, match=r"no Docker engine can be fetched \(.*\): let this"):
         find_programs(tmp_path, say=lambda _: None)

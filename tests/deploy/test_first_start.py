@@ -9,7 +9,7 @@ from pathlib import Path
 
 from stack import PROJECT
 from trainwarden_exporter.config import load_config
-from trainwarden_remediator.tokens import Tokens
+from trainwarden_remediator.credentials.bearer_tokens import BearerTokens
 
 COMPOSE = PROJECT / "deploy" / "compose"
 
@@ -23,14 +23,14 @@ def test_a_secret_is_made_once(tmp_path: Path) -> None:
     token, password = tmp_path / "token", tmp_path / "password"
     run("make_secrets.py", token)
     first = token.read_text()
-    Tokens(token).read()
+    BearerTokens(token).read()
     run("make_secrets.py", token, password)
     assert token.read_text() == first
     assert password.read_text() not in ("", first)
     assert sorted(tmp_path.iterdir()) == [password, token]
 
 
-def test_one_whose_making_was_cut_short_is_made_anew(tmp_path: Path) -> None:
+def test_one_whose_making_was_cut_short_is_recreated(tmp_path: Path) -> None:
     (tmp_path / ".token").write_text("12")
     run("make_secrets.py", tmp_path / "token")
     assert len((tmp_path / "token").read_text().strip()) == 64

@@ -13,10 +13,11 @@ import yaml
 from packaging_rules import DEPLOY
 from ruleset import RULES
 from trainwarden_exporter.config import Config
-from trainwarden_exporter.yamlfile import parse
+from trainwarden_exporter.config_file.loader import parse
 
 FOLDER = DEPLOY / "kubernetes"
 PORT = 10977
+NAME = "trainwarden-exporter"
 KUBERNETES = ("1.30", "1.37")
 """The oldest that the manifests are for (it has `appArmorProfile`), and a newer one."""
 OPERATOR = "monitoring.coreos.com/v1"
@@ -27,7 +28,8 @@ def made() -> dict[str, dict[str, Any]]:
     """What makes the exporter, by kind."""
     text = (FOLDER / "exporter.yaml").read_text()
     found = {one["kind"]: one for one in yaml.safe_load_all(text)}
-    assert {*found} == {"ServiceAccount", "ConfigMap", "DaemonSet", "Service", "PodMonitor"}
+    network = {"Service", "NetworkPolicy", "PodMonitor"}
+    assert {*found} == {"ServiceAccount", "ConfigMap", "DaemonSet"} | network
     return found
 
 
@@ -56,6 +58,23 @@ def test_the_configuration_in_it_is_good(made: dict[str, dict[str, Any]], tmp_pa
     assert not mounts[str(config.state_folder)].get("readOnly")
 
 
+def test_only_prometheus_and_the_remediator_reach_the_exporter(
+    made: dict[str, dict[str, Any]],
+) -> None:
+    policy = made["NetworkPolicy"]["spec"]
+    assert policy["podSelector"] == {"matchLabels": {"app.kubernetes.io/name": NAME}}
+    assert policy["policyTypes"] == ["Ingress"]
+    (rule,) = policy["ingress"]
+    clients = [one["podSelector"]["matchLabels"] for one in rule["from"]]
+    names = [client["app.kubernetes.io/name"] for client in clients]
+    assert names == ["prometheus", "trainwarden-remediator"]
+    assert rule["ports"] == [{"protocol": "TCP", "port": "metrics"}]
+    remediator = (FOLDER / "remediator" / "remediator.yaml").read_text()
+    (pods,) = [one for one in yaml.safe_load_all(remediator) if one["kind"] == "DaemonSet"]
+    labels = pods["spec"]["template"]["metadata"]["labels"]
+    assert clients[1].items() <= labels.items()
+
+
 def test_every_selector_finds_the_pods(made: dict[str, dict[str, Any]]) -> None:
     labels = made["DaemonSet"]["spec"]["template"]["metadata"]["labels"]
     selectors = [
@@ -67,7 +86,7 @@ def test_every_selector_finds_the_pods(made: dict[str, dict[str, Any]]) -> None:
         assert selector.items() <= labels.items()
 
 
-def test_the_job_and_the_interval_are_those_that_the_rules_ask_for(
+def test_the_job_and_the_interval_are_as_the_rules_require(
     made: dict[str, dict[str, Any]],
 ) -> None:
     shipped = yaml.safe_load((RULES / "prometheus.yml").read_text())

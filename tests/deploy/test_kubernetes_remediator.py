@@ -9,15 +9,15 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
-from tests.remediator.test_kubernetes_action import TOKEN, Cluster
+from tests.remediator.actions.test_kubernetes import TOKEN, Cluster
 
 from packaging_rules import DEPLOY
 from trainwarden_exporter.config import load_config
-from trainwarden_remediator.actions.kubeapi import KubeApi
-from trainwarden_remediator.actions.podstate import PLURALS, Controller
-from trainwarden_remediator.config import load_setup
-from trainwarden_remediator.exposure import check_exposure
-from trainwarden_remediator.means.kubernetes import KubernetesTarget
+from trainwarden_remediator.actions.kubernetes_api import KubernetesApi
+from trainwarden_remediator.actions.kubernetes_objects import CONTROLLER_RESOURCES, Controller
+from trainwarden_remediator.api.bind_policy import check_exposure
+from trainwarden_remediator.config.restart_methods.kubernetes import KubernetesTarget
+from trainwarden_remediator.config.schema import load_setup
 
 FOLDER = DEPLOY / "kubernetes"
 PORT = 10978
@@ -247,11 +247,11 @@ def test_it_may_do_what_it_asks_for_and_nothing_else(
             target = KubernetesTarget.model_validate(
                 {"namespace": "training", "url": server.url, "token_file": str(token), **changes}
             )
-            api = KubeApi(target)
+            api = KubernetesApi(target)
             (pod,) = api.pods()
             api.cordoned(pod.node)
-            for group, kind in PLURALS:
-                api.stopped(Controller(group, kind, "it"))
+            for group, kind in CONTROLLER_RESOURCES:
+                api.controller_blocker(Controller(apiVersion=f"{group}/v1", kind=kind, name="it"))
             api.delete(pod)
     finally:
         server.close()

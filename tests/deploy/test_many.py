@@ -15,9 +15,9 @@ from tests.exporter.conftest import Authority
 import write_alertmanager
 from ruleset import FOLDERS, RULES
 from stack import PROJECT, Binaries
-from trainwarden_exporter.serving.webconfig import load_web_config
-from trainwarden_exporter.yamlfile import load
-from trainwarden_remediator.config import Config
+from trainwarden_exporter.config_file.loader import load
+from trainwarden_exporter.webserver.web_config import load_web_config
+from trainwarden_remediator.config.schema import Config
 
 MANY = PROJECT / "deploy" / "many"
 WEBHOOKS = {"box-1": "https://box-1:10978", "box-2": "http://box-2:10978/"}
@@ -57,8 +57,8 @@ def check(*command: str | Path) -> str:
 
 
 def test_prometheus_takes_what_the_centre_starts_with(center: Path, binaries: Binaries) -> None:
-    said = check(binaries.promtool, "check", "config", center / "prometheus.yml")
-    assert "SUCCESS" in said
+    output = check(binaries.promtool, "check", "config", center / "prometheus.yml")
+    assert "SUCCESS" in output
 
 
 def test_an_agent_takes_what_a_box_starts_with(tmp_path: Path, binaries: Binaries) -> None:
@@ -69,7 +69,7 @@ def test_an_agent_takes_what_a_box_starts_with(tmp_path: Path, binaries: Binarie
 
 
 @pytest.mark.parametrize("place", ["center", "reached"])
-def test_whoever_comes_with_a_password_is_known(
+def test_a_client_with_a_password_is_accepted(
     place: str, tmp_path: Path, authority: Authority, binaries: Binaries
 ) -> None:
     """Where a box sends to, and where the centre asks; as Prometheus and the exporter read it."""
@@ -130,17 +130,17 @@ def test_who_pulls_and_who_is_called_by_webhook(tmp_path: Path, binaries: Binari
     check(binaries.amtool, "check-config", file)
 
     def receivers(**labels: str) -> list[str]:
-        said = check(
+        output = check(
             *(binaries.amtool, "config", "routes", "test", f"--config.file={file}"),
             *(f"{name}={value}" for name, value in labels.items()),
         )
-        return said.strip().split(",")
+        return output.strip().split(",")
 
     gone = {"alertname": "TrainingWorkerGone", "severity": "critical", "run": "grpo"}
     gone["remediation"] = "start_missing_worker"
-    assert receivers(**gone, instance="box-1") == ["trainwarden-remediator-box-1", "person"]
-    assert receivers(**gone, instance="box-2") == ["trainwarden-remediator-box-2", "person"]
-    assert receivers(**gone, instance="box-3") == ["person"]
+    assert receivers(**gone, instance="box-1") == ["trainwarden-remediator-box-1", "on-call"]
+    assert receivers(**gone, instance="box-2") == ["trainwarden-remediator-box-2", "on-call"]
+    assert receivers(**gone, instance="box-3") == ["on-call"]
     assert receivers(alertname="TrainingWatchdog", severity="none") == ["trainwarden-remediator"]
     tree = yaml.safe_load(file.read_text())
     sent = {one["name"]: one.get("webhook_configs", []) for one in tree["receivers"]}
@@ -155,12 +155,14 @@ def test_who_pulls_and_who_is_called_by_webhook(tmp_path: Path, binaries: Binari
     assert len(set(tokens)) == 2
 
 
-def test_where_all_pull_nothing_is_sent_to_a_remediator(tmp_path: Path, binaries: Binaries) -> None:
+def test_where_all_pull_no_alert_is_sent_to_a_remediator(
+    tmp_path: Path, binaries: Binaries
+) -> None:
     file = tmp_path / "alertmanager.yml"
     assert write_alertmanager.main(["--output", str(file)]) == 0
     check(binaries.amtool, "check-config", file)
     tree = yaml.safe_load(file.read_text())
-    assert [one["name"] for one in tree["receivers"]] == ["person", "nobody"]
+    assert [one["name"] for one in tree["receivers"]] == ["on-call", "nobody"]
     assert tree["route"]["routes"][0]["receiver"] == "nobody"
     assert "webhook" not in json.dumps(tree)
 
@@ -169,8 +171,8 @@ def test_what_mutes_what_and_who_is_called_stays_as_shipped() -> None:
     shipped = yaml.safe_load((RULES / "alertmanager.yml").read_text(encoding="utf-8"))
     made = write_alertmanager.for_boxes(shipped, WEBHOOKS)
     assert made["inhibit_rules"] == shipped["inhibit_rules"]
-    people = [one for one in shipped["route"]["routes"] if one["receiver"] in ("person", "nobody")]
-    assert [one for one in made["route"]["routes"] if one["receiver"] in ("person", "nobody")] == (
+    people = [one for one in shipped["route"]["routes"] if one["receiver"] in ("on-call", "nobody")]
+    assert [one for one in made["route"]["routes"] if one["receiver"] in ("on-call", "nobody")] == (
         people
     )
     # Else a box's trouble could mute another's.
@@ -178,7 +180,7 @@ def test_what_mutes_what_and_who_is_called_stays_as_shipped() -> None:
 
 
 @pytest.mark.parametrize("word", ["box-1", "=https://box-1", 'b"1=https://box-1', "b=box-1:10978"])
-def test_what_is_no_box_is_told(
+def test_what_is_no_box_is_reported(
     word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["--webhook", word, "--output", str(tmp_path / "alertmanager.yml")]

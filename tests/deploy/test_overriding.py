@@ -44,7 +44,7 @@ def named(rules: Ruleset, name: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("{alert: TrainingNope, enabled: false}", "alert: no shipped alert is called"),
         ("{alert: TrainingOomKill}", "changes nothing"),
@@ -59,16 +59,18 @@ def named(rules: Ruleset, name: str) -> list[dict[str, Any]]:
         ("{alert: TrainingGpuXid, for: 5m}\n  - {alert: TrainingGpuXid, of: warning, for: 5m}", ""),
     ],
 )
-def test_what_cannot_be_meant_is_told_with_its_line(tmp_path: Path, text: str, said: str) -> None:
+def test_an_invalid_value_is_reported_with_its_line(
+    tmp_path: Path, text: str, message: str
+) -> None:
     file = written(tmp_path, f"alerts:\n  - {text}\n")
     with pytest.raises(ConfigError) as caught:
         read_overrides(file)
     (problem,) = caught.value.problems
-    assert problem.line == (2 if said else 3)
-    assert (said or "is changed above already") in str(problem)
+    assert problem.line == (2 if message else 3)
+    assert (message or "is changed above already") in str(problem)
 
 
-def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
+def test_all_that_is_wrong_is_reported_at_once(tmp_path: Path) -> None:
     lines = "".join(f"  - {{alert: Training{name}, enabled: false}}\n" for name in "ABC")
     with pytest.raises(ConfigError) as caught:
         read_overrides(written(tmp_path, f"alerts:\n{lines}"))
@@ -107,9 +109,7 @@ def test_a_critical_one_may_become_the_warning_that_is_off(tmp_path: Path) -> No
     assert [r["labels"]["severity"] for r in named(rules, "TrainingDiskInodes")] == ["warning"]
 
 
-def test_the_written_rules_load_and_wait_as_they_were_told(
-    tmp_path: Path, binaries: Binaries
-) -> None:
+def test_the_written_rules_load_and_wait_as_configured(tmp_path: Path, binaries: Binaries) -> None:
     folder = tmp_path / "rules"
     stale = folder / "alerts" / "gone.yml"
     stale.parent.mkdir(parents=True)

@@ -42,7 +42,7 @@ def test_manifests_carry_the_labels_that_an_operator_asks_for(tmp_path: Path) ->
         assert one["metadata"]["labels"] == {**packaging_rules.LABELS, "release": "monitoring"}
 
 
-def test_what_is_no_label_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_label_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--format", "prometheusrule", "--label", "release", "--output", str(tmp_path)]
     assert write_rules.main(arguments) == 1
     assert "NAME=VALUE" in capsys.readouterr().err

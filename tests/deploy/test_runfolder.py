@@ -11,7 +11,7 @@ import ports
 import runfolder
 from ruleset import RULES
 from stack import Binaries, StackError
-from trainwarden_remediator.config import load_setup
+from trainwarden_remediator.config.schema import load_setup
 
 EXPORTER = "runs: [{name: r, workers: [{name: w, match: {command: train}}]}]\n"
 
@@ -81,7 +81,7 @@ def test_a_folder_of_something_else_is_not_cleared(tmp_path: Path, binaries: Bin
     assert (tmp_path / "thesis.tex").exists()
 
 
-def test_a_path_too_long_for_a_socket_is_said_to_be(tmp_path: Path, binaries: Binaries) -> None:
+def test_a_path_too_long_for_a_socket_is_reported(tmp_path: Path, binaries: Binaries) -> None:
     with pytest.raises(StackError, match="too long a path"):
         prepare_demo(tmp_path / ("x" * 90), binaries)
 
@@ -167,7 +167,7 @@ def test_changes_to_alerts_in_the_users_folder_are_what_prometheus_loads(
     assert "- alert: TrainingGpuIdle" not in text
 
 
-def test_wrong_changes_to_alerts_are_told_with_their_line(
+def test_wrong_changes_to_alerts_are_reported_with_their_line(
     tmp_path: Path, config: Path, binaries: Binaries
 ) -> None:
     (config / "overrides.yml").write_text("alerts:\n  - {alert: TrainingGpu, enabled: false}\n")

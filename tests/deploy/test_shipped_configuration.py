@@ -9,14 +9,14 @@ import yaml
 
 from stack import PROJECT
 from trainwarden_exporter.config import load_config
-from trainwarden_exporter.yamlfile import load
-from trainwarden_remediator.config import Config
+from trainwarden_exporter.config_file.loader import load
+from trainwarden_remediator.config.schema import Config
 
 PLACES = ("deploy/compose/config", "deploy/systemd")
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_it_watches_the_box_keeps_what_it_knows_and_touches_nothing(place: str) -> None:
+def test_it_watches_the_host_keeps_what_it_knows_and_touches_nothing(place: str) -> None:
     exporter = load_config(PROJECT / place / "exporter.yml")
     assert exporter.runs == ()
     assert exporter.state_folder is not None

@@ -12,7 +12,7 @@ import pytest
 import runfolder
 import simulation
 from stack import Binaries
-from trainwarden_remediator.config import load_setup
+from trainwarden_remediator.config.schema import load_setup
 
 COUNT = """\
 import pynvml as nvml
@@ -54,7 +54,7 @@ def test_exporter_and_remediator_see_the_gpus_and_nothing_else_does(
     assert seeing == {"exporter", "remediator"}
     assert run.programs == (*run.demo, simulation.NAME)
     assert simulation.NAME in programs(run)
-    watched = load_setup(run.remediator_file).watched
+    watched = load_setup(run.remediator_file).exporter_config
     assert watched.gpu.device_root == run.gpus.folder / "dev"
 
 
@@ -62,7 +62,7 @@ def test_only_its_own_are_ended(tmp_path: Path, binaries: Binaries) -> None:
     run = prepare_demo(tmp_path / "it's (a)", binaries)
     setup = load_setup(run.remediator_file)
     ours = f"python leftover.py --name leftover --folder {run.path}/demo"
-    (protected,) = setup.watched.gpu.protected
+    (protected,) = setup.exporter_config.gpu.protected
     assert setup.config.gpu_cleanup is not None
     assert setup.config.gpu_cleanup.command is not None
     for command in ("python train.py", ours + "2", f"{ours} --more", "[nv_queue]"):

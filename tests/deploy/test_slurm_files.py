@@ -11,13 +11,13 @@ import pytest
 from stack import PROJECT
 
 SLURM = PROJECT / "deploy" / "slurm"
-REFUSED = "A run must not start here now: disk space."
+REFUSED = "Not ready to start a run: disk space."
 
 
 def ask(
     folder: Path,
     status: int,
-    said: str,
+    message: str,
     *,
     script: str = "node.sh",
     steps: str = "",
@@ -31,7 +31,9 @@ def ask(
     pgrep.write_text(f"#!/bin/sh\nprintf '{steps}'\n")
     pgrep.chmod(0o755)
     exporter = folder / "exporter"
-    exporter.write_text(f"#!/bin/sh\necho \"$*\" >> {folder}/asked\necho '{said}'\nexit {status}\n")
+    exporter.write_text(
+        f"#!/bin/sh\necho \"$*\" >> {folder}/asked\necho '{message}'\nexit {status}\n"
+    )
     exporter.chmod(0o755)
     return subprocess.run(
         [SLURM / script],
@@ -39,7 +41,7 @@ def ask(
             "PATH": f"{folder}:/usr/bin:/bin",
             "TRAINWARDEN_EXPORTER": str(exporter),
             "TRAINWARDEN_CONFIG": "/etc/here.yml",
-            "TRAINWARDEN_PATIENCE": "0",
+            "TRAINWARDEN_RETRY_FOR": "0",
             "SLURM_JOB_ID": "7",
             "SLURM_SCRIPT_CONTEXT": "prolog_slurmd",
             **environment,
@@ -53,9 +55,9 @@ def ask(
 
 @pytest.mark.parametrize("context", ["prolog_slurmd", "epilog_slurmd"])
 @pytest.mark.parametrize(
-    ("status", "said", "ends_with"),
+    ("status", "message", "ends_with"),
     [
-        (0, "A run may start here.", 0),
+        (0, "Ready to start a run.", 0),
         (1, REFUSED, 1),
         # Broken, and not asked: an interpreter that is gone, a program that fails, a wrong file.
         (1, "Traceback (most recent call last):", 0),
@@ -64,16 +66,16 @@ def ask(
     ],
 )
 def test_a_node_is_drained_for_a_refusal_alone(
-    context: str, status: int, said: str, ends_with: int, tmp_path: Path
+    context: str, status: int, message: str, ends_with: int, tmp_path: Path
 ) -> None:
-    result = ask(tmp_path, status, said, SLURM_SCRIPT_CONTEXT=context)
+    result = ask(tmp_path, status, message, SLURM_SCRIPT_CONTEXT=context)
     assert result.returncode == ends_with
     assert (tmp_path / "asked").read_text() == "preflight --config.file=/etc/here.yml\n"
     if status == 0:
         assert result.stderr == ""
     else:
         assert f"{context} of job 7" in result.stderr
-        assert said in result.stderr
+        assert message in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -93,7 +95,7 @@ def test_a_node_with_another_job_on_it_is_not_looked_at(
     assert ("not looked at" in result.stderr) == (not looks)
 
 
-def test_one_that_another_job_came_to_meanwhile_is_not_judged(tmp_path: Path) -> None:
+def test_a_node_that_another_job_came_to_meanwhile_is_not_judged(tmp_path: Path) -> None:
     came = tmp_path / "exporter-and-a-job"
     came.write_text(
         f"#!/bin/sh\nprintf '#!/bin/sh\\necho \"43 slurmstepd: [77.batch]\"' > {tmp_path}/pgrep\n"
@@ -105,11 +107,11 @@ def test_one_that_another_job_came_to_meanwhile_is_not_judged(tmp_path: Path) ->
     assert "not looked at" in result.stderr
 
 
-def test_one_that_does_not_answer_drains_nothing(tmp_path: Path) -> None:
+def test_a_preflight_without_an_answer_drains_no_node(tmp_path: Path) -> None:
     slow = tmp_path / "slow"
     slow.write_text("#!/bin/sh\nexec sleep 600\n")
     slow.chmod(0o755)
-    result = ask(tmp_path, 0, "", TRAINWARDEN_EXPORTER=str(slow), TRAINWARDEN_WITHIN="1")
+    result = ask(tmp_path, 0, "", TRAINWARDEN_EXPORTER=str(slow), TRAINWARDEN_TIMEOUT="1")
     assert result.returncode == 0
     assert "could not be asked (status 124)" in result.stderr
 
@@ -126,14 +128,14 @@ def test_more_is_asked_for_where_that_is_set(tmp_path: Path) -> None:
     assert asked.split()[2:] == ["--gpu.memory-free=70GiB", "--run=grpo"]
 
 
-def test_after_a_job_it_is_waited_for_what_ends_by_itself(tmp_path: Path) -> None:
+def test_after_a_job_it_waits_for_processes_that_are_ending(tmp_path: Path) -> None:
     exporter = tmp_path / "once"
     exporter.write_text(
         f"#!/bin/sh\n[ -e {tmp_path}/asked ] && exit 0\ntouch {tmp_path}/asked\n"
         f"echo '{REFUSED}'\nexit 1\n"
     )
     exporter.chmod(0o755)
-    more = {"TRAINWARDEN_EXPORTER": str(exporter), "TRAINWARDEN_PATIENCE": "60"}
+    more = {"TRAINWARDEN_EXPORTER": str(exporter), "TRAINWARDEN_RETRY_FOR": "60"}
     before = ask(tmp_path, 0, "", SLURM_SCRIPT_CONTEXT="prolog_slurmd", **more)
     assert before.returncode == 1
     (tmp_path / "asked").unlink()
@@ -142,13 +144,11 @@ def test_after_a_job_it_is_waited_for_what_ends_by_itself(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("status", "ends_with"), [(0, 0), (1, 75), (2, 76), (127, 75)])
-def test_a_job_that_is_turned_away_ends_as_slurm_is_told(
-    status: int, ends_with: int, tmp_path: Path
-) -> None:
+def test_a_rejected_job_ends_as_slurm_expects(status: int, ends_with: int, tmp_path: Path) -> None:
     training = tmp_path / "train"
     training.write_text("#!/bin/sh\necho trained\n")
     training.chmod(0o755)
-    result = ask(tmp_path, status, "told", script="job.sh", TRAINING=str(training))
+    result = ask(tmp_path, status, "reported", script="job.sh", TRAINING=str(training))
     assert result.returncode == ends_with
     assert ("trained" in result.stdout) == (status == 0)
     settings = (SLURM / "slurm.conf").read_text(encoding="utf-8")

@@ -94,7 +94,7 @@ def test_a_program_without_a_version_is_not_taken_for_one() -> None:
         stack.parse_version("usage: prometheus [OPTIONS]")
 
 
-def test_programs_on_path_are_used_and_nothing_is_made(machine: Machine) -> None:
+def test_programs_on_path_are_used_and_no_file_is_made(machine: Machine) -> None:
     machine.add_servers()
     assert machine.find().prometheus == machine.programs / "prometheus"
     assert not machine.stack.exists()
@@ -196,12 +196,12 @@ def test_what_a_killed_run_left_is_cleared(machine: Machine) -> None:
     assert not half.exists()
 
 
-def test_a_machine_without_apt_is_told_what_to_do(machine: Machine) -> None:
+def test_a_machine_without_apt_gets_advice(machine: Machine) -> None:
     with pytest.raises(stack.StackError, match="no apt-get to fetch it with: put prometheus and"):
         machine.find()
 
 
-def test_a_package_that_is_too_old_is_said_to_be(machine: Machine) -> None:
+def test_a_package_that_is_too_old_is_reported(machine: Machine) -> None:
     machine.add_packages()
     machine.add("dpkg-deb", FAKE_DPKG.replace("3.1.4", "2.31.0"))
     with pytest.raises(stack.StackError, match=r"this system's Prometheus is 2\.31, too old"):

@@ -9,7 +9,7 @@ import suites
 OTHERS = ("https://packages.example.org/apt tools-bookworm", "https://node.example.org/x nodistro")
 
 
-def test_the_archive_is_the_one_that_offers_this_machines_release() -> None:
+def test_the_archive_offers_this_machines_release() -> None:
     lines = (*OTHERS, "http://mirror.example.org/debian/ bookworm-updates")
     wanted = "http://mirror.example.org/debian/ bookworm"
     assert suites.parse_archive([*lines, wanted], "bookworm") == "http://mirror.example.org/debian/"
@@ -31,7 +31,7 @@ def test_a_name_that_is_none_is_refused(name: str) -> None:
         suites.checked(name)
 
 
-def test_apt_is_told_of_that_suite_alone(tmp_path: Path) -> None:
+def test_apt_reads_that_suite_alone(tmp_path: Path) -> None:
     options = suites.write("sid", "http://mirror.example.org/debian/", tmp_path)
     (line,) = (tmp_path / "sources.list").read_text().splitlines()
     assert line.startswith("deb ")

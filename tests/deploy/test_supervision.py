@@ -15,7 +15,7 @@ RUNNING = programs("RUNNING", 10)
 
 
 @pytest.mark.parametrize(
-    ("now", "said"),
+    ("now", "message"),
     [
         (RUNNING, []),
         (programs("EXITED", 0, 3), ["exporter ended with status 3"]),
@@ -25,10 +25,10 @@ RUNNING = programs("RUNNING", 10)
         (programs("STOPPING", 10), []),
     ],
 )
-def test_what_changed_is_told(now: Mapping[str, Program], said: list[str]) -> None:
-    assert list(changes(RUNNING, now)) == said
+def test_what_changed_is_reported(now: Mapping[str, Program], message: list[str]) -> None:
+    assert list(changes(RUNNING, now)) == message
 
 
-def test_what_was_told_is_not_told_again() -> None:
+def test_a_reported_event_is_not_reported_again() -> None:
     fatal = programs("FATAL", 0)
     assert list(changes(fatal, fatal)) == []

@@ -22,29 +22,29 @@ def running(pid: int = 7, state: str = "RUNNING") -> Program:
     return Program("remediator", state, pid, 0)
 
 
-def test_one_that_answers_is_left_alone() -> None:
+def test_a_program_that_answers_is_left_alone() -> None:
     seen = Watch()
     assert not any(seen.hangs(running(), well=True) for _ in range(100))
 
 
-def test_one_that_has_stopped_answering_is_ended_once() -> None:
+def test_a_program_that_has_stopped_answering_is_ended_once() -> None:
     seen = Watch()
     seen.hangs(running(), well=True)
-    said = [seen.hangs(running(), well=False) for _ in range(FAILURES + 2)]
-    assert said == [False] * (FAILURES - 1) + [True, False, False]
+    message = [seen.hangs(running(), well=False) for _ in range(FAILURES + 2)]
+    assert message == [False] * (FAILURES - 1) + [True, False, False]
 
 
-def test_one_answer_begins_the_count_anew() -> None:
+def test_one_answer_begins_the_count_again() -> None:
     seen = Watch()
     for _ in range(5):
         assert not any(seen.hangs(running(), well=False) for _ in range(FAILURES - 1))
         assert not seen.hangs(running(), well=True)
 
 
-def test_one_that_starts_has_longer() -> None:
+def test_a_program_that_starts_has_longer() -> None:
     seen = Watch()
-    said = [seen.hangs(running(), well=False) for _ in range(FIRST_FAILURES)]
-    assert said == [False] * (FIRST_FAILURES - 1) + [True]
+    message = [seen.hangs(running(), well=False) for _ in range(FIRST_FAILURES)]
+    assert message == [False] * (FIRST_FAILURES - 1) + [True]
 
 
 def test_another_process_is_another_count() -> None:
@@ -96,15 +96,17 @@ def test_it_speaks_supervisords_protocol_and_has_it_end_what_hangs(
     monkeypatch.setattr(supervision, "read_programs", lambda _: {"remediator": running()})
     monkeypatch.setattr(supervision, "kill", lambda _, name: ended.append(name))
     monkeypatch.setattr(watch, "is_well", lambda _: len(ended) > 0)
-    answers, told = io.StringIO(), io.StringIO()
+    answers, reported = io.StringIO(), io.StringIO()
     events = io.StringIO((TICK + PAYLOAD) * (FIRST_FAILURES + 3))
-    watch.main([str(tmp_path), "remediator=http://x/-/healthy"], events, answers, told)
+    watch.main([str(tmp_path), "remediator=http://x/-/healthy"], events, answers, reported)
     assert ended == ["remediator"]
-    assert told.getvalue() == "remediator (pid 7) hangs, and is killed\n"
+    assert reported.getvalue() == "remediator (pid 7) hangs, and is killed\n"
     assert answers.getvalue() == "READY\nRESULT 2\nOK" * (FIRST_FAILURES + 3) + "READY\n"
 
 
 def test_a_supervisord_that_cannot_be_asked_ends_nothing(tmp_path: Path) -> None:
-    answers, told = io.StringIO(), io.StringIO()
-    watch.main([str(tmp_path / "none"), "a=http://x/"], io.StringIO(TICK + PAYLOAD), answers, told)
-    assert "cannot ask supervisord" in told.getvalue()
+    answers, reported = io.StringIO(), io.StringIO()
+    watch.main(
+        [str(tmp_path / "none"), "a=http://x/"], io.StringIO(TICK + PAYLOAD), answers, reported
+    )
+    assert "cannot ask supervisord" in reported.getvalue()

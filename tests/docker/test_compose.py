@@ -163,7 +163,7 @@ def test_a_leak_is_healed_by_the_engine_that_starts_again_what_was_ended(
     story = demo.journal()
     at = {event["kind"]: event["at"] for event in reversed(story)}
     with capsys.disabled():
-        print(  # noqa: T201 - for whoever runs the tests: the promise is a number of seconds
+        print(  # noqa: T201 - for the developer: the promise is a number of seconds
             f"\nleak in containers: healed {at['outcome'] - at['alert']:.0f} s after its alert"
         )
     outcomes = [each["facts"]["outcome"] for each in story if each["kind"] == "outcome"]
@@ -202,7 +202,7 @@ def test_the_exporter_sees_the_workers_of_other_accounts_whole(demo: Compose) ->
     assert failing == []
 
 
-def test_the_memory_it_shows_is_that_of_the_box(demo: Compose) -> None:
+def test_the_memory_it_shows_is_that_of_the_host(demo: Compose) -> None:
     page = demo.fetch("exporter", "/metrics")
     total, effective = (
         float(re.findall(rf"^trainwarden_memory_{name}_bytes (\S+)$", page, re.MULTILINE)[0])
@@ -282,9 +282,9 @@ def test_the_token_is_made_once_and_known_to_two_parts_alone(demo: Compose) -> N
 
 
 @pytest.mark.parametrize("container", [*WATCHERS, "trainwarden-prometheus-1"])
-def test_what_is_killed_comes_back_by_itself(demo: Compose, container: str) -> None:
+def test_a_killed_service_is_restarted_automatically(demo: Compose, container: str) -> None:
     before = demo.pid(container)
-    # by a process of the box, for a `docker kill` is a person's wish that it stay away
+    # by a process of the host: after `docker kill`, which is a user's wish, Docker does not restart
     os.kill(before, 9)
     demo.wait_until(lambda: demo.pid(container) not in (0, before), UP_SECONDS)
     demo.wait_until(lambda: demo.healthy(container), UP_SECONDS)
@@ -292,7 +292,7 @@ def test_what_is_killed_comes_back_by_itself(demo: Compose, container: str) -> N
         assert demo.journal()
 
 
-def test_without_a_profile_the_box_is_watched_and_nothing_is_touched(compose: Compose) -> None:
+def test_without_a_profile_the_host_is_watched_and_no_process_is_touched(compose: Compose) -> None:
     compose.down()
     compose.up()
     try:

@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 
 from dockerengine import DockerEngine
-from trainwarden_remediator.actions.base import Standing
-from trainwarden_remediator.actions.docker import DockerAction
-from trainwarden_remediator.actions.dockercalls import ActingEngine
-from trainwarden_remediator.exceptions import ActionError, LeftAloneError
-from trainwarden_remediator.targets import Target
+from trainwarden_remediator.actions.base import ActionState
+from trainwarden_remediator.actions.docker import DockerAction, DockerControlClient
+from trainwarden_remediator.config.targets import Target
+from trainwarden_remediator.exceptions import ActionError, NotEligibleError
 
 SECONDS = 60
 FOREVER = "exec sleep 100000"
@@ -77,7 +76,7 @@ def yard(engine: DockerEngine) -> Iterator[Yard]:
     yard.close()
 
 
-class Said(list[str]):
+class RecordedOutput(list[str]):
     """What an action announced, step by step."""
 
     def __call__(self, step: str, **_: Any) -> None:
@@ -86,45 +85,55 @@ class Said(list[str]):
 
 def test_a_container_is_restarted_once_and_no_other_is(yard: Yard) -> None:
     name, other = yard.make("d-plain"), yard.make("d-plain-other")
-    action, said, others = yard.action(name), Said(), yard.action(other).processes()
-    before = action.processes()
-    facts = action.perform("m", said, meant=before)
-    assert said == ["restart"]
-    assert facts["processes"] == action.processes() != before
+    action, message, others = (
+        yard.action(name),
+        RecordedOutput(),
+        yard.action(other).find_instances(),
+    )
+    before = action.find_instances()
+    facts = action.perform("m", message, intended=before)
+    assert message == ["restart"]
+    assert facts["processes"] == action.find_instances() != before
     assert (yard.starts(name), yard.show(name, "State.Status")) == (2, "running")
-    assert yard.action(other).processes() == others
+    assert yard.action(other).find_instances() == others
 
 
 @pytest.mark.parametrize("policy", ["no", "on-failure", "unless-stopped", "always"])
 @pytest.mark.parametrize("way", ["stop", "kill"])
-def test_a_container_that_a_person_has_stopped_is_left_alone(
+def test_a_container_that_an_operator_has_stopped_is_left_alone(
     yard: Yard, policy: str, way: str
 ) -> None:
     name = yard.make("d-stopped", FOREVER, f"--restart={policy}")
-    action, said = yard.action(name), Said()
-    before = action.processes()
+    action, message = yard.action(name), RecordedOutput()
+    before = action.find_instances()
     yard.engine.docker(*((way, "--time=1") if way == "stop" else (way,)), name)
-    with pytest.raises(LeftAloneError, match="d-stopped was told to stop"):
-        action.processes()
-    with pytest.raises(LeftAloneError, match="refused: d-stopped was told to stop"):
-        action.perform("m", said, meant=before)
-    assert (said, yard.show(name, "State.Status"), yard.starts(name)) == ([], "exited", 1)
+    with pytest.raises(NotEligibleError, match="d-stopped was stopped on request"):
+        action.find_instances()
+    with pytest.raises(NotEligibleError, match="refused: d-stopped was stopped on request"):
+        action.perform("m", message, intended=before)
+    assert (message, yard.show(name, "State.Status"), yard.starts(name)) == ([], "exited", 1)
 
 
-def test_a_container_that_ended_by_itself_is_started(yard: Yard) -> None:
+def test_a_container_that_ended_is_started(yard: Yard) -> None:
     name = yard.make("d-ended", "test -e /tmp/again && exec sleep 100000; >/tmp/again; exit 3")
     yard.wait_for(lambda: yard.show(name, "State.Status") == "exited")
-    action, said = yard.action(name), Said()
-    action.perform("m", said, meant=action.processes())
-    assert (said, yard.show(name, "State.Status"), yard.starts(name)) == (["start"], "running", 2)
+    action, message = yard.action(name), RecordedOutput()
+    action.perform("m", message, intended=action.find_instances())
+    assert (message, yard.show(name, "State.Status"), yard.starts(name)) == (
+        ["start"],
+        "running",
+        2,
+    )
 
 
-def test_a_signal_that_ends_nothing_is_no_stop(yard: Yard) -> None:
-    name = yard.make("d-told", 'trap ":" USR1; while test ! -e /tmp/end; do sleep 1; done; exit 3')
+def test_a_signal_that_does_not_end_the_container_is_no_stop(yard: Yard) -> None:
+    name = yard.make(
+        "d-signalled", 'trap ":" USR1; while test ! -e /tmp/end; do sleep 1; done; exit 3'
+    )
     yard.engine.docker("kill", "--signal=USR1", name)
     yard.engine.docker("exec", name, "sh", "-c", ">/tmp/end")
     yard.wait_for(lambda: yard.show(name, "State.Status") == "exited")
-    assert yard.action(name).processes()
+    assert yard.action(name).find_instances()
 
 
 def test_a_container_that_docker_itself_restarts_is_not_fought(yard: Yard) -> None:
@@ -136,15 +145,15 @@ def test_a_container_that_docker_itself_restarts_is_not_fought(yard: Yard) -> No
             and yard.show(name, "State.Status") == "restarting"
         )
     )
-    with pytest.raises(LeftAloneError, match="by its restart policy"):
-        yard.action(name).processes()
+    with pytest.raises(NotEligibleError, match="by its restart policy"):
+        yard.action(name).find_instances()
 
 
 def test_a_paused_container_is_left_alone(yard: Yard) -> None:
     name = yard.make("d-paused")
     yard.engine.docker("pause", name)
-    with pytest.raises(LeftAloneError, match="d-paused is paused"):
-        yard.action(name).processes()
+    with pytest.raises(NotEligibleError, match="d-paused is paused"):
+        yard.action(name).find_instances()
 
 
 def test_a_container_whose_end_the_engine_has_forgotten_is_left_alone(engine: DockerEngine) -> None:
@@ -152,78 +161,78 @@ def test_a_container_whose_end_the_engine_has_forgotten_is_left_alone(engine: Do
     try:
         name = yard.make("d-forgotten", "exit 3")
         yard.wait_for(lambda: yard.show(name, "State.Status") == "exited")
-        assert yard.action(name).processes()
+        assert yard.action(name).find_instances()
         engine.stop()
         engine.start()
-        with pytest.raises(LeftAloneError, match="does not tell any more"):
-            yard.action(name).processes()
+        with pytest.raises(NotEligibleError, match="no longer knows whether"):
+            yard.action(name).find_instances()
     finally:
         yard.close()
 
 
-def test_one_that_ignores_its_stop_signal_is_killed_when_its_grace_is_over(yard: Yard) -> None:
+def test_a_container_that_ignores_its_stop_signal_is_killed_after_its_grace(yard: Yard) -> None:
     name = yard.make("d-deaf", DEAF)
     action = yard.action(name, grace=2)
-    before, began = action.processes(), time.monotonic()
-    action.perform("m", Said(), meant=before)
+    before, began = action.find_instances(), time.monotonic()
+    action.perform("m", RecordedOutput(), intended=before)
     assert time.monotonic() - began >= 2
-    assert action.processes() != before
+    assert action.find_instances() != before
 
 
-def test_one_that_takes_its_time_is_not_killed(yard: Yard, tmp_path: Path) -> None:
+def test_a_slowly_stopping_container_is_not_killed(yard: Yard, tmp_path: Path) -> None:
     script = 'trap "sleep 3; >/mine/saved; exit 0" TERM; while :; do sleep 1; done'
     name = yard.make("d-slow", script, f"--volume={tmp_path}:/mine")
-    yard.action(name, grace=60).perform("m", Said())
+    yard.action(name, grace=60).perform("m", RecordedOutput())
     assert (tmp_path / "saved").exists()
     assert yard.show(name, "State.Status") == "running"
 
 
-def test_a_container_made_anew_under_the_same_name_is_not_touched(yard: Yard) -> None:
-    name = yard.make("d-anew")
-    action, said = yard.action(name), Said()
-    before = action.processes()
+def test_a_container_recreated_under_the_same_name_is_not_touched(yard: Yard) -> None:
+    name = yard.make("d-recreated")
+    action, message = yard.action(name), RecordedOutput()
+    before = action.find_instances()
     yard.engine.docker("rm", "--force", name)
     yard.make(name)
-    anew = action.processes()
-    assert anew != before
-    assert action.perform("m", said, meant=before)["started_by"] == "another"
-    assert (said, action.processes()) == ([], anew)
+    restarted = action.find_instances()
+    assert restarted != before
+    assert action.perform("m", message, intended=before)["started_by"] == "another"
+    assert (message, action.find_instances()) == ([], restarted)
 
 
-def test_one_started_anew_since_it_was_looked_at_is_not_touched(yard: Yard) -> None:
+def test_one_restarted_since_it_was_looked_at_is_not_touched(yard: Yard) -> None:
     name = yard.make("d-again")
-    action, said = yard.action(name), Said()
-    before = action.processes()
+    action, message = yard.action(name), RecordedOutput()
+    before = action.find_instances()
     yard.engine.docker("restart", "--time=0", name)
-    assert action.perform("m", said, meant=before)["started_by"] == "another"
-    assert (said, yard.starts(name)) == ([], 2)
+    assert action.perform("m", message, intended=before)["started_by"] == "another"
+    assert (message, yard.starts(name)) == ([], 2)
 
 
-def test_one_that_is_gone_is_not_made_anew(yard: Yard) -> None:
+def test_a_removed_container_is_not_recreated(yard: Yard) -> None:
     name = yard.make("d-gone")
-    action, said = yard.action(name), Said()
-    before = action.processes()
+    action, message = yard.action(name), RecordedOutput()
+    before = action.find_instances()
     yard.engine.docker("rm", "--force", name)
     with pytest.raises(ActionError, match="there is no container d-gone"):
-        action.perform("m", said, meant=before)
-    assert said == []
+        action.perform("m", message, intended=before)
+    assert message == []
 
 
 CRASH = """
 import os, signal, sys, threading
 from pathlib import Path
 from trainwarden_remediator.actions.docker import DockerAction
-from trainwarden_remediator.targets import Target
+from trainwarden_remediator.config.targets import Target
 socket, name, delay = sys.argv[1:]
 content = {"container": name, "socket": Path(socket), "grace": 30}
 target = Target(run="demo", worker="w", docker=content)
 die = lambda: os.kill(os.getpid(), signal.SIGKILL)
-def announce(step, **facts):
+def record_step(step, **facts):
     if float(delay):
         threading.Timer(float(delay), die).start()
     else:
         die()
-DockerAction(target, target.docker).perform("m", announce)
+DockerAction(target, target.docker).perform("m", record_step)
 """
 
 
@@ -233,71 +242,75 @@ def test_killed_in_the_middle_it_is_settled_by_looking_and_started_once(
 ) -> None:
     name = yard.make("d-crash", SLOW)
     action = yard.action(name)
-    before = action.processes()
+    before = action.find_instances()
     command = [sys.executable, "-c", CRASH, str(yard.engine.socket), name, delay]
     assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
-    assert action.standing("m", before) is Standing.UNTOUCHED
-    if delay == "0":  # the engine was never told
+    assert action.inspect("m", before) is ActionState.UNTOUCHED
+    if delay == "0":  # the engine never got the request
         assert yard.starts(name) == 1
         return
     # The engine was; whether it starts what it has ended is its own affair, then ours.
-    yard.wait_for(lambda: action.standing("m", before) is not Standing.UNTOUCHED)
-    if action.standing("m", before) is Standing.ENDED:
-        action.finish("m", Said())
-    yard.wait_for(lambda: action.standing("m", before) is Standing.STARTED)
-    assert action.finish("m", Said())["started_by"] == "another"
+    yard.wait_for(lambda: action.inspect("m", before) is not ActionState.UNTOUCHED)
+    if action.inspect("m", before) is ActionState.ENDED:
+        action.finish("m", RecordedOutput())
+    yard.wait_for(lambda: action.inspect("m", before) is ActionState.STARTED)
+    assert action.finish("m", RecordedOutput())["started_by"] == "another"
     assert (yard.starts(name), yard.show(name, "State.Status")) == (2, "running")
 
 
 def test_an_engine_that_stopped_it_and_did_not_start_it_is_made_up_for(yard: Yard) -> None:
     name = yard.make("d-half")
-    action, said = yard.action(name), Said()
-    before = action.processes()
+    action, message = yard.action(name), RecordedOutput()
+    before = action.find_instances()
     yard.engine.docker("stop", "--time=1", name)
-    assert action.standing("m", before) is Standing.ENDED
-    assert action.finish("m", said)["started_by"] == "trainwarden"
-    assert (said, yard.starts(name)) == (["start"], 2)
+    assert action.inspect("m", before) is ActionState.ENDED
+    assert action.finish("m", message)["started_by"] == "trainwarden"
+    assert (message, yard.starts(name)) == (["start"], 2)
 
 
-def test_a_start_that_fails_is_said_with_what_the_engine_says(yard: Yard, tmp_path: Path) -> None:
+def test_a_start_that_fails_is_reported_with_what_the_engine_says(
+    yard: Yard, tmp_path: Path
+) -> None:
     bound = tmp_path / "bound"
     bound.touch()
     name = yard.make("d-fails", "exit 3", f"--mount=type=bind,source={bound},target=/bound")
     yard.wait_for(lambda: yard.show(name, "State.Status") == "exited")
     bound.unlink()
     with pytest.raises(ActionError, match=r"docker start d-fails: .*bound"):
-        yard.action(name).perform("m", Said())
+        yard.action(name).perform("m", RecordedOutput())
 
 
 def test_an_engine_that_is_not_there_is_an_error(yard: Yard, tmp_path: Path) -> None:
-    with pytest.raises(ActionError, match="cannot ask Docker"):
-        yard.action("d-none", socket=tmp_path / "none").processes()
+    with pytest.raises(ActionError, match="cannot query Docker"):
+        yard.action("d-none", socket=tmp_path / "none").find_instances()
 
 
 def test_a_container_that_runs_what_is_protected_is_refused(
     yard: Yard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainwarden_remediator.ending.PROTECTED", frozenset({"sleep"}))
-    name, said = yard.make("d-protected"), Said()
+    monkeypatch.setattr(
+        "trainwarden_remediator.actions.termination.PROTECTED", frozenset({"sleep"})
+    )
+    name, message = yard.make("d-protected"), RecordedOutput()
     action = yard.action(name)
-    before = action.processes()
+    before = action.find_instances()
     with pytest.raises(ActionError, match="refused: sleep"):
-        action.perform("m", said, meant=before)
-    assert (said, action.processes()) == ([], before)
+        action.perform("m", message, intended=before)
+    assert (message, action.find_instances()) == ([], before)
 
 
-def test_what_the_engine_says_no_to_is_told_to_it_by_id_alone(yard: Yard) -> None:
+def test_a_refused_request_names_the_container_by_id_alone(yard: Yard) -> None:
     """A name in a path would be looked up once more, and may be another's by then."""
     name = yard.make("d-by-id")
     asked: list[str] = []
 
-    class Listening(ActingEngine):
-        def _ask(self, place: str, *given: Any, **more: Any) -> tuple[int, bytes]:
-            asked.append(place)
-            return super()._ask(place, *given, **more)
+    class Listening(DockerControlClient):
+        def _request(self, path: str, *given: Any, **more: Any) -> tuple[int, bytes]:
+            asked.append(path)
+            return super()._request(path, *given, **more)
 
     action = yard.action(name)
     action._engine = Listening(yard.engine.socket)
-    action.perform("m", Said())
+    action.perform("m", RecordedOutput())
     identifier = yard.show(name, "Id")
     assert f"/containers/{identifier}/restart" in asked

@@ -87,7 +87,7 @@ def test_prometheus_finds_the_shipped_rules(builder: Builder) -> None:
 def test_overrides_in_the_folder_of_configuration_change_them(
     builder: Builder, tmp_path: Path
 ) -> None:
-    tmp_path.chmod(0o755)  # whoever reads it there is nobody
+    tmp_path.chmod(0o755)  # the container reads it as user nobody
     (tmp_path / "overrides.yml").write_text(
         "alerts: [{alert: TrainingGpuIdle, enabled: false}]\n", encoding="utf-8"
     )

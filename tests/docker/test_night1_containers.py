@@ -45,7 +45,7 @@ def run(engine: DockerEngine, name: str, script: str) -> None:
     engine.docker(*plain, "--name", f"{name}-pod", "shell", "sh", "-c", script)
 
 
-def test_is_seen_named_and_held_and_a_person_is_called_once(
+def test_is_seen_named_and_held_and_the_on_call_is_paged_once(
     engine: DockerEngine, stack: Parts, measured: Measure
 ) -> None:
     for name in CALM:
@@ -68,7 +68,7 @@ def test_is_seen_named_and_held_and_a_person_is_called_once(
     stack.wait_until(refused(stack), 20)
     time.sleep(3 * PERIOD)
     measured(1, "a container in a loop: seen", seen, SEEN_SECONDS)
-    measured(1, f"held, a person called ({restarts} restarts)", called, CALLED_SECONDS)
+    measured(1, f"held, on-call paged ({restarts} restarts)", called, CALLED_SECONDS)
     assert seen < SEEN_SECONDS
     assert called < CALLED_SECONDS
     assert restarts <= 3

@@ -13,16 +13,16 @@ import pytest
 
 from dockerengine import DockerEngine
 from stack import PROJECT
-from trainwarden_exporter.collectors.containers import (
+from trainwarden_exporter.collectors.containers import ContainersCollector
+from trainwarden_exporter.containers.config import (
     ContainerConfig,
     ContainerKey,
-    ContainersCollector,
     DockerConfig,
-    state_path,
+    history_path,
 )
-from trainwarden_exporter.conformance import conforming
-from trainwarden_exporter.containers.past import Past
-from trainwarden_exporter.statefile import StateFile
+from trainwarden_exporter.containers.history import ContainerHistory
+from trainwarden_exporter.runtime.state_file import StateFile
+from trainwarden_exporter.scrape.validation import validated
 
 FATAL = "fatal: destination path 'AReaL' already exists and is not an empty directory."
 LOOP = f'echo "Cloning into AReaL..."; echo "{FATAL}" >&2; sleep 1.5; exit 128'
@@ -45,7 +45,7 @@ def collector(
 def show(collector: ContainersCollector) -> Shown:
     """By container, by short name: values, or the labels that hold."""
     found: dict[str, dict[str, Any]] = {}
-    for family in conforming(collector.collect(), collector.metrics):
+    for family in validated(collector.collect(), collector.metrics):
         for sample in family.samples:
             _, container, *more = sample.labels.values()
             shown = found.setdefault(container, {})
@@ -87,7 +87,7 @@ def restart_count(engine: DockerEngine, name: str) -> int:
     return int(engine.docker("inspect", "--format", "{{.RestartCount}}", name))
 
 
-def test_a_loop_is_seen_exactly_by_whoever_looks_on_and_by_whoever_comes_late(
+def test_a_loop_is_counted_exactly_from_the_start_and_when_first_seen_late(
     engine: DockerEngine, run: Callable[..., None], tmp_path: Path
 ) -> None:
     looking = collector(engine, "loop", state_folder=tmp_path)
@@ -225,7 +225,7 @@ def test_a_container_counts_its_own_starts_from_inside(
     (tmp_path / "exporter.yml").write_text(f"{config} exit_file: /run/state/pod.exit}}]}}]\n")
     exporter = "trainwarden_exporter run --config.file /run/state/exporter.yml"
     listen = "--web.listen-address 127.0.0.1:10977"
-    path = state_path(tmp_path, ContainerKey("real", "pod"))
+    path = history_path(tmp_path, ContainerKey("real", "pod"))
     assert path is not None
     kept = f"/run/state/{path.relative_to(tmp_path)}"
     (tmp_path / "work.sh").write_text(
@@ -244,13 +244,15 @@ def test_a_container_counts_its_own_starts_from_inside(
     binds = [f"--volume={place}:{place}:ro" for place in python if Path(place).is_dir()]
     run("pod", script, "--restart=always", f"--volume={tmp_path}:/run/state", *binds)
     deadline = time.monotonic() + 180
-    while (past := StateFile(path, Past, empty=Past()).value).starts_total < 4:
-        said = subprocess.run(
+    while (
+        history := StateFile(path, ContainerHistory, empty=ContainerHistory()).value
+    ).starts_total < 4:
+        output = subprocess.run(
             ["tail", tmp_path / "exporter.log"], capture_output=True, text=True, check=False
         )
-        assert time.monotonic() < deadline, said.stdout
+        assert time.monotonic() < deadline, output.stdout
         time.sleep(0.5)
-    assert (past.exit_code, past.line) == (128, FATAL)
+    assert (history.exit_code, history.line) == (128, FATAL)
     # each of the engine's starts, and none for a start of the exporter alone
-    told = show(collector(engine, "pod"))["pod"]
-    assert 0 <= told["starts_total"] - past.starts_total <= 1
+    reported = show(collector(engine, "pod"))["pod"]
+    assert 0 <= reported["starts_total"] - history.starts_total <= 1

@@ -5,7 +5,7 @@ import re
 import alerts_page
 import pytest
 
-from trainwarden_remediator.playbooks import PLAYBOOKS
+from trainwarden_remediator.config.playbooks import PLAYBOOKS
 
 
 def rows() -> list[list[str]]:
@@ -28,7 +28,7 @@ def test_the_playbooks_that_are_named_are_those_there_are() -> None:
 
 
 def test_what_a_file_of_rules_asks_is_the_question_it_begins_with() -> None:
-    text = "# Is it well? How this is\n# told stands below.\n#\n# More.\ngroups: []\n"
+    text = "# Is it well? The details\n# are below.\n#\n# More.\ngroups: []\n"
     assert alerts_page.question(text) == "Is it well?"
     with pytest.raises(ValueError, match="substring not found"):
         alerts_page.question("# It is.\ngroups: []\n")

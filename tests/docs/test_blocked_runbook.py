@@ -1,4 +1,4 @@
-"""The runbook of a blocked remediator tells of every reason that can keep an alert waiting."""
+"""The runbook of a blocked remediator covers every reason that can keep an alert waiting."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from typing import get_args
 
 import pytest
 
-from trainwarden_remediator.decision import AT_PEACE, GIVEN_UP, OVER, STUCK, Reason
+from trainwarden_remediator.model import CLOSED, GIVEN_UP, NEEDS_OPERATOR, NO_ACTION_NEEDED, Reason
 
 PROJECT = Path(__file__).parents[2]
 PAGE = PROJECT / "docs" / "runbooks" / "TrainingRemediationBlocked.md"
 ACTS = {"restart", "clean", "hold", "notify"}
 OTHERS = {
-    "look",  # the world is asked, and then it is decided
+    "needs_observation",  # leads to an observation, then to another decision
     "no_remediation",  # closed at once
-    "asked",  # a person was: that is what was to be done
+    "awaiting_operator",  # on-call was paged, which was the action
 }
-WAITING = sorted({*get_args(Reason)} - AT_PEACE - STUCK - GIVEN_UP - OVER - ACTS - OTHERS)
+WAITING = sorted(
+    {*get_args(Reason)} - NO_ACTION_NEEDED - NEEDS_OPERATOR - GIVEN_UP - CLOSED - ACTS - OTHERS
+)
 
 
 @pytest.mark.parametrize("reason", WAITING)

@@ -10,36 +10,41 @@ import pytest
 import yaml
 
 from trainwarden_exporter.config import load_config
-from trainwarden_exporter.layouts import LAYOUTS
-from trainwarden_exporter.layouts.base import Layout
-from trainwarden_exporter.layouts.places import Place
-from trainwarden_exporter.layouts.proofs import EntrySeen, FolderSeen, Proof, Settled
-from trainwarden_exporter.layouts.troubles import SHARED
+from trainwarden_exporter.frameworks import FRAMEWORKS
+from trainwarden_exporter.frameworks.base import Framework
+from trainwarden_exporter.frameworks.completeness_rules import (
+    CompletenessRule,
+    FolderContent,
+    SettledRule,
+    StepDirContent,
+)
+from trainwarden_exporter.frameworks.error_lines import COMMON_ERROR_PATTERNS
+from trainwarden_exporter.frameworks.path_resolution import PathTemplate
 
 
-def section(layout: Layout) -> str:
+def section(framework: Framework) -> str:
     page = frameworks_page.frameworks_page()
-    return page.split(f"\n## {layout.title}\n")[1].split("\n## ")[0]
+    return page.split(f"\n## {framework.title}\n")[1].split("\n## ")[0]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda one: one.name)
-def test_a_section_says_what_is_watched_and_what_to_know(layout: Layout) -> None:
-    text = section(layout)
-    assert f"`framework: {layout.name}`" in text
-    for place in layout.checkpoints:
+@pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda one: one.name)
+def test_a_section_says_what_is_watched_and_what_to_know(framework: Framework) -> None:
+    text = section(framework)
+    assert f"`framework: {framework.name}`" in text
+    for place in framework.checkpoints:
         assert f"- `{place.name}`: in `{place.folder}`" in text
-    assert all(f"- {note}\n" in text for note in layout.notes)
+    assert all(f"- {note}\n" in text for note in framework.notes)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda one: one.name)
-def test_the_configuration_of_a_section_is_accepted(layout: Layout, tmp_path: Path) -> None:
-    (block,) = re.findall(r"```yaml\n(.*?)```", section(layout), re.DOTALL)
+@pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda one: one.name)
+def test_the_configuration_of_a_section_is_accepted(framework: Framework, tmp_path: Path) -> None:
+    (block,) = re.findall(r"```yaml\n(.*?)```", section(framework), re.DOTALL)
     assert len(block.splitlines()) <= 5
     (tmp_path / "exporter.yml").write_text(block)
     (run,) = load_config(tmp_path / "exporter.yml").runs
-    assert run.framework == layout.name
+    assert run.framework == framework.name
     assert _variables(block).keys() <= {
-        name for template in layout.templates for name in Place(template).names
+        name for template in framework.templates for name in PathTemplate(template).names
     }
 
 
@@ -51,20 +56,18 @@ def _variables(block: str) -> Mapping[str, Any]:
 
 def test_every_trouble_is_on_the_page() -> None:
     page = frameworks_page.frameworks_page()
-    assert all(f"| `{one.name}` | `" in page for one in SHARED)
+    assert all(f"| `{one.name}` | `" in page for one in COMMON_ERROR_PATTERNS)
 
 
-def test_settling_is_told_in_words() -> None:
-    assert frameworks_page.proven(Settled(("", "*"), seconds=10)) == (
-        "when nothing has changed for 10 s"
-    )
-    assert frameworks_page.proven(Settled(("a", "b"), seconds=90)) == (
-        "with `a` and `b`, when nothing has changed for 1 min 30 s"
+def test_settling_is_described() -> None:
+    assert frameworks_page.proven(SettledRule(("", "*"), seconds=10)) == ("when unchanged for 10 s")
+    assert frameworks_page.proven(SettledRule(("a", "b"), seconds=90)) == (
+        "with `a` and `b`, when unchanged for 1 min 30 s"
     )
 
 
-class Hunch(Proof):
-    def holds(self, entry: EntrySeen, folder: FolderSeen) -> bool:
+class Hunch(CompletenessRule):
+    def is_complete(self, entry: StepDirContent, folder: FolderContent) -> bool:
         return True
 
 

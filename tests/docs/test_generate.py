@@ -8,9 +8,9 @@ import pytest
 from pydantic import Field
 
 from trainwarden_exporter.app import declared_metrics
-from trainwarden_exporter.units import Bytes, LocalPath, Seconds
-from trainwarden_exporter.yamlfile import Section
-from trainwarden_remediator.metrics import METRICS
+from trainwarden_exporter.config_file.loader import Section
+from trainwarden_exporter.config_file.types import Bytes, LocalPath, Seconds
+from trainwarden_remediator.telemetry.metrics import METRICS
 
 
 @pytest.mark.parametrize("name", generate.PAGES)
@@ -43,7 +43,7 @@ def test_a_model_is_described_with_all_that_is_in_it() -> None:
     places = dict(generate.sorted_models(Outer))
     assert places == {"": Outer, "inner[]": Inner, "by_name.<name>": Inner}
     rows = generate._model_table("", Outer).splitlines()
-    assert "| `name` | text | **needed** |  |" in rows
+    assert "| `name` | text | **required** |  |" in rows
     assert "| `wait` | duration | 1 min 30 s |  |" in rows
     assert "| `path` | path |  |  |" in rows
     assert "| `inner` | list of sections |  |  |" in rows

@@ -1,4 +1,4 @@
-"""What docs/notifications.md and docs/actions.md show can be written so."""
+"""The configurations of docs/notifications.md and docs/actions.md are accepted."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from trainwarden_remediator.config import Config
-from trainwarden_remediator.notifying.forms import request
-from trainwarden_remediator.notifying.messages import TITLES, Notice, message
-from trainwarden_remediator.notifying.models import URGENT, Occasion
-from trainwarden_remediator.records import Event
+from trainwarden_remediator.config.notifications import URGENT, NotificationEvent
+from trainwarden_remediator.config.schema import Config
+from trainwarden_remediator.journal.rows import Event
+from trainwarden_remediator.notify.formats import build_request
+from trainwarden_remediator.notify.messages import TITLES, Notification, build_message
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = (DOCS / "notifications.md").read_text(encoding="utf-8")
 ACTIONS = (DOCS / "actions.md").read_text(encoding="utf-8")
-OWN = ("A pod of Kubernetes", "A job of Slurm", "A command of yours")
+OWN = ("A Kubernetes pod", "A Slurm job", "A custom command")
 
 
 @pytest.mark.parametrize("block", re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL))
@@ -28,17 +28,17 @@ def test_the_configuration_on_the_page_is_accepted(block: str) -> None:
 
 
 @pytest.mark.parametrize("title", OWN)
-def test_the_target_of_a_means_is_accepted(title: str) -> None:
+def test_the_target_of_a_restart_method_is_accepted(title: str) -> None:
     section = ACTIONS.split(f"\n## {title}\n")[1].split("\n## ")[0]
     (block,) = re.findall(r"((?:^    .*\n)*^    targets:\n(?:^    .*\n)+)", section, re.MULTILINE)
     (target,) = Config.model_validate(
         {"insecure": True, **yaml.safe_load(textwrap.dedent(block))}
     ).targets
-    assert target.means.told
+    assert target.restart_method.summary
 
 
-def test_every_occasion_is_on_the_page_and_those_that_press_come_first() -> None:
-    table = PAGE.split("| `about` | when |")[1].split("\n\n")[0]
+def test_every_event_is_on_the_page_and_the_urgent_come_first() -> None:
+    table = PAGE.split("| `events` | when |")[1].split("\n\n")[0]
     named = re.findall(r"`(\w+)`", " ".join(row.split("|")[1] for row in table.splitlines()[2:]))
     assert set(named) == set(TITLES)
     assert tuple(named[: len(URGENT)]) == URGENT
@@ -47,7 +47,7 @@ def test_every_occasion_is_on_the_page_and_those_that_press_come_first() -> None
 def test_a_program_of_ones_own_gets_what_the_page_says() -> None:
     (block,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
     shown = json.loads(block)
-    told: Occasion = "gave_up"
+    kind: NotificationEvent = "gave_up"
     event = Event(
         id=1,
         at=1_800_000_000.0,
@@ -60,7 +60,9 @@ def test_a_program_of_ones_own_gets_what_the_page_says() -> None:
         facts={"verdict": "refuse", "reason": "ladder_exhausted"},
     )
     tried = (("restart", "not_healed"),) * 3
-    notice = Notice(1, "log", told, event, tried)
-    sent = json.loads(request("json", message([notice], box="node-3", mode="act")).body)
+    notification = Notification(1, "log", kind, event, tried)
+    sent = json.loads(
+        build_request("json", build_message([notification], instance="node-3", mode="act")).body
+    )
     del sent["items"][0]["what"], shown["items"][0]["what"]
     assert sent == shown

@@ -1,4 +1,4 @@
-"""Every page: what it leads to is there, and the commands it shows are known."""
+"""Every link and file of a page exists, and its commands are known."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def without_blocks(page: Path) -> str:
 
 @cache
 def anchors(page: Path) -> frozenset[str]:
-    """The names under which a forge shows the headings of a page."""
+    """The anchors of the headings of a page, as GitHub makes them."""
     headings = re.findall(r"^#+ (.+?) *$", without_blocks(page), re.MULTILINE)
     plain = (re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading) for heading in headings)
     return frozenset(re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in plain)
@@ -86,7 +86,7 @@ def test_every_target_of_make_it_names_is_there(page: Path) -> None:
 
 
 def calls(page: Path) -> list[tuple[str, str, str]]:
-    """Program, command and all that follows on the line, of each call that a page shows."""
+    """The program, command and rest of the line of each call that a page shows."""
     joined = re.sub(r"\\\n *", "", text_of(page))
     shown = re.findall(r"```\w*\n([^`]*)```|`([^`\n]+)`|^ {4}(\S[^\n]*)$", joined, re.MULTILINE)
     programs = "|".join(PROGRAMS)
@@ -103,14 +103,14 @@ def test_every_command_it_shows_is_known_with_its_options(
     for program, command, rest in calls(page):
         with pytest.raises(SystemExit) as ended:
             PROGRAMS[program]([command, "--help"])
-        told = capsys.readouterr()
+        printed = capsys.readouterr()
         if ended.value.code != 0:
-            unknown.append(f"{program} {command}: {told.err}")
+            unknown.append(f"{program} {command}: {printed.err}")
             continue
         own = re.split(r"[|#;&>]", rest)[0]
         unknown += [
             f"{program} {command} {option}"
             for option in re.findall(r"(?<=\s)--[a-z][a-z.-]*", own)
-            if not re.search(rf"{re.escape(option)}\b", told.out)
+            if not re.search(rf"{re.escape(option)}\b", printed.out)
         ]
     assert unknown == []

@@ -1,4 +1,4 @@
-"""README.md: short, and everything it shows works as it stands there."""
+"""README.md is short, and its commands and files work."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 
 from trainwarden_exporter.__main__ import main as exporter
 from trainwarden_exporter.app import COLLECTORS
-from trainwarden_exporter.layouts import LAYOUTS
+from trainwarden_exporter.frameworks import FRAMEWORKS
 from trainwarden_remediator.__main__ import main as remediator
 
 PROJECT = Path(__file__).parents[2]
 README = (PROJECT / "README.md").read_text(encoding="utf-8")
 LONGEST = 250
-"""Lines that a person reads before trying it."""
+"""Lines; a reader should get through them before the first try."""
 
 
 def blocks(kind: str) -> list[str]:
@@ -37,7 +37,7 @@ def test_every_framework_is_named_with_its_example() -> None:
     rows = re.findall(
         r"^\| [^|]+ \| `(\w+)` \| [^|]+ \| \[(.+?)\]\((.+?)\) \|$", README, re.MULTILINE
     )
-    known = [layout.name for layout in LAYOUTS if layout.name != "generic"]
+    known = [framework.name for framework in FRAMEWORKS if framework.name != "generic"]
     assert rows == [(name, f"examples/{name}", f"examples/{name}") for name in known]
 
 

@@ -1,4 +1,4 @@
-"""What docs/rules.md shows works as it stands there."""
+"""The examples of docs/rules.md work as written."""
 
 from __future__ import annotations
 
@@ -32,6 +32,6 @@ def test_the_changes_it_shows_are_good_and_change_three_alerts(tmp_path: Path) -
     assert differ == shown
 
 
-def test_every_key_is_told() -> None:
-    told = re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)
-    assert told == [field.alias or name for name, field in Override.model_fields.items()]
+def test_every_key_is_documented() -> None:
+    documented = re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)
+    assert documented == [field.alias or name for name, field in Override.model_fields.items()]

@@ -2,10 +2,10 @@
 
     areal_trainer.py --root outputs/grpo --server http://127.0.0.1:13231 --copy wandb/output.log
 
-It goes on from the recovery record. Each step takes a completion of the server; one that cannot be
-had is asked for again, for ever, and each refusal is a line of the log and of its copy. With
-`--loses-heart` the first refusal is told once for each of 64 requests in flight, and then it asks
-nobody any more, as a client whose connection pool is dead.
+It goes on from the recovery record. Each step takes a completion of the server. A
+refused request is repeated for ever, and each refusal is a line of the log and of its copy. With
+`--loses-heart` the first refusal is logged once for each of 64 requests in flight; then the trainer
+sends no more requests, as a client whose connection pool is dead.
 
 AReaL counts steps from zero in names and records, and from one in its log.
 """
@@ -151,7 +151,7 @@ def refused(error: OSError, server: str) -> str:
 
 
 def step_info(step: int) -> str:
-    """How AReaL prints a zero-based step; of a recovery, the one that comes next."""
+    """How AReaL prints a zero-based step; of a recovery, the next one."""
     epoch, within = divmod(step, STEPS_PER_EPOCH)
     return (
         f"StepInfo(epoch={epoch}, epoch_step={within}, global_step={step}, "
@@ -169,7 +169,7 @@ def main() -> None:
     parser.add_argument("--save-every", type=int, default=100)
     parser.add_argument("--loses-heart", action="store_true")
     parser.add_argument("--tells-numbers", action="store_true", help="loss and reward of each step")
-    parser.add_argument("--longest-seconds", type=float, default=900, help="then it ends by itself")
+    parser.add_argument("--longest-seconds", type=float, default=900, help="then it ends")
     options = parser.parse_args()
     traces, end, last = Traces(options.root), Event(), time.monotonic() + options.longest_seconds
     signal.signal(signal.SIGTERM, lambda *_: end.set())

@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 from prometheus_client.parser import text_string_to_metric_families as parse_text
+from tests.waiting import connected
 
 import children
 import ports
@@ -145,7 +146,7 @@ class Box:
 
 @contextmanager
 def a_box(folder: Path, runs: Sequence[Run]) -> Iterator[Box]:
-    """The box with all its runs going, and nothing of it afterwards."""
+    """The host with all its runs going; all of its processes end afterwards."""
     box = Box(folder, runs)
     with ExitStack() as stack:
         stack.callback(box.close)
@@ -185,9 +186,9 @@ def value(stack: Up, metric: str, /, **labels: str) -> float | None:
 
 
 class Watcher:
-    """Remembers what a person is called for about each run, and since when; muted ones on demand.
+    """Remembers which alerts page the on-call for each run, and since when; muted ones on demand.
 
-    Warnings are left out: Alertmanager waits five minutes with them, and then tells what lasts.
+    Warnings are left out: Alertmanager sends them after five minutes, if they still fire.
     """
 
     def __init__(self, run: Up, *, muted: bool = False) -> None:
@@ -207,11 +208,8 @@ class Watcher:
 
 
 def post(url: str) -> None:
-    with urllib.request.urlopen(  # noqa: S310 - on loopback
-        urllib.request.Request(url, method="POST", data=b""),  # noqa: S310 - as above
-        timeout=10,
-    ):
-        pass
+    request = urllib.request.Request(url, method="POST", data=b"")  # noqa: S310 - on loopback
+    connected(lambda: urllib.request.urlopen(request, timeout=60).close())  # noqa: S310 - as above
 
 
 def events(journal: Sequence[Mapping[str, Any]], run: str, *kinds: str) -> list[Mapping[str, Any]]:

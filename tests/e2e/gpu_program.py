@@ -19,7 +19,7 @@ import threading
 from pathlib import Path
 
 LONGEST_SECONDS = 300
-"""So that nothing is left for good when the test itself is killed."""
+"""Limit of life, in seconds: no process stays for good when the test itself is killed."""
 
 
 def main() -> None:
@@ -51,7 +51,7 @@ def main() -> None:
     for child in children:
         assert child.stdout is not None
         child.stdout.readline()
-    print(options.name, *(child.pid for child in children), flush=True)  # noqa: T201 - as told
+    print(options.name, *(child.pid for child in children), flush=True)  # noqa: T201 - the protocol of the test
     end.wait(LONGEST_SECONDS)
 
 

@@ -10,10 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.waiting import connected
+
 from parts import Parts
 
 FATAL = "fatal: destination path AReaL already exists and is not an empty directory."
-"""What the start command of that night said, without its quotes."""
+"""What the start command of that night printed, without its quotes."""
 
 
 def remediator(folder: Path) -> dict[str, Any]:
@@ -47,14 +49,14 @@ def ask_for_a_restart(stack: Parts) -> None:
         data=json.dumps(body).encode(),
         headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310 - as above
+    with connected(lambda: urllib.request.urlopen(request, timeout=60)) as response:  # noqa: S310 - as above
         assert response.status == 200
 
 
 def refused(stack: Parts) -> Callable[[], bool]:
-    """Whether the remediator has said that it will not start the trainer while the loop lasts."""
+    """Whether the remediator has logged that it does not start the trainer while the loop lasts."""
 
-    def said() -> bool:
+    def message() -> bool:
         return any(
             event["kind"] == "decision"
             and event["alert"] == "TrainingWorkerGone"
@@ -62,4 +64,4 @@ def refused(stack: Parts) -> Callable[[], bool]:
             for event in stack.journal()
         )
 
-    return said
+    return message

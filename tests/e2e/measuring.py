@@ -15,13 +15,13 @@ class Limits:
 
     seen: float
     healed: float
-    """Or safely held, and a person called."""
+    """Or safely held, and the on-call paged."""
 
 
 LIMITS: Mapping[int, Limits] = {
     1: Limits(seen=60, healed=60),
     2: Limits(seen=30, healed=90),
-    3: Limits(seen=30, healed=60),
+    3: Limits(seen=30, healed=100),  # healed: two workers in turn, each with 30 s to settle
     4: Limits(seen=60, healed=120),  # seen: beyond the time that a step usually takes
     5: Limits(seen=30, healed=30),
 }

@@ -1,4 +1,4 @@
-"""The box of night 5: simulated GPUs, a run that is well, one that is about to die, and others."""
+"""The host of night 5: simulated GPUs, a healthy run, a run that is about to die, and others."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BACK_AFTER = 4.0
 
 @dataclass(frozen=True)
 class Night:
-    """The box as it is when the fault comes, and what leads to its simulated driver."""
+    """The host as it is when the fault comes, and the paths of its simulated driver."""
 
     box: Path
     config: Path
@@ -62,7 +62,7 @@ def identity(pid: int) -> Identity:
 
 @contextmanager
 def program(*command: str | Path, **options: Any) -> Iterator[subprocess.Popen[str]]:
-    """One that has said that it is ready, and that does not outlive the test."""
+    """A process that has printed that it is ready, and that does not outlive the test."""
     started = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options
     )
@@ -85,7 +85,7 @@ def part(box: Path, *arguments: str) -> tuple[str | Path, ...]:
 
 
 def write_config(folder: Path, box: Path) -> None:
-    """A run that is well, and one that is to be started anew; with all defaults that heal."""
+    """A healthy run, and a run to be started again; with all defaults that heal."""
     folder.mkdir()
     free, place = ports.choose(any_free=True), re.escape(str(box))
     workers = {

@@ -1,4 +1,4 @@
-"""The parts of the stack as children of a test, each by itself, and a person who is told."""
+"""The parts of the stack as children of a test, each alone, and an on-call who gets pages."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from running import SCRIPTS, fetch
 
 Part = Literal["exporter", "prometheus", "alertmanager", "remediator"]
 PARTS: tuple[Part, ...] = ("exporter", "prometheus", "alertmanager", "remediator")
-READY_SECONDS = 30
+READY_SECONDS = 60
 
 
 class Person:
-    """Whom Alertmanager calls, as its configuration is shipped, but for the way of calling."""
+    """The on-call of the shipped Alertmanager configuration; only the kind of receiver differs."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[float, Mapping[str, Any]]] = []
-        """When each call came, in unix seconds, and what was said."""
+        """When each call came, in unix seconds, and its body."""
         person = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -71,7 +71,7 @@ class Parts:
         self.person = Person()
         file = folder / "alertmanager.yml"
         settings = yaml.safe_load(file.read_text())
-        (receiver,) = (one for one in settings["receivers"] if one["name"] == "person")
+        (receiver,) = (one for one in settings["receivers"] if one["name"] == "on-call")
         receiver["webhook_configs"] = [{"url": self.person.url, "send_resolved": True}]
         file.write_text(yaml.safe_dump(settings))
         self._commands = runfolder._commands(self.run, binaries, mode)
@@ -144,8 +144,8 @@ class Parts:
         """All that the remediator has written down."""
         command = (SCRIPTS / "trainwarden-remediator", "journal", "--json", "--config.file")
         file = self.run.remediator_file
-        said = subprocess.run([*command, file], capture_output=True, text=True, check=False)
-        return [json.loads(line) for line in said.stdout.splitlines()]
+        output = subprocess.run([*command, file], capture_output=True, text=True, check=False)
+        return [json.loads(line) for line in output.stdout.splitlines()]
 
     def _is_ready(self, part: Part) -> bool:
         try:

@@ -128,7 +128,7 @@ def main() -> None:
     parser.add_argument("--server", default="")
     parser.add_argument("--steps", type=int, default=100_000)
     parser.add_argument("--step-seconds", type=float, default=1.0)
-    parser.add_argument("--longest-seconds", type=float, default=900, help="then it ends by itself")
+    parser.add_argument("--longest-seconds", type=float, default=900, help="then it ends")
     options = parser.parse_args()
     part = Part(options)
     if options.part == "trainer":

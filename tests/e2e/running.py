@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import connected
 
 from trainwarden_exporter.processes.procfs import (
     Identity,
@@ -54,7 +55,7 @@ class Up:
         deadline = time.monotonic() + seconds
         while not seen():
             if self.process.poll() is not None or time.monotonic() > deadline:
-                pytest.fail(f"not seen within {seconds} s; make up said:\n{self.text()}")
+                pytest.fail(f"not seen within {seconds} s; output of make up:\n{self.text()}")
             time.sleep(0.2)
 
     def wait_until_up(self) -> None:
@@ -101,16 +102,23 @@ def alive(identity: Identity) -> bool:
     return process is not None and process.identity == identity and process.alive
 
 
-def fetch(url: str, *, accept: str = "*/*", data: bytes | None = None) -> tuple[int, str]:
-    request = urllib.request.Request(url, data=data, headers={"Accept": accept})  # noqa: S310
-    try:
-        with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310
-            return response.status, response.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
+def fetch(
+    url: str, *, accept: str = "*/*", data: bytes | None = None, token: str = ""
+) -> tuple[int, str]:
+    headers = {"Accept": accept} | ({"Authorization": f"Bearer {token}"} if token else {})
+    request = urllib.request.Request(url, data=data, headers=headers)  # noqa: S310
+
+    def ask() -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(request, timeout=60) as response:  # noqa: S310
+                return response.status, response.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    return connected(ask)
 
 
-def told(run: Up) -> str:
-    """What the journal told while the stack ran."""
+def journaled(run: Up) -> str:
+    """The output of the journal command while the stack ran."""
     return run.text().partition("What happens:")[2]

@@ -65,8 +65,8 @@ def port() -> int:
         return int(server.getsockname()[1])
 
 
-def get(port: int, path: str, body: str | None = None) -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1)
+def get(port: int, path: str, body: str | None = None, *, timeout: float = 60) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
     try:
         connection.request("POST" if body else "GET", path, body)
         response = connection.getresponse()
@@ -160,7 +160,7 @@ def test_a_stalled_server_is_healthy_and_answers_nothing(
     wait_until(says(tmp_path, "inference", "fault: stall"))
     assert get(port, "/health")[0] == 200
     with pytest.raises(TimeoutError):
-        get(port, "/v1/completions", '{"prompt": "1 + 1"}')
+        get(port, "/v1/completions", '{"prompt": "1 + 1"}', timeout=1)
     server.terminate()
     assert server.wait(60) == 0
 
@@ -173,7 +173,7 @@ def test_a_hung_server_answers_nothing_and_is_deaf_to_sigterm(
     wait_until(says(tmp_path, "inference", "fault: hang"))
     server.terminate()
     with pytest.raises(TimeoutError):
-        get(port, "/health")
+        get(port, "/health", timeout=1)
     assert server.poll() is None
 
 

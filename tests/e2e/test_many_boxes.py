@@ -33,7 +33,7 @@ HERE = {
     "https:": "http:",
 }
 REQUEST = 500
-"""Samples that Prometheus puts into one request, unless told otherwise."""
+"""Samples that Prometheus puts into one request, by default."""
 SEEN_SECONDS = 120
 HEALED_SECONDS = 180
 
@@ -93,7 +93,7 @@ def make_centre(running: Parts, folder: Path) -> None:
 
 @contextmanager
 def an_agent(running: Parts, folder: Path) -> Iterator[None]:
-    """The Prometheus of the box, which sends."""
+    """The Prometheus of the host, which sends."""
     program = stack.find_binaries().prometheus
     flag = "--agent" if stack.version(program) >= (3, 0) else "--enable-feature=agent"
     file = folder / "agent.yml"
@@ -117,7 +117,7 @@ def an_agent(running: Parts, folder: Path) -> Iterator[None]:
 
 
 def pull(box: Box) -> None:
-    """Let the remediator of the box ask for its alerts, and for no other's."""
+    """Let the remediator of the host poll for the host's own alerts only."""
     file = box.config / "remediator.yml"
     settings = yaml.safe_load(file.read_text())
     del settings["token_file"]
@@ -127,7 +127,7 @@ def pull(box: Box) -> None:
 
 
 def make_much_to_tell(box: Box) -> None:
-    """Let the exporter have more to say than Prometheus sends in one request by itself."""
+    """Let the exporter have more samples than Prometheus sends in one request by default."""
     file = box.config / "exporter.yml"
     settings = yaml.safe_load(file.read_text())
     idle = [
@@ -163,12 +163,12 @@ def test_a_worker_of_a_box_that_nobody_reaches_is_missed_at_the_centre_and_start
 
 
 def seen_by_the_centre(running: Parts) -> bool:
-    """Whether it has heard from both programs of the box, and of the worker."""
+    """Whether it has samples of both programs of the host, and of the worker."""
     ups = running.query(f'up{{job=~"trainwarden-.*",instance="{NAME}"}} == 1')
     worker = running.query(f'trainwarden_worker_processes{{instance="{NAME}"}} == 1')
     return len(ups) == 2 and len(worker) == 1
 
 
 def outcomes(running: Parts) -> list[str]:
-    told = events(running.journal(), "grpo", "outcome")
-    return [one["facts"]["outcome"] for one in told]
+    journaled = events(running.journal(), "grpo", "outcome")
+    return [one["facts"]["outcome"] for one in journaled]

@@ -30,7 +30,7 @@ from areal_trainer import Traces
 from boards import BOARDS, why
 from box import free_port
 from previewing.asking import Prometheus, Window, answer, choose_all
-from running import PROJECT, SCRIPTS, Up, fetch, told
+from running import PROJECT, SCRIPTS, Up, fetch, journaled
 
 LONGEST_SECONDS = 300
 """What README.md promises: five minutes from the first command to a board with data."""
@@ -50,7 +50,7 @@ OF_THIS_RUN = frozenset(
     {
         # what discovery never guesses, as an action would hang on it
         why.NO_MEMORY_LIMIT,
-        # what the box, or a run like this, has none of
+        # what this host, or a run like this, lacks
         why.NO_GPU,
         why.NO_GPU_OR_WORKER,
         why.NO_GPU_HELD,
@@ -71,7 +71,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def commands() -> list[str]:
-    """What is to be typed before `make up`, without what is only said to do as well."""
+    """The commands to type before `make up`, without the alternatives."""
     blocks = re.findall(r"```console\n(.*?)```", FIRST_STEPS, re.DOTALL)
     lines = re.findall(r"^\$ (.+)$", "".join(blocks), re.MULTILINE)
     return [line for line in lines if not line.endswith("# or this")]
@@ -85,7 +85,7 @@ def start_command() -> str:
 
 @dataclass(frozen=True)
 class User:
-    """A person with a copy of the project, a run that goes on, and a folder for two files."""
+    """A user with a copy of the project, a run that goes on, and a folder for two files."""
 
     copy: Path
     folder: Path
@@ -100,7 +100,7 @@ class User:
         )
 
     def environment(self) -> dict[str, str]:
-        """That of a person who has never heard of this project."""
+        """The environment of a user who is new to this project."""
         path = os.environ["PATH"].split(os.pathsep)
         kept = {
             key: value
@@ -135,7 +135,7 @@ class Made(Up):
 
 
 def bare_copy(place: Path) -> Path:
-    """The project as one that just got it has it, but that nothing is installed a second time."""
+    """The project as a new user has it, but with the dependencies that are installed already."""
     copy = place / "main"
     shutil.copytree(PROJECT, copy, ignore=BARE)
     environment = copy / ".venv"
@@ -271,19 +271,18 @@ def test_every_panel_of_the_board_has_data_within_five_minutes(
     assert took < LONGEST_SECONDS
 
 
-def test_the_page_shows_the_run_at_a_glance(made: Made) -> None:
+def test_the_page_shows_the_run_at_a_glance(user: User, made: Made) -> None:
     text = re.sub(r"<[^>]+>", " ", fetch(f"{made.url('exporter')}/")[1])
-    for seen in ("Run outputs", "training", "areal_trainer", "launch_server", "sglang"):
+    name = user.outputs.parent.name  # the folder that the run has to itself
+    for seen in (f"Run {name}", "training", "areal_trainer", "launch_server", "sglang"):
         assert seen in text
     assert re.search(r"Checkpoint\s+●?\s*\d+ (s|min)", text), text[:2000]
 
 
-def test_nothing_is_touched_and_the_end_of_the_stack_is_not_that_of_the_run(
-    user: User, made: Made
-) -> None:
+def test_the_run_is_not_touched_and_outlives_the_stack(user: User, made: Made) -> None:
     started = made.processes()
     assert "mode is observe" in made.text()
-    assert "intent" not in told(made)
+    assert "intent" not in journaled(made)
     made.interrupt()
     assert "All that was started has ended" in made.text()
     assert len(started) >= 8

@@ -25,7 +25,7 @@ from parts import Parts, parts, write_config
 SEEN_SECONDS, CALLED_SECONDS = LIMITS[1].seen, LIMITS[1].healed
 CALL_TAKES_SECONDS = 20
 UNSHARE = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
-EXIT_CODES_ARE_TOLD = tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 15)
+EXIT_CODES_ARE_REPORTED = tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 15)
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="the stack watches processes through /proc"
@@ -107,7 +107,7 @@ class TestAPodInALoop:
         (stack.config / "start.sh").write_text(f"cd {shlex.quote(str(stack.config))}\n{script}")
         return [*UNSHARE, "sh", stack.config / "start.sh"]
 
-    def test_is_seen_named_and_held_and_a_person_is_called_once(
+    def test_is_seen_named_and_held_and_the_on_call_is_paged_once(
         self, stack: Parts, tmp_path: Path, measured: Measure
     ) -> None:
         stack.start("prometheus", "alertmanager", "remediator")
@@ -125,7 +125,7 @@ class TestAPodInALoop:
             shown = stack.query("last_over_time(trainwarden_container_start_period_seconds[1m])")
             period = float(shown[0]["value"][1])
         measured(1, "a pod in a loop: seen", seen, SEEN_SECONDS)
-        measured(1, f"held, a person called ({restarts} restarts)", called, CALLED_SECONDS)
+        measured(1, f"held, on-call paged ({restarts} restarts)", called, CALLED_SECONDS)
         assert seen < SEEN_SECONDS
         assert called < CALLED_SECONDS
         assert period == pytest.approx(self.LIFE + self.PAUSE, abs=1.5)
@@ -141,7 +141,7 @@ class TestAPodInALoop:
 
 
 class TestAWorkerInALoop:
-    """Its own supervisor starts it anew each time; the exporter is killed meanwhile."""
+    """Its own supervisor starts it again each time; the exporter is killed meanwhile."""
 
     RULE = "TrainingWorkerRestartLoop"
     LIFE, PAUSE = 7.0, 1.0
@@ -154,7 +154,7 @@ class TestAWorkerInALoop:
         with parts(tmp_path / "run", config) as stack:
             yield stack
 
-    def test_is_seen_though_the_exporter_is_killed_too_and_a_person_is_called_once(
+    def test_is_seen_though_the_exporter_is_killed_too_and_the_on_call_is_paged_once(
         self, stack: Parts, tmp_path: Path, measured: Measure
     ) -> None:
         program = tmp_path / "trainer.py"
@@ -176,11 +176,11 @@ class TestAWorkerInALoop:
             (counted,) = stack.query("trainwarden_worker_recent_starts[10m]")
             starts = tuple(platform.starts)
         measured(1, "a worker in a loop, the exporter killed: seen", seen, SEEN_SECONDS)
-        measured(1, "held, a person called, since seen", called - seen, CALL_TAKES_SECONDS)
+        measured(1, "held, on-call paged, since seen", called - seen, CALL_TAKES_SECONDS)
         assert seen < SEEN_SECONDS
         assert called - seen < CALL_TAKES_SECONDS
-        # None is forgotten or counted twice of those that a scrape can have seen; where one fell
-        # within a second of a start or an end, either count is right.
+        # Each process that a scrape can have seen is counted once; where a scrape fell within a
+        # second of a start or an end, either count is right.
         scrapes = [float(at) for at, _ in counted["values"]]
         surely, perhaps = (
             sum(
@@ -195,7 +195,7 @@ class TestAWorkerInALoop:
         ((_, call),) = stack.person.calls_about(self.RULE)
         (alert,) = call["alerts"]
         assert (alert["labels"]["run"], alert["labels"]["worker"]) == ("grpo", "trainer")
-        if EXIT_CODES_ARE_TOLD:
+        if EXIT_CODES_ARE_REPORTED:
             assert "status 128" in alert["annotations"]["description"]
         assert not (tmp_path / "started").exists()
         assert not [event for event in stack.journal() if event["kind"] == "intent"]

@@ -116,12 +116,12 @@ class Story:
     """The first step after a resume."""
     unchanged: Mapping[str, bool]
 
-    def told(self, run: str, kind: str, worker: str) -> list[dict[str, Any]]:
+    def journaled(self, run: str, kind: str, worker: str) -> list[dict[str, Any]]:
         found = events(self.journal, run, kind)
         return [dict(event) for event in found if event["worker"] == worker]
 
     def at(self, run: str, kind: str, worker: str = "inference") -> float:
-        return float(self.told(run, kind, worker)[0]["at"]) - self.began
+        return float(self.journaled(run, kind, worker)[0]["at"]) - self.began
 
 
 def makes_steps(stack: Up, name: str) -> bool:
@@ -212,22 +212,22 @@ def test_it_is_one_problem_and_the_server_is_restarted_once(
     assert set(story.seen[run]) - {alert} <= afterwards
     healed = story.at(run, "outcome")
     assert all(at > healed for name, at in story.seen[run].items() if name in afterwards)
-    intents = story.told(run, "intent", "inference")
-    outcomes = [event["facts"]["outcome"] for event in story.told(run, "outcome", "inference")]
+    intents = story.journaled(run, "intent", "inference")
+    outcomes = [event["facts"]["outcome"] for event in story.journaled(run, "outcome", "inference")]
     assert (len(intents), outcomes) == (1, ["healed"])
     assert intents[0]["alert"] == alert
 
 
 @pytest.mark.parametrize("run", ["resumes", "hung"])
-def test_a_trainer_that_goes_on_by_itself_is_left_alone(story: Story, run: str) -> None:
-    assert story.told(run, "intent", "trainer") == []
+def test_a_trainer_that_recovers_alone_is_left_alone(story: Story, run: str) -> None:
+    assert story.journaled(run, "intent", "trainer") == []
 
 
 def test_a_trainer_that_does_not_goes_on_with_the_step_after_the_checkpoint(story: Story) -> None:
-    (intent,) = story.told("restarted", "intent", "trainer")
-    (outcome,) = story.told("restarted", "outcome", "trainer")
+    (intent,) = story.journaled("restarted", "intent", "trainer")
+    (outcome,) = story.journaled("restarted", "outcome", "trainer")
     assert outcome["facts"]["outcome"] == "healed"
-    assert intent["at"] > story.told("restarted", "outcome", "inference")[0]["at"]
+    assert intent["at"] > story.journaled("restarted", "outcome", "inference")[0]["at"]
     # 1870 steps were done when the checkpoint was made; AReaL calls the next one global step 1870
     assert story.resumed["restarted"] == CHECKPOINT + 2
 

@@ -1,7 +1,7 @@
 """Night 3, workers that leak and a watchdog that is dead: the whole stack, and what is left of it.
 
-That a worker is old and grows is told by half an hour of history; that alert is sent here as
-Prometheus would (rules/tests/ hold when it does), and all that follows is real.
+The alert about an old and growing worker needs half an hour of history; here the test sends it as
+Prometheus would (rules/tests/ check when it fires), and all that follows is real.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.waiting import connected
 
 import leaky_worker
 from box import Box, Part, Run, events
@@ -29,7 +30,7 @@ from running import alive, fetch
 SEEN_SECONDS, HEALED_SECONDS = LIMITS[3].seen, LIMITS[3].healed
 LONGEST_SECONDS, SILENCE_SECONDS = 150, 20
 MIB = 1 << 20
-NOT_SILENT = "trainwarden_remediator_pipeline_silent 0.0"
+NOT_SILENT = "trainwarden_remediator_alerts_stale 0.0"
 LIMIT = 100 * MIB
 LARGEST, LARGE, STEADY = 170 * MIB, 140 * MIB, 80 * MIB
 """What two leak to, above their limit, and what a third holds within it."""
@@ -74,7 +75,7 @@ def a_run(folder: Path, name: str) -> Run:
 
 
 class Memory:
-    """What the box says of its memory: the files of a cgroup that may hold a gigabyte."""
+    """What the host reports of its memory: the files of a cgroup that may hold a gigabyte."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -98,8 +99,8 @@ class Night:
         """With all defaults that heal; only the silence is shortened, to be waited for here."""
         self.box.write()
         host = {"cgroup": str(self.memory.folder), "memory_available_floor": 100 * MIB}
-        brake = {"silence": SILENCE_SECONDS, "patience": 3}
-        for name, more in (("exporter", {"host": host}), ("remediator", {"brake": brake})):
+        failsafe = {"watchdog_timeout": SILENCE_SECONDS, "shortage_duration": 3}
+        for name, more in (("exporter", {"host": host}), ("remediator", {"failsafe": failsafe})):
             file = self.box.config / f"{name}.yml"
             file.write_text(yaml.safe_dump({**yaml.safe_load(file.read_text()), **more}))
 
@@ -133,7 +134,7 @@ def send_alert(stack: Parts, rule: str, **labels: str) -> None:
         data=json.dumps([{"labels": every}]).encode(),
         headers={"Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310 - as above
+    with connected(lambda: urllib.request.urlopen(request, timeout=60)) as answer:  # noqa: S310 - as above
         assert answer.status == 200
 
 
@@ -149,14 +150,14 @@ class Story:
     page: str
     """The remediator's metrics at the end."""
 
-    def told(self, run: str, *kinds: str) -> list[dict[str, Any]]:
+    def journaled(self, run: str, *kinds: str) -> list[dict[str, Any]]:
         return [dict(event) for event in events(self.journal, run, *kinds)]
 
     def at(self, run: str, kind: str, worker: str) -> float:
-        return next(float(e["at"]) for e in self.told(run, kind) if e["worker"] == worker)
+        return next(float(e["at"]) for e in self.journaled(run, kind) if e["worker"] == worker)
 
     def acted_on(self, run: str) -> list[str]:
-        return [event["worker"] for event in self.told(run, "intent")]
+        return [event["worker"] for event in self.journaled(run, "intent")]
 
 
 def healed(stack: Parts) -> set[tuple[str, str]]:
@@ -224,7 +225,7 @@ def test_the_largest_is_restarted_first_and_never_both_together(story: Story) ->
 
 
 def test_a_brake_that_fires_ten_times_in_a_row_costs_that_worker_its_life(story: Story) -> None:
-    (intent,) = story.told("brakes", "intent")
+    (intent,) = story.journaled("brakes", "intent")
     assert (intent["worker"], intent["alert"]) == ("braking", "TrainingBrakeFiring")
 
 
@@ -235,12 +236,12 @@ def test_what_is_old_and_grows_is_recycled_and_what_is_old_and_flat_is_left(stor
 
 def test_with_everything_else_dead_the_local_brake_restarts_the_largest(story: Story) -> None:
     assert story.acted_on("steady") == ["steady"]
-    (intent,) = story.told("steady", "intent")
+    (intent,) = story.journaled("steady", "intent")
     assert intent["alert"] == "TrainingLocalBrake"
-    (silent,) = (e for e in story.journal if e["kind"] == "silent" and e["at"] > story.died)
+    (silent,) = (e for e in story.journal if e["kind"] == "alerts_stale" and e["at"] > story.died)
     assert silent["at"] <= intent["at"]
-    assert "trainwarden_remediator_pipeline_silent 1.0" in story.page
-    assert "trainwarden_remediator_brake 1.0" in story.page
+    assert "trainwarden_remediator_alerts_stale 1.0" in story.page
+    assert "trainwarden_remediator_failsafe_active 1.0" in story.page
 
 
 def test_each_was_restarted_once(story: Story) -> None:

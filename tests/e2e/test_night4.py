@@ -122,7 +122,7 @@ class Story:
     usual: float
     """Seconds that a step usually takes."""
     causes: Mapping[str, Mapping[str, float]]
-    """By run and cause, when it was told; muted or not."""
+    """By run and cause, when the alert fired; muted or not."""
     seen: Mapping[str, Mapping[str, float]]
     """By run and alert, when it was there and not muted."""
     journal: list[dict[str, Any]]
@@ -165,7 +165,7 @@ def story(night: Night, stack: Up) -> Story:
         faults.callback(os.kill, slow.pid, signal.SIGCONT)
         post(f"http://127.0.0.1:{night.ports['loading']}/fake/updating=true")
 
-        def all_told() -> bool:
+        def all_reported() -> bool:
             watcher.look()
             everything.look()
             for name in RUNS:
@@ -179,7 +179,7 @@ def story(night: Night, stack: Up) -> Story:
             # to the end, so that what should not happen has had its time
             return named and healed >= {"orchestrator_dead", "server_dead"}
 
-        stack.wait_until(all_told, LONGEST_SECONDS)
+        stack.wait_until(all_reported, LONGEST_SECONDS)
         unchanged = {name: box.unchanged(name) for name in ("unwritable", "slow", "loading")}
     post(f"http://127.0.0.1:{night.ports['loading']}/fake/updating=false")
     going_on = ("slow", "unwritable", "loading")
@@ -220,7 +220,7 @@ def test_the_run_goes_on_with_the_next_step(story: Story, run: str) -> None:
 @pytest.mark.parametrize(
     ("run", "cause"), [("unwritable", "folder_not_writable"), ("slow", "slow"), ("loading", "slow")]
 )
-def test_the_part_at_fault_is_named_and_nothing_is_restarted(
+def test_the_part_at_fault_is_named_and_no_worker_is_restarted(
     story: Story, run: str, cause: str
 ) -> None:
     assert set(story.causes[run]) == {cause}

@@ -17,12 +17,13 @@ from typing import Any, cast
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse_text
+from tests.waiting import connected
 
 from measuring import LIMITS, Measure
 from night import BACK_AFTER, GIB, Night, a_run_about_to_die
 from running import SCRIPTS, Up, alive, fetch, up
 from trainwarden_exporter.processes.procfs import Identity, start_timestamp
-from trainwarden_remediator.targets import GpuCleanup
+from trainwarden_remediator.config.targets import GpuCleanup
 
 SEEN_SECONDS, HEALED_SECONDS = LIMITS[5].seen, LIMITS[5].healed
 LONGEST_SECONDS = 90
@@ -92,7 +93,7 @@ def send_to(watching: str, run: Up, night: Night) -> bool:
         data=json.dumps(body).encode(),
         headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310 - as above
+    with connected(lambda: urllib.request.urlopen(request, timeout=60)) as response:  # noqa: S310 - as above
         return bool(response.status == 200)
 
 
@@ -106,9 +107,9 @@ def gpu_values(run: Up, metric: str, **labels: str) -> dict[str, float]:
     }
 
 
-def named_pids(said: str) -> set[int]:
+def named_pids(message: str) -> set[int]:
     """The processes that a preflight names as holders that should not be there."""
-    return {int(pid) for pid in re.findall(r"pid (\d+), [\w-]+, [\w ]+ old", said)}
+    return {int(pid) for pid in re.findall(r"pid (\d+), [\w-]+, [\w ]+ old", message)}
 
 
 class Ends:
@@ -145,7 +146,7 @@ class Story:
     """Memory in use by GPU, in the end."""
 
     def at(self, kind: str) -> float:
-        """When the journal first told of such a thing about the GPUs."""
+        """Time of the first event of that kind about the GPUs, in the journal."""
         return next(cast("float", event["at"]) for event in self.about_gpus(kind))
 
     def about_gpus(self, kind: str) -> list[dict[str, Any]]:
@@ -159,7 +160,7 @@ def story(night: Night, stack: Up, watching: str) -> Story:
     stack.wait_until(lambda: json.loads(fetch(scraped)[1])["data"]["result"], 20)
     assert gpu_values(stack, "gpu_up") == {"0": 1, "1": 1}
     assert set(gpu_values(stack, "gpu_orphan_holders").values()) == {0}
-    # In that night they had run for hours; one that was just started is left alone for a while.
+    # In that night they had run for hours; the remediator leaves young processes alone for a while.
     young = GpuCleanup.model_fields["min_age"].default
     started = max(map(start_timestamp, night.leftovers.values()))
     stack.wait_until(lambda: time.time() - started > young, 2 * young)
@@ -170,7 +171,7 @@ def story(night: Night, stack: Up, watching: str) -> Story:
     ends = Ends(night.leftovers)
     preflights["held"] = night.preflight()
 
-    def outcome_told() -> object:
+    def outcome_reported() -> object:
         nonlocal seen, asked, held
         ends.look()
         if not seen and any(alert["state"] == "firing" for alert in firing(stack, RULE)):
@@ -179,7 +180,7 @@ def story(night: Night, stack: Up, watching: str) -> Story:
         return re.search(r"^\S+ \S+ +#\d+ +\S+ +outcome ", stack.text(), re.MULTILINE)
 
     try:
-        stack.wait_until(outcome_told, LONGEST_SECONDS)
+        stack.wait_until(outcome_reported, LONGEST_SECONDS)
     finally:
         ends.close()
     preflights["healed"] = night.preflight()
@@ -200,16 +201,16 @@ def test_it_is_seen_and_healed_in_time(story: Story, measured: Measure) -> None:
     assert [event["facts"]["outcome"] for event in story.about_gpus("outcome")] == ["healed"]
 
 
-def test_the_run_may_start_only_when_nothing_is_left(night: Night, story: Story) -> None:
-    status, said = story.preflights["before"]
-    assert (status, "it is running already" in said, named_pids(said)) == (1, True, set())
-    status, said = story.preflights["held"]
+def test_the_run_may_start_only_without_leftovers(night: Night, story: Story) -> None:
+    status, message = story.preflights["before"]
+    assert (status, "already running" in message, named_pids(message)) == (1, True, set())
+    status, message = story.preflights["held"]
     assert status == 1
-    assert "A run must not start here now: gpu holders." in said
-    assert named_pids(said) == {one.pid for one in night.leftovers.values()}
-    status, said = story.preflights["healed"]
-    assert (status, named_pids(said)) == (0, set()), said
-    assert "A run may start here" in said
+    assert "Not ready to start a run: gpu holders." in message
+    assert named_pids(message) == {one.pid for one in night.leftovers.values()}
+    status, message = story.preflights["healed"]
+    assert (status, named_pids(message)) == (0, set()), message
+    assert "Ready to start a run" in message
 
 
 def test_exactly_the_leftovers_end_and_the_deaf_one_by_force(night: Night, story: Story) -> None:
@@ -233,25 +234,27 @@ def test_their_memory_was_waited_for(story: Story) -> None:
 @pytest.mark.usefixtures("story")
 def test_a_remediator_that_observes_only_says_what_it_would_do(night: Night) -> None:
     command = (SCRIPTS / "trainwarden-remediator", "journal", "--json", "--config.file")
-    told = subprocess.check_output([*command, night.config / "watching.yml"], text=True)
-    events = [json.loads(line) for line in told.splitlines()]
+    journaled = subprocess.check_output([*command, night.config / "watching.yml"], text=True)
+    events = [json.loads(line) for line in journaled.splitlines()]
     decisions = [event["facts"]["reason"] for event in events if event["kind"] == "decision"]
     assert decisions[0] == "observe_mode"
     assert {event["kind"] for event in events} <= {"alert", "decision", "resolved"}
 
 
 @pytest.mark.usefixtures("story")
-def test_an_exclusive_mode_is_another_cause_and_nothing_is_ended(night: Night, stack: Up) -> None:
+def test_an_exclusive_mode_is_another_cause_and_no_process_is_ended(
+    night: Night, stack: Up
+) -> None:
     def switch(fault: str, mode: float) -> None:
         (night.box / "fault").write_text(fault)
         labels = {"gpu": "1", "mode": "exclusive_process"}
         stack.wait_until(lambda: gpu_values(stack, "gpu_compute_mode", **labels) == {"1": mode}, 10)
 
     switch("exclusive 1\n", 1)
-    status, said = night.preflight()
-    assert (status, named_pids(said)) == (1, set())
-    assert "A run must not start here now: compute mode." in said
-    assert "no clean-up helps" in said
+    status, message = night.preflight()
+    assert (status, named_pids(message)) == (1, set())
+    assert "Not ready to start a run: compute mode." in message
+    assert "terminating others does not help" in " ".join(message.split())  # the report is wrapped
     stack.wait_until(lambda: firing(stack, "TrainingGpuExclusiveMode"), 20)  # or pending, as yet
     (alert,) = firing(stack, "TrainingGpuExclusiveMode")
     assert "remediation" not in alert["labels"]

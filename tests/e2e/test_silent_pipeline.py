@@ -46,14 +46,16 @@ def a_run(folder: Path) -> Run:
 
 
 class Scene:
-    """The stack, one person whom the remediator calls, and another whom Alertmanager calls."""
+    """The stack, a receiver of the remediator, and another receiver of Alertmanager."""
 
     def __init__(self, folder: Path) -> None:
         self.called = Person()
         self.box = Box(folder, [a_run(folder)])
         self.box.write()
         receiver = {"name": "phone", "kind": "json", "url": self.called.url}
-        self.change("remediator", brake={"silence": SILENCE_SECONDS, "patience": 3})
+        self.change(
+            "remediator", failsafe={"watchdog_timeout": SILENCE_SECONDS, "shortage_duration": 3}
+        )
         self.change("remediator", notify={"receivers": [receiver]})
         self.floor(0)
         for name, size in SIZES.items():
@@ -108,10 +110,10 @@ def kinds(stack: Parts) -> list[str]:
 
 def silent(stack: Parts) -> bool:
     page = fetch(f"{stack.run.url('remediator')}/metrics")[1]
-    return "trainwarden_remediator_pipeline_silent 1.0" in page
+    return "trainwarden_remediator_alerts_stale 1.0" in page
 
 
-def test_a_person_is_called_and_the_brake_watches_over_the_memory(
+def test_the_on_call_is_paged_and_the_failsafe_guards_the_memory(
     scene: Scene, stack: Parts
 ) -> None:
     def held() -> bool:
@@ -127,7 +129,7 @@ def test_a_person_is_called_and_the_brake_watches_over_the_memory(
     stack.kill("prometheus")
     stack.wait_until(lambda: silent(stack), LONGEST_SECONDS)
     stack.wait_until(lambda: scene.called.calls, LONGEST_SECONDS)
-    assert "no alerts come any more" in str(scene.called.calls[0][1])
+    assert "no alerts arrive" in str(scene.called.calls[0][1])
     # that of itself is no reason to touch anything
     assert all(map(scene.runs, SIZES))
 

@@ -1,6 +1,6 @@
 """A remediator that stands still, and nobody ends it: as `make up` runs it, and with nothing else.
 
-In both the process lives on, so that whoever only waits for its end sees nothing.
+In both the process lives on, so that a supervisor that only waits for its end sees no fault.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ RULE = "TrainingRemediatorDown"
 STILL = ("remediator", "exporter")
 LONGEST_SECONDS = 300
 ASKED_SECONDS = 12
-"""After so long the watch has most likely had an answer of each; of one that has never answered it
-thinks for three minutes that it starts."""
+"""Seconds until the watch most likely had an answer of each; it treats a program that has never
+answered as starting, for three minutes."""
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="the stack watches processes through /proc"
@@ -48,7 +48,7 @@ def is_well(run: Up, part: str) -> bool:
         return False
 
 
-def test_what_stands_still_is_ended_and_started_anew_and_nothing_else_is(tmp_path: Path) -> None:
+def test_only_the_stalled_worker_is_ended_and_restarted(tmp_path: Path) -> None:
     with up(tmp_path / "run", CONFIG="", MODE="observe") as run:
         run.wait_until(lambda: "What happens:" in run.text(), LONGEST_SECONDS)
         began = time.monotonic()
@@ -85,7 +85,7 @@ def stack(tmp_path: Path) -> Iterator[Parts]:
         yield stack
 
 
-def test_where_nobody_starts_it_anew_a_person_is_called(stack: Parts) -> None:
+def test_where_no_manager_restarts_it_the_on_call_is_paged(stack: Parts) -> None:
     up_now = 'up{job="trainwarden-remediator"} == 1'
     stack.wait_until(lambda: stack.query(up_now), LONGEST_SECONDS)
     still = stack._children["remediator"]

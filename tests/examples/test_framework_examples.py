@@ -9,17 +9,17 @@ import pytest
 
 from trainwarden_exporter.__main__ import main as exporter
 from trainwarden_exporter.config import load_config
-from trainwarden_exporter.layouts import LAYOUTS
+from trainwarden_exporter.frameworks import FRAMEWORKS
 from trainwarden_exporter.processes.selector import Selector
 from trainwarden_remediator.__main__ import main as remediator
-from trainwarden_remediator.config import load_setup
-from trainwarden_remediator.crosscheck.checking import cross_check
-from trainwarden_remediator.crosscheck.rulefiles import read_rules
+from trainwarden_remediator.config.schema import load_setup
+from trainwarden_remediator.config_check.check import cross_check
+from trainwarden_remediator.config_check.rule_files import read_rules
 
 PROJECT = Path(__file__).parents[2]
 EXAMPLES = PROJECT / "examples"
 ALERTMANAGER = PROJECT / "rules" / "alertmanager.yml"
-FRAMEWORKS = [layout.name for layout in LAYOUTS if layout.name != "generic"]
+FRAMEWORK_NAMES = [framework.name for framework in FRAMEWORKS if framework.name != "generic"]
 
 COMMANDS: Mapping[str, Mapping[str, str]] = {
     "areal": {
@@ -27,7 +27,6 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "inference": "python3 -m areal.infra.launcher.sglang_server --config gsm8k_grpo.yaml",
     },
     "prime_rl": {
-        "launcher": "/opt/venv/bin/python3 /opt/venv/bin/rl @ rl.toml",
         "trainer": "python3 -m prime_rl.trainer.rl.train @ trainer.toml",
         "orchestrator": "/opt/venv/bin/python3 /opt/venv/bin/orchestrator @ orchestrator.toml",
         "inference": "/opt/venv/bin/python3 /opt/venv/bin/inference @ inference.toml",
@@ -56,13 +55,13 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
 }
 """How the parts of each look when they run."""
 
-each = pytest.mark.parametrize("framework", FRAMEWORKS)
+each = pytest.mark.parametrize("framework", FRAMEWORK_NAMES)
 
 
 def test_there_is_a_pair_for_each_framework_and_for_no_other() -> None:
     found = {path.parent.name for path in EXAMPLES.glob("*/exporter.yml")}
-    assert found - {"demo"} == set(FRAMEWORKS) == set(COMMANDS)
-    assert all((EXAMPLES / name / "remediator.yml").exists() for name in FRAMEWORKS)
+    assert found - {"demo"} == set(FRAMEWORK_NAMES) == set(COMMANDS)
+    assert all((EXAMPLES / name / "remediator.yml").exists() for name in FRAMEWORK_NAMES)
 
 
 @each
@@ -83,11 +82,13 @@ def test_the_pair_and_the_shipped_rules_fit_together(framework: str) -> None:
     found = cross_check(path, setup, rules, ALERTMANAGER, port=10978)
     assert found.problems == []
 
-    (run,) = setup.watched.runs
+    (run,) = setup.exporter_config.runs
     assert run.framework == framework
     reached = {step.target.key for step in found.steps if step.target is not None}
     assert reached == {target.key for target in setup.config.targets}
-    assert any(step.playbook == "clean_gpu" and step.where != "—" for step in found.steps)
+    # A process of somebody else may hold a GPU: the cleanup is the operator's own decision.
+    assert setup.config.gpu_cleanup is None
+    assert all(step.where == "—" for step in found.steps if step.playbook == "clean_gpu")
     # Whatever makes the steps may be restarted when they do not come.
     assert setup.trainers(run.name)
     # What is watched may also be brought back: nobody has to look for what was left out.
@@ -104,6 +105,26 @@ def test_each_part_of_a_run_is_found_by_its_own_pattern_alone(framework: str) ->
     for worker in run.workers:
         for other in ("bash train.sh", "vim train.py", "tail -f trainer.log", "python3 retrain.py"):
             assert not finds(worker.match, other)
+
+
+@pytest.mark.parametrize(
+    ("worker", "command"),
+    [
+        ("inference", "uv run inference @ examples/wordle/rl/infer.toml --log.level DEBUG"),
+        ("orchestrator", "uv run orchestrator @ examples/wordle/rl/orch.toml"),
+        (
+            "trainer",
+            "uv run torchrun --nproc-per-node 2 src/prime_rl/trainer/rl/train.py @ train.toml",
+        ),
+        ("trainer", "/opt/venv/bin/python3 -u src/prime_rl/trainer/rl/train.py @ train.toml"),
+        ("", "vim src/prime_rl/trainer/rl/train.py"),
+    ],
+)
+def test_prime_rl_is_found_however_it_is_started(worker: str, command: str) -> None:
+    """As in a night when each part was started by hand, without the launcher."""
+    (run,) = load_config(EXAMPLES / "prime_rl" / "exporter.yml").runs
+    found = [one.name for one in run.workers if finds(one.match, command)]
+    assert found == [worker] * bool(worker)
 
 
 def finds(selector: Selector, command: str) -> bool:

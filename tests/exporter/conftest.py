@@ -234,7 +234,7 @@ def gpu_box(nvml_library: Path, tmp_path: Path) -> SimulatedBox:
 def own_gpu_box(
     nvml_library: Path, gpu_box: SimulatedBox, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[SimulatedBox]:
-    """The box, for this very process."""
+    """The simulated host, for this very process."""
     load(nvml_library)
     monkeypatch.setenv("SIMULATED_GPU_STATE", str(gpu_box.state_file))
     yield gpu_box
@@ -247,13 +247,14 @@ def own_gpu_box(
 
 
 Start = Callable[..., "subprocess.Popen[str]"]
+Mount = Callable[..., None]
 
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Starts Python programs, and ends those that are left when the test is over.
+    """Starts Python programs, and ends the remaining ones when the test is over.
 
-    A program says that it is ready by printing a line; nothing is returned before.
+    A program prints a line when it is ready; `start` returns after that.
     """
     started: list[subprocess.Popen[str]] = []
 
@@ -293,8 +294,29 @@ def as_nobody() -> Callable[[], AbstractContextManager[None]]:
 
 
 @pytest.fixture
+def mount() -> Iterator[Mount]:
+    """Mounts at a folder, with arguments as the command takes them, until the test is over."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount")
+    mounted: list[Path] = []
+
+    def mount(point: Path, *arguments: str) -> None:
+        point.mkdir(exist_ok=True)
+        command = ["mount", *arguments, str(point)]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        if result.returncode != 0:
+            pytest.skip(f"mounts are not allowed here: {result.stderr.strip()}")
+        if point not in mounted:
+            mounted.append(point)
+
+    yield mount
+    for point in reversed(mounted):
+        subprocess.run(["umount", str(point)], check=True)
+
+
+@pytest.fixture
 def wait_until() -> Callable[[Callable[[], bool]], None]:
-    """Waits for the kernel to do what it was asked, at most five seconds."""
+    """Waits for the kernel to do what it was asked."""
 
     def wait_until(condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + 60

@@ -1,4 +1,4 @@
-"""All collectors are bound to their configuration, and bound anew by a reload."""
+"""All collectors are bound to their configuration, and bound again by a reload."""
 
 from __future__ import annotations
 
@@ -9,16 +9,12 @@ import pytest
 from prometheus_client import ProcessCollector
 
 from trainwarden_exporter import __version__
-from trainwarden_exporter.app import (
-    COLLECTORS,
-    PROCESS_METRICS,
-    Exporter,
-    build_collectors,
-    declared_metrics,
-)
-from trainwarden_exporter.collector import Collector, Family, Metric
+from trainwarden_exporter.app import COLLECTORS, Exporter, build_collectors, declared_metrics
 from trainwarden_exporter.config import Config
 from trainwarden_exporter.exceptions import ConfigError, Problem
+from trainwarden_exporter.processes.config import hash_workers
+from trainwarden_exporter.scrape.collector import Collector, Family, Metric
+from trainwarden_exporter.scrape.process_metrics import PROCESS_METRICS
 
 RUNS = Metric("trainwarden_runs", "gauge", "Runs configured.")
 
@@ -79,7 +75,7 @@ async def runs_seen(exporter: Exporter) -> float:
 def own(exporter: Exporter) -> dict[str, float]:
     return {
         sample.name.removeprefix("trainwarden_"): sample.value
-        for family in exporter.own_families()
+        for family in exporter.exporter_families()
         for sample in family.samples
     }
 
@@ -105,14 +101,15 @@ def test_what_is_declared_of_this_process_is_what_is_shown() -> None:
 
 
 async def test_it_tells_of_itself(path: Path) -> None:
-    told = exporter(path)
-    values = own(told)
+    reported = exporter(path)
+    values = own(reported)
     assert values["build_info"] == 1
     assert values["config_last_reload_successful"] == 1
     assert values["config_last_reload_success_timestamp_seconds"] == 1000
+    assert values["config_workers_hash"] == hash_workers(reported.config.runs)
     assert values["process_resident_memory_bytes"] > 0
     assert "web_config_last_reload_successful" not in values
-    assert told.own_families()[0].samples[0].labels["version"] == __version__
+    assert reported.exporter_families()[0].samples[0].labels["version"] == __version__
 
 
 async def test_a_reload_puts_the_new_file_in_force(path: Path) -> None:
@@ -158,11 +155,11 @@ async def test_without_a_file_the_defaults_are_in_force() -> None:
 
 
 async def test_the_web_file_is_reloaded_and_shown(path: Path) -> None:
-    reloaded, web_file = exporter(path), FakeWebFile()
-    reloaded.reload_with(web_file)
+    reloaded, web_config_file = exporter(path), FakeWebFile()
+    reloaded.reload_with(web_config_file)
     assert own(reloaded)["web_config_last_reload_successful"] == 1
 
-    web_file.last_reload_successful = False
+    web_config_file.last_reload_successful = False
     with pytest.raises(ConfigError, match=r"web\.yml"):
         await reloaded.reloader.reload()
     values = own(reloaded)
@@ -171,13 +168,13 @@ async def test_the_web_file_is_reloaded_and_shown(path: Path) -> None:
 
 
 async def test_a_server_without_a_web_file_shows_nothing_of_one(path: Path) -> None:
-    reloaded, web_file = exporter(path), FakeWebFile()
-    web_file.last_reload_successful = None
-    reloaded.reload_with(web_file)
+    reloaded, web_config_file = exporter(path), FakeWebFile()
+    web_config_file.last_reload_successful = None
+    reloaded.reload_with(web_config_file)
     assert "web_config_last_reload_successful" not in own(reloaded)
 
 
-async def test_what_was_told_between_two_reloads_that_nobody_scraped_is_not_lost(
+async def test_what_was_reported_between_two_reloads_that_nobody_scraped_is_not_lost(
     path: Path,
 ) -> None:
     write(path, "{runs: [{name: a}], heartbeats: [{name: hb, run: a}]}")
@@ -185,7 +182,7 @@ async def test_what_was_told_between_two_reloads_that_nobody_scraped_is_not_lost
     names = ["heartbeats", "progress"]
     await reloaded.scraper.scrape(5, names)
     for step in range(1, 5):
-        reloaded.heartbeats.beat("hb", step=step)
+        reloaded.heartbeats.record("hb", step=step)
         await reloaded.reloader.reload()
     values = {
         sample.name: sample.value

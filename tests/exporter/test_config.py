@@ -55,10 +55,10 @@ def test_runs_have_names_of_their_own(path: Path) -> None:
     path.write_text("runs:\n  - name: a\n  - name: b\n  - name: a\n")
     with pytest.raises(ConfigError) as caught:
         load_config(path)
-    assert str(caught.value) == f"{path}:4: runs[2].name: a is the name of runs[0] already"
+    assert str(caught.value) == f"{path}:4: runs[2].name: another run is named a"
 
 
-def test_all_that_is_wrong_is_told_at_once(path: Path) -> None:
+def test_all_that_is_wrong_is_reported_at_once(path: Path) -> None:
     path.write_text(
         "hots: {}\n"
         "host:\n"

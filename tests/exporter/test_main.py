@@ -22,10 +22,12 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from tests.roomless import with_room_for
 
 import stack
+from trainwarden_exporter import __main__ as program
 from trainwarden_exporter import __version__
-from trainwarden_exporter.__main__ import doubts, main
+from trainwarden_exporter.__main__ import config_warnings, main
 from trainwarden_exporter.app import COLLECTORS, declared_metrics
 from trainwarden_exporter.config import Config
+from trainwarden_exporter.processes.exit_status import NO_EXIT_STATUSES
 
 PROGRAM = [sys.executable, "-m", "trainwarden_exporter"]
 CONFIG = """\
@@ -66,7 +68,7 @@ class Running:
             headers={key.replace("_", "-"): value for key, value in headers.items()},
         )
         try:
-            with urllib.request.urlopen(request, timeout=20) as response:  # noqa: S310 - as above
+            with urllib.request.urlopen(request, timeout=60) as response:  # noqa: S310 - as above
                 return response.status, response.read()
         except urllib.error.HTTPError as error:
             with error:
@@ -81,7 +83,7 @@ class Running:
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        status = self.process.wait(30)
+        status = self.process.wait(60)
         assert self.process.stderr is not None
         self.lines += map(json.loads, self.process.stderr)
         return status
@@ -105,7 +107,7 @@ def start() -> Iterator[Callable[..., Running]]:
     yield start
     for running in started:
         running.process.kill()
-        running.process.wait(30)
+        running.process.wait(60)
         assert running.process.stderr is not None
         running.process.stderr.close()
 
@@ -176,10 +178,10 @@ def test_it_ends_well_under_load(start: Callable[..., Running], path: Path) -> N
     for scraper in scrapers:
         scraper.start()
     for _ in range(40):
-        assert answered.acquire(timeout=30)
+        assert answered.acquire(timeout=60)
     status = running.end()
     for scraper in scrapers:
-        scraper.join(30)
+        scraper.join(60)
 
     assert (status, broken) == (0, [])
     assert [line for line in running.lines if line["level"] in {"warning", "error"}] == []
@@ -238,7 +240,7 @@ def test_the_service_manager_is_kept_informed(
 ) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
-        manager.settimeout(30)
+        manager.settimeout(60)
         running = start(NOTIFY_SOCKET=str(tmp_path / "notify"), WATCHDOG_USEC="60000000")
         assert running.end() == 0
         assert [manager.recv(100) for _ in range(3)] == [b"READY=1", b"WATCHDOG=1", b"STOPPING=1"]
@@ -275,7 +277,7 @@ def test_a_box_without_the_threads_it_begins_with_is_one_clear_line(threads: int
     assert line.endswith("\": can't start new thread")
 
 
-def test_a_bad_file_at_the_start_is_told_problem_by_problem(path: Path) -> None:
+def test_a_bad_file_at_the_start_is_reported_problem_by_problem(path: Path) -> None:
     path.write_text("rnus: 3\nhost: 4\n")
     status, _, error = ended("run", f"--config.file={path}")
     assert status == 1
@@ -285,7 +287,7 @@ def test_a_bad_file_at_the_start_is_told_problem_by_problem(path: Path) -> None:
     ]
 
 
-def test_a_bad_web_file_at_the_start_is_told(tmp_path: Path) -> None:
+def test_a_bad_web_file_at_the_start_is_reported(tmp_path: Path) -> None:
     status, _, error = ended(
         "run", "--web.listen-address=127.0.0.1:0", f"--web.config.file={tmp_path / 'absent.yml'}"
     )
@@ -314,7 +316,7 @@ def test_misuse_has_its_own_exit_status(
     assert "usage: trainwarden-exporter" in capsys.readouterr().err
 
 
-def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["--version"])
     assert caught.value.code == 0
@@ -326,6 +328,19 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
 def test_check_says_that_a_file_is_good(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(path)]) == 0
     assert capsys.readouterr() == (f"{path}: ok (1 run, 1 worker)\n", "")
+
+
+def test_check_explains_limits_and_who_set_them(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path.write_text(
+        "runs: [{name: a, path: /d, framework: areal, progress: {phase_limits: {saving: 5m}}}]"
+    )
+    assert main(["check", "--explain", str(path)]) == 0
+    _, *limits = capsys.readouterr().out.splitlines()
+    assert "run a: saving: at most 300 s (configured)" in limits
+    assert "run a: evaluating: at most 3600 s (default)" in limits
+    assert [line for line in limits if "at most 120 s (AReaL waits 120 s" in line]
 
 
 def test_check_says_what_is_wrong_with_a_file(
@@ -346,7 +361,29 @@ def test_check_warns_of_what_is_hardly_meant(
     assert main(["check", str(path)]) == 0
     out, err = capsys.readouterr()
     assert out == f"{path}: ok (0 runs, 0 workers)\n"
-    assert err == f"{path}: warning: no runs: only the host is watched\n"
-    assert doubts(Config.model_validate({"runs": [{"name": "a"}]})) == [
-        "run a has no workers: nothing of it is watched"
+    assert err == f"{path}: warning: no runs: the exporter observes only the host\n"
+    assert config_warnings(Config.model_validate({"runs": [{"name": "a"}]})) == [
+        "run a has no workers: the exporter does not observe its processes"
     ]
+
+
+def test_check_warns_of_a_selector_that_matches_an_editor() -> None:
+    worker = {"name": "trainer", "match": {"command": r"train\.py"}}
+    config = Config.model_validate({"runs": [{"name": "a", "workers": [worker]}]})
+
+    (warning,) = config_warnings(config)
+    assert warning == (
+        "worker trainer of run a: its `command` also matches `tail -f train.py`; let it begin with"
+        r" the interpreter: (?:^|/)python[\d.]* (?:.*[ /])?SCRIPT(?: |$)"
+    )
+
+
+@pytest.mark.parametrize(("available", "warnings"), [(True, []), (False, [NO_EXIT_STATUSES])])
+def test_check_warns_of_a_kernel_without_exit_statuses(
+    monkeypatch: pytest.MonkeyPatch, available: bool, warnings: list[str]
+) -> None:
+    monkeypatch.setattr(program, "exit_statuses_available", lambda: available)
+    worker = {"name": "trainer", "match": {"command": "-m trainer"}, "finishes": True}
+    config = Config.model_validate({"runs": [{"name": "a", "workers": [worker]}]})
+
+    assert config_warnings(config) == warnings

@@ -12,8 +12,8 @@ import promql_parser as promql
 import yaml
 
 from trainwarden_exporter.app import declared_metrics
-from trainwarden_exporter.collector import Metric
-from trainwarden_remediator.metrics import METRICS
+from trainwarden_exporter.scrape.collector import Metric
+from trainwarden_remediator.telemetry.metrics import METRICS
 
 RULES = Path(__file__).resolve().parents[2] / "rules"
 Labels = frozenset[str]
@@ -56,7 +56,7 @@ def alerting_rules() -> list[dict[str, Any]]:
 def declared(*of_target: str) -> dict[str, Labels]:
     """The labels of every metric there is: declared, recorded, or Prometheus' own.
 
-    `of_target`: labels that whoever scrapes gives to all targets besides. Raises MismatchError for
+    `of_target`: labels that the scraping Prometheus adds to all targets. Raises MismatchError for
     a rule that cannot yield what it seems to.
     """
     target = TARGET | set(of_target)
@@ -124,7 +124,7 @@ def selectors(node: Any) -> Iterator[promql.VectorSelector]:
 
 
 def names_of(node: promql.VectorSelector) -> list[str]:
-    """The metrics of a selector: one, or those that a pattern of names lists."""
+    """The metrics of a selector: one, or several that a pattern of names lists."""
     if node.name is not None:
         return [node.name]
     for matcher in node.matchers.matchers:
@@ -132,7 +132,7 @@ def names_of(node: promql.VectorSelector) -> list[str]:
             listed = re.fullmatch(r"(\w*)\(([\w|]+)\)", matcher.value)
             assert listed is not None, f"not a plain list of names: {matcher.value}"
             return [f"{listed[1]}{end}" for end in listed[2].split("|")]
-    raise MismatchError(f"of which metric? {node}")
+    raise MismatchError(f"selector without a metric name: {node}")
 
 
 def _selector(node: promql.VectorSelector, known: Mapping[str, Labels]) -> Labels:
@@ -198,7 +198,7 @@ def _binary(node: promql.BinaryExpr, known: Mapping[str, Labels]) -> Labels | No
 
 
 def _widened(many: Labels, one: Labels, taken: Labels) -> Labels:
-    """The labels of the side of which several match, with those that it takes from the other."""
+    """The labels of the `many` side, and the labels that it takes from the `one` side."""
     if not taken <= one:
         raise MismatchError(f"takes {taken - one}, which the other side has not")
     return many | taken

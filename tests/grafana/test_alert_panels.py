@@ -22,7 +22,7 @@ def metrics_of(expression: str) -> set[str]:
 
 @pytest.fixture(scope="module")
 def recorded() -> Mapping[str, set[str]]:
-    """What the rules record, and out of which metrics."""
+    """The recorded metrics, each with the metrics that it is computed from."""
     found: dict[str, set[str]] = {}
     for group in groups("recording"):
         for rule in group["rules"]:
@@ -46,4 +46,6 @@ def test_what_every_alert_rests_on_is_on_a_board(
     for alert in alerts:
         named = metrics_of(alert["expr"])
         rests_on = {one for name in named for one in (name, *recorded.get(name, ()))}
-        assert rests_on & panels or alert["alert"] == "TrainingWatchdog", alert["alert"]
+        # One always fires; the other compares two hashes, which no graph shows.
+        exempt = {"TrainingWatchdog", "TrainingConfigsDiffer"}
+        assert rests_on & panels or alert["alert"] in exempt, alert["alert"]

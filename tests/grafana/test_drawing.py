@@ -49,7 +49,7 @@ def test_a_number_has_its_unit(value: float, unit: str, decimals: int | None, te
     assert number(value, unit, decimals) == text
 
 
-def test_a_moment_is_told_from_now() -> None:
+def test_a_time_is_shown_relative_to_now() -> None:
     assert number(1000 * (time.time() - 7200), "dateTimeFromNow") == "2 hour ago"
     with pytest.raises(ValueError, match="furlong"):
         number(1, "furlong")
@@ -102,7 +102,7 @@ def test_answers_with_the_same_labels_are_one_row() -> None:
     assert headings(table)[:3] == ["run", "checkpoint", "newest step"]
 
 
-def test_a_row_with_fewer_labels_goes_into_those_that_have_them() -> None:
+def test_a_row_with_fewer_labels_joins_the_rows_that_have_them() -> None:
     few, more = frozenset({("a", "1")}), frozenset({("a", "1"), ("b", "2")})
     assert joined({few: {"a": "1", "x": 5.0}, more: {"a": "1", "b": "2", "y": 6.0}}) == [
         {"a": "1", "b": "2", "x": 5.0, "y": 6.0}
@@ -110,7 +110,7 @@ def test_a_row_with_fewer_labels_goes_into_those_that_have_them() -> None:
 
 
 def test_spaces_that_a_browser_does_not_show_are_not_shown() -> None:
-    (row,) = rows(panel("Alerts that fire"), [[one(1, what="  GPU  1")]])
+    (row,) = rows(panel("Firing alerts"), [[one(1, what="  GPU  1")]])
     assert row["what"] == "GPU 1"
 
 
@@ -138,7 +138,7 @@ def over(values: list[float], **labels: str) -> Series:
 def test_an_empty_panel_says_why() -> None:
     texts = drawn("Containers")
     assert texts[0] == "Containers"
-    assert "no containers are watched" in " ".join(texts[1].split("\n"))
+    assert "no containers are monitored" in " ".join(texts[1].split("\n"))
 
 
 def test_a_stat_shows_its_word() -> None:
@@ -203,15 +203,13 @@ class Quiet:
         return []
 
 
-def test_a_board_about_nothing_is_drawn(
-    models: Mapping[str, Mapping[str, Any]], tmp_path: Path
-) -> None:
+def test_an_empty_board_is_drawn(models: Mapping[str, Mapping[str, Any]], tmp_path: Path) -> None:
     picture = tmp_path / "fleet.png"
     preview.draw(models["trainwarden-fleet"], Quiet(), WINDOW, picture)  # type: ignore[arg-type]
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_prometheus_that_is_not_there_is_told(
+def test_a_prometheus_that_is_not_there_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.argv", ["preview.py", "http://127.0.0.1:1", str(tmp_path)])

@@ -1,6 +1,6 @@
 """Every query of every board, asked of the Prometheus of a demo run.
 
-A query that is not answered has to say why, and the reason has to be one that holds in the demo.
+A query without an answer has to name its reason, and the reason has to hold in the demo.
 """
 
 from __future__ import annotations

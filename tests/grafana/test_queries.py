@@ -209,7 +209,7 @@ def test_the_words_for_what_is_chosen_are_replaced() -> None:
     assert as_grafana_gets_it('x{RUN,a="BOX"}').endswith('run=~"$run",a="BOX"}')
 
 
-def test_alerts_are_those_of_the_box_and_of_its_remediator() -> None:
+def test_alerts_are_those_of_the_host_and_of_its_remediator() -> None:
     text = filled(as_grafana_gets_it(FIRING), {"host": "127\\\\.0\\\\.0\\\\.1", "run": "demo"})
     (selector,) = selectors(promql.parse(text))
     patterns = {matcher.name: matcher.value for matcher in selector.matchers.matchers}

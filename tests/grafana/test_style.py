@@ -14,10 +14,10 @@ from boards.limits import LIMITS, Limit
 from boards.style import Word, falling, mappings, rising
 from previewing.shown import COLOURS
 from trainwarden_exporter.config import Config
-from trainwarden_exporter.containers.dockerformat import STATES
+from trainwarden_exporter.containers.docker_api import STATES
+from trainwarden_exporter.frameworks.base import Phase
 from trainwarden_exporter.gpu.driver import DriverState
-from trainwarden_exporter.inference.verdict import Reason
-from trainwarden_exporter.layouts.base import Phase
+from trainwarden_exporter.inference.health_model import HealthReason
 
 
 @pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: f"{limit.alert}-{limit.severity}")
@@ -58,7 +58,7 @@ def test_more_is_worse_or_less_is() -> None:
     ("names", "meanings", "all_there_are"),
     [
         (verdict.PHASES, verdict.PHASE_WORDS, tuple(Phase)),
-        (serving.REASONS, serving.REASON_WORDS, tuple(Reason)),
+        (serving.REASONS, serving.REASON_WORDS, tuple(HealthReason)),
         (containers.STATES, containers.STATE_WORDS, (*STATES, "absent")),
         (gpu.DRIVER_STATES, (), get_args(DriverState)),
     ],
@@ -88,7 +88,7 @@ def test_every_colour_is_one_of_grafanas() -> None:
         assert word.colour in COLOURS or re.fullmatch("#[0-9a-f]{6}", word.colour)
 
 
-def test_keys_named_where_nothing_is_shown_are_those_of_the_configuration() -> None:
+def test_keys_in_the_texts_of_empty_panels_are_in_the_configuration() -> None:
     keys = set()
     for where, model in generate.sorted_models(Config):
         for name, field in model.model_fields.items():

@@ -22,7 +22,7 @@ def test_the_committed_files_are_as_they_would_be_written() -> None:
         assert there[name] == text, f"{name} is stale: run `python grafana/write.py`"
 
 
-def test_a_stale_file_is_told_and_written_anew(
+def test_a_stale_file_is_reported_and_written_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(write, "FOLDER", tmp_path)

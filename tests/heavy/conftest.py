@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.remediator.conftest import Box
-from tests.remediator.test_crash import Program
+from tests.remediator.engine.test_crash_recovery import Program
+from tests.remediator.live_host import Box
 
 
 @pytest.fixture

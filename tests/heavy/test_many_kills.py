@@ -29,5 +29,5 @@ def test_killed_at_every_step_of_the_journal_it_acts_once_and_loses_nothing(
     number = 1
     while killed_at_commit(number, after=after, saves=saves):
         number += 1
-    # at least: heard, decided, meant, stop, start, result, outcome; with asked and saved
+    # at least: received, decided, meant, stop, start, result, outcome; with asked and saved
     assert number > (9 if saves else 7)

@@ -14,9 +14,10 @@ from pathlib import Path
 from statistics import median
 
 import aiohttp
-from tests.remediator.conftest import TOKEN, until
+from tests.remediator.engine.test_crash_recovery import Program
 from tests.remediator.odd_payloads import odd_payload
-from tests.remediator.test_crash import Program
+from tests.remediator.samples import TOKEN
+from tests.waiting import until
 
 PAYLOADS = int(os.environ.get("PAYLOADS", "100000"))
 SEED = int(os.environ.get("SEED", "4"))
@@ -68,5 +69,5 @@ async def test_nothing_that_is_posted_breaks_it_or_makes_it_act_or_grow(program:
     assert program.ask("/-/healthy") == 200
     until(lambda: program.ask("/metrics") == 200, 60)
     assert worker.poll() is None
-    assert not {"intent", "stop", "start"} & set(program.box.told())
+    assert not {"intent", "stop", "start"} & set(program.box.journaled())
     assert after < 1.05 * before

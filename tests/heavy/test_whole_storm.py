@@ -1,10 +1,10 @@
-"""The storm of tests/remediator/test_storm.py, whole: 10,000 alerts in one, and 1,000 at once."""
+"""The whole storm of tests/remediator/api/test_storm.py: 10,000 alerts in one, 1,000 at once."""
 
 from __future__ import annotations
 
 import pytest
-from tests.remediator.test_crash import Program
-from tests.remediator.test_storm import weathered
+from tests.remediator.api.test_storm import weathered
+from tests.remediator.engine.test_crash_recovery import Program
 
 ALERTS = 10_000
 DELIVERIES = 1_000

@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.remediator.conftest import Box, delivery, until
-from tests.remediator.test_crash import Program
+from tests.remediator.engine.test_crash_recovery import Program
+from tests.remediator.live_host import Box
+from tests.remediator.samples import delivery
+from tests.waiting import until
 
 DIARY = """
 import os, signal, sys, time
@@ -32,21 +34,21 @@ write("started")
 print("up", flush=True)
 time.sleep(600)
 """
-"""A worker that writes down when it starts, and when it is told to save or to end."""
+"""A worker that writes down when it starts, and when it is asked to save or to end."""
 
 AT_COMMIT = """
 import contextlib
-from trainwarden_remediator.journalfile import JournalFile
+from trainwarden_remediator.journal.database import JournalFile
 
 real, count = JournalFile.transaction, []
 
 @contextlib.contextmanager
 def counted(self):
-    # only what is written once something was heard
+    # only transactions after an alert was received
     with real(self) as db:
         yield db
-        heard = db.execute("SELECT count(*) FROM incident").fetchone()[0]
-        if heard:
+        received = db.execute("SELECT count(*) FROM incident").fetchone()[0]
+        if received:
             count.append(1)
             if len(count) == {number} and not {after}:
                 die()
@@ -71,7 +73,7 @@ class Victim(Program):
         budget = {"cooldown": 0, "attempts": 50, "attempts_window": "6h"}
         target = {"run": "demo", "worker": "rollout-0", "process": process, **budget}
         if saves:
-            target["save"] = {"signal": "SIGUSR1", "within": "1s"}
+            target["save"] = {"signal": "SIGUSR1", "timeout": "1s"}
         # one incident after the other would open it
         box.configure(targets=[target], breaker={"actions": 1000})
         box.start_worker()
@@ -84,13 +86,13 @@ class Victim(Program):
     def kill(self, child: subprocess.Popen[bytes]) -> None:
         child.kill()
         child.wait(60)
-        self._about_to_ask |= self.box.told()[-1:] == ["save"]
+        self._about_to_ask |= self.box.journaled()[-1:] == ["save_requested"]
 
     def come_to_an_end(self) -> None:
         """Run it undisturbed until the worker is healed."""
         child = self.start()
         self.hear()
-        until(lambda: "healed" in self.box.told(), 60)
+        until(lambda: "healed" in self.box.journaled(), 60)
         child.terminate()
         assert child.wait(60) == 0
 
@@ -100,15 +102,15 @@ class Victim(Program):
         And whether it was asked once where it saves; or not, if killed when about to ask.
         """
         written = [line.split()[0] for line in self.diary.read_text().splitlines()]
-        told = self.box.told()
+        journaled = self.box.journaled()
         assert [word for word in written if word != "asked"] == ["started", "ended", "started"], (
             written,
-            told,
+            journaled,
         )
-        assert told.count("save") == self._saves, told
+        assert journaled.count("save_requested") == self._saves, journaled
         least = 0 if self._about_to_ask else self._saves
-        assert least <= written.count("asked") <= self._saves, (written, told)
-        assert told.count("healed") == 1
+        assert least <= written.count("asked") <= self._saves, (written, journaled)
+        assert journaled.count("healed") == 1
         assert len(self.box.workers()) == 1
         undone = [e for e in self.box.events() if e.facts.get("outcome") == "not_healed"]
         assert undone == []
@@ -145,7 +147,7 @@ def killed_at_commit(number: int, *, after: bool, saves: bool = False) -> bool:
     with victim(saves=saves) as program:
         child = program.start(AT_COMMIT.format(number=number, after=after))
         program.hear()
-        until(lambda: child.poll() is not None or "healed" in program.box.told(), 60)
+        until(lambda: child.poll() is not None or "healed" in program.box.journaled(), 60)
         reached = child.poll() is not None
         program.kill(child)
         program.come_to_an_end()

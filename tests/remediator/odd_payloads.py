@@ -6,7 +6,7 @@ import json
 import random
 from typing import Any
 
-from tests.remediator.conftest import delivery, sent_alert
+from tests.remediator.samples import delivery, sent_alert
 
 TEXTS = (
     "",

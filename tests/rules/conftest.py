@@ -15,14 +15,15 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.waiting import connected
 
 from stack import Binaries
 
 PROJECT = Path(__file__).resolve().parents[2]
-PATIENCE = 15.0
+PATIENCE = 60.0
 Labels = dict[str, str]
 Case = tuple[str, Labels, list[Labels], list[Labels]]
-"""What is told, the cause, what it mutes, what it leaves alone."""
+"""The title, the cause, the alerts that it inhibits, the alerts that it does not inhibit."""
 
 
 @pytest.fixture(scope="session")
@@ -75,15 +76,19 @@ class Running:
         request = urllib.request.Request(  # noqa: S310 - the URL is our own, http
             f"{self.url}/api/v2/alerts", body, headers
         )
-        urllib.request.urlopen(request, timeout=5).close()  # noqa: S310 - as above
+        connected(lambda: urllib.request.urlopen(request, timeout=PATIENCE).close())  # noqa: S310 - as above
 
     def muted(self) -> dict[frozenset[tuple[str, str]], bool]:
         """Whether each alert it knows is inhibited, by its labels."""
-        with urllib.request.urlopen(f"{self.url}/api/v2/alerts", timeout=5) as reply:  # noqa: S310 - as above
-            alerts: list[dict[str, Any]] = json.load(reply)
+
+        def ask() -> list[dict[str, Any]]:
+            with urllib.request.urlopen(f"{self.url}/api/v2/alerts", timeout=PATIENCE) as reply:  # noqa: S310 - as above
+                alerts: list[dict[str, Any]] = json.load(reply)
+            return alerts
+
         return {
             frozenset(alert["labels"].items()): bool(alert["status"]["inhibitedBy"])
-            for alert in alerts
+            for alert in connected(ask)
         }
 
 

@@ -14,48 +14,48 @@ from stack import Binaries
 
 CONFIG = Path(__file__).resolve().parents[2] / "rules" / "alertmanager.yml"
 REMEDIATOR = "trainwarden-remediator"
-PERSON = "person"
+ON_CALL = "on-call"
 LOOP = "remediation=hold_restarts"
 
 ROUTES = [
     # what, labels, receivers in order
     ("heartbeat", "alertname=TrainingWatchdog severity=none", [REMEDIATOR]),
-    ("over limit", "severity=critical remediation=restart_leaking_worker", [REMEDIATOR, PERSON]),
-    ("over 90 %", "alertname=TrainingWorkerMemoryOverLimit severity=warning", [PERSON]),
-    ("gone", "severity=critical remediation=start_missing_worker", [REMEDIATOR, PERSON]),
-    ("old and growing", "severity=warning remediation=recycle_aged_worker", [REMEDIATOR, PERSON]),
-    ("floor", "severity=critical remediation=relieve_memory", [REMEDIATOR, PERSON]),
-    ("loop", f"severity=critical {LOOP}", [REMEDIATOR, PERSON]),
-    ("gave up", "alertname=TrainingRemediationGaveUp severity=critical", [PERSON]),
-    ("exporter down", "alertname=TrainingExporterDown severity=critical", [PERSON]),
-    ("reboot", "alertname=TrainingReboot severity=warning", [PERSON]),
-    ("leftovers on a GPU", "severity=critical remediation=clean_gpu", [REMEDIATOR, PERSON]),
-    ("server down", "severity=critical remediation=restart_inference", [REMEDIATOR, PERSON]),
-    ("stalled", "severity=critical remediation=restart_stalled_run", [REMEDIATOR, PERSON]),
-    ("stalled, dead", "alertname=TrainingStepStalled severity=critical", [PERSON]),
-    ("long step", "alertname=TrainingStepStalled severity=warning", [PERSON]),
-    ("brake", "severity=critical remediation=restart_braking_worker", [REMEDIATOR, PERSON]),
-    ("container loop", f"run=demo container=pod severity=critical {LOOP}", [REMEDIATOR, PERSON]),
-    ("disk full", f"path=/data severity=critical {LOOP}", [REMEDIATOR, PERSON]),
-    ("disk filling", "alertname=TrainingDiskFilling path=/data severity=warning", [PERSON]),
-    ("no batch", "alertname=TrainingWaitingForRollouts severity=critical", [PERSON]),
-    ("late batch", "alertname=TrainingWaitingForRollouts severity=warning", [PERSON]),
-    ("storm", "alertname=TrainingErrorStorm severity=warning", [PERSON]),
+    ("over limit", "severity=critical remediation=restart_leaking_worker", [REMEDIATOR, ON_CALL]),
+    ("over 90 %", "alertname=TrainingWorkerMemoryOverLimit severity=warning", [ON_CALL]),
+    ("gone", "severity=critical remediation=start_missing_worker", [REMEDIATOR, ON_CALL]),
+    ("old and growing", "severity=warning remediation=recycle_aged_worker", [REMEDIATOR, ON_CALL]),
+    ("floor", "severity=critical remediation=relieve_memory", [REMEDIATOR, ON_CALL]),
+    ("loop", f"severity=critical {LOOP}", [REMEDIATOR, ON_CALL]),
+    ("gave up", "alertname=TrainingRemediationGaveUp severity=critical", [ON_CALL]),
+    ("exporter down", "alertname=TrainingExporterDown severity=critical", [ON_CALL]),
+    ("reboot", "alertname=TrainingReboot severity=warning", [ON_CALL]),
+    ("leftovers on a GPU", "severity=critical remediation=clean_gpu", [REMEDIATOR, ON_CALL]),
+    ("server down", "severity=critical remediation=restart_inference", [REMEDIATOR, ON_CALL]),
+    ("stalled", "severity=critical remediation=restart_stalled_run", [REMEDIATOR, ON_CALL]),
+    ("stalled, dead", "alertname=TrainingStepStalled severity=critical", [ON_CALL]),
+    ("long step", "alertname=TrainingStepStalled severity=warning", [ON_CALL]),
+    ("brake", "severity=critical remediation=restart_braking_worker", [REMEDIATOR, ON_CALL]),
+    ("container loop", f"run=demo container=pod severity=critical {LOOP}", [REMEDIATOR, ON_CALL]),
+    ("disk full", f"path=/data severity=critical {LOOP}", [REMEDIATOR, ON_CALL]),
+    ("disk filling", "alertname=TrainingDiskFilling path=/data severity=warning", [ON_CALL]),
+    ("no batch", "alertname=TrainingWaitingForRollouts severity=critical", [ON_CALL]),
+    ("late batch", "alertname=TrainingWaitingForRollouts severity=warning", [ON_CALL]),
+    ("storm", "alertname=TrainingErrorStorm severity=warning", [ON_CALL]),
     ("long queue", "alertname=TrainingInferenceQueueFlooded severity=info", ["nobody"]),
-    ("blind", "alertname=TrainingWatchBlind watch=disk severity=warning", [PERSON]),
-    ("GPU lost", "alertname=TrainingGpuLost severity=critical", [PERSON]),
-    ("GPU idle", "alertname=TrainingGpuIdle severity=warning", [PERSON]),
+    ("blind", "alertname=TrainingWatchBlind watch=disk severity=warning", [ON_CALL]),
+    ("GPU lost", "alertname=TrainingGpuLost severity=critical", [ON_CALL]),
+    ("GPU idle", "alertname=TrainingGpuIdle severity=warning", [ON_CALL]),
     ("GPU nearly full", "alertname=TrainingGpuMemoryNearlyFull severity=info", ["nobody"]),
     ("context", "severity=info", ["nobody"]),
     ("plumbing", "severity=none", ["nobody"]),
     ("plumbing with a playbook", "severity=info remediation=x", [REMEDIATOR, "nobody"]),
-    ("an alert of one's own", "alertname=DiskFull", [PERSON]),
+    ("an alert of one's own", "alertname=DiskFull", [ON_CALL]),
 ]
 
 
 def amtool(binaries: Binaries, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [binaries.amtool, *arguments], capture_output=True, text=True, check=False, timeout=30
+        [binaries.amtool, *arguments], capture_output=True, text=True, check=False, timeout=60
     )
 
 
@@ -64,11 +64,11 @@ def test_the_configuration_is_valid(binaries: Binaries) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_the_examples_for_reaching_a_person_are_valid_once_uncommented(
+def test_the_examples_for_reaching_an_operator_are_valid_once_uncommented(
     binaries: Binaries, tmp_path: Path
 ) -> None:
     text = CONFIG.read_text()
-    start = text.index("- name: person\n")
+    start = text.index("- name: on-call\n")
     end = text.index("- name: nobody\n")
     person = re.sub(r"^( +)# ", r"\1", text[start:end], flags=re.MULTILINE)
     assert "slack_configs:" in person
@@ -91,7 +91,7 @@ def test_an_alert_goes_to(labels: str, receivers: list[str], binaries: Binaries)
 def test_each_kind_of_shipped_alert_goes_where_its_severity_and_its_playbook_say(
     alerts: list[dict[str, Any]], binaries: Binaries
 ) -> None:
-    """No alert of severity info reaches a person, and all that names a playbook the remediator."""
+    """No info alert pages the on-call; every alert with a playbook reaches the remediator."""
     kinds = {
         (alert["labels"]["severity"], alert["labels"].get("remediation", ""))
         for alert in alerts
@@ -102,7 +102,7 @@ def test_each_kind_of_shipped_alert_goes_where_its_severity_and_its_playbook_say
         labels = [f"severity={severity}"] + [f"remediation={playbook}"] * bool(playbook)
         config = f"--config.file={CONFIG}"
         result = amtool(binaries, "config", "routes", "test", config, *labels)
-        last = "nobody" if severity == "info" else PERSON
+        last = "nobody" if severity == "info" else ON_CALL
         expected = [REMEDIATOR, last] if playbook else [last]
         assert result.stdout.split() == [",".join(expected)], labels
 
@@ -130,19 +130,19 @@ def test_the_remediator_hears_within_seconds_and_the_person_hears_too() -> None:
     assert set(remediation["group_by"]) == {"alertname", "run", "worker", "instance"}
 
 
-def test_what_is_held_wakes_a_person_at_once_though_a_playbook_answers_it(
+def test_what_is_held_wakes_an_operator_at_once_though_a_playbook_answers_it(
     binaries: Binaries,
 ) -> None:
     """A loop and a full disk are not healed by holding."""
     arguments = ("config", "routes", "test", "--tree", f"--config.file={CONFIG}")
     result = amtool(binaries, *arguments, "severity=critical", LOOP)
-    assert '{severity="critical"}  receiver: person' in result.stdout
+    assert '{severity="critical"}  receiver: on-call' in result.stdout
     critical = routes()[4]
     assert critical["matchers"] == ['severity="critical"']
     assert seconds(critical["group_wait"]) <= 10
 
 
-def test_a_person_hears_of_a_critical_one_sooner_than_of_a_warning() -> None:
+def test_the_on_call_is_paged_for_a_critical_alert_sooner_than_for_a_warning() -> None:
     handled, critical, warning = routes()[3:]
     assert 'remediation!="hold_restarts"' in handled["matchers"]
     assert seconds(handled["group_wait"]) == 120

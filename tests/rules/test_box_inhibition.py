@@ -1,4 +1,4 @@
-"""What mutes what of runs when the box is at fault: containers, disks, exporter, driver.
+"""Inhibitions of alerts of runs when the host is at fault: containers, disks, exporter, driver.
 
 A cause mutes its symptoms, and never what would heal it.
 """
@@ -114,7 +114,7 @@ CASES: list[Case] = [
         [],
     ),
     (
-        "a kill in a container is told by the container",
+        "a kill in a container is reported by the container",
         POD_OOM | RUN,
         [OOM_KILL | BOX],
         [OOM_KILL | OTHER_BOX, A_GONE | RUN],
@@ -152,13 +152,13 @@ CASES: list[Case] = [
         [A_GONE | OTHER_RUN, FILLING | BOX | SCRATCH],
     ),
     (
-        "a disk without inodes is told for itself alone",
+        "a disk without inodes is reported for itself alone",
         INODES | BOX,
         [FEW_INODES | BOX | DATA, PROBE | BOX | DATA],
         [FEW_INODES | BOX | SCRATCH, STALLED | RUN],
     ),
     (
-        "without a driver no run of the box can go on, and no XID comes",
+        "without a driver no run of the host can go on, and no XID comes",
         DRIVER | BOX,
         [STALLED | RUN, LATE | RUN, BLIND_TO_XIDS | BOX],
         [STALLED | ELSEWHERE, BLIND | RUN, BLIND_TO_XIDS | OTHER_BOX],
@@ -174,5 +174,5 @@ CASES: list[Case] = [
 ]
 
 
-def test_the_shipped_rules_mute_as_told(assert_mutes: Callable[[list[Case]], None]) -> None:
+def test_the_shipped_rules_mute_as_the_table(assert_mutes: Callable[[list[Case]], None]) -> None:
     assert_mutes(CASES)

@@ -41,19 +41,19 @@ FLOOR = {"alertname": "TrainingMemoryFloor", "remediation": "relieve_memory"} | 
 CASES: list[Case] = [
     # what, the cause, what it mutes, what it leaves alone
     (
-        "an exporter that is down mutes what it said of the GPUs",
+        "an exporter that is down mutes its alerts about the GPUs",
         EXPORTER_DOWN | BOX,
         [LOST | BOX, LEFTOVERS | GPU_0, XID_79 | GPU_1, IDLE | GPU_0],
         [LOST | GPU_0_ELSEWHERE],
     ),
     (
-        "an exporter that is down mutes what it said of the driver",
+        "an exporter that is down mutes its alerts about the driver",
         EXPORTER_DOWN | BOX,
         [DRIVER | BOX],
         [DRIVER | OTHER_BOX],
     ),
     (
-        "without a driver nothing is said of a GPU, nor of the collector that fails for it",
+        "without a driver no alert is about a GPU, nor about the collector that fails for it",
         DRIVER | BOX,
         [
             *(LOST | BOX, LEFTOVERS | GPU_0, LEFTOVERS | BOX, EXCLUSIVE | GPU_0),
@@ -82,19 +82,19 @@ CASES: list[Case] = [
         [IDLE | GPU_0, THROTTLED | GPU_1, LEFTOVERS | GPU_0, LEFTOVERS | BOX],
     ),
     (
-        "a fatal XID is told instead of the loss that it leads to, and of milder ones",
+        "a fatal XID is reported instead of the loss that it leads to, and of milder ones",
         XID_79 | GPU_0,
         [LOST | GPU_0, XID_94 | GPU_0],
         [LOST | BOX, XID_94 | GPU_1, LEFTOVERS | GPU_0, LOST | GPU_0_ELSEWHERE],
     ),
     (
-        "a bad memory is told instead of the XIDs that report it",
+        "a bad memory is reported instead of the XIDs that report it",
         MEMORY_ERRORS | GPU_0,
         [XID_48 | GPU_0],
         [XID_79 | GPU_0, XID_48 | GPU_1, LEFTOVERS | GPU_0],
     ),
     (
-        "a failed remapping is told instead of the one that waits, and of the XIDs that report it",
+        "a failed remapping is reported instead of a pending one, and of the XIDs that report it",
         REMAP_FAILED | GPU_0,
         [REMAP_PENDING | GPU_0, XID_48 | GPU_0],
         [REMAP_PENDING | GPU_1, XID_79 | GPU_0, THROTTLED | GPU_0],
@@ -126,5 +126,5 @@ CASES: list[Case] = [
 ]
 
 
-def test_the_shipped_rules_mute_as_told(assert_mutes: Callable[[list[Case]], None]) -> None:
+def test_the_shipped_rules_mute_as_the_table(assert_mutes: Callable[[list[Case]], None]) -> None:
     assert_mutes(CASES)

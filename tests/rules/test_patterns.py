@@ -1,4 +1,4 @@
-"""Which lines are told one by one, and which only in numbers, is decided for all that are known."""
+"""Every known line is classified: reported one by one, or only in numbers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from trainwarden_exporter.layouts import LAYOUTS
-from trainwarden_exporter.layouts.troubles import SHARED
+from trainwarden_exporter.frameworks import FRAMEWORKS
+from trainwarden_exporter.frameworks.error_lines import COMMON_ERROR_PATTERNS
 
 Alerts = list[dict[str, Any]]
 
@@ -23,10 +23,10 @@ IN_NUMBERS = {
 GOT_OVER = {
     *("gpu_busy", "oom_thrown", "disk_full", "disk_error", "checkpoint_failed", "rollout_timeout"),
     *("no_checkpoint", "no_resume_data", "data_at_an_end", "method_failed"),
-    *("errored", "trial_errored"),
+    *("errored", "trial_errored", "environment_missing"),
 }
-"""Told singly, and yet no reason for a silence that follows: a run gets over it, or it ends with a
-process that is missed by itself."""
+"""Reported singly, and yet no reason for a silence that follows: a run gets over it, or its process
+ends, which another alert reports."""
 AGAIN_AND_AGAIN = {"connection_refused", "connection_lost"}
 """Such a reason only in numbers: who gets over it writes it as well."""
 OWN = "fatal_.*"
@@ -34,11 +34,11 @@ OWN = "fatal_.*"
 
 
 def known_troubles() -> set[str]:
-    lines = (*SHARED, *(line for layout in LAYOUTS for line in layout.lines))
-    return {line.name for line in lines if line.trouble}
+    lines = (*COMMON_ERROR_PATTERNS, *(line for layout in FRAMEWORKS for line in layout.lines))
+    return {line.name for line in lines if line.error}
 
 
-def told_singly(alerts: Alerts) -> set[str]:
+def reported_singly(alerts: Alerts) -> set[str]:
     (rule,) = (alert for alert in alerts if alert["alert"] == "TrainingTroubleLine")
     (pattern,) = re.findall(r'pattern=~"([^"]+)"', rule["expr"])
     return set(pattern.split("|"))
@@ -51,13 +51,13 @@ def reasons_for_a_silence(recordings: Alerts) -> list[str]:
     return re.findall(r'_log_\w+\{pattern=~"([^"]+)"', rule["expr"])
 
 
-def test_every_line_of_trouble_is_told_singly_or_in_numbers(alerts: Alerts) -> None:
-    singly = told_singly(alerts) - {OWN}
+def test_every_line_of_trouble_is_reported_singly_or_in_numbers(alerts: Alerts) -> None:
+    singly = reported_singly(alerts) - {OWN}
     assert singly.isdisjoint(IN_NUMBERS)
     assert singly | IN_NUMBERS == known_troubles()
 
 
-def test_every_line_that_a_mute_names_is_told_singly(project: Path, alerts: Alerts) -> None:
+def test_every_line_that_a_mute_names_is_reported_singly(project: Path, alerts: Alerts) -> None:
     config = yaml.safe_load((project / "rules" / "alertmanager.yml").read_text())
     named = {
         name
@@ -67,23 +67,25 @@ def test_every_line_that_a_mute_names_is_told_singly(project: Path, alerts: Aler
         for name in found[1].split("|")
     }
     assert named
-    assert named <= told_singly(alerts)
+    assert named <= reported_singly(alerts)
 
 
-def test_the_runbook_explains_every_line_that_is_told_singly(project: Path, alerts: Alerts) -> None:
+def test_the_runbook_explains_every_line_that_is_reported_singly(
+    project: Path, alerts: Alerts
+) -> None:
     page = (project / "docs" / "runbooks" / "TrainingTroubleLine.md").read_text()
-    for name in told_singly(alerts) - {OWN}:
+    for name in reported_singly(alerts) - {OWN}:
         assert f"`{name}`" in page, name
 
 
-def test_for_each_line_that_is_told_singly_it_is_decided_whether_a_run_hangs_of_it(
+def test_for_each_line_that_is_reported_singly_it_is_decided_whether_a_run_hangs_of_it(
     recordings: Alerts, alerts: Alerts
 ) -> None:
-    """A line that a layout learns to know, or names anew, is to be put on either side."""
+    """A new or renamed pattern of a layout must be put on either side."""
     one_is_enough, *in_numbers = reasons_for_a_silence(recordings)
     once = set(one_is_enough.split("|")) - {OWN}
     assert once.isdisjoint(GOT_OVER)
-    assert once | GOT_OVER == known_troubles() - IN_NUMBERS == told_singly(alerts) - {OWN}
+    assert once | GOT_OVER == known_troubles() - IN_NUMBERS == reported_singly(alerts) - {OWN}
     for pattern in in_numbers:
         meant = {name for name in known_troubles() if re.fullmatch(pattern, name)}
         assert meant == AGAIN_AND_AGAIN, pattern

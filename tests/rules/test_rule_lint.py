@@ -1,7 +1,7 @@
 """What makes a rule silent, wrong or noisy without being invalid, looked for in every expression.
 
-After pint's checks (https://cloudflare.github.io/pint/checks); those that need a running Prometheus
-are asked of what the two programs declare instead. What promtool finds is in test_rules.py.
+After pint's checks (https://cloudflare.github.io/pint/checks); where pint asks a Prometheus, this
+asks the declarations of the two programs. What promtool finds is in test_rules.py.
 """
 
 from __future__ import annotations
@@ -135,15 +135,15 @@ def test_what_two_samples_decide_is_asked_for_that_many(alerts: Alerts) -> None:
         assert not short or "count_over_time" in alert["expr"], alert["alert"]
 
 
-def test_whoever_scrapes_too_seldom_is_told_what_may_stay_silent(alerts: Alerts) -> None:
+def test_the_page_lists_the_alerts_that_rare_scrapes_silence(alerts: Alerts) -> None:
     (seldom,) = (alert for alert in alerts if alert["alert"] == "TrainingScrapedTooSeldom")
     counted = {
         alert["alert"]
         for alert in alerts
         if "remediation" in alert["labels"] and "count_over_time" in alert["expr"]
     }
-    told = set(re.findall(r"Training\w+", seldom["annotations"]["description"]))
-    assert told == counted
+    reported = set(re.findall(r"Training\w+", seldom["annotations"]["description"]))
+    assert reported == counted
 
 
 def test_what_is_divided_by_is_never_zero() -> None:
@@ -172,7 +172,7 @@ def test_absence_is_asked_of_a_window() -> None:
             assert call.args[0].range >= timedelta(minutes=5), name
 
 
-def test_aggregates_keep_the_box() -> None:
+def test_aggregates_keep_the_host() -> None:
     for name, node, above in parts(promql.AggregateExpr):
         assert node.modifier is not None, (name, str(node))
         labels = set(node.modifier.labels)
@@ -216,8 +216,8 @@ def test_nothing_that_cannot_wait_is_evaluated_but_once_a_minute() -> None:
 
 
 def test_no_two_rules_say_the_same() -> None:
-    said = [str(expression) for _, expression in expressions()]
-    assert len(set(said)) == len(said)
+    message = [str(expression) for _, expression in expressions()]
+    assert len(set(message)) == len(message)
 
 
 def test_labels_are_as_written(alerts: Alerts) -> None:
@@ -226,7 +226,7 @@ def test_labels_are_as_written(alerts: Alerts) -> None:
         assert not any("{{" in value for value in alert["labels"].values()), alert["alert"]
 
 
-def test_a_value_with_fractions_is_told_as_a_person_would(alerts: Alerts) -> None:
+def test_a_value_with_fractions_is_reported_as_an_operator_would(alerts: Alerts) -> None:
     fractions = re.compile(r"\b(rate|increase|deriv|avg_over_time|time)\(|[^:]/")
     for alert in alerts:
         if re.search(r"\{\{\s*\$value\s*\}\}", alert["annotations"]["description"]):
@@ -256,8 +256,8 @@ def test_queries_in_annotations_are_of_this_alert_alone(alerts: Alerts) -> None:
     """By box: two boxes may have a run, or a device, of one name."""
     found = 0
     for alert in alerts:
-        said = " ".join(alert["annotations"].values())
-        assert said.count("| query") == len([*asked_in(alert)]), alert["alert"]
+        message = " ".join(alert["annotations"].values())
+        assert message.count("| query") == len([*asked_in(alert)]), alert["alert"]
         for query in asked_in(alert):
             first = next(
                 node
@@ -293,7 +293,7 @@ def test_queries_in_annotations_are_of_this_alert_alone(alerts: Alerts) -> None:
             "1 / last_over_time(trainwarden_worker_resident_bytes[1m]) > 1",
         ),
         (test_absence_is_asked_of_a_window, 'absent(up{job="trainwarden-exporter"})'),
-        (test_aggregates_keep_the_box, "sum by (run) (run:trainwarden_training_stall:ratio) > 1"),
+        (test_aggregates_keep_the_host, "sum by (run) (run:trainwarden_training_stall:ratio) > 1"),
         (
             test_patterns_are_needed_and_not_anchored_twice,
             'last_over_time(trainwarden_training_phase{phase=~"saving"}[1m]) == 1',

@@ -46,8 +46,8 @@ def test_every_wait_is_explained_above_it(project: Path, alerts: Alerts) -> None
         found += 1
         if "for" in rule:
             assert f"`for: {rule['for']}`" in comment, rule["alert"]
-        if rule.get("keep_firing_for", "15s") != "15s":  # what 15 s are for is said in workers.yml
-            assert re.search(r"[Kk]ept for", comment), rule["alert"]
+        if rule.get("keep_firing_for", "15s") != "15s":  # workers.yml explains 15 s
+            assert re.search(r"[Kk]ept firing for", comment), rule["alert"]
     assert found == len(alerts)
 
 

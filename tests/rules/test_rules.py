@@ -17,7 +17,7 @@ Result = subprocess.CompletedProcess[str]
 
 def promtool(binaries: Binaries, *arguments: str | Path) -> Result:
     return subprocess.run(
-        [binaries.promtool, *arguments], capture_output=True, text=True, check=False, timeout=120
+        [binaries.promtool, *arguments], capture_output=True, text=True, check=False, timeout=900
     )
 
 

@@ -222,7 +222,7 @@ CASES: list[Case] = [
         [NAN_REWARD | OTHER_RUN, STALLED | RUN],
     ),
     (
-        "whoever is blind mutes nothing",
+        "an exporter without observations mutes nothing",
         BLIND | RUN,
         [],
         [SILENT | RUN, STORM | RUN, OVERDUE | RUN, BEAT | RUN],
@@ -230,5 +230,5 @@ CASES: list[Case] = [
 ]
 
 
-def test_the_shipped_rules_mute_as_told(assert_mutes: Callable[[list[Case]], None]) -> None:
+def test_the_shipped_rules_mute_as_the_table(assert_mutes: Callable[[list[Case]], None]) -> None:
     assert_mutes(CASES)

@@ -12,9 +12,9 @@ from labelling import groups, names_of, selectors
 
 HEADINGS = [
     "Meaning",
-    "What is watched",
+    "What the alert checks",
     "Verify what the rule saw",
-    "What Trainwarden does by itself",
+    "What Trainwarden does automatically",
     "Diagnosis",
     "Mitigation",
     "False-positive causes",
@@ -66,13 +66,13 @@ def test_what_the_remediator_does_is_named_and_can_be_stopped(
 ) -> None:
     for alert in alerts:
         page = project / "docs" / "runbooks" / f"{alert['alert']}.md"
-        text = sections(page)["What Trainwarden does by itself"]
+        text = sections(page)["What Trainwarden does automatically"]
         if (playbook := alert["labels"].get("remediation")) is not None:
             assert f"`{playbook}`" in text, page.name
             if playbook != "hold_restarts":
                 assert "trainwarden-remediator hold --config.file" in text, page.name
 
 
-def test_nothing_is_left_open(project: Path) -> None:
+def test_no_section_is_empty(project: Path) -> None:
     for page in (project / "docs" / "runbooks").glob("Training*.md"):
         assert not re.search(r"TODO|TBD|FIXME|…", page.read_text()), page.name

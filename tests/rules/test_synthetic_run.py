@@ -1,4 +1,4 @@
-"""A run of 1,000 steps with all that is healthy in it raises no alert; one that stalls raises one.
+"""A healthy run of 1,000 steps raises no alert; a stalled run raises exactly one.
 
 The run is played against a clock of its own. What the exporter makes of it is the exporter's doing;
 what the shipped rules, all of them, make of that is promtool's.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -19,11 +19,10 @@ import yaml
 from stack import Binaries
 from trainwarden_exporter.collectors.progress import ProgressCollector
 from trainwarden_exporter.logs.events import LineEvent
-from trainwarden_exporter.processes.alive import WorkerLife
-from trainwarden_exporter.processes.matching import WorkerKey
-from trainwarden_exporter.progress.specs import progress_spec
+from trainwarden_exporter.processes.matching import WorkerKey, WorkerLiveness
 from trainwarden_exporter.progress.tracker import ProgressTracker
-from trainwarden_exporter.runs import RunConfig
+from trainwarden_exporter.run_config import RunConfig
+from trainwarden_exporter.run_specs import progress_spec
 
 RULES = Path(__file__).resolve().parents[2] / "rules"
 STEPS = 1000
@@ -102,7 +101,7 @@ class Played:
     limit: float = 0.0
 
     def add(self, values: Mapping[str, float]) -> None:
-        """One scrape; nothing is one that was lost."""
+        """Add the values of one scrape; no values stand for a lost scrape."""
         for name in values.keys() - self.series.keys():
             self.series[name] = ["_"] * self.length
         for name, samples in self.series.items():
@@ -139,10 +138,15 @@ class Box:
         self.written = 0.0
         spec = progress_spec(RUN)
         self.tracker = ProgressTracker([spec], now=lambda: self.now)
-        self.progress = ProgressCollector([spec], self.tracker, lives=self._lives)
+        watched = replace(spec, path=None)  # the run has no folder on this host
+        # An evaluation was seen: so a silence without such a line is none.
+        self.tracker.record_line(
+            LineEvent("demo", "trainer", "trainer", "evaluating", {}, self.now)
+        )
+        self.progress = ProgressCollector([watched], self.tracker, liveness=self._lives)
 
-    def _lives(self) -> tuple[WorkerLife, ...]:
-        return (WorkerLife(WorkerKey("demo", "trainer"), self.started, self.finished),)
+    def _lives(self) -> tuple[WorkerLiveness, ...]:
+        return (WorkerLiveness(WorkerKey("demo", "trainer"), self.started, self.finished),)
 
     def happen(self, when: float, what: str, step: int) -> None:
         self.now = when
@@ -158,7 +162,7 @@ class Box:
         if what in (*PHASES, "waited", "step"):
             self.written = when
             groups = {"step": str(step)} if what == "step" else {}
-            self.tracker.note_line(LineEvent("demo", "trainer", "trainer", what, groups, when))
+            self.tracker.record_line(LineEvent("demo", "trainer", "trainer", what, groups, when))
 
     def scrape(self, now: float) -> dict[str, float]:
         self.now, gone = now, self.started is None and not self.finished
@@ -190,7 +194,7 @@ class Box:
                 values[f"{sample.name}{{{TARGET}{more}}}"] = sample.value
         phase = self.tracker.phase("demo")
         if phase is not None and phase[0] == "waiting_for_rollouts":
-            name = "trainwarden_rollout_waiting_timestamp_seconds"
+            name = "trainwarden_rollout_waiting_since_timestamp_seconds"
             values[f"{name}{{rollout='batches',{TARGET}}}"] = phase[1]
         return {name: value for name, value in values.items() if value is not None}
 

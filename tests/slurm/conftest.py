@@ -8,23 +8,23 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import until
 
 import archive
 import stack
 from trainwarden_exporter.config import Config as ExporterConfig
 from trainwarden_exporter.processes.config import WorkerConfig
 from trainwarden_exporter.processes.matching import Matcher, Selector, WorkerKey
-from trainwarden_exporter.runs import RunConfig
+from trainwarden_exporter.run_config import RunConfig
 from trainwarden_remediator.actions.slurm import SlurmAction
-from trainwarden_remediator.config import Config, Setup
-from trainwarden_remediator.targets import Target
+from trainwarden_remediator.config.schema import Config, Setup
+from trainwarden_remediator.config.targets import Target
 
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "base-passwd")
 KEY = WorkerKey("demo", "rollout-0")
@@ -57,13 +57,6 @@ SlurmdParameters=config_overrides
 NodeName={host} NodeAddr=127.0.0.1 CPUs=8 RealMemory=100 State=UNKNOWN
 PartitionName=main Nodes={host} Default=YES MaxTime=INFINITE State=UP
 """
-
-
-def until(seen: Callable[[], object], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not seen():
-        assert time.monotonic() < deadline, "not seen in time"
-        time.sleep(0.2)
 
 
 class Cluster:

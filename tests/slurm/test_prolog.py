@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.slurm.conftest import PACKAGES, Cluster, until
+from tests.slurm.conftest import PACKAGES, Cluster
+from tests.waiting import until
 
 import archive
 import stack
@@ -33,16 +34,16 @@ class Node:
         self.cluster = cluster
         self.mark = f"left-{uuid.uuid4().hex}"
         self.config = cluster.folder / "exporter.yml"
-        self.told = cluster.folder / "told.log"
-        self.told.touch()
+        self.reported = cluster.folder / "reported.log"
+        self.reported.touch()
         self._left: list[subprocess.Popen[bytes]] = []
         self.be_right()
         script = cluster.folder / "node.sh"
         script.write_text(
             "#!/bin/sh\n"
             f"export TRAINWARDEN_EXPORTER={EXPORTER} TRAINWARDEN_CONFIG={self.config}\n"
-            f"export TRAINWARDEN_PATIENCE={PATIENCE}\n"
-            f"exec {SLURM / 'node.sh'} 2>> {self.told}\n"
+            f"export TRAINWARDEN_RETRY_FOR={PATIENCE}\n"
+            f"exec {SLURM / 'node.sh'} 2>> {self.reported}\n"
         )
         script.chmod(0o755)
         more = re.sub(r"/etc/slurm/\S+", str(script), settings)
@@ -99,12 +100,12 @@ class Node:
     def wait(self, number: str, state: str) -> None:
         until(lambda: self.job(number)[0] == state, SECONDS)
 
-    def at_once(self, number: str) -> None:
+    def start_immediately(self, number: str) -> None:
         """Let a job that was put back not wait for two minutes."""
         self.cluster.ask("scontrol", "update", f"JobId={number}", "StartTime=now")
 
     def pids(self) -> list[int]:
-        """Processes of the run, whoever started them."""
+        """Processes of the run, of any parent."""
         return [
             int(entry.name)
             for entry in Path("/proc").iterdir()
@@ -112,7 +113,7 @@ class Node:
         ]
 
     def clear(self) -> None:
-        """End what is left, whoever left it."""
+        """End all remaining processes of the run."""
         for child in self._left:
             child.kill()
             child.wait()
@@ -154,7 +155,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
 
 @pytest.fixture
 def holding(tmp_path: Path) -> Iterator[Node]:
-    """As Slurm does by itself: what a prolog turns away is held."""
+    """As Slurm does by default: a job that the prolog rejects is held."""
     lines = [line for line in shipped().splitlines() if "nohold_on_prolog_fail" not in line]
     yield from made(tmp_path, "\n".join(lines) + "\n")
 
@@ -164,7 +165,7 @@ def test_a_node_that_is_fit_takes_job_after_job(node: Node) -> None:
         number = node.submit("true")
         node.wait(number, "COMPLETED")
     assert node.state()[0] == "idle"
-    assert node.told.read_text() == ""
+    assert node.reported.read_text() == ""
 
 
 def test_a_job_is_put_back_and_the_node_drained_where_something_is_left(node: Node) -> None:
@@ -176,12 +177,12 @@ def test_a_job_is_put_back_and_the_node_drained_where_something_is_left(node: No
     state, reason, restarts = node.job(number)
     assert (state, restarts) == ("PENDING", "1")
     assert "held" not in reason.lower()
-    told = node.told.read_text()
-    assert f"job {number}" in told
-    assert "it is running already" in told
+    reported = node.reported.read_text()
+    assert f"job {number}" in reported
+    assert "it is running already" in reported
     node.clear()
     node.resume()
-    node.at_once(number)
+    node.start_immediately(number)
     node.wait(number, "COMPLETED")
 
 
@@ -193,7 +194,7 @@ def test_without_our_setting_slurm_holds_what_a_prolog_turned_away(holding: Node
     holding.clear()
     holding.resume()
     holding.cluster.ask("scontrol", "release", number)
-    holding.at_once(number)
+    holding.start_immediately(number)
     holding.wait(number, "COMPLETED")
 
 
@@ -202,19 +203,19 @@ def test_what_a_job_leaves_behind_drains_the_node_after_it(node: Node) -> None:
     until(lambda: node.state()[0].startswith("drain"), SECONDS)
     assert "Epilog error" in node.state()[1]
     assert node.job(number)[0] == "COMPLETED"
-    told = node.told.read_text()
-    assert f"epilog_slurmd of job {number}" in told
-    assert "it is running already" in told
+    reported = node.reported.read_text()
+    assert f"epilog_slurmd of job {number}" in reported
+    assert "it is running already" in reported
     node.clear()
     node.resume()
 
 
-def test_what_ends_by_itself_soon_after_the_job_drains_nothing(node: Node) -> None:
+def test_a_process_that_ends_soon_after_the_job_drains_no_node(node: Node) -> None:
     ending = shlex.join([sys.executable, "-S", "-c", "import time; time.sleep(1)", node.mark])
     number = node.submit(f"setsid --fork {ending} < /dev/null > /dev/null 2>&1")
     node.wait(number, "COMPLETED")
     until(lambda: node.state()[0] == "idle", SECONDS)
-    assert node.told.read_text() == ""
+    assert node.reported.read_text() == ""
 
 
 def test_a_configuration_that_is_wrong_takes_no_node_away(node: Node) -> None:
@@ -222,9 +223,9 @@ def test_a_configuration_that_is_wrong_takes_no_node_away(node: Node) -> None:
     number = node.submit("true")
     node.wait(number, "COMPLETED")
     until(lambda: node.state()[0] == "idle", SECONDS)
-    told = node.told.read_text()
-    assert "could not be asked (status 2)" in told
-    assert "nonsense" in told
+    reported = node.reported.read_text()
+    assert "could not be asked (status 2)" in reported
+    assert "nonsense" in reported
 
 
 def test_a_node_with_another_job_on_it_is_not_looked_at(node: Node) -> None:
@@ -234,12 +235,12 @@ def test_a_node_with_another_job_on_it_is_not_looked_at(node: Node) -> None:
     second = node.submit("true")
     node.wait(second, "COMPLETED")
     assert node.job(first)[0] == "RUNNING"
-    until(lambda: f"job {second}: not looked at" in node.told.read_text(), SECONDS)
+    until(lambda: f"job {second}: not looked at" in node.reported.read_text(), SECONDS)
     node.cluster.ask("scancel", first)
     until(lambda: node.state()[0] == "idle", SECONDS)
 
 
-def test_a_job_that_looks_by_itself_is_put_back_or_held(node: Node) -> None:
+def test_a_job_with_its_own_check_is_requeued_or_held(node: Node) -> None:
     training = node.cluster.folder / "train.sh"
     training.write_text("#!/bin/sh\necho trained\n")
     training.chmod(0o755)
@@ -262,6 +263,6 @@ def test_a_job_that_looks_by_itself_is_put_back_or_held(node: Node) -> None:
     finally:
         child.kill()
         child.wait()
-    node.at_once(number)
+    node.start_immediately(number)
     node.wait(number, "COMPLETED")
     assert (node.cluster.folder / f"{number}.out").read_text().endswith("trained\n")

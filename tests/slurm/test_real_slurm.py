@@ -7,10 +7,11 @@ import signal
 from typing import Any
 
 import pytest
-from tests.slurm.conftest import Job, until
+from tests.slurm.conftest import Job
+from tests.waiting import until
 
-from trainwarden_remediator.actions.base import Standing
-from trainwarden_remediator.exceptions import ActionError, LeftAloneError
+from trainwarden_remediator.actions.base import ActionState
+from trainwarden_remediator.exceptions import ActionError, NotEligibleError
 
 
 def quiet(step: str, **facts: Any) -> None:
@@ -27,34 +28,34 @@ def test_a_job_is_run_again_and_has_not_to_wait_for_it(job: Job) -> None:
     number = running(job)
     (old,) = job.pids()
     action = job.action(job=job.name)
-    meant = action.processes()
-    facts = action.perform("mark", quiet, meant)
+    intended = action.find_instances()
+    facts = action.perform("mark", quiet, intended)
     assert facts["started_by"] == "trainwarden"
     assert facts["processes"] == [f"job {number}, restart 1"]
     assert job.state(number) == "RUNNING|1|"
     until(lambda: job.pids() and old not in job.pids())
-    assert action.standing("mark", meant) is Standing.STARTED
+    assert action.inspect("mark", intended) is ActionState.STARTED
 
 
 def test_after_a_crash_the_job_is_known_though_nothing_of_it_runs(job: Job) -> None:
     number = running(job)
-    meant = job.action().processes()
+    intended = job.action().find_instances()
     job.cluster.ask("scontrol", "requeue", number)
     until(lambda: job.state(number).startswith("PENDING") and not job.pids())
-    assert job.action().standing("mark", meant) is Standing.STARTED
+    assert job.action().inspect("mark", intended) is ActionState.STARTED
 
 
 def test_the_job_is_found_by_the_process_that_runs_in_it(job: Job) -> None:
     number = running(job)
-    assert job.action().processes() == [f"job {number}, restart 0"]
+    assert job.action().find_instances() == [f"job {number}, restart 0"]
 
 
 def test_an_earlier_run_of_the_same_job_is_not_what_was_meant(job: Job) -> None:
     number = running(job)
     action = job.action(job=job.name)
-    meant = action.processes()
-    action.perform("mark", quiet, meant)
-    facts = action.perform("mark", quiet, meant)
+    intended = action.find_instances()
+    action.perform("mark", quiet, intended)
+    facts = action.perform("mark", quiet, intended)
     assert facts["started_by"] == "another"
     assert job.state(number) == "RUNNING|1|"
 
@@ -63,7 +64,7 @@ def test_a_job_that_has_failed_is_run_again(job: Job) -> None:
     number = job.submit(script='test -e "$0.once" && sleep 600; touch "$0.once"; exit 3')
     until(lambda: job.state(number).startswith("FAILED"))
     action = job.action(job=job.name)
-    assert action.perform("mark", quiet, action.processes())["started_by"] == "trainwarden"
+    assert action.perform("mark", quiet, action.find_instances())["started_by"] == "trainwarden"
     assert job.state(number).split("|")[1] == "1"
 
 
@@ -73,16 +74,16 @@ def test_one_task_of_an_array_is_run_again_and_no_other(job: Job) -> None:
     numbers = job.cluster.ask("squeue", "-h", "--array", f"--name={job.name}", "-O", "JobArrayID:|")
     tasks = sorted(line.strip("|") for line in numbers.split())
     with pytest.raises(ActionError, match="3 jobs called"):
-        job.action(job=job.name).processes()
+        job.action(job=job.name).find_instances()
     # The last task has the number of the whole array.
     by_process = job.action()
     with pytest.raises(ActionError, match="more than one job"):
-        by_process.processes()
+        by_process.find_instances()
     keep = next(pid for pid in job.pids() if _variable(pid, "SLURM_ARRAY_TASK_ID") == "3")
     action = job.action()
     number = int(_variable(keep, "SLURM_JOB_ID"))
     action._number = lambda: number  # type: ignore[method-assign]
-    action.perform("mark", quiet, action.processes())
+    action.perform("mark", quiet, action.find_instances())
     assert [job.state(task).split("|")[1] for task in tasks] == ["0", "0", "1"]
 
 
@@ -94,36 +95,36 @@ def _variable(pid: int, name: str) -> str:
 
 def test_a_job_that_waits_is_left_alone(job: Job) -> None:
     job.submit("--begin=now+1hour")
-    with pytest.raises(LeftAloneError, match="waits to be started"):
-        job.action(job=job.name).processes()
+    with pytest.raises(NotEligibleError, match="waits to be started"):
+        job.action(job=job.name).find_instances()
 
 
-def test_a_job_that_a_person_holds_is_left_alone(job: Job) -> None:
+def test_a_job_that_an_operator_holds_is_left_alone(job: Job) -> None:
     number = job.submit("--hold")
-    with pytest.raises(LeftAloneError, match="held"):
-        job.action(job=job.name).processes()
+    with pytest.raises(NotEligibleError, match="held"):
+        job.action(job=job.name).find_instances()
     job.cluster.ask("scontrol", "release", number)
     until(lambda: job.state(number).startswith("RUNNING"))
     job.cluster.ask("scontrol", "requeuehold", number)
     until(lambda: job.state(number).startswith("PENDING"))
-    with pytest.raises(LeftAloneError, match="held"):
-        job.action(job=job.name).processes()
+    with pytest.raises(NotEligibleError, match="held"):
+        job.action(job=job.name).find_instances()
 
 
-def test_a_job_that_a_person_suspends_is_left_alone(job: Job) -> None:
+def test_a_job_that_an_operator_suspends_is_left_alone(job: Job) -> None:
     number = running(job)
     job.cluster.ask("scontrol", "suspend", number)
-    with pytest.raises(LeftAloneError, match="suspended"):
-        job.action(job=job.name).processes()
+    with pytest.raises(NotEligibleError, match="suspended"):
+        job.action(job=job.name).find_instances()
     job.cluster.ask("scontrol", "resume", number)
 
 
-def test_a_job_that_a_person_has_cancelled_is_left_alone(job: Job) -> None:
+def test_a_job_that_an_operator_has_cancelled_is_left_alone(job: Job) -> None:
     number = running(job)
     job.cluster.ask("scancel", number)
     until(lambda: job.state(number).startswith("CANCELLED"))
-    with pytest.raises(LeftAloneError, match="cancelled"):
-        job.action(job=job.name).processes()
+    with pytest.raises(NotEligibleError, match="cancelled"):
+        job.action(job=job.name).find_instances()
 
 
 def test_of_two_jobs_of_one_name_none_is_touched(job: Job) -> None:
@@ -142,19 +143,19 @@ def test_a_job_that_does_not_allow_it_is_not_run_again(job: Job) -> None:
 
 def test_a_job_is_cancelled_and_nothing_else(job: Job) -> None:
     number = running(job)
-    action = job.action(job=job.name, way="cancel")
-    action.perform("mark", quiet, action.processes())
+    action = job.action(job=job.name, method="cancel")
+    action.perform("mark", quiet, action.find_instances())
     assert job.state(number).startswith("CANCELLED")
     until(lambda: not job.pids())
 
 
-def test_what_slurm_does_not_know_is_said(job: Job) -> None:
+def test_what_slurm_does_not_know_is_reported(job: Job) -> None:
     with pytest.raises(ActionError, match="no job called nobody"):
-        job.action(job="nobody").processes()
+        job.action(job="nobody").find_instances()
     with pytest.raises(ActionError, match="its job is not known"):
-        job.action().processes()
-    assert job.action(job="x")._tools.numbered(999_999) is None
-    assert job.action(job="x")._tools.called("999999_1") is None
+        job.action().find_instances()
+    assert job.action(job="x")._client.job_by_number(999_999) is None
+    assert job.action(job="x")._client.job_by_id("999999_1") is None
 
 
 def test_a_controller_that_is_away_is_not_taken_for_no_job(job: Job) -> None:
@@ -164,14 +165,14 @@ def test_a_controller_that_is_away_is_not_taken_for_no_job(job: Job) -> None:
     port = text.partition("SlurmctldPort=")[2].partition("\n")[0]
     conf.write_text(text.replace(f"SlurmctldPort={port}", "SlurmctldPort=1"))
     with pytest.raises(ActionError, match="squeue"):
-        job.action(job=job.name, conf=conf).processes()
+        job.action(job=job.name, conf=conf).find_instances()
 
 
-def test_a_worker_that_died_by_itself_is_run_again_by_its_name(job: Job) -> None:
+def test_a_worker_that_died_is_run_again_by_its_name(job: Job) -> None:
     number = running(job)
     os.kill(job.pids()[0], signal.SIGKILL)
     until(lambda: job.state(number).startswith("FAILED"))
     action = job.action(job=job.name)
-    action.perform("mark", quiet, action.processes())
+    action.perform("mark", quiet, action.find_instances())
     until(job.pids)
     assert job.state(number) == "RUNNING|1|"

@@ -98,8 +98,10 @@ class Box:
         deadline = time.monotonic() + seconds
         while not seen():
             if time.monotonic() > deadline:
-                said = self.tries("journalctl", "--no-pager", "--lines=40", "--unit=trainwarden-*")
-                pytest.fail(f"not seen within {seconds} s:\n{said}")
+                output = self.tries(
+                    "journalctl", "--no-pager", "--lines=40", "--unit=trainwarden-*"
+                )
+                pytest.fail(f"not seen within {seconds} s:\n{output}")
             time.sleep(0.5)
 
 

@@ -18,27 +18,27 @@ ACT = """\
 import json, os, signal, sys
 from trainwarden_remediator.actions.systemd import SystemdAction
 from trainwarden_remediator.exceptions import ActionError
-from trainwarden_remediator.targets import Target
-what, content, meant, die_at = json.loads(sys.argv[1])
+from trainwarden_remediator.config.targets import Target
+what, content, intended, die_at = json.loads(sys.argv[1])
 target = Target.model_validate({"run": "demo", "worker": "w", "systemd": content})
-action, said = SystemdAction(target, target.systemd), []
-def announce(step, **facts):
-    said.append([step, facts["what"]])
+action, output = SystemdAction(target, target.systemd), []
+def record_step(step, **facts):
+    output.append([step, facts["what"]])
     if step == die_at:
         os.kill(os.getpid(), signal.SIGKILL)
 try:
     match what:
         case "processes":
-            answer = action.processes()
+            answer = action.find_instances()
         case "perform":
-            answer = action.perform("m", announce, meant)
+            answer = action.perform("m", record_step, intended)
         case "finish":
-            answer = action.finish("m", announce)
+            answer = action.finish("m", record_step)
         case "standing":
-            answer = action.standing("m", meant).value
-    print(json.dumps({"answer": answer, "said": said}))
+            answer = action.inspect("m", intended).value
+    print(json.dumps({"answer": answer, "output": output}))
 except ActionError as error:
-    print(json.dumps({"error": type(error).__name__, "why": str(error), "said": said}))
+    print(json.dumps({"error": type(error).__name__, "why": str(error), "output": output}))
 """
 
 
@@ -64,11 +64,11 @@ class Units:
         return unit
 
     def act(
-        self, what: str, unit: str, *, meant: Any = None, die_at: str = "", **settings: Any
+        self, what: str, unit: str, *, intended: Any = None, die_at: str = "", **settings: Any
     ) -> Mapping[str, Any]:
-        told = json.dumps([what, {"unit": unit, **settings}, meant, die_at])
-        said = self.box.tries(PYTHON, "/act.py", told)
-        found: dict[str, Any] = json.loads(said) if said else {}
+        reported = json.dumps([what, {"unit": unit, **settings}, intended, die_at])
+        output = self.box.tries(PYTHON, "/act.py", reported)
+        found: dict[str, Any] = json.loads(output) if output else {}
         return found
 
     def now(self, unit: str) -> list[str]:
@@ -103,20 +103,20 @@ def units(box: Box) -> Iterator[Units]:
 def test_a_unit_is_restarted_by_one_job_and_no_other_is(units: Units) -> None:
     unit, other = units.make("w-plain"), units.make("w-other")
     before, others = units.now(unit), units.now(other)
-    done = units.act("perform", unit, meant=before)
-    assert done["said"] == [["restart", unit]]
+    done = units.act("perform", unit, intended=before)
+    assert done["output"] == [["restart", unit]]
     assert done["answer"]["started_by"] == "trainwarden"
     assert done["answer"]["processes"] == units.now(unit) != before
     assert units.now(other) == others
     assert units.box.show(unit, "ActiveState") == "active"
 
 
-def test_a_unit_that_failed_by_itself_is_started(units: Units) -> None:
+def test_a_unit_that_failed_is_started(units: Units) -> None:
     unit = units.make("w-killed")
     units.kill(unit)
     units.wait_for(unit, "ActiveState", "failed")
-    done = units.act("perform", unit, meant=units.now(unit))
-    assert done["said"] == [["start", unit]]
+    done = units.act("perform", unit, intended=units.now(unit))
+    assert done["output"] == [["start", unit]]
     assert units.box.show(unit, "ActiveState") == "active"
 
 
@@ -124,26 +124,26 @@ def test_a_unit_that_failed_by_itself_is_started(units: Units) -> None:
     ("command", "state"),
     [
         ("exec sleep 100000", "inactive"),
-        # Many a program ends with an error when it is told to: failed, and stopped all the same.
+        # Many programs exit with an error when they are stopped: failed, and stopped all the same.
         ('trap "exit 1" TERM; while :; do sleep 1; done', "failed"),
         ('trap "" TERM; while :; do sleep 1; done', "failed"),
     ],
 )
-def test_a_unit_that_a_person_has_stopped_is_left_alone(
+def test_a_unit_that_an_operator_has_stopped_is_left_alone(
     units: Units, command: str, state: str
 ) -> None:
     unit = units.make("w-stopped", "TimeoutStopSec=2", command=command)
-    meant = units.now(unit)
+    intended = units.now(unit)
     units.box.run("systemctl", "stop", unit)
     assert units.box.show(unit, "ActiveState") == state
     for what in ("processes", "perform", "finish"):
-        found = units.act(what, unit, meant=meant)
+        found = units.act(what, unit, intended=intended)
         if what == "perform" and "answer" in found:
             # systemd has forgotten the run of a unit that is neither active nor failed
             assert found["answer"]["started_by"] == "another"
         else:
-            assert found["error"] == "LeftAloneError", found
-        assert found["said"] == []
+            assert found["error"] == "NotEligibleError", found
+        assert found["output"] == []
     assert units.box.show(unit, "ActiveState") == state
 
 
@@ -156,21 +156,22 @@ def test_a_unit_that_was_masked_is_left_alone(units: Units) -> None:
     assert units.act("processes", unit)["why"] == f"{unit} is masked"
 
 
-def test_what_systemd_restarts_by_itself_is_not_fought(units: Units) -> None:
+def test_an_automatic_restart_by_systemd_is_left_alone(units: Units) -> None:
     unit = units.make("w-restart", "Restart=on-failure", "RestartSec=15")
     before = units.now(unit)
     units.kill(unit)
     units.wait_for(unit, "SubState", "auto-restart")
     for what in ("processes", "perform"):
-        found = units.act(what, unit, meant=before)
-        assert found["error"] == "LeftAloneError"
-        assert "by itself (its Restart=)" in found["why"]
-        assert found["said"] == []
+        found = units.act(what, unit, intended=before)
+        assert found["error"] == "NotEligibleError"
+        assert "is about to start" in found["why"]
+        assert "(its Restart=)" in found["why"]
+        assert found["output"] == []
     # systemd has it in hand, and what it started was not what was to be ended.
     units.wait_for(unit, "ActiveState", "active")
     pid = units.box.pid(unit)
-    done = units.act("perform", unit, meant=before)
-    assert (done["said"], done["answer"]["started_by"]) == ([], "another")
+    done = units.act("perform", unit, intended=before)
+    assert (done["output"], done["answer"]["started_by"]) == ([], "another")
     assert units.box.pid(unit) == pid
     assert units.box.show(unit, "NRestarts") == "1"
 
@@ -183,12 +184,13 @@ def test_a_unit_that_systemd_has_given_up_is_started_only_where_that_is_allowed(
     units.wait_for(unit, "ActiveState", "failed")
     units.wait_for(unit, "Job", "")
     before = units.now(unit)
-    refused = units.act("perform", unit, meant=before)
+    refused = units.act("perform", unit, intended=before)
     assert refused["error"] == "ActionError"
-    assert refused["why"].startswith(f"systemd refused to start {unit} (its start limit"), refused
-    assert refused["said"] == [["start", unit]]
+    expected = f"systemd refused to start {unit} (probably its start limit"
+    assert refused["why"].startswith(expected), refused
+    assert refused["output"] == [["start", unit]]
     assert units.now(unit) == before
-    units.act("perform", unit, meant=before, reset_failed=True)
+    units.act("perform", unit, intended=before, reset_failed=True)
     units.wait_for(unit, "ActiveState", "failed")
     assert units.now(unit) != before
 
@@ -201,15 +203,15 @@ def test_a_unit_that_is_being_stopped_is_not_waited_for_to_be_started(units: Uni
     units.box.run("systemctl", "stop", "--no-block", unit)
     units.wait_for(unit, "ActiveState", "deactivating")
     found = units.act("processes", unit)
-    assert found["error"] == "LeftAloneError"
+    assert found["error"] == "NotEligibleError"
     units.wait_for(unit, "ActiveState", "inactive")
 
 
-def test_killed_before_it_told_systemd_the_unit_is_found_untouched(units: Units) -> None:
+def test_killed_before_its_request_to_systemd_the_unit_is_found_untouched(units: Units) -> None:
     unit = units.make("w-before")
     before = units.now(unit)
-    assert units.act("perform", unit, meant=before, die_at="restart") == {}
-    assert units.act("standing", unit, meant=before)["answer"] == "untouched"
+    assert units.act("perform", unit, intended=before, die_at="restart") == {}
+    assert units.act("standing", unit, intended=before)["answer"] == "untouched"
     assert units.now(unit) == before
 
 
@@ -219,15 +221,15 @@ def test_killed_while_systemd_restarts_it_the_unit_is_started_once(units: Units)
     units.box.run("rm", "-f", "/run/w-starts", "/run/w-go")
     unit = units.make("w-during", "TimeoutStopSec=300", command=slow)
     before = units.now(unit)
-    told = json.dumps(["perform", {"unit": unit}, before, ""])
+    reported = json.dumps(["perform", {"unit": unit}, before, ""])
     stopping = f'[ "$(systemctl show --property=SubState --value {unit})" = stop-sigterm ]'
     kill = f'"$@" > /dev/null 2>&1 & until {stopping}; do sleep 0.1; done; kill -KILL $!'
-    units.box.run("timeout", str(SECONDS), "sh", "-c", kill, "sh", PYTHON, "/act.py", told)
+    units.box.run("timeout", str(SECONDS), "sh", "-c", kill, "sh", PYTHON, "/act.py", reported)
     # It goes on without the remediator: the manager has it in hand.
-    assert units.act("standing", unit, meant=before)["answer"] == "untouched"
+    assert units.act("standing", unit, intended=before)["answer"] == "untouched"
     units.box.run("touch", "/run/w-go")
     units.box.wait_until(
-        lambda: units.act("standing", unit, meant=before)["answer"] == "started", SECONDS
+        lambda: units.act("standing", unit, intended=before)["answer"] == "started", SECONDS
     )
     units.wait_for(unit, "ActiveState", "active")
     assert units.act("finish", unit)["answer"]["started_by"] == "another"
@@ -235,24 +237,24 @@ def test_killed_while_systemd_restarts_it_the_unit_is_started_once(units: Units)
     assert units.box.run("wc", "-l", "/run/w-starts").split()[0] == "2"
 
 
-def test_one_that_has_ended_after_a_crash_is_started_once(units: Units) -> None:
+def test_a_unit_that_has_ended_after_a_crash_is_started_once(units: Units) -> None:
     unit = units.make("w-ended")
     before = units.now(unit)
     units.kill(unit)
     units.wait_for(unit, "ActiveState", "failed")
-    assert units.act("standing", unit, meant=before)["answer"] == "ended"
+    assert units.act("standing", unit, intended=before)["answer"] == "ended"
     assert units.act("finish", unit)["answer"]["started_by"] == "trainwarden"
-    assert units.act("standing", unit, meant=before)["answer"] == "started"
+    assert units.act("standing", unit, intended=before)["answer"] == "started"
     pid = units.box.pid(unit)
     assert units.act("finish", unit)["answer"]["started_by"] == "another"
     assert units.box.pid(unit) == pid
 
 
-def test_one_that_ignores_sigterm_is_killed_by_systemd_in_its_own_time(units: Units) -> None:
+def test_a_unit_that_ignores_sigterm_is_killed_by_systemd_in_its_own_time(units: Units) -> None:
     deaf = 'trap "" TERM; while :; do sleep 1; done'
     unit = units.make("w-deaf", "TimeoutStopSec=2", command=deaf)
     before = units.now(unit)
-    assert units.act("perform", unit, meant=before)["answer"]["started_by"] == "trainwarden"
+    assert units.act("perform", unit, intended=before)["answer"]["started_by"] == "trainwarden"
     assert units.now(unit) != before
 
 
@@ -287,10 +289,10 @@ def test_a_unit_of_an_accounts_own_manager_is_restarted_by_that_manager(units: U
         )
         box.run(*ask, "start", "w-mine.service")
         before = units.act("processes", "w-mine.service", user="root")["answer"]
-        done = units.act("perform", "w-mine.service", user="root", meant=before)
+        done = units.act("perform", "w-mine.service", user="root", intended=before)
         assert done["answer"]["processes"] != before
         box.run(*ask, "stop", "w-mine.service")
-        assert units.act("processes", "w-mine.service", user="root")["error"] == "LeftAloneError"
+        assert units.act("processes", "w-mine.service", user="root")["error"] == "NotEligibleError"
         # The machine's manager knows of no such unit.
         assert "not-found" in units.act("processes", "w-mine.service")["why"]
     finally:

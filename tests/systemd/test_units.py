@@ -1,4 +1,4 @@
-"""The units of deploy/systemd in a real systemd: one story, told in order."""
+"""The units of deploy/systemd in a real systemd: one story, in order."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ runs:
   - name: grpo
     path: /srv/run
     workers:
-      - {name: rollout-0, role: rollout, match: {command: '^sleep 100000$'}}
+      - {name: rollout-0, role: rollout, match: {command: '^sleep 100000$', user: nobody}}
       - {name: rollout-1, role: rollout, match: {command: '^sleep 100001$'}}
 """
 TARGETS = """\
 targets:
   - run: grpo
     worker: rollout-0
-    process: {start: [systemctl, start, trainwarden-worker@rollout-0.service]}
+    process: {start: [systemctl, start, trainwarden-worker@rollout-0.service], user: root}
   - run: grpo
     worker: rollout-1
     systemd: {unit: trainwarden-worker@rollout-1.service}
@@ -52,8 +52,8 @@ targets:
 
 
 def active(box: Box) -> bool:
-    said = box.tries("systemctl", "is-active", "trainwarden.target", *SERVICES)
-    return said.split() == ["active"] * 5
+    output = box.tries("systemctl", "is-active", "trainwarden.target", *SERVICES)
+    return output.split() == ["active"] * 5
 
 
 def capabilities(status: str, name: str) -> set[int]:
@@ -102,8 +102,8 @@ def test_each_has_the_rights_it_needs_and_no_more(box: Box) -> None:
 
 @pytest.mark.parametrize("unit", SERVICES)
 def test_its_exposure_stays_low(box: Box, unit: str) -> None:
-    said = box.run("systemd-analyze", "security", "--no-pager", unit)
-    exposure = float(re.findall(r"exposure level for \S+: ([0-9.]+)", said)[0])
+    output = box.run("systemd-analyze", "security", "--no-pager", unit)
+    exposure = float(re.findall(r"exposure level for \S+: ([0-9.]+)", output)[0])
     assert exposure <= MOST_EXPOSED[unit]
 
 
@@ -152,35 +152,36 @@ def test_a_worker_that_is_gone_is_started_as_its_own_unit(box: Box) -> None:
     assert re.search(r"^Seccomp:\s+0$", box.status(WORKER), re.MULTILINE)
 
 
-def told(box: Box, kind: str) -> list[Mapping[str, Any]]:
+def reported(box: Box, kind: str) -> list[Mapping[str, Any]]:
     """What is written down of the worker that is a unit."""
     every = [each for each in box.journal() if each["worker"] == "rollout-1"]
     return [each["facts"] for each in every if each["kind"] == kind]
 
 
-def test_a_unit_that_failed_is_started_by_its_manager_and_one_that_was_stopped_is_not(
+def test_a_failed_unit_is_started_by_its_manager_and_a_stopped_unit_is_not(
     box: Box,
 ) -> None:
     before = box.show(UNIT, "InvocationID")
     box.run("kill", "-KILL", str(box.pid(UNIT)))
-    box.wait_until(lambda: told(box, "outcome"), HEAL_SECONDS)
-    assert [each["outcome"] for each in told(box, "outcome")] == ["healed"]
-    anew = box.show(UNIT, "InvocationID")
-    assert anew != before
-    assert [each["processes"] for each in told(box, "intent")] == [[f"{UNIT} {before}"]]
-    assert told(box, "start")[0] == {"manager": "systemd", "what": UNIT}
+    box.wait_until(lambda: reported(box, "outcome"), HEAL_SECONDS)
+    assert [each["outcome"] for each in reported(box, "outcome")] == ["healed"]
+    restarted = box.show(UNIT, "InvocationID")
+    assert restarted != before
+    assert [each["processes"] for each in reported(box, "intent")] == [[f"{UNIT} {before}"]]
+    assert reported(box, "start")[0] == {"manager": "systemd", "what": UNIT}
 
     box.run("systemctl", "stop", UNIT)
-    reasons = ("left_alone",)
+    reasons = ("managed_elsewhere",)
     box.wait_until(
-        lambda: [each for each in told(box, "decision") if each["reason"] in reasons], HEAL_SECONDS
+        lambda: [each for each in reported(box, "decision") if each["reason"] in reasons],
+        HEAL_SECONDS,
     )
     assert box.pid(UNIT) == 0
-    assert len(told(box, "intent")) == 1
+    assert len(reported(box, "intent")) == 1
     box.run("systemctl", "start", UNIT)
 
 
-def test_a_remediator_that_hangs_is_started_anew_by_its_watchdog(
+def test_a_remediator_that_hangs_is_restarted_by_its_watchdog(
     box: Box, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before, worker = box.pid(REMEDIATOR), box.pid(WORKER)

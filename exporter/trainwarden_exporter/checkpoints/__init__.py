@@ -1,1 +1,1 @@
-"""The checkpoints of a run: which is the newest that is whole, and could the run resume from it."""
+"""Checkpoints of a run: newest complete one, and whether the run can resume from it."""

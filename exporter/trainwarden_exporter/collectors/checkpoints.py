@@ -1,4 +1,4 @@
-"""The checkpoints of each run: the newest that is whole, what is being saved, what still fits."""
+"""Collects the checkpoints of each run: newest complete, in progress, and free space for more."""
 
 from __future__ import annotations
 
@@ -6,196 +6,205 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Self
 
-from trainwarden_exporter.checkpoints.eye import INTERVAL, CheckpointEye, CheckpointsSeen
-from trainwarden_exporter.checkpoints.specs import CheckpointSpec, checkpoint_specs
-from trainwarden_exporter.collector import Collector, Family, Metric
+from trainwarden_exporter.checkpoints.scanner import INTERVAL, CheckpointScanner, CheckpointSnapshot
+from trainwarden_exporter.checkpoints.specs import SAVING_SECONDS, CheckpointSpec
 from trainwarden_exporter.disk.mounts import Mount
-from trainwarden_exporter.entries.disk import Disk
-from trainwarden_exporter.entries.place import Finder
 from trainwarden_exporter.exceptions import NoData
-from trainwarden_exporter.runs import RunConfig
-from trainwarden_exporter.watching import Watch, Watches
-from trainwarden_exporter.wording import printable
+from trainwarden_exporter.run_config import RunConfig
+from trainwarden_exporter.run_specs import checkpoint_specs
+from trainwarden_exporter.runtime.background_poller import BackgroundPoller, BackgroundPollers
+from trainwarden_exporter.runtime.formatting import printable
+from trainwarden_exporter.scrape.collector import Collector, Family, Metric, MetricTable, Sample
+from trainwarden_exporter.step_dirs.filesystem import FileSystem
+from trainwarden_exporter.step_dirs.locations import InstanceFinder
 
-SAVING = 60.0
-"""Seconds after the last write for which a checkpoint counts as being saved."""
+_table = MetricTable("trainwarden_", "run", "checkpoint")
+_gauge = _table.gauge
 
-Sample = tuple[Metric, tuple[str, ...], float | None]
-
-
-def _metric(name: str, text: str, *more: str) -> Metric:
-    return Metric(f"trainwarden_{name}", "gauge", text, ("run", "checkpoint", *more))
-
-
-SEEN = _metric(
+LAST_SCAN = _gauge(
     "checkpoint_seen_timestamp_seconds",
-    "When the folders were last looked at; while they never could be, since when that is tried.",
+    "Last successful scan of the folders; until the first, the time of the first attempt.",
 )
-FOLDERS = _metric("checkpoint_folders", "Folders that were found where checkpoints should lie.")
-STEP = _metric("checkpoint_step", "Step of the newest complete checkpoint, counted from one.")
-TIME = _metric("checkpoint_timestamp_seconds", "When the newest complete checkpoint became so.")
-SIZE = _metric("checkpoint_size_bytes", "Size of the newest complete checkpoint.")
-SAVE = _metric(
+FOLDERS = _gauge("checkpoint_folders", "Existing checkpoint folders.")
+STEP = _gauge("checkpoint_step", "Step of the newest complete checkpoint, counted from one.")
+TIME = _gauge(
+    "checkpoint_timestamp_seconds", "Time at which the newest complete checkpoint was completed."
+)
+SIZE = _gauge("checkpoint_size_bytes", "Size of the newest complete checkpoint.")
+SAVE_DURATION = _gauge(
     "checkpoint_save_seconds",
-    "From the first to the last write of the newest complete checkpoint; absent for one file.",
+    "Time from the first to the last write of the newest complete checkpoint; absent for one file.",
 )
-COMPLETE = _metric("checkpoint_complete", "Checkpoints on disk that are complete.")
-INCOMPLETE = _metric("checkpoint_incomplete", "Checkpoints on disk that are not complete.")
-UNEXAMINED = _metric(
-    "checkpoint_unexamined", "Checkpoints on disk that were not looked at yet, or may not be."
+COMPLETE = _gauge("checkpoint_complete", "Complete checkpoints on disk.")
+INCOMPLETE = _gauge("checkpoint_incomplete", "Incomplete checkpoints on disk.")
+UNEXAMINED = _gauge(
+    "checkpoint_unexamined", "Checkpoints on disk that are not examined yet or cannot be read."
 )
-BEGUN_STEP = _metric(
-    "checkpoint_incomplete_step", "Step of the incomplete one newer than the newest complete one."
+INCOMPLETE_STEP = _gauge(
+    "checkpoint_incomplete_step",
+    "Step of the incomplete checkpoint that is newer than the newest complete one.",
 )
-BEGUN_TIME = _metric("checkpoint_incomplete_timestamp_seconds", "When that one was begun.")
-IS_SAVING = _metric("checkpoint_saving", "Whether that one is there, and was written to just now.")
-USUAL = _metric(
+INCOMPLETE_TIME = _gauge(
+    "checkpoint_incomplete_timestamp_seconds",
+    "Time of the first write to that incomplete checkpoint.",
+)
+IS_SAVING = _gauge(
+    "checkpoint_saving", "Whether that incomplete checkpoint exists and was written to recently."
+)
+EXPECTED_INTERVAL = _gauge(
     "checkpoint_interval_seconds",
-    "How often one is to be saved, as configured, else the median of those seen.",
+    "Expected time between checkpoints: as configured, else the observed median; at least the time "
+    "without changes after which a checkpoint counts as complete.",
 )
-CONFIGURED = _metric("checkpoint_interval_configured", "Whether that was configured.")
-RECOVERY_STEP = _metric("checkpoint_recovery_step", "Step that the recovery record tells.")
-RECOVERY_MATCHES = _metric(
+INTERVAL_CONFIGURED = _gauge(
+    "checkpoint_interval_configured", "Whether the checkpoint interval is configured."
+)
+RECOVERY_STEP = _gauge("checkpoint_recovery_step", "Step named by the recovery record.")
+RECOVERY_MISSING = _gauge(
+    "checkpoint_recovery_missing_file",
+    "1 if a file of the recovery record is missing; the label names it.",
+    "file",
+)
+RECOVERY_MATCHES = _gauge(
     "checkpoint_recovery_matches",
-    "Whether the recovery record is whole and not older than the newest complete checkpoint.",
+    "Whether the recovery record is valid and not older than the newest complete checkpoint.",
 )
-LEFT = _metric(
-    "disk_checkpoints_left", "Checkpoints of that size that the disk has room for.", "path"
+CHECKPOINTS_LEFT = _gauge(
+    "disk_checkpoints_left", "Checkpoints of the newest one's size that fit on the disk.", "path"
 )
 
 
 class CheckpointsCollector(Collector):
-    """Shows what one watch for each kind of checkpoint has seen last; it never asks a disk."""
+    """Exports the latest scan of each kind of checkpoint; never accesses a disk itself."""
 
     name = "checkpoints"
-    metrics = (
-        SEEN,
-        FOLDERS,
-        STEP,
-        TIME,
-        SIZE,
-        SAVE,
-        COMPLETE,
-        INCOMPLETE,
-        UNEXAMINED,
-        BEGUN_STEP,
-        BEGUN_TIME,
-        IS_SAVING,
-        USUAL,
-        CONFIGURED,
-        RECOVERY_STEP,
-        RECOVERY_MATCHES,
-        LEFT,
-    )
+    metrics = _table.metrics
 
     def __init__(
         self,
         runs: Sequence[RunConfig],
         *,
         disk_label: Callable[[Mount], str] = lambda mount: mount.point,
-        disk: Disk | None = None,
+        filesystem: FileSystem | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`disk_label` is how the disk collector calls the disk that is mounted so."""
+        """`disk_label` returns the label that the disk collector uses for a mounted disk."""
         self._disk_label = disk_label
         self._now = now
         specs = [spec for run in runs for spec in checkpoint_specs(run)]
-        finders = {spec.place: Finder(spec.place) for spec in specs}
-        self._watches = Watches(
-            {spec: _watch(spec, finders[spec.place], disk, now) for spec in specs}
+        finders = {spec.location: InstanceFinder(spec.location) for spec in specs}
+        self._pollers = BackgroundPollers(
+            {spec: _poller(spec, finders[spec.location], filesystem, now) for spec in specs}
         )
 
-    def adopt(self, predecessor: Self) -> None:
-        """Go on with the watches of `predecessor`, and with what they know."""
-        self._watches.adopt(predecessor._watches)
+    def take_over_from(self, predecessor: Self) -> None:
+        """Continues with the scanners of `predecessor` and their state."""
+        self._pollers.take_over_from(predecessor._pollers)
 
-    def newest(self) -> Iterator[tuple[str, str, int, float]]:
-        """Run, kind, step and time of the newest complete checkpoint of each kind that has one.
+    def newest_checkpoints(self) -> Iterator[tuple[str, str, int, float]]:
+        """Yields run, kind, step and time of the newest complete checkpoint of each kind.
 
-        Asks no disk and waits for nothing; for any thread.
+        Does not block; thread-safe.
         """
-        for spec, seen in self._watches.last():
-            newest = seen.value.reading.newest
+        for spec, seen in self._pollers.last_results():
+            newest = seen.value.result.newest
             if newest is not None and (step := newest.step(spec.layout.step_offset)) is not None:
-                yield (*spec.labels, step, newest.completed)
+                yield (*spec.labels, step, newest.completed_at)
 
-    def saving(self) -> Iterator[tuple[str, float | None]]:
-        """The run of each kind that was looked at, and since when one of it is being saved.
+    def saves_in_progress(self) -> Iterator[tuple[str, float | None]]:
+        """Yields, for each scanned kind, the run and the start of a save in progress, or None.
 
-        None where none is. As `newest`.
+        Does not block; thread-safe.
         """
-        for spec, seen in self._watches.last():
-            begun = seen.value.begun
-            saves = begun is not None and self._now() - begun[0].changed < SAVING
-            yield spec.run, begun[1] if begun is not None and saves else None
+        for spec, seen in self._pollers.last_results():
+            in_progress = seen.value.in_progress
+            saves = (
+                in_progress is not None and self._now() - in_progress[0].changed_at < SAVING_SECONDS
+            )
+            yield spec.run, in_progress[1] if in_progress is not None and saves else None
 
     def collect(self) -> Iterable[Family]:
-        if not len(self._watches):
+        if not len(self._pollers):
             raise NoData("no checkpoints are configured")
-        families = {metric: metric.family() for metric in self.metrics}
-        for metric, labels, value in self._samples():
-            if value is not None:
-                families[metric].add_metric(labels, value)
-        return families.values()
+        return self.families(self._samples())
 
     def _samples(self) -> Iterator[Sample]:
         now = self._now()
-        for spec, watch in self._watches:
-            seen = watch.seen()
-            yield SEEN, spec.labels, watch.known
+        for spec, poller in self._pollers:
+            seen = poller.result()
+            yield LAST_SCAN, spec.labels, poller.last_known_at
             if seen is None:
                 continue
             for metric, value in _values(spec, seen.value, now).items():
                 yield metric, spec.labels, value
-            yield from self._left(spec, seen.value)
+            recovery = seen.value.recovery
+            if recovery is not None and recovery.missing:
+                yield RECOVERY_MISSING, (*spec.labels, printable(recovery.missing)), 1
+            yield from self._capacity_samples(spec, seen.value)
 
-    def _left(self, spec: CheckpointSpec, seen: CheckpointsSeen) -> Iterator[Sample]:
-        newest, space = seen.reading.newest, seen.space
+    def _capacity_samples(self, spec: CheckpointSpec, seen: CheckpointSnapshot) -> Iterator[Sample]:
+        newest, space = seen.result.newest, seen.space
         if newest is None or not newest.size or space is None or space.free is None:
             return
         mount = space.mount
-        path = str(spec.place.path) if mount is None else self._disk_label(mount)
-        yield LEFT, (*spec.labels, printable(path)), space.free / newest.size
+        path = str(spec.location.path) if mount is None else self._disk_label(mount)
+        yield CHECKPOINTS_LEFT, (*spec.labels, printable(path)), space.free / newest.size
+
+
+def _expected_interval(spec: CheckpointSpec, observed: float | None) -> float | None:
+    """Returns the expected interval in seconds.
+
+    A checkpoint that must be unchanged for 30 s is never younger: with saves each 10 s the newest
+    complete one would always be overdue.
+    """
+    expected = spec.interval or observed
+    return None if expected is None else max(expected, spec.layout.completeness.settle_seconds)
 
 
 def _values(
-    spec: CheckpointSpec, found: CheckpointsSeen, now: float
+    spec: CheckpointSpec, found: CheckpointSnapshot, now: float
 ) -> Mapping[Metric, float | None]:
-    """All that is known of one kind, but for its disk."""
-    reading = found.reading
+    """Returns all values of one kind, except those of its disk."""
+    result = found.result
     values: dict[Metric, float | None] = {
         FOLDERS: found.folders,
-        USUAL: spec.interval or found.interval,
+        EXPECTED_INTERVAL: _expected_interval(spec, found.interval),
     }
-    if values[USUAL] is not None:
-        values[CONFIGURED] = spec.interval is not None
-    newest, offset = reading.newest, spec.layout.step_offset
+    if values[EXPECTED_INTERVAL] is not None:
+        values[INTERVAL_CONFIGURED] = spec.interval is not None
+    newest, offset = result.newest, spec.layout.step_offset
     if newest is not None:
         values |= {
             STEP: newest.step(offset),
-            TIME: newest.completed,
+            TIME: newest.completed_at,
             SIZE: newest.size,
-            SAVE: found.save_seconds,
+            SAVE_DURATION: found.save_seconds,
         }
     if found.folders:
-        begun = found.begun
+        in_progress = found.in_progress
         values |= {
-            COMPLETE: reading.complete_count,
-            INCOMPLETE: reading.incomplete_count,
-            UNEXAMINED: reading.unexamined_count,
-            IS_SAVING: begun is not None and now - begun[0].changed < SAVING,
+            COMPLETE: result.complete_count,
+            INCOMPLETE: result.incomplete_count,
+            UNEXAMINED: result.unexamined_count,
+            IS_SAVING: in_progress is not None and now - in_progress[0].changed_at < SAVING_SECONDS,
         }
-        if begun is not None:
-            values |= {BEGUN_STEP: begun[0].step(offset), BEGUN_TIME: begun[1]}
+        if in_progress is not None:
+            values |= {
+                INCOMPLETE_STEP: in_progress[0].step(offset),
+                INCOMPLETE_TIME: in_progress[1],
+            }
     if (recovery := found.recovery) is not None:
         step = None if newest is None else newest.step(offset)
         values |= {RECOVERY_STEP: recovery.step, RECOVERY_MATCHES: recovery.matches(step)}
     return values
 
 
-def _watch(
-    spec: CheckpointSpec, finder: Finder, disk: Disk | None, now: Callable[[], float]
-) -> Watch[CheckpointsSeen]:
+def _poller(
+    spec: CheckpointSpec,
+    finder: InstanceFinder,
+    filesystem: FileSystem | None,
+    now: Callable[[], float],
+) -> BackgroundPoller[CheckpointSnapshot]:
     name = f"checkpoints {'/'.join(spec.labels)}"
-    eye = CheckpointEye(spec, finder=finder, disk=disk, now=now)
-    return Watch(name, eye, interval=INTERVAL, now=now)
+    scanner = CheckpointScanner(spec, finder=finder, filesystem=filesystem, now=now)
+    return BackgroundPoller(name, scanner, interval=INTERVAL, now=now)

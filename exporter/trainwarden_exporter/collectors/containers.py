@@ -1,139 +1,81 @@
-"""The containers of a run: how they are, how often they start, and how they ended.
+"""Collects the containers of each run: state, starts and exits.
 
-Of Docker by its socket; or the one this program runs in itself, from inside it.
+Sources: the Docker socket; for the exporter's own container, its inside.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, NamedTuple, Self
+from typing import Self
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
-
-from trainwarden_exporter import starts
-from trainwarden_exporter.collector import Collector, Family, Metric
-from trainwarden_exporter.containers.docker import ENGINE_STATES, Engine
-from trainwarden_exporter.containers.dockerformat import HEALTHS, STATES
-from trainwarden_exporter.containers.following import Follower, Sighting
-from trainwarden_exporter.containers.own import OwnContainer
-from trainwarden_exporter.containers.past import Past
+from trainwarden_exporter.containers.config import (
+    ContainerConfig,
+    ContainerKey,
+    DockerConfig,
+    history_path,
+)
+from trainwarden_exporter.containers.docker_api import HEALTHS, STATES
+from trainwarden_exporter.containers.docker_client import DOCKER_ENGINE_STATES, DockerClient
+from trainwarden_exporter.containers.follower import ContainerFollower, ContainerObservation
+from trainwarden_exporter.containers.history import ContainerHistory
+from trainwarden_exporter.containers.own_container import OwnContainer
 from trainwarden_exporter.exceptions import NoData
+from trainwarden_exporter.processes import restart_loop
 from trainwarden_exporter.processes.procfs import PROC
-from trainwarden_exporter.statefile import StateFile
-from trainwarden_exporter.units import LocalPath, Name
-from trainwarden_exporter.watching import Watch, Watches
-from trainwarden_exporter.yamlfile import MisplacedError, Section
+from trainwarden_exporter.runtime.background_poller import BackgroundPoller, BackgroundPollers
+from trainwarden_exporter.runtime.state_file import StateFile
+from trainwarden_exporter.scrape.collector import Collector, Family, MetricTable, Sample
 
 INTERVAL = 2.0
-"""Seconds between two looks at a container of Docker."""
+"""Seconds between two polls of a Docker container."""
+
 OWN_INTERVAL = 10.0
-"""The same of our own, of which nothing can change but the file that remembers it."""
+"""Seconds between two polls of the exporter's own container, which changes only with its state
+file.
+"""
 
-Sample = tuple[Metric, tuple[str, ...], float | None]
+_table = MetricTable("trainwarden_container_", "run", "container")
+_gauge, _counter = _table.gauge, _table.counter
 
-
-class DockerConfig(Section):
-    """The Docker engine of the machine."""
-
-    socket: LocalPath = Path("/var/run/docker.sock")
-    """Where it listens. Whoever may read and write this socket is as good as root."""
-
-
-class ContainerConfig(Section):
-    """One container: of Docker by its name, or the one that the exporter runs in."""
-
-    name: Name
-    """Label `container`."""
-
-    docker: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")] | None = None
-    """Its name in Docker."""
-
-    own: Annotated[bool, Field(alias="self")] = False
-    """Whether it is the container that the exporter runs in. Its starts are counted in
-    `state_folder`, which so has to be on a volume, and of this container alone."""
-
-    exit_file: LocalPath | None = None
-    """Where the start command of that container writes how it ended, for the next start to read:
-    its exit code in the first line, and what was printed last in the last one."""
-
-    @model_validator(mode="after")
-    def _is_one_of_both(self) -> Self:
-        if self.own == (self.docker is not None):
-            raise ValueError("either `docker: NAME` or `self: true` is needed")
-        if self.exit_file is not None and not self.own:
-            raise MisplacedError("only for `self: true`: Docker tells it by itself", "exit_file")
-        return self
-
-
-def check_names(containers: Sequence[ContainerConfig]) -> Sequence[ContainerConfig]:
-    """Raise MisplacedError where two containers share a name."""
-    seen: set[str] = set()
-    for index, container in enumerate(containers):
-        if container.name in seen:
-            raise MisplacedError(f"another container is named {container.name}", index, "name")
-        seen.add(container.name)
-    return containers
-
-
-Containers = Annotated[tuple[ContainerConfig, ...], AfterValidator(check_names)]
-
-
-class ContainerKey(NamedTuple):
-    """The configured names of a container."""
-
-    run: str
-    container: str
-
-
-def _gauge(name: str, text: str, *more: str) -> Metric:
-    return Metric(f"trainwarden_container_{name}", "gauge", text, ("run", "container", *more))
-
-
-def _counter(name: str, text: str) -> Metric:
-    return Metric(f"trainwarden_container_{name}", "counter", text, ("run", "container"))
-
-
-ENGINE = _gauge("engine_state", "1 for how the container's engine can be asked.", "state")
-STATE = _gauge("state", "1 for the state the container is in.", "state")
-HEALTH = _gauge("health", "1 for what its health check says; absent without one.", "health")
-START = _gauge("start_timestamp_seconds", "When it started last.")
-RESTARTS = _counter("restarts_total", "Restarts, as its engine counts them, or of our own as seen.")
-STARTS = _counter("starts_total", "Starts of all that had its name, as far as known.")
-RECENT = _gauge("recent_starts", "Starts within ten minutes, also before the exporter's own.")
-PERIOD = _gauge("start_period_seconds", "Median distance of the recent starts, if three or more.")
-EXIT_CODE = _gauge("last_exit_code", "Exit code of the run that ended last.")
-EXIT_TIME = _gauge("last_exit_timestamp_seconds", "When that run ended.")
-LINE = _gauge(
+ENGINE = _gauge(
+    "engine_state", "1 for the current state of the connection to the container engine.", "state"
+)
+STATE = _gauge("state", "1 for the current state of the container.", "state")
+HEALTH = _gauge(
+    "health", "1 for the current health check status; absent without a health check.", "health"
+)
+START = _gauge("start_timestamp_seconds", "Time of the last start.")
+RESTARTS = _counter(
+    "restarts_total",
+    "Restarts as counted by the engine, or as observed for the exporter's own container.",
+)
+STARTS = _counter("starts_total", "Known starts of all containers of this name.")
+RECENT = _gauge(
+    "recent_starts",
+    "Starts within the last ten minutes, including those before the exporter started.",
+)
+PERIOD = _gauge(
+    "start_period_seconds", "Median time between the recent starts; absent for fewer than three."
+)
+EXIT_CODE = _gauge("last_exit_code", "Exit code of the last run that ended.")
+EXIT_TIME = _gauge("last_exit_timestamp_seconds", "Time at which the last run ended.")
+LAST_LINE = _gauge(
     "last_line",
-    "Always 1; what that run printed last. Of lines that differ in numbers only, the first stays.",
+    "Always 1; label: last output line of the last run. Not updated if only numbers in it differ.",
     "line",
 )
-OOM_KILLS = _counter("oom_kills_total", "Kills in it for want of memory, as its engine tells.")
-SEEN = _gauge("seen_timestamp_seconds", "When it was last looked at with success.")
+OOM_KILLS = _counter("oom_kills_total", "OOM kills in the container as reported by the engine.")
+SEEN = _gauge("seen_timestamp_seconds", "Last successful observation of the container.")
 
 
 class ContainersCollector(Collector):
-    """Shows what is known of each container; what asks the engines has threads of its own."""
+    """Exports the state of each container; queries to the engines run in other threads."""
 
     name = "containers"
-    metrics = (
-        ENGINE,
-        STATE,
-        HEALTH,
-        START,
-        RESTARTS,
-        STARTS,
-        RECENT,
-        PERIOD,
-        EXIT_CODE,
-        EXIT_TIME,
-        LINE,
-        OOM_KILLS,
-        SEEN,
-    )
+    metrics = _table.metrics
 
     def __init__(
         self,
@@ -144,86 +86,83 @@ class ContainersCollector(Collector):
         root: Path = PROC,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """Watch `containers`; their starts are remembered in `state_folder`."""
+        """Observes `containers`; keeps their starts in `state_folder`."""
         self._now = now
         socket = (docker or DockerConfig()).socket
 
-        def look(key: ContainerKey, config: ContainerConfig) -> Callable[[], Sighting]:
-            state = StateFile(state_path(state_folder, key), Past, empty=Past())
+        def build_source(
+            key: ContainerKey, config: ContainerConfig
+        ) -> Callable[[], ContainerObservation]:
+            state = StateFile(
+                history_path(state_folder, key), ContainerHistory, empty=ContainerHistory()
+            )
             if config.docker is None:
                 return OwnContainer(state, config.exit_file, root=root, now=now)
-            return Follower(Engine(socket), config.docker, state, now=now)
+            return ContainerFollower(DockerClient(socket), config.docker, state, now=now)
 
-        self._watches = Watches(
+        self._pollers = BackgroundPollers(
             {
-                (key, config, socket): Watch(
+                (key, config, socket): BackgroundPoller(
                     f"container {key.run}/{key.container}",
-                    _made_there(partial(look, key, config)),
+                    _lazily(partial(build_source, key, config)),
                     interval=OWN_INTERVAL if config.own else INTERVAL,
                     now=now,
                 )
                 for key, config in containers.items()
             }
         )
-        # A container in a loop may live for less than it takes until somebody scrapes.
-        self._watches.start(lambda subject: subject[1].own)
+        # A container in a restart loop may live for less than a scrape interval.
+        self._pollers.start(lambda subject: subject[1].own)
 
-    def adopt(self, predecessor: Self) -> None:
-        """Go on with the looks of `predecessor`."""
-        self._watches.adopt(predecessor._watches)
+    def take_over_from(self, predecessor: Self) -> None:
+        self._pollers.take_over_from(predecessor._pollers)
 
     def collect(self) -> Iterable[Family]:
-        if not len(self._watches):
+        if not len(self._pollers):
             raise NoData("no containers are configured")
-        families = {metric: metric.family() for metric in self.metrics}
-        for (key, config, _), watch in self._watches:
-            if (seen := watch.seen()) is None:
+        return self.families(self._samples())
+
+    def _samples(self) -> Iterator[Sample]:
+        for (key, config, _), poller in self._pollers:
+            if (seen := poller.result()) is None:
                 continue
-            samples = list(_past(seen.value.past, self._now()))
-            if watch.failure is None and seen.value.state is not None:
-                samples += _present(seen.value, own=config.own)
+            samples = list(_history_samples(seen.value.history, self._now()))
+            if poller.failure is None and seen.value.state is not None:
+                samples += _state_samples(seen.value, own=config.own)
                 samples.append((SEEN, (), seen.timestamp))
             if seen.value.engine is not None:
-                samples += ((ENGINE, (s,), s == seen.value.engine) for s in ENGINE_STATES)
-            for metric, more, value in samples:
-                if value is not None:
-                    families[metric].add_metric([*key, *more], value)
-        return families.values()
+                samples += ((ENGINE, (s,), s == seen.value.engine) for s in DOCKER_ENGINE_STATES)
+            yield from ((metric, (*key, *more), value) for metric, more, value in samples)
 
 
-def _past(past: Past, now: float) -> Iterator[Sample]:
-    recent = starts.recent(past.starts, now)
+def _history_samples(history: ContainerHistory, now: float) -> Iterator[Sample]:
+    recent = restart_loop.recent_starts(history.starts, now)
     yield RECENT, (), len(recent)
-    yield PERIOD, (), starts.period(recent)
-    yield STARTS, (), past.starts_total
-    yield OOM_KILLS, (), past.oom_kills
-    yield EXIT_CODE, (), past.exit_code
-    yield EXIT_TIME, (), past.exit_timestamp
-    if past.line:
-        yield LINE, (past.line,), 1
+    yield PERIOD, (), restart_loop.median_interval(recent)
+    yield STARTS, (), history.starts_total
+    yield OOM_KILLS, (), history.oom_kills
+    yield EXIT_CODE, (), history.exit_code
+    yield EXIT_TIME, (), history.exit_timestamp
+    if history.line:
+        yield LAST_LINE, (history.line,), 1
 
 
-def _present(sighting: Sighting, *, own: bool) -> Iterator[Sample]:
-    yield START, (), sighting.started
-    yield RESTARTS, (), sighting.restarts
+def _state_samples(observation: ContainerObservation, *, own: bool) -> Iterator[Sample]:
+    yield START, (), observation.started
+    yield RESTARTS, (), observation.restarts
     states = ("running",) if own else (*STATES, "absent")
-    yield from ((STATE, (state,), state == sighting.state) for state in states)
-    if sighting.health is not None:
-        yield from ((HEALTH, (health,), health == sighting.health) for health in HEALTHS)
+    yield from ((STATE, (state,), state == observation.state) for state in states)
+    if observation.health is not None:
+        yield from ((HEALTH, (health,), health == observation.health) for health in HEALTHS)
 
 
-def _made_there(make: Callable[[], Callable[[], Sighting]]) -> Callable[[], Sighting]:
-    """The look that `make` makes at the first call: to read its file may block."""
-    made: list[Callable[[], Sighting]] = []
+def _lazily(
+    build: Callable[[], Callable[[], ContainerObservation]],
+) -> Callable[[], ContainerObservation]:
+    """Returns a poll function that calls `build` at its first call, since that may block."""
+    source = cache(build)
 
-    def look() -> Sighting:
-        if not made:
-            made.append(make())
-        return made[0]()
+    def observe() -> ContainerObservation:
+        return source()()
 
-    return look
-
-
-def state_path(folder: Path | None, key: ContainerKey) -> Path | None:
-    """Where the past of a container is kept in `folder`."""
-    return None if folder is None else folder / "containers" / key.run / f"{key.container}.json"
+    return observe

@@ -1,4 +1,4 @@
-"""The disks that the runs write to: what is left, whether they may be written to, and how fast."""
+"""Collects the disks of the runs: free space, write access and speed."""
 
 from __future__ import annotations
 
@@ -7,239 +7,187 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, NamedTuple, Self
+from typing import NamedTuple, Self
 
-from pydantic import AfterValidator, Field
-
-from trainwarden_exporter.collector import Collector, Family, Metric
+from trainwarden_exporter.disk.config import DiskConfig, ProbeConfig
 from trainwarden_exporter.disk.mounts import Mount
-from trainwarden_exporter.disk.probe import Probe, Probed
-from trainwarden_exporter.disk.space import Space, default_floor, read_space
+from trainwarden_exporter.disk.usage import DiskUsage, free_floor, read_disk_usage
+from trainwarden_exporter.disk.write_probe import ProbeResults, WriteProbe
 from trainwarden_exporter.exceptions import NoData
-from trainwarden_exporter.units import Bytes, LocalPath, Seconds
-from trainwarden_exporter.watching import Seen, Watch, Watches
-from trainwarden_exporter.yamlfile import MisplacedError, Section
+from trainwarden_exporter.runtime.background_poller import (
+    BackgroundPoller,
+    BackgroundPollers,
+    TimedResult,
+)
+from trainwarden_exporter.scrape.collector import Collector, Family, MetricTable, Sample
 
 INTERVAL = 5.0
-"""Seconds between two looks at a disk."""
+"""Seconds between two inspections of a disk."""
+
 OVERDUE = 30.0
-"""Seconds after which a look that has not come back says that the disk does not answer."""
-
-Sample = tuple[Metric, tuple[str, ...], float | None]
+"""Seconds after which an unfinished inspection means that the disk does not answer."""
 
 
-class ProbeConfig(Section):
-    """A small file that is written, flushed to the disk and removed, now and then."""
-
-    interval: Annotated[Seconds, Field(ge=1)] = 300
-    """Time between two of them."""
-
-    size: Annotated[Bytes, Field(ge=1 << 20, le=1 << 30)] = 16 << 20
-    """Bytes to write; nothing is written while twice as much, or 5 % of the disk, is not free."""
-
-    speed_floor: Annotated[Bytes, Field(ge=0)] = 100_000_000
-    """Bytes a second under which the disk is slow."""
-
-
-class DiskConfig(Section):
-    path: LocalPath
-    """Label `path`: a folder on the disk."""
-
-    free_floor: Annotated[Bytes, Field(ge=0)] | None = None
-    """What should stay free; 5 % of the disk, at most 20 GiB, when not given."""
-
-    probe: ProbeConfig | None = None
-    """How its speed is measured; it is not when not given. `{}` takes the defaults."""
-
-
-def check_paths(disks: Sequence[DiskConfig]) -> Sequence[DiskConfig]:
-    """Raise MisplacedError where a path is named twice."""
-    seen: set[Path] = set()
-    for index, disk in enumerate(disks):
-        if disk.path in seen:
-            raise MisplacedError(f"another disk has the path {disk.path}", index, "path")
-        seen.add(disk.path)
-    return disks
-
-
-Disks = Annotated[tuple[DiskConfig, ...], AfterValidator(check_paths)]
-
-
-class Place(NamedTuple):
-    """A path whose disk is watched. One that a run `implies` may not be there yet."""
+class WatchedPath(NamedTuple):
+    """A path whose disk is observed. A path `implied` by a run may not exist yet."""
 
     path: Path
-    implied: bool
+    from_run: bool
 
 
-def _gauge(name: str, text: str, *more: str) -> Metric:
-    return Metric(f"trainwarden_disk_{name}", "gauge", text, ("path", *more))
+_table = MetricTable("trainwarden_disk_", "path")
+_gauge = _table.gauge
 
-
-UP = _gauge("up", "Whether the disk could be looked at, and answered within 30 s.")
-SEEN = _gauge("seen_timestamp_seconds", "When the disk was last looked at with success.")
-INFO = _gauge("info", "Always 1; its labels say what it is.", "mount_point", "device", "fstype")
+UP = _gauge("up", "Whether the disk could be inspected within 30 s.")
+SEEN = _gauge("seen_timestamp_seconds", "Last successful inspection of the disk.")
+INFO = _gauge("info", "Always 1; labels describe the disk.", "mount_point", "device", "fstype")
 SIZE = _gauge("size_bytes", "Size of the file system.")
-FREE = _gauge("free_bytes", "What ordinary users may still write.")
-FLOOR = _gauge("free_floor_bytes", "What should stay free.")
-INODES = _gauge("inodes", "Files it can hold; absent where that has no limit.")
-FREE_INODES = _gauge("free_inodes", "Files it can still hold; absent where that has no limit.")
-READ_ONLY = _gauge("read_only", "Whether nothing can be written to it, by its mount's options.")
+FREE = _gauge("free_bytes", "Space available to unprivileged users.")
+FLOOR = _gauge("free_floor_bytes", "Minimum free space, as configured or derived from the size.")
+INODES = _gauge("inodes", "Total inodes; absent for a file system without an inode limit.")
+FREE_INODES = _gauge("free_inodes", "Free inodes; absent for a file system without an inode limit.")
+READ_ONLY = _gauge("read_only", "Whether the file system is mounted read-only.")
 PROBE_SUCCESS = _gauge(
-    "probe_success", "Whether the last file could be written; absent where too little was free."
+    "probe_success",
+    "Whether the last write probe succeeded; absent if the disk has too little free space.",
 )
-PROBE_LATENCY = _gauge("probe_latency_seconds", "Time to have a new file of 4 KiB on the disk.")
-PROBE_SPEED = _gauge("probe_bytes_per_second", "Speed of writing the rest, down to the disk.")
-PROBE_FLOOR = _gauge("probe_floor_bytes_per_second", "Speed under which it is slow, as configured.")
-PROBE_FAILURES = Metric(
-    "trainwarden_disk_probe_failures_total",
-    "counter",
-    "Files that could not be written.",
-    ("path",),
+PROBE_LATENCY = _gauge("probe_latency_seconds", "Time to write and sync a new file of 4 KiB.")
+PROBE_SPEED = _gauge(
+    "probe_bytes_per_second", "Sequential write speed of the last probe, including sync."
 )
-PROBE_TIME = _gauge("probe_timestamp_seconds", "When the writing of the last file began.")
+PROBE_FLOOR = _gauge("probe_floor_bytes_per_second", "Minimum write speed, as configured.")
+PROBE_FAILURES = _table.counter("probe_failures_total", "Failed write probes.")
+PROBE_TIME = _gauge("probe_timestamp_seconds", "Start of the last write probe.")
 
 
 @dataclass(frozen=True, slots=True)
-class _Sight:
-    """One disk at the moment of a scrape; `seen` is what the last good look found."""
+class _DiskState:
+    """A disk at the time of a scrape; `seen` is the result of the last successful inspection."""
 
-    place: Place
+    watched_path: WatchedPath
     up: bool
-    seen: Seen[Space] | None
+    seen: TimedResult[DiskUsage] | None
 
     @property
     def mount_id(self) -> int | None:
-        mount = None if self.seen is None else self.seen.value.mount
-        return None if mount is None else mount.id
+        return self._mount.id if self._mount else None
 
     @property
     def label(self) -> str:
-        """The path as configured; of a disk that runs imply, where it is mounted."""
-        mount = None if self.seen is None else self.seen.value.mount
-        return str(self.place.path) if mount is None or not self.place.implied else mount.point
+        """The path as configured; the mount point for a disk implied by runs."""
+        path, from_run = self.watched_path
+        return self._mount.point if self._mount and from_run else str(path)
+
+    @property
+    def _mount(self) -> Mount | None:
+        return self.seen.value.mount if self.seen else None
 
 
 class DiskCollector(Collector):
-    """Sees the disks that are configured, and those the runs lie on, each of these once.
+    """Observes each configured disk, and each disk that runs use, once.
 
-    Each path has a thread of its own, and a probe another one, so that a dead network mount is
-    waited for by nobody else.
+    Each path has a thread of its own, and its probe another, so that a dead network mount blocks no
+    other disk.
     """
 
     name = "disk"
-    metrics = (
-        UP,
-        SEEN,
-        INFO,
-        SIZE,
-        FREE,
-        FLOOR,
-        INODES,
-        FREE_INODES,
-        READ_ONLY,
-        PROBE_SUCCESS,
-        PROBE_LATENCY,
-        PROBE_SPEED,
-        PROBE_FLOOR,
-        PROBE_FAILURES,
-        PROBE_TIME,
-    )
+    metrics = _table.metrics
 
     def __init__(
         self,
         disks: Sequence[DiskConfig],
         run_paths: Iterable[Path] = (),
         *,
-        look: Callable[[Place], Space] = lambda place: read_space(
-            place.path, or_above=place.implied
+        read_usage: Callable[[WatchedPath], DiskUsage] = lambda watched_path: read_disk_usage(
+            watched_path.path, or_above=watched_path.from_run
         ),
         now: Callable[[], float] = time.time,
     ) -> None:
         self._disks = {disk.path: disk for disk in disks}
         self._now = now
-        places = [Place(path, implied=False) for path in self._disks]
-        places += [Place(path, implied=True) for path in run_paths if path not in self._disks]
-        self._spaces = Watches(
+        watched_paths = [WatchedPath(path, from_run=False) for path in self._disks]
+        watched_paths += [
+            WatchedPath(path, from_run=True) for path in run_paths if path not in self._disks
+        ]
+        self._usage_pollers = BackgroundPollers(
             {
-                place: Watch(f"disk {place.path}", partial(look, place), interval=INTERVAL, now=now)
-                for place in places
+                watched_path: BackgroundPoller(
+                    f"disk {watched_path.path}",
+                    partial(read_usage, watched_path),
+                    interval=INTERVAL,
+                    now=now,
+                )
+                for watched_path in watched_paths
             }
         )
-        self._probes = Watches(
+        self._probe_pollers = BackgroundPollers(
             {
-                (disk.path, disk.probe): _probe(disk.path, disk.probe, now)
+                (disk.path, disk.probe): _probe_poller(disk.path, disk.probe, now)
                 for disk in disks
                 if disk.probe is not None
             }
         )
 
-    def adopt(self, predecessor: Self) -> None:
-        """Go on with the looks of `predecessor`, and with what its probes have counted."""
-        self._spaces.adopt(predecessor._spaces)
-        self._probes.adopt(predecessor._probes)
+    def take_over_from(self, predecessor: Self) -> None:
+        """Continues with the pollers of `predecessor` and its probe counters."""
+        self._usage_pollers.take_over_from(predecessor._usage_pollers)
+        self._probe_pollers.take_over_from(predecessor._probe_pollers)
 
     def label(self, mount: Mount) -> str:
-        """What the disk is called that is mounted so: as configured, else by where it is mounted.
+        """Returns the label of a mounted disk: its configured path, else its mount point.
 
-        Asks no disk and waits for nothing; for any thread.
+        Does not block; thread-safe.
         """
-        for place, seen in self._spaces.last():
-            sight = _Sight(place, up=True, seen=seen)
-            if not place.implied and sight.mount_id == mount.id:
-                return sight.label
+        for watched_path, seen in self._usage_pollers.last_results():
+            state = _DiskState(watched_path, up=True, seen=seen)
+            if not watched_path.from_run and state.mount_id == mount.id:
+                return state.label
         return mount.point
 
     def collect(self) -> Iterable[Family]:
-        if not len(self._spaces):
-            raise NoData("no disks are configured, nor runs with a path")
-        families = {metric: metric.family() for metric in self.metrics}
-        for metric, labels, value in (*self._space_samples(), *self._probe_samples()):
-            if value is not None:
-                families[metric].add_metric(labels, value)
-        return families.values()
+        if not len(self._usage_pollers):
+            raise NoData("no disks are configured, and no run has a path")
+        return self.families((*self._usage_samples(), *self._probe_samples()))
 
-    def _space_samples(self) -> Iterator[Sample]:
+    def _usage_samples(self) -> Iterator[Sample]:
         shown, mounts = set[str](), set[int | None]()
-        for sight in self._sights():  # the configured come first
-            known = sight.mount_id is not None and sight.mount_id in mounts
-            if sight.label in shown or (known and sight.place.implied):
+        for state in self._disk_states():  # configured disks first
+            known = state.mount_id is not None and state.mount_id in mounts
+            if state.label in shown or (known and state.watched_path.from_run):
                 continue
-            shown.add(sight.label)
-            mounts.add(sight.mount_id)
-            yield UP, (sight.label,), sight.up
-            if sight.seen is None:
+            shown.add(state.label)
+            mounts.add(state.mount_id)
+            yield UP, (state.label,), state.up
+            if state.seen is None:
                 continue
-            yield SEEN, (sight.label,), sight.seen.timestamp
-            if sight.up:
-                yield from self._space(sight.label, sight.place, sight.seen.value)
+            yield SEEN, (state.label,), state.seen.timestamp
+            if state.up:
+                yield from self._usage_samples_of(state.label, state.watched_path, state.seen.value)
 
-    def _sights(self) -> Iterator[_Sight]:
-        for place, watch in self._spaces:
-            seen = watch.seen()
+    def _disk_states(self) -> Iterator[_DiskState]:
+        for watched_path, poller in self._usage_pollers:
+            seen = poller.result()
             late = seen is None or self._now() - seen.timestamp > INTERVAL + OVERDUE
-            yield _Sight(place, watch.failure is None and not late, seen)
+            yield _DiskState(watched_path, poller.failure is None and not late, seen)
 
-    def _space(self, path: str, place: Place, space: Space) -> Iterator[Sample]:
-        disk = self._disks.get(place.path)
-        floor = None if disk is None else disk.free_floor
-        if floor is None and space.size is not None:
-            floor = default_floor(space.size)
-        yield SIZE, (path,), space.size
-        yield FREE, (path,), space.free
-        yield FLOOR, (path,), floor
-        yield INODES, (path,), space.inodes
-        yield FREE_INODES, (path,), space.free_inodes
-        yield READ_ONLY, (path,), space.read_only
-        if (mount := space.mount) is not None:
+    def _usage_samples_of(
+        self, path: str, watched_path: WatchedPath, usage: DiskUsage
+    ) -> Iterator[Sample]:
+        yield SIZE, (path,), usage.size
+        yield FREE, (path,), usage.free
+        yield FLOOR, (path,), free_floor(self._disks.get(watched_path.path), usage)
+        yield INODES, (path,), usage.inodes
+        yield FREE_INODES, (path,), usage.free_inodes
+        yield READ_ONLY, (path,), usage.read_only
+        if (mount := usage.mount) is not None:
             yield INFO, (path, mount.point, mount.device, mount.fstype), 1
 
     def _probe_samples(self) -> Iterator[Sample]:
-        for (path, config), watch in self._probes:
+        for (path, config), poller in self._probe_pollers:
             labels = (str(path),)
             yield PROBE_FLOOR, labels, config.speed_floor
-            # a file of a slow disk takes its time: the scrape does not wait for the first one
-            if (seen := watch.seen(patience=0)) is None:
+            # A probe of a slow disk takes long: the scrape does not wait for the first one.
+            if (seen := poller.result(timeout=0)) is None:
                 continue
             probed = seen.value
             yield PROBE_FAILURES, labels, probed.failures
@@ -251,6 +199,8 @@ class DiskCollector(Collector):
                 yield PROBE_SPEED, labels, probed.measurement.bytes_per_second
 
 
-def _probe(path: Path, config: ProbeConfig, now: Callable[[], float]) -> Watch[Probed]:
-    probe = Probe(path, config.size, now=now)
-    return Watch(f"probe {path}", probe, interval=config.interval, now=now)
+def _probe_poller(
+    path: Path, config: ProbeConfig, now: Callable[[], float]
+) -> BackgroundPoller[ProbeResults]:
+    probe = WriteProbe(path, config.size, now=now)
+    return BackgroundPoller(f"probe {path}", probe, interval=config.interval, now=now)

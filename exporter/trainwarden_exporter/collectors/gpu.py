@@ -1,56 +1,37 @@
-"""The GPUs: what the driver says of them, who uses them, and who holds them and should not."""
+"""Collects the GPUs: driver state, use by workers, and processes that should not hold them."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Self
 
-from pydantic import Field
-
-from trainwarden_exporter.collector import Collector, Family
 from trainwarden_exporter.gpu import metrics
-from trainwarden_exporter.gpu.devicefiles import read_device_files
-from trainwarden_exporter.gpu.driver import STATES, Driver, Sight
+from trainwarden_exporter.gpu.config import GpuConfig
+from trainwarden_exporter.gpu.device_files import read_device_files
+from trainwarden_exporter.gpu.driver import STATES, Driver, DriverReading
 from trainwarden_exporter.gpu.holders import Holder, HolderSearch, Survey
 from trainwarden_exporter.gpu.metrics import Sample, gpu_samples
-from trainwarden_exporter.gpu.nvml import Nvml
-from trainwarden_exporter.gpu.pcidevices import count_expected
-from trainwarden_exporter.gpu.reading import NO_GPU, GpuKey, GpuReading
-from trainwarden_exporter.gpu.trouble import Troubles
-from trainwarden_exporter.gpu.xidwatch import XidWatch
-from trainwarden_exporter.processes.config import WorkerConfig, WorkersOfRun
+from trainwarden_exporter.gpu.model import NO_GPU, GpuKey, GpuReading
+from trainwarden_exporter.gpu.nvml_library import Nvml
+from trainwarden_exporter.gpu.pci import count_expected
+from trainwarden_exporter.gpu.problem_metrics import GpuProblems
+from trainwarden_exporter.gpu.xid_watcher import XidWatcher
+from trainwarden_exporter.processes.config import RunWorkers, WorkerConfig, workers_by_key
 from trainwarden_exporter.processes.matching import Matcher, WorkerKey
+from trainwarden_exporter.processes.process_table import ProcessTable
 from trainwarden_exporter.processes.procfs import PROC, Identity, start_timestamp
-from trainwarden_exporter.processes.selector import ChoosingPattern
-from trainwarden_exporter.processes.table import ProcessTable
-from trainwarden_exporter.units import LocalPath
-from trainwarden_exporter.yamlfile import Section
+from trainwarden_exporter.scrape.collector import Collector, Family
 
 log = logging.getLogger(__name__)
 
 
-class GpuConfig(Section):
-    expected: Annotated[int, Field(ge=0)] | None = None
-    """GPUs that should be there; those that driver or PCI bus show when not given."""
-
-    shared: bool = True
-    """Whether processes are meant to share a GPU; then an exclusive compute mode is a fault."""
-
-    protected: tuple[ChoosingPattern, ...] = ()
-    """Regular expressions searched in command lines: what matches is no orphan, though it holds a
-    GPU and is no worker. Displays, NVIDIA's services and known observers need not be named."""
-
-    device_root: LocalPath = Path("/dev")
-    """Where the device files of the driver are."""
-
-
 class GpuCollector(Collector):
-    """Sees the GPUs through the driver, and their users through /proc.
+    """Observes the GPUs through the driver and their users through /proc.
 
-    All calls of the driver are made in this collector's one thread, so that one which hangs costs
-    this collector and no other; only the watch for XIDs has a thread beside it.
+    All driver calls run in this collector's one thread, so that a hanging call affects no other
+    collector; only the XID watcher has another thread.
     """
 
     name = "gpu"
@@ -59,129 +40,122 @@ class GpuCollector(Collector):
     def __init__(
         self,
         config: GpuConfig,
-        runs: Sequence[WorkersOfRun] = (),
+        runs: Sequence[RunWorkers] = (),
         *,
-        watch: XidWatch | None = None,
+        xid_watcher: XidWatcher | None = None,
         nvml: Nvml | None = None,
         root: Path = PROC,
         sys: Path = Path("/sys"),
         table: ProcessTable | None = None,
     ) -> None:
-        """`table`: of the processes at `root`, where it is shared with others."""
+        """`table` is the process table at `root`, if shared with other collectors."""
         nvml = nvml or Nvml()
         self._config = config
-        self._workers = {
-            WorkerKey(run.name, worker.name): worker for run in runs for worker in run.workers
-        }
+        self._workers = workers_by_key(runs)
         self._table = table or ProcessTable(root)
         self._matcher = Matcher(
             {key: w.match for key, w in self._workers.items()}, root=root, table=self._table
         )
-        self._watch = watch or XidWatch(nvml.subscribe)
-        self._driver = Driver(nvml, self._watch)
-        self._search = HolderSearch(
+        self._xid_watcher = xid_watcher or XidWatcher(nvml.subscribe)
+        self._driver = Driver(nvml, self._xid_watcher)
+        self._holder_search = HolderSearch(
             device_root=config.device_root,
             protected=config.protected,
             root=root,
-            name_workers=False,
+            describe_workers=False,
         )
-        self._troubles = Troubles()
-        self._told: Mapping[Identity, Holder] = {}
+        self._problems = GpuProblems()
+        self._reported_orphans: Mapping[Identity, Holder] = {}
         self._state = "absent"
         self._root = root
         self._sys = sys
 
-    def adopt(self, predecessor: Self) -> None:
-        """Go on with the driver as `predecessor` had it, with its watch and the GPUs it knows."""
-        self._driver, self._watch = predecessor._driver, predecessor._watch
-        self._troubles = predecessor._troubles
-        self._told, self._state = predecessor._told, predecessor._state
+    def take_over_from(self, predecessor: Self) -> None:
+        """Continues with the driver, the XID watcher and the known GPUs of `predecessor`."""
+        self._driver, self._xid_watcher = predecessor._driver, predecessor._xid_watcher
+        self._problems = predecessor._problems
+        self._reported_orphans, self._state = predecessor._reported_orphans, predecessor._state
 
     def collect(self) -> Iterable[Family]:
-        # read before the driver is asked, so that a pid it names cannot have passed on unnoticed
-        processes = self._table.read(self._fresh()) if self._may_be_held() else {}
-        sight = self._driver.look()
-        self._tell_state(sight)
-        survey = self._search.find(
+        # Read before the driver call, so that a reused pid in its answer is noticed.
+        processes = self._table.read(self._pids_to_refresh()) if self._driver_present() else {}
+        reading = self._driver.read()
+        self._log_state(reading)
+        survey = self._holder_search.find(
             processes,
-            self._matcher.sort(processes) if self._workers else {},
-            sight.gpus,
-            driver_version=sight.versions.driver if sight.versions else "",
+            self._matcher.assign(processes) if self._workers else {},
+            reading.gpus,
+            driver_version=reading.versions.driver if reading.versions else "",
         )
         orphans = survey.orphans if self._workers else ()
-        self.notes = (*orphans, *survey.observers) if self._workers else ()
-        self._tell_orphans(orphans)
-        families = {metric: metric.family() for metric in self.metrics}
-        samples = tuple(self._samples(sight, survey))
-        self._watch.note_users(
+        self.artifacts = (*orphans, *survey.observers, *survey.in_use) if self._workers else ()
+        self._log_orphans(orphans)
+        samples = tuple(self._samples(reading, survey))
+        self._xid_watcher.update_users(
             [
-                (GpuKey(*of[3:]), of[:3])
-                for metric, of, _ in samples
+                (GpuKey(*labels[3:]), labels[:3])
+                for metric, labels, _ in samples
                 if metric == metrics.WORKER_MEMORY
             ]
         )
-        troubles = self._troubles.samples(samples, shared=self._config.shared)
-        for metric, labels, value in (*samples, *troubles):
-            families[metric].add_metric(labels, value)
-        return families.values()
+        problems = self._problems.samples(samples, shared=self._config.shared)
+        return self.families((*samples, *problems))
 
-    def _fresh(self) -> frozenset[int]:
-        """The pids of whom more is told than that they are there."""
-        return self._matcher.watched.union(identity.pid for identity in self._told)
+    def _pids_to_refresh(self) -> frozenset[int]:
+        """Returns the pids whose details are exported."""
+        return self._matcher.watched.union(identity.pid for identity in self._reported_orphans)
 
-    def _may_be_held(self) -> bool:
+    def _driver_present(self) -> bool:
         return self._state == "ok" or bool(read_device_files(self._config.device_root))
 
-    def _samples(self, sight: Sight, survey: Survey) -> Iterator[Sample]:
-        yield from ((metrics.DRIVER_STATE, (state,), state == sight.state) for state in STATES)
-        expected = self._expected(sight)
-        if sight.state == "absent" and not expected:
-            return  # a box without GPUs: there is nothing to say of them
+    def _samples(self, reading: DriverReading, survey: Survey) -> Iterator[Sample]:
+        yield from ((metrics.DRIVER_STATE, (state,), state == reading.state) for state in STATES)
+        expected = self._expected(reading)
+        if reading.state == "absent" and not expected:
+            return  # host without GPUs
         yield metrics.EXPECTED, (), expected
-        yield metrics.FOUND, (), len(sight.gpus)
+        yield metrics.FOUND, (), len(reading.gpus)
         yield metrics.SHARED, (), self._config.shared
-        if sight.versions is not None:
-            versions = sight.versions
+        if reading.versions is not None:
+            versions = reading.versions
             yield metrics.DRIVER_INFO, (versions.driver, versions.cuda, versions.nvml), 1
-        yield from ((metrics.UP, key, 0) for key in sight.lost)
-        for gpu in sight.gpus:
+        yield from ((metrics.UP, key, 0) for key in reading.lost)
+        for gpu in reading.gpus:
             yield from gpu_samples(gpu)
             if gpu.processes is not None:
                 yield metrics.UNMAPPED, gpu.key, survey.unmapped.get(gpu.key, 0)
         yield metrics.UNREADABLE, (), survey.unreadable
         if self._workers:
-            yield from worker_samples(self._workers, sight.gpus, survey.holders)
-            yield from orphan_samples([gpu.key for gpu in sight.gpus], survey)
+            yield from worker_gpu_samples(self._workers, reading.gpus, survey.holders)
+            yield from orphan_samples([gpu.key for gpu in reading.gpus], survey)
 
-    def _expected(self, sight: Sight) -> int:
+    def _expected(self, reading: DriverReading) -> int:
         if self._config.expected is not None:
             return self._config.expected
-        return max(count_expected(self._root, self._sys), len(sight.gpus) + len(sight.lost))
+        return max(count_expected(self._root, self._sys), len(reading.gpus) + len(reading.lost))
 
-    def _tell_state(self, sight: Sight) -> None:
-        if sight.state != self._state:
-            level = logging.WARNING if sight.state in ("failed", "absent") else logging.INFO
-            facts = {"state": sight.state, "reason": sight.reason, "gpus": len(sight.gpus)}
+    def _log_state(self, reading: DriverReading) -> None:
+        if reading.state != self._state:
+            level = logging.WARNING if reading.state in ("failed", "absent") else logging.INFO
+            facts = {"state": reading.state, "reason": reading.reason, "gpus": len(reading.gpus)}
             log.log(level, "GPU driver", extra=facts)
-        self._state = sight.state
+        self._state = reading.state
 
-    def _tell_orphans(self, orphans: Iterable[Holder]) -> None:
+    def _log_orphans(self, orphans: Iterable[Holder]) -> None:
         now = {holder.process.identity: holder for holder in orphans}
         for holder in now.values():
-            if holder.process.identity not in self._told:
+            if holder.process.identity not in self._reported_orphans:
                 log.warning("GPU held by a process of no worker", extra=_facts(holder))
-        for identity, holder in self._told.items():
+        for identity, holder in self._reported_orphans.items():
             if identity not in now:
                 log.info("GPU no longer held by a process of no worker", extra=_facts(holder))
-        self._told = now
+        self._reported_orphans = now
 
 
-def worker_samples(
-    workers: Mapping[WorkerKey, WorkerConfig],
-    gpus: Iterable[GpuReading],
-    holders: Iterable[Holder],
+def worker_gpu_samples(
+    workers: Mapping[WorkerKey, WorkerConfig], gpus: Iterable[GpuReading], holders: Iterable[Holder]
 ) -> Iterator[Sample]:
-    """What each worker has of each GPU; nothing for a sum of which a part is not known."""
+    """Yields the GPU use of each worker; omits sums with an unknown part."""
     holders = tuple(holders)
     for gpu in gpus:
         users: dict[WorkerKey, list[Holder]] = {}
@@ -201,25 +175,27 @@ def worker_samples(
 
 
 def orphan_samples(gpus: Iterable[GpuKey], survey: Survey) -> Iterator[Sample]:
-    """The orphans and the observers of each GPU, and of the driver alone; 0 for none."""
+    """Yields the orphans and observers of each GPU and of the driver alone; 0 for none."""
     known = (*gpus, NO_GPU)
-    for key, theirs in _by_place(known, survey.observers).items():
+    for key, theirs in _group_by_gpu(known, survey.observers).items():
         yield metrics.OBSERVERS, key, len(theirs)
-    for key, theirs in _by_place(known, survey.orphans).items():
+    for key, theirs in _group_by_gpu(known, survey.in_use).items():
+        yield metrics.IN_USE, key, len(theirs)
+    for key, theirs in _group_by_gpu(known, survey.orphans).items():
         yield metrics.ORPHANS, key, len(theirs)
         yield metrics.ORPHANS_UNLISTED, key, sum(1 for holder in theirs if not holder.listed)
         if key != NO_GPU:
             yield metrics.ORPHAN_MEMORY, key, sum(holder.listed.get(key) or 0 for holder in theirs)
 
 
-def _by_place(
+def _group_by_gpu(
     gpus: Iterable[GpuKey], holders: Iterable[Holder]
 ) -> Mapping[GpuKey, Sequence[Holder]]:
-    places: dict[GpuKey, list[Holder]] = {key: [] for key in gpus}
+    holders_by_gpu: dict[GpuKey, list[Holder]] = {key: [] for key in gpus}
     for holder in holders:
         for key in holder.gpus:
-            places.setdefault(key, []).append(holder)
-    return places
+            holders_by_gpu.setdefault(key, []).append(holder)
+    return holders_by_gpu
 
 
 def _facts(holder: Holder) -> dict[str, object]:

@@ -1,57 +1,52 @@
-"""Heartbeats: when each last came, what it carried, and how often it should come."""
+"""Collects heartbeats: last beat, its step and the expected interval."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
-from trainwarden_exporter.collector import Collector, Family, Metric
 from trainwarden_exporter.exceptions import NoData
-from trainwarden_exporter.progress.heartbeats import HeartbeatKey, Heartbeats
-from trainwarden_exporter.watching import Watch, Watches
+from trainwarden_exporter.heartbeats.registry import HeartbeatKey, HeartbeatRegistry
+from trainwarden_exporter.runtime.background_poller import BackgroundPoller, BackgroundPollers
+from trainwarden_exporter.scrape.collector import Collector, Family, MetricTable, Sample
 
 INTERVAL = 5.0
-"""Seconds between two looks at a file that is touched."""
+"""Seconds between two checks of a heartbeat file."""
 
+_table = MetricTable("trainwarden_heartbeat_", "run", "name")
+_gauge, _counter = _table.gauge, _table.counter
 
-def _metric(name: str, kind: Literal["gauge", "counter"], text: str) -> Metric:
-    return Metric(f"trainwarden_heartbeat_{name}", kind, text, ("run", "name"))
-
-
-LAST = _metric("timestamp_seconds", "gauge", "When the last beat came.")
-PERIOD = _metric(
+LAST = _gauge("timestamp_seconds", "Time of the last heartbeat.")
+PERIOD = _gauge(
     "interval_seconds",
-    "gauge",
-    "Longest time that should pass between two beats, as configured or as the beat says.",
+    "Maximum time between two heartbeats, as configured or as announced by the heartbeat.",
 )
-STEP = _metric("step", "gauge", "The step that the last beat with one carried.")
-BEATS = _metric("beats_total", "counter", "Beats that came, or touches of the file that were seen.")
-AWAITED = _metric(
-    "awaited_timestamp_seconds",
-    "gauge",
-    "Since when this exporter has been waiting for it; what was sent before then may be lost.",
+STEP = _gauge("step", "Step of the last heartbeat that carried one.")
+BEATS = _counter("beats_total", "Heartbeats received, or observed updates of the heartbeat file.")
+AWAITED_SINCE = _gauge(
+    "awaited_since_timestamp_seconds",
+    "Time since which this exporter expects the heartbeat; earlier heartbeats may be lost.",
 )
-SEEN = _metric(
+SEEN = _gauge(
     "seen_timestamp_seconds",
-    "gauge",
-    "When its file was last looked for; while that never could be, since when it is tried.",
+    "Last check of the heartbeat file; until the first success, the time of the first attempt.",
 )
 
 
 class HeartbeatsCollector(Collector):
-    """Shows the beats that were taken, and looks at the files that are touched instead."""
+    """Exports received heartbeats and polls heartbeat files."""
 
     name = "heartbeats"
-    metrics = (LAST, PERIOD, STEP, BEATS, AWAITED, SEEN)
+    metrics = _table.metrics
 
-    def __init__(self, heartbeats: Heartbeats, *, interval: float = INTERVAL) -> None:
+    def __init__(self, heartbeats: HeartbeatRegistry, *, interval: float = INTERVAL) -> None:
         self.heartbeats = heartbeats
-        self._files: Watches[tuple[HeartbeatKey, Path], float | None] = Watches(
+        self._files: BackgroundPollers[tuple[HeartbeatKey, Path], float | None] = BackgroundPollers(
             {
-                (key, one.file): Watch(
+                (key, one.file): BackgroundPoller(
                     f"heartbeat {one.file}",
-                    lambda path=one.file: read_touch(path),  # type: ignore[misc]
+                    lambda path=one.file: read_modification_time(path),  # type: ignore[misc]
                     interval=interval,
                 )
                 for key, one in heartbeats.configured.items()
@@ -59,41 +54,39 @@ class HeartbeatsCollector(Collector):
             }
         )
 
-    def adopt(self, predecessor: Self) -> None:
-        """Go on with what `predecessor` has taken and seen."""
-        self.heartbeats.adopt(predecessor.heartbeats)
-        self._files.adopt(predecessor._files)
+    def take_over_from(self, predecessor: Self) -> None:
+        """Continues with the heartbeats and pollers of `predecessor`."""
+        self.heartbeats.take_over_from(predecessor.heartbeats)
+        self._files.take_over_from(predecessor._files)
 
     def collect(self) -> Iterable[Family]:
-        families = {metric: metric.family() for metric in self.metrics}
-        for (key, _), watch in self._files:
-            seen = watch.seen()
-            families[SEEN].add_metric(key, watch.known)
-            if seen is not None and seen.value is not None:
-                self.heartbeats.touched(key, seen.value)
-        known = self.heartbeats.all()
-        if not known:
-            raise NoData("no heartbeat is configured, and none came")
-        for key, beats in known.items():
-            configured = self.heartbeats.configured.get(key)
-            values = {
-                LAST: beats.last,
-                PERIOD: (configured.interval if configured else None) or beats.interval,
-                STEP: beats.step,
-                BEATS: beats.count,
-                AWAITED: self.heartbeats.awaited.get(key),
-            }
-            for metric, value in values.items():
-                if value is not None:
-                    families[metric].add_metric(key, value)
+        families = self.families((*self._file_samples(), *self._beat_samples()))
+        if not self.heartbeats.all():
+            raise NoData("no heartbeat is configured or received")
         self.heartbeats.save()
-        return families.values()
+        return families
+
+    def _file_samples(self) -> Iterator[Sample]:
+        for (key, _), poller in self._files:
+            seen = poller.result()
+            yield SEEN, key, poller.last_known_at
+            if seen is not None and seen.value is not None:
+                self.heartbeats.record_file_change(key, seen.value)
+
+    def _beat_samples(self) -> Iterator[Sample]:
+        for key, beats in self.heartbeats.all().items():
+            configured = self.heartbeats.configured.get(key)
+            yield LAST, key, beats.last
+            yield PERIOD, key, (configured.interval if configured else None) or beats.interval
+            yield STEP, key, beats.step
+            yield BEATS, key, beats.count
+            yield AWAITED_SINCE, key, self.heartbeats.awaited_since.get(key)
 
 
-def read_touch(path: Path) -> float | None:
-    """When the file at `path` was last changed (unix seconds); None where there is none.
+def read_modification_time(path: Path) -> float | None:
+    """Returns the modification time of `path` (Unix seconds); None if it does not exist.
 
-    Raises OSError where that cannot be seen.
+    Raises OSError if it cannot be read.
     """
     try:
         return path.stat().st_mtime

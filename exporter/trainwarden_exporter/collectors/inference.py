@@ -1,4 +1,4 @@
-"""The inference servers: whether they serve, why not, and how busy they are."""
+"""Collects inference servers: availability, reason and load."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Self
 
-from trainwarden_exporter.collector import Collector, Family
 from trainwarden_exporter.exceptions import CollectError, NoData
 from trainwarden_exporter.inference import metrics
-from trainwarden_exporter.inference.asking import HttpAsker
+from trainwarden_exporter.inference.api_keys import KeyFile, KeySource, environment_key, no_key
 from trainwarden_exporter.inference.engines import build_engine
-from trainwarden_exporter.inference.keys import KeyFile, Keyring, environment_key, no_key
-from trainwarden_exporter.inference.probeloop import FIRST_LOOK, ProbeLoop
+from trainwarden_exporter.inference.health_model import ProcessInfo
+from trainwarden_exporter.inference.http_client import HttpClient
+from trainwarden_exporter.inference.probe_loop import FIRST_ROUND_SECONDS, ProbeLoop
 from trainwarden_exporter.inference.prober import Prober
-from trainwarden_exporter.inference.roster import InferenceRun, Roster
-from trainwarden_exporter.inference.target import Target
-from trainwarden_exporter.inference.verdict import ProcessFact
+from trainwarden_exporter.inference.server_discovery import InferenceRun, ServerDiscovery
+from trainwarden_exporter.inference.target import ServerTarget
+from trainwarden_exporter.scrape.collector import Collector, Family
 
 log = logging.getLogger(__name__)
 
-ToldUpdate = Callable[[str], float | None]
-"""Since when (unix seconds) the log of the run of that name has told of a weight update that goes
-on; None for none. It must answer at once."""
+LoggedUpdate = Callable[[str], float | None]
+"""Start (Unix seconds) of a weight update in progress according to the log of the named run;
+None without one. Must not block."""
 
 
 class InferenceCollector(Collector):
-    """Shows what the probes, which run in a thread of their own, last found."""
+    """Exports the latest probe results; the probes run in a thread of their own."""
 
     name = "inference"
     metrics = metrics.METRICS
@@ -37,59 +37,60 @@ class InferenceCollector(Collector):
         self,
         runs: Sequence[InferenceRun],
         *,
-        told_update: ToldUpdate = lambda _: None,
-        roster: Roster | None = None,
+        logged_update: LoggedUpdate = lambda _: None,
+        discovery: ServerDiscovery | None = None,
     ) -> None:
         self._any = any(run.inference for run in runs)
-        self._roster = roster or Roster(runs)
-        self._surroundings = _Surroundings(self._roster, told_update)
-        self._probes = ProbeLoop(self._surroundings.build)
+        self._discovery = discovery or ServerDiscovery(runs)
+        self._prober_factory = _ProberFactory(self._discovery, logged_update)
+        self._probes = ProbeLoop(self._prober_factory.build)
 
-    def adopt(self, predecessor: Self) -> None:
-        """Go on with the probes of `predecessor`.
+    def take_over_from(self, predecessor: Self) -> None:
+        """Continues with the probes of `predecessor`.
 
-        A server that is configured as before keeps all that is known of it.
+        A server with unchanged configuration keeps its state.
         """
-        self._roster.adopt(predecessor._roster)
+        self._discovery.take_over_from(predecessor._discovery)
         self._probes = predecessor._probes
-        surroundings = predecessor._surroundings
-        surroundings.roster = self._roster
-        surroundings.told_update = self._surroundings.told_update
-        self._surroundings = surroundings
+        prober_factory = predecessor._prober_factory
+        prober_factory.discovery = self._discovery
+        prober_factory.logged_update = self._prober_factory.logged_update
+        self._prober_factory = prober_factory
 
     def collect(self) -> Iterable[Family]:
-        targets = self._roster.view(patience=FIRST_LOOK).targets if self._any else ()
-        self._surroundings.read_keys(targets)
-        self._probes.set(targets)
+        targets = (
+            self._discovery.result(wait_seconds=FIRST_ROUND_SECONDS).targets if self._any else ()
+        )
+        self._prober_factory.read_keys(targets)
+        self._probes.set_targets(targets)
         if not self._any:
             raise NoData("no inference servers are configured")
-        sightings = self._probes.seen()
-        if not self._probes.alive:
-            raise CollectError("the servers are not probed any more")
-        families = {metric: metric.family() for metric in self.metrics}
-        for target, sighting in sightings.items():
-            for metric, labels, value in metrics.server_samples(target, sighting):
-                families[metric].add_metric(labels, value)
-        return families.values()
+        health_by_target = self._probes.latest()
+        if not self._probes.is_alive:
+            raise CollectError("the probes have stopped")
+        return self.families(
+            sample
+            for target, health in health_by_target.items()
+            for sample in metrics.server_samples(target, health)
+        )
 
     def close(self) -> None:
-        """Probe no more."""
-        self._roster.close()
+        self._discovery.close()
         self._probes.close()
-        self._surroundings.close()
+        self._prober_factory.close()
 
 
-class _Surroundings:
-    """What probers need beside their target, and what may be another one after a reload."""
+class _ProberFactory:
+    """Builds probers; its dependencies may change at a reload."""
 
-    def __init__(self, roster: Roster, told_update: ToldUpdate) -> None:
-        self.roster = roster
-        self.told_update = told_update
+    def __init__(self, discovery: ServerDiscovery, logged_update: LoggedUpdate) -> None:
+        self.discovery = discovery
+        self.logged_update = logged_update
         self._key_files: dict[Path, KeyFile] = {}
 
-    def read_keys(self, targets: Iterable[Target]) -> None:
-        """Begin to read the files with keys, and wait a little for each that is new."""
-        files = (one.config.api_key_file for one in targets)
+    def read_keys(self, targets: Iterable[ServerTarget]) -> None:
+        """Starts to read the key files, and waits briefly for each new one."""
+        files = (target.config.api_key_file for target in targets)
         wanted = {file for file in files if file is not None}
         for path in self._key_files.keys() - wanted:
             self._key_files.pop(path).close()
@@ -97,33 +98,35 @@ class _Surroundings:
             self._key_files[path] = KeyFile(path)
             self._key_files[path].wait()
 
-    def build(self, target: Target) -> Prober:
-        """The prober of `target`."""
+    def build(self, target: ServerTarget) -> Prober:
+        """Returns a prober for `target`."""
         engine = build_engine(target.engine, target.config, target.url or "", target.metrics_url)
-        asker = HttpAsker(target.config.timeout, self._keyring(target), _context(target))
-        return Prober(target, engine, asker, process=self._process, told_update=self._told_update)
+        client = HttpClient(target.config.timeout, self._key_source(target), _context(target))
+        return Prober(
+            target, engine, client, process=self._process, logged_update=self._logged_update
+        )
 
     def close(self) -> None:
         for file in self._key_files.values():
             file.close()
 
-    def _keyring(self, target: Target) -> Keyring:
+    def _key_source(self, target: ServerTarget) -> KeySource:
         config = target.config
         if config.api_key_file is not None:
             path = config.api_key_file
             return lambda: file() if (file := self._key_files.get(path)) else None
         return no_key if config.api_key_env is None else environment_key(config.api_key_env)
 
-    def _process(self, target: Target) -> ProcessFact | None:
-        return self.roster.process(target)
+    def _process(self, target: ServerTarget) -> ProcessInfo | None:
+        return self.discovery.process(target)
 
-    def _told_update(self, run: str) -> float | None:
-        return self.told_update(run)
+    def _logged_update(self, run: str) -> float | None:
+        return self.logged_update(run)
 
 
-def _context(target: Target) -> ssl.SSLContext | None:
-    """How a certificate is checked; as is usual where the file for it has been spoilt since."""
-    if not target.secured:
+def _context(target: ServerTarget) -> ssl.SSLContext | None:
+    """Returns the TLS context; the default one if the CA file has become invalid."""
+    if not target.uses_tls:
         return None
     try:
         return target.config.tls.context()

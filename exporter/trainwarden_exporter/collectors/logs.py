@@ -1,4 +1,4 @@
-"""The logs of a run: what stands in them, how often, and for how long nothing has."""
+"""Collects the logs of each run: matching lines, values and silence."""
 
 from __future__ import annotations
 
@@ -6,94 +6,68 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from threading import Lock
-from typing import Literal, NamedTuple, Self
+from typing import NamedTuple, Self
 
-from trainwarden_exporter.collector import Collector, Family, Metric
 from trainwarden_exporter.exceptions import NoData
-from trainwarden_exporter.logs.buffers import Buffers
-from trainwarden_exporter.logs.config import LONGEST_LINE
-from trainwarden_exporter.logs.copies import CopyGroups
+from trainwarden_exporter.logs.config import MAX_LINE_BYTES
+from trainwarden_exporter.logs.counters import MAX_ERROR_LINES, ErrorLine
+from trainwarden_exporter.logs.deduplication import DeduplicationGroups
 from trainwarden_exporter.logs.events import Sink
-from trainwarden_exporter.logs.followed import needed
-from trainwarden_exporter.logs.follower import Follower, LogSeen
-from trainwarden_exporter.logs.keeping import Keeper, LogKey
+from trainwarden_exporter.logs.file_listing import OutputFiles
+from trainwarden_exporter.logs.follower import LogFollower, LogSnapshot
+from trainwarden_exporter.logs.line_blocks import BufferPool
 from trainwarden_exporter.logs.specs import LogSpec
 from trainwarden_exporter.logs.state import LogState
-from trainwarden_exporter.logs.tally import MOST_TROUBLES, TroubleLine
+from trainwarden_exporter.logs.state_store import LogKey, LogStateStore
+from trainwarden_exporter.logs.tailed_file import buffer_size
 from trainwarden_exporter.processes.matching import WorkerKey
-from trainwarden_exporter.processes.trials import TRIAL
-from trainwarden_exporter.watching import Watch
+from trainwarden_exporter.processes.worker_trials import TRIAL_PREFIX
+from trainwarden_exporter.runtime.background_poller import BackgroundPoller
+from trainwarden_exporter.scrape.collector import Collector, Family, MetricTable, Sample
 
 INTERVAL = 1.0
-"""Seconds between two looks at a log."""
+"""Seconds between two reads of a log."""
 
-Sample = tuple[Metric, tuple[str, ...], float]
+_table = MetricTable("trainwarden_log_", "run", "log")
+_gauge, _counter = _table.gauge, _table.counter
 
-
-def _metric(name: str, kind: Literal["gauge", "counter"], text: str, *more: str) -> Metric:
-    return Metric(f"trainwarden_log_{name}", kind, text, ("run", "log", *more))
-
-
-INFO = _metric("info", "gauge", "Always 1; which part of the run writes it.", "role", "worker")
-FILES = _metric("files", "gauge", "Files of the log that are there.")
-SKIPPED = _metric("skipped_files", "gauge", "Files of it that are not read, by reason.", "reason")
-SIZE = _metric("size_bytes", "gauge", "Size of its files.")
-READ = _metric("read_bytes_total", "counter", "Bytes read of them.")
-LAST_WRITE = _metric("last_write_timestamp_seconds", "gauge", "When it was last written to.")
-SILENCE = _metric(
-    "silence_limit_seconds", "gauge", "Time for which nothing need be written, as configured."
+INFO = _gauge(
+    "info", "Always 1; labels name the part of the run that writes the log.", "role", "worker"
 )
-SEEN = _metric("seen_timestamp_seconds", "gauge", "When it was last looked at.")
-MATCHES = _metric(
+FILES = _gauge("files", "Existing files of the log.")
+SKIPPED = _gauge("skipped_files", "Files of the log that are not read, by reason.", "reason")
+SIZE = _gauge("size_bytes", "Total size of the log's files.")
+READ = _counter("read_bytes_total", "Bytes read from the log's files.")
+LAST_WRITE = _gauge("last_write_timestamp_seconds", "Last write to the log.")
+SILENCE = _gauge("silence_limit_seconds", "Maximum time without a write, as configured.")
+LAST_SCAN = _gauge("seen_timestamp_seconds", "Last read of the log.")
+MATCHES = _counter(
     "matches_total",
-    "counter",
-    "Lines that match a pattern; of copies in several logs, one in the log that had it first.",
+    "Lines that match a pattern; a line duplicated in several logs counts once, in the first log.",
     "pattern",
 )
-LAST_MATCH = _metric(
-    "last_match_timestamp_seconds", "gauge", "When the last of these was written.", "pattern"
+LAST_MATCH = _gauge("last_match_timestamp_seconds", "Time of the last matching line.", "pattern")
+STREAK = _gauge("match_streak", "Consecutive matching lines since the last reset line.", "pattern")
+ERROR_LINES = _counter("error_lines_total", "Lines that match any error pattern.")
+VALUE = _gauge("value", "Last value of that name in a log line.", "name")
+VALUE_TIME = _gauge("value_timestamp_seconds", "Time of the line with the last value.", "name")
+BLOCK_BUFFERED = _gauge(
+    "block_buffered", "Whether the writer of the log holds lines back until a block is full."
 )
-STREAK = _metric(
-    "match_streak", "gauge", "Lines that match since one that ends such a row.", "pattern"
-)
-TROUBLES = _metric(
-    "troubles_total", "counter", "Lines that are signs of trouble, by whatever pattern."
-)
-VALUE = _metric("value", "gauge", "The last number of that name in a line.", "name")
-VALUE_TIME = _metric("value_timestamp_seconds", "gauge", "When that line was written.", "name")
-FINITE = _metric("value_finite", "gauge", "Whether that number is finite.", "name")
-DROPPED = _metric(
-    "dropped_total", "counter", "What went beyond a bound: lines that were cut.", "reason"
-)
+FINITE = _gauge("value_finite", "Whether the last value is finite.", "name")
+DROPPED = _counter("dropped_total", "Data dropped at a limit: lines that were truncated.", "reason")
 
 
 class _Log(NamedTuple):
-    follower: Follower
-    watch: Watch[LogSeen]
+    follower: LogFollower
+    poller: BackgroundPoller[LogSnapshot]
 
 
 class LogsCollector(Collector):
-    """Shows what is known of each log; each is read in a thread of its own."""
+    """Exports the state of each log; each log is read in a thread of its own."""
 
     name = "logs"
-    metrics = (
-        INFO,
-        FILES,
-        SKIPPED,
-        SIZE,
-        READ,
-        LAST_WRITE,
-        SILENCE,
-        SEEN,
-        MATCHES,
-        LAST_MATCH,
-        STREAK,
-        TROUBLES,
-        VALUE,
-        VALUE_TIME,
-        FINITE,
-        DROPPED,
-    )
+    metrics = _table.metrics
 
     def __init__(
         self,
@@ -101,119 +75,135 @@ class LogsCollector(Collector):
         *,
         state_folder: Path | None = None,
         sinks: Sequence[Sink] = (),
+        output_files: Callable[[WorkerKey], Iterable[str]] | None = None,
         now: Callable[[], float] = time.time,
         interval: float = INTERVAL,
     ) -> None:
-        """Follow the logs in `specs`, and tell `sinks` of each line that matches.
+        """Follows the logs in `specs` and passes each matching line to `sinks`.
 
-        How far they were read is kept in `state_folder`.
+        Keeps the read positions in `state_folder`.
         """
         self._specs = {(spec.run, spec.name): spec for spec in specs}
         self._sinks = tuple(sinks)
+        self._output_files = output_files
         self._now = now
         self._interval = interval
         self._logs: dict[LogKey, _Log] = {}
         self._states: dict[LogKey, LogState] = {}
-        self._copies = CopyGroups()
-        self._gate = Lock()
-        self._buffers = Buffers(needed(LONGEST_LINE))
-        self._keeper = Keeper(state_folder)
-        self._begun = False
+        self._deduplication_groups = DeduplicationGroups()
+        self._search_lock = Lock()
+        self._buffers = BufferPool(buffer_size(MAX_LINE_BYTES))
+        self._state_store = LogStateStore(state_folder)
+        self._started = False
 
-    def adopt(self, predecessor: Self) -> None:
-        """Go on where `predecessor` is.
+    def take_over_from(self, predecessor: Self) -> None:
+        """Continues where `predecessor` is.
 
-        What was not changed goes on in its threads; the rest from where they have come to.
+        Unchanged logs keep their threads; others continue from their position.
         """
-        self._copies, self._gate = predecessor._copies, predecessor._gate
+        self._deduplication_groups = predecessor._deduplication_groups
+        self._search_lock = predecessor._search_lock
         self._buffers = predecessor._buffers
-        self._states |= predecessor._states  # of one that nobody has scraped
-        predecessor._keeper.close()
+        self._states |= predecessor._states  # the log was never scraped
+        predecessor._state_store.close()
         for key, one in predecessor._logs.items():
             if self._specs.get(key) == one.follower.spec:
                 one.follower.sinks = self._sinks
+                output_files = self._output_files_of(one.follower.spec.run)
+                if output_files is not None:
+                    one.follower.set_output_files(output_files)
                 self._logs[key] = one
             else:
-                one.watch.close()
+                one.poller.close()
                 self._states[key] = one.follower.retire()
 
     def close(self) -> None:
-        """Follow nothing any more; what was counted until now is saved."""
-        self._keeper.close()
-        for follower, watch in self._logs.values():
-            watch.close()
+        """Stops following and saves the counters."""
+        self._state_store.close()
+        for follower, poller in self._logs.values():
+            poller.close()
             follower.retire()
-        self._keeper.save()
+        self._state_store.save()
 
     def collect(self) -> Iterable[Family]:
         if not self._specs:
             raise NoData("no logs are configured")
-        self._begin()
-        families = {metric: metric.family() for metric in self.metrics}
-        lines: list[TroubleLine] = []
-        for key, (follower, watch) in self._logs.items():
-            for metric, more, value in self._samples(follower.spec, watch, lines):
-                families[metric].add_metric([*key, *more], value)
-        self.notes = tuple(_newest_of_each_run(lines))
-        return families.values()
+        self._start()
+        lines: list[ErrorLine] = []
+        families = self.families(
+            (metric, (*key, *more), value)
+            for key, (follower, poller) in self._logs.items()
+            for metric, more, value in self._samples(follower.spec, poller, lines)
+        )
+        self.artifacts = tuple(_newest_per_run(lines))
+        return families
 
-    def trials_told(self, worker: WorkerKey) -> int | None:
-        """How many trials the logs of a worker have told of; None before all were looked at."""
-        told = 0
+    def trials_logged(self, worker: WorkerKey) -> int | None:
+        """Returns the logged trials of a worker; None before all of its logs are read."""
+        logged = 0
         for key, spec in self._specs.items():
             if (spec.run, spec.worker) == worker:
                 log = self._logs.get(key)
-                if log is None or (seen := log.watch.seen()) is None:
+                if log is None or (seen := log.poller.result()) is None:
                     return None
                 matches = seen.value.counts.matches
-                told += sum(n for name, n in matches.items() if name.startswith(TRIAL))
-        return told
+                logged += sum(n for name, n in matches.items() if name.startswith(TRIAL_PREFIX))
+        return logged
 
-    def _begin(self) -> None:
-        if self._begun:
+    def _start(self) -> None:
+        if self._started:
             return
-        self._begun = True
+        self._started = True
         for key in self._specs.keys() - self._logs.keys():
             self._logs[key] = self._log(key)
         self._logs = {key: self._logs[key] for key in self._specs}
         self._states.clear()
-        for _, watch in self._logs.values():
-            watch.start()  # all, before the first is waited for
-        self._keeper.keep(tuple(follower for follower, _ in self._logs.values()))
+        for _, poller in self._logs.values():
+            poller.start()  # start all before waiting for the first
+        self._state_store.set_followers(tuple(follower for follower, _ in self._logs.values()))
 
     def _log(self, key: LogKey) -> _Log:
         spec, handed = self._specs[key], self._states.get(key)
-        follower = Follower(
+        follower = LogFollower(
             spec,
-            self._keeper.read(*key) if handed is None else handed,
+            self._state_store.load(*key) if handed is None else handed,
             continues=handed is not None,
-            copies=self._copies.group(spec.run, spec.copies) if spec.copies else None,
-            gate=self._gate,
+            deduplicator=self._deduplication_groups.group(spec.run, spec.deduplication_group)
+            if spec.deduplication_group
+            else None,
+            search_lock=self._search_lock,
             buffers=self._buffers,
+            output_files=self._output_files_of(spec.run),
             sinks=self._sinks,
             now=self._now,
         )
-        watch = Watch(f"log {spec.name} of {spec.run}", follower.look, interval=self._interval)
-        return _Log(follower, watch)
+        poller = BackgroundPoller(
+            f"log {spec.name} of {spec.run}", follower.poll, interval=self._interval
+        )
+        return _Log(follower, poller)
+
+    def _output_files_of(self, run: str) -> OutputFiles | None:
+        find = self._output_files
+        return None if find is None else lambda worker: find(WorkerKey(run, worker))
 
     def _samples(
-        self, spec: LogSpec, watch: Watch[LogSeen], lines: list[TroubleLine]
+        self, spec: LogSpec, poller: BackgroundPoller[LogSnapshot], lines: list[ErrorLine]
     ) -> Iterator[Sample]:
         yield INFO, (spec.role, spec.worker), 1
-        if spec.silence_limit is not None:
-            yield SILENCE, (), spec.silence_limit
-        seen = watch.seen()
+        yield SILENCE, (), spec.silence_limit
+        seen = poller.result()
         if seen is not None:
-            yield SEEN, (), seen.timestamp
-            yield from _what_was_seen(seen.value)
-            yield from _what_was_counted(spec, seen.value)
-            lines += seen.value.trouble_lines
+            yield LAST_SCAN, (), seen.timestamp
+            yield from _file_samples(seen.value)
+            yield from _match_samples(spec, seen.value)
+            lines += seen.value.error_lines
 
 
-def _what_was_seen(seen: LogSeen) -> Iterator[Sample]:
+def _file_samples(seen: LogSnapshot) -> Iterator[Sample]:
     yield FILES, (), seen.files
     yield SIZE, (), seen.size
     yield READ, (), seen.read_bytes
+    yield BLOCK_BUFFERED, (), seen.block_buffered
     if seen.last_write:
         yield LAST_WRITE, (), seen.last_write
     yield from ((SKIPPED, (reason,), n) for reason, n in seen.skipped.items())
@@ -224,21 +214,22 @@ def _what_was_seen(seen: LogSeen) -> Iterator[Sample]:
         yield FINITE, (name,), value.finite
 
 
-def _what_was_counted(spec: LogSpec, seen: LogSeen) -> Iterator[Sample]:
+def _match_samples(spec: LogSpec, seen: LogSnapshot) -> Iterator[Sample]:
     counts = seen.counts
-    yield TROUBLES, (), counts.troubles
+    yield ERROR_LINES, (), counts.troubles
     for pattern in spec.patterns:
-        # A counter that comes into being at one shows no increase: trouble counts from zero.
-        if pattern.trouble or pattern.name in counts.matches:
+        # A counter that first appears with the value 1 shows no increase; error counters start at
+        # 0.
+        if pattern.error or pattern.name in counts.matches:
             yield MATCHES, (pattern.name,), counts.matches.get(pattern.name, 0)
     yield from ((LAST_MATCH, (name,), when) for name, when in counts.last_matches.items())
     yield from ((STREAK, (name,), n) for name, n in seen.streaks.items())
 
 
-def _newest_of_each_run(lines: Iterable[TroubleLine]) -> Iterator[TroubleLine]:
-    """The last ones of each run, however many logs it has."""
+def _newest_per_run(lines: Iterable[ErrorLine]) -> Iterator[ErrorLine]:
+    """Returns the last error lines of each run over all its logs."""
     left: dict[str, int] = {}
     for line in sorted(lines, key=lambda line: -line.timestamp):
-        left[line.run] = left.get(line.run, MOST_TROUBLES) - 1
+        left[line.run] = left.get(line.run, MAX_ERROR_LINES) - 1
         if left[line.run] >= 0:
             yield line

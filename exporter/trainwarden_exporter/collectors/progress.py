@@ -1,132 +1,126 @@
-"""The progress of each run: steps, their pace, phases, resumes, and when it would be stalled."""
+"""Collects the progress of each run: steps, step time, phases, resumes and stall limits."""
 
 from __future__ import annotations
 
+import math
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Literal, Self
+from functools import partial
+from pathlib import Path
+from typing import Self
 
-from trainwarden_exporter.collector import Collector, Family, Metric
-from trainwarden_exporter.entries.place import Finder
 from trainwarden_exporter.exceptions import NoData
-from trainwarden_exporter.layouts.base import Phase
-from trainwarden_exporter.processes.alive import WorkerLife
-from trainwarden_exporter.processes.matching import WorkerKey
-from trainwarden_exporter.progress.course import Course
-from trainwarden_exporter.progress.files import FileEye, FileReading, FileSubject
-from trainwarden_exporter.progress.limits import pause_limit, restart_limit, stall_limit
+from trainwarden_exporter.frameworks.base import Phase
+from trainwarden_exporter.processes.matching import WorkerKey, WorkerLiveness
+from trainwarden_exporter.progress.progress_files import (
+    FileProgress,
+    ProgressFileScanner,
+    ProgressFileSpec,
+)
 from trainwarden_exporter.progress.specs import ProgressSpec
+from trainwarden_exporter.progress.stall_limits import pause_limit, restart_limit, stall_limit
+from trainwarden_exporter.progress.state import RunProgress
 from trainwarden_exporter.progress.tracker import ProgressTracker
-from trainwarden_exporter.watching import Watch, Watches
+from trainwarden_exporter.runtime.background_poller import BackgroundPoller, BackgroundPollers
+from trainwarden_exporter.scrape.collector import Collector, Family, MetricTable, Sample
+from trainwarden_exporter.step_dirs.locations import InstanceFinder
 
 INTERVAL = 5.0
-"""Seconds between two looks at a progress file."""
+"""Seconds between two reads of a progress file."""
 
-Checkpoints = Callable[[], Iterable[tuple[str, str, int, float]]]
-"""The newest complete ones: run, checkpoint, step, and when it was completed (unix seconds)."""
+CheckpointSource = Callable[[], Iterable[tuple[str, str, int, float]]]
+"""Newest complete checkpoints: run, checkpoint, step and completion time (Unix seconds)."""
 
-Saving = Callable[[], Iterable[tuple[str, float | None]]]
-"""Runs of which that is known, and since when a checkpoint is being saved (unix seconds); None when
-none is. A run may come several times."""
+SaveSource = Callable[[], Iterable[tuple[str, float | None]]]
+"""Runs with known saves, and the start (Unix seconds) of a save in progress, or None. A run may
+occur several times."""
 
-Lives = Callable[[], Iterable[WorkerLife]]
+LivenessSource = Callable[[], Iterable[WorkerLiveness]]
 
+_table = MetricTable("trainwarden_training_", "run")
+_gauge, _counter = _table.gauge, _table.counter
 
-def _metric(name: str, kind: Literal["gauge", "counter"], text: str, *more: str) -> Metric:
-    return Metric(f"trainwarden_training_{name}", kind, text, ("run", *more))
-
-
-STEP = _metric("step", "gauge", "Steps done, counted from one.")
-TOTAL = _metric("total_steps", "gauge", "Steps in all, as the run says or as configured.")
-LAST_STEP = _metric("last_step_timestamp_seconds", "gauge", "When the last step was done.")
-DURATION = _metric("step_duration_seconds", "gauge", "What the last step took.")
-MEDIAN = _metric("step_duration_median_seconds", "gauge", "What one of the last 32 steps took.")
-PHASE = _metric("phase", "gauge", "1 for what the run is doing, 0 for all else.", "phase")
-PHASE_TIME = _metric("phase_timestamp_seconds", "gauge", "When the present phase began.")
-PROGRESS = _metric(
-    "progress_timestamp_seconds", "gauge", "Last sign of progress: a step or a change of phase."
+STEP = _gauge("step", "Completed steps, counted from one.")
+TOTAL = _gauge("total_steps", "Total steps, as reported by the run or as configured.")
+LAST_STEP = _gauge("last_step_timestamp_seconds", "Time of the last completed step.")
+DURATION = _gauge("step_duration_seconds", "Duration of the last step.")
+MEDIAN = _gauge("step_duration_median_seconds", "Median duration of the last 32 steps.")
+PHASE = _gauge("phase", "1 for the current phase of the run, 0 for all others.", "phase")
+PHASE_TIME = _gauge("phase_timestamp_seconds", "Start of the current phase.")
+PROGRESS = _gauge(
+    "progress_timestamp_seconds", "Last sign of progress: a step or a change of phase."
 )
-STALL_LIMIT = _metric(
-    "stall_limit_seconds", "gauge", "Time without a sign after which the run is stalled now."
+STALL_LIMIT = _gauge(
+    "stall_limit_seconds", "Time without progress after which the run currently counts as stalled."
 )
-PAUSE_LIMIT = _metric(
+PAUSE_LIMIT = _gauge(
     "stall_pause_limit_seconds",
-    "gauge",
-    "That while nothing else tells of trouble: twice the longest pause that ended well counts.",
+    "Stall limit in the absence of other symptoms: counts twice the longest harmless pause.",
 )
-RESTART_LIMIT = _metric(
+RESTART_LIMIT = _gauge(
     "stall_restart_limit_seconds",
-    "gauge",
-    "Time without a sign after which that alone is reason enough to restart the run.",
+    "Time without progress that alone justifies a restart of the run; +Inf while the pace of the"
+    " run is unknown.",
 )
-PHASE_LIMIT = _metric(
-    "phase_limit_seconds", "gauge", "That time in another phase than training.", "phase"
+PHASE_LIMIT = _gauge("phase_limit_seconds", "Maximum time in a phase other than training.", "phase")
+STALL_FACTOR = _gauge(
+    "stall_factor",
+    "Multiple of the usual time between signs of progress that may pass, as configured.",
 )
-STALL_FACTOR = _metric(
-    "stall_factor", "gauge", "Usual times between signs that may pass, as configured."
+STALL_FLOOR = _gauge("stall_floor_seconds", "Minimum stall limit, as configured.")
+RESUMES = _counter("resumes_total", "Resumes of the run from an earlier step.")
+RESUME_STEP = _gauge("resume_step", "Step from which the run last resumed.")
+FIRST_STEP = _gauge("first_step_after_resume", "First step observed after the last resume.")
+REPEATED = _counter("steps_repeated_total", "Steps that were lost by resumes and repeated.")
+FINISHED = _gauge("finished", "1 when the run has completed.")
+SOURCE_STEP = _gauge(
+    "source_step", "Last step reported by the source, regardless of age.", "source"
 )
-STALL_FLOOR = _metric("stall_floor_seconds", "gauge", "Time that may always pass, as configured.")
-RESUMES = _metric("resumes_total", "counter", "Times that the run went on from an earlier step.")
-RESUME_STEP = _metric("resume_step", "gauge", "The step it last went on from.")
-FIRST_STEP = _metric("first_step_after_resume", "gauge", "The first step seen after that.")
-REPEATED = _metric("steps_repeated_total", "counter", "Steps lost by resumes, and so done again.")
-FINISHED = _metric("finished", "gauge", "1 when the run has done all that it was to do.")
-SOURCE_STEP = _metric("source_step", "gauge", "The step by one source, however old.", "source")
-SOURCE_TIME = _metric(
-    "source_timestamp_seconds", "gauge", "When the run came to it, by that source.", "source"
+SOURCE_TIME = _gauge(
+    "source_timestamp_seconds",
+    "Time at which the source reports that the step was reached.",
+    "source",
 )
+VALUE = _gauge("value", "Last value of that name in a progress file.", "source", "name")
+VALUE_TIME = _gauge(
+    "value_timestamp_seconds", "Last write to the file with the value.", "source", "name"
+)
+PATH_EXISTS = _gauge("path_exists", "Whether the configured path of the run is an existing folder.")
+FINITE = _gauge("value_finite", "Whether the last value is finite.", "source", "name")
 
 
 class ProgressCollector(Collector):
-    """Brings together what was told to the tracker, and looks itself where nobody tells."""
+    """Feeds the tracker with polled files and checkpoints, and exports its state."""
 
     name = "progress"
-    metrics = (
-        STEP,
-        TOTAL,
-        LAST_STEP,
-        DURATION,
-        MEDIAN,
-        PHASE,
-        PHASE_TIME,
-        PROGRESS,
-        STALL_LIMIT,
-        PAUSE_LIMIT,
-        RESTART_LIMIT,
-        PHASE_LIMIT,
-        STALL_FACTOR,
-        STALL_FLOOR,
-        RESUMES,
-        RESUME_STEP,
-        FIRST_STEP,
-        REPEATED,
-        FINISHED,
-        SOURCE_STEP,
-        SOURCE_TIME,
-    )
+    metrics = _table.metrics
 
     def __init__(
         self,
         specs: Sequence[ProgressSpec],
         tracker: ProgressTracker,
         *,
-        checkpoints: Checkpoints = tuple,
-        saving: Saving = tuple,
-        lives: Lives = tuple,
+        checkpoints: CheckpointSource = tuple,
+        saves_in_progress: SaveSource = tuple,
+        liveness: LivenessSource = tuple,
         interval: float = INTERVAL,
     ) -> None:
-        """Show the runs in `specs`, which `tracker` follows."""
         self._tracker = tracker
         self._specs = tuple(specs)
-        self.notes = self._specs
+        self.artifacts = self._specs
         self._checkpoints = checkpoints
-        self._saving = saving
-        self._lives = lives
-        finders = {subject.place: Finder(subject.place) for spec in specs for subject in spec.files}
-        self._files: Watches[FileSubject, FileReading | None] = Watches(
+        self._saves_in_progress = saves_in_progress
+        self._liveness = liveness
+        finders = {
+            subject.location: InstanceFinder(subject.location)
+            for spec in specs
+            for subject in spec.files
+        }
+        self._files: BackgroundPollers[ProgressFileSpec, FileProgress | None] = BackgroundPollers(
             {
-                subject: Watch(
+                subject: BackgroundPoller(
                     f"progress file {subject.file.name} of {subject.run}",
-                    FileEye(subject, finders[subject.place]),
+                    ProgressFileScanner(subject, finders[subject.location]),
                     interval=interval,
                 )
                 for spec in specs
@@ -134,94 +128,138 @@ class ProgressCollector(Collector):
             }
         )
 
-    def adopt(self, predecessor: Self) -> None:
-        """Go on with all that `predecessor` has seen, and with its looks at files."""
-        self._tracker.adopt(predecessor._tracker)
-        self._files.adopt(predecessor._files)
+        self._paths: BackgroundPollers[tuple[str, Path], bool] = BackgroundPollers(
+            {
+                (spec.run, spec.path): BackgroundPoller(
+                    f"path of {spec.run}", partial(_is_folder, spec.path), interval=interval
+                )
+                for spec in specs
+                if spec.path is not None
+            }
+        )
+
+    def take_over_from(self, predecessor: Self) -> None:
+        """Continues with the state and the pollers of `predecessor`."""
+        self._tracker.take_over_from(predecessor._tracker)
+        self._paths.take_over_from(predecessor._paths)
+        self._files.take_over_from(predecessor._files)
 
     def collect(self) -> Iterable[Family]:
         if not self._specs:
             raise NoData("no runs are configured")
-        self._look()
-        families = {metric: metric.family() for metric in self.metrics}
-        for spec, course in self._tracker.courses():
-            for metric, more, value in _samples(spec, course):
-                families[metric].add_metric([spec.run, *more], value)
+        self._update_tracker()
+        families = self.families(self._all_samples())
         self._tracker.save()
-        return families.values()
+        return families
 
-    def _look(self) -> None:
-        for subject, watch in self._files:
-            seen = watch.seen()
+    def _all_samples(self) -> Iterator[Sample]:
+        for spec, state in self._tracker.states():
+            for metric, more, value in _samples(spec, state):
+                yield metric, (spec.run, *more), value
+        for (run, _), path_poller in self._paths:
+            if (exists := path_poller.result()) is not None:
+                yield PATH_EXISTS, (run,), exists.value
+        for subject, poller in self._files:
+            seen = poller.result()
             if seen is not None and seen.value is not None:
-                self._tracker.note_file(subject, seen.value)
-        for run, checkpoint, step, timestamp in self._checkpoints():
-            self._tracker.note_checkpoint(run, checkpoint, step, timestamp)
-        saving = _earliest(self._saving())
-        lives = {life.key: life for life in self._lives()}
-        for spec in self._specs:
-            if spec.run in saving:
-                self._tracker.note_saving(spec.run, saving[spec.run])
-            self._note_trainer(spec, lives)
+                yield from _value_samples(subject, seen.value)
 
-    def _note_trainer(self, spec: ProgressSpec, lives: Mapping[WorkerKey, WorkerLife]) -> None:
+    def _update_tracker(self) -> None:
+        for subject, poller in self._files:
+            seen = poller.result()
+            if seen is not None and seen.value is not None:
+                self._tracker.record_file(subject, seen.value)
+        for run, checkpoint, step, timestamp in self._checkpoints():
+            self._tracker.record_checkpoint(run, checkpoint, step, timestamp)
+        saves_in_progress = _earliest_save(self._saves_in_progress())
+        liveness = {worker.key: worker for worker in self._liveness()}
+        for spec in self._specs:
+            if spec.run in saves_in_progress:
+                self._tracker.record_saving(spec.run, saves_in_progress[spec.run])
+            self._update_trainer(spec, liveness)
+
+    def _update_trainer(
+        self, spec: ProgressSpec, liveness: Mapping[WorkerKey, WorkerLiveness]
+    ) -> None:
         keys = [WorkerKey(spec.run, worker) for worker in spec.trainers]
-        if not keys or any(key not in lives for key in keys):
+        if not keys or any(key not in liveness for key in keys):
             return
-        # Of several, one that starts anew is no start of the run.
-        started = lives[keys[0]].started if len(keys) == 1 else None
+        # With several trainers, the restart of one is not a start of the run.
+        started = liveness[keys[0]].started if len(keys) == 1 else None
         if len(keys) > 1:
-            starts = (lives[key].started for key in keys)
+            starts = (liveness[key].started for key in keys)
             newest = max((one for one in starts if one is not None), default=None)
             if newest is not None:
-                self._tracker.note_trainers(spec.run, newest)
-        finished = all(lives[key].finished for key in keys)
-        self._tracker.note_trainer(spec.run, started, finished=finished)
+                self._tracker.record_trainer_restart(spec.run, newest)
+        finished = all(liveness[key].finished for key in keys)
+        self._tracker.record_trainer(spec.run, started, finished=finished)
 
 
-def _earliest(saving: Iterable[tuple[str, float | None]]) -> Mapping[str, float | None]:
-    """Since when each run saves, of whatever kind."""
+def _is_folder(path: Path) -> bool:
+    """Raises OSError where the folder cannot be examined: it may exist."""
+    try:
+        return stat.S_ISDIR(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def _value_samples(subject: ProgressFileSpec, report: FileProgress) -> Iterator[Sample]:
+    for name, number in report.values.items():
+        labels = (subject.run, f"file/{subject.file.name}", name)
+        yield VALUE, labels, number
+        yield VALUE_TIME, labels, report.timestamp
+        yield FINITE, labels, math.isfinite(number)
+
+
+def _earliest_save(
+    saves_in_progress: Iterable[tuple[str, float | None]],
+) -> Mapping[str, float | None]:
+    """Returns the earliest start of a save in progress for each run."""
     found: dict[str, float | None] = {}
-    for run, since in saving:
+    for run, since in saves_in_progress:
         known = found.setdefault(run, since)
         if since is not None and (known is None or since < known):
             found[run] = since
     return found
 
 
-def _samples(spec: ProgressSpec, course: Course) -> Iterator[tuple[Metric, tuple[str, ...], float]]:
-    """All that is known of one run: metric, values of its labels beyond the run, value.
+def _samples(spec: ProgressSpec, state: RunProgress) -> Iterator[Sample]:
+    """Yields the samples of one run, without the label of the run.
 
-    A run of which no line and no file tells steps may go for hours without a sign, as from one
-    checkpoint to the next: until it is known what is usual, no silence of it is a stall.
+    A run whose steps appear in no line and no file may show no sign for hours, for example between
+    two checkpoints: silence is no stall until the usual time is known.
     """
-    judged = spec.is_told or course.pace.usual_silence is not None
-    told = spec.tells_evaluations
+    stall_known = spec.has_step_source or state.timing.usual_silence is not None
+    # A framework may log the start of an evaluation and still not write it into this log: Rich
+    # draws no bar into a file.
+    announced = spec.announces_evaluations and state.evaluations_seen
     known = {
-        STEP: course.step,
-        TOTAL: course.total if spec.total is None else spec.total,
-        LAST_STEP: course.stepped,
-        DURATION: course.pace.last,
-        MEDIAN: course.pace.typical,
-        PHASE_TIME: course.since,
-        PROGRESS: course.sign,
-        STALL_LIMIT: stall_limit(course, spec.limits) if judged else None,
-        PAUSE_LIMIT: pause_limit(course, spec.limits) if judged else None,
-        RESTART_LIMIT: restart_limit(course, spec.limits, told=told) if judged else None,
+        STEP: state.step,
+        TOTAL: state.total_steps if spec.total is None else spec.total,
+        LAST_STEP: state.last_step_at,
+        DURATION: state.timing.last,
+        MEDIAN: state.timing.typical,
+        PHASE_TIME: state.phase_began_at,
+        PROGRESS: state.last_sign_at,
+        STALL_LIMIT: stall_limit(state, spec.limits) if stall_known else None,
+        PAUSE_LIMIT: pause_limit(state, spec.limits) if stall_known else None,
+        RESTART_LIMIT: restart_limit(state, spec.limits, evaluations_announced=announced)
+        if stall_known
+        else None,
         STALL_FACTOR: spec.limits.factor,
         STALL_FLOOR: spec.limits.floor,
-        RESUMES: course.resumes,
-        RESUME_STEP: course.attempt.origin,
-        FIRST_STEP: course.attempt.first if course.attempt.resumed else None,
-        REPEATED: course.repeated,
-        FINISHED: course.finished,
+        RESUMES: state.resumes,
+        RESUME_STEP: state.attempt.origin,
+        FIRST_STEP: state.attempt.first_step if state.attempt.resumed else None,
+        REPEATED: state.repeated,
+        FINISHED: state.finished,
     }
-    yield from ((metric, (), value) for metric, value in known.items() if value is not None)
+    yield from ((metric, (), value) for metric, value in known.items())
     for phase, limit in spec.limits.phases.items():
         yield PHASE_LIMIT, (phase.value,), limit
-    if course.phase is not None:
-        yield from ((PHASE, (phase.value,), phase is course.phase) for phase in Phase)
-    for source, reading in course.readings.items():
+    if state.phase is not None:
+        yield from ((PHASE, (phase.value,), phase is state.phase) for phase in Phase)
+    for source, reading in state.reports.items():
         yield SOURCE_STEP, (source,), reading.step
         if reading.dated:
             yield SOURCE_TIME, (source,), reading.timestamp

@@ -1,4 +1,4 @@
-"""What passes between trainer and rollout side of each run: what is there, what is waited for."""
+"""Collects the exchange between trainer and rollout side of each run: availability and lag."""
 
 from __future__ import annotations
 
@@ -7,99 +7,91 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from trainwarden_exporter.collector import Collector, Family, Metric
-from trainwarden_exporter.entries.disk import Disk
-from trainwarden_exporter.entries.place import Finder
 from trainwarden_exporter.exceptions import NoData
-from trainwarden_exporter.layouts.base import Phase
+from trainwarden_exporter.frameworks.base import Phase
 from trainwarden_exporter.logs.events import LineEvent
 from trainwarden_exporter.processes.procfs import PROC
-from trainwarden_exporter.rollouts.eye import INTERVAL, RolloutEye, RolloutsSeen
-from trainwarden_exporter.rollouts.producers import Producers
-from trainwarden_exporter.rollouts.progress import Progress
-from trainwarden_exporter.rollouts.specs import FLOW, RolloutSpec, rollout_specs
-from trainwarden_exporter.rollouts.versions import VersionBook
-from trainwarden_exporter.runs import RunConfig
-from trainwarden_exporter.watching import Watch, Watches
+from trainwarden_exporter.rollouts.policy_versions import PolicyVersionRegistry
+from trainwarden_exporter.rollouts.scanner import INTERVAL, RolloutScanner, RolloutSnapshot
+from trainwarden_exporter.rollouts.specs import DEFAULT_ROLLOUT, ProgressSource, RolloutSpec
+from trainwarden_exporter.rollouts.writer_processes import WriterAccounts
+from trainwarden_exporter.run_config import RunConfig
+from trainwarden_exporter.run_specs import rollout_specs
+from trainwarden_exporter.runtime.background_poller import BackgroundPoller, BackgroundPollers
+from trainwarden_exporter.scrape.collector import Collector, Family, Metric, MetricTable, Sample
+from trainwarden_exporter.step_dirs.filesystem import FileSystem
+from trainwarden_exporter.step_dirs.locations import InstanceFinder
 
-BUSY = (Phase.SAVING, Phase.EVALUATING, Phase.UPDATING_WEIGHTS, Phase.FINISHED)
-"""While a run does this, it needs no batch yet."""
+BUSY_PHASES = (Phase.SAVING, Phase.EVALUATING, Phase.UPDATING_WEIGHTS, Phase.FINISHED)
+"""Phases in which the run does not need a batch yet."""
 
-Doing = tuple[Phase, float]
+PhaseSince = tuple[Phase, float]
 Values = Mapping[Metric, float | None]
-Sample = tuple[Metric, tuple[str, ...], float | None]
 
+_table = MetricTable("trainwarden_rollout_", "run", "rollout")
+_gauge = _table.gauge
 
-def _metric(name: str, text: str, *more: str) -> Metric:
-    return Metric(f"trainwarden_rollout_{name}", "gauge", text, ("run", "rollout", *more))
-
-
-SEEN = _metric(
+LAST_SCAN = _gauge(
     "seen_timestamp_seconds",
-    "When the folders were last looked at; while they never could be, since when that is tried.",
+    "Last successful scan of the folders; until the first, the time of the first attempt.",
 )
-FOLDERS = _metric("folders", "Folders that were found where rollouts should lie.")
-STEP = _metric("step", "Step of the newest complete entry, in the trainer's counting.")
-TIME = _metric("timestamp_seconds", "When the newest complete entry became so.")
-RANKS = _metric("ranks", "Ranks whose share of the newest entry is there, complete or not.")
-EXPECTED = _metric("expected_ranks", "Ranks that a complete entry has, as configured or learned.")
-BEGUN_STEP = _metric(
-    "incomplete_step", "Step of the incomplete one newer than the newest complete."
+FOLDERS = _gauge("folders", "Existing rollout folders.")
+STEP = _gauge("step", "Step of the newest complete entry, in the trainer's numbering.")
+TIME = _gauge("timestamp_seconds", "Time at which the newest complete entry was completed.")
+RANKS = _gauge("ranks", "Ranks whose part of the newest entry exists, complete or not.")
+EXPECTED = _gauge("expected_ranks", "Ranks of a complete entry, as configured or learned.")
+INCOMPLETE_STEP = _gauge(
+    "incomplete_step", "Step of the incomplete entry that is newer than the newest complete one."
 )
-BEGUN_TIME = _metric("incomplete_timestamp_seconds", "When that one was begun.")
-USUAL = _metric(
-    "interval_seconds", "How often one is to be expected, as configured, else the median seen."
+INCOMPLETE_TIME = _gauge(
+    "incomplete_timestamp_seconds", "Time of the first write to that incomplete entry."
 )
-LAG = _metric("lag_steps", "Steps that the newest complete entry is behind what is needed next.")
-LAG_LIMIT = _metric("lag_limit_steps", "Steps that it may be behind.")
-BEHIND = _metric(
-    "behind_timestamp_seconds", "Since when the batch that the trainer needs next is not there."
+EXPECTED_INTERVAL = _gauge(
+    "interval_seconds", "Expected time between entries: as configured, else the observed median."
 )
-STALENESS = _metric("staleness_steps", "Steps that the policy of the rollouts is behind.")
-STALENESS_LIMIT = _metric("staleness_limit_steps", "Steps that it may be behind.")
-VERSION = _metric("policy_version", "Version of the policy, by the log.", "side")
-VERSION_TIME = _metric("policy_version_timestamp_seconds", "When the log told so last.", "side")
-WAITING = _metric("waiting_timestamp_seconds", "Since when the trainer waits, as it says itself.")
-WRITABLE = _metric(
-    "folder_writable", "Whether modes and mount let the account that writes there do so."
+LAG = _gauge(
+    "lag_steps", "Steps by which the newest complete entry is behind the next required one."
+)
+LAG_LIMIT = _gauge("lag_limit_steps", "Maximum lag, as configured.")
+BEHIND = _gauge(
+    "behind_since_timestamp_seconds",
+    "Time since which the batch that the trainer needs next is missing.",
+)
+STALENESS = _gauge(
+    "staleness_steps", "Steps by which the policy of the rollouts is behind the trainer."
+)
+STALENESS_LIMIT = _gauge("staleness_limit_steps", "Maximum lag, as configured.")
+VERSION = _gauge("policy_version", "Policy version reported by the log.", "side")
+VERSION_TIME = _gauge(
+    "policy_version_timestamp_seconds",
+    "Time of the last log line that reports the policy version.",
+    "side",
+)
+WAITING = _gauge(
+    "waiting_since_timestamp_seconds",
+    "Time since which the trainer reports that it waits for rollouts.",
+)
+WRITABLE = _gauge(
+    "folder_writable",
+    "Whether file modes and mount options permit the writing account to write to the folder.",
 )
 
 
 class RolloutsCollector(Collector):
-    """Shows what one watch for each kind of rollout has seen last; it never asks a disk."""
+    """Exports the latest scan of each kind of rollout; never accesses a disk itself."""
 
     name = "rollouts"
-    metrics = (
-        SEEN,
-        FOLDERS,
-        STEP,
-        TIME,
-        RANKS,
-        EXPECTED,
-        BEGUN_STEP,
-        BEGUN_TIME,
-        USUAL,
-        LAG,
-        LAG_LIMIT,
-        BEHIND,
-        STALENESS,
-        STALENESS_LIMIT,
-        VERSION,
-        VERSION_TIME,
-        WAITING,
-        WRITABLE,
-    )
+    metrics = _table.metrics
 
     def __init__(
         self,
         runs: Sequence[RunConfig],
-        progress: Progress,
+        progress: ProgressSource,
         *,
-        disk: Disk | None = None,
+        filesystem: FileSystem | None = None,
         root: Path = PROC,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`progress` knows how far the runs are."""
         self._progress = progress
         self._now = now
         self._specs = {run.name: rollout_specs(run) for run in runs}
@@ -109,120 +101,123 @@ class RolloutsCollector(Collector):
             for spec in specs
             if spec.layout is not None
         ]
-        finders = {spec.place: Finder(spec.place) for spec, _ in on_disk}
-        self._watches = Watches(
-            {
-                spec: _watch(
-                    spec,
-                    RolloutEye(finders[spec.place], layout, ranks=spec.ranks, disk=disk, now=now),
-                    now,
-                )
-                for spec, layout in on_disk
-            }
+        finders = {spec.location: InstanceFinder(spec.location) for spec, _ in on_disk}
+        scanners = {
+            spec: RolloutScanner(
+                finders[spec.location], layout, ranks=spec.ranks, filesystem=filesystem, now=now
+            )
+            for spec, layout in on_disk
+        }
+        self._pollers = BackgroundPollers(
+            {spec: _poller(spec, scanner, now) for spec, scanner in scanners.items()}
         )
-        self._versions = VersionBook()
-        self._producers = Producers(runs, root=root)
+        self._versions = PolicyVersionRegistry()
+        self._writer_accounts = WriterAccounts(runs, root=root)
         self._missing: dict[tuple[str, str], tuple[int, float]] = {}
 
-    def note_line(self, event: LineEvent) -> None:
-        """Take into account what a log line tells of versions; quick, and for any thread."""
-        self._versions.note_line(event)
+    def record_line(self, event: LineEvent) -> None:
+        """Records policy versions from a log line. Fast and thread-safe."""
+        self._versions.record_line(event)
 
-    def adopt(self, predecessor: Self) -> None:
-        """Go on with the watches of `predecessor`, and with what it was told and still is."""
-        self._watches.adopt(predecessor._watches)
-        predecessor._versions.learn(self._versions)
+    def take_over_from(self, predecessor: Self) -> None:
+        """Continues with the scanners of `predecessor` and its recorded versions."""
+        self._pollers.take_over_from(predecessor._pollers)
+        predecessor._versions.take_over_from(self._versions)
         self._versions = predecessor._versions
         self._missing = predecessor._missing
 
     def collect(self) -> Iterable[Family]:
-        families = {metric: metric.family() for metric in self.metrics}
-        empty = not len(self._watches)
-        for metric, labels, value in self._samples():
-            if value is not None:
-                families[metric].add_metric(labels, value)
-                empty = False
-        if empty:
-            raise NoData("no rollouts are configured, and no log speaks of any")
-        return families.values()
+        families = self.families(self._samples())
+        if not any(family.rows for family in families):
+            raise NoData("no rollouts are configured or logged")
+        return families
 
     def _samples(self) -> Iterator[Sample]:
-        sights = {}
-        for spec, watch in self._watches:
-            if (sight := watch.seen()) is not None:
-                sights[spec] = sight.value
-            yield SEEN, spec.labels, watch.known
+        results = {}
+        for spec, poller in self._pollers:
+            if (result := poller.result()) is not None:
+                results[spec] = result.value
+            yield LAST_SCAN, spec.labels, poller.last_known_at
         for run, specs in self._specs.items():
             done, phase = self._progress.step(run), self._progress.phase(run)
             for spec in specs:
-                if (seen := sights.get(spec)) is None:
+                if (seen := results.get(spec)) is None:
                     continue
-                for metric, value in self._by_files(spec, seen, done, phase).items():
+                for metric, value in self._file_samples(spec, seen, done, phase).items():
                     yield metric, spec.labels, value
-            yield from self._by_log(run, _flow(specs, sights), phase)
+            yield from self._log_samples(run, _batch_spec(specs, results), phase)
 
-    def _by_files(
-        self, spec: RolloutSpec, seen: RolloutsSeen, done: int | None, phase: Doing | None
+    def _file_samples(
+        self, spec: RolloutSpec, seen: RolloutSnapshot, done: int | None, phase: PhaseSince | None
     ) -> Values:
-        """What the files of one kind tell, where the trainer has `done` so many steps."""
+        """Yields the samples of one kind from its files; the trainer has completed `done` steps."""
         offset = spec.layout.step_offset if spec.layout else 0
         needed = None if done is None else done + (spec.carries == "batches")
         values: dict[Metric, float | None] = {
             FOLDERS: seen.folders,
             RANKS: seen.ranks,
             EXPECTED: seen.expected_ranks,
-            USUAL: spec.interval or seen.interval,
+            EXPECTED_INTERVAL: spec.interval or seen.interval,
         }
         if (newest := seen.newest(needed, offset)) is not None:
-            values |= {STEP: newest.step(offset), TIME: newest.completed}
-        if (begun := seen.reading.begun) is not None:
-            since = begun.began(after=0.0 if newest is None else newest.completed)
-            values |= {BEGUN_STEP: begun.step(offset), BEGUN_TIME: since}
-        if seen.folder is not None:
-            account = self._producers.account(spec.run, spec.carries)
-            values[WRITABLE] = seen.folder.admits(account)
+            values |= {STEP: newest.step(offset), TIME: newest.completed_at}
+        if (in_progress := seen.result.in_progress) is not None:
+            since = in_progress.began_at(after=0.0 if newest is None else newest.completed_at)
+            values |= {INCOMPLETE_STEP: in_progress.step(offset), INCOMPLETE_TIME: since}
+        if seen.write_target is not None:
+            account = self._writer_accounts.account(spec.run, spec.carries)
+            values[WRITABLE] = seen.write_target.is_writable_by(account)
         if seen.folders:
             values[LAG_LIMIT] = spec.lag_limit
             if needed is not None:
                 step = values.get(STEP)
                 values[LAG] = None if step is None else max(0, needed - step)
                 there = newest is not None and (step is None or step >= needed)
-                values[BEHIND] = None if there else self._since(spec, needed, phase)
+                values[BEHIND] = None if there else self._missing_since(spec, needed, phase)
         return values
 
-    def _since(self, spec: RolloutSpec, needed: int, phase: Doing | None) -> float | None:
-        """Since when the trainer is free to use the batch of step `needed`, which is missing."""
+    def _missing_since(
+        self, spec: RolloutSpec, needed: int, phase: PhaseSince | None
+    ) -> float | None:
+        """Returns since when the trainer could use the missing batch of step `needed`."""
         if spec.carries == "weights":
             return None
         step, since = self._missing.get(spec.labels, (None, 0.0))
-        if step != needed or (phase is not None and phase[0] in BUSY):
+        if step != needed or (phase is not None and phase[0] in BUSY_PHASES):
             since = self._now()
             self._missing[spec.labels] = (needed, since)
         return since
 
-    def _by_log(self, run: str, flow: RolloutSpec | None, phase: Doing | None) -> Iterator[Sample]:
-        """What the logs of `run` tell of its batches, whichever way they come."""
-        labels = (run, FLOW if flow is None else flow.name)
+    def _log_samples(
+        self, run: str, batch_spec: RolloutSpec | None, phase: PhaseSince | None
+    ) -> Iterator[Sample]:
+        """Yields the samples from the logs of `run`, for batches of any transport."""
+        labels = (run, DEFAULT_ROLLOUT if batch_spec is None else batch_spec.name)
         if phase is not None and phase[0] is Phase.WAITING_FOR_ROLLOUTS:
             yield WAITING, labels, phase[1]
-        versions = self._versions.of(run)
-        for side, said in (("trainer", versions.trainer), ("rollout", versions.rollout)):
-            if said is not None:
-                yield VERSION, (*labels, side), said.value
-                yield VERSION_TIME, (*labels, side), said.timestamp
-        if versions.apart is not None and (phase is None or phase[0] is not Phase.FINISHED):
-            yield STALENESS, labels, versions.apart
-            yield STALENESS_LIMIT, labels, None if flow is None else flow.staleness_limit
+        versions = self._versions.get(run)
+        for side, version in (("trainer", versions.trainer), ("rollout", versions.rollout)):
+            if version is not None:
+                yield VERSION, (*labels, side), version.value
+                yield VERSION_TIME, (*labels, side), version.timestamp
+        if versions.lag is not None and (phase is None or phase[0] is not Phase.FINISHED):
+            yield STALENESS, labels, versions.lag
+            limit = None if batch_spec is None else batch_spec.staleness_limit
+            yield STALENESS_LIMIT, labels, limit
 
 
-def _flow(
-    specs: Sequence[RolloutSpec], sights: Mapping[RolloutSpec, RolloutsSeen]
+def _batch_spec(
+    specs: Sequence[RolloutSpec], results: Mapping[RolloutSpec, RolloutSnapshot]
 ) -> RolloutSpec | None:
-    """The kind by which batches come: the first of which there are files, else the first."""
+    """Returns the kind that carries batches: the first with files, else the first."""
     batches = [spec for spec in specs if spec.carries == "batches"]
-    there = (spec for spec in batches if spec in sights and sights[spec].folders)
+    there = (spec for spec in batches if spec in results and results[spec].folders)
     return next(there, next(iter(batches), None))
 
 
-def _watch(spec: RolloutSpec, eye: RolloutEye, now: Callable[[], float]) -> Watch[RolloutsSeen]:
-    return Watch(f"rollouts {'/'.join(spec.labels)}", eye, interval=INTERVAL, now=now)
+def _poller(
+    spec: RolloutSpec, scanner: RolloutScanner, now: Callable[[], float]
+) -> BackgroundPoller[RolloutSnapshot]:
+    return BackgroundPoller(
+        f"rollouts {'/'.join(spec.labels)}", scanner, interval=INTERVAL, now=now
+    )

@@ -1,152 +1,231 @@
-"""Each worker of a run: what runs, what it uses, how often it started anew and how it ended."""
+"""Collects the workers of each run: processes, resources, restarts and exits."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from trainwarden_exporter.collector import Collector, Family
 from trainwarden_exporter.exceptions import NoData
-from trainwarden_exporter.processes.alive import WorkerLife, oldest_start
-from trainwarden_exporter.processes.config import WorkersOfRun
-from trainwarden_exporter.processes.exits import ExitWatch
-from trainwarden_exporter.processes.history import History
-from trainwarden_exporter.processes.matching import Matcher, Tree, WorkerKey
-from trainwarden_exporter.processes.metrics import METRICS, Sighting, of_run, of_worker
+from trainwarden_exporter.processes.absence import (
+    SELECTOR_REASONS,
+    AbsenceReason,
+    PresenceLog,
+    RunSigns,
+    find_absence_reason,
+)
+from trainwarden_exporter.processes.config import RunWorkers, workers_by_key
+from trainwarden_exporter.processes.exit_status import ExitWatcher
+from trainwarden_exporter.processes.matching import (
+    Matcher,
+    ProcessTree,
+    WorkerKey,
+    WorkerLiveness,
+    count_live_roots,
+    oldest_root_start,
+)
+from trainwarden_exporter.processes.metrics import (
+    METRICS,
+    WorkerObservation,
+    run_samples,
+    worker_samples,
+)
+from trainwarden_exporter.processes.near_match import NearMatchFinder
+from trainwarden_exporter.processes.output_files import read_output_files
+from trainwarden_exporter.processes.process_table import ProcessTable
 from trainwarden_exporter.processes.procfs import PROC
-from trainwarden_exporter.processes.restartlog import RestartLog
-from trainwarden_exporter.processes.startlog import StartLog, start_log_path
-from trainwarden_exporter.processes.table import ProcessTable
-from trainwarden_exporter.processes.trials import Trials
-from trainwarden_exporter.processes.usage import read_usage
-from trainwarden_exporter.statefile import StateFile
+from trainwarden_exporter.processes.resource_usage import read_usage
+from trainwarden_exporter.processes.start_history import RestartLog, StartLog, start_log_path
+from trainwarden_exporter.processes.worker_history import WorkerHistory
+from trainwarden_exporter.processes.worker_trials import TrialCounter
+from trainwarden_exporter.runtime.state_file import StateFile
+from trainwarden_exporter.scrape.collector import Collector, Family, Sample
+
+_STATE_FILES = ("finished-workers", "worker-presence", "worker-restarts", "worker-trials")
 
 
 class WorkersCollector(Collector):
-    """Sees the workers of all runs in one walk through /proc."""
+    """Observes the workers of all runs in one pass over /proc."""
 
     name = "workers"
     metrics = METRICS
 
     def __init__(
         self,
-        runs: Sequence[WorkersOfRun],
+        runs: Sequence[RunWorkers],
         *,
         state_folder: Path | None = None,
-        trials_told: Callable[[WorkerKey], int | None] = lambda _: None,
+        trials_logged: Callable[[WorkerKey], int | None] = lambda _: None,
+        run_signs: Callable[[str], RunSigns] = lambda _: RunSigns(),
         root: Path = PROC,
         clock: Callable[[], float] = time.time,
         table: ProcessTable | None = None,
     ) -> None:
-        """Watch `runs`; which workers have finished or started is remembered in `state_folder`.
+        """Observes `runs`; keeps finished workers and starts in `state_folder`.
 
-        `table`: of the processes at `root`, where it is shared with others.
-        `trials_told`: how many trials the logs of a worker have told of; None while not known.
+        `table` is the process table at `root`, if shared with other collectors. `trials_logged`
+        returns the trials that the logs of a worker report; None while unknown. `run_signs`
+        returns what the logs and files of a run show.
         """
-        self._workers = {
-            WorkerKey(run.name, worker.name): worker for run in runs for worker in run.workers
-        }
+        self._workers = workers_by_key(runs)
         self._runs = runs
         self._matcher = Matcher(
             {key: worker.match for key, worker in self._workers.items()}, root=root, table=table
         )
-        self._histories = {key: History() for key in self._workers}
-        path = None if state_folder is None else state_folder / "finished-workers.json"
-        # Without this file, an exporter that starts after a run has ended would call it gone.
-        self._finished = StateFile[frozenset[WorkerKey]](
-            path, frozenset[WorkerKey], empty=frozenset()
+        self._histories = {key: WorkerHistory() for key in self._workers}
+        finished, presence, restarts, trials = (
+            None if state_folder is None else state_folder / f"{name}.json" for name in _STATE_FILES
         )
-        self._starts = StartLog(start_log_path(state_folder))
-        path = None if state_folder is None else state_folder / "worker-restarts.json"
-        self._restarts = RestartLog(path)
-        self._overaged: dict[WorkerKey, float] = {}
-        self._trials = Trials(None if state_folder is None else state_folder / "worker-trials.json")
-        self._trials_told = trials_told
-        self._watch = ExitWatch(root)
+        # Without this file, an exporter started after the end of a run would report its workers as
+        # missing.
+        self._finished = StateFile[frozenset[WorkerKey]](
+            finished, frozenset[WorkerKey], empty=frozenset()
+        )
+        self._start_log = StartLog(start_log_path(state_folder))
+        self._restart_log = RestartLog(restarts)
+        self._presence_log = PresenceLog(presence, root)
+        self._run_signs = run_signs
+        self._near_matches = NearMatchFinder(root)
+        self._last_over_age_at: dict[WorkerKey, float] = {}
+        self._trial_counter = TrialCounter(trials)
+        self._trials_logged = trials_logged
+        self._exit_watcher = ExitWatcher(root)
         self._root = root
         self._clock = clock
-        self.lives: tuple[WorkerLife, ...] = ()
+        self.liveness: tuple[WorkerLiveness, ...] = ()
+        self._root_pids: Mapping[WorkerKey, tuple[int, ...]] = {}
         """All workers at the last collection."""
 
-    def adopt(self, predecessor: Self) -> None:
-        """Go on counting where `predecessor` is, for the workers known to both.
+    def take_over_from(self, predecessor: Self) -> None:
+        """Continues the counts of `predecessor` for workers in both configurations.
 
-        The eyes on their ends pass over too; `predecessor`, should it still be collecting, goes on
-        with none.
+        The exit watchers move too; `predecessor` continues without them if it is still collecting.
         """
         known = self._histories.keys() & predecessor._histories.keys()
         self._histories |= {key: predecessor._histories[key] for key in known}
-        self._watch, predecessor._watch = predecessor._watch, self._watch
-        self._starts.adopt(predecessor._starts)
-        self._restarts.adopt(predecessor._restarts)
-        self._overaged |= {
-            key: predecessor._overaged[key] for key in known & predecessor._overaged.keys()
+        ours = self._exit_watcher
+        self._exit_watcher, predecessor._exit_watcher = predecessor._exit_watcher, ours
+        self._start_log.take_over_from(predecessor._start_log)
+        self._restart_log.take_over_from(predecessor._restart_log)
+        self._presence_log.take_over_from(predecessor._presence_log)
+        self._last_over_age_at |= {
+            key: predecessor._last_over_age_at[key]
+            for key in known & predecessor._last_over_age_at.keys()
         }
-        self._trials.adopt(predecessor._trials)
+        self._trial_counter.take_over_from(predecessor._trial_counter)
+
+    def output_files(self, worker: WorkerKey) -> tuple[str, ...]:
+        """Returns the files into which the processes of `worker` write their output."""
+        files = (path for pid in self._root_pids.get(worker, ()) for path in read_output_files(pid))
+        return tuple(dict.fromkeys(files))
 
     def collect(self) -> Iterable[Family]:
         if not self._workers:
             raise NoData("no workers are configured")
         trees, now = self._matcher.find(), self._clock()
-        seen = self._look(trees, now)
-        families = {metric: metric.family() for metric in self.metrics}
-        for key, one in seen.items():
-            for metric, labels, value in of_worker(key.run, one, now):
-                families[metric].add_metric(labels, value)
-        for run in self._runs:
-            its_own = {
-                worker.name: seen[WorkerKey(run.name, worker.name)] for worker in run.workers
-            }
-            for metric, labels, value in of_run(run, its_own):
-                families[metric].add_metric(labels, value)
-        self.lives = tuple(WorkerLife(key, one.began, one.finished) for key, one in seen.items())
-        self._finished.save(frozenset(key for key, one in seen.items() if one.finished))
-        self._watch.keep_only(
-            identity for history in self._histories.values() for identity in history.lives.watched
+        seen = self._observe(trees, now)
+        self._root_pids = {
+            key: tuple(root.pid for root in tree.roots) for key, tree in trees.items()
+        }
+        self.liveness = tuple(
+            WorkerLiveness(key, one.started_at, one.finished) for key, one in seen.items()
         )
-        return families.values()
+        self._finished.save(frozenset(key for key, one in seen.items() if one.finished))
+        self._exit_watcher.retain(
+            identity
+            for history in self._histories.values()
+            for identity in history.roots.awaiting_exit
+        )
+        return self.families(self._samples(seen, now))
 
-    def _look(self, trees: Mapping[WorkerKey, Tree], now: float) -> dict[WorkerKey, Sighting]:
-        """All workers as they are, with what came of them since the last time."""
+    def _samples(self, seen: Mapping[WorkerKey, WorkerObservation], now: float) -> Iterator[Sample]:
+        for key, one in seen.items():
+            yield from worker_samples(key.run, one, now)
+        for run in self._runs:
+            yield from run_samples(
+                run, {one.name: seen[WorkerKey(run.name, one.name)] for one in run.workers}
+            )
+
+    def _observe(
+        self, trees: Mapping[WorkerKey, ProcessTree], now: float
+    ) -> dict[WorkerKey, WorkerObservation]:
+        """Returns the state of all workers, including changes since the last collection."""
         usages = {
-            key: read_usage(trees[key], self._root, pss=worker.pss)
+            key: read_usage(
+                trees[key], self._root, pss=worker.pss, memory_limit=worker.memory_limit
+            )
             for key, worker in self._workers.items()
         }
         self._histories = {
-            key: history.after(trees[key], usages[key].transfers, self._watch, now)
+            key: history.merge_observed(trees[key], usages[key].transfers, self._exit_watcher, now)
             for key, history in self._histories.items()
         }
-        self._starts.note(trees, now)
-        self._restarts.note({key: one.lives.restarts for key, one in self._histories.items()}, now)
+        self._start_log.record(
+            trees, now, {key: one.roots.harmless_ends for key, one in self._histories.items()}
+        )
+        self._presence_log.record(trees)
+        self._restart_log.record(
+            {key: one.roots.failure_restarts for key, one in self._histories.items()}, now
+        )
         limited = (key for key, worker in self._workers.items() if worker.trials_limit is not None)
-        trials = self._trials.since_start(trees, {key: self._trials_told(key) for key in limited})
-        began = {key: oldest_start(trees[key]) for key in self._workers}
+        trials = self._trial_counter.since_start(
+            trees, {key: self._trials_logged(key) for key in limited}
+        )
+        started_at = {key: oldest_root_start(trees[key]) for key in self._workers}
         for key, worker in self._workers.items():
-            start, limit = began[key], worker.age_limit
+            start, limit = started_at[key], worker.age_limit
             if start is not None and limit is not None and now - start > limit:
-                self._overaged[key] = now
+                self._last_over_age_at[key] = now
+        absences = self._absence_reasons(trees)
         return {
-            key: Sighting(
+            key: WorkerObservation(
                 worker=worker,
                 tree=trees[key],
                 usage=usages[key],
                 history=self._histories[key],
-                began=began[key],
-                finished=worker.finishes
-                and self._has_finished(key, trees[key], self._histories[key]),
-                started=self._starts.recent(key),
-                restarts=self._restarts.recent(key),
+                started_at=started_at[key],
+                finished=worker.finishes and self._has_finished(key, trees[key], absences[key]),
+                absence=absences[key],
+                recent_starts=self._start_log.recent(key),
+                recent_restarts=self._restart_log.recent(key),
                 trials=trials.get(key),
-                overaged=self._overaged.get(key),
+                last_over_age_at=self._last_over_age_at.get(key),
+                near_match=self._near_matches.find(key, worker.match)
+                if absences[key] in SELECTOR_REASONS
+                else None,
             )
             for key, worker in self._workers.items()
         }
 
-    def _has_finished(self, key: WorkerKey, tree: Tree, history: History) -> bool:
+    def _absence_reasons(
+        self, trees: Mapping[WorkerKey, ProcessTree]
+    ) -> dict[WorkerKey, AbsenceReason | None]:
+        """Returns for each worker why an absence of its processes would be no failure."""
+        found: dict[WorkerKey, AbsenceReason | None] = {}
+        for run in self._runs:
+            signs = self._run_signs(run.name)
+            trainers = {worker.name for worker in run.trainers}
+            idle = not any(count_live_roots(trees[WorkerKey(run.name, one)]) for one in trainers)
+            for worker in run.workers:
+                key = WorkerKey(run.name, worker.name)
+                found[key] = find_absence_reason(
+                    self._histories[key].roots,
+                    signs,
+                    seen=self._presence_log.was_seen(key),
+                    finishes=worker.finishes,
+                    ended_by_reboot=self._presence_log.ended_by_reboot(key),
+                    is_only_trainer=worker.name in trainers and idle,
+                )
+        return found
+
+    def _has_finished(
+        self, key: WorkerKey, tree: ProcessTree, absence: AbsenceReason | None
+    ) -> bool:
         if any(root.alive for root in tree.roots):
             return False
-        return history.lives.finished or (
-            key in self._finished.value and history.lives.last_exit_timestamp is None
-        )
+        roots = self._histories[key].roots
+        if roots.finished or (key in self._finished.value and roots.last_exit_timestamp is None):
+            return True
+        # An unknown exit status, and the run has reported its end.
+        return absence is AbsenceReason.EXIT_UNKNOWN and self._run_signs(key.run).finished

@@ -1,74 +1,67 @@
-"""The numbered errors (XIDs) of the GPU driver, also while it answers nothing else.
+"""Collects the numbered errors (XIDs) of the GPU driver, even while it does not answer otherwise.
 
-A collector of its own, because what makes the driver hang tends to announce itself by an XID.
+A separate collector, because an XID often precedes a hanging driver.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Self
 
-from trainwarden_exporter.collector import Collector, Family, Metric
 from trainwarden_exporter.exceptions import NoData
 from trainwarden_exporter.gpu.xid import describe
-from trainwarden_exporter.gpu.xidwatch import XidWatch
+from trainwarden_exporter.gpu.xid_watcher import XidWatcher
+from trainwarden_exporter.scrape.collector import Collector, Family, Metric, MetricTable, Sample
 
 _LABELS = ("gpu", "uuid", "xid", "severity")
-ERRORS = Metric(
-    "trainwarden_gpu_xid_errors_total",
-    "counter",
-    "XIDs of a GPU since this program began to watch it, from the first one on.",
-    _LABELS,
+_table = MetricTable("trainwarden_gpu_xid_")
+ERRORS = _table.counter(
+    "errors_total",
+    "XIDs of a GPU since the exporter began to watch it; starts with the first XID.",
+    *_LABELS,
 )
-LAST = Metric(
-    "trainwarden_gpu_xid_last_timestamp_seconds",
-    "gauge",
-    "When the last one came.",
-    _LABELS,
-)
+LAST = _table.gauge("last_timestamp_seconds", "Time of the last XID.", *_LABELS)
 OF_WORKER = Metric(
     "trainwarden_worker_gpu_xid_timestamp_seconds",
     "gauge",
-    "When the last one came of a GPU where the worker has memory or had within five minutes, by"
-    " severity; only where there was one.",
+    "Time of the last XID, by severity, on a GPU where the worker holds memory or held it "
+    "within the last five minutes; absent without one.",
     ("run", "worker", "role", "severity"),
 )
-WATCHING = Metric("trainwarden_gpu_xid_watching", "gauge", "Whether XIDs are being waited for.")
-WATCHED = Metric(
-    "trainwarden_gpu_xid_watch_timestamp_seconds",
-    "gauge",
-    "When the driver last said that there is an XID, or none.",
+WATCHING = _table.gauge("watching", "Whether the exporter waits for XIDs.")
+LAST_POLL = _table.gauge(
+    "watch_timestamp_seconds",
+    "Last answer of the driver to the wait for XIDs, with or without an XID.",
 )
 
 
 class XidCollector(Collector):
-    """Shows what the watch for XIDs has counted; it never calls the driver."""
+    """Exports the counts of the XID watcher; never calls the driver itself."""
 
     name = "xid"
-    metrics = (ERRORS, LAST, OF_WORKER, WATCHING, WATCHED)
+    metrics = (ERRORS, LAST, OF_WORKER, WATCHING, LAST_POLL)
 
-    def __init__(self, watch: XidWatch) -> None:
-        self._watch = watch
+    def __init__(self, xid_watcher: XidWatcher) -> None:
+        self._xid_watcher = xid_watcher
 
-    def adopt(self, predecessor: Self) -> None:
-        """Go on with the watch of `predecessor`, which goes on counting."""
-        self._watch = predecessor._watch
+    def take_over_from(self, predecessor: Self) -> None:
+        """Continues with the XID watcher of `predecessor`, which keeps counting."""
+        self._xid_watcher = predecessor._xid_watcher
 
     def collect(self) -> Iterable[Family]:
-        if not self._watch.wanted:
-            raise NoData("there has been no GPU to watch")
-        errors, last, of_worker, watching, watched = (metric.family() for metric in self.metrics)
+        if not self._xid_watcher.has_gpus:
+            raise NoData("no GPU found so far")
+        return self.families(self._samples())
+
+    def _samples(self) -> Iterator[Sample]:
         moments: dict[tuple[str, ...], float] = {}
-        for one in self._watch.counts.all():
+        for one in self._xid_watcher.counts.all():
             labels = (*one.gpu, str(one.code), describe(one.code).severity)
-            errors.add_metric(labels, one.count)
-            last.add_metric(labels, one.last_timestamp)
-            for user in self._watch.users(one.gpu):
+            yield ERRORS, labels, one.count
+            yield LAST, labels, one.last_timestamp
+            for user in self._xid_watcher.users(one.gpu):
                 key = (*user, labels[-1])
                 moments[key] = max(one.last_timestamp, moments.get(key, 0.0))
-        for key, moment in moments.items():
-            of_worker.add_metric(key, moment)
-        watching.add_metric([], self._watch.watching)
-        if self._watch.last_timestamp is not None:
-            watched.add_metric([], self._watch.last_timestamp)
-        return [errors, last, of_worker, watching, watched]
+        yield from ((OF_WORKER, key, moment) for key, moment in moments.items())
+        yield WATCHING, (), self._xid_watcher.watching
+        yield LAST_POLL, (), self._xid_watcher.last_timestamp

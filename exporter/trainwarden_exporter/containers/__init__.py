@@ -1,1 +1,1 @@
-"""The containers of a run: how often they start, and how they ended."""
+"""Containers of a run: starts and exits."""

@@ -1,1 +1,1 @@
-"""Looks at a running box and proposes the configuration that watches it."""
+"""Inspects a running host and proposes a configuration for it."""

@@ -1,134 +1,139 @@
-"""The programs on the box that may belong to a run: what they were started with, and write to."""
+"""Says what a command line runs: its script, its kind, the folders and modules it names."""
 
 from __future__ import annotations
 
-import os
 import re
-import stat
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePath
 
-from trainwarden_exporter.processes.procfs import (
-    PROC,
-    Process,
-    parent,
-    read_command_line,
-    read_processes,
+from trainwarden_exporter.discovery.processes import Candidate
+
+MAX_SCRIPT_BYTES = 256 << 10
+
+INTERPRETERS = re.compile(r"(?:python|pypy)[\d.]*|bash|sh|dash|zsh|node|ruby|perl|uv|env")
+_SHELLS = re.compile(r"-?(?:ba|da|z|k|fi)?sh")
+_PYTHON = re.compile(r"(?:python|pypy)[\d.]*")
+LAUNCHERS = re.compile(
+    r"accelerate|torchrun|torch\.distributed\.(?:run|launch)|deepspeed|lightning|fabric|mpirun|uv"
 )
+"""Programs that run the script among their arguments."""
 
-MOST_FILES = 4_096
-"""Descriptors that are looked at of one process."""
+_TOOLS = re.compile(
+    r"tail|less|more|cat|grep|rg|watch|vim?|nvim|nano|emacs|code|ssh|sshd|rsync|scp|tmux.*|screen"
+    r"|sudo|su|make|timeout|nohup|top|htop|nvtop|nvitop|gdb|strace|py-spy|git|find|cron"
+    r"|tensorboard|wandb\S*|mlflow|jupyter\S*|ipykernel\S*|pip|pytest"
+)
+"""Programs that look at a run, edit it or start it, and are no part of it."""
 
-_WRITABLE = os.O_WRONLY | os.O_RDWR
-_FLAGS = re.compile(r"^flags:\s+([0-7]+)$", re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """One process, as far as we may look into it."""
-
-    pid: int
-    arguments: tuple[str, ...]
-    parent: int = 0
-    folder: Path | None = None
-    """Where it works."""
-    written: tuple[Path, ...] = ()
-    """Regular files that it has open for writing, its output and errors first."""
-
-    @property
-    def command(self) -> str:
-        """As a selector's `command` sees it."""
-        return " ".join(self.arguments)
-
-    def works_in(self, folder: Path) -> bool:
-        """Whether it was started there, told of it, or writes there."""
-        places = (*self.written, *((self.folder,) if self.folder else ()))
-        return any(place.is_relative_to(folder) for place in places) or any(
-            self._names(argument, folder) for argument in self.arguments
-        )
-
-    def _names(self, argument: str, folder: Path) -> bool:
-        """Whether `argument` is, or holds after an equals sign, `folder` or a path below it."""
-        value = argument.rpartition("=")[2]
-        if not value or value.startswith("-") or "\0" in value:
-            return False
-        return ((self.folder or Path("/")) / value).is_relative_to(folder)
+_MONITORING = re.compile(
+    r"trainwarden\b.*|trainwarden[_-].*|prometheus|alertmanager|grafana(?:-server)?|supervisord?"
+    r"|node_exporter",
+    re.IGNORECASE,
+)
+_WATCHDOGS = re.compile(
+    r"watchdog|heartbeat|guard(?:ian)?\b|babysit|emergency.?brake", re.IGNORECASE
+)
+_TRAINS = re.compile(
+    r"(?:^|[_\-./])(?:pre|fine_?)?(?:train|tune)|(?:^|[_\-./])(?:sft|dpo|grpo|ppo|rlhf|kto|search)"
+    r"(?:[_\-.]|$)",
+    re.IGNORECASE,
+)
+_LITERALS = re.compile(r"""["']([\w./-]{2,200})["']""")
+_IMPORTS = re.compile(r"^\s*(?:from\s+([\w.]+)\s+import\b|import\s+([\w., ]+))", re.MULTILINE)
 
 
-def read_programs(root: Path = PROC) -> tuple[Program, ...]:
-    """Every process that has a command line, but for this one and what stands above it.
-
-    Raises CollectError where /proc cannot be read.
-    """
-    processes = read_processes(root)
-    ours = set(_line_of(os.getpid(), processes))
-    return tuple(
-        program
-        for process in processes.values()
-        if process.alive and not process.kernel_thread and process.pid not in ours
-        if (program := _read_program(process, root)) is not None
-    )
+def program_name(arguments: Sequence[str]) -> str:
+    """Returns the last part of the path of the script, else of the program."""
+    script = find_script(arguments)
+    return PurePath(script or arguments[0].split(" ")[0] or "-").name
 
 
-def _read_program(process: Process, root: Path) -> Program | None:
-    arguments = read_command_line(process.pid, root)
-    if not arguments:
+def find_script(arguments: Sequence[str]) -> str | None:
+    """Returns the script or module that an interpreter runs; None for another program."""
+    if not INTERPRETERS.fullmatch(PurePath(arguments[0]).name):
         return None
-    place = root / str(process.pid)
-    try:
-        folder: Path | None = (place / "cwd").readlink()
-    except OSError:
-        folder = None
-    written = tuple(dict.fromkeys(_written(place)))
-    return Program(process.pid, arguments, process.parent_pid, folder, written)
+    rest = iter(arguments[1:])
+    for argument in rest:
+        if argument == "-m":
+            return next(rest, None)
+        if argument in ("-c", "-"):
+            return None
+        if argument in ("-W", "-X"):
+            next(rest, None)
+        elif not argument.startswith("-"):
+            return argument
+    return None
 
 
-def _written(place: Path) -> Iterator[Path]:
+def find_launched_script(arguments: Sequence[str]) -> str | None:
+    """Returns the script that a launcher such as torchrun runs; None for any other program."""
+    if not LAUNCHERS.fullmatch(program_name(arguments)):
+        return None
+    rest = list(arguments[1:])
+    modules = [rest[i + 1] for i, one in enumerate(rest[:-1]) if one == "-m"]
+    scripts = [one for one in rest if one.endswith(".py")]
+    return next(iter((*scripts, *modules[-1:])), None)
+
+
+def is_tool(candidate: Candidate) -> bool:
+    """Whether the program is a shell, editor, pager, notebook or the like."""
+    arguments = candidate.arguments
+    name = program_name(arguments)
+    names = {PurePath(arguments[0]).name, name, name.split(".")[0]}
+    return any(_TOOLS.fullmatch(name) or _SHELLS.fullmatch(name) for name in names)
+
+
+def is_monitoring(candidate: Candidate) -> bool:
+    """Whether the program monitors runs; a run may lie in a folder of such a name."""
+    return bool(_MONITORING.fullmatch(program_name(candidate.arguments)))
+
+
+def is_watchdog(candidate: Candidate) -> bool:
+    return bool(_WATCHDOGS.search(program_name(candidate.arguments)))
+
+
+def runs_python(candidate: Candidate) -> bool:
+    """Whether the program is a Python script or module, started directly or by a launcher."""
+    arguments = candidate.arguments
+    return (
+        bool(_PYTHON.fullmatch(PurePath(arguments[0]).name)) and find_script(arguments) is not None
+    ) or find_launched_script(arguments) is not None
+
+
+def names_training(candidate: Candidate) -> bool:
+    """Whether the name of the script says that it trains."""
+    script = find_launched_script(candidate.arguments) or find_script(candidate.arguments) or ""
+    return bool(_TRAINS.search(PurePath(script).name))
+
+
+def read_script(candidate: Candidate) -> str:
+    """Returns the text of the script; empty if it cannot be read."""
+    script = find_launched_script(candidate.arguments) or find_script(candidate.arguments)
+    if script is None or candidate.folder is None:
+        return ""
     try:
-        numbers = sorted((int(name) for name in os.listdir(place / "fd")), key=_output_first)  # noqa: PTH208 - names are enough
+        with (candidate.folder / script).open("rb") as file:
+            return file.read(MAX_SCRIPT_BYTES).decode(errors="replace")
     except (OSError, ValueError):
-        return
-    for number in numbers[:MOST_FILES]:
+        return ""
+
+
+def imported_modules(text: str) -> frozenset[str]:
+    """Returns the modules that a Python script imports, with the modules above them."""
+    found: set[str] = set()
+    for single, several in _IMPORTS.findall(text):
+        for name in [single, *several.split(",")]:
+            parts = name.split(" as ")[0].strip().split(".")
+            found.update(".".join(parts[:count]) for count in range(1, len(parts) + 1))
+    return frozenset(found - {""})
+
+
+def literal_folders(text: str, folder: Path) -> Iterator[Path]:
+    """Yields the existing folders that the texts in a script name, relative to `folder`."""
+    for literal in dict.fromkeys(_LITERALS.findall(text)):
+        path = folder / literal
         try:
-            link = place / "fd" / str(number)
-            status = link.stat()
-            if not stat.S_ISREG(status.st_mode) or not status.st_nlink:  # deleted, yet open
-                continue
-            flags = _FLAGS.search((place / "fdinfo" / str(number)).read_text())
-            if flags is not None and int(flags[1], 8) & _WRITABLE:
-                yield link.readlink()
+            if literal.strip("./") and path.is_dir():
+                yield path.resolve()
         except OSError:
             continue
-
-
-def _output_first(number: int) -> tuple[bool, int]:
-    return number not in (1, 2), number
-
-
-def _line_of(pid: int, processes: Mapping[int, Process]) -> Iterator[int]:
-    step = processes.get(pid)
-    while step is not None and step.pid > 1:
-        yield step.pid
-        step = parent(step, processes)
-
-
-def topmost(programs: Collection[Program], everything: Collection[Program]) -> tuple[Program, ...]:
-    """Those of `programs` that no other of them has started; the line goes over `everything`."""
-    above = lines_above(everything)
-    chosen = {program.pid for program in programs}
-    return tuple(program for program in programs if not chosen & set(above[program.pid]))
-
-
-def lines_above(programs: Collection[Program]) -> dict[int, tuple[int, ...]]:
-    """By pid, the pids of the parent, its parent and so on, as far as they are among `programs`."""
-    parents = {program.pid: program.parent for program in programs}
-    lines = {}
-    for pid, parent_pid in parents.items():
-        line: list[int] = []
-        step = parent_pid
-        while step in parents and step != pid and step not in line:
-            line.append(step)
-            step = parents[step]
-        lines[pid] = tuple(line)
-    return lines

@@ -1,65 +1,108 @@
-"""Finds for each program a name, and the shortest pattern that tells it from all others. Pure."""
+"""Finds for each program a name, and the shortest pattern that distinguishes it. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import PurePath
 
-from trainwarden_exporter.discovery.programs import Program
+from trainwarden_exporter.discovery.processes import Candidate, ancestor_pids
+from trainwarden_exporter.discovery.programs import find_launched_script, find_script
 
-_INTERPRETERS = re.compile(r"(?:python|pypy)[\d.]*|bash|sh|dash|zsh|node|ruby|perl|uv|env")
-_TELLING = ("--name", "--role", "--worker", "--worker-index", "--index", "--rank", "--port")
-"""Options by whose values the copies of a program tend to be told apart, the best first."""
-_UNFIT = re.compile(r"[^A-Za-z0-9_.:-]+")
-LONGEST = 100
+_NAMING_OPTIONS = ("--name", "--role", "--worker", "--worker-index", "--index", "--rank", "--port")
+"""Options whose values usually distinguish the copies of a program, best first."""
+_INVALID_CHARACTERS = re.compile(r"[^A-Za-z0-9_.:-]+")
+MAX_NAME_LENGTH = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Selected:
-    """Programs that are one worker."""
+class SelectedWorker:
+    """Processes that form one worker."""
 
     name: str
     pattern: str
     """Regular expression for the selector's `command`."""
-    programs: tuple[Program, ...]
+    candidates: tuple[Candidate, ...]
+    conditions: Mapping[str, object] = field(default_factory=dict)
+    """Further conditions of the selector."""
+    unclear: tuple[Candidate, ...] = ()
+    """Other processes that the selector matches too."""
 
 
-def select(chosen: Sequence[Program], everything: Collection[Program]) -> tuple[Selected, ...]:
-    """One worker for each command line among `chosen`, found by none of the others' patterns.
+def select_workers(
+    chosen: Sequence[Candidate], all_candidates: Collection[Candidate]
+) -> tuple[SelectedWorker, ...]:
+    """Returns one worker per command line in `chosen`; patterns match no other process.
 
-    Of programs in one tree, give the topmost alone: a worker's children are counted with it.
+    Pass only the topmost process of a tree: descendants count as part of their worker.
     """
-    groups: dict[str, list[Program]] = {}
-    for program in chosen:
-        groups.setdefault(program.command, []).append(program)
-    names = _distinct([name_of(group[0]) for group in groups.values()])
+    groups: dict[str, list[Candidate]] = {}
+    for candidate in chosen:
+        groups.setdefault(candidate.command, []).append(candidate)
+    names = _distinct([worker_name(group[0]) for group in groups.values()])
     return tuple(
-        Selected(name, pattern_for(group, everything), tuple(group))
+        _select(name, group, all_candidates)
         for name, group in zip(names, groups.values(), strict=True)
     )
 
 
-def name_of(program: Program) -> str:
-    """A name for the worker: what its options say, else the script it runs."""
-    options = _options(program.arguments)
+def _select(
+    name: str, group: Sequence[Candidate], all_candidates: Collection[Candidate]
+) -> SelectedWorker:
+    """Adds conditions until the selector matches no process of another tree, if possible."""
+    pattern = pattern_for(group, all_candidates)
+    above = ancestor_pids(all_candidates)
+    first, pids = group[0], {one.pid for one in group}
+    others = [
+        one
+        for one in all_candidates
+        if one.pid not in pids
+        and (not first.user or one.user == first.user)
+        and re.search(pattern, one.command)
+        and not pids & set(above[one.pid])
+    ]
+    conditions: dict[str, object] = {"user": first.user} if first.user else {}
+    for condition, value, attribute in (
+        ("environment", {"PWD": re.escape(first.environment_folder)}, "environment_folder"),
+        ("cgroup", f"{re.escape(first.cgroup)}$", "cgroup"),
+    ):
+        own = {getattr(one, attribute) for one in group}
+        left = [one for one in others if getattr(one, attribute) in own]
+        if len(own) == 1 and "" not in own and len(left) < len(others):
+            others = left
+            conditions[condition] = value
+    return SelectedWorker(name, pattern, tuple(group), conditions, tuple(others))
+
+
+def worker_name(candidate: Candidate) -> str:
+    """Returns a name for the worker from its options, else from its script."""
+    options = _options(candidate.arguments)
     if name := options.get("--name"):
-        return _fit(name)
-    script = _script(program.arguments)
-    if script is None:
-        stem = PurePath(program.arguments[0]).name.split()[0]
-    else:
-        stem = PurePath(script).stem if script.endswith(".py") else script.rpartition(".")[2]
+        return _sanitize(name)
+    stem = _stem(candidate.arguments)
     role = options.get("--role", stem)
-    index = next((options[key] for key in _TELLING[3:-1] if options.get(key, "").isdigit()), "")
-    return _fit(f"{role}-{index}" if index else role)
+    index = next(
+        (options[key] for key in _NAMING_OPTIONS[3:-1] if options.get(key, "").isdigit()), ""
+    )
+    return _sanitize(f"{role}-{index}" if index else role)
 
 
-def pattern_for(group: Sequence[Program], everything: Collection[Program]) -> str:
-    """The shortest regular expression that is found in the commands of `group` and no other's."""
+def _stem(arguments: Sequence[str]) -> str:
+    """Returns the name of the script without folder and suffix, else that of the program."""
+    script = find_launched_script(arguments) or find_script(arguments)
+    if script is None:
+        return PurePath((arguments[0].split() or ["worker"])[0]).name
+    name = PurePath(script).name
+    if name.endswith((".py", ".sh")):
+        return name[:-3]
+    return name if "/" in script else name.rpartition(".")[2]
+
+
+def pattern_for(group: Sequence[Candidate], all_candidates: Collection[Candidate]) -> str:
+    """Returns the shortest regular expression that matches only the commands of `group`."""
     own = group[0].command
-    others = {program.command for program in everything} - {own}
+    others = {candidate.command for candidate in all_candidates} - {own}
     for pattern in _candidates(group[0].arguments):
         regex = re.compile(pattern)
         if regex.search(own) and not any(map(regex.search, others)):
@@ -68,48 +111,48 @@ def pattern_for(group: Sequence[Program], everything: Collection[Program]) -> st
 
 
 def _candidates(arguments: Sequence[str]) -> Iterator[str]:
-    script = _script(arguments)
-    # what a process has titled itself is all that it shows
-    start = re.escape(arguments[0] if script is None else _last_parts(script))
-    yield rf"(?:^|[ /]){start}(?: |$)"
+    start = _start(arguments)
+    yield rf"{start}(?: |$)"
     options = _options(arguments)
-    for key in _TELLING:
+    for key in _NAMING_OPTIONS:
         if key in options:
             separator = "[ =]"
             value = re.escape(options[key])
-            yield rf"(?:^|[ /]){start} (?:.* )?{re.escape(key)}{separator}{value}(?: |$)"
+            yield rf"{start} (?:.* )?{re.escape(key)}{separator}{value}(?: |$)"
     for position in range(1, len(arguments)):
         tail = re.escape(" ".join(arguments[position:]))
-        if len(arguments) - position <= _MOST_TAIL:
-            yield rf"(?:^|[ /]){start} (?:.* )?{tail}$"
+        if len(arguments) - position <= _MAX_TAIL_PARTS:
+            yield rf"{start} (?:.* )?{tail}$"
 
 
-_MOST_TAIL = 4
+def _start(arguments: Sequence[str]) -> str:
+    """Returns the pattern of the program that runs the script; no editor of it matches."""
+    script = find_script(arguments)
+    if script is None:
+        # the title that a process has set is all that it shows
+        title = arguments[0]
+        program = PurePath(title).name if title.startswith("/") else title
+        start = rf"^(?:\S*/)?{re.escape(program)}"
+    else:
+        interpreter = PurePath(arguments[0]).name
+        program = r"python[\d.]*" if interpreter.startswith("python") else re.escape(interpreter)
+        is_module = "-m" in arguments[: arguments.index(script)]
+        name = f"-m {re.escape(script)}" if is_module else _path_pattern(script)
+        start = rf"^(?:\S*/)?{program}(?: -[WX] ?\S+| -[A-Za-z]+)*? {name}"
+    if launched := find_launched_script(arguments):
+        start += rf" (?:.*[ /])?{re.escape(PurePath(launched).name)}"
+    return start
 
 
-def _script(arguments: Sequence[str]) -> str | None:
-    """The script or module that an interpreter was told to run; None for another program."""
-    if not _INTERPRETERS.fullmatch(PurePath(arguments[0]).name):
-        return None
-    rest = iter(arguments[1:])
-    for argument in rest:
-        if argument == "-m":
-            return next(rest, None)
-        if argument in ("-c", "-"):
-            return None
-        if argument in ("-W", "-X"):
-            next(rest, None)
-        elif not argument.startswith("-"):
-            return argument
-    return None
+def _path_pattern(script: str) -> str:
+    return rf"(?:\S*/)?{re.escape(PurePath(script).name)}"
 
 
-def _last_parts(script: str) -> str:
-    return PurePath(script).name if "/" in script else script
+_MAX_TAIL_PARTS = 4
 
 
 def _options(arguments: Sequence[str]) -> dict[str, str]:
-    """The first value of each long option."""
+    """Returns the first value of each long option."""
     found: dict[str, str] = {}
     for argument, following in zip(arguments, (*arguments[1:], ""), strict=True):
         if not argument.startswith("--"):
@@ -120,13 +163,12 @@ def _options(arguments: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _fit(text: str) -> str:
-    """`text` as a name may be written."""
-    return _UNFIT.sub("-", text).strip("-_.:")[:LONGEST] or "worker"
+def _sanitize(text: str) -> str:
+    return _INVALID_CHARACTERS.sub("-", text).strip("-_.:")[:MAX_NAME_LENGTH] or "worker"
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """`names`, those that come twice with a number behind."""
+    """Returns `names` with a number appended to duplicates."""
     given: list[str] = []
     for name in names:
         number, fresh = 0, name

@@ -1,1 +1,1 @@
-"""The disks that a run writes to: what is left of them, and how well they write."""
+"""Disks of a run: free space and write speed."""

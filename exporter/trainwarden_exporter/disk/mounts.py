@@ -1,4 +1,4 @@
-"""Finds the mount that an open file lies on.
+"""Finds the mount of an open file.
 
 Source: mountinfo and fdinfo as in proc_pid_mountinfo(5) and proc_pid_fdinfo(5).
 """
@@ -18,75 +18,82 @@ _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """One mount, as this process sees it."""
+    """A mount as seen by this process."""
 
     id: int
     point: str
-    """The folder it is mounted at."""
+    """The mount point."""
     device: str
-    """What is mounted: a device, a server's folder, or a word such as `tmpfs`."""
+    """The mounted device, a server's folder, or a word such as `tmpfs`."""
     fstype: str
     read_only: bool
-    """Whether nothing can be written through it: by its own options, or its file system's.
+    """Whether the mount or its file system is read-only.
 
-    Not by an option that only the sandbox of this process adds: a run is not in it."""
+    Ignores options that only the sandbox of this process adds, because a run is outside of it."""
 
 
+# psutil.disk_partitions has no mount id, and does not show read-only mounts of a sandbox
 def read_mount(descriptor: int, root: Path = PROC) -> Mount | None:
-    """The mount that an open file lies on; None for one that this process cannot see.
+    """Returns the mount of an open file; None if this process cannot see it.
 
-    By the descriptor, and not by comparing paths: that is right below links, below mounts that
-    hide each other, and in a container. Raises OSError.
+    Uses the descriptor instead of comparing paths, which is correct with links, overlaid mounts and
+    containers. Raises OSError.
     """
     own = root / "self"
     number = parse_mount_id((own / "fdinfo" / str(descriptor)).read_text(encoding="ascii"))
     text = (own / "mountinfo").read_text(encoding="utf-8", errors="replace")
     mount = parse_mounts(text).get(number)
-    if mount is not None and mount.read_only and is_sandboxed(number, text, _read_of_init(root)):
+    if (
+        mount is not None
+        and mount.read_only
+        and is_sandboxed(number, text, _read_init_mountinfo(root))
+    ):
         return replace(mount, read_only=False)
     return mount
 
 
-def _read_of_init(root: Path) -> str:
+def _read_init_mountinfo(root: Path) -> str:
     try:
         return (root / "1" / "mountinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:  # hidden from us: then what we see ourselves is all there is
+    except OSError:  # hidden from us: use our own view
         return ""
 
 
 def is_sandboxed(number: int, own: str, init: str) -> bool:
-    """Whether a mount is read-only for this process alone, as in a unit or container of its own.
+    """Whether a mount is read-only only for this process, as in a sandboxed unit or container.
 
-    `own` and `init` are the mountinfo of this process and of process 1, where nothing of such a
-    sandbox is: the mount is not there, and its file system can be written to.
+    `own` and `init` are the mountinfo of this process and of process 1, which is outside the
+    sandbox: there the mount is missing and its file system is writable.
     """
-    ours = next(line for line in map(_split, own.splitlines()) if int(line.fields[0]) == number)
-    theirs = list(map(_split, init.splitlines()))
+    ours = next(
+        line for line in map(_split_line, own.splitlines()) if int(line.fields[0]) == number
+    )
+    theirs = list(map(_split_line, init.splitlines()))
     if "ro" in ours.options or any(int(line.fields[0]) == number for line in theirs):
         return False
     same = [line for line in theirs if line.fields[2] == ours.fields[2]]
     return any("ro" not in line.fields[5].split(",") for line in same)
 
 
-class _Line(NamedTuple):
+class _MountinfoLine(NamedTuple):
     """One line of a mountinfo."""
 
     fields: list[str]
     fstype: str
     device: str
     options: list[str]
-    """Those of the file system; those of the mount are among the fields."""
+    """Options of the file system; those of the mount are among the fields."""
 
 
-def _split(line: str) -> _Line:
-    # any number of optional fields stands before the lone dash
+def _split_line(line: str) -> _MountinfoLine:
+    # any number of optional fields precedes the dash
     before, _, after = line.partition(" - ")
     fstype, device, *options = after.split(" ")
-    return _Line(before.split(" "), fstype, device, "".join(options[:1]).split(","))
+    return _MountinfoLine(before.split(" "), fstype, device, "".join(options[:1]).split(","))
 
 
 def parse_mount_id(text: str) -> int:
-    """The number of the mount in a /proc/self/fdinfo/<fd>; -1 where it is not told."""
+    """Returns the mount number in a /proc/self/fdinfo/<fd>; -1 without one."""
     for line in text.splitlines():
         if line.startswith("mnt_id:"):
             return int(line.partition(":")[2])
@@ -94,22 +101,22 @@ def parse_mount_id(text: str) -> int:
 
 
 def parse_mounts(text: str) -> Mapping[int, Mount]:
-    """A /proc/self/mountinfo, by the number of the mount."""
+    """Parses a /proc/self/mountinfo, by mount number."""
     mounts = (_parse_mount(line) for line in text.splitlines())
     return {mount.id: mount for mount in mounts}
 
 
 def _parse_mount(line: str) -> Mount:
-    fields, fstype, device, options = _split(line)
+    fields, fstype, device, options = _split_line(line)
     return Mount(
         id=int(fields[0]),
-        point=_unescaped(fields[4]),
-        device=_unescaped(device),
+        point=_unescape(fields[4]),
+        device=_unescape(device),
         fstype=fstype,
         read_only="ro" in {*fields[5].split(","), *options},
     )
 
 
-def _unescaped(text: str) -> str:
-    """Spaces, tabs, newlines and backslashes are written as three octal digits."""
+def _unescape(text: str) -> str:
+    """Decodes spaces, tabs, newlines and backslashes from three octal digits."""
     return _ESCAPE.sub(lambda match: chr(int(match[1], 8)), text)

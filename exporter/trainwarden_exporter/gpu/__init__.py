@@ -1,1 +1,1 @@
-"""The GPUs of the box: what the driver says of them, who holds them, what went wrong with them."""
+"""GPUs of the host: driver readings, holders and problems."""

@@ -1,37 +1,37 @@
-"""The GPU driver over its comings and goings: one look at all GPUs, whatever state it is in."""
+"""Reads all GPUs, in any state of the driver and across its failures and restarts."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
-from trainwarden_exporter.gpu.nvml import Nvml
-from trainwarden_exporter.gpu.nvmlerrors import (
+from trainwarden_exporter.gpu.model import GpuKey, GpuReading, Versions
+from trainwarden_exporter.gpu.nvml_calls import (
     DriverAbsentError,
     DriverFailedError,
     GpuLostError,
+    Handle,
     NvmlError,
 )
-from trainwarden_exporter.gpu.nvmlquestions import Handle
-from trainwarden_exporter.gpu.reading import GpuKey, GpuReading, Versions
-from trainwarden_exporter.gpu.xidwatch import XidWatch
+from trainwarden_exporter.gpu.nvml_library import Nvml
+from trainwarden_exporter.gpu.xid_watcher import XidWatcher
 
 DriverState = Literal["ok", "absent", "no_devices", "failed"]
 
-PATIENCE = 15.0
-"""Seconds that the driver has to answer who asks it once; the first question of all may load it."""
+TIMEOUT_SECONDS = 15.0
+"""Timeout of a single inspection in seconds; the first call may load the driver."""
 
 _SAMPLE_SECONDS = 5.0
-"""Age up to which a sample of a process is worth showing; the driver takes one or more a second."""
+"""Maximum age in seconds of a process sample; the driver takes one or more per second."""
 
-STATES: tuple[DriverState, ...] = ("ok", "absent", "no_devices", "failed")
+STATES: tuple[DriverState, ...] = get_args(DriverState)
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
-    """What was seen in one look; `lost` are GPUs that are or were there and do not answer."""
+class DriverReading:
+    """Result of one reading; `lost` are known GPUs that do not respond."""
 
     state: DriverState
     reason: str = ""
@@ -41,87 +41,87 @@ class Sight:
 
 
 class Driver:
-    """Looks at the GPUs, and keeps what must outlast a look: the session, and which there were.
+    """Reads the GPUs, and keeps the session and the known GPUs between readings.
 
-    `watch` is told which GPUs there are to watch. `look` may block for as long as the driver does,
-    and is for one thread only.
+    `xid_watcher` receives the GPUs to watch. `read` may block as long as the driver does, and is
+    for one thread only.
     """
 
     def __init__(
         self,
         nvml: Nvml,
-        watch: XidWatch | None = None,
+        xid_watcher: XidWatcher | None = None,
         *,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._nvml = nvml
-        self._watch = watch
+        self._xid_watcher = xid_watcher
         self._now = now
         self._started = False
-        self._void = False
-        self._known: dict[str, GpuKey] = {}
+        self._session_void = False
+        self._known_gpus: dict[str, GpuKey] = {}
 
-    def look(self) -> Sight:
-        """Never raises for the driver: its state says so."""
+    def read(self) -> DriverReading:
+        """Reads all GPUs. Never raises for the driver: the result contains its state."""
         try:
-            self._begin()
-            return self._look()
+            self._start_session()
+            return self._read()
         except DriverAbsentError as error:
-            self._abandon()
-            return Sight("absent", str(error))
+            self._mark_void()
+            return DriverReading("absent", str(error))
         except NvmlError as error:
-            self._abandon()
-            return Sight("failed", str(error))
+            self._mark_void()
+            return DriverReading("failed", str(error))
 
     def close(self) -> None:
-        """Let go of the driver; only where nobody watches XIDs. A `look` begins anew."""
+        """Shuts the library down, unless the XID watcher uses it. `read` initialises it again."""
         if self._started:
             self._nvml.stop()
-        self._started = self._void = False
+        self._started = self._session_void = False
 
-    def _begin(self) -> None:
-        if self._void:
-            # shutting down under somebody who is inside the library could crash the program
-            if self._watch is not None and not self._watch.released:
-                raise DriverFailedError("the driver has not yet let go of the watch for XIDs")
+    def _start_session(self) -> None:
+        if self._session_void:
+            # shutdown during a call of the library in another thread could crash the program
+            if self._xid_watcher is not None and not self._xid_watcher.released:
+                raise DriverFailedError("the XID watcher still waits inside the driver")
             self._nvml.stop()
-            self._started = self._void = False
+            self._started = self._session_void = False
         if not self._started:
             self._nvml.start()
             self._started = True
 
-    def _abandon(self) -> None:
-        """What was begun is void; it is ended at the next look."""
-        self._void = self._started
-        if self._watch is not None:
-            self._watch.stop()
+    def _mark_void(self) -> None:
+        """Marks the session as invalid; the next reading ends it."""
+        self._session_void = self._started
+        if self._xid_watcher is not None:
+            self._xid_watcher.stop()
 
-    def _look(self) -> Sight:
+    def _read(self) -> DriverReading:
         versions = self._nvml.versions()
         gpus: list[GpuReading] = []
         handles: dict[GpuKey, Handle] = {}
-        unnamed: list[str] = []
+        unnamed_indexes: list[str] = []
         recent = round((self._now() - _SAMPLE_SECONDS) * 1_000_000)
         for index in range(self._nvml.count()):
             try:
                 key, handle = self._nvml.open(index)
             except GpuLostError:
-                unnamed.append(str(index))
+                unnamed_indexes.append(str(index))
                 continue
-            self._known[key.uuid] = key
+            self._known_gpus[key.uuid] = key
             try:
                 gpus.append(self._nvml.read(key, handle, samples_after=recent))
             except GpuLostError:
                 continue
             handles[key] = handle
-        if self._watch is not None:
-            self._watch.watch(handles)
-        lost = self._lost(gpus, unnamed)
-        state: DriverState = "ok" if gpus or unnamed or lost else "no_devices"
-        return Sight(state, "", versions, tuple(gpus), lost)
+        if self._xid_watcher is not None:
+            self._xid_watcher.watch(handles)
+        lost = self._lost_gpus(gpus, unnamed_indexes)
+        state: DriverState = "ok" if gpus or unnamed_indexes or lost else "no_devices"
+        return DriverReading(state, "", versions, tuple(gpus), lost)
 
-    def _lost(self, gpus: list[GpuReading], unnamed: list[str]) -> tuple[GpuKey, ...]:
+    def _lost_gpus(self, gpus: list[GpuReading], unnamed_indexes: list[str]) -> tuple[GpuKey, ...]:
         present = {gpu.key.uuid for gpu in gpus}
-        lost = [key for uuid, key in self._known.items() if uuid not in present]
+        lost = [key for uuid, key in self._known_gpus.items() if uuid not in present]
         named = {key.gpu for key in lost}
-        return (*lost, *(GpuKey(index, "") for index in unnamed if index not in named))
+        return (*lost, *(GpuKey(index, "") for index in unnamed_indexes if index not in named))

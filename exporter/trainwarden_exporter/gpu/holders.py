@@ -1,34 +1,34 @@
-"""Who holds a GPU, and which of them belong to no worker: the leftovers of a run that has ended."""
+"""Finds the holders of GPUs, and which of them belong to no worker: leftovers of ended runs."""
 
 from __future__ import annotations
 
 import operator
-import os
-import pwd
 import re
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from trainwarden_exporter.gpu.devicefiles import (
-    COMPUTE_FILE,
-    DeviceFileWatch,
-    Sightings,
-)
-from trainwarden_exporter.gpu.reading import NO_GPU, GpuKey, GpuReading
-from trainwarden_exporter.processes.matching import Tree, WorkerKey, read_own_pid
+from trainwarden_exporter.gpu.device_files import COMPUTE_FILE, DeviceFileScanner, HeldDeviceFiles
+from trainwarden_exporter.gpu.interactive import interactive_reason
+from trainwarden_exporter.gpu.model import NO_GPU, GpuKey, GpuReading
+from trainwarden_exporter.gpu.system_services import is_system_service
+from trainwarden_exporter.processes.matching import ProcessTree, WorkerKey, read_own_pid
 from trainwarden_exporter.processes.procfs import (
     PROC,
     Identity,
     Process,
     parent,
     read_command_line,
+    read_owner,
     read_process,
-    read_text,
+    start_timestamp,
 )
+from trainwarden_exporter.runtime.formatting import format_duration, format_size
+from trainwarden_exporter.runtime.redaction import redact_command
 
-# What is on a GPU, or looks at it, for good: displays, NVIDIA's own services, other observers. By
-# the name of the program (of the script, where an interpreter runs it).
+# Programs that are expected on a GPU or observe it: display servers, NVIDIA's services and
+# monitoring tools. By the name of the program (of the script, if an interpreter runs it).
 _PROTECTED_PROGRAMS = re.compile(
     r"""
       X | Xorg | Xwayland | Xvnc | (gnome|plasma|cinnamon|kwin|sway|weston|mutter|hyprland)[\w.-]*
@@ -38,6 +38,7 @@ _PROTECTED_PROGRAMS = re.compile(
     | nvidia-(device-plugin|mig-manager|container-[\w-]+|ctk) | gpu-feature-discovery
     | dcgm[\w-]* | gpud | nvidia[_-]gpu[_-]exporter | [\w-]*[_-]exporter | trainwarden[\w.-]*
     | nvtop | nvitop[\w.-]* | nvidia-htop[\w.]* | gpustat | btop | glances
+    | dbus-(daemon|broker)[\w-]* | systemd[\w-]* | elogind[\w-]* | polkitd | sshd[\w-]*
     | telegraf | netdata | datadog-agent | gpu\.plugin | zabbix_agent[\w]* | all-smi
     """,
     re.VERBOSE,
@@ -45,66 +46,81 @@ _PROTECTED_PROGRAMS = re.compile(
 _PROTECTED_PATHS = re.compile(r"/datadog-agent/|/ray/dashboard/")
 _INTERPRETER = re.compile(r"python[\d.]*|sh|bash|dash|node|perl|ruby|env")
 
-# Of a /proc/<pid>/ns/pid, in the first of all pid namespaces (PROC_PID_INIT_INO, linux/proc_ns.h).
+# Inode of /proc/<pid>/ns/pid in the initial pid namespace (PROC_PID_INIT_INO, linux/proc_ns.h).
 _INITIAL_PID_NAMESPACE = 0xEFFFFFFC
 
-# The first release of the driver that gives out pids as its caller's namespace counts them
-# (os_find_ns_pid in NVIDIA/open-gpu-kernel-modules); those before give out the host's.
-_TRANSLATES_PIDS = (535, 113, 1)
+# First driver release that reports pids of the caller's namespace (os_find_ns_pid in
+# NVIDIA/open-gpu-kernel-modules); earlier ones report the host's pids.
+_FIRST_TRANSLATING_VERSION = (535, 113, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A process that holds a GPU, or the driver.
+    """A process that holds a GPU or the driver.
 
-    `listed` is what the driver says: GPUs, with the bytes held there (None: not said). `files` are
-    the names of the device files that it has open, `opened` the GPUs among them.
+    `listed` is the driver's list: GPUs with bytes in use (None: unknown). `files` are the open
+    device files, `opened` the GPUs among them.
     """
 
     process: Process
     command: str
+    """Its command line with secrets redacted."""
     owner: str
     listed: Mapping[GpuKey, int | None] = field(default_factory=dict)
     opened: frozenset[GpuKey] = frozenset()
     files: frozenset[str] = frozenset()
     worker: WorkerKey | None = None
     protected: bool = False
-    looks_only: bool = False
-    """The driver does not list it, and it has not open what every CUDA program opens."""
+    attended: str = ""
+    """How somebody works with it, or "": an operator's notebook or script is no leftover."""
+    monitor_only: bool = False
+    """Whether it only observes: not listed by the driver, and without the files that CUDA
+    programs open.
+    """
 
     @property
     def gpus(self) -> tuple[GpuKey, ...]:
-        """Where it is: by the driver's word, which knows better than the open files.
+        """Returns the GPUs that it holds; the driver's list takes precedence over open files.
 
-        A program opens the files of all GPUs and yet uses one.
+        A program may open the files of all GPUs and use only one.
         """
         return tuple(sorted(self.listed or self.opened)) or (NO_GPU,)
 
     @property
     def orphan(self) -> bool:
-        """Whether it belongs to no worker, and is nothing that should be there anyhow.
+        """Whether it belongs to no worker and is not protected.
 
-        What only looks takes nothing from a run, as monitors do: that is an `observer`.
+        Processes that only observe, such as monitoring tools, are an `observer` instead.
         """
-        return self.worker is None and not self.protected and not self.looks_only
+        return self._unowned and not self.monitor_only and not self.attended
+
+    @property
+    def in_use(self) -> bool:
+        """Whether it belongs to no worker and somebody works with it."""
+        return self._unowned and not self.monitor_only and bool(self.attended)
+
+    @property
+    def _unowned(self) -> bool:
+        return self.worker is None and not self.protected
 
     @property
     def observer(self) -> bool:
-        """Whether it only looks, and is not known to be there for that."""
-        return self.worker is None and not self.protected and self.looks_only
+        """Whether it only observes, and is not protected."""
+        return self._unowned and self.monitor_only
 
     @property
     def memory_bytes(self) -> int | None:
-        """What it holds on all GPUs, as far as the driver says."""
+        """Returns its memory on all GPUs, as far as the driver reports it."""
         known = [amount for amount in self.listed.values() if amount is not None]
         return sum(known) if known else None
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """All holders; how many listed processes could not be found; how many could not be looked into.
+    """All holders.
 
-    `unmapped` counts by GPU what the driver lists and is no process that we can see.
+    `unmapped` counts, by GPU, listed processes that are not visible here; `unreadable` counts
+    processes that cannot be inspected.
     """
 
     holders: tuple[Holder, ...] = ()
@@ -113,20 +129,25 @@ class Survey:
 
     @property
     def orphans(self) -> tuple[Holder, ...]:
-        """Those that belong to nobody. Means nothing where no worker is configured."""
+        """Returns the orphans. Undefined without configured workers."""
         return tuple(holder for holder in self.holders if holder.orphan)
 
     @property
+    def in_use(self) -> tuple[Holder, ...]:
+        """Returns the holders that somebody works with. Undefined without configured workers."""
+        return tuple(holder for holder in self.holders if holder.in_use)
+
+    @property
     def observers(self) -> tuple[Holder, ...]:
-        """Those that only look. Means nothing where no worker is configured."""
+        """Returns the observers. Undefined without configured workers."""
         return tuple(holder for holder in self.holders if holder.observer)
 
 
 class HolderSearch:
-    """Finds who holds GPUs, by the driver's list and by open device files.
+    """Finds holders of GPUs by the driver's list and by open device files.
 
-    A process is joined to what the driver says of a pid only if it was there, with the same start
-    time, before and after the driver was asked, and only if the number is ours (see `Numbering`).
+    A process is matched to a listed pid only if it existed, with the same start time, before and
+    after the driver call, and if the number is of our namespace (see `read_pid_numbering`).
     """
 
     def __init__(
@@ -135,39 +156,37 @@ class HolderSearch:
         device_root: Path = Path("/dev"),
         protected: Sequence[re.Pattern[str]] = (),
         root: Path = PROC,
-        watch: DeviceFileWatch | None = None,
-        name_workers: bool = True,
+        scanner: DeviceFileScanner | None = None,
+        describe_workers: bool = True,
     ) -> None:
-        """`name_workers`: whether to say also of what is a worker's by whom it was started and how.
-
-        That is left empty where not, which spares three files of /proc for each.
-        """
-        self._name_workers = name_workers
+        """`describe_workers`: whether to read owner and command of workers (three files each)."""
+        self._describe_workers = describe_workers
         self._protected = tuple(protected)
         self._root = root
-        self._watch = watch or DeviceFileWatch(device_root, root=root)
+        self._own_pid = read_own_pid(root)
+        self._scanner = scanner or DeviceFileScanner(device_root, root=root)
 
     def find(
         self,
         processes: Mapping[int, Process],
-        trees: Mapping[WorkerKey, Tree],
+        trees: Mapping[WorkerKey, ProcessTree],
         gpus: Iterable[GpuReading],
         *,
         driver_version: str = "",
     ) -> Survey:
-        """Who holds what. `processes` must have been read before `gpus`; `trees` are of them."""
+        """Returns all holders. `processes` must be read before `gpus`, and contain `trees`."""
         gpus = tuple(gpus)
         if not gpus and not processes:
             return Survey()
         workers = {member.identity: key for key, tree in trees.items() for member in tree.members}
-        ourselves = _line_of(processes, read_own_pid(self._root))
-        numbering = read_numbering(processes.values(), driver_version, self._root)
-        passed_over = {one.pid for one in ourselves}
-        if numbering != "translated":
-            # a worker is no orphan, whatever it holds: only to prove a pid it is looked into
-            passed_over.update(one.pid for one in workers)
-        sightings = self._watch.find(
-            process for pid, process in processes.items() if pid not in passed_over
+        own_processes = _with_ancestors(processes, self._own_pid)
+        pid_numbering = read_pid_numbering(processes.values(), driver_version, self._root)
+        skipped_pids = {one.pid for one in own_processes}
+        if pid_numbering != "translated":
+            # a worker is no orphan: it is examined only to confirm a pid
+            skipped_pids.update(one.pid for one in workers)
+        held_files = self._scanner.find(
+            process for pid, process in processes.items() if pid not in skipped_pids
         )
         device_files = {f"nvidia{gpu.minor}": gpu.key for gpu in gpus if gpu.minor is not None}
         listed: dict[Identity, dict[GpuKey, int | None]] = {}
@@ -175,64 +194,75 @@ class HolderSearch:
         for gpu in gpus:
             for row in gpu.processes or ():
                 process = processes.get(row.pid)
-                if process is not None and self._is_meant(process, gpu, numbering, sightings):
+                if process is not None and self._is_listed_process(
+                    process, gpu, pid_numbering, held_files
+                ):
                     listed.setdefault(process.identity, {})[gpu.key] = row.memory_bytes
                 else:
                     unmapped[gpu.key] = unmapped.get(gpu.key, 0) + 1
-        found = {**dict.fromkeys(listed), **dict.fromkeys(sightings.held)}
+        found = dict.fromkeys((*listed, *held_files.held))
         holders = [
             self._holder(
-                processes[one.pid], listed.get(one, {}), sightings, device_files, workers.get(one)
+                processes[one.pid], listed.get(one, {}), held_files, device_files, workers.get(one)
             )
             for one in found
-            if one not in ourselves
+            if one not in own_processes
         ]
-        return Survey(tuple(holders), unmapped, sightings.unreadable)
+        attended = tuple(self._with_interactive_reason(one, processes) for one in holders)
+        return Survey(attended, unmapped, held_files.unreadable)
 
-    def _is_meant(
-        self, process: Process, gpu: GpuReading, numbering: str, sightings: Sightings
+    def _with_interactive_reason(self, holder: Holder, processes: Mapping[int, Process]) -> Holder:
+        if not holder.orphan:
+            return holder
+        arguments = read_command_line(holder.process.pid, self._root) or ()
+        found = interactive_reason(holder.process, arguments, processes, self._root)
+        return replace(holder, attended=found) if found else holder
+
+    def _is_listed_process(
+        self, process: Process, gpu: GpuReading, pid_numbering: str, held_files: HeldDeviceFiles
     ) -> bool:
         now = read_process(process.pid, self._root)
         if now is None or now.identity != process.identity:
             return False
-        if numbering == "host":
+        if pid_numbering == "host":
             return True
-        # what the driver translates is ours; that it has this GPU open, too, proves it
-        held = sightings.held.get(process.identity, frozenset())
-        return numbering == "translated" and f"nvidia{gpu.minor}" in held
+        # a translated pid is of our namespace; an open file of this GPU confirms it
+        held = held_files.held.get(process.identity, frozenset())
+        return pid_numbering == "translated" and f"nvidia{gpu.minor}" in held
 
     def _holder(
         self,
         process: Process,
         listed: Mapping[GpuKey, int | None],
-        sightings: Sightings,
+        held_files: HeldDeviceFiles,
         device_files: Mapping[str, GpuKey],
         worker: WorkerKey | None,
     ) -> Holder:
-        files = sightings.held.get(process.identity, frozenset())
+        files = held_files.held.get(process.identity, frozenset())
         opened = frozenset(device_files[name] for name in files & device_files.keys())
-        if worker is not None and not self._name_workers:
+        if worker is not None and not self._describe_workers:
             return Holder(process, "", "", listed, opened, files, worker)
         arguments = read_command_line(process.pid, self._root) or ()
         command = " ".join(arguments) or f"[{process.name}]"
         return Holder(
             process=process,
-            command=command,
+            command=redact_command(arguments) or command,
             owner=read_owner(process.pid, self._root),
             listed=listed,
             opened=opened,
             files=files,
             worker=worker,
             protected=is_protected(arguments or (process.name,))
-            or any(pattern.search(command) for pattern in self._protected),
-            looks_only=not listed and COMPUTE_FILE in sightings.present - files,
+            or any(pattern.search(command) for pattern in self._protected)
+            or (worker is None and is_system_service(process.pid, self._own_pid, self._root)),
+            monitor_only=not listed and COMPUTE_FILE in held_files.present - files,
         )
 
 
 def is_protected(arguments: Sequence[str]) -> bool:
-    """Whether a program is one of those that may always be on a GPU, or look at it.
+    """Whether a program may always hold or observe a GPU.
 
-    By its own name, so that a command line which merely mentions one is not taken for it.
+    Uses its own name, so that a command line that merely mentions such a program does not count.
     """
     name = program_name(arguments)
     return _PROTECTED_PROGRAMS.fullmatch(name) is not None or any(
@@ -241,7 +271,7 @@ def is_protected(arguments: Sequence[str]) -> bool:
 
 
 def program_name(arguments: Sequence[str]) -> str:
-    """The name of the program, or of the script or module that an interpreter runs."""
+    """Returns the name of the program, or of the script or module that an interpreter runs."""
     names = [argument.rpartition("/")[2] for argument in arguments]
     name, rest = (names[0], names[1:]) if names else ("", [])
     if not _INTERPRETER.fullmatch(name):
@@ -256,10 +286,11 @@ def program_name(arguments: Sequence[str]) -> str:
     return name
 
 
-def read_numbering(processes: Iterable[Process], driver_version: str, root: Path = PROC) -> str:
-    """Whose pids the driver gives us: `host` (ours, too), `translated` to ours, or `foreign`.
+def read_pid_numbering(processes: Iterable[Process], driver_version: str, root: Path = PROC) -> str:
+    """Returns the namespace of the driver's pids: `host` (also ours), `translated` or `foreign`.
 
-    Kernel threads live in the first pid namespace alone: whoever sees one sees the host's pids.
+    Kernel threads exist only in the initial pid namespace: if they are visible, so are the host's
+    pids.
     """
     if any(map(operator.attrgetter("kernel_thread"), processes)):
         return "host"
@@ -268,36 +299,36 @@ def read_numbering(processes: Iterable[Process], driver_version: str, root: Path
             return "host"
     except OSError:
         return "foreign"
-    return "translated" if parse_version(driver_version) >= _TRANSLATES_PIDS else "foreign"
+    version = parse_version(driver_version)
+    return "translated" if version >= _FIRST_TRANSLATING_VERSION else "foreign"
 
 
 def parse_version(text: str) -> tuple[int, ...]:
-    """A version's numbers, as far as there are any."""
-    parts = text.split(".")
-    return tuple(int(part) for part in parts if part.isdecimal())
+    """Returns the numbers of a version."""
+    return tuple(int(part) for part in text.split(".") if part.isdecimal())
 
 
-def read_owner(pid: int, root: Path = PROC) -> str:
-    """The name of the user a process runs as, or the number where it has none; empty if gone."""
-    try:
-        uid = os.stat(f"{root}/{pid}").st_uid  # noqa: PTH116 - beside the other reads of /proc
-        status = read_text(f"{root}/{pid}/status") or ""
-    except OSError:
-        return ""
-    for line in status.splitlines():
-        if line.startswith("Uid:"):  # the folder of a process that may not be traced is root's
-            uid = int(line.split()[2])
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
+def _with_ancestors(processes: Mapping[int, Process], pid: int) -> frozenset[Identity]:
+    """Returns a process and its ancestors."""
+    ancestors: set[Identity] = set()
+    current = processes.get(pid)
+    while current is not None and current.identity not in ancestors:
+        ancestors.add(current.identity)
+        current = parent(current, processes)
+    return frozenset(ancestors)
 
 
-def _line_of(processes: Mapping[int, Process], pid: int) -> frozenset[Identity]:
-    """A process and its ancestors."""
-    line: set[Identity] = set()
-    step = processes.get(pid)
-    while step is not None and step.identity not in line:
-        line.add(step.identity)
-        step = parent(step, processes)
-    return frozenset(line)
+def describe_holder(holder: Holder, now: float) -> str:
+    """Describes a holder in one line: pid, owner, age, use and command. `now` in Unix seconds."""
+    age = format_duration(max(0, round(now - start_timestamp(holder.process.identity))))
+    held = "unknown memory" if holder.memory_bytes is None else format_size(holder.memory_bytes)
+    gpus = [key.gpu for key in holder.gpus if key.gpu]
+    place = f"GPU {', '.join(gpus)}" if gpus else "the driver"
+    listed = "" if holder.listed else ", not listed by the driver"
+    kind = " (observes only: no CUDA)" if holder.monitor_only else ""
+    # a process chooses its command line, which could contain terminal control sequences
+    command = "".join(letter if letter.isprintable() else "?" for letter in holder.command)
+    return (
+        f"pid {holder.process.pid}, {holder.owner}, {age} old, {held} on {place}{listed}{kind}: "
+        f"{textwrap.shorten(command, 120, placeholder=' …')}"
+    )

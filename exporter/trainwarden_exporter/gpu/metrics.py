@@ -1,118 +1,131 @@
-"""The metrics of GPUs, and the samples that one reading of the driver makes."""
+"""Metrics of GPUs, and their samples from one reading of the driver."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Literal
+from collections.abc import Iterator
 
-from trainwarden_exporter.collector import Metric
-from trainwarden_exporter.gpu.nvmldevice import COMPUTE_MODES
-from trainwarden_exporter.gpu.reading import GpuReading, MigInstance, NvLink
+from trainwarden_exporter.gpu.model import GpuReading
+from trainwarden_exporter.gpu.nvml_device import COMPUTE_MODES
+from trainwarden_exporter.scrape.collector import Metric, MetricTable
 
 Sample = tuple[Metric, tuple[str, ...], float]
 
+_gauge = MetricTable("trainwarden_").gauge
+_table = MetricTable("trainwarden_gpu_", "gpu", "uuid")
+_gpu, _gpu_counter = _table.gauge, _table.counter
+_mig = MetricTable(
+    "trainwarden_gpu_", "gpu", "uuid", "mig_uuid", "gpu_instance", "compute_instance", "name"
+).gauge
+_worker = MetricTable("trainwarden_worker_gpu_", "run", "worker", "role", "gpu", "uuid").gauge
 
-def _metric(name: str, kind: Literal["gauge", "counter"], text: str, *labels: str) -> Metric:
-    return Metric(f"trainwarden_{name}", kind, text, labels)
-
-
-def _gpu(name: str, text: str, *more: str) -> Metric:
-    return _metric(f"gpu_{name}", "gauge", text, "gpu", "uuid", *more)
-
-
-def _gpu_counter(name: str, text: str, *more: str) -> Metric:
-    return _metric(f"gpu_{name}", "counter", text, "gpu", "uuid", *more)
-
-
-def _mig(name: str, text: str) -> Metric:
-    return _gpu(name, text, "mig_uuid", "gpu_instance", "compute_instance", "name")
-
-
-def _worker(name: str, text: str) -> Metric:
-    labels = ("run", "worker", "role", "gpu", "uuid")
-    return _metric(f"worker_gpu_{name}", "gauge", text, *labels)
-
-
-DRIVER_STATE = _metric("gpu_driver_state", "gauge", "1 for the state the driver is in.", "state")
-DRIVER_INFO = _metric(
+DRIVER_STATE = _gauge("gpu_driver_state", "1 for the current state of the driver.", "state")
+DRIVER_INFO = _gauge(
     "gpu_driver_info",
-    "gauge",
-    "Always 1; its labels are the versions of the driver, of its CUDA and of its library.",
+    "Always 1; labels: versions of the driver, CUDA and the driver library.",
     *("driver_version", "cuda_version", "nvml_version"),
 )
-EXPECTED = _metric("gpu_devices_expected", "gauge", "GPUs that should be there.")
-FOUND = _metric("gpu_devices_found", "gauge", "GPUs that the driver has and that answer.")
-SHARED = _metric(
-    "gpu_shared_expected", "gauge", "Whether processes may share a GPU, as configured."
+EXPECTED = _gauge("gpu_devices_expected", "Expected GPUs.")
+FOUND = _gauge("gpu_devices_found", "GPUs that the driver lists and that respond.")
+SHARED = _gauge("gpu_shared_expected", "Whether processes may share a GPU, as configured.")
+
+UP = _gpu("up", "Whether the GPU responds; 0 for a GPU that has fallen off the bus.")
+INFO = _gpu("info", "Always 1; labels describe the GPU.", "name", "pci_bus_id")
+FAILURES = _gpu("read_failures", "Driver queries about the GPU that failed during this collection.")
+
+UTILIZATION = _gpu(
+    "utilization_ratio", "Share of the last sample period during which a kernel was executing."
 )
-UP = _gpu("up", "Whether the GPU answers; 0 for one that was there and has fallen off the bus.")
-INFO = _gpu("info", "Always 1; its labels say what the GPU is.", "name", "pci_bus_id")
-FAILURES = _gpu("read_failures", "Questions that the GPU answered with an error, this time.")
-UTILIZATION = _gpu("utilization_ratio", "Share of the last sample period in which it computed.")
-MEMORY_UTILIZATION = _gpu("memory_utilization_ratio", "The same, in which its memory was used.")
-MEMORY_TOTAL = _gpu("memory_total_bytes", "Memory of the GPU.")
-MEMORY_USED = _gpu("memory_used_bytes", "Memory in use; old drivers count the reserved too.")
-MEMORY_FREE = _gpu("memory_free_bytes", "Memory that can be had.")
-MEMORY_RESERVED = _gpu("memory_reserved_bytes", "Memory that the driver keeps for itself.")
-TEMPERATURE = _gpu("temperature_celsius", "Temperature, by place.", "sensor")
+MEMORY_UTILIZATION = _gpu(
+    "memory_utilization_ratio",
+    "Share of the last sample period during which memory was read or written.",
+)
+MEMORY_TOTAL = _gpu("memory_total_bytes", "Total memory of the GPU.")
+MEMORY_USED = _gpu(
+    "memory_used_bytes", "Memory in use; with old drivers including reserved memory."
+)
+MEMORY_FREE = _gpu("memory_free_bytes", "Free memory.")
+MEMORY_RESERVED = _gpu("memory_reserved_bytes", "Memory reserved by the driver.")
+
+TEMPERATURE = _gpu("temperature_celsius", "Temperature, by sensor.", "sensor")
 SLOWDOWN = _gpu("temperature_slowdown_celsius", "Temperature at which the hardware slows down.")
-POWER = _gpu("power_watts", "Power drawn.")
-POWER_LIMIT = _gpu("power_limit_watts", "Power that may be drawn.")
+POWER = _gpu("power_watts", "Current power draw.")
+POWER_LIMIT = _gpu("power_limit_watts", "Power limit.")
 ENERGY = _gpu_counter("energy_joules_total", "Energy used since the driver was loaded.")
-CLOCK = _gpu("clock_hertz", "Clock rate now.", "clock")
-THROTTLE = _gpu("throttle_active", "Whether the clocks are held down now, by reason.", "reason")
+CLOCK = _gpu("clock_hertz", "Current clock rate, by clock.", "clock")
+THROTTLE = _gpu(
+    "throttle_active", "Whether the clocks are currently throttled, by reason.", "reason"
+)
+
 ECC = _gpu_counter(
     "ecc_errors_total",
     "Memory errors since the driver was loaded (volatile) or ever (aggregate).",
     *("severity", "scope"),
 )
-RETIRED = _gpu("retired_pages", "Pages of memory taken out of use (before Ampere).", "cause")
-RETIRED_PENDING = _gpu("retired_pages_pending", "Whether pages wait for a reset to be retired.")
-REMAPPED = _gpu("remapped_rows", "Rows of memory that were replaced, by their errors.", "severity")
-REMAP_PENDING = _gpu("row_remap_pending", "Whether rows wait for a reset to be replaced.")
-REMAP_FAILED = _gpu("row_remap_failed", "Whether a row could not be replaced: the GPU is worn out.")
-PCIE_REPLAYS = _gpu_counter("pcie_replays_total", "Packets that PCIe had to send again.")
-PCIE_GENERATION = _gpu("pcie_link_generation", "PCIe generation now; low when idle is normal.")
-PCIE_MAX_GENERATION = _gpu("pcie_link_max_generation", "PCIe generation that GPU and slot can do.")
-PCIE_WIDTH = _gpu("pcie_link_width", "PCIe lanes in use.")
-PCIE_MAX_WIDTH = _gpu("pcie_link_max_width", "PCIe lanes that GPU and slot have.")
-LINK_UP = _gpu("nvlink_up", "Whether the NVLink is active.", "link")
-LINK_ERRORS = _gpu_counter("nvlink_errors_total", "Errors of an NVLink, by kind.", "link", "kind")
-COMPUTE_MODE = _gpu("compute_mode", "1 for the compute mode the GPU is in.", "mode")
-PERSISTENCE = _gpu("persistence_mode", "Whether the driver stays loaded while nobody uses the GPU.")
-MIG_MODE = _gpu("mig_mode", "Whether the GPU is divided into MIG instances.")
-MIG_USED = _mig("mig_memory_used_bytes", "Memory of a MIG instance that is in use.")
-MIG_TOTAL = _mig("mig_memory_total_bytes", "Memory of a MIG instance.")
-PROCESSES = _gpu("processes", "Processes that the driver lists.")
-UNMAPPED = _gpu(
-    "processes_unmapped", "Of these, those that cannot be found: of another pid namespace, or gone."
+RETIRED = _gpu("retired_pages", "Memory pages retired (before Ampere), by cause.", "cause")
+RETIRED_PENDING = _gpu(
+    "retired_pages_pending", "Whether memory pages will be retired at the next reset."
 )
-WORKER_MEMORY = _worker("memory_bytes", "GPU memory of the worker, children counted.")
-WORKER_UTILIZATION = _worker("utilization_ratio", "Share of time in which the worker computed.")
+REMAPPED = _gpu(
+    "remapped_rows", "Memory rows that were remapped, by severity of the error.", "severity"
+)
+REMAP_PENDING = _gpu("row_remap_pending", "Whether memory rows will be remapped at the next reset.")
+REMAP_FAILED = _gpu("row_remap_failed", "Whether a row remap failed: the GPU needs replacement.")
+
+PCIE_REPLAYS = _gpu_counter("pcie_replays_total", "PCIe packets that were sent again.")
+PCIE_GENERATION = _gpu(
+    "pcie_link_generation", "Current PCIe generation; a low value is normal while idle."
+)
+PCIE_MAX_GENERATION = _gpu("pcie_link_max_generation", "Maximum PCIe generation of GPU and slot.")
+PCIE_WIDTH = _gpu("pcie_link_width", "Current PCIe lanes.")
+PCIE_MAX_WIDTH = _gpu("pcie_link_max_width", "Maximum PCIe lanes of GPU and slot.")
+LINK_UP = _gpu("nvlink_up", "Whether the NVLink is active.", "link")
+LINK_ERRORS = _gpu_counter("nvlink_errors_total", "NVLink errors, by kind.", "link", "kind")
+
+COMPUTE_MODE = _gpu("compute_mode", "1 for the current compute mode of the GPU.", "mode")
+PERSISTENCE = _gpu(
+    "persistence_mode",
+    "Whether the driver stays loaded while the GPU is unused (persistence mode).",
+)
+MIG_MODE = _gpu("mig_mode", "Whether MIG is enabled.")
+MIG_USED = _mig("mig_memory_used_bytes", "Memory in use in a MIG instance.")
+MIG_TOTAL = _mig("mig_memory_total_bytes", "Total memory of a MIG instance.")
+
+PROCESSES = _gpu("processes", "Processes that the driver lists on the GPU.")
+UNMAPPED = _gpu(
+    "processes_unmapped",
+    "Listed processes that were not found: ended, or in another pid namespace.",
+)
+WORKER_MEMORY = _worker("memory_bytes", "GPU memory of the worker, including descendants.")
+WORKER_UTILIZATION = _worker(
+    "utilization_ratio", "Share of time during which the worker executed kernels."
+)
 ORPHANS = _gpu(
     "orphan_holders",
-    "Processes that hold the GPU and belong to no worker; those known to hold only the driver have"
-    " no gpu. Absent where no worker is configured.",
+    "Processes that hold the GPU and belong to no worker; label gpu is empty if only the "
+    "driver is known to be held. Absent without configured workers.",
 )
 OBSERVERS = _gpu(
     "observers",
-    "Processes of no worker that only look at the GPU, as monitors do: the driver does not list"
-    " them, and they have not open what every CUDA program opens.",
+    "Processes of no worker that only observe the GPU, such as monitoring tools: not listed by "
+    "the driver, and without the files open that CUDA programs open.",
 )
-ORPHAN_MEMORY = _gpu("orphan_memory_bytes", "GPU memory of orphan holders, as the driver lists it.")
-ORPHANS_UNLISTED = _gpu(
-    "orphan_holders_unlisted", "Orphan holders that the driver does not list anywhere."
+IN_USE = _gpu(
+    "unowned_holders_in_use",
+    "Processes of no worker that hold the GPU and that somebody works with: notebook kernels, "
+    "processes with a terminal or in a login session. They are no orphans.",
 )
-UNREADABLE = _metric(
+ORPHAN_MEMORY = _gpu("orphan_memory_bytes", "GPU memory of orphan holders as listed by the driver.")
+ORPHANS_UNLISTED = _gpu("orphan_holders_unlisted", "Orphan holders that the driver does not list.")
+UNREADABLE = _gauge(
     "gpu_holders_unreadable_processes",
-    "gauge",
-    "Processes that may not be looked into: whether they hold a GPU is not known.",
+    "Processes that cannot be inspected, so that it is unknown whether they hold a GPU.",
 )
-TROUBLE = _gpu(
-    "trouble",
-    "What is wrong with the GPU, only while it is, and 0 for two minutes after: how many hold it as"
-    " orphans, how many uncorrected memory errors there are since the driver was loaded, else 1.",
-    "trouble",
+
+PROBLEM = _gpu(
+    "problem",
+    "Current problems of the GPU; absent without a problem, but 0 for two minutes after. "
+    "Value: orphan holders, uncorrected memory errors since the driver was loaded, or 1.",
+    "problem",
 )
 
 METRICS = (
@@ -123,23 +136,23 @@ METRICS = (
     *(PCIE_REPLAYS, PCIE_GENERATION, PCIE_MAX_GENERATION, PCIE_WIDTH, PCIE_MAX_WIDTH),
     *(LINK_UP, LINK_ERRORS, COMPUTE_MODE, PERSISTENCE, MIG_MODE, MIG_USED, MIG_TOTAL),
     *(PROCESSES, UNMAPPED, WORKER_MEMORY, WORKER_UTILIZATION),
-    *(ORPHANS, ORPHAN_MEMORY, ORPHANS_UNLISTED, OBSERVERS, UNREADABLE, TROUBLE),
+    *(ORPHANS, ORPHAN_MEMORY, ORPHANS_UNLISTED, OBSERVERS, IN_USE, UNREADABLE, PROBLEM),
 )
 
 
 def gpu_samples(gpu: GpuReading) -> Iterator[Sample]:
-    """What the driver says of one GPU; nothing for what it does not say."""
+    """Yields the samples of one GPU; omits unknown values."""
     labels = tuple(gpu.key)
     yield UP, labels, 1
     yield INFO, (*labels, gpu.name, gpu.pci_bus_id), 1
-    for metric, value in _plain(gpu):
+    for metric, value in _values(gpu):
         if value is not None:
             yield metric, labels, value
-    for metric, more, number in _divided(gpu):
+    for metric, more, number in _values_by_label(gpu):
         yield metric, (*labels, *more), number
 
 
-def _plain(gpu: GpuReading) -> Iterator[tuple[Metric, float | None]]:
+def _values(gpu: GpuReading) -> Iterator[tuple[Metric, float | None]]:
     yield FAILURES, len(gpu.failures)
     yield UTILIZATION, gpu.utilization_ratio
     yield MEMORY_UTILIZATION, gpu.memory_utilization_ratio
@@ -166,11 +179,11 @@ def _plain(gpu: GpuReading) -> Iterator[tuple[Metric, float | None]]:
     yield PROCESSES, None if gpu.processes is None else len(gpu.processes)
 
 
-def _divided(gpu: GpuReading) -> Iterator[Sample]:
+def _values_by_label(gpu: GpuReading) -> Iterator[Sample]:
     yield from ((TEMPERATURE, (sensor,), value) for sensor, value in gpu.temperatures.items())
     yield from ((CLOCK, (clock,), value) for clock, value in gpu.clocks_hertz.items())
     yield from ((THROTTLE, (reason,), value) for reason, value in gpu.throttling.items())
-    yield from ((ECC, labels, value) for labels, value in gpu.ecc_errors.items())
+    yield from ((ECC, more, value) for more, value in gpu.ecc_errors.items())
     yield from ((RETIRED, (cause,), value) for cause, value in gpu.retired_pages.items())
     if gpu.remapping is not None:
         yield REMAPPED, ("corrected",), gpu.remapping.corrected
@@ -178,19 +191,11 @@ def _divided(gpu: GpuReading) -> Iterator[Sample]:
     if gpu.compute_mode is not None:
         for mode in COMPUTE_MODES.values():
             yield COMPUTE_MODE, (mode,), mode == gpu.compute_mode
-    yield from _links(gpu.nvlinks)
-    yield from _mig_samples(gpu.mig)
-
-
-def _links(links: Iterable[NvLink]) -> Iterator[Sample]:
-    for link in links:
+    for link in gpu.nvlinks:
         yield LINK_UP, (str(link.link),), link.up
         for kind, count in link.errors.items():
             yield LINK_ERRORS, (str(link.link), kind), count
-
-
-def _mig_samples(instances: Iterable[MigInstance]) -> Iterator[Sample]:
-    for one in instances:
+    for one in gpu.mig:
         if one.memory is not None:
             labels = (one.uuid, one.gpu_instance, one.compute_instance, one.name)
             yield MIG_USED, labels, one.memory.used

@@ -1,4 +1,4 @@
-"""XIDs, the numbered errors of NVIDIA's driver: what each means, and how many came.
+"""XIDs, the numbered errors of NVIDIA's driver: meaning and number of occurrences.
 
 The meanings and the severities follow NVIDIA's XID catalogue and its recommended actions
 (docs.nvidia.com/deploy/xid-errors, "Analyzing Xid Errors with the Xid Catalog"), compared with the
@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Literal, NamedTuple
 
-from trainwarden_exporter.gpu.reading import GpuKey
+from trainwarden_exporter.gpu.model import GpuKey
 
 Severity = Literal["fatal", "warning", "application", "info", "unknown"]
-"""`fatal`: what runs on the GPU has ended, and the GPU needs a reset, a reboot or an inspection.
-`warning`: what runs has been hit, or the hardware is suspect, but the GPU goes on.
-`application`: the program's own fault. `info`: nothing to do. `unknown`: not in the catalogue."""
+"""`fatal`: the programs on the GPU have failed, and it needs a reset, a reboot or an inspection.
+`warning`: a program has failed, or the hardware is suspect, but the GPU continues to work.
+`application`: a fault of the program. `info`: no action needed. `unknown`: not in the catalogue."""
 
 
 class Xid(NamedTuple):
-    """What a code means, in a few words."""
+    """Severity and short description of a code."""
 
     severity: Severity
     meaning: str
@@ -93,13 +93,13 @@ _UNKNOWN = Xid("unknown", "not in the catalogue")
 
 
 def describe(code: int) -> Xid:
-    """What `code` means; severity `unknown` for one that the catalogue lacks or calls unused."""
+    """Returns the meaning of `code`; severity `unknown` if the catalogue does not define it."""
     return XIDS.get(code, _UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
 class XidCount:
-    """How often a GPU has raised a code, and when last (unix seconds of its arrival here)."""
+    """Number of occurrences of a code on a GPU, and the last one (Unix seconds of arrival)."""
 
     gpu: GpuKey
     code: int
@@ -108,20 +108,20 @@ class XidCount:
 
 
 class XidCounts:
-    """Counts XIDs by GPU and code; may be written and read by several threads."""
+    """Counts XIDs by GPU and code. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._counts: dict[tuple[GpuKey, int], XidCount] = {}
 
     def add(self, gpu: GpuKey, code: int, now: float) -> None:
-        """One more `code` of `gpu`, at `now` in unix seconds."""
+        """Adds a `code` of `gpu` at `now` (Unix seconds)."""
         with self._lock:
             before = self._counts.get((gpu, code))
             count = 1 if before is None else before.count + 1
             self._counts[gpu, code] = XidCount(gpu, code, count, now)
 
     def all(self) -> tuple[XidCount, ...]:
-        """All counts at this moment, by GPU and code."""
+        """Returns all counts by GPU and code."""
         with self._lock:
             return tuple(self._counts[key] for key in sorted(self._counts))

@@ -1,1 +1,1 @@
-"""Inference servers: asked in three tiers how they are, because each of them lies in one."""
+"""Inference servers: probes, metrics and health in three tiers."""

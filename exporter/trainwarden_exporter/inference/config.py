@@ -1,4 +1,4 @@
-"""The inference servers of a run in exporter.yml."""
+"""Configuration of inference servers."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from trainwarden_exporter.authorities import system_context
-from trainwarden_exporter.units import LocalPath, Name, Seconds
-from trainwarden_exporter.yamlfile import MisplacedError, Section
+from trainwarden_exporter.config_file.loader import LocatedError, Section, unique_by
+from trainwarden_exporter.config_file.types import LocalPath, Name, Seconds
+from trainwarden_exporter.runtime.ca_bundle import system_context
 
 EngineName = Literal[
     "vllm", "sglang", "tgi", "llama_cpp", "triton", "sglang_router", "vllm_router", "generic"
 ]
 
 VLLM_SHORTEST_TIMEOUT = 10.0
-"""Seconds; a busy vLLM answers late, and would be taken for dead (vllm PR #38157)."""
+"""Seconds. A busy vLLM answers late and would count as dead (vllm PR #38157)."""
 
 
 def _url(value: str) -> str:
@@ -30,9 +30,11 @@ def _url(value: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
         raise ValueError("not a URL: write http://host:port or https://host:port")
     if parts.username is not None or parts.password is not None:
-        raise ValueError("no user and password here: it is shown; use api_key_file")
+        raise ValueError(
+            "no user and password allowed, because URLs are displayed; use api_key_file"
+        )
     if parts.fragment:
-        raise ValueError("a URL to ask has no fragment")
+        raise ValueError("no fragment allowed")
     return value.rstrip("/") if not parts.query else value
 
 
@@ -43,25 +45,25 @@ _Path = Annotated[str, StringConstraints(max_length=200, pattern=r"^/\S*$")]
 
 class TlsConfig(Section):
     ca_file: LocalPath | None = None
-    """The authorities that the server's certificate may come from; those of the system if none."""
+    """CA certificates for the server's certificate; default: those of the system."""
 
     insecure: bool = False
-    """Whether any certificate will do."""
+    """Whether to skip certificate verification."""
 
     @model_validator(mode="after")
-    def _can_be_used(self) -> Self:
+    def _check_ca_file(self) -> Self:
         if self.ca_file is None:
-            return self  # nothing to go wrong, and nothing to read unless a server is asked so
+            return self  # no TLS file to read for plain http
         try:
             self.context()
         except (OSError, ValueError) as error:
-            raise MisplacedError(f"no certificates there: {error}", "ca_file") from None
+            raise LocatedError(f"CA file unusable: {error}", "ca_file") from None
         return self
 
     def context(self) -> ssl.SSLContext:
-        """What a connection is secured with, not to be changed: servers may share it.
+        """Returns the shared TLS context, which must not be modified.
 
-        Raises OSError or ValueError for a bad file.
+        Raises OSError or ValueError for an invalid file.
         """
         if not self.insecure:
             return (
@@ -72,132 +74,136 @@ class TlsConfig(Section):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-        if self.ca_file is not None:  # of no use, but a file that is named is to be good
+        if self.ca_file is not None:  # validated although unused
             context.load_verify_locations(self.ca_file)
         return context
 
 
 class DeepProbeConfig(Section):
-    """The completion of one token, asked for only where nothing else proves life."""
+    """One-token completions, requested only if nothing else proves that the server works."""
 
     enabled: bool | None = None
-    """Whether it may be asked for; when not given, of every engine that can, and of no router."""
+    """Whether completions may be requested; default: for every engine that supports them, but
+    not for routers.
+    """
 
     interval: Annotated[Seconds, Field(ge=5)] = 20.0
-    """The least time from one to the next."""
+    """Minimum time between completions."""
 
     idle_after: Seconds = 60.0
-    """How long there may be no sign of life before it is asked for though no request waits, because
-    some engines that hang while idle look idle; 0 for never."""
+    """Time without activity after which a completion is requested although no request is
+    queued, because some engines that hang while idle look idle; 0 disables this."""
 
     timeout: Annotated[Seconds, Field(gt=0)] = 20.0
-    """How long one token may take."""
+    """Timeout of a completion."""
 
     failures: Annotated[int, Field(ge=1)] = 2
-    """How many must fail in a row before the server counts as hung."""
+    """Consecutive failures after which the server counts as hung."""
 
     prompt: Annotated[_Text, Field(min_length=1)] = "1"
-    """What is to be completed."""
+    """Prompt of the completion."""
 
     path: _Path | None = None
-    """Where a completion in OpenAI's form is to be had, where not at the engine's usual place."""
+    """Path of an OpenAI-compatible completion endpoint, if not the engine's default."""
 
 
 class ServerConfig(Section):
-    """One inference server, or all that one worker is."""
+    """An inference server, or all servers of a worker."""
 
     name: Name
-    """Label `server`; where a worker turns out to be several servers, a number is added."""
+    """Label `server`; a number is appended if a worker runs several servers."""
 
     engine: EngineName | None = None
-    """What kind of server it is; read from the worker's command line when not given."""
+    """Type of the server; default: detected from the worker's command line."""
 
     url: Url | None = None
-    """Where it is asked; found by the worker's command lines and open ports when not given. For
-    `generic` the whole address, for all others that below which they have their API."""
+    """Address of the server; default: derived from the worker's command lines and open ports.
+    For `generic` the full URL, for others the base URL of the API."""
 
     metrics_url: Url | None = None
-    """Where its metrics are, if not at the engine's usual place."""
+    """Path of the metrics, if not the engine's default."""
 
     worker: Name | None = None
-    """The worker of this run that it is. Tells a server that starts from one that is down."""
+    """The worker of this run that runs the server. With it a starting server is not
+    reported as down.
+    """
 
     role: _Text = "inference"
-    """Label `role`: what it is for, in a word of your own."""
+    """Label `role`: purpose of the server, freely chosen."""
 
     model: _Text | None = None
-    """The model to ask for one token of; the first it serves when not given."""
+    """Model for one-token completions; default: the first served model."""
 
     api_key_env: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = (
         None
     )
-    """The environment variable that holds its API key."""
+    """Environment variable with the server's API key; requires `url`."""
 
     api_key_file: LocalPath | None = None
-    """The file that holds its API key; read again when it changes."""
+    """File with the server's API key; requires `url`; read again when it changes."""
 
     tls: TlsConfig = TlsConfig()
-    """How its certificate is checked."""
+    """TLS settings of an https connection."""
 
     interval: Annotated[Seconds, Field(ge=1)] = 5.0
-    """How often it is asked."""
+    """Time between two probes."""
 
     timeout: Annotated[Seconds, Field(gt=0)] = 15.0
-    """How long it may take to say that it is there. A busy one takes 30 to 40 s now and then: what
-    this times `failures` makes should be more."""
+    """Timeout of a probe. A busy server occasionally takes 30 to 40 s: the product of `timeout`
+    and `failures` should exceed this."""
 
     failures: Annotated[int, Field(ge=1)] = 3
-    """How often in a row it may be silent, or answer with an error, before it counts as down. One
-    that refuses connections, or says that its engine is dead, counts at once."""
+    """Consecutive probes without an answer, or with an error, after which the server counts as
+    down. A server that refuses connections, or reports a dead engine, counts as down
+    immediately."""
 
     start_grace: Seconds = 600.0
-    """How long it may take to start. Beyond it an alert is raised, and beyond twice that it counts
-    as down. Where no worker is named, it counts as down once it has refused for so long."""
+    """Maximum start-up time. Beyond it an alert fires; beyond twice this time the server counts
+    as down. Without a named worker, it counts as down after refusing connections for this time."""
 
     pause_limit: Seconds = 600.0
-    """How long it may be paused or have its weights updated; beyond it an alert is raised."""
+    """Maximum duration of a pause or weight update; beyond it an alert fires."""
 
     deep_probe: DeepProbeConfig = DeepProbeConfig()
-    """Asking for one token."""
+    """One-token completions."""
 
     status: Annotated[int, Field(ge=100, le=599)] | None = None
-    """For `generic`: the status that is good; any of success when not given."""
+    """For `generic`: expected HTTP status; default: any 2xx."""
 
     json_field: _Text = ""
-    """For `generic`: the field of the JSON answer to look at, parts joined by `/`."""
+    """For `generic`: the checked field of the JSON response, parts joined by `/`."""
 
     json_value: str | int | float | bool | None = None
-    """For `generic`: what must stand there; anything but nothing when not given."""
+    """For `generic`: expected value of the field; default: any value except null."""
 
     @model_validator(mode="after")
-    def _can_be_asked(self) -> Self:
+    def _check_address(self) -> Self:
         if self.url is None and self.worker is None:
-            raise ValueError("a url or a worker is needed: where else is it to be found?")
+            raise ValueError("set url or worker, to locate the server")
         if self.url is not None and self.engine is None:
-            raise MisplacedError("required where a url is given", "engine")
+            raise LocatedError("required if url is set", "engine")
         if self.engine == "generic" and self.url is None:
-            raise MisplacedError("required for a generic server", "url")
+            raise LocatedError("required if engine is generic", "url")
         if self.api_key_env is not None and self.api_key_file is not None:
-            raise MisplacedError("api_key_env is given already", "api_key_file")
+            raise LocatedError("cannot be combined with api_key_env", "api_key_file")
+        key = next((name for name in ("api_key_env", "api_key_file") if getattr(self, name)), None)
+        if key is not None and self.url is None:
+            # any account can start a process that looks like the server
+            raise LocatedError("requires url: a key is only sent to a configured address", key)
         if self.engine == "vllm" and self.timeout < VLLM_SHORTEST_TIMEOUT:
-            raise MisplacedError(
-                f"a busy vLLM answers late: at least {VLLM_SHORTEST_TIMEOUT:g}s", "timeout"
+            raise LocatedError(
+                f"must be at least {VLLM_SHORTEST_TIMEOUT:g}s: a busy vLLM answers late", "timeout"
             )
         if self.engine != "generic" and (self.status or self.json_field):
-            raise ValueError("status and json_field are for engine: generic")
+            raise ValueError("status and json_field require engine: generic")
         return self
 
 
 def check_servers(servers: Sequence[ServerConfig], workers: Collection[str]) -> None:
-    """Raise MisplacedError (from the run) for a name given twice or a worker that is not there."""
-    seen: set[str] = set()
+    """Raises LocatedError for a duplicate name or an unknown worker."""
+    unique_by(servers, "name", "server", "inference")
     for index, server in enumerate(servers):
-        if server.name in seen:
-            raise MisplacedError(
-                f"another server is named {server.name}", "inference", index, "name"
-            )
-        seen.add(server.name)
         if server.worker is not None and server.worker not in workers:
-            raise MisplacedError(
-                f"no worker of this run is named {server.worker}", "inference", index, "worker"
+            raise LocatedError(
+                f"no worker of this run has the name {server.worker}", "inference", index, "worker"
             )

@@ -1,4 +1,4 @@
-"""Watches one server: asks in rounds, has each judged, and asks for a token where that is due."""
+"""Probes one server in rounds, and requests a completion when one is due."""
 
 from __future__ import annotations
 
@@ -9,268 +9,278 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
-from trainwarden_exporter.inference.asking import Ask, Asker
-from trainwarden_exporter.inference.engines.base import Engine, Stage
-from trainwarden_exporter.inference.judging import gets_work_done, judge
-from trainwarden_exporter.inference.questions import Answer, Contact, Question
-from trainwarden_exporter.inference.reading import Completion, Life, Reading
-from trainwarden_exporter.inference.target import DeepSighting, Sighting, Target
-from trainwarden_exporter.inference.verdict import (
+from trainwarden_exporter.inference.engine_stats import Completion, EngineStats, Liveness
+from trainwarden_exporter.inference.engines.base import InferenceEngine, ProbeStage
+from trainwarden_exporter.inference.health import assess_health, has_progressed
+from trainwarden_exporter.inference.health_model import (
     UP,
-    Deep,
-    Limits,
-    Observation,
-    ProcessFact,
-    Reason,
-    State,
+    CompletionProbe,
+    HealthLimits,
+    HealthReason,
+    HealthState,
+    ProbeResult,
+    ProcessInfo,
 )
+from trainwarden_exporter.inference.http_client import ProbeClient, Send
+from trainwarden_exporter.inference.http_messages import HttpOutcome, HttpRequest, HttpResponse
+from trainwarden_exporter.inference.target import CompletionResult, ServerHealth, ServerTarget
 
 log = logging.getLogger(__name__)
 
-SELDOM = 30.0
-"""Seconds from one question for models and weights to the next."""
+RARE_INTERVAL = 30.0
+"""Seconds between two requests for models and weights."""
 
-ABSENT = 300.0
-"""Seconds after which an endpoint that was not there is asked for again."""
+ABSENT_RETRY_SECONDS = 300.0
+"""Seconds after which a missing endpoint is requested again."""
 
-_NOWHERE = Answer(Contact.REFUSED, detail="its worker does not run, or opens no port")
+_NO_URL = HttpResponse(HttpOutcome.REFUSED, detail="its worker is not running or has no open port")
 
 
 class Prober:
-    """One server's rounds. All its methods belong to one event loop.
+    """The probe rounds of one server. All methods belong to one event loop.
 
-    `process` and `told_update` are asked in each round and must answer at once: what is known of
-    the server's process, and since when (unix seconds) the run's log tells of a weight update.
+    `process` and `logged_update` are called in each round and must not block: they return the
+    server's process, and the start (Unix seconds) of a weight update in progress according to the
+    log.
     """
 
     def __init__(
         self,
-        target: Target,
-        engine: Engine,
-        asker: Asker,
+        target: ServerTarget,
+        engine: InferenceEngine,
+        client: ProbeClient,
         *,
-        limits: Limits | None = None,
-        process: Callable[[Target], ProcessFact | None] = lambda _: None,
-        told_update: Callable[[str], float | None] = lambda _: None,
+        limits: HealthLimits | None = None,
+        process: Callable[[ServerTarget], ProcessInfo | None] = lambda _: None,
+        logged_update: Callable[[str], float | None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
         self.target = target
-        self.sighting: Sighting | None = None
+        self.health: ServerHealth | None = None
         self._engine = engine
-        self._asker = asker
+        self._client = client
         limits = target.limits if limits is None else limits
-        wished = target.config.deep_probe.enabled
-        self._limits = replace(limits, deep=engine.deep if wished is None else wished)
+        configured = target.config.deep_probe.enabled
+        self._limits = replace(
+            limits,
+            probes_completions=engine.probes_completions if configured is None else configured,
+        )
         self._process = process
-        self._told_update = told_update
+        self._weight_update_started = logged_update
         self._clock = clock
         self._now = now
-        self._state = State()
-        self._kept: dict[str, tuple[Answer, float]] = {}
-        self._lasting = Reading()
-        self._seldom_due = 0.0
-        self._deep: asyncio.Task[None] | None = None
-        self._deep_result: Deep | None = None
-        self._deep_sighting: DeepSighting | None = None
+        self._state = HealthState()
+        self._cached: dict[str, tuple[HttpResponse, float]] = {}
+        self._rare_stats = EngineStats()
+        self._rare_due = 0.0
+        self._completion_task: asyncio.Task[None] | None = None
+        self._completion_probe: CompletionProbe | None = None
+        self._completion_result: CompletionResult | None = None
         self._probes = 0
         self._failures = Counter[str]()
 
     async def run(self, delay: float = 0.0) -> None:
-        """Ask in rounds until cancelled, for the first time after `delay` seconds."""
+        """Probes in rounds until cancelled, starting after `delay` seconds."""
         try:
             await asyncio.sleep(delay)
             while True:
                 began = self._clock()
-                await self._guarded_round()
+                await self._probe_safely()
                 await asyncio.sleep(max(0.0, began + self.target.config.interval - self._clock()))
         finally:
             await self.stop()
 
     async def stop(self) -> None:
-        """Cancel a completion that is under way."""
-        if (deep := self._deep) is not None:
-            deep.cancel()
-            await asyncio.wait([deep])
+        """Cancels a completion in progress."""
+        if (completion := self._completion_task) is not None:
+            completion.cancel()
+            await asyncio.wait([completion])
 
-    async def round(self) -> None:
-        """Ask once, judge, and order a completion where one is due."""
+    async def probe_once(self) -> None:
+        """Runs one round: probes, assesses, and requests a completion if due."""
         began, timestamp = self._clock(), self._now()
-        answers: dict[str, Answer] = {}
-        reading = Reading()
+        responses: dict[str, HttpResponse] = {}
+        stats = EngineStats()
         if self.target.url is None:
-            answers["life"] = _NOWHERE
+            responses["liveness"] = _NO_URL
         else:
-            async with self._asker.visit() as ask:
-                answers["life"] = await self._put(ask, self._engine.liveness)
-                if self._engine.life(answers["life"]) is Life.SERVING:
-                    reading = await self._read(ask, answers, began)
-        life = self._engine.life(answers["life"])
-        if life is not Life.SERVING:
-            # What it said before is of a server that may be gone.
-            self._kept.clear()
-            self._lasting = Reading()
-            self._deep_sighting = None
-            self._seldom_due = 0.0
-        self._judge(life, answers["life"], reading, timestamp)
+            async with self._client.connect() as send:
+                responses["liveness"] = await self._send(send, self._engine.liveness_request)
+                if self._engine.parse_liveness(responses["liveness"]) is Liveness.SERVING:
+                    stats = await self._collect_stats(send, responses, began)
+        liveness = self._engine.parse_liveness(responses["liveness"])
+        if liveness is not Liveness.SERVING:
+            # The earlier responses may be those of a previous server.
+            self._cached.clear()
+            self._rare_stats = EngineStats()
+            self._completion_result = None
+            self._rare_due = 0.0
+        self._assess(liveness, responses["liveness"], stats, timestamp)
 
-    async def _guarded_round(self) -> None:
+    async def _probe_safely(self) -> None:
         try:
-            await self.round()
+            await self.probe_once()
         except Exception:
-            # A prober that died would show for ever what it saw last.
-            log.exception("probe failed", extra=self._facts())
+            # A dead prober would show its last result forever.
+            log.exception("inference probe failed", extra=self._log_fields())
 
-    async def _read(self, ask: Ask, answers: dict[str, Answer], now: float) -> Reading:
-        """Go on asking a server that serves, as far as there is reason to."""
-        await self._ask_all(ask, Stage.PASSIVE, answers, now)
-        reading = self._engine.read(answers)
-        explained = reading.updating or reading.asleep
-        if not explained and not gets_work_done(reading, self._state):
-            await self._ask_all(ask, Stage.DOUBT, answers, now)
-            reading = self._engine.read(answers)
-        # Some of what hardly changes is asked of the engine's loop, which must not be pestered.
-        if now >= self._seldom_due and not (explained or self._failed):
-            self._seldom_due = now + SELDOM
-            await self._ask_all(ask, Stage.SELDOM, answers, now)
-            reading = self._engine.read(answers)
-        return reading
+    async def _collect_stats(
+        self, send: Send, responses: dict[str, HttpResponse], now: float
+    ) -> EngineStats:
+        """Requests further statistics of a serving server, as far as needed."""
+        await self._send_all(send, ProbeStage.PASSIVE, responses, now)
+        stats = self._engine.parse_stats(responses)
+        is_explained = stats.updating or stats.sleeping
+        if not is_explained and not has_progressed(stats, self._state):
+            await self._send_all(send, ProbeStage.NO_PROGRESS, responses, now)
+            stats = self._engine.parse_stats(responses)
+        # Some rarely changing values come from the engine's loop, which must not be burdened.
+        if now >= self._rare_due and not (is_explained or self._failed):
+            self._rare_due = now + RARE_INTERVAL
+            await self._send_all(send, ProbeStage.RARE, responses, now)
+            stats = self._engine.parse_stats(responses)
+        return stats
 
     @property
     def _failed(self) -> bool:
-        fresh = self._deep_result is not None and self._deep_result.completion is Completion.FAILED
-        return fresh or self._state.deep_failures > 0
+        latest = self._completion_probe
+        just_failed = latest is not None and latest.outcome is Completion.FAILED
+        return just_failed or self._state.completion_failures > 0
 
-    async def _ask_all(
-        self, ask: Ask, stage: Stage, answers: dict[str, Answer], now: float
+    async def _send_all(
+        self, send: Send, stage: ProbeStage, responses: dict[str, HttpResponse], now: float
     ) -> None:
-        """Ask what the engine wants to know at `stage`, until it wants nothing more."""
-        asked = True
-        while asked:
-            asked = False
-            for question in self._engine.questions(stage, answers, failed=self._failed):
-                if question.name not in answers:
-                    answers[question.name] = await self._ask_or_keep(ask, question, now)
-                    asked = True
+        """Sends the engine's requests of `stage` until there are no more."""
+        known = -1
+        while known != len(responses):
+            known = len(responses)
+            for request in self._engine.requests(stage, responses, failed=self._failed):
+                if request.name not in responses:
+                    responses[request.name] = await self._send_or_reuse(send, request, now)
 
-    async def _ask_or_keep(self, ask: Ask, question: Question, now: float) -> Answer:
-        """Ask, or take what was said before.
+    async def _send_or_reuse(self, send: Send, request: HttpRequest, now: float) -> HttpResponse:
+        """Sends a request, or returns the previous response.
 
-        What is not there is asked for seldom, and what is not answered no oftener than a token:
-        questions may pile up in a server that hangs.
+        Missing endpoints are requested rarely, and unanswered ones no more often than completions,
+        because requests may accumulate in a hung server.
         """
-        kept = self._kept.get(question.name)
-        if kept is not None and now < kept[1]:
-            return kept[0]
-        answer = await self._put(ask, question)
-        self._kept.pop(question.name, None)
-        if answer.unknown_here:
-            self._kept[question.name] = (answer, now + ABSENT)
-        elif not answer.answered:
-            self._kept[question.name] = (answer, now + self._limits.deep_interval)
-        return answer
+        cached = self._cached.get(request.name)
+        if cached is not None and now < cached[1]:
+            return cached[0]
+        response = await self._send(send, request)
+        self._cached.pop(request.name, None)
+        if response.is_unknown_endpoint:
+            self._cached[request.name] = (response, now + ABSENT_RETRY_SECONDS)
+        elif not response.answered:
+            self._cached[request.name] = (response, now + self._limits.completion_interval)
+        return response
 
-    async def _put(self, ask: Ask, question: Question) -> Answer:
-        return await ask(self._engine.address(question), question)
+    async def _send(self, send: Send, request: HttpRequest) -> HttpResponse:
+        return await send(self._engine.url_of(request), request)
 
-    def _judge(self, life: Life, answer: Answer, reading: Reading, timestamp: float) -> None:
-        before, now = self.sighting, self._clock()
-        told = self._told_update(self.target.run)
-        deep, self._deep_result = self._deep_result, None
-        verdict = judge(
-            Observation(
-                life,
-                reading,
+    def _assess(
+        self, liveness: Liveness, response: HttpResponse, stats: EngineStats, timestamp: float
+    ) -> None:
+        before, now = self.health, self._clock()
+        update_started = self._weight_update_started(self.target.run)
+        completion, self._completion_probe = self._completion_probe, None
+        assessment = assess_health(
+            ProbeResult(
+                liveness,
+                stats,
                 process=self._process(self.target),
-                deep=deep,
-                deep_goes_on=self._deep is not None,
-                told_update=None if told is None else self._now() - told,
+                completion=completion,
+                completion_pending=self._completion_task is not None,
+                logged_update=None if update_started is None else self._now() - update_started,
             ),
             self._state,
             now,
             self._limits,
         )
-        worked = verdict.state.worked not in (None, self._state.worked)
-        worked_before = before.worked_timestamp if before else None
-        self._state = verdict.state
+        worked = assessment.state.last_progress_at not in (None, self._state.last_progress_at)
+        worked_before = before.progress_timestamp if before else None
+        self._state = assessment.state
         self._probes += 1
-        if life is not Life.SERVING:
-            self._failures[life] += 1
-        changed = before is None or before.reason is not verdict.reason
-        reading, version_timestamp = self._with_lasting(reading, timestamp)
-        self.sighting = Sighting(
-            state=verdict.state,
-            up=verdict.up,
+        if liveness is not Liveness.SERVING:
+            self._failures[liveness] += 1
+        changed = before is None or before.reason is not assessment.reason
+        stats, version_timestamp = self._with_rare_stats(stats, timestamp)
+        self.health = ServerHealth(
+            state=assessment.state,
+            up=assessment.up,
             timestamp=timestamp,
             reason_timestamp=timestamp if changed or before is None else before.reason_timestamp,
-            status=answer.status if answer.answered else None,
-            seconds=answer.seconds,
-            detail=answer.detail,
-            reading=reading,
-            worked_timestamp=timestamp if worked else worked_before,
+            status=response.status if response.answered else None,
+            seconds=response.seconds,
+            detail=response.detail,
+            stats=stats,
+            progress_timestamp=timestamp if worked else worked_before,
             version_timestamp=version_timestamp,
-            deep=self._deep_sighting,
+            last_completion=self._completion_result,
             probes=self._probes,
             failures=dict(self._failures),
         )
         if changed:
-            self._tell(before, self.sighting)
-        if verdict.deep is not None:
-            self._order(verdict.deep)
+            self._log_change(before, self.health)
+        if assessment.completion_rank is not None:
+            self._start_completion(assessment.completion_rank)
 
-    def _with_lasting(self, reading: Reading, timestamp: float) -> tuple[Reading, float | None]:
-        """`reading` with what was asked in an earlier round, and since when it has its weights."""
-        before = self.sighting
+    def _with_rare_stats(
+        self, stats: EngineStats, timestamp: float
+    ) -> tuple[EngineStats, float | None]:
+        """Returns `stats` with values from earlier rounds and the time of the weight version."""
+        before = self.health
         since = before.version_timestamp if before else None
-        version = reading.weight_version or self._lasting.weight_version
-        known = before.reading.weight_version if before else None
+        version = stats.weight_version or self._rare_stats.weight_version
+        known = before.stats.weight_version if before else None
         if version is None:
             since = None
         elif version != known or since is None:
             since = timestamp
-        models = reading.models if reading.models is not None else self._lasting.models
-        self._lasting = Reading(models=models, weight_version=version)
-        return replace(reading, models=models, weight_version=version), since
+        models = stats.models if stats.models is not None else self._rare_stats.models
+        self._rare_stats = EngineStats(models=models, weight_version=version)
+        return replace(stats, models=models, weight_version=version), since
 
-    def _order(self, rank: str) -> None:
-        models = self._lasting.models or ()
+    def _start_completion(self, rank: str) -> None:
+        models = self._rare_stats.models or ()
         model = self.target.config.model or next(iter(models), None) or self.target.model
-        question = self._engine.completion(model, rank)
-        if question is None:
-            self._deep_result = Deep(Completion.IMPOSSIBLE, rank)
+        request = self._engine.completion_request(model, rank)
+        if request is None:
+            self._completion_probe = CompletionProbe(Completion.IMPOSSIBLE, rank)
             return
         name = f"completion {self.target.server}"
-        self._deep = asyncio.create_task(self._complete(question, rank), name=name)
+        self._completion_task = asyncio.create_task(self._complete(request, rank), name=name)
 
-    async def _complete(self, question: Question, rank: str) -> None:
-        """Ask for one token. Cancelled, it closes its connection, and the server may give it up."""
+    async def _complete(self, request: HttpRequest, rank: str) -> None:
+        """Requests one token. Cancellation closes the connection, so that the server may abort."""
         timestamp = self._now()
-        completion, answer = Completion.FAILED, Answer(Contact.BROKEN)
+        completion, response = Completion.FAILED, HttpResponse(HttpOutcome.BROKEN)
         try:
-            async with self._asker.visit() as ask:
-                answer = await self._put(ask, question)
-            completion = self._engine.completed(answer)
+            async with self._client.connect() as send:
+                response = await self._send(send, request)
+            completion = self._engine.parse_completion(response)
         except Exception:
-            log.exception("completion failed", extra=self._facts())
+            log.exception("inference completion failed", extra=self._log_fields())
         finally:
-            self._deep_result = Deep(completion, rank)
+            self._completion_probe = CompletionProbe(completion, rank)
             if completion is not Completion.IMPOSSIBLE:
-                self._deep_sighting = DeepSighting(completion, answer.seconds, timestamp)
-            self._deep = None
+                self._completion_result = CompletionResult(completion, response.seconds, timestamp)
+            self._completion_task = None
 
-    def _tell(self, before: Sighting | None, after: Sighting) -> None:
-        if before is None and after.reason in (None, Reason.OK):
+    def _log_change(self, before: ServerHealth | None, after: ServerHealth) -> None:
+        if before is None and after.reason in (None, HealthReason.OK):
             return
         level = logging.INFO if after.reason in UP or after.reason is None else logging.WARNING
-        facts = {
+        fields = {
             "reason": after.reason,
             "before": before.reason if before else None,
             "status": after.status,
             "detail": after.detail,
         }
-        log.log(level, "inference server", extra={**self._facts(), **facts})
+        log.log(level, "inference server changed state", extra={**self._log_fields(), **fields})
 
-    def _facts(self) -> dict[str, object]:
+    def _log_fields(self) -> dict[str, object]:
         return {
             "run": self.target.run,
             "server": self.target.server,

@@ -1,4 +1,4 @@
-"""One server that is watched, and what was last seen of it."""
+"""A probed server, and its last observed health."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from trainwarden_exporter.inference.config import ServerConfig
-from trainwarden_exporter.inference.reading import Completion, Reading
-from trainwarden_exporter.inference.verdict import Limits, Reason, State
+from trainwarden_exporter.inference.engine_stats import Completion, EngineStats
+from trainwarden_exporter.inference.health_model import HealthLimits, HealthReason, HealthState
 
 
 @dataclass(frozen=True)
-class Target:
-    """A server: its labels, where it is, and its configuration. Equal ones are one server.
+class ServerTarget:
+    """A server: labels, address and configuration. Equal targets are the same server.
 
-    Where `url` is None, it is not known where it is: its worker does not run, or opens no port.
+    `url` is None while its worker is not running or has no open port.
     """
 
     run: str
@@ -31,63 +31,63 @@ class Target:
         return (self.run, self.server, self.engine)
 
     @property
-    def secured(self) -> bool:
-        """Whether TLS is spoken where it is asked, or where its metrics are."""
+    def uses_tls(self) -> bool:
+        """Whether the server or its metrics use TLS."""
         urls = (self.url, self.metrics_url, self.config.metrics_url)
-        # In whatever case a scheme is written.
+        # schemes are case-insensitive
         return any(urlsplit(url).scheme == "https" for url in urls if url is not None)
 
     @property
-    def limits(self) -> Limits:
-        """How patient its configuration is."""
+    def limits(self) -> HealthLimits:
+        """Returns the limits from its configuration."""
         deep = self.config.deep_probe
-        return Limits(
+        return HealthLimits(
             failures=self.config.failures,
             start_grace=self.config.start_grace,
             pause_limit=self.config.pause_limit,
-            deep=deep.enabled is not False,
-            # One that is still under way when the next is due would be two at once.
-            deep_interval=max(deep.interval, deep.timeout),
-            deep_failures=deep.failures,
+            probes_completions=deep.enabled is not False,
+            # At most one completion at a time: it must time out before the next is due.
+            completion_interval=max(deep.interval, deep.timeout),
+            completion_failures=deep.failures,
             idle_after=deep.idle_after,
         )
 
 
 @dataclass(frozen=True, slots=True)
-class DeepSighting:
-    """The last completion that was asked for: what came of it, after how long (s), and when."""
+class CompletionResult:
+    """Last one-token completion: result, duration (seconds) and time."""
 
-    completion: Completion
+    outcome: Completion
     seconds: float
     timestamp: float
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
-    """What the last round saw of a server, and what it makes of it. Timestamps are unix seconds."""
+class ServerHealth:
+    """Health of a server after its last round. Times are Unix seconds."""
 
-    state: State
+    state: HealthState
     up: bool | None
     timestamp: float
-    """When the round began."""
+    """Start of the round."""
     reason_timestamp: float
-    """Since when the server is as it is."""
+    """Time since which the reason applies."""
     status: int | None = None
-    """HTTP status of the first answer."""
+    """HTTP status of the liveness probe."""
     seconds: float | None = None
-    """How long the first answer took."""
+    """Duration of the liveness probe."""
     detail: str = ""
-    """What is wrong, for a person."""
-    reading: Reading = field(default_factory=Reading)
-    worked_timestamp: float | None = None
-    """When it was last seen to get something done."""
+    """Description of the problem."""
+    stats: EngineStats = field(default_factory=EngineStats)
+    progress_timestamp: float | None = None
+    """Last observed activity."""
     version_timestamp: float | None = None
-    """When its weight version was first seen."""
-    deep: DeepSighting | None = None
+    """Time at which its weight version was first observed."""
+    last_completion: CompletionResult | None = None
     probes: int = 0
     failures: Mapping[str, int] = field(default_factory=dict)
-    """Rounds in which it did not serve, by what was found instead."""
+    """Number of failed rounds by reason."""
 
     @property
-    def reason(self) -> Reason | None:
+    def reason(self) -> HealthReason | None:
         return self.state.reason

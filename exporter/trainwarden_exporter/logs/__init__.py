@@ -1,1 +1,1 @@
-"""Logs: what is followed in them, what their lines tell, and how often."""
+"""Logs: following files, matching lines and counting them."""

@@ -1,78 +1,87 @@
-"""What exporter.yml says of a run's logs."""
+"""Configuration of a run's logs."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Annotated
+from collections.abc import Collection, Mapping, Sequence
+from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field, StringConstraints
 
-from trainwarden_exporter.layouts.base import Layout, LinePattern, Phase
-from trainwarden_exporter.layouts.places import Place
-from trainwarden_exporter.layouts.troubles import SHARED
-from trainwarden_exporter.logs.regexes import check
-from trainwarden_exporter.units import Bytes, Name, Seconds
-from trainwarden_exporter.yamlfile import MisplacedError, Section
+from trainwarden_exporter.config_file.loader import LocatedError, Section, unique_by
+from trainwarden_exporter.config_file.types import Bytes, Name, Seconds
+from trainwarden_exporter.frameworks.base import Framework, LinePattern, Phase
+from trainwarden_exporter.frameworks.error_lines import COMMON_ERROR_PATTERNS
+from trainwarden_exporter.frameworks.path_resolution import PathTemplate
+from trainwarden_exporter.logs.re2_patterns import check_regex
 
-LONGEST_LINE = 64 << 10
+MAX_LINE_BYTES = 64 << 10
+
+BRAKE = "brake"
+"""Part of the names of patterns that TrainingBrakeFiring judges by their streak."""
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=100)]
-Regex = Annotated[str, StringConstraints(min_length=1, max_length=2000), AfterValidator(check)]
+Regex = Annotated[
+    str, StringConstraints(min_length=1, max_length=2000), AfterValidator(check_regex)
+]
 
 
-def _check_place(template: str) -> str:
-    Place(template)
+def _check_template(template: str) -> str:
+    PathTemplate(template)
     return template
 
 
 Template = Annotated[
-    str, StringConstraints(min_length=1, max_length=1000), AfterValidator(_check_place)
+    str, StringConstraints(min_length=1, max_length=1000), AfterValidator(_check_template)
 ]
 
 
 class LogPatternConfig(Section):
-    """A kind of line."""
+    """A log line pattern."""
+
+    renamed_keys: ClassVar[Mapping[str, str]] = {"trouble": "error"}
 
     name: Name
-    """Label `pattern`; one of the framework's own of this name is replaced."""
+    """Label `pattern`; a name of the framework's own patterns replaces that pattern."""
 
     regex: Regex
-    """What is searched for in each line, in RE2's syntax (no look-around, no references back).
+    """Regular expression searched in each line, in RE2 syntax (no look-around, no backreferences).
 
-    Of named groups, `step`, `total` and `seconds` tell the run's progress, `trainer_version` and
-    `rollout_version` the policy's; the number in any other becomes the gauge of that name.
+    The named groups `step`, `total` and `seconds` report the run's progress, `trainer_version` and
+    `rollout_version` the policy versions; a number in any other group becomes a gauge of that name.
     """
 
-    trouble: bool = False
-    """Whether the line is a sign of trouble."""
+    error: bool = False
+    """Whether the line reports an error."""
 
     resets: Name | None = None
-    """The pattern whose streak such a line breaks."""
+    """Pattern whose streak a matching line ends."""
 
     values: Annotated[tuple[Text, ...], Field(max_length=50)] = ()
-    """Keys whose numbers in such a line become gauges too, as in `loss: 0.5` or `'loss': 0.5`."""
+    """Keys whose numbers in a matching line become gauges too, as in `loss: 0.5` or `'loss':
+    0.5`.
+    """
 
     phase: Phase | None = None
-    """The phase of the run that such a line begins."""
+    """Phase of the run that a matching line begins."""
 
     ends: Phase | None = None
-    """The phase of the run that such a line ends."""
+    """Phase of the run that a matching line ends."""
 
     step_offset: int = 0
-    """What to add to the group `step` to have the steps done, counted from one."""
+    """Number added to the group `step` to get completed steps, counted from one."""
 
     advances: bool = False
-    """Whether such a line shows that the run goes forward, though it tells no step."""
+    """Whether a matching line shows progress although it contains no step."""
 
     def pattern(self) -> LinePattern:
-        """The same in the words of layouts."""
+        """Returns the equivalent layout pattern."""
         return LinePattern(
             name=self.name,
             regex=self.regex,
             phase=self.phase,
             ends=self.ends,
             step_offset=self.step_offset,
-            trouble=self.trouble,
+            error=self.error,
             resets=self.resets or "",
             advances=self.advances,
             values=self.values,
@@ -80,88 +89,102 @@ class LogPatternConfig(Section):
 
 
 class LogConfig(Section):
-    """A log of a run, which may be spread over several files."""
+    """A log of a run, in one or more files."""
+
+    renamed_keys: ClassVar[Mapping[str, str]] = {
+        "copies": "deduplication_group",
+        "without": "disabled_patterns",
+    }
 
     name: Name
-    """Label `log`. Of one of the framework's own of this name, what is said here is replaced."""
+    """Label `log`. A name of the framework's own logs overrides their settings."""
 
     files: Annotated[tuple[Template, ...], Field(max_length=50)] = ()
-    """Its files, relative to the run's path; they may hold names in braces and globs."""
+    """Files, relative to the run's path; names in braces and globs are allowed."""
 
     role: Text | None = None
-    """Label `role`: which part of the run writes it; that of the worker when not given."""
+    """Label `role`: the part of the run that writes the log; default: the role of the worker."""
 
     worker: Name | None = None
-    """Label `worker`: which worker writes it; the only one of the role when not given."""
+    """Label `worker`: the worker that writes the log; default: the only worker of the role."""
 
     silence_limit: Annotated[Seconds, Field(gt=0)] | None = None
-    """Time for which nothing need be written to it."""
+    """Maximum time without a write."""
 
-    copies: Text | None = None
-    """Logs of the run with the same word here repeat each other: a line that stands in several of
-    them, or of the entries of `files`, counts once."""
+    deduplication_group: Text | None = None
+    """Logs of the run with the same value repeat each other: a line that occurs in several of
+    them, or in several `files`, counts once."""
 
     patterns: Annotated[tuple[LogPatternConfig, ...], Field(max_length=200)] = ()
-    """What is looked for in it, beside what the framework is known to write."""
+    """Patterns in addition to those of the framework."""
 
-    without: tuple[Name, ...] = ()
-    """Patterns of the framework, or of those for all frameworks, that are not looked for in it."""
+    disabled_patterns: tuple[Name, ...] = ()
+    """Patterns of the framework, or of those for all frameworks, to disable."""
 
-    longest_line: Annotated[Bytes, Field(ge=256, le=1 << 20)] = LONGEST_LINE
-    """What goes beyond this of a line is passed over."""
+    longest_line: Annotated[Bytes, Field(ge=256, le=1 << 20)] = MAX_LINE_BYTES
+    """Maximum length of a line; the rest of a longer line is ignored."""
 
 
 def check_names(logs: Sequence[LogConfig]) -> Sequence[LogConfig]:
-    """Raise MisplacedError where two logs, or two patterns of one, share a name."""
-    for place in _doubles(log.name for log in logs):
-        raise MisplacedError(f"another log is named {logs[place].name}", place, "name")
+    """Raises LocatedError for duplicate names of logs, or of patterns of one log."""
     for index, log in enumerate(logs):
-        for place in _doubles(pattern.name for pattern in log.patterns):
-            name = log.patterns[place].name
-            raise MisplacedError(
-                f"another pattern is named {name}", index, "patterns", place, "name"
-            )
-    return logs
+        unique_by(log.patterns, "name", "pattern", index, "patterns")
+    return unique_by(logs, "name", "log")
 
 
 Logs = Annotated[tuple[LogConfig, ...], AfterValidator(check_names)]
 
 
 def check_logs(
-    logs: Sequence[LogConfig], known: Layout, *, workers: Collection[str], has_path: bool
+    logs: Sequence[LogConfig], known: Framework, *, workers: Collection[str], has_path: bool
 ) -> None:
-    """Raise MisplacedError, from the run, where `logs` speak of what the run does not have.
+    """Raises LocatedError, relative to the run, for references in `logs` to something undefined.
 
-    It has its `workers`, and all that its framework is `known` to have.
+    Defined are its `workers` and all that its framework is `known` to have.
     """
     known_logs = {log.name for log in known.logs} if has_path else set()
-    known_patterns = {pattern.name for pattern in (*SHARED, *known.lines)}
+    known_patterns = {
+        pattern.name for pattern in (*COMMON_ERROR_PATTERNS, *known.lines, *known.default_lines)
+    }
     for index, log in enumerate(logs):
         place = ("logs", index)
-        names = {*known_patterns, *(pattern.name for pattern in log.patterns)} - {*log.without}
+        names = {*known_patterns, *(pattern.name for pattern in log.patterns)} - {
+            *log.disabled_patterns
+        }
         if log.worker is not None and log.worker not in workers:
-            raise MisplacedError(f"no worker of this run is named {log.worker}", *place, "worker")
+            raise LocatedError(f"no worker of this run has the name {log.worker}", *place, "worker")
         if not log.files and log.name not in known_logs:
-            raise MisplacedError("which files? The framework has no log of this name", *place)
+            raise LocatedError("files required: the framework has no log of this name", *place)
         for number, file in enumerate(log.files):
             if not has_path and not file.startswith("/"):
-                raise MisplacedError(
+                raise LocatedError(
                     "relative to the path of the run, which has none", *place, "files", number
                 )
-        for number, name in enumerate(log.without):
+        for number, name in enumerate(log.disabled_patterns):
             if name not in known_patterns:
-                raise MisplacedError(f"no pattern is named {name}", *place, "without", number)
+                raise LocatedError(
+                    f"no pattern has the name {name}", *place, "disabled_patterns", number
+                )
         for number, pattern in enumerate(log.patterns):
             if pattern.resets is not None and pattern.resets not in names:
-                raise MisplacedError(
-                    f"no pattern is named {pattern.resets}", *place, "patterns", number, "resets"
+                raise LocatedError(
+                    f"no pattern has the name {pattern.resets}",
+                    *place,
+                    "patterns",
+                    number,
+                    "resets",
                 )
 
 
-def _doubles(names: Iterable[str]) -> Iterator[int]:
-    """The places of names that stood before."""
-    seen: set[str] = set()
-    for place, name in enumerate(names):
-        if name in seen:
-            yield place
-        seen.add(name)
+def check_brakes(logs: Sequence[LogConfig], known: Framework) -> None:
+    """Raises LocatedError, relative to the run, for a brake whose streak nothing resets."""
+    resets = {pattern.resets for log in logs for pattern in log.patterns}
+    resets |= {pattern.resets for pattern in known.lines}
+    for index, log in enumerate(logs):
+        for number, pattern in enumerate(log.patterns):
+            if BRAKE in pattern.name and pattern.name not in resets:
+                raise LocatedError(
+                    "no pattern resets it, so that TrainingBrakeFiring never fires: add a pattern "
+                    f"with `resets: {pattern.name}` for a line that a healthy worker logs",
+                    *("logs", index, "patterns", number, "name"),
+                )

@@ -1,4 +1,4 @@
-"""What the log follower hands on about a line, to whoever can make more of it."""
+"""Events that the log follower passes to its sinks."""
 
 from __future__ import annotations
 
@@ -8,26 +8,25 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LineEvent:
-    """A line that one of its log's patterns matched.
+    """A line that matched a pattern of its log.
 
-    Lines of one file come in their order. A line that is a copy of one in another file of the same
-    `copies` word is told once.
+    Lines of one file come in order. A line that is a copy of one in another file of the same
+    `deduplication_group` is passed once.
     """
 
     run: str
     log: str
     role: str
-    """Of the log: which part of the run writes it; empty where that is not known."""
+    """Role of the log; empty if unknown."""
     pattern: str
     groups: Mapping[str, str]
-    """What the named groups of the pattern matched; a group that took no part is absent."""
+    """Matches of the named groups of the pattern; without groups that took no part."""
     timestamp: float
-    """When the line was read, or its own time where it tells one that is plausible (unix
-    seconds)."""
+    """Time of the line if plausible, else the time of reading (Unix seconds)."""
     fresh: bool = True
-    """False for a line that was there before its file was followed: it tells how things stand, not
-    that something happened just now."""
+    """False for a line that existed before its file was followed: it shows a state, not a
+    current event."""
 
 
 Sink = Callable[[LineEvent], None]
-"""Takes events in the thread that reads the log: it must be quick, and safe among threads."""
+"""Receives events in the thread that reads the log; must be fast and thread-safe."""

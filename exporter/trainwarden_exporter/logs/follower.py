@@ -1,4 +1,4 @@
-"""Follows one log: reads what is new in its files, and counts what it tells."""
+"""Follows one log: reads new lines and counts matches."""
 
 from __future__ import annotations
 
@@ -9,49 +9,61 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
-from trainwarden_exporter.logs.buffers import Buffers
-from trainwarden_exporter.logs.config import LONGEST_LINE
-from trainwarden_exporter.logs.copies import Copies
+from trainwarden_exporter.logs.block_buffering import BlockBuffering
+from trainwarden_exporter.logs.config import MAX_LINE_BYTES
+from trainwarden_exporter.logs.counters import ErrorLine, LineCounters, LineSource, LogValue
+from trainwarden_exporter.logs.deduplication import LineDeduplicator
 from trainwarden_exporter.logs.events import LineEvent, Sink
-from trainwarden_exporter.logs.finding import Files
-from trainwarden_exporter.logs.followed import Followed, GoneError, Piece, RewrittenError, needed
-from trainwarden_exporter.logs.lines import own_time
-from trainwarden_exporter.logs.patterns import TellingLine, compiled
+from trainwarden_exporter.logs.file_listing import OutputFiles
+from trainwarden_exporter.logs.file_tracker import FileTracker
+from trainwarden_exporter.logs.line_blocks import BufferPool
+from trainwarden_exporter.logs.line_parser import parse_timestamp
+from trainwarden_exporter.logs.pattern_search import MatchedLine, compile_patterns
 from trainwarden_exporter.logs.specs import LogSpec
 from trainwarden_exporter.logs.state import Counts, LogState
-from trainwarden_exporter.logs.tally import Source, Tally, TroubleLine, Value
+from trainwarden_exporter.logs.tailed_file import (
+    Chunk,
+    GoneError,
+    RewrittenError,
+    TailedFile,
+    buffer_size,
+)
 
-LOOK_SECONDS = 2.0
-"""How long a log is read on at once, before what was found so far is shown."""
+POLL_SECONDS = 2.0
+"""Maximum duration of one poll in seconds, so that results appear in time."""
+
+
+MAX_WRITE_AGE_SECONDS = 5.0
+"""Maximum age in seconds of the last write to a file that has unread lines. Network file systems
+cache file times for longer."""
 
 
 @dataclass(frozen=True, slots=True)
-class LogSeen:
-    """A log as a look left it. Moments are unix seconds."""
+class LogSnapshot:
+    """State of a log after a poll. Times are Unix seconds."""
 
     files: int = 0
-    """That are there now."""
+    """Number of existing files."""
     size: int = 0
-    """Of these, in bytes."""
+    """Total size in bytes."""
     read_bytes: int = 0
     last_write: float = 0.0
-    """0 where nothing was ever written."""
+    """0 if nothing was ever written."""
     skipped: Mapping[str, int] = field(default_factory=dict)
-    """Files that are not read, by reason."""
+    """Number of skipped files by reason."""
     counts: Counts = field(default_factory=Counts)
     streaks: Mapping[str, int] = field(default_factory=dict)
-    """The present ones, by pattern that another one resets."""
-    trouble_lines: tuple[TroubleLine, ...] = ()
-    values: Mapping[str, Value] = field(default_factory=dict)
+    """Current streaks by pattern."""
+    error_lines: tuple[ErrorLine, ...] = ()
+    values: Mapping[str, LogValue] = field(default_factory=dict)
     dropped: Mapping[str, int] = field(default_factory=dict)
-    """What went beyond a bound, by reason."""
+    """Dropped data by reason."""
+    block_buffered: bool = False
+    """Whether the writer holds lines back until a block is full."""
 
 
-class Follower:
-    """One log. `look` belongs to one thread; all else may be called from any, and returns at once.
-
-    What was counted and how far was read change together, so that `state` is right at any moment.
-    """
+class LogFollower:
+    """Follows one log. `poll` belongs to one thread; the other methods are thread-safe."""
 
     def __init__(
         self,
@@ -59,55 +71,66 @@ class Follower:
         state: LogState = LogState(),  # noqa: B008 - frozen
         *,
         continues: bool = False,
-        copies: Copies | None = None,
-        gate: Lock | None = None,
-        buffers: Buffers | None = None,
+        deduplicator: LineDeduplicator | None = None,
+        search_lock: Lock | None = None,
+        buffers: BufferPool | None = None,
+        output_files: OutputFiles | None = None,
         sinks: Sequence[Sink] = (),
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin where `state` ends; `continues` where it is that of a follower of just now.
+        """Starts at `state`; `continues` if it is that of a follower of just now.
 
-        All logs share `gate` and `buffers`: whoever searches holds the one, so that together they
-        never take more than one processor, and reads into one of the others.
+        All logs share `search_lock` and `buffers`: a search holds the lock, so that all logs
+        together use at most one CPU.
         """
         self.spec = spec
         self.sinks = tuple(sinks)
         self._now = now
         self._clock = clock
-        self._gate = gate or Lock()
-        self._buffers = buffers or Buffers(needed(LONGEST_LINE))
+        self._search_lock = search_lock or Lock()
+        self._buffers = buffers or BufferPool(buffer_size(MAX_LINE_BYTES))
         self._lock = Lock()
-        self._looking = Lock()
+        self._polling = Lock()
         self._retired = False
-        self._files = Files(spec, state, lock=self._lock, continues=continues)
-        self._tally = Tally(spec.run, spec.name, spec.patterns, state.counts, copies=copies)
-        self._pieces = 0
+        self._files = FileTracker(
+            spec, state, lock=self._lock, continues=continues, output_files=output_files
+        )
+        self._counters = LineCounters(
+            spec.run, spec.name, spec.patterns, state.counts, deduplicator=deduplicator
+        )
+        self._bars = tuple(pattern for pattern in spec.patterns if pattern.redrawn)
+        self._chunks = 0
         self._read_bytes = state.read_bytes
+        self._buffering = BlockBuffering()
         self._dropped = dict(state.dropped)
         self._last_write = state.last_write
 
-    def look(self) -> LogSeen:
-        """Read what is new, for a while. May block as long as the disk does."""
-        with self._looking:
+    def poll(self) -> LogSnapshot:
+        """Reads new lines for a limited time. May block on the disk."""
+        with self._polling:
             try:
-                return self._look()
+                return self._poll()
             finally:
                 if self._retired:
                     self._files.close()
 
+    def set_output_files(self, output_files: OutputFiles) -> None:
+        """Replaces the source of the workers' output files."""
+        self._files.set_output_files(output_files)
+
     @property
     def changes(self) -> int:
-        """Grows whenever `state` changes."""
-        return self._pieces + self._files.changes
+        """Increases when `state` changes."""
+        return self._chunks + self._files.changes
 
     def state(self) -> LogState:
-        """What to begin with in a later life."""
+        """Returns the state for the next start."""
         with self._lock:
             return LogState(
                 bookmarks=self._files.bookmarks,
                 left=self._files.left,
-                counts=replace(self._tally.counts, copies=self._tally.copies),
+                counts=replace(self._counters.counts, copies=self._counters.deduplication_counts),
                 read_bytes=self._read_bytes,
                 dropped=dict(self._dropped),
                 last_write=self._last_write,
@@ -115,108 +138,166 @@ class Follower:
             )
 
     def retire(self) -> LogState:
-        """Count nothing any more: the state for whoever takes over, which stays right."""
+        """Stops counting, and returns the final state for the successor."""
         with self._lock:
             self._retired = True
-        if self._looking.acquire(blocking=False):
+        if self._polling.acquire(blocking=False):
             self._files.close()
-            self._looking.release()
+            self._polling.release()
         return self.state()
 
-    def _look(self) -> LogSeen:
+    def _poll(self) -> LogSnapshot:
         now, clock = self._now(), self._clock()
         self._files.find(now, clock)
-        written = [one.status.st_mtime for one in self._files if one.status is not None]
+        written = [file.status.st_mtime for file in self._files if file.status is not None]
         self._last_write = min(max([self._last_write, *written]), now)
-        # Those first that had to wait the last time.
-        behind = sorted((one for one in self._files if one.unread), key=lambda one: one.caught_up)
+        self._buffering.observe(sum(file.size for file in self._files), clock)
+        # Files that had to wait in the last poll come first.
+        behind = sorted(
+            (file for file in self._files if file.has_unread), key=lambda file: file.caught_up_at
+        )
         unread = deque(behind)
-        while unread and not self._retired and self._clock() < clock + LOOK_SECONDS:
-            # One after the other, so that none has to wait for all of another one.
-            one = unread.popleft()
-            unread += self._read(one)
-        self._files.let_go(clock, self._finish)
-        return self._seen()
+        while unread and not self._retired and self._clock() < clock + POLL_SECONDS:
+            # Round robin, so that no file waits for all of another one.
+            file = unread.popleft()
+            unread += self._read(file)
+        self._files.release_finished(clock, self._finish)
+        return self._snapshot()
 
-    def _read(self, one: Followed) -> tuple[Followed, ...]:
-        """Read a piece of `one`; what there is to read after that."""
+    def _read(self, file: TailedFile) -> tuple[TailedFile, ...]:
+        """Reads a chunk of `file`; returns the files to read next."""
         limit = self.spec.longest_line
         try:
-            with self._buffers.lend(needed(limit)) as buffer:
-                piece = one.next(buffer, limit)
-                if piece is None:
-                    one.read_up(self._clock())
+            with self._buffers.lend(buffer_size(limit)) as buffer:
+                chunk = file.next_chunk(buffer, limit)
+                if chunk is None:
+                    self._process_open_bar(file, limit)
+                    file.mark_caught_up(self._clock())
                     return ()
-                self._take(one, piece)
-                return (one,)
+                self._process(file, chunk)
+                return (file,)
         except RewrittenError:
-            return self._files.begin_anew(one, self._clock())
+            return self._files.reread_from_start(file, self._clock())
         except GoneError:
             return ()
         except OSError:
-            self._files.skipped[one.bookmark.path] = "unreadable"
-            one.close()
+            self._files.skipped[file.bookmark.path] = "unreadable"
+            file.close()
             return ()
 
-    def _finish(self, one: Followed) -> None:
-        """Nothing is written to `one` any more: its last line ends as it is."""
-        limit = self.spec.longest_line
-        with suppress(RewrittenError), self._buffers.lend(needed(limit)) as buffer:
-            while piece := one.next(buffer, limit, finish=True):
-                self._take(one, piece)
+    def _process_open_bar(self, file: TailedFile, limit: int) -> None:
+        """Passes the current state of a progress bar to the sinks without counting it.
 
-    def _take(self, one: Followed, piece: Piece) -> None:
-        """Count what stands in `piece`, and tell it."""
-        block = piece.block
-        with self._gate:
-            lines = list(compiled(self.spec.patterns).search(block.text, block.start, block.end))
+        Its line is counted, and passed again, when the next draw ends it.
+        """
+        chunk = file.open_bar(limit) if self._bars else None
+        if chunk is None:
+            return
+        block, read, spec = chunk.block, self._now(), self.spec
+        events: list[LineEvent] = []
+        with self._search_lock:
+            lines = list(compile_patterns(self._bars).search(block.text, block.start, block.end))
+        with self._lock:
+            if self._retired:
+                return
+            for line in lines:
+                timestamp = _line_time(file, chunk, line, read)[0]
+                self._counters.record_values(line, timestamp)
+                events += (
+                    LineEvent(
+                        spec.run,
+                        spec.name,
+                        spec.role,
+                        match.pattern.name,
+                        match.groups,
+                        timestamp,
+                        chunk.fresh,
+                    )
+                    for match in line.matches
+                )
+        for event in events:
+            for sink in self.sinks:
+                sink(event)
+
+    def _finish(self, file: TailedFile) -> None:
+        """Finishes `file`: its last line counts without a line end."""
+        limit = self.spec.longest_line
+        with suppress(RewrittenError), self._buffers.lend(buffer_size(limit)) as buffer:
+            while chunk := file.next_chunk(buffer, limit, finish=True):
+                self._process(file, chunk)
+
+    def _process(self, file: TailedFile, chunk: Chunk) -> None:
+        """Counts the matches in `chunk` and passes them to the sinks."""
+        block = chunk.block
+        with self._search_lock:
+            lines = list(
+                compile_patterns(self.spec.patterns).search(block.text, block.start, block.end)
+            )
         events: list[LineEvent] = []
         read = self._now()
         with self._lock:
             if self._retired:
                 return
             for line in lines:
-                events += self._count(one, piece, line, read)
-            one.bookmark = piece.bookmark
-            self._read_bytes += block.used
-            if block.cut:
-                self._dropped["long_line"] = self._dropped.get("long_line", 0) + block.cut
-            self._pieces += 1
+                events += self._count(file, chunk, line, read)
+            file.bookmark = chunk.bookmark
+            self._read_bytes += block.used_bytes
+            if block.truncated_lines:
+                self._dropped["long_line"] = (
+                    self._dropped.get("long_line", 0) + block.truncated_lines
+                )
+            self._chunks += 1
         for event in events:
             for sink in self.sinks:
                 sink(event)
 
     def _count(
-        self, one: Followed, piece: Piece, line: TellingLine, read: float
+        self, file: TailedFile, chunk: Chunk, line: MatchedLine, read: float
     ) -> Iterator[LineEvent]:
-        latest = read if piece.fresh else min(read, one.modified)
-        own = own_time(line.text, latest=latest, fresh=piece.fresh)
-        timestamp = read if own is None else own
-        told = line.matches
-        if piece.counts:
-            origin = one.bookmark.origin
-            place = origin if self.spec.by_file else one.bookmark.place
-            told = self._tally.add(line, Source(origin, place), timestamp)
+        timestamp, own = _line_time(file, chunk, line, read)
+        latest = read if chunk.fresh else min(read, file.modified)
+        matches = line.matches
+        if chunk.counts:
+            origin = file.bookmark.origin
+            place = origin if self.spec.by_file else file.bookmark.place
+            matches = self._counters.add(line, LineSource(origin, place), timestamp)
         elif own is not None:
-            self._tally.recall(line, own)
-        self._tally.note_values(line, min(timestamp, latest))
+            self._counters.record_uncounted(line, own)
+        self._counters.record_values(line, min(timestamp, latest))
         spec = self.spec
-        for match in told:
+        for match in matches:
             name, groups = match.pattern.name, match.groups
-            yield LineEvent(spec.run, spec.name, spec.role, name, groups, timestamp, piece.fresh)
+            yield LineEvent(spec.run, spec.name, spec.role, name, groups, timestamp, chunk.fresh)
 
-    def _seen(self) -> LogSeen:
-        listed = [one.status for one in self._files if one.listed and one.status is not None]
-        tally = self._tally
-        return LogSeen(
+    def _snapshot(self) -> LogSnapshot:
+        listed = [file.status for file in self._files if file.is_listed and file.status is not None]
+        counters = self._counters
+        return LogSnapshot(
             files=len(listed),
             size=sum(status.st_size for status in listed),
             read_bytes=self._read_bytes,
             last_write=self._last_write,
             skipped=Counter(self._files.skipped.values()),
-            counts=tally.counts,
-            streaks=tally.streaks,
-            trouble_lines=tally.trouble_lines,
-            values=dict(tally.values),
+            counts=counters.counts,
+            streaks=counters.streaks,
+            error_lines=counters.error_lines,
+            values=dict(counters.values),
             dropped=dict(self._dropped),
+            block_buffered=self._buffering.detected,
         )
+
+
+def _line_time(
+    file: TailedFile, chunk: Chunk, line: MatchedLine, read: float
+) -> tuple[float, float | None]:
+    """Returns the time of `line`, and its own time if it has a plausible one (Unix seconds).
+
+    A line without a time of its own was written at the last write to its file, unless the file
+    system reports that late: the time of reading is up to a poll later, which distorts step times.
+    """
+    latest = read if chunk.fresh else min(read, file.modified)
+    own = parse_timestamp(line.text, latest=latest, fresh=chunk.fresh)
+    if own is not None:
+        return own, own
+    is_plausible = chunk.fresh and read - MAX_WRITE_AGE_SECONDS <= chunk.written <= read
+    return chunk.written if is_plausible else read, None

@@ -1,7 +1,7 @@
-"""Tells what rotation made of a file: where it went, and which other file is a copy of it.
+"""Finds rotated files: where a file was moved, and which file is a copy of it.
 
-A log may be rotated by copying it and then cutting it to nothing. What was not read of it by then
-stands in the copy alone; all else stands in both, and must not count twice.
+Rotation by copytruncate copies a log and then truncates it. Content that was not read by then is
+only in the copy; all other content is in both and must not count twice.
 """
 
 from __future__ import annotations
@@ -12,81 +12,85 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from trainwarden_exporter.logs.files import (
-    is_named_after,
-    is_read_up_to,
-    key_of,
-    named_after,
+from trainwarden_exporter.logs.file_access import (
+    entries_with_inode,
+    file_key,
+    is_rotated_name,
+    matches_bookmark,
     open_file,
     read_head,
-    with_inode,
+    rotated_copies,
 )
-from trainwarden_exporter.logs.followed import Followed, GoneError, Held
-from trainwarden_exporter.logs.state import Bookmark, Key
+from trainwarden_exporter.logs.state import Bookmark, FileKey
+from trainwarden_exporter.logs.tailed_file import GoneError, SuspendedFile, TailedFile
 
-HELD = 60.0
-"""Seconds for which a file that may be a copy is not read, at most."""
-SETTLED = 10.0
+MAX_SUSPENDED_SECONDS = 60.0
+"""Maximum time for which a possible copy is not read."""
+SETTLED_SECONDS = 10.0
 """Seconds without a change after which a copy is complete."""
-SMALL = 5.0
-"""Seconds for which a file that is too small to tell is not read."""
+SMALL_FILE_SECONDS = 5.0
+"""Time for which a file that is too small to identify is not read."""
 
-ENOUGH = 4096
-"""Bytes that do not begin two logs by chance."""
+MIN_IDENTIFYING_BYTES = 4096
+"""Number of equal first bytes that identify a log."""
 
-MOST_COPIES = 20
-"""Files among which the copy of another one is looked for, those written to last."""
+MAX_COPIES = 20
+"""Maximum number of files searched for a copy, the last written ones."""
 
 
-def find_heir(
-    lost: Bookmark, followed: Mapping[Key, Followed], left: Mapping[Key, Bookmark]
-) -> Followed | None:
-    """The file in which that stands which `lost` was the bookmark of; open, and to be read on.
+def find_rotated_copy(
+    lost: Bookmark, followed: Mapping[FileKey, TailedFile], left: Mapping[FileKey, Bookmark]
+) -> TailedFile | None:
+    """Returns the copy with the content of `lost`, open and at its read position; None without one.
 
-    None that was read for itself, be it `followed` or `left` by now, and still says what was read.
+    Ignores files, `followed` or `left`, that were read themselves and still have that content.
     """
-    for path, key in _copies(lost) if lost.proves else ():
-        one = followed.get(key)
-        known = left.get(key) if one is None or one.held is not None else one.bookmark
-        if one is None:
-            one = Followed(replace(lost, key=key, path=path))
-            one.listed = False
+    for path, key in _copies(lost) if lost.identifies_file else ():
+        file = followed.get(key)
+        known = left.get(key) if file is None or file.suspended is not None else file.bookmark
+        if file is None:
+            file = TailedFile(replace(lost, key=key, path=path))
+            file.is_listed = False
         with suppress(OSError, GoneError):
-            content = one.open()
-            read = known is not None and known.proves and is_read_up_to(content, known)
-            if not read and is_read_up_to(content, lost):
-                one.bookmark, one.held, one.copy = replace(lost, key=key, path=path), None, True
-                return one
+            content = file.open()
+            read = known is not None and known.identifies_file and matches_bookmark(content, known)
+            if not read and matches_bookmark(content, lost):
+                file.bookmark, file.suspended, file.is_copy = (
+                    replace(lost, key=key, path=path),
+                    None,
+                    True,
+                )
+                return file
         if key not in followed:
-            one.close()
+            file.close()
     return None
 
 
-def find_moved(lost: Bookmark) -> str | None:
-    """The path, in the same folder, to which the file of `lost` was renamed; None for none."""
+def find_renamed(lost: Bookmark) -> str | None:
+    """Returns the path in the same folder to which the file of `lost` was renamed, or None."""
     original = Path(lost.path).name
     with suppress(OSError):
-        for entry in with_inode(lost.path, lost.key.inode):
-            named = entry.name == original or is_named_after(entry.name, original)
-            if key_of(entry.stat()) == lost.key and (named or _is_still(entry.path, lost)):
+        for entry in entries_with_inode(lost.path, lost.key.inode):
+            named = entry.name == original or is_rotated_name(entry.name, original)
+            if file_key(entry.stat()) == lost.key and (named or _is_same_file(entry.path, lost)):
                 return entry.path
     return None
 
 
-def find_same(path: str, key: Key, marks: Iterable[Bookmark]) -> Bookmark | None:
-    """That of `marks`, of files that are gone, whose content the file at `path` begins with.
+def find_same_content(path: str, key: FileKey, bookmarks: Iterable[Bookmark]) -> Bookmark | None:
+    """Returns the bookmark, of files that are gone, whose content the file at `path` begins with.
 
-    So a file is told that was replaced by another one which says the same and more, as when logs
-    are fetched from elsewhere; or whose disk has another number since the machine booted. A little
-    that is the same proves nothing: a run that fails at once says the same each time. Raises
-    OSError where the file cannot be read.
+    This recognises a file that was replaced by a longer version of itself, as when logs are copied
+    from elsewhere, and a file whose disk has another number since the last boot. A short common
+    beginning proves nothing: a run that fails at once logs the same each time. Raises OSError if
+    the file is unreadable.
     """
     candidates = [
-        mark
-        for mark in marks
-        if mark.path == path
-        and mark.proves
-        and (mark.offset >= ENOUGH or mark.key.inode == key.inode)
+        bookmark
+        for bookmark in bookmarks
+        if bookmark.path == path
+        and bookmark.identifies_file
+        and (bookmark.offset >= MIN_IDENTIFYING_BYTES or bookmark.key.inode == key.inode)
     ]
     if not candidates:
         return None
@@ -94,59 +98,63 @@ def find_same(path: str, key: Key, marks: Iterable[Bookmark]) -> Bookmark | None
     if descriptor is None:
         return None
     try:
-        fitting = [mark for mark in candidates if is_read_up_to(descriptor, mark)]
+        fitting = [bookmark for bookmark in candidates if matches_bookmark(descriptor, bookmark)]
     finally:
         os.close(descriptor)
-    return max(fitting, key=lambda mark: mark.offset, default=None)
+    return max(fitting, key=lambda bookmark: bookmark.offset, default=None)
 
 
-def why_held(path: str, followed: Iterable[Followed], clock: float) -> Held | None:
-    """Why the new file at `path` is not to be read yet; None where it is."""
+def suspend_if_copy(
+    path: str, followed: Iterable[TailedFile], clock: float
+) -> SuspendedFile | None:
+    """Returns why the new file at `path` must not be read yet, or None."""
     folder, _, name = path.rpartition("/")
-    for one in followed:
-        mark = one.bookmark
-        if one.listed and one.held is None and mark.proves:  # so it is not the file itself
-            beside, _, original = mark.path.rpartition("/")
-            if beside == folder and is_named_after(name, original):
-                return Held(mark, clock)
+    for file in followed:
+        bookmark = file.bookmark
+        if (
+            file.is_listed and file.suspended is None and bookmark.identifies_file
+        ):  # not the file itself
+            beside, _, original = bookmark.path.rpartition("/")
+            if beside == folder and is_rotated_name(name, original):
+                return SuspendedFile(bookmark, clock)
     return None
 
 
-def judge(one: Followed, held: Held, clock: float) -> None:
-    """Release `one` where it is sure what it is. Raises OSError, GoneError."""
-    descriptor, age = one.open(), clock - held.since
-    content, head = read_head(descriptor), held.original.head
+def release_if_resolved(file: TailedFile, suspended: SuspendedFile, clock: float) -> None:
+    """Releases `file` once it is known whether it is a copy. Raises OSError, GoneError."""
+    descriptor, age = file.open(), clock - suspended.since
+    content, head = read_head(descriptor), suspended.original.head
     if len(content) < head.size:
-        if age >= SMALL:
-            one.held = None
-    elif not head.fits(content):
-        one.held = None
-    elif age >= HELD or clock - one.grown >= SETTLED:
-        if is_read_up_to(descriptor, held.original):
-            one.look_back(os.fstat(descriptor).st_size, 0)
-        one.held = None
+        if age >= SMALL_FILE_SECONDS:
+            file.suspended = None
+    elif not head.matches(content):
+        file.suspended = None
+    elif age >= MAX_SUSPENDED_SECONDS or clock - file.grown_at >= SETTLED_SECONDS:
+        if matches_bookmark(descriptor, suspended.original):
+            file.rewind(os.fstat(descriptor).st_size, 0)
+        file.suspended = None
 
 
-def _is_still(path: str, mark: Bookmark) -> bool:
-    """Whether the file at `path` is that of `mark`, and not another one of its inode."""
-    descriptor = open_file(path, mark.key) if mark.proves else None
+def _is_same_file(path: str, bookmark: Bookmark) -> bool:
+    """Whether the file at `path` is that of `bookmark`, not another file with its inode."""
+    descriptor = open_file(path, bookmark.key) if bookmark.identifies_file else None
     if descriptor is None:
         return False
     try:
-        return is_read_up_to(descriptor, mark)
+        return matches_bookmark(descriptor, bookmark)
     finally:
         os.close(descriptor)
 
 
-def _copies(lost: Bookmark) -> Iterator[tuple[str, Key]]:
-    found: list[tuple[float, str, Key]] = []
+def _copies(lost: Bookmark) -> Iterator[tuple[str, FileKey]]:
+    found: list[tuple[float, str, FileKey]] = []
     with suppress(OSError):
-        for entry in named_after(lost.origin):
+        for entry in rotated_copies(lost.origin):
             with suppress(OSError):
                 status = entry.stat()
                 # An older one was there before; and this one cannot be older than its original.
                 younger = status.st_mtime_ns >= lost.modified
-                if key_of(status) != lost.key and entry.is_file() and younger:
-                    found.append((status.st_mtime, entry.path, key_of(status)))
+                if file_key(status) != lost.key and entry.is_file() and younger:
+                    found.append((status.st_mtime, entry.path, file_key(status)))
     found.sort(reverse=True)
-    yield from ((path, key) for _, path, key in found[:MOST_COPIES])
+    yield from ((path, key) for _, path, key in found[:MAX_COPIES])

@@ -1,4 +1,4 @@
-"""What must outlive the exporter so that no line counts twice, and none is lost."""
+"""State that survives a restart of the exporter, so that each line counts exactly once."""
 
 from __future__ import annotations
 
@@ -7,100 +7,99 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import NamedTuple
 
-MOST_PRINTED = 256
-"""Bytes of which a fingerprint is taken."""
+FINGERPRINT_BYTES = 256
+"""Number of bytes in a fingerprint."""
 
 
-class Key(NamedTuple):
-    """Which file it is, whatever it is called."""
+class FileKey(NamedTuple):
+    """Identity of a file, independent of its name."""
 
     device: int
     inode: int
 
 
 @dataclass(frozen=True, slots=True)
-class Print:
-    """The fingerprint of a few bytes."""
+class Fingerprint:
+    """Size and hash of the first or last bytes of a file."""
 
     size: int = 0
     digest: str = ""
 
     @classmethod
-    def of(cls, content: bytes | bytearray) -> Print:
+    def of(cls, content: bytes | bytearray) -> Fingerprint:
         if not content.strip(b"\0"):
-            return cls()  # many files begin with nothing
+            return cls()  # NULs identify no file
         return cls(len(content), blake2b(content, digest_size=8).hexdigest())
 
-    def fits(self, content: bytes | bytearray) -> bool:
-        """Whether `content` begins with what it was taken of."""
-        return len(content) >= self.size and Print.of(content[: self.size]) == self
+    def matches(self, content: bytes | bytearray) -> bool:
+        """Whether `content` begins with the bytes of the fingerprint."""
+        return len(content) >= self.size and Fingerprint.of(content[: self.size]) == self
 
 
 @dataclass(frozen=True, slots=True)
 class Bookmark:
-    """How far a file was read.
+    """Read position in a file.
 
-    An inode may be that of another file by now, and a file may have been written anew: `head` and
-    `tail` tell.
+    The inode may have been reused and the content replaced since: `head` and `tail` show that.
     """
 
-    key: Key
+    key: FileKey
     path: str
-    """Where it was seen last."""
+    """Last known path."""
     origin: str
-    """Where it was seen first: what a log writes to this path is one stream, however often the file
-    is another one."""
+    """First known path. All that a log writes to this path is one stream, also when the file is
+    replaced."""
     place: str
-    """The template by which it was found."""
+    """The template that matched it."""
     offset: int = 0
-    """Where the first line begins that was not read."""
+    """Start of the first unread line."""
     skipping: bool = False
-    """Whether `offset` lies within a line of which the rest is passed over."""
+    """Whether `offset` lies within a line whose rest is skipped."""
     counts_from: int = 0
-    """Lines that begin before were there already when the log was first followed."""
+    """Lines that begin before this offset existed when the log was first followed."""
     modified: int = 0
-    """When it was last written to, as far as it was read (unix nanoseconds)."""
-    head: Print = Print()
-    """The first bytes, of those before `offset`."""
-    tail: Print = Print()
+    """Last write at the time of reading (Unix nanoseconds)."""
+    head: Fingerprint = Fingerprint()
+    """The first bytes before `offset`."""
+    tail: Fingerprint = Fingerprint()
     """The last bytes before `offset`."""
 
     @property
-    def proves(self) -> bool:
-        """Whether anything was read by which the file can be told from others."""
+    def identifies_file(self) -> bool:
+        """Whether any content was read that identifies the file."""
         return self.offset > 0 and self.head.size + self.tail.size > 0
 
 
-CopyCounts = Mapping[str, tuple[int, Mapping[str, int]]]
-"""By line: how often it was counted for this log, and how often it stood in each of its places."""
+DeduplicationCounts = Mapping[str, tuple[int, Mapping[str, int]]]
+"""By line: how often it was counted for this log, and its occurrences by location."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What the lines of a log came to."""
+    """Counts of matching lines."""
 
     matches: Mapping[str, int] = field(default_factory=dict)
     """By pattern."""
     last_matches: Mapping[str, float] = field(default_factory=dict)
-    """By pattern, unix seconds."""
+    """By pattern (Unix seconds)."""
     troubles: int = 0
-    """Lines that are signs of trouble."""
+    """Number of error lines."""
     streaks: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """By the origin of the file, and pattern."""
-    copies: CopyCounts = field(default_factory=dict)
+    """By origin of the file, then by pattern."""
+    copies: DeduplicationCounts = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """One log: where its files were read to, and what was counted up to there."""
+    """Read positions of a log, and the counts up to them."""
 
     bookmarks: tuple[Bookmark, ...] = ()
     left: tuple[Bookmark, ...] = ()
-    """Of files that were let go of: they may come back."""
+    """Read positions of files that are gone and may come back."""
     counts: Counts = Counts()
     read_bytes: int = 0
     dropped: Mapping[str, int] = field(default_factory=dict)
     last_write: float = 0.0
-    """Unix seconds; 0 while nothing is known to have been written."""
+    """Last known write (Unix seconds); 0 for none."""
     listed: float = 0.0
-    """When its files were last looked for (unix seconds); 0 for a log not followed yet."""
+    """Last listing of its files (Unix seconds); 0 for a log that was never followed."""

@@ -1,1 +1,1 @@
-"""The processes of the box: read from /proc, sorted by worker, followed until they end."""
+"""Processes of the host: read from /proc, assigned to workers, followed until they end."""

@@ -1,15 +1,23 @@
-"""What exporter.yml says of the workers of a run."""
+"""Configuration of a run's workers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Protocol, Self, TypeVar
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import (
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
-from trainwarden_exporter.processes.matching import Selector
-from trainwarden_exporter.units import Bytes, Name, Seconds
-from trainwarden_exporter.yamlfile import MisplacedError, Section
+from trainwarden_exporter.config_file.loader import LocatedError, Section, unique_by
+from trainwarden_exporter.config_file.types import Bytes, Name, Seconds
+from trainwarden_exporter.processes.matching import Selector, WorkerKey
 
 
 class WorkerConfig(Section):
@@ -17,53 +25,89 @@ class WorkerConfig(Section):
     """Label `worker`."""
 
     role: Annotated[str, StringConstraints(min_length=1, max_length=100)] = "worker"
-    """Label `role`: what the worker is for, in a word of your own."""
+    """Label `role`: purpose of the worker, freely chosen."""
 
     match: Selector
-    """Which processes are this worker."""
+    """Selects the processes of this worker."""
 
     expected: Annotated[int, Field(ge=0)] = 1
-    """How many processes should run, children not counted."""
+    """Expected number of processes, without descendants."""
 
     memory_limit: Annotated[Bytes, Field(gt=0)] | None = None
-    """Memory that the worker, children counted, should not pass."""
+    """Memory limit of the worker, including descendants."""
 
     age_limit: Annotated[Seconds, Field(gt=0)] | None = None
-    """Age at which a worker that also grows should be started anew."""
+    """Age at which a worker whose memory grows should be restarted."""
 
     trials_limit: Annotated[int, Field(gt=0)] | None = None
-    """Trials after which it should be started anew, as its log tells them: one that names it as its
-    `worker`, by the lines of patterns named `trial_…`."""
+    """Number of trials after which the worker should be restarted. Trials are counted in the
+    log that names the worker in `worker`, by lines of patterns named `trial_…`."""
 
     finishes: bool = False
-    """Whether a process that ends with status 0 has finished, and is not missed."""
+    """Whether a process that ends with status 0 has finished and does not count as missing."""
 
     pss: bool = False
-    """Whether to measure PSS too: exact where memory is shared, about 1 ms a process."""
+    """Whether to measure PSS too: exact for shared memory, costs about 1 ms per process."""
 
 
-class WorkersOfRun(Section):
+class RunWorkers(Section):
     """A run and its workers."""
 
     name: Name
     """Label `run`."""
 
+    user: Annotated[str, StringConstraints(min_length=1)] | None = None
+    """Account of the run's workers, by name or number: processes of other accounts do not count.
+    `user` in the `match` of a worker overrides it; default: any account."""
+
     workers: tuple[WorkerConfig, ...] = ()
+
+    @field_validator("workers")
+    @classmethod
+    def _apply_user(
+        cls, workers: tuple[WorkerConfig, ...], info: ValidationInfo
+    ) -> tuple[WorkerConfig, ...]:
+        user = info.data.get("user")
+        return tuple(
+            one
+            if user is None or one.match.user is not None
+            else one.model_copy(update={"match": one.match.model_copy(update={"user": user})})
+            for one in workers
+        )
 
     @property
     def trainers(self) -> tuple[WorkerConfig, ...]:
-        """Those that train."""
-        return training(self.workers)
+        """The workers that make training steps."""
+        return select_trainers(self.workers)
 
     @model_validator(mode="after")
-    def _names_are_sound(self) -> Self:
-        check_names(self.workers)
+    def _check_worker_names(self) -> Self:
+        unique_by(self.workers, "name", "worker", "workers")
         check_references(self.workers)
         return self
 
 
-class Named(Protocol):
-    """What has a name and a role, as a worker has."""
+def workers_by_key(runs: Iterable[RunWorkers]) -> dict[WorkerKey, WorkerConfig]:
+    """Returns all workers of `runs` by run and name."""
+    return {WorkerKey(run.name, worker.name): worker for run in runs for worker in run.workers}
+
+
+def hash_workers(runs: Iterable[RunWorkers]) -> int:
+    """Returns a hash of the part of the configuration that decides which processes a worker has.
+
+    48 bits, so that it is exact as the value of a metric (a float64), as the `config_hash` of
+    Alertmanager.
+    """
+    content = [
+        (*key, worker.match.model_dump(mode="json", exclude_none=True), worker.expected)
+        for key, worker in workers_by_key(runs).items()
+    ]
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).digest()
+    return int.from_bytes(digest[:6], "big")
+
+
+class RoleBearer(Protocol):
+    """Anything with a name and a role, such as a worker."""
 
     @property
     def name(self) -> str: ...
@@ -71,14 +115,14 @@ class Named(Protocol):
     def role(self) -> str: ...
 
 
-N = TypeVar("N", bound=Named)
+N = TypeVar("N", bound=RoleBearer)
 
 
-def training(workers: Sequence[N]) -> tuple[N, ...]:
-    """Those that train: by their role, else by their name.
+def select_trainers(workers: Sequence[N]) -> tuple[N, ...]:
+    """Selects the workers that train: by role, else by name.
 
-    `worker` is the role of one that was given none, and so the trainer's where nobody else is: the
-    workers of a search.
+    `worker` is the default role, so workers with it count as trainers if there are no others, as in
+    a search.
     """
     ways: tuple[Callable[[N], bool], ...] = (
         lambda one: one.role == "trainer",
@@ -89,25 +133,16 @@ def training(workers: Sequence[N]) -> tuple[N, ...]:
     return next(filter(None, found), ())
 
 
-def check_names(workers: Sequence[WorkerConfig]) -> None:
-    """Raise MisplacedError (from the run) where two workers share a name."""
-    seen: set[str] = set()
-    for index, worker in enumerate(workers):
-        if worker.name in seen:
-            raise MisplacedError(f"another worker is named {worker.name}", "workers", index, "name")
-        seen.add(worker.name)
-
-
 def check_references(workers: Sequence[WorkerConfig]) -> None:
-    """Raise MisplacedError (from the run) where a `descendant_of` names nobody or goes round."""
+    """Raises LocatedError (relative to the run) for an unknown or cyclic `descendant_of`."""
     above = {worker.name: worker.match.descendant_of for worker in workers}
     for index, worker in enumerate(workers):
         line = [worker.name]
         while (name := above[line[-1]]) is not None:
             place = ("workers", index, "match", "descendant_of")
             if name not in above:
-                raise MisplacedError(f"no worker of this run is named {name}", *place)
+                raise LocatedError(f"no worker of this run has the name {name}", *place)
             if name in line:
                 circle = " → ".join([*line, name])
-                raise MisplacedError(f"leads in a circle: {circle}", *place)
+                raise LocatedError(f"cycle: {circle}", *place)
             line.append(name)

@@ -1,4 +1,4 @@
-"""Finds the processes of each configured worker: which are its roots, and what runs below them."""
+"""Finds the processes of each configured worker: its roots and their descendants."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from itertools import compress
 from pathlib import Path
 from typing import NamedTuple
 
-from trainwarden_exporter.processes.pidfile import read_pid_file
-from trainwarden_exporter.processes.procformat import TICKS_PER_SECOND
+from trainwarden_exporter.processes.pid_file import PidFile, read_pid_file
+from trainwarden_exporter.processes.process_table import YOUNG_SECONDS, ProcessTable
 from trainwarden_exporter.processes.procfs import (
     PROC,
     Identity,
@@ -21,64 +21,65 @@ from trainwarden_exporter.processes.procfs import (
     descendants,
     parent,
     read_process,
+    read_uid,
+    start_timestamp,
 )
-from trainwarden_exporter.processes.selector import Facts, Selector, meets
-from trainwarden_exporter.processes.table import YOUNG_SECONDS, ProcessTable
+from trainwarden_exporter.processes.procfs_parser import TICKS_PER_SECOND
+from trainwarden_exporter.processes.selector import ProcessAttributes, Selector, matches_selector
 
-__all__ = ["Matcher", "Selector", "Tree", "WorkerKey", "read_own_pid"]
-
+__all__ = ["Matcher", "ProcessTree", "Selector", "WorkerKey", "read_own_pid"]
 log = logging.getLogger(__name__)
 
 
 class WorkerKey(NamedTuple):
-    """The configured names of a worker, stable over restarts and reloads."""
+    """Configured names of a run and its worker, stable across restarts and reloads."""
 
     run: str
     worker: str
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
-    """The processes of one worker now, zombies included.
+class ProcessTree:
+    """Current processes of one worker, including zombies.
 
-    `roots` match the worker's selector and stand below no process of the same worker. `members`
-    are the roots and all below them, down to where another worker begins.
+    `roots` match the worker's selector and are not descendants of the same worker. `members` are
+    the roots and their descendants, except those of another worker.
     """
 
     roots: tuple[Process, ...] = ()
     members: tuple[Process, ...] = ()
 
 
-class _Decision(NamedTuple):
+class _Assignment(NamedTuple):
     process: Process
     exec_mark: tuple[str, int]
-    """As it was when this was decided."""
+    """The exec mark at the time of the decision."""
     settled: bool
     claims: tuple[WorkerKey, ...] = ()
 
 
-class _Place(NamedTuple):
-    """Where a process stands: the nearest worker at or above it, and all workers there."""
+class _TreePosition(NamedTuple):
+    """Position of a process in the tree: nearest worker at or above it, and all workers above."""
 
     worker: WorkerKey | None
     workers: frozenset[WorkerKey]
 
 
-_NOWHERE = _Place(None, frozenset())
+_OUTSIDE = _TreePosition(None, frozenset())
 
 
 class Matcher:
-    """Sorts the processes of a machine by worker, reading files only of those not seen before.
+    """Assigns the processes of a machine to workers, and reads only the files of new processes.
 
-    What does not change while a program runs (command line, executable, environment, cgroups) is
-    decided once for each process and program; that an older process executes another program is
-    seen within AGAIN_SECONDS. A process younger than YOUNG_SECONDS is decided anew each time: after
-    a fork it shows its parent's command line until it executes its own program, and its manager may
-    yet move it to another cgroup. Nothing is remembered of processes that are gone.
+    Attributes that stay constant while a program runs (command line, executable, environment,
+    cgroups) are evaluated once per process and program; an exec in an older process is noticed
+    within REREAD_SECONDS. Processes younger than YOUNG_SECONDS are evaluated each time: after a
+    fork a process shows its parent's command line until its exec, and its manager may move it to
+    another cgroup.
 
-    A process that several selectors match belongs to the worker configured first, or to the one
-    that is `descendant_of` the others. `ambiguous` holds those for which the order had to decide.
-    Kernel threads and the process `own_pid` (this one by default) match no selector.
+    A process that matches several selectors belongs to the worker configured first, or to the
+    worker that is `descendant_of` the others. `ambiguous` holds the processes decided by order.
+    Kernel threads and the process `own_pid` (default: this one) match no selector.
     """
 
     def __init__(
@@ -90,80 +91,78 @@ class Matcher:
         clock: Callable[[], float] = boot_seconds,
         table: ProcessTable | None = None,
     ) -> None:
-        """`table` is of the same `root`, and may be shared; else it has one of its own."""
+        """`table` is the process table of `root`, if shared; else the matcher creates one."""
         self.ambiguous: Mapping[Identity, tuple[WorkerKey, ...]] = {}
         self._selectors = dict(selectors)
         self._root = root
         self._own_pid = read_own_pid(root) if own_pid is None else own_pid
         self._clock = clock
         self._processes: Mapping[int, Process] = {}
-        self._decisions: dict[int, _Decision] = {}
-        """Of those that a selector matches, or of which it is not settled that none does."""
-        self._open: set[int] = set()
-        """The pids of those that must be decided anew, though nothing about them has changed."""
-        self._holders: dict[WorkerKey, Identity] = {}
+        self._assignments: dict[int, _Assignment] = {}
+        """Assignments of matched and undecided processes."""
+        self._to_recheck: set[int] = set()
+        """Pids to evaluate again although they are unchanged."""
+        self._accepted_pid_files: dict[WorkerKey, Identity] = {}
         self._unreadable: set[WorkerKey] = set()
+        self._untrusted: set[WorkerKey] = set()
+        """Workers with a pid file that other accounts can write."""
         self._table = table or ProcessTable(root, since_boot=clock)
-        self._watched: frozenset[int] = frozenset()
-
-    @property
-    def watched(self) -> frozenset[int]:
-        """The pids of what a selector matched when it was last sorted, and of all below."""
-        return self._watched
+        self.watched: frozenset[int] = frozenset()
+        """Pids of matched processes and their descendants."""
 
     @property
     def undecided(self) -> frozenset[WorkerKey]:
-        """Workers with a condition about a file that could not be read of some process."""
+        """Returns the workers with a condition whose file is unreadable for some process."""
         return frozenset(self._unreadable)
 
-    def find(self) -> Mapping[WorkerKey, Tree]:
-        """The tree of every configured worker, empty where nothing runs.
+    def find(self) -> Mapping[WorkerKey, ProcessTree]:
+        """Returns the process tree of every configured worker; empty if none runs.
 
-        What was found last time is read anew, of all else only what may have changed. Raises
-        CollectError when the processes cannot be listed.
+        Reads the processes of the last result again, and others only if they may have changed.
+        Raises CollectError if the processes cannot be listed.
         """
-        return self.sort(self._table.read(self._watched))
+        return self.assign(self._table.read(self.watched))
 
-    def sort(self, processes: Mapping[int, Process]) -> Mapping[WorkerKey, Tree]:
-        """As `find`, for all the processes there are, where they were read already."""
-        self._decide(processes)
-        self._holders = dict(self._pid_file_holders(processes))
+    def assign(self, processes: Mapping[int, Process]) -> Mapping[WorkerKey, ProcessTree]:
+        """Like `find`, for processes that were read already."""
+        self._update_assignments(processes)
+        self._accepted_pid_files = dict(self._pid_file_holders(processes))
         return self._trees(processes)
 
-    def _decide(self, processes: Mapping[int, Process]) -> None:
-        settled_before = (self._clock() - YOUNG_SECONDS) * TICKS_PER_SECOND
+    def _update_assignments(self, processes: Mapping[int, Process]) -> None:
+        settled_until = (self._clock() - YOUNG_SECONDS) * TICKS_PER_SECOND
         before = self._processes
-        for pid in self._decisions.keys() - processes.keys():
+        for pid in self._assignments.keys() - processes.keys():
             self._forget(pid)
-        # most of thousands are who they were: passed over without a step of Python for each
+        # most of thousands are unchanged: skipped without a Python step for each
         same = map(operator.is_, processes.values(), map(before.get, processes))
         changed = compress(processes, map(operator.not_, same))
-        for pid in self._open.union(changed):
+        for pid in self._to_recheck.union(changed):
             process, was = processes[pid], before.get(pid)
-            decision = self._decisions.get(pid)
-            if decision is None and was is not None:
+            assignment = self._assignments.get(pid)
+            if assignment is None and was is not None:
                 if (was.identity, was.exec_mark) == (process.identity, process.exec_mark):
-                    continue  # it is nobody's still
-                decision = _Decision(was, was.exec_mark, settled=True)
-            decision = self._decided(process, decision, settled_before)
+                    continue  # still belongs to no worker
+                assignment = _Assignment(was, was.exec_mark, settled=True)
+            assignment = self._assign(process, assignment, settled_until)
             self._forget(pid)
-            if not decision.settled or decision.process is not process:
-                self._open.add(pid)
-                self._decisions[pid] = decision
-            elif decision.claims:
-                self._decisions[pid] = decision
+            if not assignment.settled or assignment.process is not process:
+                self._to_recheck.add(pid)
+                self._assignments[pid] = assignment
+            elif assignment.claims:
+                self._assignments[pid] = assignment
         self._processes = processes
 
     def _forget(self, pid: int) -> None:
-        self._decisions.pop(pid, None)
-        self._open.discard(pid)
+        self._assignments.pop(pid, None)
+        self._to_recheck.discard(pid)
 
-    def _decided(
-        self, process: Process, before: _Decision | None, settled_before: float
-    ) -> _Decision:
-        """Whose a process is, where `before` was decided of what had its pid."""
+    def _assign(
+        self, process: Process, before: _Assignment | None, settled_until: float
+    ) -> _Assignment:
+        """Returns the worker of a process, given the earlier decision for its pid."""
         if process.kernel_thread or process.pid == self._own_pid:
-            return _Decision(process, process.exec_mark, settled=True)
+            return _Assignment(process, process.exec_mark, settled=True)
         if before is not None and before.process.identity != process.identity:
             before = None
         # What is ending has no program any more, from the moment its memory is given back
@@ -172,22 +171,22 @@ class Matcher:
             (before.settled and before.exec_mark == process.exec_mark) or _is_ending(process)
         ):
             return before._replace(process=process)
-        settled = process.identity.start_ticks <= settled_before
+        settled = process.identity.start_ticks <= settled_until
         claims = tuple(self._claims(process))
-        if before is None or claims == before.claims or self._runs(process):
-            return _Decision(process, process.exec_mark, settled, claims)
+        if before is None or claims == before.claims or self._is_unchanged(process):
+            return _Assignment(process, process.exec_mark, settled, claims)
         return before
 
     def _claims(self, process: Process) -> Iterator[WorkerKey]:
-        facts = Facts(process.pid, self._root)
+        attributes = ProcessAttributes(process.pid, self._root)
         for key, selector in self._selectors.items():
-            met = meets(selector, facts)
+            met = matches_selector(selector, attributes)
             if met:
                 yield key
-            elif met is None and key not in self._unreadable and self._runs(process):
+            elif met is None and key not in self._unreadable and self._is_unchanged(process):
                 self._warn_unreadable(key, f"{self._root}/{process.pid}")
 
-    def _runs(self, process: Process) -> bool:
+    def _is_unchanged(self, process: Process) -> bool:
         """Whether what was just read about a process is what it is, and not how it ends."""
         now = read_process(process.pid, self._root)
         return now is not None and now.identity == process.identity and not _is_ending(now)
@@ -204,13 +203,28 @@ class Matcher:
                 self._warn_unreadable(key, str(selector.pid_file))
                 continue
             process = processes.get(file.pid) if file else None
-            # once accepted it stays: a clock set anew must not part a worker from its file
+            if file and process and not self._is_trusted(key, file, selector.pid_file):
+                continue
+            # once accepted it stays: a changed clock must not separate a worker from its file
             if (
                 file
                 and process
-                and (self._holders.get(key) == process.identity or file.means(process))
+                and (self._accepted_pid_files.get(key) == process.identity or file.matches(process))
             ):
                 yield key, process.identity
+
+    def _is_trusted(self, key: WorkerKey, file: PidFile, path: Path) -> bool:
+        uid = read_uid(file.pid, self._root)
+        trusted = uid is not None and file.is_trusted_for(uid)
+        if trusted:
+            self._untrusted.discard(key)
+        elif uid is not None and key not in self._untrusted:
+            self._untrusted.add(key)
+            log.warning(
+                "pid file ignored: an account other than root and that of the process can write it",
+                extra={"run": key.run, "worker": key.worker, "path": str(path), "pid": file.pid},
+            )
+        return trusted
 
     def _warn_unreadable(self, key: WorkerKey, path: str) -> None:
         if key not in self._unreadable:
@@ -220,56 +234,56 @@ class Matcher:
                 extra={"run": key.run, "worker": key.worker, "path": path},
             )
 
-    def _trees(self, processes: Mapping[int, Process]) -> Mapping[WorkerKey, Tree]:
+    def _trees(self, processes: Mapping[int, Process]) -> Mapping[WorkerKey, ProcessTree]:
         roots: dict[WorkerKey, list[Process]] = {key: [] for key in self._selectors}
         members: dict[WorkerKey, list[Process]] = {key: [] for key in self._selectors}
         ambiguous: dict[Identity, tuple[WorkerKey, ...]] = {}
-        places: dict[int, _Place] = {}
-        watched = self._at_or_below_claims(processes)
+        positions: dict[int, _TreePosition] = {}
+        watched = self._descendants_of_claimed(processes)
         for pid in watched:
             start = processes[pid]
-            above, line = _line_above(start, processes, places)
-            for process in line:
-                claims = self._claims_below(above, process.identity)
+            above, path = _unplaced_ancestors(start, processes, positions)
+            for process in path:
+                claims = self._claims_under(above, process.identity)
                 if claims:
                     if claims[0] not in above.workers:
                         roots[claims[0]].append(process)
-                    above = _Place(claims[0], above.workers | {claims[0]})
+                    above = _TreePosition(claims[0], above.workers | {claims[0]})
                 if len(claims) > 1:
                     ambiguous[process.identity] = claims
                 if above.worker is not None:
                     members[above.worker].append(process)
-                places[process.pid] = above
+                positions[process.pid] = above
         self._report(ambiguous)
-        self._watched = frozenset(watched)
-        return {key: Tree(tuple(roots[key]), tuple(members[key])) for key in self._selectors}
+        self.watched = frozenset(watched)
+        return {key: ProcessTree(tuple(roots[key]), tuple(members[key])) for key in self._selectors}
 
-    def _at_or_below_claims(self, processes: Mapping[int, Process]) -> list[int]:
+    def _descendants_of_claimed(self, processes: Mapping[int, Process]) -> list[int]:
         """The pids of whatever a selector matches and of all below it, in the table's order."""
-        claimed = [pid for pid, one in self._decisions.items() if one.claims]
+        claimed = [pid for pid, one in self._assignments.items() if one.claims]
         if not claimed:
             return []
         found = descendants(processes, claimed) | set(claimed)
         return list(filter(found.__contains__, processes))
 
-    def _claims_below(self, above: _Place, identity: Identity) -> tuple[WorkerKey, ...]:
+    def _claims_under(self, above: _TreePosition, identity: Identity) -> tuple[WorkerKey, ...]:
         """The workers whose selectors match the process, all conditions considered."""
-        decision = self._decisions.get(identity.pid)
-        if decision is None or not decision.claims:
+        assignment = self._assignments.get(identity.pid)
+        if assignment is None or not assignment.claims:
             return ()
         claims: list[WorkerKey] = []
-        outdone: set[WorkerKey] = set()
-        for key in decision.claims:
+        overridden: set[WorkerKey] = set()
+        for key in assignment.claims:
             selector = self._selectors[key]
-            if selector.pid_file is not None and self._holders.get(key) != identity:
+            if selector.pid_file is not None and self._accepted_pid_files.get(key) != identity:
                 continue
             if selector.descendant_of is not None:
                 ancestor = WorkerKey(key.run, selector.descendant_of)
                 if ancestor not in above.workers:
                     continue
-                outdone.add(ancestor)
+                overridden.add(ancestor)
             claims.append(key)
-        return tuple(key for key in claims if key not in outdone)
+        return tuple(key for key in claims if key not in overridden)
 
     def _report(self, ambiguous: Mapping[Identity, tuple[WorkerKey, ...]]) -> None:
         before, now = set(self.ambiguous.values()), set(ambiguous.values())
@@ -290,17 +304,17 @@ def _is_ending(process: Process) -> bool:
     return not (process.alive and process.resident_bytes)
 
 
-def _line_above(
-    process: Process, processes: Mapping[int, Process], places: Mapping[int, _Place]
-) -> tuple[_Place, list[Process]]:
+def _unplaced_ancestors(
+    process: Process, processes: Mapping[int, Process], positions: Mapping[int, _TreePosition]
+) -> tuple[_TreePosition, list[Process]]:
     """What stands above, and the line from there down to `process` that is not placed yet."""
-    line: list[Process] = []
+    path: list[Process] = []
     step: Process | None = process
-    while step is not None and step.pid not in places and step not in line:
-        line.append(step)
+    while step is not None and step.pid not in positions and step not in path:
+        path.append(step)
         step = parent(step, processes)
-    above = _NOWHERE if step is None else places.get(step.pid, _NOWHERE)
-    return above, line[::-1]
+    above = _OUTSIDE if step is None else positions.get(step.pid, _OUTSIDE)
+    return above, path[::-1]
 
 
 def read_own_pid(root: Path = PROC) -> int:
@@ -309,3 +323,24 @@ def read_own_pid(root: Path = PROC) -> int:
         return int(str((root / "self").readlink()))
     except (OSError, ValueError):
         return os.getpid()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLiveness:
+    """Whether a worker lives, for those who judge by that."""
+
+    key: WorkerKey
+    started: float | None
+    """Start of its oldest living process (unix seconds); None while none lives."""
+    finished: bool
+
+
+def count_live_roots(tree: ProcessTree) -> int:
+    """How many processes of a worker live, children not counted."""
+    return sum(root.alive for root in tree.roots)
+
+
+def oldest_root_start(tree: ProcessTree) -> float | None:
+    """When the oldest living process of a worker started (unix seconds); None where none lives."""
+    living = (root.identity for root in tree.roots if root.alive)
+    return min(map(start_timestamp, living), default=None)

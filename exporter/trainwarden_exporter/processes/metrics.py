@@ -1,224 +1,210 @@
-"""The metrics of workers, and the samples that one look at them makes."""
+"""Metrics of workers, and their samples from one observation."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-from trainwarden_exporter import starts
-from trainwarden_exporter.collector import TOLD_AFTERWARDS, Metric
-from trainwarden_exporter.processes.alive import living_roots
-from trainwarden_exporter.processes.config import WorkerConfig, WorkersOfRun
-from trainwarden_exporter.processes.history import History
-from trainwarden_exporter.processes.matching import Tree
-from trainwarden_exporter.processes.usage import Usage, count_states
+from trainwarden_exporter.processes import restart_loop
+from trainwarden_exporter.processes.absence import AbsenceReason
+from trainwarden_exporter.processes.config import RunWorkers, WorkerConfig
+from trainwarden_exporter.processes.matching import ProcessTree, count_live_roots
+from trainwarden_exporter.processes.near_match import describe_selector
+from trainwarden_exporter.processes.resource_usage import Usage, count_states
+from trainwarden_exporter.processes.worker_history import WorkerHistory
+from trainwarden_exporter.scrape.collector import PROBLEM_HOLD_SECONDS, Metric, MetricTable, Sample
 
-Sample = tuple[Metric, tuple[str, ...], float]
+_worker_table = MetricTable("trainwarden_worker_", "run", "worker", "role")
+_gauge, _counter = _worker_table.gauge, _worker_table.counter
 
-
-def _metric(name: str, kind: Literal["gauge", "counter"], text: str, *more: str) -> Metric:
-    labels = ("run", "worker", "role", *more)
-    return Metric(f"trainwarden_worker_{name}", kind, text, labels)
-
-
-PROCESSES = _metric("processes", "gauge", "Living processes that match the worker's selector.")
-EXPECTED = _metric("expected_processes", "gauge", "Processes that should run, as configured.")
-TREE = _metric("tree_processes", "gauge", "Living processes of the worker, children counted.")
-RESIDENT = _metric("resident_bytes", "gauge", "Resident memory of the worker, children counted.")
-PSS = _metric("pss_bytes", "gauge", "Memory of the worker, shared pages divided by their users.")
-CPU = _metric("cpu_seconds_total", "counter", "CPU time of the worker, children counted.")
-THREADS = _metric("threads", "gauge", "Threads of the worker, children counted.")
-FILES = _metric("open_files", "gauge", "Open files of the process nearest its limit.")
-FILES_LIMIT = _metric("open_files_limit", "gauge", "Limit of open files of that process.")
-START = _metric("start_timestamp_seconds", "gauge", "Start of the oldest living process.")
-STATES = _metric("process_states", "gauge", "Processes of the worker by state.", "state")
-RESTARTS = _metric("restarts_total", "counter", "Processes that ended and were replaced, as seen.")
-READ = _metric("read_bytes_total", "counter", "Bytes read from storage, children counted.")
-WRITTEN = _metric("written_bytes_total", "counter", "Bytes written to storage, children counted.")
-MEMORY_LIMIT = _metric("memory_limit_bytes", "gauge", "Memory limit, as configured.")
-AGE_LIMIT = _metric("age_limit_seconds", "gauge", "Age limit, as configured.")
-TRIALS = _metric(
-    "trials", "gauge", "Trials that ended since the oldest living process was first seen."
+PROCESSES = _gauge("processes", "Running processes that match the worker's selector.")
+EXPECTED = _gauge("expected_processes", "Expected processes, as configured.")
+TREE = _gauge("tree_processes", "Running processes of the worker, including descendants.")
+RESIDENT = _gauge("resident_bytes", "Resident memory of the worker, including descendants.")
+PSS = _gauge(
+    "pss_bytes",
+    "Proportional memory (PSS) of the worker: shared pages divided among their users. Only present "
+    "with `pss: true`, or while the resident memory of several processes is above the limit.",
 )
-TRIALS_LIMIT = _metric("trials_limit", "gauge", "Trials that it may end, as configured.")
-EXITS = _metric("exits_total", "counter", "Processes that ended, by exit code or signal.", "status")
-LAST_EXIT = _metric("last_exit_code", "gauge", "Exit code of the last end seen, 128+n by signal n.")
-LAST_EXIT_TIME = _metric("last_exit_timestamp_seconds", "gauge", "When the last end was noticed.")
-RECENT = _metric("recent_starts", "gauge", "Processes started within ten minutes, as remembered.")
-PERIOD = _metric(
-    "restart_period_seconds", "gauge", "Median distance of these starts, of three or more."
+CPU = _counter("cpu_seconds_total", "CPU time of the worker, including descendants.")
+THREADS = _gauge("threads", "Threads of the worker, including descendants.")
+FILES = _gauge("open_files", "Open files of the process closest to its limit.")
+FILES_LIMIT = _gauge("open_files_limit", "Open file limit of that process.")
+START = _gauge("start_timestamp_seconds", "Start of the oldest running process.")
+STATES = _gauge("process_states", "Processes of the worker by state.", "state")
+RESTARTS = _counter("restarts_total", "Observed processes that ended and were replaced.")
+READ = _counter("read_bytes_total", "Bytes read from storage, including descendants.")
+WRITTEN = _counter("written_bytes_total", "Bytes written to storage, including descendants.")
+MEMORY_LIMIT = _gauge("memory_limit_bytes", "Memory limit, as configured.")
+AGE_LIMIT = _gauge("age_limit_seconds", "Age limit, as configured.")
+TRIALS = _gauge("trials", "Trials that ended since the oldest running process was first observed.")
+TRIALS_LIMIT = _gauge("trials_limit", "Maximum number of trials, as configured.")
+EXITS = _counter("exits_total", "Processes that ended, by exit code or signal.", "status")
+LAST_EXIT = _gauge("last_exit_code", "Exit code of the last observed exit; 128+n for signal n.")
+LAST_EXIT_TIME = _gauge("last_exit_timestamp_seconds", "Time at which the last exit was observed.")
+RECENT = _gauge("recent_starts", "Processes started within the last ten minutes.")
+PERIOD = _gauge(
+    "restart_period_seconds", "Median time between the recent starts; absent for fewer than three."
 )
-FINISHED = _metric("finished", "gauge", "1 when a worker that may finish ended with status 0.")
+FINISHED = _gauge(
+    "finished",
+    "1 when a worker that is allowed to finish has ended with status 0, or with an unknown status"
+    " after its run reported its end.",
+)
 
-# What rules would else compare on every worker, every few seconds. A fleet that is well has none.
-MISSING = _metric(
+# Precomputed so that rules do not compare these values for every worker at each evaluation. Healthy
+# workers have none of these series.
+MISSING = _gauge(
     "missing_processes",
-    "gauge",
-    "Processes that should run and do not; only while some are missing, and it has not finished.",
+    "Expected processes that do not run; absent if none is missing, if the worker has finished, and"
+    " if nothing shows that they failed.",
 )
-EXCESS = _metric(
+UNCONFIRMED = _gauge(
+    "unconfirmed_missing_processes",
+    "Expected processes that do not run, without a sign of a failure: never_seen, exit_unknown,"
+    " interrupted (by SIGINT) or progressing (the run makes progress); absent if none.",
+    "reason",
+)
+UNMATCHED = _gauge(
+    "unmatched_selector_info",
+    "1 while the selector of a worker matches no process, and nothing shows that the worker failed."
+    " Label nearest: the most similar program that runs.",
+    "selector",
+    "nearest",
+)
+MEMORY_EXCESS = _gauge(
     "memory_excess_bytes",
-    "gauge",
-    "Resident memory above the memory limit; only while there is more than that.",
+    "Memory above the memory limit, with shared pages counted once; only present while above.",
 )
-RECENT_RESTARTS = _metric(
+RECENT_RESTARTS = _gauge(
     "recent_restarts",
-    "gauge",
-    "Processes that were replaced within ten minutes, as remembered; only while there are any.",
+    "Processes replaced within the last ten minutes; absent if none. A process that ended"
+    " successfully or by SIGINT does not count.",
 )
-SURPLUS_RESTARTS = _metric(
-    "surplus_restarts",
-    "gauge",
-    "Of these, what is more than one for each process that should run; only while there are any.",
+EXCESS_RESTARTS = _gauge(
+    "excess_restarts", "Recent restarts beyond one for each expected process; absent if none."
 )
-AGING = _metric(
-    "aging_resident_bytes",
-    "gauge",
-    "Resident memory; only from half an hour before the age limit on.",
+AGING = _gauge(
+    "aging_resident_bytes", "Resident memory; only present from half an hour before the age limit."
 )
-OVERAGED = _metric(
-    "overaged_seconds",
-    "gauge",
-    "Age; only while it is above the age limit, and 0 for two minutes after.",
+AGE_EXCESS = _gauge(
+    "age_excess_seconds", "Age while it is above the age limit, and 0 for two minutes after."
 )
 AGING_SECONDS = 1800.0
-"""Over which growth is looked at."""
+"""Time before the age limit during which memory growth is observed."""
 
 
-def _of_run(name: str, text: str) -> Metric:
-    return Metric(f"trainwarden_run_{name}", "gauge", text, ("run",))
-
-
-# Of a run as a whole, so that no rule need look at every worker for it.
-NEWEST_START = _of_run(
+# One series per run, so that no rule must aggregate over all workers.
+_run_table = MetricTable("trainwarden_run_", "run")
+NEWEST_START = _run_table.gauge(
     "newest_start_timestamp_seconds",
-    "The latest start of its workers, those aside that only evaluate or launch.",
+    "Latest start of its workers, except for evaluation and launcher workers.",
 )
-TRAINERS = _of_run("trainer_processes", "Living processes of what trains.")
-TRAINERS_START = _of_run("trainer_start_timestamp_seconds", "The latest start of what trains.")
-TRAINERS_FINISHED = _of_run("trainer_finished", "1 when all that trains has finished.")
-ALL_FINISHED = _of_run("workers_finished", "1 when all workers of the run have finished.")
-
-METRICS = (
-    PROCESSES,
-    EXPECTED,
-    TREE,
-    RESIDENT,
-    PSS,
-    CPU,
-    THREADS,
-    FILES,
-    FILES_LIMIT,
-    START,
-    STATES,
-    RESTARTS,
-    READ,
-    WRITTEN,
-    MEMORY_LIMIT,
-    AGE_LIMIT,
-    TRIALS,
-    TRIALS_LIMIT,
-    EXITS,
-    LAST_EXIT,
-    LAST_EXIT_TIME,
-    RECENT,
-    PERIOD,
-    FINISHED,
-    MISSING,
-    EXCESS,
-    RECENT_RESTARTS,
-    SURPLUS_RESTARTS,
-    AGING,
-    OVERAGED,
-    NEWEST_START,
-    TRAINERS,
-    TRAINERS_START,
-    TRAINERS_FINISHED,
-    ALL_FINISHED,
+TRAINERS = _run_table.gauge("trainer_processes", "Running processes of the trainers.")
+TRAINERS_START = _run_table.gauge(
+    "trainer_start_timestamp_seconds", "Latest start of the trainers."
 )
+TRAINERS_FINISHED = _run_table.gauge("trainer_finished", "1 when all trainers have finished.")
+ALL_FINISHED = _run_table.gauge("workers_finished", "1 when all workers of the run have finished.")
 
-ASIDE = ("evaluation", "launcher")
-"""Roles without which a run goes on."""
+METRICS = (*_worker_table.metrics, *_run_table.metrics)
+
+AUXILIARY_ROLES = ("evaluation", "launcher")
+"""Roles without which a run continues."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
-    """What is known of one worker at one look."""
+class WorkerObservation:
+    """State of one worker at one observation."""
 
     worker: WorkerConfig
-    tree: Tree
+    tree: ProcessTree
     usage: Usage
-    history: History
-    began: float | None
-    """Start of its oldest living process (unix seconds); None while none lives."""
+    history: WorkerHistory
+    started_at: float | None
+    """Start of the oldest running process (Unix seconds); None if none is running."""
     finished: bool
-    started: Sequence[float]
-    """Its recent starts (unix seconds)."""
-    restarts: int
-    """Its recent restarts."""
+    absence: AbsenceReason | None
+    """Why the absence of processes, if any is absent, is no failure."""
+    recent_starts: Sequence[float]
+    """Recent starts (Unix seconds)."""
+    recent_restarts: int
+    """Number of recent restarts."""
     trials: int | None
-    overaged: float | None
-    """When it was last older than its age limit (unix seconds), as far as that is remembered."""
+    last_over_age_at: float | None
+    """Last time above the age limit (Unix seconds), if remembered."""
+    near_match: str | None = None
+    """The program most similar to the selector, if that may be wrong; "" without a similar one."""
+
+    @property
+    def absent(self) -> int:
+        """Number of expected processes that do not run; 0 once the worker has finished."""
+        lacking = self.worker.expected - count_live_roots(self.tree)
+        return 0 if self.finished else max(0, lacking)
 
 
-_Numbers = Iterable[tuple[Metric, float | None]]
-"""None for what is not known, or not there."""
+_Values = Iterable[tuple[Metric, float | None]]
+"""None for unknown or absent values."""
 
 
-def of_worker(run: str, seen: Sighting, now: float) -> Iterator[Sample]:
-    """What there is of one worker at `now` (unix seconds)."""
+def worker_samples(run: str, seen: WorkerObservation, now: float) -> Iterator[Sample]:
+    """Yields the samples of one worker at `now` (Unix seconds)."""
     labels = (run, seen.worker.name, seen.worker.role)
-    for numbers in (_now(seen), _so_far(seen), _as_configured(seen.worker), _trouble(seen, now)):
-        for metric, value in numbers:
-            if value is not None:
-                yield metric, labels, value
+    for values in (
+        _current_values(seen),
+        _total_values(seen),
+        _configured_values(seen.worker),
+        _problem_values(seen, now),
+    ):
+        yield from ((metric, labels, value) for metric, value in values)
     for state, count in count_states(seen.tree.members).items():
         yield STATES, (*labels, state), count
-    for status, count in seen.history.lives.exits.items():
+    if seen.absence is not None and seen.absent > 0:
+        yield UNCONFIRMED, (*labels, seen.absence.value), seen.absent
+    if seen.near_match is not None:
+        yield UNMATCHED, (*labels, describe_selector(seen.worker.match), seen.near_match), 1
+    for status, count in seen.history.roots.exits.items():
         yield EXITS, (*labels, status), count
 
 
-def of_run(run: WorkersOfRun, seen: Mapping[str, Sighting]) -> Iterator[Sample]:
-    """What there is of a run as a whole; `seen` are its workers by their names."""
-    for metric, value in _of_the_whole(run, seen):
-        if value is not None:
-            yield metric, (run.name,), value
+def run_samples(run: RunWorkers, seen: Mapping[str, WorkerObservation]) -> Iterator[Sample]:
+    """Yields the samples of a whole run; `seen` maps names to workers."""
+    yield from ((metric, (run.name,), value) for metric, value in _run_values(run, seen))
 
 
-def _now(seen: Sighting) -> _Numbers:
+def _current_values(seen: WorkerObservation) -> _Values:
     living = [member for member in seen.tree.members if member.alive]
     usage, files = seen.usage, seen.usage.open_files
-    together = max(1, seen.worker.expected)
+    per_launch = max(1, seen.worker.expected)
     return (
-        (PROCESSES, living_roots(seen.tree)),
+        (PROCESSES, count_live_roots(seen.tree)),
         (TREE, len(living)),
         (RESIDENT, usage.resident_bytes),
         (PSS, usage.pss_bytes),
         (THREADS, sum(member.threads for member in living)),
         (FILES, None if files is None else files.count),
         (FILES_LIMIT, None if files is None else files.limit),
-        (START, seen.began),
+        (START, seen.started_at),
         (FINISHED, seen.finished),
         (TRIALS, seen.trials),
-        (RECENT, len(seen.started)),
-        (PERIOD, starts.period(seen.started, together=together)),
+        (RECENT, len(seen.recent_starts)),
+        (PERIOD, restart_loop.median_interval(seen.recent_starts, per_launch=per_launch)),
     )
 
 
-def _so_far(seen: Sighting) -> _Numbers:
-    lives, transfers = seen.history.lives, seen.history.transfers
+def _total_values(seen: WorkerObservation) -> _Values:
+    roots, transfers = seen.history.roots, seen.history.transfers
     return (
         (CPU, round(seen.history.cpu.seconds, 2)),
         (READ, transfers.moved.read_bytes if transfers.readable else None),
         (WRITTEN, transfers.moved.written_bytes if transfers.readable else None),
-        (RESTARTS, lives.restarts),
-        (LAST_EXIT, lives.last_exit_code),
-        (LAST_EXIT_TIME, lives.last_exit_timestamp),
+        (RESTARTS, roots.restarts),
+        (LAST_EXIT, roots.last_exit_code),
+        (LAST_EXIT_TIME, roots.last_exit_timestamp),
     )
 
 
-def _as_configured(worker: WorkerConfig) -> _Numbers:
+def _configured_values(worker: WorkerConfig) -> _Values:
     return (
         (EXPECTED, worker.expected),
         (MEMORY_LIMIT, worker.memory_limit),
@@ -227,35 +213,37 @@ def _as_configured(worker: WorkerConfig) -> _Numbers:
     )
 
 
-def _trouble(seen: Sighting, now: float) -> _Numbers:
+def _problem_values(seen: WorkerObservation, now: float) -> _Values:
     worker, resident = seen.worker, seen.usage.resident_bytes
-    missing = 0 if seen.finished else worker.expected - living_roots(seen.tree)
-    yield MISSING, _positive(missing)
-    yield RECENT_RESTARTS, _positive(seen.restarts)
-    yield SURPLUS_RESTARTS, _positive(seen.restarts - worker.expected)
+    yield MISSING, None if seen.absence is not None else _positive(seen.absent)
+    yield RECENT_RESTARTS, _positive(seen.recent_restarts)
+    yield EXCESS_RESTARTS, _positive(seen.recent_restarts - worker.expected)
     if worker.memory_limit is not None:
-        yield EXCESS, _positive(resident - worker.memory_limit)
-    age = None if seen.began is None else now - seen.began
+        yield MEMORY_EXCESS, _positive(seen.usage.memory_bytes - worker.memory_limit)
+    age = None if seen.started_at is None else now - seen.started_at
     if worker.age_limit is not None and age is not None:
         yield AGING, resident if age > worker.age_limit - AGING_SECONDS else None
-    if seen.overaged is not None and now - seen.overaged <= TOLD_AFTERWARDS:
-        yield OVERAGED, age if seen.overaged == now else 0
+    if seen.last_over_age_at is not None and now - seen.last_over_age_at <= PROBLEM_HOLD_SECONDS:
+        yield AGE_EXCESS, age if seen.last_over_age_at == now else 0
 
 
-def _of_the_whole(run: WorkersOfRun, seen: Mapping[str, Sighting]) -> _Numbers:
+def _run_values(run: RunWorkers, seen: Mapping[str, WorkerObservation]) -> _Values:
     if not run.workers:
         return
-    yield NEWEST_START, _latest(seen[one.name] for one in run.workers if one.role not in ASIDE)
+    yield (
+        NEWEST_START,
+        _latest_start(seen[one.name] for one in run.workers if one.role not in AUXILIARY_ROLES),
+    )
     yield ALL_FINISHED, all(one.finished for one in seen.values())
     trainers = [seen[worker.name] for worker in run.trainers]
     if trainers:
-        yield TRAINERS, sum(living_roots(one.tree) for one in trainers)
-        yield TRAINERS_START, _latest(trainers)
+        yield TRAINERS, sum(count_live_roots(one.tree) for one in trainers)
+        yield TRAINERS_START, _latest_start(trainers)
         yield TRAINERS_FINISHED, all(one.finished for one in trainers)
 
 
-def _latest(seen: Iterable[Sighting]) -> float | None:
-    return max((one.began for one in seen if one.began is not None), default=None)
+def _latest_start(seen: Iterable[WorkerObservation]) -> float | None:
+    return max((one.started_at for one in seen if one.started_at is not None), default=None)
 
 
 def _positive(value: float) -> float | None:

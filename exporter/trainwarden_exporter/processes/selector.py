@@ -1,8 +1,9 @@
-"""What a worker is known by: the `match:` section of a worker in exporter.yml."""
+"""Selectors of workers: the `match:` section of a worker in exporter.yml."""
 
 from __future__ import annotations
 
 import os
+import pwd
 import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -11,6 +12,8 @@ from typing import Annotated, Self
 
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
+from trainwarden_exporter.config_file.loader import Section
+from trainwarden_exporter.config_file.types import LocalPath
 from trainwarden_exporter.processes.procfs import (
     PROC,
     Cgroup,
@@ -18,9 +21,8 @@ from trainwarden_exporter.processes.procfs import (
     read_command_line,
     read_environment,
     read_executable,
+    read_owner,
 )
-from trainwarden_exporter.units import LocalPath
-from trainwarden_exporter.yamlfile import Section
 
 _UNIT_KINDS = (".service", ".scope", ".slice")
 
@@ -36,17 +38,11 @@ def _compiled(value: object) -> re.Pattern[str]:
         raise ValueError(f"not a regular expression: {error}") from error
 
 
-def _choosing(value: object) -> re.Pattern[str]:
+def _selective(value: object) -> re.Pattern[str]:
     pattern = _compiled(value)
     if pattern.search(""):
         raise ValueError("matches any text, and so every process")
     return pattern
-
-
-def _path(value: object) -> object:
-    if value == "":
-        raise ValueError("must not be empty")
-    return value
 
 
 def _executable(value: object) -> object:
@@ -55,54 +51,54 @@ def _executable(value: object) -> object:
     return value
 
 
-def _unit(value: object) -> object:
-    # as systemctl does: a name without a kind is a service
+def _unit_name(value: object) -> object:
+    # as in systemctl, a name without a suffix is a service
     known = not isinstance(value, str) or not value or value.endswith(_UNIT_KINDS)
     return value if known else f"{value}.service"
 
 
 _Text = Annotated[str, StringConstraints(min_length=1)]
 _Pattern = Annotated[re.Pattern[str], BeforeValidator(_compiled)]
-ChoosingPattern = Annotated[re.Pattern[str], BeforeValidator(_choosing)]
+SelectivePattern = Annotated[re.Pattern[str], BeforeValidator(_selective)]
 
 
 class Selector(Section):
-    """Which processes are a worker: all conditions given must hold, at least one is given.
+    """Selects the processes of a worker: all given conditions must hold, at least one is given."""
 
-    A process whose file for a condition may not be read does not meet that condition.
-    """
-
-    command: ChoosingPattern | None = None
-    """Regular expression searched in the command line, arguments joined by one space."""
+    command: SelectivePattern | None = None
+    """Regular expression searched in the command line, with arguments joined by one space."""
 
     executable: Annotated[_Text, BeforeValidator(_executable)] | None = None
-    """The program: an absolute path for the whole path, else its last part."""
+    """The program: an absolute path, or the last part of the path."""
 
     environment: Annotated[dict[_Text, _Pattern], Field(min_length=1)] | None = None
-    """Variables at its start, each with a regular expression that must match the whole value."""
+    """Environment variables at its start, each with a regular expression for the full value."""
 
-    pid_file: Annotated[LocalPath, BeforeValidator(_path)] | None = None
-    """A file that holds the pid of the process."""
+    pid_file: LocalPath | None = None
+    """File with the pid of the process."""
 
-    cgroup: ChoosingPattern | None = None
+    cgroup: SelectivePattern | None = None
     """Regular expression searched in each path of /proc/<pid>/cgroup."""
 
-    systemd_unit: Annotated[_Text, BeforeValidator(_unit)] | None = None
-    """The systemd unit the process runs in; `trainer` is short for `trainer.service`."""
+    systemd_unit: Annotated[_Text, BeforeValidator(_unit_name)] | None = None
+    """systemd unit of the process; `trainer` is short for `trainer.service`."""
+
+    user: _Text | None = None
+    """Account that the process runs as: its name or its number."""
 
     descendant_of: _Text | None = None
-    """Another worker of the same run, in whose tree the process must be."""
+    """Another worker of the same run that must be an ancestor of the process."""
 
     @model_validator(mode="after")
-    def _has_a_condition(self) -> Self:
+    def _check_has_condition(self) -> Self:
         if all(getattr(self, name) is None for name in type(self).model_fields):
             names = ", ".join(type(self).model_fields)
             raise ValueError(f"at least one condition is needed: {names}")
         return self
 
 
-class Facts:
-    """What the conditions are about, read when first asked for; None when it may not be read."""
+class ProcessAttributes:
+    """Attributes for the conditions, read lazily; None for unreadable ones."""
 
     def __init__(self, pid: int, root: Path = PROC) -> None:
         self._pid = pid
@@ -122,43 +118,52 @@ class Facts:
         return read_environment(self._pid, self._root)
 
     @cached_property
+    def owner(self) -> str | None:
+        return read_owner(self._pid, self._root) or None
+
+    @cached_property
     def cgroups(self) -> tuple[Cgroup, ...] | None:
         return read_cgroups(self._pid, self._root)
 
 
-def meets(selector: Selector, facts: Facts) -> bool | None:
-    """Whether those conditions hold that stay the same while a program runs.
+def matches_selector(selector: Selector, attributes: ProcessAttributes) -> bool | None:
+    """Whether the conditions hold that stay constant while a program runs.
 
-    None when no condition fails but one cannot be decided, its file not being readable. The pid
-    file and the ancestry are left out.
+    None if no condition fails but one is undecided because its file is not readable. Excludes the
+    pid file and the ancestry.
     """
     undecided = False
-    # first what everybody may read and most are told by: one process may meet hundreds of selectors
+    # cheapest and most selective first: one process may be compared to hundreds of selectors
     if (command := selector.command) is not None:
-        line = facts.command_line
+        line = attributes.command_line
         if line is not None and command.search(line) is None:
             return False
         undecided = line is None
-    for condition in _further(selector, facts):
+    for condition in _remaining_conditions(selector, attributes):
         if condition is False:
             return False
         undecided = undecided or condition is None
     return None if undecided else True
 
 
-def _further(selector: Selector, facts: Facts) -> Iterator[bool | None]:
-    # what everybody may read comes first, so that less is left undecided
+def _remaining_conditions(
+    selector: Selector, attributes: ProcessAttributes
+) -> Iterator[bool | None]:
+    # world-readable files first, to leave fewer conditions undecided
+    if (user := selector.user) is not None:
+        owner = attributes.owner
+        yield None if owner is None else is_account(owner, user)
     if (cgroup := selector.cgroup) is not None:
-        cgroups = facts.cgroups
+        cgroups = attributes.cgroups
         yield None if cgroups is None else any(cgroup.search(path) for _, path in cgroups)
     if (unit := selector.systemd_unit) is not None:
-        cgroups = facts.cgroups
+        cgroups = attributes.cgroups
         yield None if cgroups is None else in_systemd_unit(unit, cgroups)
     if (executable := selector.executable) is not None:
-        program = facts.executable
+        program = attributes.executable
         yield None if program is None else is_executable(executable, program)
     if (patterns := selector.environment) is not None:
-        variables = facts.environment
+        variables = attributes.environment
         yield (
             None
             if variables is None
@@ -170,9 +175,9 @@ def _further(selector: Selector, facts: Facts) -> Iterator[bool | None]:
 
 
 def in_systemd_unit(unit: str, cgroups: tuple[Cgroup, ...]) -> bool:
-    """Whether systemd put the process into `unit`, which may have divided its cgroup further.
+    """Whether the process is in the systemd `unit` or a sub-cgroup of it.
 
-    systemd names a unit's cgroup after the unit, in cgroup v2 or in its own v1 hierarchy.
+    systemd names a unit's cgroup after the unit, in cgroup v2 and in its own v1 hierarchy.
     """
     return any(
         unit in path.split("/")
@@ -181,8 +186,18 @@ def in_systemd_unit(unit: str, cgroups: tuple[Cgroup, ...]) -> bool:
     )
 
 
+def is_account(name: str, wanted: str) -> bool:
+    """Whether the account `name` is the `wanted` one, which may be given by its number."""
+    if name == wanted or not wanted.isdecimal():
+        return name == wanted
+    try:
+        return pwd.getpwnam(name).pw_uid == int(wanted)
+    except KeyError:
+        return False
+
+
 def is_executable(wanted: str, program: str) -> bool:
-    """Whether `program`, links resolved, is the `wanted` name or path (which may be a link)."""
+    """Whether `program`, a resolved path, is the `wanted` name or path (which may be a link)."""
     if wanted.startswith("/"):
         return program in (wanted, os.path.realpath(wanted))
     return program.rpartition("/")[2] == wanted

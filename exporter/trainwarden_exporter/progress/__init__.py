@@ -1,1 +1,1 @@
-"""How far a run has come, what it is doing, and how long it may do so without a sign."""
+"""Progress of a run: steps, phase, and stall limits."""

@@ -1,4 +1,4 @@
-"""Follows the progress of all runs, fed by whoever sees something of it."""
+"""Follows the progress of all runs from reported observations."""
 
 from __future__ import annotations
 
@@ -9,41 +9,45 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 
-from trainwarden_exporter.layouts.base import Phase
+from trainwarden_exporter.frameworks.base import LinePattern, Phase
+from trainwarden_exporter.frameworks.error_lines import FATAL_LINES, FATAL_PREFIX
 from trainwarden_exporter.logs.events import LineEvent
-from trainwarden_exporter.progress.course import Course
-from trainwarden_exporter.progress.files import FileReading, FileSubject
-from trainwarden_exporter.progress.fold import after
-from trainwarden_exporter.progress.lines import observe
-from trainwarden_exporter.progress.observations import (
-    Finished,
+from trainwarden_exporter.processes.absence import RunSigns
+from trainwarden_exporter.progress.counts import resolve_count
+from trainwarden_exporter.progress.events import (
     Interrupted,
-    Observation,
     PhaseBegan,
     PhaseEnded,
-    Started,
-    StepSeen,
+    ProgressEvent,
+    RunFinished,
+    StepReported,
+    TrainerStarted,
 )
-from trainwarden_exporter.progress.specs import ProgressSpec
-from trainwarden_exporter.statefile import StateFile
+from trainwarden_exporter.progress.log_lines import events_from_line
+from trainwarden_exporter.progress.progress_files import FileProgress, ProgressFileSpec
+from trainwarden_exporter.progress.reducer import apply
+from trainwarden_exporter.progress.specs import TRAINER, ProgressSpec
+from trainwarden_exporter.progress.state import RunProgress
+from trainwarden_exporter.runtime.state_file import StateFile
 
 HEARTBEAT = "heartbeat"
 
-MOST_EARLY = 10_000
+MAX_PENDING = 10_000
 
-_ITS_OWN_TIME = 1.0
-"""A line that was there already, and says a time at least so long before we began to watch, bears
-that time itself (seconds)."""
+_OWN_TIME_SECONDS = 1.0
+"""A line that existed before observation began has a valid time of its own if that is at least
+this many seconds earlier."""
 
-_CLOCKS_DIFFER = 2.0
-"""Seconds by which the start of one process may seem to move between two lives of the exporter."""
+_CLOCK_TOLERANCE_SECONDS = 2.0
+"""Seconds by which the start of one process may appear to differ across restarts of the
+exporter.
+"""
 
 
 class ProgressTracker:
-    """The course of each run. Every method may be called from any thread, and returns at once.
+    """Progress of each run. All methods are thread-safe and return at once.
 
-    What is told of a run that is not configured is passed over. Courses are kept in `state_folder`,
-    where one is given, whenever `save` is called.
+    Ignores runs that are not configured. `save` stores the states in `state_folder`, if configured.
     """
 
     def __init__(
@@ -54,189 +58,212 @@ class ProgressTracker:
         now: Callable[[], float] = time.time,
     ) -> None:
         self._now = now
-        self._book = _Book({spec.run: spec for spec in specs}, state_folder, now)
+        self._shared = _SharedState({spec.run: spec for spec in specs}, state_folder, now)
 
-    def adopt(self, predecessor: ProgressTracker) -> None:
-        """Go on where `predecessor` is, for the runs known to both.
+    def take_over_from(self, predecessor: ProgressTracker) -> None:
+        """Continues the states of `predecessor` for runs in both configurations.
 
-        Whoever still tells `predecessor` something tells it this one.
+        Reports to `predecessor` reach this tracker from now on.
         """
-        ours, theirs = self._book, predecessor._book
+        ours, theirs = self._shared, predecessor._shared
         if ours is not theirs:
             theirs.hand_over(ours)
-            self._book = theirs
+            self._shared = theirs
 
-    def note_line(self, event: LineEvent) -> None:
-        """A line of a log matched a pattern."""
-        self._book.note_line(event)
+    def record_line(self, event: LineEvent) -> None:
+        """Records a log line that matched a pattern."""
+        self._shared.record_line(event)
 
-    def note_checkpoint(self, run: str, checkpoint: str, step: int, timestamp: float) -> None:
-        """The checkpoint of `step` is complete since `timestamp`."""
+    def record_checkpoint(self, run: str, checkpoint: str, step: int, timestamp: float) -> None:
+        """Records that the checkpoint of `step` is complete since `timestamp`."""
         source = f"checkpoint/{checkpoint}"
-        self._book.note(run, StepSeen(source, step, timestamp, tells=False))
+        self._shared.record(run, StepReported(source, step, timestamp, is_live=False))
 
-    def note_saving(self, run: str, since: float | None) -> None:
-        """A checkpoint of `run` is being written since then, as its folder shows; None: none is."""
-        self._book.note_saving(run, since)
+    def record_saving(self, run: str, since: float | None) -> None:
+        """Records the start of a save in progress, as seen in its folder; None for no save."""
+        self._shared.record_saving(run, since)
 
-    def note_file(self, subject: FileSubject, reading: FileReading) -> None:
-        """A progress file says something."""
-        file = subject.file
-        self._book.note(
-            subject.run,
-            StepSeen(
+    def record_file(self, spec: ProgressFileSpec, report: FileProgress) -> None:
+        """Records the content of a progress file."""
+        file = spec.file
+        self._shared.record(
+            spec.run,
+            StepReported(
                 source=f"file/{file.name}",
-                step=reading.step,
-                timestamp=reading.timestamp,
-                tells=file.kind in ("jsonl", "csv"),
-                total=reading.total,
+                step=report.step,
+                timestamp=report.timestamp,
+                is_live=file.kind in ("jsonl", "csv"),
+                total=report.total,
             ),
         )
 
-    def note_heartbeat(self, run: str, name: str, step: int, timestamp: float) -> None:
-        """A heartbeat carried a step."""
-        self._book.note(run, StepSeen(f"{HEARTBEAT}/{name}", step, timestamp))
+    def record_heartbeat(self, run: str, name: str, step: int, timestamp: float) -> None:
+        """Records a step from a heartbeat."""
+        self._shared.record(run, StepReported(f"{HEARTBEAT}/{name}", step, timestamp))
 
-    def note_trainer(self, run: str, started: float | None, *, finished: bool) -> None:
-        """The oldest process of the trainer started at `started`, or all of it has finished."""
-        self._book.note_trainer(run, started, finished=finished)
+    def record_trainer(self, run: str, started: float | None, *, finished: bool) -> None:
+        """Records the start of the trainer's oldest process, or that all trainers have finished."""
+        self._shared.record_trainer(run, started, finished=finished)
 
-    def note_trainers(self, run: str, started: float) -> None:
-        """The newest process of several trainers started at `started`."""
-        self._book.note(run, Interrupted(started))
+    def record_trainer_restart(self, run: str, started: float) -> None:
+        """Records the start of the newest process of several trainers."""
+        self._shared.record(run, Interrupted(started))
 
     def step(self, run: str) -> int | None:
-        """Steps that `run` has done; None where that is not known."""
-        course = self._book.courses.get(run)
-        return None if course is None else course.step
+        """Returns the completed steps of `run`; None if unknown."""
+        state = self._shared.states.get(run)
+        return None if state is None else state.step
 
     def phase(self, run: str) -> tuple[Phase, float] | None:
-        """What `run` is doing, and since when (unix seconds)."""
-        course = self._book.courses.get(run)
-        if course is None or course.phase is None or course.since is None:
+        """Returns the phase of `run` and its start (Unix seconds)."""
+        state = self._shared.states.get(run)
+        if state is None or state.phase is None or state.phase_began_at is None:
             return None
-        return course.phase, course.since
+        return state.phase, state.phase_began_at
+
+    def signs(self, run: str) -> RunSigns:
+        """Returns whether `run` has finished or failed, and its last reported progress."""
+        state = self._shared.states.get(run)
+        return RunSigns() if state is None else self._shared.signs(run, state)
 
     def updating_since(self, run: str) -> float | None:
-        """Since when `run` hands new weights to its servers (unix seconds), if it does."""
+        """Returns the start of a weight update in progress (Unix seconds), or None."""
         phase = self.phase(run)
         return phase[1] if phase is not None and phase[0] is Phase.UPDATING_WEIGHTS else None
 
-    def courses(self) -> tuple[tuple[ProgressSpec, Course], ...]:
-        """All runs, in the order of the configuration."""
-        return self._book.all()
+    def states(self) -> tuple[tuple[ProgressSpec, RunProgress], ...]:
+        """Returns the states of all runs in configuration order."""
+        return self._shared.all()
 
     def save(self) -> None:
-        """Keep what is known for a later life of the exporter. Writes a file where it changed."""
-        self._book.save()
+        """Stores the states for the next start of the exporter, if they changed."""
+        self._shared.save()
 
 
-class _Book:
-    """What trackers that took over from one another share."""
+class _SharedState:
+    """State shared by trackers that took over from one another."""
 
     def __init__(
-        self,
-        specs: Mapping[str, ProgressSpec],
-        state_folder: Path | None,
-        now: Callable[[], float],
+        self, specs: Mapping[str, ProgressSpec], state_folder: Path | None, now: Callable[[], float]
     ) -> None:
         self._specs = dict(specs)
         self._now = now
-        self._since = now()
+        self._watched_since = now()
         self._lock = Lock()
         self._saving: dict[str, float] = {}
-        self._file = _open(state_folder)
-        self.courses: dict[str, Course] = {
-            run: _awoken(course, self._since)
-            for run, course in self._file.value.items()
+        self._failed_at: dict[str, float] = {}
+        path = None if state_folder is None else state_folder / "progress.json"
+        self._file = StateFile[dict[str, RunProgress]](path, dict[str, RunProgress], empty={})
+        self.states: dict[str, RunProgress] = {
+            run: _after_restart(state, self._watched_since)
+            for run, state in self._file.value.items()
             if run in specs
         }
-        # What is told between a reload and the first collection after it must reach the
-        # predecessor's courses too.
-        self._early: deque[tuple[str, Observation]] | None = deque(maxlen=MOST_EARLY)
+        # Reports between a reload and the first collection after it must reach the predecessor's
+        # states too.
+        self._pending: deque[tuple[str, ProgressEvent]] | None = deque(maxlen=MAX_PENDING)
 
-    def hand_over(self, successor: _Book) -> None:
-        """Take over the configuration of `successor`, and what it was told until now."""
+    def hand_over(self, successor: _SharedState) -> None:
+        """Hands over to the configuration of `successor`, including its reports so far."""
         with successor._lock:
-            specs, file, early = successor._specs, successor._file, successor._early or ()
-            told = tuple(early)
+            specs, file, waiting = successor._specs, successor._file, successor._pending or ()
+            pending = tuple(waiting)
         with self._lock:
             self._specs, self._file = specs, file
-            self.courses = {run: one for run, one in self.courses.items() if run in specs}
-        for run, seen in told:
-            self.note(run, seen)
+            self.states = {run: one for run, one in self.states.items() if run in specs}
+        for run, event in pending:
+            self.record(run, event)
 
-    def note_line(self, event: LineEvent) -> None:
+    def record_line(self, event: LineEvent) -> None:
         spec = self._specs.get(event.run)
         pattern = None if spec is None else spec.lines.get((event.log, event.pattern))
         if pattern is None:
             return
-        dated = event.fresh or event.timestamp < self._since - _ITS_OWN_TIME
-        for seen in observe(event, pattern, dated=dated):
-            self.note(event.run, seen)
+        if event.fresh and pattern.error and _is_fatal(pattern, event):
+            self._failed_at[event.run] = event.timestamp
+        dated = event.fresh or event.timestamp < self._watched_since - _OWN_TIME_SECONDS
+        for progress_event in events_from_line(event, pattern, dated=dated):
+            self.record(event.run, progress_event)
 
-    def note_trainer(self, run: str, started: float | None, *, finished: bool) -> None:
-        course = self.courses.get(run, Course())
-        if started is not None and started > course.attempt.began + _CLOCKS_DIFFER:
-            witnessed = started >= self._since
-            self.note(run, Started(started, witnessed=witnessed, noticed=self._now()))
-        if finished and not course.finished:
-            self.note(run, Finished(self._now()))
+    def record_trainer(self, run: str, started: float | None, *, finished: bool) -> None:
+        state = self.states.get(run, RunProgress())
+        if started is not None and started > state.attempt.began + _CLOCK_TOLERANCE_SECONDS:
+            witnessed = started >= self._watched_since
+            self.record(run, TrainerStarted(started, witnessed=witnessed, learned_at=self._now()))
+        if finished and not state.finished:
+            self.record(run, RunFinished(self._now()))
 
-    def note_saving(self, run: str, since: float | None) -> None:
-        course = self.courses.get(run, Course())
+    def record_saving(self, run: str, since: float | None) -> None:
+        state = self.states.get(run, RunProgress())
         if since is None:
             if self._saving.pop(run, None) is not None:
-                self.note(run, PhaseEnded(Phase.SAVING, self._now()))
-        # A save that steps are made beside is none that they wait for.
-        elif course.phase is Phase.TRAINING and (course.stepped or since) <= since:
+                self.record(run, PhaseEnded(Phase.SAVING, self._now()))
+        # A save during which steps continue does not block them.
+        elif state.phase is Phase.TRAINING and (state.last_step_at or since) <= since:
             self._saving[run] = since
-            self.note(run, PhaseBegan(Phase.SAVING, since))
+            self.record(run, PhaseBegan(Phase.SAVING, since))
 
-    def note(self, run: str, seen: Observation) -> None:
+    def record(self, run: str, event: ProgressEvent) -> None:
         spec = self._specs.get(run)
         if spec is None:
             return
-        seen = _not_of_the_future(seen, self._now())
-        if spec.total is not None and isinstance(seen, StepSeen):
-            seen = replace(seen, total=spec.total)
+        event = _limit_to_now(event, self._now())
         with self._lock:
-            self.courses[run] = after(self.courses.get(run, Course()), seen)
-            if self._early is not None:
-                self._early.append((run, seen))
+            state = self.states.get(run, RunProgress())
+            if isinstance(event, StepReported):
+                state, accepted = resolve_count(state, event, configured_total=spec.total)
+                if accepted is None:
+                    return
+                event = accepted
+            self.states[run] = apply(state, event)
+            if self._pending is not None:
+                self._pending.append((run, event))
 
-    def all(self) -> tuple[tuple[ProgressSpec, Course], ...]:
+    def signs(self, run: str, state: RunProgress) -> RunSigns:
+        """Returns the signs; a record, such as a checkpoint, is no sign of a running trainer."""
+        live = [
+            report.timestamp
+            for report in state.reports.values()
+            if report.is_live and report.dated and report.attempt == state.attempt.number
+        ]
+        if not state.reports and state.last_sign is not None and state.last_sign.dated:
+            live.append(state.last_sign.timestamp)
+        return RunSigns(state.finished, max(live, default=None), self._failed_at.get(run))
+
+    def all(self) -> tuple[tuple[ProgressSpec, RunProgress], ...]:
         with self._lock:
-            self._early = None
+            self._pending = None
             return tuple(
-                (spec, self.courses.get(run, Course())) for run, spec in self._specs.items()
+                (spec, self.states.get(run, RunProgress())) for run, spec in self._specs.items()
             )
 
     def save(self) -> None:
         with self._lock:
-            courses = dict(self.courses)
-        self._file.save(courses)
+            states = dict(self.states)
+        self._file.save(states)
 
 
-def _open(folder: Path | None) -> StateFile[dict[str, Course]]:
-    path = None if folder is None else folder / "progress.json"
-    return StateFile(path, dict[str, Course], empty={})
+def _is_fatal(pattern: LinePattern, event: LineEvent) -> bool:
+    known = pattern.name in FATAL_LINES or pattern.name.startswith(FATAL_PREFIX)
+    return known and event.role in ("", TRAINER)
 
 
-def _awoken(course: Course, now: float) -> Course:
-    """A course after a pause in which nobody watched.
+def _after_restart(state: RunProgress, now: float) -> RunProgress:
+    """Returns the state after an unobserved time.
 
-    Logs and files are read up; a heartbeat that came meanwhile was lost, and its silence says
-    nothing. Of none is it known what ended a silence that went on meanwhile.
+    Logs and files are read completely; heartbeats in the meantime were lost, so their silence says
+    nothing. The end of any silence that spanned this time is unknown.
     """
-    course = replace(course, interrupted=now)
-    beaten = any(
-        source.startswith(f"{HEARTBEAT}/") and reading.attempt == course.attempt.number
-        for source, reading in course.readings.items()
+    state = replace(state, interrupted_at=now)
+    has_heartbeat = any(
+        source.startswith(f"{HEARTBEAT}/") and report.attempt == state.attempt.number
+        for source, report in state.reports.items()
     )
-    return replace(course, sign=now) if beaten and course.sign is not None else course
+    if has_heartbeat and state.last_sign_at is not None:
+        return replace(state, last_sign_at=now)
+    return state
 
 
-def _not_of_the_future(seen: Observation, now: float) -> Observation:
-    # The clock of a file server may be ahead; its files would keep a run from ever being stalled.
-    return replace(seen, timestamp=min(seen.timestamp, now))
+def _limit_to_now(event: ProgressEvent, now: float) -> ProgressEvent:
+    # The clock of a file server may be ahead; its file times would prevent a stall forever.
+    return replace(event, timestamp=min(event.timestamp, now))

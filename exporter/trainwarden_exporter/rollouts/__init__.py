@@ -1,1 +1,1 @@
-"""What passes between rollout side and trainer: batches one way, weights the other."""
+"""Rollouts: batches from the rollout side to the trainer, and weights back."""

@@ -1,34 +1,30 @@
-"""What is watched of a run's rollouts, by its layout and its configuration together."""
+"""Specs of a run's rollouts, from its layout and its configuration."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
-from trainwarden_exporter.entries.place import RunPlace
-from trainwarden_exporter.layouts import layout
-from trainwarden_exporter.layouts.base import RolloutLayout
-from trainwarden_exporter.rollouts.config import RolloutConfig, merged
-from trainwarden_exporter.runs import RunConfig
+from trainwarden_exporter.frameworks.base import Phase, RolloutLayout
+from trainwarden_exporter.step_dirs.locations import RunLocation
 
-FLOW = "batches"
-"""Label `rollout` of a run for which none is known: what its log says of batches."""
+DEFAULT_ROLLOUT = "batches"
+"""Label `rollout` of a run without known rollouts: for what its log reports about batches."""
 
 LAG_LIMIT = 1
-"""For batches. A trainer in step needs one more than there is while it waits, and never two."""
+"""For batches. A trainer in step lags by one while it waits, and never by two."""
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutSpec:
-    """One kind of thing that passes between the two sides of a run."""
+    """One kind of rollouts of one run."""
 
     run: str
     name: str
     carries: Literal["batches", "weights"]
-    place: RunPlace
+    location: RunLocation
     layout: RolloutLayout | None = None
-    """None where it leaves no files."""
+    """None for rollouts without files."""
     ranks: int | None = None
     lag_limit: int | None = None
     staleness_limit: int | None = None
@@ -36,49 +32,14 @@ class RolloutSpec:
 
     @property
     def labels(self) -> tuple[str, str]:
-        """The values of `run` and `rollout`."""
         return (self.run, self.name)
 
 
-def rollout_specs(run: RunConfig) -> tuple[RolloutSpec, ...]:
-    """All that are to be watched; of a run without a path, those that lie elsewhere."""
-    known = layout(run.framework)
-    templates = [
-        *(known.templates if run.path else ()),
-        *(template for one in run.rollouts for _, template in one.templates),
-    ]
-    place = RunPlace(
-        run.path or Path("/"),
-        tuple(dict.fromkeys(templates)),
-        tuple(sorted(run.variables.items())),
-    )
-    chosen = merged(known.rollouts if run.path else (), run.rollouts)
-    return tuple(_spec(run.name, name, place, one, config) for name, one, config in chosen)
+class ProgressSource(Protocol):
+    """Source of the progress of runs. Thread-safe."""
 
+    def step(self, run: str) -> int | None:
+        """Returns completed steps, counted from one; None while unknown."""
 
-def _spec(
-    run: str,
-    name: str,
-    place: RunPlace,
-    known: RolloutLayout | None,
-    config: RolloutConfig | None,
-) -> RolloutSpec:
-    config = config or RolloutConfig(name=name)
-    carries = known.carries if known else config.carries or "batches"
-    lag_limit, staleness_limit = config.lag_limit, config.staleness_limit
-    if known is not None:
-        lag_limit = known.lag_limit if lag_limit is None else lag_limit
-        staleness_limit = known.staleness_limit if staleness_limit is None else staleness_limit
-        if lag_limit is None and carries == "batches":
-            lag_limit = LAG_LIMIT
-    return RolloutSpec(
-        run,
-        name,
-        carries,
-        place,
-        known,
-        config.ranks,
-        lag_limit,
-        staleness_limit,
-        config.interval,
-    )
+    def phase(self, run: str) -> tuple[Phase, float] | None:
+        """Returns the phase and its start (Unix seconds); None while unknown."""

@@ -1,9 +1,10 @@
-"""One file per kind of action. An action changes the box; it never judges whether it should."""
+"""Actions, one module per kind. An action changes the host; it never decides whether to."""
 
 from __future__ import annotations
 
 from trainwarden_remediator.actions.base import Action
 from trainwarden_remediator.actions.command import CommandAction
+from trainwarden_remediator.actions.descendants import DescendantTracker
 from trainwarden_remediator.actions.docker import DockerAction
 from trainwarden_remediator.actions.gpu_cleanup import GpuCleanupAction
 from trainwarden_remediator.actions.kubernetes import KubernetesAction
@@ -11,44 +12,34 @@ from trainwarden_remediator.actions.process import ProcessAction
 from trainwarden_remediator.actions.slurm import SlurmAction
 from trainwarden_remediator.actions.supervisor import SupervisorAction
 from trainwarden_remediator.actions.systemd import SystemdAction
-from trainwarden_remediator.config import Setup
-from trainwarden_remediator.kin import KinMemory
-from trainwarden_remediator.means.command import CommandTarget
-from trainwarden_remediator.means.docker import DockerTarget
-from trainwarden_remediator.means.kubernetes import KubernetesTarget
-from trainwarden_remediator.means.process import ProcessTarget
-from trainwarden_remediator.means.slurm import SlurmTarget
-from trainwarden_remediator.means.supervisor import SupervisorTarget
-from trainwarden_remediator.means.systemd import SystemdTarget
-from trainwarden_remediator.targets import Budget, GpuCleanup, Target
+from trainwarden_remediator.config.restart_methods.command import CommandTarget
+from trainwarden_remediator.config.restart_methods.docker import DockerTarget
+from trainwarden_remediator.config.restart_methods.kubernetes import KubernetesTarget
+from trainwarden_remediator.config.restart_methods.process import ProcessTarget
+from trainwarden_remediator.config.restart_methods.slurm import SlurmTarget
+from trainwarden_remediator.config.restart_methods.supervisor import SupervisorTarget
+from trainwarden_remediator.config.restart_methods.systemd import SystemdTarget
+from trainwarden_remediator.config.schema import Setup
+from trainwarden_remediator.config.targets import Budget, GpuCleanup, Target
 
 
-def action_for(budget: Budget, setup: Setup, kin: KinMemory) -> Action:
-    """The means by which something is acted upon."""
+def action_for(budget: Budget, setup: Setup, tracker: DescendantTracker) -> Action:
+    """Returns the action for a target or for the GPU cleanup."""
     match budget:
-        case Target():
-            return _restart(budget, setup, kin)
         case GpuCleanup():
-            return GpuCleanupAction(budget, setup.watched)
-        case _:
-            raise TypeError(f"nothing can be done to a {type(budget).__name__}")
-
-
-def _restart(target: Target, setup: Setup, kin: KinMemory) -> Action:
-    match target.means:
-        case ProcessTarget() as process:
-            return ProcessAction(target, process, setup, kin)
-        case SystemdTarget() as unit:
-            return SystemdAction(target, unit)
-        case DockerTarget() as container:
-            return DockerAction(target, container)
-        case SupervisorTarget() as program:
-            return SupervisorAction(target, program)
-        case KubernetesTarget() as pod:
-            return KubernetesAction(target, pod)
-        case SlurmTarget() as slurm:
-            return SlurmAction(target, slurm, setup)
-        case CommandTarget() as command:
-            return CommandAction(target, command, setup)
-        case _:
-            raise TypeError(f"nothing restarts by {type(target.means).__name__}")
+            return GpuCleanupAction(budget, setup.exporter_config)
+        case Target(restart_method=ProcessTarget() as process):
+            return ProcessAction(budget, process, setup, tracker)
+        case Target(restart_method=SystemdTarget() as unit):
+            return SystemdAction(budget, unit)
+        case Target(restart_method=DockerTarget() as container):
+            return DockerAction(budget, container)
+        case Target(restart_method=SupervisorTarget() as program):
+            return SupervisorAction(budget, program)
+        case Target(restart_method=KubernetesTarget() as pod):
+            return KubernetesAction(budget, pod)
+        case Target(restart_method=SlurmTarget() as slurm):
+            return SlurmAction(budget, slurm, setup)
+        case Target(restart_method=CommandTarget() as command):
+            return CommandAction(budget, command, setup)
+    raise TypeError(f"no action for {type(budget).__name__}")

@@ -1,108 +1,168 @@
-"""What an action is."""
+"""The interface of actions, and the health check of restarted workers."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol
 
-from trainwarden_remediator.sight import Sight
-from trainwarden_remediator.subjects import Subject
+from trainwarden_exporter.exceptions import CollectError
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_remediator.exceptions import ActionError
+from trainwarden_remediator.model import TargetInstance
+from trainwarden_remediator.observation.model import START_TOLERANCE_SECONDS, ExporterState
 
 
-class Standing(StrEnum):
-    """How things stand after an action on them was cut short."""
+class ActionState(StrEnum):
+    """The state of a target after an interrupted action."""
 
     UNTOUCHED = "untouched"
-    """What was to be ended still runs."""
+    """An instance that the action intended to end still runs."""
     ENDED = "ended"
-    """It does not, and nothing was started in its place."""
+    """All such instances have ended, and none was started in their place."""
     STARTED = "started"
-    """What the action was to start runs."""
+    """The instance that the action starts runs."""
     REPLACED = "replaced"
-    """Something runs that was there neither before the action nor because of it."""
+    """An instance runs that neither ran before the action nor was started by it."""
 
 
-Saving = Callable[[], bool]
-"""Whether what is to be ended is writing a checkpoint now; may block for some seconds."""
+IsSaving = Callable[[], bool]
+"""Whether the target is writing a checkpoint now; may block for some seconds."""
 
 
-def never() -> bool:
+def never_saving() -> bool:
     return False
 
 
-class Announce(Protocol):
-    """Writes the next step down before it is taken."""
+class RecordStep(Protocol):
+    """Records a step of an action in the journal before the step is taken."""
 
     def __call__(self, step: str, **facts: Any) -> None: ...
 
 
 class Action(ABC):
-    """Changes one thing by one kind of means.
+    """Changes one target by one restart method.
 
-    All methods may block, except `illness`, which is pure. None is entered twice at once, but
-    `tidy` may be called at any time.
+    All methods may block, except `health_problem`, which is pure. Callers do not call methods
+    concurrently, except `reap_children`, which may be called at any time.
     """
 
     kind: ClassVar[str]
-    """What it is called in journal and metrics."""
+    """The name of this kind of action in the journal and the metrics."""
 
-    only_ends: ClassVar[bool] = False
-    """Whether, with no processes to end, there is nothing to do."""
+    only_terminates: ClassVar[bool] = False
+    """Whether the action has nothing to do without processes to end."""
 
     @property
     @abstractmethod
     def grace(self) -> float:
-        """Seconds that what is ended has to put its work away."""
+        """Seconds that an instance has to stop before it is killed."""
 
     @abstractmethod
-    def processes(self) -> Collection[Subject]:
-        """What it would end now.
+    def find_instances(self) -> Collection[TargetInstance]:
+        """Returns the instances that the action would end now.
 
-        Raises LeftAloneError where it would do nothing, and ActionError when that cannot be told.
+        Raises NotEligibleError if the action must not act on the target now, and ActionError if
+        that is unknown.
         """
+
+    def proof_problem(self, exporter: ExporterState) -> str:
+        """Returns how the target's processes differ from what the exporter shows, or "".
+
+        The manager of a target identifies its instances itself, so most actions have no doubt.
+        Raises ActionError if that is unknown.
+        """
+        del exporter
+        return ""
 
     @abstractmethod
     def perform(
         self,
-        mark: str,
-        announce: Announce,
-        meant: Collection[Subject] | None = None,
-        saving: Saving = never,
+        action_token: str,
+        record_step: RecordStep,
+        intended: Collection[TargetInstance] | None = None,
+        saving: IsSaving = never_saving,
     ) -> Mapping[str, Any]:
-        """Do it; what it starts by itself bears `mark`, and nothing else ever does.
+        """Carries out the action and returns facts for the journal.
 
-        Nothing is ended that is not among `meant`: what was there when this was decided. None
-        stands for whatever there is now. Nothing is killed while it is `saving`, for some time.
-        Returns facts for the journal. Raises ActionError when it could not be done.
+        Processes that the action starts, and no others, carry `action_token`. The action ends only
+        `intended` instances, those of the moment of the decision (None: all current instances). It
+        defers a kill for a limited time while the target is `saving`. Raises ActionError if the
+        action fails, and ProcessesDifferError, before any change, if the target's processes are
+        not the intended ones.
         """
 
     @abstractmethod
-    def standing(self, mark: str, before: Collection[Subject]) -> Standing:
-        """How things stand, given what the action of that `mark` was to end.
+    def inspect(self, action_token: str, intended: Collection[TargetInstance]) -> ActionState:
+        """Returns the state of the target after the interrupted action of `action_token`.
 
-        Raises ActionError when that cannot be told now.
+        `intended`: the instances that the action intended to end. Raises ActionError if the state
+        is unknown.
         """
 
     @abstractmethod
-    def finish(self, mark: str, announce: Announce) -> Mapping[str, Any]:
-        """Do what is left of an action that was cut short after it had ended what it was to end.
+    def finish(self, action_token: str, record_step: RecordStep) -> Mapping[str, Any]:
+        """Completes an action that was interrupted after it had ended its instances.
 
-        Returns and raises as `perform`.
+        Returns and raises like `perform`.
         """
 
     @abstractmethod
-    def illness(self, sight: Sight, began: float) -> str:
-        """What keeps an action begun at `began` (Unix seconds) from having helped, or nothing."""
+    def health_problem(self, exporter: ExporterState, began: float) -> str:
+        """Returns why an action that began at `began` (Unix seconds) has not succeeded, or ""."""
 
-    def adopt(self, predecessor: Action) -> None:  # noqa: B027 - most have nothing to take over
-        """Take over what a predecessor, of an earlier configuration, has left behind."""
+    def take_over_from(self, predecessor: Action) -> None:  # noqa: B027 - most have nothing to take over
+        """Takes over the state of a predecessor of an earlier configuration."""
 
-    def finished(self) -> bool | None:
-        """Whether what it started last has ended by itself with status 0; None if not known."""
+    def worker_finished(self) -> bool | None:
+        """Whether the worker that the action started last exited with status 0; None if unknown."""
         return None
 
-    def tidy(self) -> bool:
-        """Collect what ended children leave behind. Returns whether there may be more to come."""
+    def start_failure(self) -> str:
+        """Returns how the process that the action started last has failed, or "" if unknown."""
+        return ""
+
+    def reap_children(self) -> bool:
+        """Reaps exited child processes. Returns whether child processes are left."""
         return False
+
+
+@contextmanager
+def action_errors(operation: str, *kinds: type[Exception]) -> Iterator[None]:
+    """Raises an error of these kinds in its body as an ActionError about `operation`."""
+    try:
+        yield
+    except kinds as error:
+        raise ActionError(f"{operation}: {error}") from error
+
+
+def reading_processes() -> AbstractContextManager[None]:
+    """Raises a CollectError of its body as an ActionError."""
+    return action_errors("cannot read the processes", CollectError)
+
+
+def first_health_problem(exporter: ExporterState, keys: Collection[WorkerKey], began: float) -> str:
+    """Returns the `health_problem` of the first of these workers that has one, or ""."""
+    for key in keys:
+        if ill := health_problem(exporter, key, began):
+            return f"{key.worker}: {ill}" if len(keys) > 1 else ill
+    return ""
+
+
+def health_problem(exporter: ExporterState, key: WorkerKey, began: float) -> str:
+    """Returns why a worker is not healthy after a restart that began at `began`, or ""."""
+    worker = exporter.workers.get(key)
+    if worker is None:
+        return "the exporter does not show it"
+    if worker.finished and worker.processes == 0:
+        return ""
+    if worker.processes != worker.expected:
+        return f"{worker.processes:g} of {worker.expected:g} processes run"
+    if worker.started_at is None or worker.started_at < began - START_TOLERANCE_SECONDS:
+        return "it has not restarted"
+    limit = worker.memory_limit_bytes
+    if limit is not None and worker.resident_bytes > limit:
+        return f"{worker.resident_bytes:.0f} bytes resident, above its limit"
+    return ""

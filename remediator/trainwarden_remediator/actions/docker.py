@@ -1,75 +1,70 @@
-"""Restarts a worker that is a container of Docker, by telling its engine to."""
+"""Restarts a worker in a Docker container through the API of the Docker Engine."""
 
 from __future__ import annotations
 
+import http.client
+import json
+import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 
-from trainwarden_exporter.containers.docker import EngineError
-from trainwarden_exporter.containers.dockerformat import Event, Inspection
-from trainwarden_remediator.actions.base import Announce
-from trainwarden_remediator.actions.dockercalls import ActingEngine
-from trainwarden_remediator.actions.dockerstate import TELLING, kept
-from trainwarden_remediator.actions.managed import Kept, ManagedAction
+from trainwarden_exporter.containers.docker_api import Event, Inspection
+from trainwarden_exporter.containers.docker_client import DockerClient, DockerError
+from trainwarden_remediator.actions.base import RecordStep, action_errors
+from trainwarden_remediator.actions.manager_target import ManagedAction, ManagedInstance
+from trainwarden_remediator.config.restart_methods.docker import DockerTarget
+from trainwarden_remediator.config.targets import Target
 from trainwarden_remediator.exceptions import ActionError
-from trainwarden_remediator.means.docker import DockerTarget
-from trainwarden_remediator.targets import Target
 
 
-class DockerAction(ManagedAction):
-    """Tells Docker to restart one container.
+class DockerAction(ManagedAction[DockerTarget]):
+    """Restarts one container.
 
-    It is told by its id, which was looked up by the configured name: one that is made anew under
-    the same name meanwhile is another.
+    Requests use the ID that belongs to the configured name when the action starts: a container that
+    is recreated under the same name meanwhile is not affected.
     """
 
-    # An engine of some versions stops a container and does not start it when whoever asked is gone.
-    in_one = False
+    # Some versions of the engine stop a container without starting it when the client disconnects.
+    restarts_atomically = False
 
     def __init__(
         self, target: Target, container: DockerTarget, *, now: Callable[[], float] = time.time
     ) -> None:
-        super().__init__(target)
-        self._container = container
-        self._engine = ActingEngine(container.socket)
+        super().__init__(target, container)
+        self._engine = DockerControlClient(container.socket)
         self._now = now
 
-    def look(self) -> Kept:
+    def read_instance(self) -> ManagedInstance:
         found = self._inspect()
-        return kept(self._container.container, found, self._events(found))
+        return managed_instance(self._method.container, found, self._events(found))
 
-    def restart(self, kept: Kept, mark: str, announce: Announce) -> None:
-        if not kept.running:
-            return self.start(kept, mark, announce)
-        identifier = self._same(kept)
-        announce("restart", manager="docker", what=self._container.container)
-        try:
-            self._engine.restart(identifier, grace=self._container.grace)
-        except EngineError as error:
-            raise ActionError(f"docker restart {self._container.container}: {error}") from error
+    def restart(self, instance: ManagedInstance, token: str, record_step: RecordStep) -> None:
+        if not instance.running:
+            return self.start(instance, token, record_step)
+        identifier = self._current_id(instance)
+        record_step("restart", manager="docker", what=self._method.container)
+        with action_errors(f"docker restart {self._method.container}", DockerError):
+            self._engine.restart(identifier, grace=self._method.grace)
         return None
 
-    def start(self, kept: Kept, mark: str, announce: Announce) -> None:
-        identifier = self._same(kept)
-        announce("start", manager="docker", what=self._container.container)
-        try:
+    def start(self, instance: ManagedInstance, token: str, record_step: RecordStep) -> None:
+        identifier = self._current_id(instance)
+        record_step("start", manager="docker", what=self._method.container)
+        with action_errors(f"docker start {self._method.container}", DockerError):
             self._engine.start(identifier)
-        except EngineError as error:
-            raise ActionError(f"docker start {self._container.container}: {error}") from error
 
-    def _same(self, meant: Kept) -> str:
-        """The whole id of the container that was looked at. Raises ActionError if it is gone."""
+    def _current_id(self, intended: ManagedInstance) -> str:
+        """Returns the full ID of the intended container. Raises ActionError if it is gone."""
         found = self._inspect()
-        if kept(self._container.container, found, ()).identity != meant.identity:
-            raise ActionError(f"{self._container.container} is another by now")
+        if managed_instance(self._method.container, found, ()).identity != intended.identity:
+            raise ActionError(f"{self._method.container} has been replaced")
         return found.id
 
     def _inspect(self) -> Inspection:
-        name = self._container.container
-        try:
+        name = self._method.container
+        with action_errors("cannot query Docker", DockerError):
             found = self._engine.inspect(name)
-        except EngineError as error:
-            raise ActionError(f"cannot ask Docker: {error}") from error
         if found is None:
             raise ActionError(f"there is no container {name}")
         return found
@@ -77,8 +72,103 @@ class DockerAction(ManagedAction):
     def _events(self, container: Inspection) -> Sequence[Event]:
         if container.state not in ("exited", "dead") or container.started is None:
             return ()
-        name = self._container.container
-        try:
-            return self._engine.events(name, container.started, self._now(), TELLING)
-        except EngineError as error:
-            raise ActionError(f"cannot ask Docker: {error}") from error
+        name = self._method.container
+        with action_errors("cannot query Docker", DockerError):
+            return self._engine.events(name, container.started, self._now(), END_EVENTS)
+
+
+STOP_SIGNALS = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGKILL, signal.SIGTERM, None})
+"""Signals of `docker kill` that end a container, and None for an unknown signal."""
+
+END_EVENTS = ("kill", "die", "stop")
+"""Events that show how a container ended."""
+
+_RESTARTING_POLICIES = frozenset({"always", "unless-stopped"})
+"""Restart policies that start a container again whenever it exits without a stop request."""
+
+_EVENT_TOLERANCE_SECONDS = 1.0
+"""Seconds by which an event may precede the recorded end of its container."""
+
+
+def was_stop_requested(container: Inspection, events: Sequence[Event]) -> bool | None:
+    """Whether an exited container was stopped on request; None if that is no longer known.
+
+    `events`: the events of its name since it started, as far as the engine remembers them.
+    """
+    if container.oom_killed or container.error:
+        return False
+    if container.restart_policy in _RESTARTING_POLICIES:
+        return True
+    own = [event for event in events if event.id == container.id]
+    earliest = (container.finished or 0.0) - _EVENT_TOLERANCE_SECONDS
+    if not any(one.action == "die" and one.timestamp >= earliest for one in own):
+        return None
+    return any(
+        one.action == "stop" or (one.action == "kill" and one.signal in STOP_SIGNALS) for one in own
+    )
+
+
+def managed_instance(name: str, container: Inspection, events: Sequence[Event]) -> ManagedInstance:
+    """Returns the container `name` as an instance, with the reason not to act on it."""
+    started = container.started
+    moment = "never" if started is None else datetime.fromtimestamp(started, UTC).isoformat()
+    # An interrupted restart starts the container unless it is in one of these states.
+    running = container.state in ("running", "paused", "restarting", "removing")
+    stop_requested = None
+    if container.state in ("exited", "dead"):
+        stop_requested = was_stop_requested(container, events)
+    return ManagedInstance(
+        identity=f"{name} {container.id[:12]} started {moment}",
+        running=running,
+        stopped=bool(stop_requested),
+        blocker=_blocker(name, container, stop_requested=stop_requested),
+        pid=container.pid,
+    )
+
+
+_BLOCKERS = {
+    "running": "",
+    "restarting": "Docker is about to start {name} again by its restart policy",
+    "created": "{name} has never been started",
+    "paused": "{name} is paused",
+    "removing": "{name} is being removed",
+}
+
+
+def _blocker(name: str, container: Inspection, *, stop_requested: bool | None) -> str:
+    if (blocker := _BLOCKERS.get(container.state)) is not None:
+        return blocker.format(name=name)
+    if stop_requested is None:
+        return f"{name} has exited, and Docker no longer knows whether it was stopped on request"
+    return f"{name} was stopped on request" if stop_requested else ""
+
+
+MARGIN_SECONDS = 30.0
+"""Seconds that the engine may take for a restart in addition to the stop."""
+
+_SUCCESS_STATUSES = (http.client.NO_CONTENT, http.client.NOT_MODIFIED)
+
+
+class DockerControlClient(DockerClient):
+    """A Docker Engine client that can restart and start. All methods raise DockerError."""
+
+    def restart(self, identifier: str, *, grace: float) -> None:
+        """Stops a container, with SIGKILL after `grace` seconds, and starts it."""
+        query = {"t": str(round(grace))}
+        self._post(f"/containers/{identifier}/restart", query, timeout=grace + MARGIN_SECONDS)
+
+    def start(self, identifier: str) -> None:
+        self._post(f"/containers/{identifier}/start", {}, timeout=MARGIN_SECONDS)
+
+    def _post(self, path: str, query: Mapping[str, str], *, timeout: float) -> None:
+        status, body = self._request(path, query, method="POST", timeout=timeout)
+        if status not in _SUCCESS_STATUSES:
+            raise DockerError("failing", f"status {status}: {_message(body)}")
+
+
+def _message(body: bytes) -> str:
+    try:
+        message = json.loads(body)["message"]
+    except (ValueError, KeyError, TypeError):
+        message = body.decode("utf-8", "replace")
+    return " ".join(str(message).split())[:300]

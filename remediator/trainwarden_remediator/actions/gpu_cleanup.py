@@ -1,7 +1,8 @@
-"""Ends what holds a GPU and belongs to no worker: exactly that, and until the memory is back."""
+"""Terminates processes that hold a GPU and belong to no worker, until their memory is released."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
@@ -9,40 +10,53 @@ from typing import Any
 from trainwarden_exporter.config import Config as ExporterConfig
 from trainwarden_exporter.exceptions import CollectError
 from trainwarden_exporter.gpu.holders import Holder
-from trainwarden_exporter.gpu.view import GpuView, look_at_gpus
-from trainwarden_exporter.lane import within
-from trainwarden_exporter.processes.pidfile import read_pid_file
-from trainwarden_exporter.processes.procfs import read_processes, start_timestamp
-from trainwarden_remediator.actions.base import Action, Announce, Saving, Standing, never
-from trainwarden_remediator.actions.gpumemory import LOOK_PATIENCE, await_memory, describe_late
-from trainwarden_remediator.ending import end, lives, protected
+from trainwarden_exporter.gpu.snapshot import GpuSnapshot, TakeGpuSnapshot, take_gpu_snapshot
+from trainwarden_exporter.processes.pid_file import read_pid_file
+from trainwarden_exporter.processes.procfs import read_owner, read_processes, start_timestamp
+from trainwarden_exporter.processes.selector import is_account
+from trainwarden_exporter.runtime.blocking_thread import run_with_timeout
+from trainwarden_remediator.actions.base import (
+    Action,
+    ActionState,
+    IsSaving,
+    RecordStep,
+    never_saving,
+)
+from trainwarden_remediator.actions.gpu_memory import (
+    DRIVER_TIMEOUT_SECONDS,
+    describe_unreleased,
+    wait_for_memory,
+)
+from trainwarden_remediator.actions.termination import is_alive, protection_reason, terminate
+from trainwarden_remediator.config.targets import GpuCleanup
 from trainwarden_remediator.exceptions import ActionError
-from trainwarden_remediator.sight import Sight
-from trainwarden_remediator.subjects import Subject, processes_among
-from trainwarden_remediator.targets import GpuCleanup
+from trainwarden_remediator.model import TargetInstance, processes_among
+from trainwarden_remediator.observation.model import ExporterState
 
 
 class GpuCleanupAction(Action):
-    """Ends the leftovers that the configuration allows it to end.
+    """Terminates the leftover processes that the configuration allows.
 
-    No GPU is reset, and no process is chosen by its name: a leftover is what the exporter's own
-    eyes find on a GPU, in no worker's tree, and neither protected nor spared by the configuration.
+    A leftover is a process that the exporter's code finds on a GPU, outside of every worker's tree,
+    and that is neither protected nor excluded by the configuration. Resets no GPU.
     """
 
     kind = "gpu_cleanup"
-    only_ends = True
+    only_terminates = True
 
     def __init__(
         self,
         cleanup: GpuCleanup,
-        watched: ExporterConfig,
+        exporter_config: ExporterConfig,
         *,
-        look: Callable[[ExporterConfig], GpuView] = look_at_gpus,
+        gpu_reader: TakeGpuSnapshot = take_gpu_snapshot,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._cleanup = cleanup
-        self._watched = watched
-        self._look = look
+        self._cleanup = cleanup.model_copy(
+            update={"owners": cleanup.owners or run_accounts(exporter_config)}
+        )
+        self._exporter_config = exporter_config
+        self._gpu_reader = gpu_reader
         self._now = now
         self._spared = 0
 
@@ -50,75 +64,83 @@ class GpuCleanupAction(Action):
     def grace(self) -> float:
         return self._cleanup.grace
 
-    def processes(self) -> Collection[Subject]:
-        return [holder.process.identity for holder in self.sort()[1]]
+    def find_instances(self) -> Collection[TargetInstance]:
+        return [holder.process.identity for holder in self.select()[1]]
 
-    def sort(self) -> tuple[tuple[Holder, ...], tuple[Holder, ...]]:
-        """What is spared, observers too, and what this would end. Raises ActionError."""
-        view = self._view()
-        spared, chosen = self._sorted(view)
-        return (*view.survey.observers, *spared), chosen
+    def select(self) -> tuple[tuple[Holder, ...], tuple[Holder, ...]]:
+        """Returns the holders to spare, with observers and holders in use, and those to terminate.
 
-    def _sorted(self, view: GpuView) -> tuple[tuple[Holder, ...], tuple[Holder, ...]]:
+        Raises ActionError.
+        """
+        view = self._read_gpus()
+        spared, chosen = self._partition(view)
+        return (*view.survey.observers, *view.survey.in_use, *spared), chosen
+
+    def _partition(self, view: GpuSnapshot) -> tuple[tuple[Holder, ...], tuple[Holder, ...]]:
         orphans = view.survey.orphans
         named = set(self._pids_in_files())
         chosen = tuple(
             holder
-            for holder in choose(orphans, self._cleanup, now=self._now())
+            for holder in select_leftovers(orphans, self._cleanup, now=self._now())
             if holder.process.pid not in named
         )
         return tuple(orphan for orphan in orphans if orphan not in chosen), chosen
 
     def perform(
         self,
-        mark: str,
-        announce: Announce,
-        meant: Collection[Subject] | None = None,
-        saving: Saving = never,
+        action_token: str,
+        record_step: RecordStep,
+        intended: Collection[TargetInstance] | None = None,
+        saving: IsSaving = never_saving,
     ) -> Mapping[str, Any]:
-        before = self._view()
-        spared, chosen = self._sorted(before)
-        if meant is not None:
-            spared += tuple(one for one in chosen if one.process.identity not in meant)
-            chosen = tuple(one for one in chosen if one.process.identity in meant)
-        # One that is only too young yet is no success: it has to be ended as well.
+        before = self._read_gpus()
+        spared, chosen = self._partition(before)
+        if intended is not None:
+            spared += tuple(one for one in chosen if one.process.identity not in intended)
+            chosen = tuple(one for one in chosen if one.process.identity in intended)
+        # A holder that is only too young does not count as spared: it has to be terminated too.
         self._spared = count_holds(one for one in spared if not self._is_young(one))
         if not chosen:
             return {"ended": [], "killed": []}
-        if reason := protected((holder.process for holder in chosen), read_processes()):
+        if reason := protection_reason((holder.process for holder in chosen), read_processes()):
             raise ActionError(f"refused: {reason}")
         ended = [
             {"pid": holder.process.pid, "owner": holder.owner, "command": holder.command[:200]}
             for holder in chosen
         ]
-        announce("end", processes=ended)
-        # Not what stands below them: the launcher of an earlier run may hold the GPU, and the
-        # worker that it started be in good health.
-        killed = end((holder.process.identity for holder in chosen), grace=self.grace)
+        record_step("end", processes=ended)
+        # Not their descendants: the launcher of an earlier run may hold the GPU, while the worker
+        # that it started is healthy.
+        killed = terminate((holder.process.identity for holder in chosen), grace=self.grace)
         listed = {holder.process.pid for holder in chosen if holder.listed}
-        if late := await_memory(self._view, before, listed, self._cleanup.memory_back_within):
-            told = describe_late(late)
-            raise ActionError(f"the processes are gone, their memory is not back: {told}")
+        if unreleased := wait_for_memory(
+            self._read_gpus, before, listed, self._cleanup.gpu_memory_release_timeout
+        ):
+            summary = describe_unreleased(unreleased)
+            raise ActionError(
+                f"the processes have ended, but their memory is not released: {summary}"
+            )
         return {"ended": ended, "killed": list(killed)}
 
-    def finish(self, mark: str, announce: Announce) -> Mapping[str, Any]:
+    def finish(self, action_token: str, record_step: RecordStep) -> Mapping[str, Any]:
         return {"settled": "ended"}
 
-    def standing(self, mark: str, before: Collection[Subject]) -> Standing:
-        return Standing.UNTOUCHED if any(map(lives, processes_among(before))) else Standing.ENDED
+    def inspect(self, action_token: str, before: Collection[TargetInstance]) -> ActionState:
+        some_left = any(map(is_alive, processes_among(before)))
+        return ActionState.UNTOUCHED if some_left else ActionState.ENDED
 
-    def illness(self, sight: Sight, began: float) -> str:
-        if sight.gpu_orphans is None:
-            return "the exporter does not show who holds the GPUs"
-        left = sight.gpu_orphans - self._spared
-        return f"{left:g} holds by processes of no worker are left" if left > 0 else ""
+    def health_problem(self, exporter: ExporterState, began: float) -> str:
+        if exporter.gpu_orphans is None:
+            return "the exporter does not show which processes hold the GPUs"
+        left = exporter.gpu_orphans - self._spared
+        return f"processes of no worker still hold GPUs ({left:g})" if left > 0 else ""
 
     def _is_young(self, holder: Holder) -> bool:
         return self._now() - start_timestamp(holder.process.identity) < self._cleanup.min_age
 
     def _pids_in_files(self) -> Iterator[int]:
-        """What any worker's pid file names, be it believed or not: no stranger to be ended."""
-        for run in self._watched.runs:
+        """Yields the pids in all workers' pid files, stale or not: they are never terminated."""
+        for run in self._exporter_config.runs:
             for worker in run.workers:
                 if worker.match.pid_file is None:
                     continue
@@ -129,31 +151,43 @@ class GpuCleanupAction(Action):
                 if file is not None:
                     yield file.pid
 
-    def _view(self) -> GpuView:
-        if not any(run.workers for run in self._watched.runs):
-            raise ActionError("no worker is configured: nobody can be told to be a stranger")
+    def _read_gpus(self) -> GpuSnapshot:
+        if not any(run.workers for run in self._exporter_config.runs):
+            raise ActionError("no worker is configured, so no process can count as a leftover")
         try:
-            view = within(LOOK_PATIENCE, lambda: self._look(self._watched))
+            view = run_with_timeout(
+                DRIVER_TIMEOUT_SECONDS,
+                lambda: self._gpu_reader(self._exporter_config.gpu, self._exporter_config.runs),
+            )
         except (CollectError, TimeoutError) as error:
-            raise ActionError(f"cannot see who holds the GPUs: {error}") from error
+            raise ActionError(f"cannot read which processes hold the GPUs: {error}") from error
         if view.undecided:
             names = ", ".join("/".join(key) for key in sorted(view.undecided))
-            raise ActionError(f"cannot tell which processes are {names}: a file is not readable")
+            raise ActionError(f"cannot identify the processes of {names}: a file is not readable")
         return view
 
 
-def choose(orphans: Iterable[Holder], cleanup: GpuCleanup, *, now: float) -> Iterable[Holder]:
-    """Those of `orphans` that may be ended; `now` in Unix seconds."""
+def run_accounts(exporter_config: ExporterConfig) -> tuple[str, ...]:
+    """Returns the accounts of the configured runs, and the account of this program."""
+    workers = (worker for run in exporter_config.runs for worker in run.workers)
+    named = {worker.match.user for worker in workers if worker.match.user is not None}
+    return (*sorted(named), read_owner(os.getpid()))
+
+
+def select_leftovers(
+    orphans: Iterable[Holder], cleanup: GpuCleanup, *, now: float
+) -> Iterable[Holder]:
+    """Returns the `orphans` of `cleanup.owners` that may be terminated; `now` in Unix seconds."""
     for holder in orphans:
         age = now - start_timestamp(holder.process.identity)
         if (
             age >= cleanup.min_age
-            and (not cleanup.owners or holder.owner in cleanup.owners)
+            and any(is_account(holder.owner, owner) for owner in cleanup.owners)
             and (cleanup.command is None or cleanup.command.search(holder.command))
         ):
             yield holder
 
 
 def count_holds(holders: Iterable[Holder]) -> int:
-    """Holds as the exporter counts them: one for each GPU of each process."""
+    """Counts holds as the exporter does: one for each GPU of each process."""
     return sum(len(holder.gpus) for holder in holders)

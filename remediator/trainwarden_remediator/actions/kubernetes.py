@@ -1,4 +1,4 @@
-"""Deletes a worker's pod, for its controller to make it anew."""
+"""Restarts a worker in a pod: deletes the pod, for its controller to create a new one."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from trainwarden_remediator.actions.base import Action, Announce
-from trainwarden_remediator.actions.kubeapi import KubeApi
-from trainwarden_remediator.actions.managed import Kept, ManagedAction
-from trainwarden_remediator.actions.podstate import Pod, left_alone
-from trainwarden_remediator.exceptions import ActionError, NotNowError
-from trainwarden_remediator.means.kubernetes import KubernetesTarget
-from trainwarden_remediator.targets import Target
+from trainwarden_remediator.actions.base import RecordStep
+from trainwarden_remediator.actions.kubernetes_api import KubernetesApi
+from trainwarden_remediator.actions.kubernetes_objects import Pod, pod_blocker
+from trainwarden_remediator.actions.manager_target import ManagedAction, ManagedInstance
+from trainwarden_remediator.config.restart_methods.kubernetes import KubernetesTarget
+from trainwarden_remediator.config.targets import Target
+from trainwarden_remediator.exceptions import ActionDeferredError, ActionError
 
-LOOK_SECONDS = 1.0
-"""How often it is looked whether another has taken its place."""
+POLL_SECONDS = 1.0
+"""Time between two checks for the replacement pod."""
 
-AGAIN_SECONDS = 30.0
-"""After Kubernetes has not allowed it, it is asked again no sooner than this."""
+RETRY_SECONDS = 30.0
+"""Minimum time before a retry after Kubernetes has refused a deletion."""
 
-NOTHING = "no pod"
-"""What the worker is told by while there is no pod of it."""
+NO_POD = "no pod"
+"""The identity of a worker without a pod."""
 
 
-class KubernetesAction(ManagedAction):
-    """Acts on exactly one pod, by its uid."""
+class KubernetesAction(ManagedAction[KubernetesTarget]):
+    """Restarts exactly one pod, identified by its UID."""
 
-    in_one = True
+    restarts_atomically = True
 
     def __init__(
         self,
@@ -38,66 +38,63 @@ class KubernetesAction(ManagedAction):
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(target, sleep=sleep)
-        self._kubernetes = kubernetes
-        self._api = KubeApi(kubernetes)
-        self._clock = clock
-        self._not_before: float | None = None
+        super().__init__(target, kubernetes, sleep=sleep, clock=clock)
+        self._api = KubernetesApi(kubernetes)
 
-    def look(self) -> Kept:
+    def read_instance(self) -> ManagedInstance:
         pod = self._pod()
         if pod is None:
-            return Kept(NOTHING, running=False, hands_off="its controller has not made one yet")
-        return Kept(pod.identity, running=not pod.over, hands_off=self._hands_off(pod))
+            blocker = "its controller has not created a pod yet"
+            return ManagedInstance(NO_POD, running=False, blocker=blocker)
+        return ManagedInstance(pod.identity, running=not pod.has_ended, blocker=self._blocker(pod))
 
-    def restart(self, kept: Kept, mark: str, announce: Announce) -> None:
+    def restart(self, instance: ManagedInstance, token: str, record_step: RecordStep) -> None:
         pod = self._pod()
-        if pod is None or pod.identity != kept.identity:
-            raise ActionError(f"it has changed meanwhile: {pod.identity if pod else NOTHING}")
-        announce("restart", manager="kubernetes", what=f"pod {pod.name}", uid=pod.uid)
+        if pod is None or pod.identity != instance.identity:
+            raise ActionError(f"the pod has changed: {pod.identity if pod else NO_POD}")
+        record_step("restart", manager="kubernetes", what=f"pod {pod.name}", uid=pod.uid)
         try:
             self._api.delete(pod)
-        except NotNowError:
-            self._not_before = self._clock() + AGAIN_SECONDS
+        except ActionDeferredError:
+            self._not_before = self._clock() + RETRY_SECONDS
             raise
-        self._await_another(pod)
+        self._wait_for_replacement(pod)
 
-    def start(self, kept: Kept, mark: str, announce: Announce) -> None:
-        raise ActionError("only its controller makes a pod")
+    def start(self, instance: ManagedInstance, token: str, record_step: RecordStep) -> None:
+        raise ActionError("only its controller can create a pod")
 
-    def adopt(self, predecessor: Action) -> None:
-        if isinstance(predecessor, KubernetesAction):
-            self._not_before = predecessor._not_before  # noqa: SLF001 - one of its own kind
-
-    def _hands_off(self, pod: Pod) -> str:
-        if self._not_before is not None and self._clock() < self._not_before:
-            return "Kubernetes has not allowed it a moment ago"
+    def _blocker(self, pod: Pod) -> str:
+        if self._is_deferred:
+            return "Kubernetes refused the deletion moments ago"
         if pod.name == socket.gethostname():
-            return "it is the remediator's own"
-        if (why := left_alone(pod)) or pod.controller is None:
-            return why
-        if why := self._api.stopped(pod.controller):
-            return why
+            return "the remediator runs in this pod"
+        if (blocker := pod_blocker(pod)) or pod.controller is None:
+            return blocker
+        if blocker := self._api.controller_blocker(pod.controller):
+            return blocker
         if pod.node and self._api.cordoned(pod.node):
             return f"its node {pod.node} is cordoned"
         return ""
 
     def _pod(self) -> Pod | None:
-        """The one pod; of those that are on their way out only where there is no other."""
+        """Returns the pod, or None; a pod that is deleted or has ended only if there is no other.
+
+        Raises ActionError if several pods match.
+        """
         pods = self._api.pods()
-        staying = [pod for pod in pods if not pod.deleting and not pod.over]
+        staying = [pod for pod in pods if not pod.deleting and not pod.has_ended]
         found = staying or [pod for pod in pods if pod.deleting] or list(pods)
         if len(staying) > 1:
             names = ", ".join(sorted(pod.name for pod in found)[:5])
-            raise ActionError(f"{len(found)} pods are selected ({names}), not one")
+            raise ActionError(f"{len(found)} pods match ({names}), not one")
         return found[0] if found else None
 
-    def _await_another(self, gone: Pod) -> None:
-        """Wait for the pod that takes its place to run; that it does is Kubernetes' own concern."""
-        deadline = self._clock() + self._kubernetes.grace + self._kubernetes.starts_within
+    def _wait_for_replacement(self, gone: Pod) -> None:
+        """Waits for the replacement pod to run; a timeout is not an error."""
+        deadline = self._clock() + self._method.grace + self._method.start_timeout
         while self._clock() < deadline:
-            with suppress(ActionError):  # two at once, for a moment, or no answer
+            with suppress(ActionError):  # temporarily two pods, or no response
                 pod = self._pod()
                 if pod is not None and pod.uid != gone.uid and pod.phase == "Running":
                     return
-            self._sleep(LOOK_SECONDS)
+            self._sleep(POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""The TCP ports that processes listen on, as the remediator's own network namespace has them."""
+"""The TCP ports that processes listen on, in the remediator's network namespace."""
 
 from __future__ import annotations
 
@@ -8,64 +8,49 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from trainwarden_exporter.exceptions import CollectError
-from trainwarden_exporter.processes.procfs import PROC, Identity, read_process, read_text
+from trainwarden_exporter.processes.listening_ports import read_table, socket_inodes
+from trainwarden_exporter.processes.procfs import Identity, read_process
 
-_LISTENS = "0A"
-"""TCP_LISTEN in /proc/net/tcp (include/net/tcp_states.h)."""
-
-_LOOK_SECONDS = 0.1
-
-
-def parse_listening(text: str) -> dict[int, int]:
-    """The port of each listening socket in a /proc/net/tcp or tcp6, by inode."""
-    found = {}
-    for line in text.splitlines()[1:]:
-        match line.split():
-            case [_, address, _, state, _, _, _, _, _, inode, *_] if state == _LISTENS:
-                found[int(inode)] = int(address.rpartition(":")[2], 16)
-    return found
+_POLL_SECONDS = 0.1
 
 
 def read_listening() -> dict[int, int]:
-    """The port of each socket that listens, by inode. Raises CollectError."""
-    found: dict[int, int] = {}
-    for name in ("tcp", "tcp6"):
-        found |= parse_listening(read_text(f"{PROC}/self/net/{name}") or "")
-    return found
+    """Returns the port of each listening socket, by inode. Raises CollectError."""
+    return {inode: listener.port for inode, listener in read_table(os.getpid()).items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The ports that some processes listen on, and the sockets of others that listened before."""
+    """The ports of some processes, and the listening sockets of all other processes."""
 
     numbers: frozenset[int] = frozenset()
     others: frozenset[int] = frozenset()
 
     def taken(self) -> frozenset[int]:
-        """Those on which somebody listens now who did not before. Raises CollectError."""
+        """Returns the ports on which a new socket listens. Raises CollectError."""
         listening = read_listening()
         return frozenset(
             port
             for inode, port in listening.items()
-            # Several may share a port (SO_REUSEPORT): who did so before is not in the way.
+            # Sockets can share a port (SO_REUSEPORT): a socket that shared it before is no blocker.
             if port in self.numbers and inode not in self.others
         )
 
 
-def ports_of(identities: Iterable[Identity]) -> Ports:
-    """The ports that these processes listen on, as far as that can be seen."""
+def ports_in_use(identities: Iterable[Identity]) -> Ports:
+    """Returns the ports that these processes listen on, as far as visible."""
     try:
         listening = read_listening()
     except CollectError:
         return Ports()
-    own = {inode for identity in identities for inode in _sockets(identity)} & listening.keys()
+    own = set().union(*map(_sockets, identities)) & listening.keys()
     return Ports(frozenset(listening[inode] for inode in own), frozenset(listening.keys() - own))
 
 
-def await_free(ports: Ports, within: float) -> frozenset[int]:
-    """Wait until nobody new listens on `ports`; returns those that are not free in time.
+def wait_until_free(ports: Ports, within: float) -> frozenset[int]:
+    """Waits until no new socket listens on `ports`; returns the ports that are still taken.
 
-    What cannot be seen counts as free.
+    Ports count as free if the sockets cannot be read.
     """
     deadline = time.monotonic() + within
     while True:
@@ -75,23 +60,11 @@ def await_free(ports: Ports, within: float) -> frozenset[int]:
             return frozenset()
         if not taken or time.monotonic() >= deadline:
             return taken
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
 
 
-def _sockets(identity: Identity) -> Iterable[int]:
-    folder = f"{PROC}/{identity.pid}/fd"
-    try:
-        names = os.listdir(folder)  # noqa: PTH208 - names are all that is needed
-    except OSError:
-        return []
-    links = []
-    for name in names:
-        try:
-            links.append(os.readlink(f"{folder}/{name}"))  # noqa: PTH115 - a link of /proc, no path
-        except OSError:
-            continue
+def _sockets(identity: Identity) -> set[int]:
+    """Returns the inodes of a process's sockets; none if its pid belongs to another process now."""
+    found = socket_inodes(identity.pid)
     now = read_process(identity.pid)
-    if now is None or now.identity != identity:
-        return []
-    sockets = (link for link in links if link.startswith("socket:["))
-    return [int(link[len("socket:[") : -1]) for link in sockets]
+    return found if now is not None and now.identity == identity else set()

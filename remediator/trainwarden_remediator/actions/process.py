@@ -1,60 +1,83 @@
-"""Restarts a worker that is a plain process: its tree is ended, then its command line started."""
+"""Restarts a worker that is a plain process: terminates its tree, then starts its command."""
 
 from __future__ import annotations
 
 import logging
 import subprocess
-from collections.abc import Callable, Collection, Iterable, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from trainwarden_exporter.config import Config as ExporterConfig
 from trainwarden_exporter.exceptions import CollectError
-from trainwarden_exporter.gpu.view import GpuView, look_at_gpus
-from trainwarden_exporter.lane import within
-from trainwarden_exporter.processes.matching import Matcher, Tree
+from trainwarden_exporter.gpu.snapshot import GpuSnapshot, TakeGpuSnapshot, take_gpu_snapshot
+from trainwarden_exporter.processes.config import workers_by_key
+from trainwarden_exporter.processes.matching import Matcher, ProcessTree, WorkerKey
 from trainwarden_exporter.processes.procfs import (
     Identity,
     Process,
     descendants,
     read_processes,
 )
-from trainwarden_remediator.actions.base import Action, Announce, Saving, Standing, never
-from trainwarden_remediator.actions.finishing import Finishing
-from trainwarden_remediator.actions.gpumemory import (
-    LOOK_PATIENCE,
-    await_memory,
-    describe_late,
-    uses_gpu,
+from trainwarden_exporter.run_specs import checkpoint_specs
+from trainwarden_exporter.runtime.blocking_thread import run_with_timeout
+from trainwarden_remediator.actions.base import (
+    Action,
+    ActionState,
+    IsSaving,
+    RecordStep,
+    first_health_problem,
+    never_saving,
 )
-from trainwarden_remediator.actions.healing import illness_of_any
-from trainwarden_remediator.actions.ports import await_free, ports_of
-from trainwarden_remediator.actions.starting import MARK, find_marked, start
-from trainwarden_remediator.config import Setup
-from trainwarden_remediator.ending import end, lives, protected
-from trainwarden_remediator.exceptions import ActionError, JournalError
-from trainwarden_remediator.kin import KinMemory
-from trainwarden_remediator.means.process import ProcessTarget
-from trainwarden_remediator.sight import Sight
-from trainwarden_remediator.subjects import Subject, processes_among
-from trainwarden_remediator.targets import Target
+from trainwarden_remediator.actions.child_exits import ChildExits
+from trainwarden_remediator.actions.descendants import DescendantTracker
+from trainwarden_remediator.actions.gpu_memory import (
+    DRIVER_TIMEOUT_SECONDS,
+    describe_unreleased,
+    uses_gpu,
+    wait_for_memory,
+)
+from trainwarden_remediator.actions.ports import ports_in_use, wait_until_free
+from trainwarden_remediator.actions.process_count import (
+    exporter_problem,
+    selector_problem,
+    surplus_problem,
+)
+from trainwarden_remediator.actions.save_check import SaveCheck
+from trainwarden_remediator.actions.spawn import (
+    ACTION_VARIABLE,
+    find_started,
+    has_process_with_token,
+    start_process,
+)
+from trainwarden_remediator.actions.start_account import StartAccount, with_account
+from trainwarden_remediator.actions.termination import is_alive, protection_reason, terminate
+from trainwarden_remediator.config.restart_methods.process import ProcessTarget
+from trainwarden_remediator.config.schema import Setup
+from trainwarden_remediator.config.targets import Target
+from trainwarden_remediator.exceptions import ActionError, JournalError, ProcessesDifferError
+from trainwarden_remediator.model import TargetInstance, processes_among
+from trainwarden_remediator.observation.model import ExporterState
 
-__all__ = ["MARK", "ProcessAction"]
+__all__ = ["ACTION_VARIABLE", "ProcessAction"]
 
 log = logging.getLogger(__name__)
 
+SAVE_LOOK_INTERVAL_SECONDS = 0.5
+"""Seconds between two looks for a checkpoint that is being written."""
+
 
 @dataclass(frozen=True, slots=True)
-class _Standing:
-    """What there is of a worker now.
+class _WorkerProcesses:
+    """The current processes of a worker. `survivors`: descendants of roots that are gone."""
 
-    `outliving`: what stood below roots of it that are gone.
-    """
-
-    tree: Tree
-    outliving: tuple[Process, ...]
+    trees: Mapping[WorkerKey, ProcessTree]
+    """The tree of each worker of the target."""
+    tree: ProcessTree
+    """All of them as one."""
+    survivors: tuple[Process, ...]
 
     @property
     def roots(self) -> list[Identity]:
@@ -62,14 +85,14 @@ class _Standing:
 
     @property
     def alive(self) -> list[Process]:
-        return [one for one in (*self.tree.members, *self.outliving) if one.alive]
+        return [one for one in (*self.tree.members, *self.survivors) if one.alive]
 
 
 class ProcessAction(Action):
-    """Ends the processes its worker's selector finds, and starts the configured command line.
+    """Terminates the processes that the worker's selector finds, and starts the configured command.
 
-    What outlives its root ends too, and before anything is started, the ports that were listened
-    on must be free, and the GPU memory that was held be back.
+    Also terminates descendants that survive their root. Waits for the worker's ports and GPU memory
+    to become free before the start.
     """
 
     kind = "restart"
@@ -79,22 +102,40 @@ class ProcessAction(Action):
         target: Target,
         process: ProcessTarget,
         setup: Setup,
-        kin: KinMemory,
+        tracker: DescendantTracker,
         *,
-        look: Callable[[ExporterConfig], GpuView] = look_at_gpus,
+        gpu_reader: TakeGpuSnapshot = take_gpu_snapshot,
     ) -> None:
         self._target = target
-        self._process = process
-        self._watched = setup.watched
-        # All selectors, not the target's alone: what belongs to another worker is not this one's.
+        keys = (key for key in target.keys if key in setup.selectors)
+        self._process = with_account(process, [setup.selectors[key] for key in keys])
+        self._start_account = StartAccount(self._process)
+        self._exporter_config = setup.exporter_config
+        # All selectors: a process that belongs to another worker does not belong to this one.
         self._matcher = Matcher(setup.selectors)
-        self._kin = kin
-        self._look = look
+        self._tracker = tracker
+        self._gpu_reader = gpu_reader
+        runs = [one for one in setup.exporter_config.runs if one.name == target.run]
+        protected = any(map(setup.is_trainer, target.keys))
+        specs = [spec for run in runs if protected for spec in checkpoint_specs(run)]
+        self._save_check = SaveCheck(specs)
         self._children: list[subprocess.Popen[bytes]] = []
-        self._finishing = Finishing()
+        self._child_exits = ChildExits()
+        self._last_child: subprocess.Popen[bytes] | None = None
+        self._decided_roots: frozenset[Identity] = frozenset()
+        """The roots at the last decision."""
 
-    def processes(self) -> Collection[Subject]:
-        return [process.identity for process in self._now().alive]
+    def find_instances(self) -> Collection[TargetInstance]:
+        found = self._find_processes()
+        self._decided_roots = frozenset(found.roots)
+        self._start_account.observe(found.tree.roots)
+        return [process.identity for process in found.alive]
+
+    def proof_problem(self, exporter: ExporterState) -> str:
+        found = self._find_processes()
+        return self._own_problem(found) or exporter_problem(
+            found.trees, self._target.keys, exporter
+        )
 
     @property
     def grace(self) -> float:
@@ -102,139 +143,212 @@ class ProcessAction(Action):
 
     def perform(
         self,
-        mark: str,
-        announce: Announce,
-        meant: Collection[Subject] | None = None,
-        saving: Saving = never,
+        action_token: str,
+        record_step: RecordStep,
+        intended: Collection[TargetInstance] | None = None,
+        saving: IsSaving = never_saving,
     ) -> Mapping[str, Any]:
-        now = self._now()
-        if meant is not None and not set(now.roots) <= set(meant):
-            # It was started anew since it was looked at: what runs now has done nothing wrong.
+        now = self._find_processes()
+        roots = frozenset(now.roots)
+        if intended is not None and roots and roots.isdisjoint(intended):
+            # It was restarted since the decision: the alert was not about the new processes.
             pids = [root.pid for root in now.roots]
             return {"killed": [], "started_by": "another", "processes": pids}
-        outliving = [one for one in now.outliving if meant is None or one.identity in meant]
-        members = [*now.tree.members, *outliving]
-        if reason := protected(members, read_processes()):
+        if intended is not None and roots != self._decided_roots:
+            raise ProcessesDifferError(f"refused: {_describe_change(self._decided_roots, roots)}")
+        if problem := self._own_problem(now):
+            raise ProcessesDifferError(f"refused: {problem}")
+        survivors = [one for one in now.survivors if intended is None or one.identity in intended]
+        members = [*now.tree.members, *survivors]
+        if reason := protection_reason(members, read_processes()):
             raise ActionError(f"refused: {reason}")
         facts: Mapping[str, Any] = {"killed": []}
         if alive := [process.pid for process in members if process.alive]:
-            announce("stop", processes=alive)
-            self._finishing.telling_to_end(alive)
-            facts = self._end(now.roots, members, _Spare(saving, announce))
-        return {**facts, **self.finish(mark, announce)}
 
-    def finish(self, mark: str, announce: Announce) -> Mapping[str, Any]:
-        if others := [root.pid for root in self._now().roots]:
-            # Whatever else restarts this worker was quicker; a second copy would only do harm.
+            def announce() -> None:
+                self._wait_while_writing(members, record_step)
+                record_step("stop", processes=alive)
+                # With all pidfds open: what is counted here is what is signalled (harm 29).
+                last = self._find_processes()
+                problem = _describe_change(roots, last.roots) or self._own_problem(last)
+                if problem:
+                    raise ProcessesDifferError(f"refused: {problem}")
+                self._child_exits.expect_exit(alive)
+
+            facts = self._terminate(now.roots, members, announce, _SavingGuard(saving, record_step))
+        return {**facts, **self.finish(action_token, record_step)}
+
+    def _wait_while_writing(self, members: Sequence[Process], record_step: RecordStep) -> None:
+        """Waits, for a limited time, while one of `members` writes a checkpoint (harm 17)."""
+        deadline = time.monotonic() + self._target.max_save_delay
+        recorded = False
+        while alive := [one.pid for one in members if is_alive(one.identity)]:
+            if time.monotonic() >= deadline or not self._save_check.saving(alive):
+                return
+            if not recorded:
+                recorded = True
+                with suppress(JournalError):
+                    record_step("kill_deferred")
+            time.sleep(SAVE_LOOK_INTERVAL_SECONDS)
+
+    def _own_problem(self, found: _WorkerProcesses) -> str:
+        """Returns why the processes found may not all be this target's, or "" (harm 29)."""
+        workers = {
+            key: worker
+            for key, worker in workers_by_key(self._exporter_config.runs).items()
+            if key in self._target.keys
+        }
+        return surplus_problem(found.trees, workers) or selector_problem(
+            found.trees, workers, self._process
+        )
+
+    def finish(self, action_token: str, record_step: RecordStep) -> Mapping[str, Any]:
+        if others := [root.pid for root in self._find_processes().roots]:
+            # Something else has restarted this worker; a second copy would do harm.
             return {"started_by": "another", "processes": others}
-        if lost := [child.pid for child in self._children if child.poll() is None]:
-            # Starting yet another would never end: each would be as invisible as the last.
-            raise ActionError(f"{lost} was started before, runs, and is not found by `match`")
+        lost = [child.pid for child in self._children if child.poll() is None]
+        if lost := lost or find_started(action_token, self._process.start):
+            # Another start would not help: `match` would not find that process either.
+            raise ActionError(f"already started {lost}, which `match` does not find")
+        self._start_account.check()
         try:
-            announce("start", command=list(self._process.start))
+            record_step("start", command=list(self._process.start))
         except JournalError as error:
-            # That it was ended is written down, and what is started carries its mark: better than
-            # a worker that stays ended until the disk has room again.
+            # Its token shows the start, and the worker must not stay down while the disk is full.
             log.error("journal failed", extra={"error": str(error)})
-        child = start(self._process, mark)
+        child = start_process(self._process, action_token)
         self._children.append(child)
+        self._last_child = child
         return {"started_by": "trainwarden", "processes": [child.pid]}
 
-    def standing(self, mark: str, before: Collection[Subject]) -> Standing:
-        alive = [member for member in self._now().tree.members if member.alive]
-        # Among all processes: what was started may not look like the worker yet.
-        if find_marked(mark):
-            return Standing.STARTED
-        # Asked one by one: a child that has outlived its root is found by no selector.
-        if any(map(lives, processes_among(before))):
-            return Standing.UNTOUCHED
+    def inspect(self, action_token: str, before: Collection[TargetInstance]) -> ActionState:
+        alive = [member for member in self._find_processes().tree.members if member.alive]
+        # Among all processes: the new process may not match the worker's selector yet.
+        if has_process_with_token(action_token):
+            return ActionState.STARTED
+        # Checked one by one: no selector finds a child that survived its root.
+        if any(map(is_alive, processes_among(before))):
+            return ActionState.UNTOUCHED
         other = len(processes_among(before)) < len(before)
-        # `other`: by a configuration that has another means for it now.
-        return Standing.REPLACED if alive or other else Standing.ENDED
+        # `other`: the restart method was changed in the configuration.
+        return ActionState.REPLACED if alive or other else ActionState.ENDED
 
-    def illness(self, sight: Sight, began: float) -> str:
-        return illness_of_any(sight, self._target.keys, began)
+    def health_problem(self, exporter: ExporterState, began: float) -> str:
+        return first_health_problem(exporter, self._target.keys, began)
 
-    def adopt(self, predecessor: Action) -> None:
+    def take_over_from(self, predecessor: Action) -> None:
         if isinstance(predecessor, ProcessAction):
-            self._children = predecessor._children  # noqa: SLF001 - one of its own kind
-            self._finishing = predecessor._finishing  # noqa: SLF001
+            self._children = predecessor._children  # noqa: SLF001 - same class
+            self._child_exits = predecessor._child_exits  # noqa: SLF001
+            self._last_child = predecessor._last_child  # noqa: SLF001
+            self._decided_roots = predecessor._decided_roots  # noqa: SLF001
+            self._start_account.take_over_from(predecessor._start_account)  # noqa: SLF001
 
-    def finished(self) -> bool | None:
-        return self._finishing.finished
+    def worker_finished(self) -> bool | None:
+        return self._child_exits.worker_finished
 
-    def tidy(self) -> bool:
-        # In place: a restart may be adding to the list meanwhile.
+    def start_failure(self) -> str:
+        # Status 0 is no failure: the process may be a launcher.
+        status = None if self._last_child is None else self._last_child.poll()
+        if not status:
+            return ""
+        return f"it exited with status {status}" if status > 0 else f"signal {-status} ended it"
+
+    def reap_children(self) -> bool:
+        # In place: a restart may append to the list at the same time.
         for child in tuple(self._children):
             if child.poll() is not None:
                 self._children.remove(child)
-                self._finishing.reaped(child)
-            elif not self._finishing.is_known(child):
-                # As it was seen elsewhere: to look here could hang.
-                roots = self._kin.roots(self._target.key)
-                self._finishing.seen(child, {root.pid for root in roots})
+                self._child_exits.record_exit(child)
+            elif not self._child_exits.is_worker(child):
+                # The roots of the last observation: reading processes here could block.
+                roots = self._tracker.roots(self._target.key)
+                self._child_exits.observe_roots(child, {root.pid for root in roots})
+        if not self._children:
+            self._child_exits.observe_others(
+                {root.pid for root in self._tracker.roots(self._target.key)}
+            )
         return bool(self._children)
 
-    def _now(self) -> _Standing:
+    def _find_processes(self) -> _WorkerProcesses:
         try:
             processes = read_processes()
-            trees = self._matcher.sort(processes)
+            trees = self._matcher.assign(processes)
         except CollectError as error:
-            raise ActionError(f"cannot see the processes: {error}") from error
+            raise ActionError(f"cannot read the processes: {error}") from error
         keys = self._target.keys
         if not all(key in trees for key in keys):
-            raise ActionError("the exporter's file does not name it any more")
+            raise ActionError("the worker is no longer in the exporter's file")
         members = [member for key in keys for member in trees[key].members]
         pids = {member.pid for member in members}
-        # A rank below its launcher is the launcher's to end, also where it is a worker itself.
+        # A launcher terminates the ranks below it, even if a rank is a worker too.
         roots = [root for key in keys for root in trees[key].roots if root.parent_pid not in pids]
-        outliving = [one for key in keys for one in self._kin.outliving(key, processes, trees)]
-        return _Standing(Tree(tuple(roots), tuple(members)), tuple(outliving))
+        survivors = [
+            one for key in keys for one in self._tracker.survivors_of(key, processes, trees)
+        ]
+        tree = ProcessTree(tuple(roots), tuple(members))
+        return _WorkerProcesses({key: trees[key] for key in keys}, tree, tuple(survivors))
 
-    def _end(
-        self, roots: Collection[Identity], members: Collection[Process], spare: _Spare
+    def _terminate(
+        self,
+        roots: Collection[Identity],
+        members: Collection[Process],
+        announce: Callable[[], None],
+        defer_kill: _SavingGuard,
     ) -> Mapping[str, Any]:
-        """End it, and wait until what it held is free again. Returns facts for the journal."""
+        """Terminates the worker and waits for its ports and GPU memory. Returns journal facts."""
         identities = [process.identity for process in members]
-        ports = ports_of(identities)
-        before = self._look_at_gpus(identities)
-        killed = end(
+        ports = ports_in_use(identities)
+        before = self._gpus_in_use(identities)
+        killed = terminate(
             roots,
             identities,
             grace=self.grace,
-            late=self._forked_below,
-            spare=spare,
-            spare_for=self._target.save_patience,
+            confirm=announce,
+            find_new=self._new_descendants,
+            defer_kill=defer_kill,
+            max_defer_seconds=self._target.max_save_delay,
         )
         facts: dict[str, Any] = {"killed": list(killed)}
-        taken = await_free(ports, self._process.port_free_within)
-        if taken and not self._now().roots:
-            told = ", ".join(map(str, sorted(taken)))
-            raise ActionError(f"it has ended, and port {told} is not free: something else took it")
+        taken = wait_until_free(ports, self._process.port_release_timeout)
+        if taken and not self._find_processes().roots:
+            numbers = ", ".join(map(str, sorted(taken)))
+            raise ActionError(
+                f"the worker has ended, but port {numbers} is taken by another process"
+            )
         if before is not None:
             pids = {identity.pid for identity in identities}
-            look = partial(within, LOOK_PATIENCE, partial(self._look, self._watched))
-            # What cannot be seen is not waited for, and what is late may not be needed.
+            gpu_reader = partial(
+                run_with_timeout,
+                DRIVER_TIMEOUT_SECONDS,
+                partial(self._gpu_reader, self._exporter_config.gpu, self._exporter_config.runs),
+            )
+            # No wait if the GPUs cannot be read; unreleased memory may not be needed.
             with suppress(CollectError, TimeoutError):
-                late = await_memory(look, before, pids, self._process.memory_back_within)
-                if late:
-                    facts["late"] = describe_late(late)
+                unreleased = wait_for_memory(
+                    gpu_reader, before, pids, self._process.gpu_memory_release_timeout
+                )
+                if unreleased:
+                    facts["late"] = describe_unreleased(unreleased)
         return facts
 
-    def _look_at_gpus(self, identities: Collection[Identity]) -> GpuView | None:
-        """The GPUs, if these processes hold any and the driver can be asked."""
+    def _gpus_in_use(self, identities: Collection[Identity]) -> GpuSnapshot | None:
+        """Returns the state of the GPUs if these processes use any and the driver responds."""
         pids = [identity.pid for identity in identities]
-        if not uses_gpu(pids, self._watched.gpu.device_root):
+        if not uses_gpu(pids, self._exporter_config.gpu.device_root):
             return None
         try:
-            return within(LOOK_PATIENCE, partial(self._look, self._watched))
+            return run_with_timeout(
+                DRIVER_TIMEOUT_SECONDS,
+                partial(self._gpu_reader, self._exporter_config.gpu, self._exporter_config.runs),
+            )
         except (CollectError, TimeoutError):
             return None
 
-    def _forked_below(self, pids: Collection[int]) -> Iterable[Identity]:
-        """What stands below those processes by now and is no other worker's, nor protected."""
+    def _new_descendants(self, pids: Collection[int]) -> Iterable[Identity]:
+        """Yields current descendants of `pids` that are not protected or another worker's."""
         processes = read_processes()
-        trees = self._matcher.sort(processes)
+        trees = self._matcher.assign(processes)
         others = {
             member.identity
             for key, tree in trees.items()
@@ -243,23 +357,34 @@ class ProcessAction(Action):
         }
         for pid in descendants(processes, [pid for pid in pids if pid in processes]):
             process = processes[pid]
-            if process.identity not in others and not protected([process], processes):
+            if process.identity not in others and not protection_reason([process], processes):
                 yield process.identity
 
 
-class _Spare:
-    """Asks whether what is to be ended must not be killed yet, and says so once."""
+def _describe_change(before: Collection[Identity], now: Collection[Identity]) -> str:
+    """Returns which root processes have started or ended, or ""."""
+    started, ended = set(now) - set(before), set(before) - set(now)
+    parts = [
+        f"process {', '.join(str(one.pid) for one in sorted(some))} has {what} since the decision"
+        for some, what in ((started, "started"), (ended, "ended"))
+        if some
+    ]
+    return ", ".join(parts)
 
-    def __init__(self, saving: Saving, announce: Announce) -> None:
+
+class _SavingGuard:
+    """Whether a kill is deferred because of a checkpoint; records the first deferral."""
+
+    def __init__(self, saving: IsSaving, record_step: RecordStep) -> None:
         self._saving = saving
-        self._announce = announce
-        self._told = False
+        self._announce = record_step
+        self._recorded = False
 
     def __call__(self) -> bool:
         if not self._saving():
             return False
-        if not self._told:
-            self._told = True
+        if not self._recorded:
+            self._recorded = True
             with suppress(JournalError):
-                self._announce("spare")
+                self._announce("kill_deferred")
         return True

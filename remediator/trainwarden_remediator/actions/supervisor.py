@@ -1,116 +1,213 @@
-"""Restarts a worker that is a program of supervisord, by telling it to."""
+"""Restarts a worker that is a supervisord program through supervisord's XML-RPC API."""
 
 from __future__ import annotations
 
+import base64
+import http.client
 import logging
+import xmlrpc.client
+from pathlib import Path
+from typing import Any, Literal, cast
+from urllib.parse import urlsplit
 
-from trainwarden_remediator.actions.base import Announce
-from trainwarden_remediator.actions.managed import Kept, ManagedAction
-from trainwarden_remediator.actions.supervisorcalls import (
-    ALREADY_STARTED,
-    NOT_RUNNING,
-    Program,
-    Supervisord,
-    SupervisordError,
-)
-from trainwarden_remediator.exceptions import ActionError, JournalError, LeftAloneError
-from trainwarden_remediator.means.supervisor import SupervisorTarget
-from trainwarden_remediator.targets import Target
+from pydantic import BaseModel, Field, ValidationError
+
+from trainwarden_exporter.config_file.loader import dotted
+from trainwarden_exporter.containers.docker_client import UnixConnection
+from trainwarden_exporter.exceptions import TrainwardenError
+from trainwarden_remediator.actions.base import RecordStep, action_errors
+from trainwarden_remediator.actions.manager_target import ManagedAction, ManagedInstance
+from trainwarden_remediator.config.restart_methods.supervisor import SupervisorTarget
+from trainwarden_remediator.exceptions import ActionError, JournalError, NotEligibleError
 
 log = logging.getLogger(__name__)
 
 ANSWER_SECONDS = 10.0
-"""How long supervisord may take to answer."""
+"""Timeout of a request to supervisord."""
 
 SETTLED_SECONDS = 3
-"""A program that ended less than so long ago may yet be started again by supervisord itself."""
+"""Seconds after the end of a program during which supervisord may still start it again."""
 
 
-class SupervisorAction(ManagedAction):
-    """Tells supervisord to stop one program, and to start it."""
+class SupervisorAction(ManagedAction[SupervisorTarget]):
+    """Stops one program and starts it again."""
 
-    in_one = False
+    restarts_atomically = False
 
-    def __init__(self, target: Target, program: SupervisorTarget) -> None:
-        super().__init__(target)
-        self._program = program
-
-    def look(self) -> Kept:
-        name = self._program.program
-        try:
+    def read_instance(self) -> ManagedInstance:
+        name = self._method.program
+        with action_errors(f"cannot query supervisord about {name}", SupervisordError):
             found = self._supervisord().info(name, within=ANSWER_SECONDS)
-        except SupervisordError as error:
-            raise ActionError(f"cannot ask supervisord about {name}: {error}") from error
-        return kept(name, found)
+        return managed_instance(name, found)
 
-    def restart(self, kept: Kept, mark: str, announce: Announce) -> None:
-        name = self._program.program
-        if kept.running:
-            announce("stop", manager="supervisord", what=name)
+    def restart(self, instance: ManagedInstance, token: str, record_step: RecordStep) -> None:
+        name = self._method.program
+        if instance.running:
+            record_step("stop", manager="supervisord", what=name)
             try:
-                self._supervisord().stop(name, within=self._program.grace + ANSWER_SECONDS)
+                self._supervisord().stop(name, within=self._method.grace + ANSWER_SECONDS)
             except SupervisordError as error:
                 if error.fault != NOT_RUNNING:
                     raise ActionError(f"supervisord, stop {name}: {error}") from error
-                # It ended before it was told to: by itself, or because another told it.
-                if hands_off := self.look().hands_off:
-                    raise LeftAloneError(f"refused: {hands_off}") from error
+                # It ended before the stop request: it exited, or another client stopped it.
+                if blocker := self.read_instance().blocker:
+                    raise NotEligibleError(f"refused: {blocker}") from error
         try:
-            announce("start", manager="supervisord", what=name)
+            record_step("start", manager="supervisord", what=name)
         except JournalError as error:
-            if not kept.running:
+            if not instance.running:
                 raise
-            # Its stop is written down: better than a worker that stays ended until the disk has
-            # room again.
+            # The stop is in the journal: better than a worker that stays down until the disk has
+            # space again.
             log.error("journal failed", extra={"error": str(error)})
         self._start()
 
-    def start(self, kept: Kept, mark: str, announce: Announce) -> None:
-        announce("start", manager="supervisord", what=self._program.program)
+    def start(self, instance: ManagedInstance, token: str, record_step: RecordStep) -> None:
+        record_step("start", manager="supervisord", what=self._method.program)
         self._start()
 
     def _start(self) -> None:
-        name = self._program.program
+        name = self._method.program
         try:
-            self._supervisord().start(name, within=self._program.starts_within + ANSWER_SECONDS)
+            self._supervisord().start(name, within=self._method.start_timeout + ANSWER_SECONDS)
         except SupervisordError as error:
             if error.fault != ALREADY_STARTED:
                 raise ActionError(f"supervisord, start {name}: {error}") from error
 
-    def _supervisord(self) -> Supervisord:
-        settings = self._program
+    def _supervisord(self) -> SupervisordClient:
+        settings = self._method
         account = None
         if settings.username is not None and settings.password_file is not None:
-            try:
+            operation = f"cannot read {settings.password_file}"
+            with action_errors(operation, OSError, UnicodeDecodeError):
                 password = settings.password_file.read_text(encoding="utf-8").strip()
-            except (OSError, UnicodeDecodeError) as error:
-                raise ActionError(f"cannot read {settings.password_file}: {error}") from error
             account = (settings.username, password)
-        return Supervisord(settings.url or settings.socket, account)
+        return SupervisordClient(settings.url or settings.socket, account)
 
 
-def kept(name: str, program: Program) -> Kept:
-    """What may be done about the program of that `name`. Pure."""
-    return Kept(
-        # Not by its pid, which is 0 as soon as it has ended.
+def managed_instance(name: str, program: SupervisedProgram) -> ManagedInstance:
+    """Returns the program `name` as an instance, with the reason not to act on it. Pure."""
+    return ManagedInstance(
+        # Not the pid, which is 0 after the end of the program.
         identity=f"{name} started {program.start or 'never'}",
         running=program.state in ("STARTING", "RUNNING", "STOPPING"),
         stopped=program.state == "STOPPED",
-        hands_off=_hands_off(name, program),
+        blocker=_blocker(name, program),
         pid=program.pid or None,
     )
 
 
-def _hands_off(name: str, program: Program) -> str:
+def _blocker(name: str, program: SupervisedProgram) -> str:
     match program.state:
         case "STOPPED":
-            return f"{name} was told to stop" if program.start else f"{name} was never started"
+            what = "stopped on request" if program.start else "never started"
+            return f"{name} was {what}"
         case "STARTING" | "BACKOFF":
-            return f"supervisord is starting {name} itself"
+            return f"supervisord is already starting {name}"
         case "STOPPING":
             return f"{name} is being stopped"
         case "EXITED" if program.now - program.stop < SETTLED_SECONDS:
-            return f"{name} has only just ended; supervisord may start it again itself"
+            return f"{name} has just ended; supervisord may start it again"
         case "UNKNOWN":
-            return f"supervisord does not know how {name} stands"
+            return f"supervisord does not know the state of {name}"
     return ""
+
+
+SupervisedState = Literal[
+    "STOPPED", "STARTING", "RUNNING", "BACKOFF", "STOPPING", "EXITED", "FATAL", "UNKNOWN"
+]
+
+ALREADY_STARTED, NOT_RUNNING = 60, 70
+"""XML-RPC faults about the state of a program (supervisor.xmlrpc.Faults)."""
+
+
+class SupervisordError(TrainwardenError):
+    """A request to supervisord failed. `fault`: the XML-RPC fault code, 0 without one."""
+
+    def __init__(self, message: str, fault: int = 0) -> None:
+        super().__init__(message)
+        self.fault = fault
+
+
+class SupervisedProgram(BaseModel):
+    """A program as supervisord shows it. Times are whole Unix seconds, 0 for never."""
+
+    state: SupervisedState = Field(validation_alias="statename")
+    start: int
+    stop: int
+    now: int
+    pid: int
+
+
+class SupervisordClient:
+    """Client of the supervisord at a socket or URL. All methods raise SupervisordError."""
+
+    def __init__(self, address: Path | str, account: tuple[str, str] | None = None) -> None:
+        self._address = address
+        self._account = account
+
+    def info(self, name: str, *, within: float) -> SupervisedProgram:
+        return parse_program(self._call("getProcessInfo", name, within=within))
+
+    def stop(self, name: str, *, within: float) -> None:
+        """Stops a program and returns after its end."""
+        self._call("stopProcess", name, within=within)
+
+    def start(self, name: str, *, within: float) -> None:
+        """Starts a program and returns after it has run for its `startsecs`."""
+        self._call("startProcess", name, within=within)
+
+    def _call(self, method: str, name: str, *, within: float) -> object:
+        transport = _Transport(self._address, self._account, within)
+        try:
+            with xmlrpc.client.ServerProxy("http://localhost/RPC2", transport) as proxy:
+                return cast("object", getattr(proxy.supervisor, method)(name))
+        except xmlrpc.client.Fault as error:
+            raise SupervisordError(error.faultString, error.faultCode) from error
+        except xmlrpc.client.ProtocolError as error:
+            raise SupervisordError(f"status {error.errcode} {error.errmsg}") from error
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            # also for invalid XML: expat's errors are not xmlrpc.client.Error
+            raise SupervisordError(f"{self._address}: {error}") from error
+        except xmlrpc.client.Error as error:
+            raise SupervisordError(f"{self._address}: {error!r}") from error
+
+
+def parse_program(answer: object) -> SupervisedProgram:
+    """Parses the response of `getProcessInfo`. Raises SupervisordError if it is malformed."""
+    try:
+        return SupervisedProgram.model_validate(answer)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        raise SupervisordError(
+            f"not a description of a program: {dotted(wrong['loc'])}: {wrong['msg']}"
+        ) from error
+
+
+class _Transport(xmlrpc.client.Transport):
+    def __init__(self, address: Path | str, account: tuple[str, str] | None, within: float) -> None:
+        super().__init__()
+        self._address = address
+        self._account = account
+        self._timeout = within
+
+    def make_connection(self, host: Any) -> http.client.HTTPConnection:
+        connection = self._connect()
+        # The base class closes this connection.
+        self._connection = host, connection
+        return connection
+
+    def _connect(self) -> http.client.HTTPConnection:
+        if isinstance(self._address, Path):
+            return UnixConnection(self._address, self._timeout)
+        parts = urlsplit(self._address)
+        host = parts.hostname or "localhost"
+        return http.client.HTTPConnection(host, parts.port, timeout=self._timeout)
+
+    def send_headers(
+        self, connection: http.client.HTTPConnection, headers: list[tuple[str, str]]
+    ) -> None:
+        super().send_headers(connection, headers)
+        if self._account is not None:
+            credentials = base64.b64encode(":".join(self._account).encode()).decode()
+            connection.putheader("Authorization", f"Basic {credentials}")

@@ -1,92 +1,89 @@
-"""Restarts a worker that is a unit of systemd, by telling its manager to."""
+"""Restarts a worker that is a systemd service, through systemctl."""
 
 from __future__ import annotations
 
 import os
 import pwd
 import subprocess
-from typing import Any
+from typing import Annotated, Any
 
-from trainwarden_remediator.actions.base import Announce
-from trainwarden_remediator.actions.managed import Kept, ManagedAction
-from trainwarden_remediator.actions.unitstate import PROPERTIES, kept, parse_unit
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
+
+from trainwarden_remediator.actions.base import RecordStep, action_errors
+from trainwarden_remediator.actions.manager_target import ManagedAction, ManagedInstance
+from trainwarden_remediator.config.restart_methods.base import refuse_protected
+from trainwarden_remediator.config.restart_methods.systemd import SystemdTarget
+from trainwarden_remediator.config.targets import Target
 from trainwarden_remediator.exceptions import ActionError
-from trainwarden_remediator.means.protection import refuse_protected
-from trainwarden_remediator.means.systemd import SystemdTarget
-from trainwarden_remediator.targets import Target
 
 ANSWER_SECONDS = 15.0
-"""How long the manager may take to answer."""
+"""Timeout of a request to systemd, in addition to the time that a job may take."""
 
 SYSTEMCTL = "systemctl"
 
 
-class SystemdAction(ManagedAction):
-    """Tells systemd to restart one service.
+class SystemdAction(ManagedAction[SystemdTarget]):
+    """Restarts one service.
 
-    A restart is one job of the manager's own, which goes on also where the remediator does not.
+    A restart is one systemd job, which completes even if the remediator stops meanwhile.
     """
 
-    in_one = True
+    restarts_atomically = True
 
     def __init__(self, target: Target, unit: SystemdTarget, *, systemctl: str = SYSTEMCTL) -> None:
-        super().__init__(target)
-        self._unit = unit
+        super().__init__(target, unit)
         self._systemctl = systemctl
 
-    def look(self) -> Kept:
-        name = self._unit.unit
+    def read_instance(self) -> ManagedInstance:
+        name = self._method.unit
         properties = ",".join(PROPERTIES)
-        said = self._run("show", f"--property={properties}", name, within=ANSWER_SECONDS)
-        try:
-            unit = parse_unit(said)
-        except ValueError as error:
-            raise ActionError(f"systemctl show {name}: {error}") from error
+        output = self._run("show", f"--property={properties}", name, within=ANSWER_SECONDS)
+        with action_errors(f"systemctl show {name}", ValueError):
+            unit = parse_unit(output)
         if unit.load not in ("loaded", "masked"):
             raise ActionError(f"{name} is {unit.load}")
-        try:
-            # It may be an alias of something else.
-            for known in unit.names:
+        with action_errors("refused", ValueError):
+            # The configured name may be an alias of a protected unit.
+            for known in unit.names.split():
                 refuse_protected(known)
-        except ValueError as error:
-            raise ActionError(f"refused: {error}") from error
-        return kept(name, unit)
+        return managed_instance(name, unit)
 
-    def restart(self, kept: Kept, mark: str, announce: Announce) -> None:
-        if not kept.running:
-            return self.start(kept, mark, announce)
-        announce("restart", manager="systemd", what=self._unit.unit)
-        # One that is stopped meanwhile stays so, and a job that waits is not replaced by this one.
-        within = self._unit.grace + self._unit.starts_within
+    def restart(self, instance: ManagedInstance, token: str, record_step: RecordStep) -> None:
+        if not instance.running:
+            return self.start(instance, token, record_step)
+        record_step("restart", manager="systemd", what=self._method.unit)
+        # try-restart leaves a unit stopped that was stopped meanwhile; --job-mode=fail does not
+        # replace a queued job.
+        within = self._method.grace + self._method.start_timeout
         self._job("try-restart", within=within)
-        now = self.look()
-        if now.identity == kept.identity:
-            raise ActionError(f"{self._unit.unit} was not restarted: {now.hands_off or 'no job'}")
+        now = self.read_instance()
+        if now.identity == instance.identity:
+            raise ActionError(f"{self._method.unit} was not restarted: {now.blocker or 'no job'}")
         return None
 
-    def start(self, kept: Kept, mark: str, announce: Announce) -> None:
-        announce("start", manager="systemd", what=self._unit.unit)
-        if self._unit.reset_failed:
-            self._run("reset-failed", self._unit.unit, within=ANSWER_SECONDS)
+    def start(self, instance: ManagedInstance, token: str, record_step: RecordStep) -> None:
+        record_step("start", manager="systemd", what=self._method.unit)
+        if self._method.reset_failed:
+            self._run("reset-failed", self._method.unit, within=ANSWER_SECONDS)
         try:
-            self._job("start", within=self._unit.starts_within)
+            self._job("start", within=self._method.start_timeout)
         except ActionError as error:
-            now = self.look()
-            if now.running or now.identity != kept.identity:
+            now = self.read_instance()
+            if now.running or now.identity != instance.identity:
                 raise
-            # What systemctl says then is how the last run of it failed.
+            # Here systemctl only reports how the last run failed.
             raise ActionError(
-                f"systemd refused to start {self._unit.unit} (its start limit, most likely: "
-                f"`systemctl reset-failed` lifts that, and so does `reset_failed: true`): {error}"
+                f"systemd refused to start {self._method.unit} (probably its start limit: reset it "
+                f"with `systemctl reset-failed` or set `reset_failed: true`): {error}"
             ) from error
 
     def _job(self, verb: str, *, within: float) -> None:
-        self._run(verb, "--job-mode=fail", self._unit.unit, within=within + ANSWER_SECONDS)
+        self._run(verb, "--job-mode=fail", self._method.unit, within=within + ANSWER_SECONDS)
 
     def _run(self, verb: str, *arguments: str, within: float) -> str:
         *options, name = arguments
-        whose, settings = self._manager()
-        command = [self._systemctl, *whose, "--no-pager", "--no-ask-password", verb, *options]
+        scope, settings = self._manager()
+        command = [self._systemctl, *scope, "--no-pager", "--no-ask-password", verb, *options]
         try:
             result: subprocess.CompletedProcess[str] = subprocess.run(  # noqa: S603 - a fixed list, the name checked and after `--`
                 [*command, "--", name],
@@ -99,34 +96,129 @@ class SystemdAction(ManagedAction):
                 **settings,
             )
         except subprocess.TimeoutExpired as error:
-            # Only the waiting ends here: the manager goes on with its job.
+            # Only the wait ends here: systemd continues the job.
             raise ActionError(
                 f"systemctl {verb} {name}: not through within {within:g} s"
             ) from error
         except (OSError, subprocess.SubprocessError) as error:
             raise ActionError(f"cannot run {self._systemctl}: {error}") from error
         if result.returncode:
-            raise ActionError(f"systemctl {verb} {name}: {_sentence(result.stderr)}")
+            raise ActionError(f"systemctl {verb} {name}: {_one_line(result.stderr)}")
         return result.stdout
 
     def _manager(self) -> tuple[list[str], dict[str, Any]]:
-        """The options by which the right manager is asked, and how the client is to run."""
+        """Returns the systemctl options for the unit's manager, and the subprocess settings."""
         environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"}
-        if self._unit.user is None:
+        if self._method.user is None:
             return ["--system"], {"env": environment}
         try:
-            account = pwd.getpwnam(self._unit.user)
+            account = pwd.getpwnam(self._method.user)
         except KeyError as error:
-            raise ActionError(f"no user {self._unit.user}") from error
+            raise ActionError(f"no user {self._method.user}") from error
         environment |= {"XDG_RUNTIME_DIR": f"/run/user/{account.pw_uid}"}
         settings: dict[str, Any] = {"env": environment}
         if account.pw_uid != os.geteuid():
-            # A user's manager answers to that user alone.
+            # A user manager only accepts requests of its user.
             settings |= {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
         return ["--user"], settings
 
 
-def _sentence(said: str) -> str:
-    """What systemctl complained of, in one line."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    return " ".join(lines)[:300] or "it failed and did not say why"
+def _one_line(output: str) -> str:
+    """Returns the error output of systemctl in one line."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return " ".join(lines)[:300] or "failed without an error message"
+
+
+_SELF_CAUSED_RESULTS = frozenset(
+    {"oom-kill", "watchdog", "resources", "protocol", "start-limit-hit"}
+)
+"""Results of a unit that nobody requested to stop, although systemd may have stopped it."""
+
+
+_Number = Annotated[int, BeforeValidator(lambda text: text or 0)]
+
+
+class Unit(BaseModel):
+    """A unit as systemd shows it. Times are microseconds of the monotonic clock, 0 for never.
+
+    `active_exit`: when the unit last left the state active.
+    """
+
+    names: str = Field("", alias="Names")
+    load: str = Field(alias="LoadState")
+    active: str = Field(alias="ActiveState")
+    sub: str = Field("", alias="SubState")
+    result: str = Field("", alias="Result")
+    invocation: str = Field(alias="InvocationID")
+    main_pid: _Number = Field(0, alias="MainPID")
+    job: str = Field("", alias="Job")
+    main_start: _Number = Field(0, alias="ExecMainStartTimestampMonotonic")
+    main_exit: _Number = Field(0, alias="ExecMainExitTimestampMonotonic")
+    active_exit: _Number = Field(0, alias="ActiveExitTimestampMonotonic")
+
+    @property
+    def has_run(self) -> bool:
+        """Whether the unit has run, as far as systemd remembers."""
+        return bool(self.invocation and self.main_start)
+
+    @property
+    def ended(self) -> bool:
+        return self.active in ("inactive", "failed")
+
+    @property
+    def was_stop_requested(self) -> bool:
+        """Whether the last run ended by a stop request of an operator or of another unit.
+
+        On a stop request, the unit leaves the state active before its process ends; otherwise it
+        leaves it afterwards. The result is no evidence: many programs fail on a stop request.
+        """
+        if not self.ended or self.result in _SELF_CAUSED_RESULTS:
+            return False
+        if not self.has_run:
+            return self.active == "inactive"
+        if self.active_exit < self.main_start:  # the unit never became active
+            return self.result == "success"
+        return self.main_exit > self.active_exit
+
+
+def parse_unit(text: str) -> Unit:
+    """Parses the output of `systemctl show --property`. Raises ValueError if it is malformed."""
+    found = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    try:
+        return Unit.model_validate(found)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        message = f"not a description of a unit: {wrong['loc'][0]}: {wrong['msg']}"
+        raise ValueError(message) from error
+
+
+PROPERTIES = tuple(str(field.alias) for field in Unit.model_fields.values())
+"""The unit properties to query."""
+
+
+def managed_instance(name: str, unit: Unit) -> ManagedInstance:
+    """Returns the unit `name` as an instance, with the reason not to act on it."""
+    return ManagedInstance(
+        identity=f"{name} {unit.invocation or 'never started'}",
+        running=not unit.ended,
+        stopped=unit.was_stop_requested,
+        blocker=_blocker(name, unit),
+        pid=unit.main_pid or None,
+    )
+
+
+def _blocker(name: str, unit: Unit) -> str:
+    if unit.load == "masked":
+        return f"{name} is masked"
+    if unit.job:
+        return f"a job for {name} is already queued"
+    if unit.sub.startswith("auto-restart"):
+        return f"systemd is about to start {name} again (its Restart=)"
+    if unit.active in ("activating", "deactivating"):
+        return f"{name} is {unit.active} ({unit.sub})"
+    if unit.was_stop_requested:
+        if unit.has_run:
+            return f"{name} was stopped on request"
+        # Also after a boot that did not start the unit: an operator can enable it.
+        return f"{name} is inactive, and systemd has no record of a run"
+    return ""

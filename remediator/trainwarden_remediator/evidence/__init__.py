@@ -1,1 +1,1 @@
-"""What is written down of the box before anything is done to it, for whoever asks why later."""
+"""Evidence: records the state of the host before each action."""

@@ -1,74 +1,93 @@
-"""Where evidence comes from: the process table, logs, memory and GPUs of the box.
+"""The sources of evidence: the process table, logs, memory and GPUs of the host.
 
-Every source is a call that may block for ever, so each is made in a thread of its own.
+Every source is a function that may block forever, so each runs in a thread of its own.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from trainwarden_exporter.collectors.host import CGROUP_ROOT, HostConfig, read_room
-from trainwarden_exporter.gpu.checks import describe_holder
-from trainwarden_exporter.gpu.view import GpuView, look_at_gpus
-from trainwarden_exporter.logs.listing import read_places
-from trainwarden_exporter.logs.specs import LogSpec, log_specs
-from trainwarden_exporter.memorycgroup import find_memory_cgroup, read_allowance, read_oom_kills
-from trainwarden_remediator.config import Setup
-from trainwarden_remediator.evidence.logtail import LINES, cut, read_tail
-from trainwarden_remediator.evidence.occasion import Occasion
-from trainwarden_remediator.evidence.processtable import read_table
-from trainwarden_remediator.evidence.redaction import redacted
+from trainwarden_exporter.gpu.holders import describe_holder
+from trainwarden_exporter.gpu.snapshot import TakeGpuSnapshot, take_gpu_snapshot
+from trainwarden_exporter.host.cgroup_memory import (
+    find_memory_cgroup,
+    read_cgroup_usage,
+    read_oom_kills,
+)
+from trainwarden_exporter.host.config import CGROUP_ROOT, HostConfig
+from trainwarden_exporter.host.memory import read_available_memory
+from trainwarden_exporter.logs.file_listing import find_log_files
+from trainwarden_exporter.logs.specs import LogSpec
+from trainwarden_exporter.processes.matching import Matcher, Selector, WorkerKey
+from trainwarden_exporter.processes.procfs import (
+    PROC,
+    Identity,
+    Process,
+    read_command_line,
+    read_processes,
+    read_resident_bytes,
+    start_timestamp,
+)
+from trainwarden_exporter.run_specs import log_specs
+from trainwarden_exporter.runtime.redaction import redact, redact_command
+from trainwarden_remediator.config.schema import Setup
+from trainwarden_remediator.evidence.log_tail import LINES, read_tail, truncate
+from trainwarden_remediator.evidence.triggers import EvidenceTrigger
+from trainwarden_remediator.journal.event_text import printable
 
 Source = Callable[[], Any]
-Look = Callable[[Any], GpuView]
 
-OTHER_LINES = 15
-"""Lines of the logs of the run that the target does not write itself."""
-MOST_LOGS = 8
-MOST_HOLDERS = 20
+OTHER_LOG_LINES = 15
+"""The number of lines to keep of the run's logs that the target does not write."""
+
+MAX_LOGS = 8
+
+MAX_HOLDERS = 20
 
 
-def sources(occasion: Occasion, setup: Setup, *, look: Look = look_at_gpus) -> Mapping[str, Source]:
-    """What to ask, by the name under which it is missed where it does not answer."""
+def sources(
+    trigger: EvidenceTrigger, setup: Setup, *, gpu_reader: TakeGpuSnapshot = take_gpu_snapshot
+) -> Mapping[str, Source]:
+    """Returns the sources to query, by name."""
     found: dict[str, Source] = {
-        "processes": partial(read_table, occasion.key, occasion.processes, setup.selectors),
-        "memory": partial(read_memory, setup.watched.host),
-        "gpus": partial(read_gpus, setup, look),
+        "processes": partial(read_process_table, trigger.key, trigger.processes, setup.selectors),
+        "memory": partial(read_memory, setup.exporter_config.host),
+        "gpus": partial(read_gpus, setup, gpu_reader),
     }
-    for name, source in _logs(occasion, setup):
-        if len(found) < MOST_LOGS + 3:
+    for name, source in _logs(trigger, setup):
+        if len(found) < MAX_LOGS + 3:
             found.setdefault(f"log {name}", source)
     return found
 
 
 def read_memory(config: HostConfig, cgroup_root: Path = CGROUP_ROOT) -> Mapping[str, Any]:
-    """Bytes that there are, can still be had and should stay; of a cgroup what it may hold.
+    """Returns total, available and floor of the memory, and the cgroup's usage, in bytes.
 
     Raises CollectError.
     """
-    total, available, floor = read_room(config, cgroup_root=cgroup_root)
+    total, available, floor = read_available_memory(config, cgroup_root=cgroup_root)
     facts = {"total": total, "available": available, "floor": floor}
     cgroup = find_memory_cgroup(cgroup_root, config.cgroup)
-    allowance = None if cgroup is None else read_allowance(cgroup)
-    if cgroup is not None and (kills := read_oom_kills(cgroup)) is not None:
-        facts |= {"oom_kills": kills}
-    if allowance is not None:
-        facts |= {"cgroup_limit": allowance.limit_bytes}
-        facts |= {"cgroup_working_set": allowance.working_set_bytes}
+    if cgroup is None:
+        return facts
+    if (kills := read_oom_kills(cgroup)) is not None:
+        facts["oom_kills"] = kills
+    if (usage := read_cgroup_usage(cgroup)) is not None:
+        facts |= {"cgroup_limit": usage.limit_bytes, "cgroup_working_set": usage.working_set_bytes}
     return facts
 
 
-def read_gpus(setup: Setup, look: Look) -> Mapping[str, Any]:
-    """How the driver stands, and who holds the GPUs. It blocks for as long as the driver does."""
-    view = look(setup.watched)
+def read_gpus(setup: Setup, gpu_reader: TakeGpuSnapshot) -> Mapping[str, Any]:
+    """Returns the state of the driver and the GPU holders. Blocks while the driver does."""
+    view = gpu_reader(setup.exporter_config.gpu, setup.exporter_config.runs)
     now = time.time()
     return {
-        "driver": view.sight.state,
-        "reason": view.sight.reason,
+        "driver": view.driver.state,
+        "reason": view.driver.reason,
         "devices": [
             {
                 "gpu": gpu.key.gpu,
@@ -76,47 +95,93 @@ def read_gpus(setup: Setup, look: Look) -> Mapping[str, Any]:
                 "used": gpu.memory.used if gpu.memory else None,
                 "total": gpu.memory.total if gpu.memory else None,
             }
-            for gpu in view.sight.gpus
+            for gpu in view.driver.gpus
         ],
-        "lost": [key.gpu for key in view.sight.lost],
+        "lost": [key.gpu for key in view.driver.lost],
         "holders": [
             {
                 "worker": "/".join(holder.worker) if holder.worker else "",
                 "orphan": holder.orphan,
-                "is": cut(redacted(describe_holder(holder, now))),
+                "is": truncate(redact(describe_holder(holder, now))),
             }
-            for holder in view.survey.holders[:MOST_HOLDERS]
+            for holder in view.survey.holders[:MAX_HOLDERS]
         ],
     }
 
 
-def _logs(occasion: Occasion, setup: Setup) -> Iterator[tuple[str, Source]]:
-    """The target's own logs first, then those of the other parts of its run."""
-    target = setup.config.target(occasion.key)
+def _logs(trigger: EvidenceTrigger, setup: Setup) -> Iterator[tuple[str, Source]]:
+    """Yields the target's own logs first, then the other logs of its run."""
+    target = setup.config.target(trigger.key)
     process = None if target is None else target.process
     if process is not None and (kept := process.log) is not None:
-        yield f"output of {occasion.key.worker}", partial(_read_output, occasion, kept)
-    run = occasion.key.run or occasion.run
-    specs = [spec for one in setup.watched.runs if one.name == run for spec in log_specs(one)]
-    own = [spec for spec in specs if _is_of(spec, occasion.key.worker)]
+        name = f"output of {trigger.key.worker}"
+        yield name, partial(read_tail, name, str(kept))
+    run = setup.run_config(trigger.key.run or trigger.run)
+    specs = [] if run is None else list(log_specs(run))
+    own = [spec for spec in specs if trigger.key.worker in ("", spec.worker)]
     for spec in (*own, *(spec for spec in specs if spec not in own)):
-        lines = LINES if spec in own else OTHER_LINES
-        yield spec.name, partial(_read_log, spec, lines)
+        lines = LINES if spec in own else OTHER_LOG_LINES
+        yield spec.name, partial(_read_newest, spec, lines)
 
 
-def _is_of(spec: LogSpec, worker: str) -> bool:
-    return not worker or spec.worker == worker
+def _read_newest(spec: LogSpec, lines: int) -> Mapping[str, Any] | None:
+    tails = (read_tail(spec.name, path, lines) for path, _ in find_log_files(spec))
+    return next((tail for tail in tails if tail is not None), None)
 
 
-def _read_output(occasion: Occasion, path: Path) -> Any:
-    tail = read_tail(f"output of {occasion.key.worker}", str(path))
-    return None if tail is None else tail.as_facts()
+LARGEST_PROCESSES = 10
+"""The number of processes to list of the whole host."""
+
+MAX_TREE_PROCESSES = 40
+"""The number of processes to list of the target."""
+
+COMMAND_LENGTH = 240
 
 
-def _read_log(spec: LogSpec, lines: int) -> Any:
-    """The end of the file of a log that was written to last; None where there is none."""
-    for path, _ in read_places(spec):
-        tail = read_tail(spec.name, path, lines)
-        if tail is not None:
-            return tail.as_facts()
-    return None
+def read_process_table(
+    key: WorkerKey,
+    intended: Collection[Identity],
+    selectors: Mapping[WorkerKey, Selector],
+    *,
+    root: Path = PROC,
+) -> Mapping[str, Any]:
+    """Returns the processes of worker `key`, the `intended` ones and the largest of the host.
+
+    Raises CollectError. Reading a process can block for as long as the kernel holds it.
+    """
+    processes = read_processes(root)
+    tree = Matcher(selectors, root=root).assign(processes).get(key)
+    members = {} if tree is None else {one.pid: one for one in tree.members}
+    for identity in intended:
+        process = processes.get(identity.pid)
+        if process is not None and process.identity == identity:
+            members[process.pid] = process
+    largest = sorted(processes.values(), key=lambda one: one.resident_bytes, reverse=True)
+    own = sorted(members.values(), key=lambda one: one.resident_bytes, reverse=True)
+    return {
+        "of_target": len(own),
+        "on_box": len(processes),
+        "tree": _describe(own[:MAX_TREE_PROCESSES], root),
+        "largest": _describe(largest[:LARGEST_PROCESSES], root),
+    }
+
+
+def _describe(processes: Iterable[Process], root: Path) -> list[dict[str, Any]]:
+    found = []
+    for process in processes:
+        # A process can set a command line of any length.
+        arguments = (read_command_line(process.pid, root) or ())[:64]
+        shown = redact_command(argument[:COMMAND_LENGTH] for argument in arguments)
+        command = shown if arguments else f"[{process.name}]"
+        exact = read_resident_bytes(process.pid, root)
+        found.append(
+            {
+                "pid": process.pid,
+                "parent": process.parent_pid,
+                "started": start_timestamp(process.identity),
+                "state": process.state,
+                "bytes": process.resident_bytes if exact is None else exact,
+                "command": truncate(printable(command), COMMAND_LENGTH),
+            }
+        )
+    return found

@@ -11,9 +11,9 @@ import pytest
 from framework_trees import BUILDERS, NOW, State, Written, framework, write
 from trainwarden_exporter.collectors.checkpoints import CheckpointsCollector
 from trainwarden_exporter.collectors.rollouts import RolloutsCollector
-from trainwarden_exporter.layouts import layout
-from trainwarden_exporter.layouts.base import Phase
-from trainwarden_exporter.runs import RunConfig
+from trainwarden_exporter.frameworks import get_framework
+from trainwarden_exporter.frameworks.base import Phase
+from trainwarden_exporter.run_config import RunConfig
 
 
 class NoProgress:
@@ -37,7 +37,7 @@ def looking(collector: Collector) -> Iterator[dict[tuple[str, str], float]]:
             name = sample.name.removeprefix("trainwarden_checkpoint_")
             found[kind, name.removeprefix("trainwarden_rollout_")] = sample.value
     yield found
-    collector._watches.close()
+    collector._pollers.close()
 
 
 def run(name: str, written: Written) -> RunConfig:
@@ -45,13 +45,15 @@ def run(name: str, written: Written) -> RunConfig:
 
 
 @pytest.mark.parametrize("state", State, ids=lambda state: state.name)
-@pytest.mark.parametrize("name", [name for name in BUILDERS if layout(framework(name)).checkpoints])
+@pytest.mark.parametrize(
+    "name", [name for name in BUILDERS if get_framework(framework(name)).checkpoints]
+)
 def test_the_newest_checkpoint_is_the_newest_complete_one(
     tmp_path: Path, name: str, state: State
 ) -> None:
     written = write(tmp_path, name, state)
     with looking(CheckpointsCollector([run(name, written)], now=lambda: NOW)) as found:
-        for place in layout(framework(name)).checkpoints:
+        for place in get_framework(framework(name)).checkpoints:
             complete = written.complete.get(place.name, ())
             incomplete = written.incomplete.get(place.name, ())
             if not (complete or incomplete):
@@ -59,7 +61,7 @@ def test_the_newest_checkpoint_is_the_newest_complete_one(
                 continue
             assert found[place.name, "complete"] == len(complete)
             assert found[place.name, "incomplete"] == len(incomplete)
-            if place is layout(framework(name)).checkpoints[0]:
+            if place is get_framework(framework(name)).checkpoints[0]:
                 under_way = bool(incomplete) and state in (State.HALF_WRITTEN, State.REWRITTEN)
                 assert found[place.name, "saving"] == under_way
                 assert found.get((place.name, "step")) == written.step
@@ -68,12 +70,14 @@ def test_the_newest_checkpoint_is_the_newest_complete_one(
                 assert found[place.name, "recovery_matches"] == 1
 
 
-@pytest.mark.parametrize("name", [name for name in BUILDERS if layout(framework(name)).rollouts])
+@pytest.mark.parametrize(
+    "name", [name for name in BUILDERS if get_framework(framework(name)).rollouts]
+)
 def test_batches_and_weights_are_complete_with_all_their_parts(tmp_path: Path, name: str) -> None:
     written = write(tmp_path, name, State.COMPLETE)
     collector = RolloutsCollector([run(name, written)], NoProgress(), now=lambda: NOW)
     with looking(collector) as found:
-        for place in layout(framework(name)).rollouts:
+        for place in get_framework(framework(name)).rollouts:
             complete = written.rollouts.get(place.name, ())
             incomplete = written.incomplete_rollouts.get(place.name, ())
             if not (complete or incomplete):

@@ -1,4 +1,4 @@
-"""A Docker engine that says what a real one has said (20.10, recorded), on a socket of its own."""
+"""A Docker engine with the answers of a real one (20.10, recorded), on a socket of its own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RECORDED = Path(__file__).with_name("recorded")
 
 
 def recorded(name: str) -> bytes:
-    """What the real engine said."""
+    """The answer of the real engine."""
     return (RECORDED / name).read_bytes()
 
 

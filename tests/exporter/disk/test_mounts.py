@@ -16,7 +16,7 @@ from trainwarden_exporter.disk.mounts import (
 )
 
 if TYPE_CHECKING:
-    from tests.exporter.disk.conftest import Mount as DoMount
+    from tests.exporter.conftest import Mount as DoMount
 
 TABLE = textwrap.dedent("""\
     27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard
@@ -40,7 +40,7 @@ def test_what_is_escaped_is_shown_as_it_is() -> None:
     assert parse_mounts(TABLE)[40].device == "server:/export one"
 
 
-def test_a_mount_is_read_only_by_itself_or_by_its_file_system() -> None:
+def test_a_mount_or_its_file_system_is_read_only() -> None:
     mounts = parse_mounts(TABLE)
     assert [mounts[number].read_only for number in (27, 41, 42)] == [False, True, True]
 
@@ -56,7 +56,7 @@ SANDBOX = textwrap.dedent("""\
 @pytest.mark.parametrize(
     ("number", "only_for_us"), [(90, True), (91, False), (92, False), (93, False)]
 )
-def test_what_only_our_sandbox_makes_read_only_is_told_from_what_is(
+def test_what_only_our_sandbox_makes_read_only_is_distinguished_from_what_is(
     number: int, *, only_for_us: bool
 ) -> None:
     assert is_sandboxed(number, SANDBOX, TABLE) is only_for_us

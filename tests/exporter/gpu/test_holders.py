@@ -1,4 +1,4 @@
-"""Who holds a GPU, and who of them should not."""
+"""Holders of GPUs, and orphans among them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ from trainwarden_exporter.gpu.holders import (
     is_protected,
     parse_version,
     program_name,
-    read_numbering,
-    read_owner,
+    read_pid_numbering,
 )
-from trainwarden_exporter.gpu.reading import NO_GPU, GpuKey, GpuReading, ListedProcess
+from trainwarden_exporter.gpu.model import NO_GPU, GpuKey, GpuReading, ListedProcess
 from trainwarden_exporter.processes.matching import Matcher, Selector, WorkerKey
-from trainwarden_exporter.processes.procfs import read_processes
+from trainwarden_exporter.processes.procfs import read_owner, read_processes
 
 if TYPE_CHECKING:
     from tests.exporter.conftest import FakeProc
@@ -35,7 +34,7 @@ GIB = 1 << 30
 
 
 class Box:
-    """A machine made of files: processes, device files, and what the driver lists."""
+    """A simulated host: processes, device files and the driver's process lists."""
 
     def __init__(self, proc: FakeProc, tmp_path: Path) -> None:
         self.proc = proc
@@ -46,7 +45,7 @@ class Box:
         self.listed: dict[GpuKey, list[ListedProcess]] = {ONE: [], TWO: []}
         self.workers = {TRAINER: Selector.model_validate({"command": "worker-0"})}
         self.driver_version = "570.124.06"
-        self.name_workers = True
+        self.describe_workers = True
         self.add(1, ["init"], parent=0)
         self.add(2, ["kthreadd"], parent=0, flags=0x00200000)
         self.add(OWN_PID, ["trainwarden-exporter", "run"])
@@ -64,18 +63,18 @@ class Box:
             device_root=self.dev,
             protected=[re.compile(pattern) for pattern in protected],
             root=self.proc.root,
-            name_workers=self.name_workers,
+            describe_workers=self.describe_workers,
         )
         gpus = [
             GpuReading(key, minor=int(key.gpu), processes=tuple(rows))
             for key, rows in self.listed.items()
         ]
         matcher = Matcher(self.workers, root=self.proc.root)
-        trees = matcher.sort(processes)
+        trees = matcher.assign(processes)
         return search.find(processes, trees, gpus, driver_version=self.driver_version)
 
     def orphans(self, *protected: str) -> dict[int, tuple[GpuKey, ...]]:
-        """The GPUs of each orphan, by pid."""
+        """Returns the GPUs of each orphan, by pid."""
         return {one.process.pid: one.gpus for one in self.find(*protected).orphans}
 
 
@@ -85,37 +84,37 @@ def box(proc: FakeProc, tmp_path: Path) -> Box:
 
 
 class TestAnOrphan:
-    def test_holds_a_gpu_by_the_drivers_word(self, box: Box) -> None:
+    def test_holds_a_gpu_that_the_driver_lists_it_on(self, box: Box) -> None:
         box.add(10, TRAIN)
         box.listed[TWO] = [ListedProcess(10, 3 * GIB)]
         (holder,) = box.find().orphans
         assert (holder.gpus, holder.memory_bytes) == ((TWO,), 3 * GIB)
         assert holder.command == "python train.py --resume"
 
-    def test_holds_a_gpu_by_an_open_file_though_the_driver_lists_nobody(self, box: Box) -> None:
+    def test_holds_a_gpu_by_an_open_file_that_the_driver_does_not_list(self, box: Box) -> None:
         box.add(10, TRAIN, "nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm")
         (holder,) = box.find().orphans
         assert holder.gpus == (ONE, TWO)
         assert holder.listed == {}
         assert holder.memory_bytes is None
-        assert not holder.looks_only
+        assert not holder.monitor_only
 
-    def test_is_where_the_driver_says_whatever_else_it_has_open(self, box: Box) -> None:
+    def test_is_on_the_listed_gpu_whatever_files_it_has_open(self, box: Box) -> None:
         box.add(10, TRAIN, "nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm")
         box.listed[TWO] = [ListedProcess(10, None)]
         assert box.orphans() == {10: (TWO,)}
 
-    def test_may_hold_no_more_than_the_driver(self, box: Box) -> None:
+    def test_may_hold_only_the_driver(self, box: Box) -> None:
         box.add(10, TRAIN, "nvidiactl", "nvidia-uvm")
         assert box.orphans() == {10: (NO_GPU,)}
 
-    def test_is_a_child_left_behind_by_a_worker_that_is_gone(self, box: Box) -> None:
+    def test_is_a_child_left_by_an_ended_worker(self, box: Box) -> None:
         box.add(10, TRAIN, "nvidia0", "nvidia-uvm", parent=9)
         assert box.orphans() == {10: (ONE,)}
 
 
 class TestNoOrphan:
-    def test_is_a_worker_nor_any_below_it(self, box: Box) -> None:
+    def test_is_a_worker_or_a_descendant_of_one(self, box: Box) -> None:
         box.add(10, ["python", "worker-0"], "nvidia0")
         box.add(11, ["python", "loader"], "nvidia0", parent=10)
         box.add(12, ["sh"], "nvidia0", parent=11)
@@ -126,15 +125,15 @@ class TestNoOrphan:
             (10, 11, 12), TRAINER
         )
 
-    def test_is_what_has_not_opened_what_cuda_needs_and_so_only_looks(self, box: Box) -> None:
+    def test_is_a_process_without_the_files_of_cuda(self, box: Box) -> None:
         box.add(10, ["monitor"], "nvidia0", "nvidiactl")
         survey = box.find()
         assert survey.orphans == ()
         (holder,) = survey.observers
-        assert holder.looks_only
+        assert holder.monitor_only
         assert holder.gpus == (ONE,)
 
-    def test_only_looks_unless_the_driver_lists_it_or_there_is_nothing_of_cuda_here(
+    def test_only_observes_unless_the_driver_lists_it_or_the_host_lacks_cuda(
         self, box: Box
     ) -> None:
         box.add(10, ["monitor"], "nvidia0", "nvidiactl")
@@ -144,40 +143,47 @@ class TestNoOrphan:
         (box.dev / "nvidia-uvm").unlink()
         assert box.orphans() == {10: (ONE,)}
 
-    def test_is_an_observer_that_belongs_there_anyhow(self, box: Box) -> None:
+    def test_is_an_observer_that_is_protected(self, box: Box) -> None:
         box.add(10, ["python", "worker-0"], "nvidia0")
         box.add(11, ["nvidia-smi", "-l"], "nvidiactl")
         assert box.find().observers == ()
 
-    def test_is_this_program_nor_any_above_it(self, box: Box) -> None:
+    def test_is_this_program_or_an_ancestor_of_it(self, box: Box) -> None:
         box.add(800, ["bash"], "nvidia0")
         box.proc.add(OWN_PID, ["trainwarden-exporter", "run"], parent=800)
         box.proc.open(OWN_PID, box.dev / "nvidiactl", box.dev / "nvidia0")
         box.listed[ONE] = [ListedProcess(OWN_PID, 0)]
         assert box.find().holders == ()
 
-    def test_is_a_stranger_that_holds_nothing(self, box: Box) -> None:
+    def test_is_a_process_that_holds_nothing(self, box: Box) -> None:
         box.add(10, ["vim", "python train"])
         assert box.find().holders == ()
 
-    def test_is_what_is_known_to_be_there(self, box: Box) -> None:
+    def test_is_a_known_service(self, box: Box) -> None:
         cuda = ("nvidia0", "nvidia-uvm")
         box.add(10, ["/usr/bin/nvidia-persistenced", "--user", "nvidia"], *cuda)
         box.add(11, ["python3", "train.py", "nvidia-persistenced"], *cuda)
         assert box.orphans() == {11: (ONE,)}
 
-    def test_is_what_the_configuration_protects(self, box: Box) -> None:
+    def test_is_a_service_of_the_host_that_was_given_a_device_file(self, box: Box) -> None:
+        cuda = ("nvidia0", "nvidia-uvm")
+        for pid, unit in ((10, "system.slice/accounts.service"), (11, "user.slice/a.scope")):
+            box.add(pid, ["/usr/libexec/accounts"], *cuda)
+            (box.proc.root / str(pid) / "cgroup").write_text(f"0::/{unit}\n")
+        assert box.orphans() == {11: (ONE,)}
+
+    def test_is_a_process_that_the_configuration_protects(self, box: Box) -> None:
         box.add(10, ["python3", "notebook.py"], "nvidia0", "nvidia-uvm")
         box.add(11, ["python3", "train.py"], "nvidia0", "nvidia-uvm")
         assert box.orphans(r"notebook\.py$", "nothing like it") == {11: (ONE,)}
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_how_a_worker_was_started_is_said_where_it_is_wanted(box: Box, *, named: bool) -> None:
+def test_how_a_worker_was_started_is_reported_where_it_is_wanted(box: Box, *, named: bool) -> None:
     box.add(10, ["python", "worker-0"], "nvidia0")
     box.add(11, TRAIN, "nvidia0")
     box.listed[ONE] = [ListedProcess(10, GIB)]
-    box.name_workers = named
+    box.describe_workers = named
     found = {holder.process.pid: holder for holder in box.find().holders}
     assert found[10].command == ("python worker-0" if named else "")
     assert (found[10].worker, found[10].memory_bytes) == (TRAINER, GIB)
@@ -185,14 +191,14 @@ def test_how_a_worker_was_started_is_said_where_it_is_wanted(box: Box, *, named:
 
 
 class TestAPidOfTheDriver:
-    def test_that_nobody_has_here_is_counted(self, box: Box) -> None:
+    def test_without_a_process_here_is_counted(self, box: Box) -> None:
         box.listed[ONE] = [ListedProcess(4711, GIB), ListedProcess(4712, None)]
         survey = box.find()
         assert (survey.holders, survey.unmapped) == ((), {ONE: 2})
 
-    def test_is_the_hosts_own_for_an_old_driver(self, box: Box) -> None:
-        """In a container it collides with the numbers of strangers."""
-        box.proc.remove(2)  # the kernel's threads are seen by the first namespace only
+    def test_is_a_host_pid_with_an_old_driver(self, box: Box) -> None:
+        """In a container such a pid may be that of another process."""
+        box.proc.remove(2)  # only the initial pid namespace shows kernel threads
         box.driver_version = "470.256.02"
         box.add(10, ["python", "worker-0"], "nvidia0")
         box.listed[ONE] = [ListedProcess(10, GIB)]
@@ -200,7 +206,7 @@ class TestAPidOfTheDriver:
         assert survey.unmapped == {ONE: 1}
         assert not any(holder.listed for holder in survey.holders)
 
-    def test_is_ours_for_a_newer_driver_if_that_process_has_the_gpu_open(self, box: Box) -> None:
+    def test_is_translated_by_a_newer_driver_and_confirmed_by_an_open_file(self, box: Box) -> None:
         box.proc.remove(2)
         (box.proc.root / str(OWN_PID) / "ns").mkdir()
         (box.proc.root / str(OWN_PID) / "ns" / "pid").touch()
@@ -212,7 +218,7 @@ class TestAPidOfTheDriver:
         assert survey.unmapped == {ONE: 2}
         assert {h.process.pid: dict(h.listed) for h in survey.holders} == {10: {ONE: GIB}, 11: {}}
 
-    def test_that_passed_on_meanwhile_is_nobodys(self, box: Box) -> None:
+    def test_that_was_reused_meanwhile_matches_no_process(self, box: Box) -> None:
         box.proc.add(10, TRAIN, start=100)
         box.listed[ONE] = [ListedProcess(10, GIB)]
         search = HolderSearch(device_root=box.dev, root=box.proc.root)
@@ -241,7 +247,7 @@ def test_numbering(
     if inode_known:
         (proc.root / "self" / "ns").mkdir(parents=True)
         (proc.root / "self" / "ns" / "pid").touch()
-    assert read_numbering(read_processes(proc.root).values(), version, proc.root) == numbering
+    assert read_pid_numbering(read_processes(proc.root).values(), version, proc.root) == numbering
 
 
 def test_versions_are_compared_as_numbers() -> None:
@@ -262,7 +268,9 @@ def test_versions_are_compared_as_numbers() -> None:
         ([], ""),
     ],
 )
-def test_a_program_is_named_by_what_it_runs(command: list[str], name: str) -> None:
+def test_a_program_is_named_after_the_script_or_module_it_runs(
+    command: list[str], name: str
+) -> None:
     assert program_name(command) == name
 
 
@@ -302,13 +310,13 @@ def test_displays_services_and_observers_are_protected(command: list[str]) -> No
         [],
     ],
 )
-def test_who_only_mentions_them_is_not(command: list[str]) -> None:
+def test_a_command_that_only_mentions_them_is_not_protected(command: list[str]) -> None:
     assert not is_protected(command)
 
 
 def test_the_owner_is_named(proc: FakeProc) -> None:
     proc.add(10, files={"status": "Name:\tx\nUid:\t0\t0\t0\t0\n"})
-    proc.add(11, files={"status": "Name:\tx\nUid:\t0\t987654\t0\t0\n"})
+    proc.add(11, files={"status": "Name:\tx\nUid:\t987654\t0\t0\t0\n"})
     proc.add(12)
     assert read_owner(10, proc.root) == pwd.getpwuid(0).pw_name
     assert read_owner(11, proc.root) == "987654"

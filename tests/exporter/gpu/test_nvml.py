@@ -1,4 +1,4 @@
-"""The real pynvml on a simulated library: what a driver says, does not say, and refuses."""
+"""The real pynvml on a simulated library: supported, unsupported and failing calls."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from pathlib import Path
 import pytest
 
 from simulated_gpu import GIB, Mig, NvLink, Process, SimulatedBox, build, gpu
-from trainwarden_exporter.gpu.nvml import Nvml
-from trainwarden_exporter.gpu.nvmldevice import THROTTLE_REASONS
-from trainwarden_exporter.gpu.nvmlerrors import (
-    DriverAbsentError,
-    DriverFailedError,
-    GpuLostError,
-    NvmlError,
-)
-from trainwarden_exporter.gpu.reading import (
+from trainwarden_exporter.gpu.model import (
     GpuKey,
+    GpuMemory,
     GpuReading,
     ListedProcess,
-    Memory,
     MigInstance,
     Remapping,
     UtilizationSample,
     Versions,
 )
+from trainwarden_exporter.gpu.nvml_calls import (
+    DriverAbsentError,
+    DriverFailedError,
+    GpuLostError,
+    NvmlError,
+)
+from trainwarden_exporter.gpu.nvml_device import THROTTLE_REASONS
+from trainwarden_exporter.gpu.nvml_library import Nvml
 
 NOTHING = dict.fromkeys(
     (
@@ -64,12 +64,12 @@ def read(nvml: Nvml, index: int = 0, *, samples_after: int = 0) -> GpuReading:
     return nvml.read(*nvml.open(index), samples_after=samples_after)
 
 
-def test_the_versions_are_told(nvml: Nvml) -> None:
+def test_the_versions_are_reported(nvml: Nvml) -> None:
     assert nvml.versions() == Versions("570.124.06", "12.8", "12.570.124.06")
     assert nvml.count() == 2
 
 
-def test_a_version_that_is_not_told_is_empty(nvml: Nvml, box: SimulatedBox) -> None:
+def test_an_unknown_version_is_empty(nvml: Nvml, box: SimulatedBox) -> None:
     box.change_driver(cuda_version=None, nvml_version=None)
     assert nvml.versions() == Versions("570.124.06", "", "")
 
@@ -79,7 +79,7 @@ def test_a_gpu_has_an_index_and_an_identity(nvml: Nvml, box: SimulatedBox) -> No
     assert key == GpuKey("1", box.state.gpus[1].uuid)
 
 
-def test_all_that_a_device_says_is_in_base_units(nvml: Nvml, box: SimulatedBox) -> None:
+def test_all_values_of_a_device_are_in_base_units(nvml: Nvml, box: SimulatedBox) -> None:
     box.change_gpu(
         0,
         utilization_gpu=93,
@@ -105,7 +105,7 @@ def test_all_that_a_device_says_is_in_base_units(nvml: Nvml, box: SimulatedBox) 
 
     assert (seen.name, seen.pci_bus_id, seen.minor) == ("Simulated GPU 0", "00000000:17:00.0", 0)
     assert (seen.utilization_ratio, seen.memory_utilization_ratio) == (0.93, 0.41)
-    assert seen.memory == Memory(80 * GIB, 3 * GIB, 80 * GIB - 3 * GIB - GIB // 2, GIB // 2)
+    assert seen.memory == GpuMemory(80 * GIB, 3 * GIB, 80 * GIB - 3 * GIB - GIB // 2, GIB // 2)
     assert seen.temperatures == {"core": 71, "memory": 84}
     assert seen.slowdown_celsius == 89
     assert (seen.power_watts, seen.power_limit_watts, seen.energy_joules) == (512.345, 700, 12.5)
@@ -130,7 +130,7 @@ def test_all_that_a_device_says_is_in_base_units(nvml: Nvml, box: SimulatedBox) 
     assert seen.failures == ()
 
 
-def test_what_a_device_does_not_support_is_absent(nvml: Nvml, box: SimulatedBox) -> None:
+def test_unsupported_values_are_absent(nvml: Nvml, box: SimulatedBox) -> None:
     box.change_gpu(0, **NOTHING)
     seen = read(nvml)
     assert seen == GpuReading(seen.key, processes=())
@@ -161,9 +161,7 @@ def test_hopper_counts_link_errors_by_field(nvml: Nvml, box: SimulatedBox) -> No
     ]
 
 
-def test_a_question_that_fails_is_named_and_costs_itself_only(
-    nvml: Nvml, box: SimulatedBox
-) -> None:
+def test_a_failed_call_is_named_and_affects_no_other(nvml: Nvml, box: SimulatedBox) -> None:
     box.change_gpu(0, errors={"nvmlDeviceGetPowerUsage": "UNKNOWN"})
     seen = read(nvml)
     assert seen.failures == ("nvmlDeviceGetPowerUsage",)
@@ -173,7 +171,7 @@ def test_a_question_that_fails_is_named_and_costs_itself_only(
 
 
 @pytest.mark.parametrize("error", ["NO_PERMISSION", "NOT_FOUND", "INVALID_ARGUMENT", "NO_DATA"])
-def test_what_may_not_be_asked_is_as_good_as_not_supported(
+def test_a_call_without_permission_counts_as_unsupported(
     nvml: Nvml, box: SimulatedBox, error: str
 ) -> None:
     box.change_gpu(0, errors={"nvmlDeviceGetEccMode": error, "nvmlDeviceGetTotalEccErrors": error})
@@ -183,7 +181,7 @@ def test_what_may_not_be_asked_is_as_good_as_not_supported(
 
 @pytest.mark.parametrize("error", ["GPU_IS_LOST", "RESET_REQUIRED"])
 @pytest.mark.parametrize("function", ["nvmlDeviceGetMigMode", "nvmlDeviceGetProcessUtilization"])
-def test_a_gpu_that_is_lost_is_told_whenever_that_shows(
+def test_a_gpu_that_is_lost_is_reported_whenever_that_shows(
     nvml: Nvml, box: SimulatedBox, function: str, error: str
 ) -> None:
     box.change_gpu(0, errors={function: error})
@@ -217,7 +215,9 @@ class TestProcesses:
             ListedProcess(14, 6),
         }
 
-    def test_one_that_computes_and_draws_counts_once(self, nvml: Nvml, box: SimulatedBox) -> None:
+    def test_a_process_that_computes_and_draws_counts_once(
+        self, nvml: Nvml, box: SimulatedBox
+    ) -> None:
         twice = [Process(pid=11, memory=7), Process(pid=11, memory=7, kind="graphics")]
         box.change_gpu(0, processes=twice)
         assert read(nvml).processes == (ListedProcess(11, 7),)
@@ -235,7 +235,7 @@ class TestProcesses:
         )
         assert read(nvml).processes == (ListedProcess(11, 15),)
 
-    def test_that_may_not_be_listed_are_not_none(self, nvml: Nvml, box: SimulatedBox) -> None:
+    def test_that_may_not_be_listed_are_unknown(self, nvml: Nvml, box: SimulatedBox) -> None:
         listings = (
             f"nvmlDeviceGet{kind}RunningProcesses_v{version}"
             for kind in ("Compute", "Graphics", "MPSCompute")
@@ -244,7 +244,7 @@ class TestProcesses:
         box.change_gpu(0, errors=dict.fromkeys(listings, "NO_PERMISSION"))
         assert read(nvml).processes is None
 
-    def test_have_samples_that_are_new(self, nvml: Nvml, box: SimulatedBox) -> None:
+    def test_have_their_newest_samples(self, nvml: Nvml, box: SimulatedBox) -> None:
         box.change_gpu(
             0,
             processes=[
@@ -261,7 +261,7 @@ class TestProcesses:
         assert read(nvml, samples_after=1000).samples == ()
 
 
-def test_mig_instances_are_told_apart(nvml: Nvml, box: SimulatedBox) -> None:
+def test_mig_instances_are_distinguished(nvml: Nvml, box: SimulatedBox) -> None:
     box.change_gpu(
         0,
         mig_mode=1,
@@ -273,23 +273,23 @@ def test_mig_instances_are_told_apart(nvml: Nvml, box: SimulatedBox) -> None:
     )
     first, second = read(nvml).mig
     assert first == MigInstance(
-        "MIG-a", "3", "0", "Simulated GPU MIG 1g.10gb", Memory(10 * GIB, GIB, 9 * GIB, 0)
+        "MIG-a", "3", "0", "Simulated GPU MIG 1g.10gb", GpuMemory(10 * GIB, GIB, 9 * GIB, 0)
     )
     assert (second.uuid, second.memory) == ("MIG-b", None)
 
 
-class TestBeginning:
-    def test_without_a_driver_says_so(self, box: SimulatedBox) -> None:
+class TestStart:
+    def test_without_a_driver_raises(self, box: SimulatedBox) -> None:
         box.unload_driver()
         with pytest.raises(DriverAbsentError):
             Nvml().start()
 
-    def test_with_a_driver_that_refuses_says_so(self, box: SimulatedBox) -> None:
+    def test_with_a_driver_that_refuses_raises(self, box: SimulatedBox) -> None:
         box.change_driver(init_error="UNKNOWN")
         with pytest.raises(DriverFailedError):
             Nvml().start()
 
-    def test_is_void_after_the_driver_was_loaded_anew(self, nvml: Nvml, box: SimulatedBox) -> None:
+    def test_is_void_after_the_driver_was_loaded_again(self, nvml: Nvml, box: SimulatedBox) -> None:
         _, handle = nvml.open(0)
         box.load_driver()
         with pytest.raises(DriverFailedError):
@@ -302,7 +302,7 @@ class TestBeginning:
 
 
 class TestSubscription:
-    def test_tells_of_each_error_once(self, nvml: Nvml, box: SimulatedBox) -> None:
+    def test_returns_each_error_once(self, nvml: Nvml, box: SimulatedBox) -> None:
         gpus = dict(nvml.open(index) for index in range(2))
         events = nvml.subscribe(gpus)
         box.raise_xid(1, 79)
@@ -310,7 +310,7 @@ class TestSubscription:
         assert events.wait(0.01) is None
         events.close()
 
-    def test_leaves_out_what_is_lost(self, nvml: Nvml, box: SimulatedBox) -> None:
+    def test_leaves_out_lost_gpus(self, nvml: Nvml, box: SimulatedBox) -> None:
         gpus = dict(nvml.open(index) for index in range(2))
         box.lose(0)
         events = nvml.subscribe(gpus)
@@ -319,7 +319,7 @@ class TestSubscription:
         assert events.wait(1) == (list(gpus)[1], 31)
         events.close()
 
-    def test_is_spoilt_by_a_loss(self, nvml: Nvml, box: SimulatedBox) -> None:
+    def test_fails_when_a_gpu_is_lost(self, nvml: Nvml, box: SimulatedBox) -> None:
         gpus = dict(nvml.open(index) for index in range(2))
         events = nvml.subscribe(gpus)
         box.lose(0)
@@ -327,7 +327,7 @@ class TestSubscription:
             events.wait(1)
         events.close()
 
-    def test_cannot_be_had_from_devices_without_events(self, nvml: Nvml, box: SimulatedBox) -> None:
+    def test_fails_for_devices_without_events(self, nvml: Nvml, box: SimulatedBox) -> None:
         box.change_gpu(0, supported_events=None)
         box.change_gpu(1, supported_events=None)
         with pytest.raises(NvmlError, match="not supported"):
@@ -336,8 +336,8 @@ class TestSubscription:
 
 SCRIPT = """
 import json, sys
-from trainwarden_exporter.gpu.nvml import Nvml
-from trainwarden_exporter.gpu.nvmlerrors import NvmlError
+from trainwarden_exporter.gpu.nvml_library import Nvml
+from trainwarden_exporter.gpu.nvml_calls import NvmlError
 nvml = Nvml()
 for line in sys.stdin:
     try:
@@ -353,7 +353,7 @@ for line in sys.stdin:
 
 
 class Asking:
-    """A program of its own that reads GPU 0 whenever it is asked."""
+    """A program that reads GPU 0 on request."""
 
     def __init__(self, environment: dict[str, str]) -> None:
         self._program = subprocess.Popen(
@@ -372,7 +372,7 @@ class Asking:
         return json.loads(self._program.stdout.readline())
 
     def end(self) -> None:
-        self._program.communicate(timeout=30)
+        self._program.communicate(timeout=60)
 
 
 Asked = Callable[[SimulatedBox], Asking]
@@ -380,7 +380,7 @@ Asked = Callable[[SimulatedBox], Asking]
 
 @pytest.fixture
 def asked() -> Iterator[Asked]:
-    """Starts programs that see a box, and ends them with the test."""
+    """Starts programs that use a simulated host, and ends them with the test."""
     started: list[Asking] = []
 
     def ask(box: SimulatedBox) -> Asking:
@@ -392,7 +392,7 @@ def asked() -> Iterator[Asked]:
         asking.end()
 
 
-def test_an_old_driver_is_asked_by_the_functions_it_has(tmp_path: Path, asked: Asked) -> None:
+def test_an_old_driver_is_read_through_its_own_functions(tmp_path: Path, asked: Asked) -> None:
     library = build(tmp_path / "old", old_driver=True)
     one = gpu(0, memory_used=GIB, processes=[Process(pid=1)])
     asking = asked(SimulatedBox(tmp_path / "box", [one], library=library))
@@ -417,15 +417,15 @@ def test_a_library_that_appears_later_is_found(tmp_path: Path, asked: Asked) -> 
 def test_a_driver_of_another_version_gets_the_library_that_fits_it(
     tmp_path: Path, asked: Asked
 ) -> None:
-    """The library of the driver before would say "version mismatch" until the program ends."""
+    """The library of the previous driver reports a version mismatch until the program ends."""
     library = build(tmp_path / "lib")
     box = SimulatedBox(tmp_path / "box", [gpu(0)], library=library)
     asking = asked(box)
     assert asking.ask()[0] == GIB // 2  # type: ignore[index]
 
     build(tmp_path / "other", old_driver=True).replace(library)
-    assert asking.ask()[0] == GIB // 2, "one that is loaded stays"  # type: ignore[index]
+    assert asking.ask()[0] == GIB // 2, "a loaded library stays"  # type: ignore[index]
     box.change_driver(init_error="LIB_RM_VERSION_MISMATCH")
     assert asking.ask() == "DriverFailedError"
     box.change_driver(init_error=None)
-    assert asking.ask()[0] is None, "the old driver's library says nothing of it"  # type: ignore[index]
+    assert asking.ask()[0] is None, "unknown to the library of the old driver"  # type: ignore[index]

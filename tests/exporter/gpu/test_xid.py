@@ -1,4 +1,4 @@
-"""What XIDs mean, and the watch that counts them in a thread of its own."""
+"""Meanings of XIDs, and the watcher that counts them in its own thread."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from trainwarden_exporter.collectors.xid import XidCollector
-from trainwarden_exporter.conformance import conforming
 from trainwarden_exporter.exceptions import NoData
-from trainwarden_exporter.gpu import xidwatch
-from trainwarden_exporter.gpu.nvmlerrors import DriverFailedError, GpuLostError, NvmlError
-from trainwarden_exporter.gpu.reading import GpuKey
+from trainwarden_exporter.gpu import xid_watcher
+from trainwarden_exporter.gpu.model import GpuKey
+from trainwarden_exporter.gpu.nvml_calls import DriverFailedError, GpuLostError, NvmlError
 from trainwarden_exporter.gpu.xid import _CATALOGUE, XIDS, XidCount, XidCounts, describe
-from trainwarden_exporter.gpu.xidwatch import PAUSE_SECONDS, USED_SECONDS, XidWatch
+from trainwarden_exporter.gpu.xid_watcher import RETRY_SECONDS, USER_TTL_SECONDS, XidWatcher
+from trainwarden_exporter.scrape.validation import validated
 
 ONE, TWO = GpuKey("0", "GPU-a"), GpuKey("1", "GPU-b")
 Wait = Callable[[Callable[[], bool]], None]
@@ -33,16 +33,18 @@ Wait = Callable[[Callable[[], bool]], None]
         ("unknown", (0, 1, 14, 49, 138, 999)),
     ],
 )
-def test_a_code_has_the_severity_of_what_it_asks_for(severity: str, codes: Sequence[int]) -> None:
+def test_a_code_has_the_severity_of_its_recommended_action(
+    severity: str, codes: Sequence[int]
+) -> None:
     assert {code: describe(code).severity for code in codes} == dict.fromkeys(codes, severity)
 
 
-def test_a_code_has_a_meaning_for_a_person() -> None:
+def test_a_code_has_a_meaning_for_an_operator() -> None:
     assert describe(79).meaning == "GPU has fallen off the bus"
     assert all(xid.meaning for xid in XIDS.values())
 
 
-def test_the_catalogue_says_nothing_twice() -> None:
+def test_the_catalogue_lists_no_code_twice() -> None:
     assert len(XIDS) == sum(len(list(codes)) for _, _, codes in _CATALOGUE)
 
 
@@ -55,7 +57,7 @@ def test_counts_are_kept_by_gpu_and_code() -> None:
 
 
 class Source:
-    """A driver's events: what is put in comes out of the subscription, errors are raised by it."""
+    """Events of a driver: the subscription returns queued events and raises queued errors."""
 
     def __init__(self) -> None:
         self.events: SimpleQueue[tuple[GpuKey, int] | BaseException] = SimpleQueue()
@@ -92,7 +94,7 @@ class Clock:
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xidwatch, "WAIT_SECONDS", 0.005)
+    monkeypatch.setattr(xid_watcher, "WAIT_SECONDS", 0.005)
 
 
 @pytest.fixture
@@ -106,16 +108,16 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def watch(source: Source, clock: Clock, wait_until: Wait) -> Iterator[XidWatch]:
-    watch = XidWatch(source, now=lambda: 7.0, clock=clock)
+def watch(source: Source, clock: Clock, wait_until: Wait) -> Iterator[XidWatcher]:
+    watch = XidWatcher(source, now=lambda: 7.0, clock=clock)
     yield watch
     watch.stop()
     wait_until(lambda: watch.released)
 
 
-class TestTheWatch:
-    def test_counts_what_comes_when_nobody_looks(
-        self, watch: XidWatch, source: Source, wait_until: Wait
+class TestXidWatcher:
+    def test_counts_xids_between_scrapes(
+        self, watch: XidWatcher, source: Source, wait_until: Wait
     ) -> None:
         watch.watch({ONE: "handle"})
         for code in (31, 79, 31):
@@ -126,8 +128,8 @@ class TestTheWatch:
         assert watch.watching
         assert watch.last_timestamp == 7.0
 
-    def test_says_what_came(
-        self, watch: XidWatch, source: Source, wait_until: Wait, caplog: pytest.LogCaptureFixture
+    def test_logs_each_xid(
+        self, watch: XidWatcher, source: Source, wait_until: Wait, caplog: pytest.LogCaptureFixture
     ) -> None:
         watch.watch({ONE: "handle"})
         source.events.put((ONE, 79))
@@ -137,8 +139,8 @@ class TestTheWatch:
         assert vars(record)["severity"] == "fatal"
         assert vars(record)["gpu"] == "0"
 
-    def test_is_one_thread_however_often_it_is_asked(
-        self, watch: XidWatch, source: Source, wait_until: Wait
+    def test_is_one_thread_however_often_watch_is_called(
+        self, watch: XidWatcher, source: Source, wait_until: Wait
     ) -> None:
         before = threading.active_count()
         for _ in range(20):
@@ -147,7 +149,7 @@ class TestTheWatch:
         assert threading.active_count() == before + 1
 
     def test_watches_a_gpu_that_comes_later(
-        self, watch: XidWatch, source: Source, wait_until: Wait
+        self, watch: XidWatcher, source: Source, wait_until: Wait
     ) -> None:
         watch.watch({ONE: "handle"})
         wait_until(lambda: len(source.subscribed) == 1)
@@ -155,8 +157,8 @@ class TestTheWatch:
         wait_until(lambda: source.subscribed[1:] == [(ONE, TWO)])
         assert source.closed == 1
 
-    def test_goes_on_for_the_others_when_one_is_lost(
-        self, watch: XidWatch, source: Source, wait_until: Wait
+    def test_continues_for_the_others_when_one_is_lost(
+        self, watch: XidWatcher, source: Source, wait_until: Wait
     ) -> None:
         watch.watch({ONE: "handle", TWO: "other"})
         source.lost = [ONE]
@@ -170,8 +172,8 @@ class TestTheWatch:
         watch.watch({ONE: "handle", TWO: "other"})  # it is back
         wait_until(lambda: len(source.subscribed) == 3)
 
-    def test_lets_go_of_the_driver_when_told(
-        self, watch: XidWatch, source: Source, wait_until: Wait
+    def test_releases_the_driver_on_request(
+        self, watch: XidWatcher, source: Source, wait_until: Wait
     ) -> None:
         watch.watch({ONE: "handle"})
         wait_until(lambda: len(source.subscribed) == 1)
@@ -189,7 +191,7 @@ class TestTheWatch:
             def wait(self, seconds: float) -> None:
                 release.wait(60 * seconds + 30)
 
-        watch = XidWatch(Hanging(), clock=clock)
+        watch = XidWatcher(Hanging(), clock=clock)
         watch.watch({ONE: "handle"})
         watch.watch({ONE: "handle", TWO: "other"})
         watch.stop()
@@ -198,9 +200,9 @@ class TestTheWatch:
         release.set()
         wait_until(lambda: watch.released)
 
-    def test_that_fails_is_told_once_and_tried_again_after_a_pause(
+    def test_that_fails_is_reported_once_and_tried_again_after_a_pause(
         self,
-        watch: XidWatch,
+        watch: XidWatcher,
         source: Source,
         clock: Clock,
         wait_until: Wait,
@@ -213,7 +215,7 @@ class TestTheWatch:
             assert not watch.watching
             watch.watch({ONE: "handle"})
             assert len(source.subscribed) == attempt, "not at every scrape"
-            clock.now += PAUSE_SECONDS
+            clock.now += RETRY_SECONDS
         assert [record.message for record in caplog.records] == ["XIDs not watched"]
 
         source.refusal = None
@@ -221,18 +223,18 @@ class TestTheWatch:
         wait_until(lambda: len(source.subscribed) == 3)
         assert watch.watching
 
-    def test_that_loses_the_driver_waits_for_nothing_once_that_is_back(
-        self, watch: XidWatch, source: Source, wait_until: Wait
+    def test_restarts_without_a_pause_after_the_driver_was_reloaded(
+        self, watch: XidWatcher, source: Source, wait_until: Wait
     ) -> None:
         watch.watch({ONE: "handle"})
         source.events.put(DriverFailedError("Uninitialized"))
         wait_until(lambda: watch.released)
-        watch.stop()  # by whoever finds the driver gone
+        watch.stop()  # called when the driver has failed
         watch.watch({ONE: "new handle"})
         wait_until(lambda: len(source.subscribed) == 2)
 
-    def test_that_breaks_says_where(
-        self, watch: XidWatch, source: Source, wait_until: Wait, caplog: pytest.LogCaptureFixture
+    def test_logs_an_unexpected_error_with_its_traceback(
+        self, watch: XidWatcher, source: Source, wait_until: Wait, caplog: pytest.LogCaptureFixture
     ) -> None:
         source.refusal = ZeroDivisionError()
         watch.watch({ONE: "handle"})
@@ -240,9 +242,9 @@ class TestTheWatch:
         assert caplog.records[0].exc_info
         assert caplog.records[0].levelno == logging.WARNING
 
-    def test_of_nothing_is_none(self, watch: XidWatch, source: Source) -> None:
+    def test_without_gpus_has_no_events(self, watch: XidWatcher, source: Source) -> None:
         watch.watch({})
-        assert not watch.wanted
+        assert not watch.has_gpus
         assert source.subscribed == []
 
 
@@ -251,17 +253,17 @@ def shown(collector: XidCollector) -> dict[str, dict[tuple[str, ...], float]]:
         family.name.removeprefix("trainwarden_gpu_xid_"): {
             tuple(sample.labels.values()): sample.value for sample in family.samples
         }
-        for family in conforming(collector.collect(), collector.metrics)
+        for family in validated(collector.collect(), collector.metrics)
     }
 
 
 class TestTheCollector:
-    def test_has_no_data_where_there_is_no_gpu(self, watch: XidWatch) -> None:
+    def test_has_no_data_where_there_is_no_gpu(self, watch: XidWatcher) -> None:
         with pytest.raises(NoData):
             XidCollector(watch).collect()
 
     def test_shows_counts_and_last_times(
-        self, watch: XidWatch, source: Source, wait_until: Wait
+        self, watch: XidWatcher, source: Source, wait_until: Wait
     ) -> None:
         watch.watch({ONE: "handle"})
         source.events.put((ONE, 79))
@@ -275,14 +277,14 @@ class TestTheCollector:
             "watch_timestamp_seconds": {(): 7.0},
         }
 
-    def test_names_the_workers_that_had_memory_there(
-        self, watch: XidWatch, source: Source, wait_until: Wait, monkeypatch: pytest.MonkeyPatch
+    def test_names_the_workers_that_had_memory_on_the_gpu(
+        self, watch: XidWatcher, source: Source, wait_until: Wait, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         clock = [100.0]
         monkeypatch.setattr(watch, "_clock", lambda: clock[0])
         trainer, server = ("demo", "trainer", "trainer"), ("demo", "server", "inference")
         watch.watch({ONE: "handle", TWO: "handle"})
-        watch.note_users([(ONE, trainer), (ONE, server), (TWO, trainer)])
+        watch.update_users([(ONE, trainer), (ONE, server), (TWO, trainer)])
         source.events.put((TWO, 79))
         wait_until(lambda: bool(watch.counts.all()))
 
@@ -293,18 +295,18 @@ class TestTheCollector:
             return {tuple(s.labels.values()): s.value for s in family.samples}
 
         assert named() == {(*trainer, "fatal"): 7.0}
-        clock[0] += USED_SECONDS - 1
-        watch.note_users([(TWO, server)])
+        clock[0] += USER_TTL_SECONDS - 1
+        watch.update_users([(TWO, server)])
         assert named() == {(*trainer, "fatal"): 7.0, (*server, "fatal"): 7.0}
         clock[0] += 1.1
         assert named() == {(*server, "fatal"): 7.0}
 
     def test_keeps_its_counts_over_a_reload(
-        self, watch: XidWatch, source: Source, wait_until: Wait
+        self, watch: XidWatcher, source: Source, wait_until: Wait
     ) -> None:
         watch.watch({ONE: "handle"})
         source.events.put((ONE, 79))
         wait_until(lambda: bool(watch.counts.all()))
-        successor = XidCollector(XidWatch(Source()))
-        successor.adopt(XidCollector(watch))
+        successor = XidCollector(XidWatcher(Source()))
+        successor.take_over_from(XidCollector(watch))
         assert shown(successor)["errors"] == {("0", "GPU-a", "79", "fatal"): 1}

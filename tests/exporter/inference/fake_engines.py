@@ -1,7 +1,7 @@
-"""Inference engines made of paper: they answer with the real ones' bodies, and lie as those do.
+"""Fake inference engines: they answer with recorded bodies, including misleading ones.
 
 Each knows the states in which its model was seen or read (see the notes in the engines' own files).
-`respond` is what its HTTP server says; one that never comes back is a server that hangs. Time is
+`respond` is what its HTTP server answers; if it never returns, the server hangs. Time is
 that of the event loop. `fake_serving` puts them on real sockets.
 """
 
@@ -19,7 +19,7 @@ from typing import NoReturn
 
 SAMPLES = Path(__file__).parent / "samples"
 SLOTS = 8
-"""Requests that are worked on at once; more of them wait."""
+"""Maximum number of requests in execution; others wait."""
 TOKENS_PER_SECOND = 50.0
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -44,13 +44,13 @@ class Reply:
 
 
 async def wait_while(condition: Callable[[], bool]) -> None:
-    """Come back once the condition does not hold any more."""
+    """Waits while the condition holds."""
     while condition():  # noqa: ASYNC110 - the state of a fake is switched from anywhere
         await asyncio.sleep(0.25)
 
 
 async def hang() -> NoReturn:
-    """Never come back."""
+    """Never returns."""
     await asyncio.get_running_loop().create_future()
     raise AssertionError
 
@@ -66,14 +66,14 @@ UNAUTHORIZED = reply({"error": "Unauthorized"}, HTTPStatus.UNAUTHORIZED)
 
 @cache
 def _sample(name: str) -> tuple[tuple[str, ...], dict[str, int]]:
-    """The lines of a page that was seen, and the line of each series."""
+    """Returns the lines of a recorded page, and the line of each series."""
     lines = tuple((SAMPLES / name).read_text().splitlines())
     series = {line.rpartition(" ")[0]: index for index, line in enumerate(lines)}
     return lines, series
 
 
 def fill(name: str, values: Mapping[str, float]) -> list[str]:
-    """The lines of a page that was seen, in which some series have other values."""
+    """Returns the lines of a recorded page with changed values of some series."""
     lines, places = _sample(name)
     filled = list(lines)
     for series, value in values.items():
@@ -82,7 +82,7 @@ def fill(name: str, values: Mapping[str, float]) -> list[str]:
 
 
 class FakeEngine:
-    """One server. `clients` requests are in flight all the time while it works."""
+    """One server; `clients` requests are always in flight while it works."""
 
     name = ""
     model = "tiny"
@@ -90,11 +90,11 @@ class FakeEngine:
     def __init__(self) -> None:
         self.listening = True
         self.frozen = False
-        """Its API process stands still: connections are accepted by the kernel alone."""
+        """Its API process is frozen: only the kernel accepts connections."""
         self.ready = True
         self.dead = False
         self.stuck = False
-        """A worker, or the GPU, does not come back from a step."""
+        """A worker, or the GPU, does not return from a step."""
         self.paused = False
         self.asleep = False
         self.updating = False
@@ -103,22 +103,22 @@ class FakeEngine:
         self.version = "0"
         self.clients = 0
         self.parked = 0
-        """Requests that hang in it, of whoever asked."""
+        """Requests that hang in it, of all clients."""
         self.tokens = 1254.0
         self.completions = 0
         self.asked: list[str] = []
         self.seen_running = self.seen_waiting = 0.0
-        """What its gauges show, which only work moves."""
+        """Values of its gauges, which change only with work."""
         self._last = 0.0
 
     @property
     def works(self) -> bool:
-        """Whether its loop gets requests done."""
+        """Whether its loop completes requests."""
         held = self.dead or self.stuck or self.paused or self.asleep or self.updating
         return self.ready and self.listening and not held
 
     async def respond(self, request: Request) -> Reply:
-        """What it says; comes back never where it hangs."""
+        """Returns the response; never returns if it hangs."""
         self.asked.append(f"{request.method} {request.path}")
         await wait_while(lambda: self.frozen)
         self.advance()
@@ -127,7 +127,7 @@ class FakeEngine:
         return await self.answer(request)
 
     async def answer(self, request: Request) -> Reply:
-        """What it says to a request that it admits."""
+        """Returns the response to an admitted request."""
         raise NotImplementedError
 
     def _admits(self, request: Request) -> bool:
@@ -140,7 +140,7 @@ class FakeEngine:
         return False
 
     def advance(self) -> None:
-        """Let the work be done that was due since the last time."""
+        """Does the work that has become due since the last call."""
         now = asyncio.get_running_loop().time()
         seconds, self._last = now - self._last, now
         if self.works:
@@ -150,7 +150,7 @@ class FakeEngine:
             self.seen_waiting = max(0, self.clients - SLOTS)
 
     async def generate(self) -> None:
-        """Wait as one more request does until it has its token."""
+        """Waits like another request until it has its token."""
         self.parked += 1
         try:
             await wait_while(lambda: not self.works)
@@ -162,15 +162,15 @@ class FakeEngine:
 
     @property
     def loop_is_stuck(self) -> bool:
-        """Whether the engine's loop waits for a step: it began one, and that does not end."""
+        """Whether the engine's loop waits for a step that does not end."""
         return self.stuck and (self.clients > 0 or self.parked > 0 or self.was_busy)
 
     was_busy = False
-    """Whether a step had begun before those who asked for it gave up."""
+    """Whether a step had begun before its clients gave up."""
 
 
 class FakeVllm(FakeEngine):
-    """As 0.32.0 was seen, and 0.33.0 reads."""
+    """As observed with 0.32.0, and according to the source of 0.33.0."""
 
     name = "vllm"
 
@@ -242,7 +242,7 @@ class FakeVllm(FakeEngine):
         )
 
     def page(self) -> str:
-        """The page of a server that was seen, with this one's numbers; per engine if several."""
+        """Returns a recorded page with the values of this server, by engine if several."""
         if not self.log_stats:
             return "# TYPE python_info gauge\npython_info 1.0\n"
         labels = 'engine="0",model_name="tiny"'
@@ -273,7 +273,7 @@ class FakeVllm(FakeEngine):
 
 
 class FakeSglang(FakeEngine):
-    """As 0.5.23 reads; `old` as before 0.5.20, without /ready and /v1/loads."""
+    """According to the source of 0.5.23; `old`: before 0.5.20, without /ready and /v1/loads."""
 
     name = "sglang"
 
@@ -324,7 +324,7 @@ class FakeSglang(FakeEngine):
         return NOT_FOUND
 
     def _publish(self) -> None:
-        """The schedulers' loops say how they are with each turn."""
+        """Reports of the schedulers, made in each iteration of their loops."""
         turns = not (self.stuck or self.updating or (self.paused and self.in_place))
         if turns:
             self._timestamp = asyncio.get_running_loop().time() + 1.7e9
@@ -333,7 +333,7 @@ class FakeSglang(FakeEngine):
         if not self.ready:
             return Reply(HTTPStatus.SERVICE_UNAVAILABLE)
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await self.generate()
         except TimeoutError:
             self.unhealthy = True
@@ -342,7 +342,7 @@ class FakeSglang(FakeEngine):
         return Reply()
 
     def page(self) -> str:
-        """What --enable-metrics shows, as far as it matters here."""
+        """Returns the page of --enable-metrics, as far as needed."""
         model = 'model_name="tiny"'
         rank = f'engine_type="unified",{model},moe_ep_rank="0",pp_rank="0",tp_rank="0"'
         update = 'endpoint="/update_weights_from_disk",method="POST"'
@@ -365,7 +365,7 @@ class FakeSglang(FakeEngine):
 
 
 class FakeTgi(FakeEngine):
-    """As v3.3.7 reads."""
+    """According to the source of v3.3.7."""
 
     name = "tgi"
 
@@ -405,7 +405,7 @@ class FakeTgi(FakeEngine):
 
 
 class FakeLlamaCpp(FakeEngine):
-    """As 11434 was seen."""
+    """As observed with 11434."""
 
     name = "llama_cpp"
 
@@ -446,7 +446,7 @@ class FakeLlamaCpp(FakeEngine):
 
 
 class FakeTriton(FakeEngine):
-    """As server e1db8a6 reads; its metrics are at another port, but answered here too."""
+    """According to the source of server e1db8a6, but with its metrics on the same port."""
 
     name = "triton"
 
@@ -472,7 +472,7 @@ class FakeTriton(FakeEngine):
 
 
 class FakeRouter(FakeEngine):
-    """A router in front of `backends`; it believes what their /health says."""
+    """A router of `backends`; it relies on their /health."""
 
     def __init__(self, *backends: FakeEngine) -> None:
         super().__init__()
@@ -502,7 +502,7 @@ class FakeRouter(FakeEngine):
 
 
 class FakeSglangRouter(FakeRouter):
-    """As 0.3.2 was seen: /health is 200 whatever happens."""
+    """As observed with 0.3.2: /health always returns 200."""
 
     name = "sglang_router"
 
@@ -515,7 +515,7 @@ class FakeSglangRouter(FakeRouter):
 
 
 class FakeVllmRouter(FakeRouter):
-    """As 0.1.17 was seen."""
+    """As observed with 0.1.17."""
 
     name = "vllm_router"
 
@@ -525,7 +525,7 @@ class FakeVllmRouter(FakeRouter):
 
 
 class FakeGeneric(FakeEngine):
-    """Some server with a page of its own."""
+    """A generic server with its own health page."""
 
     name = "generic"
 
@@ -539,4 +539,4 @@ FAKES: dict[str, type[FakeEngine]] = {
     fake.name: fake
     for fake in (FakeVllm, FakeSglang, FakeTgi, FakeLlamaCpp, FakeTriton, FakeGeneric)
 }
-"""Those that can be made without more ado."""
+"""Engines that need no arguments."""

@@ -31,11 +31,11 @@ class FakeServer:
         self._closed = False
 
     async def listen(self) -> None:
-        """Accept connections."""
+        """Starts accepting connections."""
         self._server = await asyncio.start_server(self._handle, sock=self.socket)
 
     async def close(self) -> None:
-        """Listen no more, and drop all connections, as when the process is killed."""
+        """Stops listening and drops all connections, as when the process is killed."""
         self._closed = True
         if self._server is not None:
             await stop_listening(self._server)
@@ -50,8 +50,9 @@ class FakeServer:
         self._handlers.add(task)
         task.add_done_callback(self._handlers.discard)
         try:
-            with suppress(ConnectionError, asyncio.IncompleteReadError):
-                while not self._closed:  # it may have been accepted just before
+            # CPython 3.11 logs an error for each handler that ends as cancelled.
+            with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+                while not self._closed:  # it may have been accepted just before the close the close
                     request = await _read(reader)
                     reply = await self._respond(request, reader)
                     if reply is None:
@@ -62,7 +63,7 @@ class FakeServer:
             writer.transport.abort()
 
     async def _respond(self, request: Request, reader: asyncio.StreamReader) -> Reply | None:
-        """The reply; None when the client went away first."""
+        """Returns the reply; None if the client has disconnected."""
         if request.path.startswith("/fake/"):
             return self._switch(request.path)
         answer = asyncio.ensure_future(self.engine.respond(request))
@@ -87,7 +88,7 @@ class FakeServer:
 async def stop_listening(server: asyncio.Server) -> None:
     """Close `server`, once what it has accepted already is a connection.
 
-    Python 3.11 drops, unclosed, one that is accepted in the turn in which the server is closed.
+    Python 3.11 drops, unclosed, a connection accepted in the turn in which the server is closed.
     """
     for listening in server.sockets:
         asyncio.get_running_loop().remove_reader(listening)
@@ -97,13 +98,13 @@ async def stop_listening(server: asyncio.Server) -> None:
 
 
 async def end_all_others() -> None:
-    """End what else is under way on this loop, such as a connection that is just coming in."""
+    """Ends all other tasks of this loop, such as a connection being accepted."""
     while others := asyncio.all_tasks() - {asyncio.current_task()}:
-        await asyncio.sleep(0)  # what is ended before its first step closes nothing
+        await asyncio.sleep(0)  # a task cancelled before its first step closes nothing
         for other in others:
             other.cancel()
         await asyncio.wait(others)
-    await asyncio.sleep(0)  # what was closed is told so in the next turn
+    await asyncio.sleep(0)  # closed transports are notified in the next iteration
 
 
 def _bound(port: int) -> socket.socket:
@@ -151,8 +152,8 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--clients", type=int, default=0, help="requests in flight all the time")
     parser.add_argument("--starting", type=float, default=0.0, help="seconds before it listens")
-    parser.add_argument("--of", help="what it is a part of, for whoever reads its command line")
-    parser.add_argument("--longest-seconds", type=float, default=900, help="then it ends by itself")
+    parser.add_argument("--of", help="ignored; for selectors of command lines")
+    parser.add_argument("--longest-seconds", type=float, default=900, help="lifetime")
     options = parser.parse_args()
     with suppress(KeyboardInterrupt, TimeoutError):
         asyncio.run(asyncio.wait_for(_serve(options), options.longest_seconds))

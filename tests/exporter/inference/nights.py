@@ -1,4 +1,4 @@
-"""Watches a fake engine through nights that pass as fast as they can be computed."""
+"""Probes a fake engine through nights of simulated time."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from fake_engines import FakeEngine, Request, hang
-from trainwarden_exporter.inference.asking import Ask
 from trainwarden_exporter.inference.config import ServerConfig
 from trainwarden_exporter.inference.engines import build_engine
+from trainwarden_exporter.inference.health_model import HealthReason, ProcessInfo
+from trainwarden_exporter.inference.http_client import Send
+from trainwarden_exporter.inference.http_messages import HttpOutcome, HttpRequest, HttpResponse
 from trainwarden_exporter.inference.prober import Prober
-from trainwarden_exporter.inference.questions import Answer, Contact, Question
-from trainwarden_exporter.inference.target import Sighting, Target
-from trainwarden_exporter.inference.verdict import ProcessFact, Reason
+from trainwarden_exporter.inference.target import ServerHealth, ServerTarget
 
 MIDNIGHT = 1_790_000_000.0
 """Unix time at which every night begins."""
 
 
 class _SkippingSelector(selectors.DefaultSelector):
-    """Does not wait for time to pass: it lets it have passed."""
+    """Advances the time instead of waiting."""
 
     skipped = 0.0
 
     def select(self, timeout: float | None = None) -> Any:
         events = super().select(0)
         if not events:
-            assert timeout is not None, "nothing is awaited that could ever come"
+            assert timeout is not None, "every awaited event is impossible"
             self.skipped += max(0.0, timeout)
         return events
 
 
 class NightLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time passes only while everybody waits."""
+    """An event loop whose time advances only while all tasks wait."""
 
     def __init__(self) -> None:
         self._skipping = _SkippingSelector()
@@ -48,100 +48,102 @@ class NightLoop(asyncio.SelectorEventLoop):
 
 
 class Line:
-    """Stands in for an `Asker`: asks a fake without any network, but just as patiently."""
+    """A `ProbeClient` that sends requests to a fake without a network, with the same timeouts."""
 
     def __init__(self, fake: FakeEngine, timeout: float, key: str | None) -> None:
         self.fake = fake
         self.frozen_processes: tuple[bool, ...] = (False,)
-        """Of each API process, whether it is frozen; visits go round."""
+        """Whether each API process is frozen; connections use them in turn."""
         self.visits = 0
         self._timeout = timeout
         self._key = key
 
     @asynccontextmanager
-    async def visit(self) -> AsyncIterator[Ask]:
+    async def connect(self) -> AsyncIterator[Send]:
         frozen = self.frozen_processes[self.visits % len(self.frozen_processes)]
         self.visits += 1
 
-        async def ask(url: str, question: Question) -> Answer:
-            return await self._ask(url, question, frozen=frozen)
+        async def ask(url: str, request: HttpRequest) -> HttpResponse:
+            return await self._ask(url, request, frozen=frozen)
 
         yield ask
 
-    async def _ask(self, url: str, question: Question, *, frozen: bool) -> Answer:
+    async def _ask(self, url: str, request: HttpRequest, *, frozen: bool) -> HttpResponse:
         loop = asyncio.get_running_loop()
         began = loop.time()
         if not self.fake.listening:
-            return Answer(Contact.REFUSED, detail="connection refused")
+            return HttpResponse(HttpOutcome.REFUSED, detail="connection refused")
         parts = urlsplit(url)
         path = f"{parts.path}?{parts.query}" if parts.query else parts.path
-        headers = {name.lower(): value for name, value in question.headers.items()}
+        headers = {name.lower(): value for name, value in request.headers.items()}
         if self._key is not None:
             headers["authorization"] = f"Bearer {self._key}"
-        body = b"" if question.body is None else json.dumps(question.body).encode()
-        patience = self._timeout if question.patience is None else question.patience
+        body = b"" if request.body is None else json.dumps(request.body).encode()
+        timeout = self._timeout if request.timeout is None else request.timeout
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(timeout):
                 if frozen:
                     await hang()
-                reply = await self.fake.respond(Request(question.method, path, headers, body))
+                reply = await self.fake.respond(Request(request.method, path, headers, body))
         except TimeoutError:
-            return Answer(Contact.SILENT, seconds=loop.time() - began, detail="no answer")
+            return HttpResponse(HttpOutcome.SILENT, seconds=loop.time() - began, detail="no answer")
         seconds = loop.time() - began
-        return Answer(Contact.ANSWERED, int(reply.status), reply.body.encode(), seconds)
+        return HttpResponse(HttpOutcome.ANSWERED, int(reply.status), reply.body.encode(), seconds)
 
 
 class Night:
-    """One server, and whoever watches it."""
+    """One server and its prober."""
 
     def __init__(self, fake: FakeEngine, settings: dict[str, Any], key: str | None) -> None:
         defaults = {"name": "a", "engine": fake.name, "url": "http://server:8000"}
         config = ServerConfig.model_validate({**defaults, **settings})
-        target = Target("run", "a", fake.name, config.url, config)
+        target = ServerTarget("run", "a", fake.name, config.url, config)
         self.fake = fake
         self.line = Line(fake, config.timeout, key)
         self.started: float | None = None
-        """When the server's process started, in seconds of this night; None for no process."""
+        """Start of the server's process, in seconds of this night; None for no process."""
         self.knows_process = False
-        self.told_update: float | None = None
-        """Since when the log tells of a weight update, in seconds of this night."""
+        self.logged_update: float | None = None
+        """Start of a weight update according to the log, in seconds of this night."""
         loop = asyncio.get_running_loop()
         self.prober = Prober(
             target,
             build_engine(fake.name, config, config.url or ""),
             self.line,
             process=self._process,
-            told_update=lambda _: None if self.told_update is None else MIDNIGHT + self.told_update,
+            logged_update=lambda _: (
+                None if self.logged_update is None else MIDNIGHT + self.logged_update
+            ),
             clock=loop.time,
             now=lambda: MIDNIGHT + loop.time(),
         )
 
     @property
-    def sighting(self) -> Sighting:
-        assert self.prober.sighting is not None
-        return self.prober.sighting
+    def health(self) -> ServerHealth:
+        assert self.prober.health is not None
+        return self.prober.health
 
     @property
-    def reason(self) -> Reason | None:
-        return self.prober.sighting.reason if self.prober.sighting else None
+    def reason(self) -> HealthReason | None:
+        return self.prober.health.reason if self.prober.health else None
 
     @property
     def completions(self) -> int:
-        """Tokens that were asked for so far."""
+        """Returns the number of requested completions."""
         paths = ("POST /v1/completions", "POST /generate", "POST /completion")
         return sum(1 for asked in self.fake.asked if asked in paths)
 
     def start_process(self) -> None:
-        """Let a process of the server's worker have started now."""
+        """Starts a process of the server's worker."""
         self.knows_process = True
         self.started = asyncio.get_running_loop().time()
 
     def end_process(self) -> None:
-        """Let there be none."""
+        """Ends the process of the server's worker."""
         self.knows_process, self.started = True, None
 
-    async def pass_time(self, seconds: float) -> set[Reason | None]:
-        """Let time pass; all that the server was found to be meanwhile."""
+    async def pass_time(self, seconds: float) -> set[HealthReason | None]:
+        """Advances the time; returns all reasons observed meanwhile."""
         loop = asyncio.get_running_loop()
         end, seen = loop.time() + seconds, set()
         while loop.time() < end:
@@ -149,8 +151,8 @@ class Night:
             seen.add(self.reason)
         return seen
 
-    async def until(self, reason: Reason, *, within: float) -> float:
-        """Wait until the server is found to be so; how long it took. Fails if it takes longer."""
+    async def until(self, reason: HealthReason, *, within: float) -> float:
+        """Waits for `reason` and returns the seconds; fails if it takes longer than `within`."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         while self.reason is not reason:
@@ -158,13 +160,13 @@ class Night:
             await asyncio.sleep(0.5)
         return loop.time() - began
 
-    def _process(self, _: Target) -> ProcessFact | None:
+    def _process(self, _: ServerTarget) -> ProcessInfo | None:
         if not self.knows_process:
             return None
         if self.started is None:
-            return ProcessFact()
+            return ProcessInfo()
         age = asyncio.get_running_loop().time() - self.started
-        return ProcessFact(MIDNIGHT + self.started, age)
+        return ProcessInfo(MIDNIGHT + self.started, age)
 
 
 def watch(
@@ -174,7 +176,7 @@ def watch(
     key: str | None = None,
     **settings: Any,
 ) -> None:
-    """Tell `story` of a server that is watched; `settings` are those of its configuration."""
+    """Runs `story` with a probed server; `settings` are its configuration."""
 
     async def night() -> None:
         one = Night(fake, settings, key)
@@ -189,6 +191,6 @@ def watch(
         runner.run(night())
 
 
-def reasons(*found: Iterable[Reason | None]) -> set[Reason | None]:
-    """All of several nights' findings."""
+def reasons(*found: Iterable[HealthReason | None]) -> set[HealthReason | None]:
+    """Returns the union of several sets of reasons."""
     return set().union(*found)

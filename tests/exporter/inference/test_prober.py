@@ -1,4 +1,4 @@
-"""What a prober does beside asking and judging: it remembers, counts, and tells."""
+"""State, counters and logs of a prober."""
 
 from __future__ import annotations
 
@@ -9,88 +9,88 @@ import pytest
 
 from fake_engines import FakeVllm, Reply, Request
 from nights import MIDNIGHT, Night, watch
-from trainwarden_exporter.inference.reading import Completion
-from trainwarden_exporter.inference.verdict import Reason
+from trainwarden_exporter.inference.engine_stats import Completion
+from trainwarden_exporter.inference.health_model import HealthReason
 
 INTERVAL = 5.0
 
 
-def test_rounds_come_at_their_interval() -> None:
+def test_rounds_start_at_the_interval() -> None:
     async def story(night: Night) -> None:
         await night.pass_time(100.1)
-        assert night.sighting.probes == 21
-        assert night.sighting.timestamp == MIDNIGHT + 100
+        assert night.health.probes == 21
+        assert night.health.timestamp == MIDNIGHT + 100
 
     watch(FakeVllm(), story)
 
 
-def test_since_when_a_server_is_as_it_is() -> None:
+def test_the_start_of_the_current_reason_is_known() -> None:
     async def story(night: Night) -> None:
         await night.pass_time(62)
-        assert night.sighting.reason_timestamp == MIDNIGHT
+        assert night.health.reason_timestamp == MIDNIGHT
         night.fake.dead = True
         await night.pass_time(60)
-        assert night.sighting.reason_timestamp == MIDNIGHT + 65
+        assert night.health.reason_timestamp == MIDNIGHT + 65
 
     watch(FakeVllm(), story)
 
 
-def test_failed_rounds_are_counted_by_what_was_found() -> None:
+def test_failed_rounds_are_counted_by_reason() -> None:
     async def story(night: Night) -> None:
         await night.pass_time(12)
         night.fake.listening = False
         await night.pass_time(10)
         night.fake.listening, night.fake.dead = True, True
         await night.pass_time(5)
-        assert night.sighting.failures == {"refused": 2, "dead": 1}
-        assert night.sighting.state.failures == 3
+        assert night.health.failures == {"refused": 2, "dead": 1}
+        assert night.health.state.failures == 3
 
     watch(FakeVllm(), story)
 
 
-def test_the_age_of_the_weights_counts_from_when_they_were_first_seen() -> None:
+def test_the_age_of_the_weights_counts_from_their_first_observation() -> None:
     async def story(night: Night) -> None:
         await night.pass_time(61)
-        assert night.sighting.version_timestamp == MIDNIGHT
+        assert night.health.version_timestamp == MIDNIGHT
         night.fake.version = "1"
         await night.pass_time(60)
-        assert night.sighting.reading.weight_version == "1"
-        assert night.sighting.version_timestamp == MIDNIGHT + 90
+        assert night.health.stats.weight_version == "1"
+        assert night.health.version_timestamp == MIDNIGHT + 90
         night.fake.listening = False
         await night.pass_time(6)
-        assert night.sighting.reading.weight_version is None
-        assert night.sighting.version_timestamp is None
+        assert night.health.stats.weight_version is None
+        assert night.health.version_timestamp is None
 
     watch(FakeVllm(), story)
 
 
-def test_when_work_was_last_seen_to_get_done() -> None:
+def test_the_time_of_the_last_observed_work_is_known() -> None:
     async def story(night: Night) -> None:
         night.fake.clients = 3
         await night.pass_time(31)
-        assert night.sighting.worked_timestamp == MIDNIGHT + 30
+        assert night.health.progress_timestamp == MIDNIGHT + 30
         night.fake.paused = True
         await night.pass_time(60)
-        assert night.sighting.worked_timestamp == MIDNIGHT + 30
+        assert night.health.progress_timestamp == MIDNIGHT + 30
 
     watch(FakeVllm(), story)
 
 
-def test_the_last_token_that_was_asked_for_is_shown() -> None:
+def test_the_last_completion_is_shown() -> None:
     async def story(night: Night) -> None:
         night.fake.clients = 3
         await night.pass_time(20)
         night.fake.stuck = True
-        await night.until(Reason.HUNG, within=90)
-        deep = night.sighting.deep
+        await night.until(HealthReason.HUNG, within=90)
+        deep = night.health.last_completion
         assert deep is not None
-        assert deep.completion is Completion.FAILED
+        assert deep.outcome is Completion.FAILED
         assert deep.seconds == pytest.approx(20, abs=0.3)
 
     watch(FakeVllm(), story)
 
 
-def test_what_is_not_there_is_asked_for_seldom() -> None:
+def test_a_missing_endpoint_is_requested_rarely() -> None:
     async def story(night: Night) -> None:
         await night.pass_time(890)
         asked = night.fake.asked.count("GET /is_paused")
@@ -99,7 +99,7 @@ def test_what_is_not_there_is_asked_for_seldom() -> None:
     watch(FakeVllm(dev_mode=False), story)
 
 
-def test_what_is_not_answered_is_not_asked_for_again_at_once() -> None:
+def test_an_unanswered_request_is_not_repeated_at_once() -> None:
     async def story(night: Night) -> None:
         night.fake.clients = 3
         await night.pass_time(20)
@@ -122,12 +122,12 @@ def test_a_change_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
         await night.pass_time(60)
 
     watch(FakeVllm(), story)
-    told = [(record.levelname, record.__dict__["reason"]) for record in caplog.records]
-    assert told == [("WARNING", Reason.REFUSED), ("INFO", Reason.OK)]
+    changes = [(record.levelname, record.__dict__["reason"]) for record in caplog.records]
+    assert changes == [("WARNING", HealthReason.REFUSED), ("INFO", HealthReason.OK)]
 
 
 class Surprising(FakeVllm):
-    """Makes its prober stumble, as only a mistake of ours could."""
+    """Raises an exception in its prober, as only a programming error could."""
 
     async def answer(self, request: Request) -> Reply:
         if self.scaling:
@@ -135,16 +135,16 @@ class Surprising(FakeVllm):
         return await super().answer(request)
 
 
-def test_a_mistake_of_ours_does_not_end_the_rounds(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unexpected_exception_does_not_end_the_rounds(caplog: pytest.LogCaptureFixture) -> None:
     async def story(night: Night) -> None:
         fake: Any = night.fake
-        await night.until(Reason.OK, within=INTERVAL)
+        await night.until(HealthReason.OK, within=INTERVAL)
         fake.scaling = True
         await night.pass_time(20)
         fake.scaling = False
-        before = night.sighting.probes
+        before = night.health.probes
         await night.pass_time(20)
-        assert night.sighting.probes > before
+        assert night.health.probes > before
 
     watch(Surprising(), story)
     assert "probe failed" in caplog.text

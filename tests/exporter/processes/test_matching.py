@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from trainwarden_exporter.exceptions import CollectError
-from trainwarden_exporter.processes.matching import Matcher, Selector, Tree, WorkerKey
+from trainwarden_exporter.processes.matching import Matcher, ProcessTree, Selector, WorkerKey
 from trainwarden_exporter.processes.procfs import Identity, read_processes, start_timestamp
 
 if TYPE_CHECKING:
@@ -31,14 +31,14 @@ def make(proc: FakeProc, **selectors: Mapping[str, Any]) -> Matcher:
     )
 
 
-def pids(tree: Tree) -> tuple[list[int], list[int]]:
+def pids(tree: ProcessTree) -> tuple[list[int], list[int]]:
     """The pids of the roots and of the members."""
     return sorted(p.pid for p in tree.roots), sorted(p.pid for p in tree.members)
 
 
 class TestTrees:
     def test_a_worker_that_does_not_run_has_an_empty_tree(self, proc: FakeProc) -> None:
-        assert make(proc, trainer={"command": "train"}).find() == {TRAINER: Tree()}
+        assert make(proc, trainer={"command": "train"}).find() == {TRAINER: ProcessTree()}
 
     def test_children_are_folded_into_the_worker_at_any_depth(self, proc: FakeProc) -> None:
         proc.add(10, ["python", "train.py"])
@@ -103,13 +103,13 @@ class TestTrees:
         proc.add(os.getpid(), ["trainwarden-exporter", "--config.file", "train.yml"])
         proc.add(11, ["train"], flags=0x00200000)
 
-        assert make(proc, trainer={"command": "train"}).find() == {TRAINER: Tree()}
+        assert make(proc, trainer={"command": "train"}).find() == {TRAINER: ProcessTree()}
 
-    def test_its_own_pid_is_the_one_that_this_proc_knows_it_by(self, proc: FakeProc) -> None:
+    def test_its_own_pid_is_as_in_this_proc(self, proc: FakeProc) -> None:
         proc.add(9, ["trainwarden-exporter", "--config.file", "train.yml"])
         (proc.root / "self").symlink_to("9")
 
-        assert make(proc, trainer={"command": "train"}).find() == {TRAINER: Tree()}
+        assert make(proc, trainer={"command": "train"}).find() == {TRAINER: ProcessTree()}
 
 
 class TestDescendantOf:
@@ -159,7 +159,7 @@ class TestDescendantOf:
 
 
 class TestAmbiguity:
-    def test_the_worker_configured_first_wins_and_it_is_said_once(
+    def test_the_worker_configured_first_wins_and_it_is_reported_once(
         self, proc: FakeProc, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.INFO)
@@ -169,7 +169,7 @@ class TestAmbiguity:
         trees = [matcher.find(), matcher.find()][-1]
 
         assert pids(trees[ROLLOUT]) == ([10], [10])
-        assert trees[TRAINER] == Tree()
+        assert trees[TRAINER] == ProcessTree()
         assert list(matcher.ambiguous.values()) == [(ROLLOUT, TRAINER)]
         (record,) = caplog.records
         assert record.message == "process matched by several workers, counted for the first"
@@ -193,10 +193,10 @@ class TestMemory:
 
         assert pids(matcher.find()[TRAINER]) == ([10], [10])
 
-    def test_a_process_that_executes_another_program_is_decided_anew(self, proc: FakeProc) -> None:
+    def test_a_process_that_executes_another_program_is_decided_again(self, proc: FakeProc) -> None:
         proc.add(10, ["bash", "start.sh"], start=LONG_AGO, name="bash", mark=1)
         matcher = make(proc, trainer={"command": "train"})
-        assert matcher.find() == {TRAINER: Tree()}
+        assert matcher.find() == {TRAINER: ProcessTree()}
 
         proc.add(10, ["python", "train.py"], start=LONG_AGO, name="bash", mark=2)
         assert pids(matcher.find()[TRAINER]) == ([10], [10])
@@ -207,7 +207,7 @@ class TestMemory:
         assert pids(matcher.find()[TRAINER]) == ([10], [10])
 
         proc.add(10, ["sleep"], start=NOW - 500)
-        assert matcher.find() == {TRAINER: Tree()}
+        assert matcher.find() == {TRAINER: ProcessTree()}
 
     def test_a_process_that_gives_its_memory_back_is_what_it_was(self, proc: FakeProc) -> None:
         proc.add(10, ["python", "train.py"], start=LONG_AGO)
@@ -221,10 +221,10 @@ class TestMemory:
         proc.add(10, ["python", "train.py"], start=NOW - 500)
         matcher = make(proc, trainer={"command": "train"})
         processes = read_processes(proc.root)
-        assert pids(matcher.sort(processes)[TRAINER]) == ([10], [10])
+        assert pids(matcher.assign(processes)[TRAINER]) == ([10], [10])
 
         proc.add(10, start=NOW - 500, mark=0, pages=0)
-        assert pids(matcher.sort(processes)[TRAINER]) == ([10], [10])
+        assert pids(matcher.assign(processes)[TRAINER]) == ([10], [10])
 
     def test_a_reused_pid_is_a_new_process(self, proc: FakeProc) -> None:
         proc.add(10, ["python", "train.py"], start=LONG_AGO)
@@ -232,9 +232,9 @@ class TestMemory:
         matcher.find()
         proc.add(10, ["other"], start=LONG_AGO + 1)
 
-        assert matcher.find() == {TRAINER: Tree()}
+        assert matcher.find() == {TRAINER: ProcessTree()}
 
-    def test_nothing_is_remembered_of_processes_that_are_gone(self, proc: FakeProc) -> None:
+    def test_ended_processes_are_forgotten(self, proc: FakeProc) -> None:
         matcher = make(proc, trainer={"command": "train"})
         for pid in range(10, 40):
             proc.add(pid, ["x"], start=LONG_AGO + pid)
@@ -242,9 +242,9 @@ class TestMemory:
             proc.remove(pid)
         matcher.find()
 
-        assert matcher._decisions == {}
+        assert matcher._assignments == {}
 
-    def test_nothing_is_read_that_no_selector_asks_for(self, proc: FakeProc) -> None:
+    def test_files_that_no_selector_needs_are_not_read(self, proc: FakeProc) -> None:
         proc.add(10, ["python", "train.py"])
         for file in ("environ", "cgroup", "exe"):
             (proc.root / "10" / file).mkdir()  # reading it would raise
@@ -283,7 +283,7 @@ class TestPidFiles:
         (tmp_path / "x.pid").write_text("10\n")
         selector = {"pid_file": tmp_path / "x.pid", "command": "train"}
 
-        assert make(proc, trainer=selector).find() == {TRAINER: Tree()}
+        assert make(proc, trainer=selector).find() == {TRAINER: ProcessTree()}
 
     def test_a_process_that_inherited_the_pid_is_not_meant(
         self, proc: FakeProc, tmp_path: Path
@@ -294,7 +294,7 @@ class TestPidFiles:
         written = start_timestamp(Identity(10, NOW)) - 60
         os.utime(path, (written, written))
 
-        assert make(proc, trainer={"pid_file": path}).find() == {TRAINER: Tree()}
+        assert make(proc, trainer={"pid_file": path}).find() == {TRAINER: ProcessTree()}
 
     def test_a_process_once_accepted_stays_though_the_clock_is_set(
         self, proc: FakeProc, tmp_path: Path
@@ -312,14 +312,14 @@ class TestPidFiles:
 
 
 class TestWhatMayNotBeRead:
-    def test_is_said_once_for_each_worker(
+    def test_is_reported_once_for_each_worker(
         self, proc: FakeProc, caplog: pytest.LogCaptureFixture
     ) -> None:
         proc.add(10, ["a"])
         proc.add(11, ["b"])
         matcher = make(proc, trainer={"environment": {"ROLE": "x"}})
 
-        assert [matcher.find(), matcher.find()] == [{TRAINER: Tree()}] * 2
+        assert [matcher.find(), matcher.find()] == [{TRAINER: ProcessTree()}] * 2
         (record,) = caplog.records
         assert record.message == "worker cannot be matched, file not readable"
         assert vars(record)["worker"] == "trainer"
@@ -332,13 +332,13 @@ class TestWhatMayNotBeRead:
 
         assert not caplog.records
 
-    def test_a_pid_file_that_may_not_be_read_is_said_once(
+    def test_a_pid_file_that_may_not_be_read_is_reported_once(
         self, proc: FakeProc, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         (tmp_path / "x.pid").symlink_to("x.pid")
         matcher = make(proc, trainer={"pid_file": tmp_path / "x.pid"})
 
-        assert [matcher.find(), matcher.find()] == [{TRAINER: Tree()}] * 2
+        assert [matcher.find(), matcher.find()] == [{TRAINER: ProcessTree()}] * 2
         assert [vars(record)["path"] for record in caplog.records] == [str(tmp_path / "x.pid")]
 
     def test_is_another_users_environment(
@@ -349,7 +349,7 @@ class TestWhatMayNotBeRead:
         selectors = {TRAINER: Selector.model_validate(conditions)}
 
         with as_nobody():
-            assert Matcher(selectors).find() == {TRAINER: Tree()}
+            assert Matcher(selectors).find() == {TRAINER: ProcessTree()}
         assert pids(Matcher(selectors).find()[TRAINER])[0] == [program.pid]
 
 
@@ -379,7 +379,7 @@ def test_a_real_program_is_found_as_soon_as_it_is_executed(start: Start) -> None
     program = start(code)
     matcher = Matcher({TRAINER: Selector.model_validate({"command": "--second-life-of-it"})})
     matcher._clock = lambda: time.clock_gettime(time.CLOCK_BOOTTIME) + 60  # all are settled
-    assert matcher.find() == {TRAINER: Tree()}
+    assert matcher.find() == {TRAINER: ProcessTree()}
 
     assert program.stdin is not None
     assert program.stdout is not None

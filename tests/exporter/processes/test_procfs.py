@@ -104,7 +104,7 @@ class TestOneProcess:
             "print('ready', flush=True); input()"
         )
         asked = procfs.read_open_files_limit(program.pid)
-        elsewhere = tmp_path / "proc"  # a folder of which nobody says that its pids are ours
+        elsewhere = tmp_path / "proc"  # a folder whose pids may be of another namespace
         elsewhere.symlink_to("/proc")
         assert asked == procfs.read_open_files_limit(program.pid, elsewhere) == 77
 

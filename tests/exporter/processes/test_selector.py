@@ -8,11 +8,11 @@ from pydantic import ValidationError
 
 from trainwarden_exporter.processes.procfs import Cgroup
 from trainwarden_exporter.processes.selector import (
-    Facts,
+    ProcessAttributes,
     Selector,
     in_systemd_unit,
     is_executable,
-    meets,
+    matches_selector,
 )
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def selector(**conditions: Any) -> Selector:
         ({"environment": {"": "x"}}, "at least 1 character"),
         ({"environment": {"RANK": ""}}, "must not be empty"),
         ({"environment": {"RANK": 0}}, "not text: put it in quotes"),
-        ({"pid_file": ""}, "must not be empty"),
+        ({"pid_file": ""}, "not a path: it is empty"),
         ({"systemd_unit": ""}, "at least 1 character"),
         ({"descendant_of": ""}, "at least 1 character"),
         ({"comand": "x"}, "Extra inputs are not permitted"),
@@ -57,10 +57,10 @@ def test_a_selector_that_cannot_be_meant_is_refused(
 
 def test_a_variable_may_have_any_value_but_must_be_there(proc: FakeProc) -> None:
     proc.add(5, environment={"RANK": "0"})
-    facts = Facts(5, proc.root)
+    attributes = ProcessAttributes(5, proc.root)
 
-    assert meets(selector(environment={"RANK": ".*"}), facts) is True
-    assert meets(selector(environment={"ROLE": ".*"}), facts) is False
+    assert matches_selector(selector(environment={"RANK": ".*"}), attributes) is True
+    assert matches_selector(selector(environment={"ROLE": ".*"}), attributes) is False
 
 
 def test_a_relative_pid_file_is_beside_the_configuration() -> None:
@@ -94,6 +94,11 @@ def test_a_unit_without_a_kind_is_a_service(given: str, unit: str) -> None:
         ({"systemd_unit": "rollout"}, False),
         ({"command": "train", "executable": "bash"}, False),
         ({"command": "train", "cgroup": "training", "environment": {"RANK": "3"}}, True),
+        ({"user": "daemon"}, True),
+        ({"user": "1"}, True),
+        ({"user": "root"}, False),
+        ({"user": "0"}, False),
+        ({"command": "train", "user": "no-such-account"}, False),
         ({"pid_file": "/run/x.pid"}, True),
         ({"descendant_of": "trainer"}, True),
     ],
@@ -105,17 +110,23 @@ def test_all_conditions_must_hold(proc: FakeProc, conditions: dict[str, Any], *,
         executable="/opt/python3.11",
         environment={"ROLE": "rollout", "RANK": "3"},
         cgroup=V2.format("/training/trainer.service"),
+        files={"status": "Name:\tpython\nUid:\t1\t1\t1\t1\n"},
     )
-    assert meets(selector(**conditions), Facts(5, proc.root)) is met
+    assert matches_selector(selector(**conditions), ProcessAttributes(5, proc.root)) is met
 
 
 def test_what_may_not_be_read_is_undecided_unless_another_condition_fails(proc: FakeProc) -> None:
     proc.add(5, ["python", "train.py"])
-    facts = Facts(5, proc.root)
+    attributes = ProcessAttributes(5, proc.root)
 
-    assert meets(selector(environment={"ROLE": "x"}), facts) is None
-    assert meets(selector(command="train", environment={"ROLE": "x"}), facts) is None
-    assert meets(selector(command="rollout", environment={"ROLE": "x"}), facts) is False
+    assert matches_selector(selector(environment={"ROLE": "x"}), attributes) is None
+    assert (
+        matches_selector(selector(command="train", environment={"ROLE": "x"}), attributes) is None
+    )
+    assert (
+        matches_selector(selector(command="rollout", environment={"ROLE": "x"}), attributes)
+        is False
+    )
 
 
 @pytest.mark.parametrize(

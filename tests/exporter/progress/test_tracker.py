@@ -1,4 +1,4 @@
-"""Runs are followed, whoever tells of them, over reloads and restarts of the exporter."""
+"""Runs are followed from every source, over reloads and restarts of the exporter."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainwarden_exporter.layouts.base import LinePattern, Phase, ProgressFile
+from trainwarden_exporter.frameworks.base import LinePattern, Phase, ProgressFile
 from trainwarden_exporter.logs.events import LineEvent
-from trainwarden_exporter.progress.course import Course
-from trainwarden_exporter.progress.files import FileReading, FileSubject
-from trainwarden_exporter.progress.limits import Limits, pause_limit, stall_limit
+from trainwarden_exporter.progress.progress_files import FileProgress, ProgressFileSpec
 from trainwarden_exporter.progress.specs import ProgressSpec
+from trainwarden_exporter.progress.stall_limits import StallLimits, pause_limit, stall_limit
+from trainwarden_exporter.progress.state import RunProgress
 from trainwarden_exporter.progress.tracker import ProgressTracker
+from trainwarden_exporter.step_dirs.locations import RunLocation
 
 LINES = (
     LinePattern("step", r"step (?P<step>\d+)", phase=Phase.TRAINING, step_offset=1),
@@ -32,11 +33,13 @@ LINES = (
     LinePattern("evaluated", "evaluated", ends=Phase.EVALUATING),
     LinePattern("finished", "finished", phase=Phase.FINISHED),
 )
-LIMITS = Limits(
+LIMITS = StallLimits(
     phases={Phase.SAVING: 1800, Phase.EVALUATING: 3600, Phase.WAITING_FOR_ROLLOUTS: 1800}
 )
 SPEC = ProgressSpec("grpo", limits=LIMITS, lines={("trainer", one.name): one for one in LINES})
-FILE = FileSubject("grpo", Path("/run"), (), (), ProgressFile("state", "s.json", "json", "step"))
+FILE = ProgressFileSpec(
+    "grpo", RunLocation(Path("/run"), ()), ProgressFile("state", "s.json", "json", "step")
+)
 
 
 @dataclass
@@ -72,20 +75,20 @@ class Night:
         at: float | None = None,
     ) -> None:
         groups = {"step": step, "total": total}
-        said = {name: str(value) for name, value in groups.items() if value is not None}
+        message = {name: str(value) for name, value in groups.items() if value is not None}
         when = self.clock.now if at is None else self.begin + at
-        event = LineEvent("grpo", "trainer", "trainer", pattern, said, when, fresh)
-        self.tracker.note_line(event)
+        event = LineEvent("grpo", "trainer", "trainer", pattern, message, when, fresh)
+        self.tracker.record_line(event)
 
     @property
-    def course(self) -> Course:
-        ((_, course),) = self.tracker.courses()
+    def course(self) -> RunProgress:
+        ((_, course),) = self.tracker.states()
         return course
 
     @property
     def silence(self) -> float:
-        assert self.course.sign is not None
-        return self.clock.now - self.course.sign
+        assert self.course.last_sign_at is not None
+        return self.clock.now - self.course.last_sign_at
 
     @property
     def limit(self) -> float | None:
@@ -111,31 +114,31 @@ def night() -> Night:
 def test_names_counted_from_zero_and_a_log_counted_from_one_agree(night: Night) -> None:
     """As in AReaL: the checkpoint `globalstep1869` is of the step that its log calls 1870."""
     night.line("step", 1869)
-    night.tracker.note_checkpoint("grpo", "default", 1870, night.clock.now)
+    night.tracker.record_checkpoint("grpo", "default", 1870, night.clock.now)
     assert night.tracker.step("grpo") == 1870
-    assert {reading.step for reading in night.course.readings.values()} == {1870}
+    assert {reading.step for reading in night.course.reports.values()} == {1870}
 
 
 def test_a_checkpoint_on_disk_does_not_outdo_the_run_that_resumed_before_it(night: Night) -> None:
-    night.tracker.note_checkpoint("grpo", "default", 1870, night.clock.now - 50_000)
+    night.tracker.record_checkpoint("grpo", "default", 1870, night.clock.now - 50_000)
     night.line("resumed", 1499)
     assert night.tracker.step("grpo") == 1500
     night.clock.now += 300
     night.line("step", 1500)
-    night.tracker.note_checkpoint("grpo", "default", 1870, night.clock.now - 50_300)
+    night.tracker.record_checkpoint("grpo", "default", 1870, night.clock.now - 50_300)
     assert night.tracker.step("grpo") == 1501
     assert (night.course.resumes, night.course.repeated) == (1, 370)
 
 
-def test_all_sources_are_heard(night: Night) -> None:
+def test_all_sources_are_read(night: Night) -> None:
     now = night.clock.now
     night.line("step", 99)
-    night.tracker.note_file(FILE, FileReading(98, 500, now - 20))
-    night.tracker.note_heartbeat("grpo", "beat", 101, now)
-    night.tracker.note_checkpoint("grpo", "default", 90, now - 100)
+    night.tracker.record_file(FILE, FileProgress(98, 500, now - 20))
+    night.tracker.record_heartbeat("grpo", "beat", 101, now)
+    night.tracker.record_checkpoint("grpo", "default", 90, now - 100)
     assert night.tracker.step("grpo") == 101
     assert night.course.total == 500
-    assert {source: reading.step for source, reading in night.course.readings.items()} == {
+    assert {source: reading.step for source, reading in night.course.reports.items()} == {
         "log/trainer/step": 100,
         "file/state": 98,
         "heartbeat/beat": 101,
@@ -143,7 +146,7 @@ def test_all_sources_are_heard(night: Night) -> None:
     }
 
 
-def test_phase_and_step_are_told_to_others(night: Night) -> None:
+def test_phase_and_step_are_artifacts(night: Night) -> None:
     assert night.tracker.step("grpo") is None
     assert night.tracker.phase("grpo") is None
     night.line("step", 4)
@@ -154,21 +157,21 @@ def test_phase_and_step_are_told_to_others(night: Night) -> None:
 
 
 def test_what_is_not_configured_is_passed_over(night: Night) -> None:
-    night.tracker.note_line(LineEvent("other", "trainer", "", "step", {"step": "5"}, 1.0))
-    night.tracker.note_line(LineEvent("grpo", "other", "", "step", {"step": "5"}, 1.0))
+    night.tracker.record_line(LineEvent("other", "trainer", "", "step", {"step": "5"}, 1.0))
+    night.tracker.record_line(LineEvent("grpo", "other", "", "step", {"step": "5"}, 1.0))
     night.line("unknown", 5)
-    night.tracker.note_heartbeat("other", "beat", 5, 1.0)
-    assert night.tracker.courses() == ((SPEC, Course()),)
+    night.tracker.record_heartbeat("other", "beat", 5, 1.0)
+    assert night.tracker.states() == ((SPEC, RunProgress()),)
 
 
 def test_a_file_server_whose_clock_is_ahead_cannot_keep_a_run_from_being_stalled(
     night: Night,
 ) -> None:
-    night.tracker.note_checkpoint("grpo", "default", 10, night.clock.now + 7200)
-    assert night.course.sign == night.clock.now
+    night.tracker.record_checkpoint("grpo", "default", 10, night.clock.now + 7200)
+    assert night.course.last_sign_at == night.clock.now
 
 
-def test_the_length_in_the_configuration_counts_more_than_what_is_said() -> None:
+def test_the_configured_length_counts_more_than_the_reported_one() -> None:
     night = Night(spec=ProgressSpec("grpo", lines=SPEC.lines, total=200))
     night.line("step", 99, total=100)
     assert not night.course.finished
@@ -179,37 +182,37 @@ def test_the_length_in_the_configuration_counts_more_than_what_is_said() -> None
 class TestTrainerProcess:
     def test_a_new_one_is_a_start(self, night: Night) -> None:
         night.line("step", 99)
-        night.tracker.note_trainer("grpo", night.begin - 500, finished=False)
+        night.tracker.record_trainer("grpo", night.begin - 500, finished=False)
         assert night.tracker.step("grpo") == 100
         night.clock.now += 60
-        night.tracker.note_trainer("grpo", night.begin + 50, finished=False)
+        night.tracker.record_trainer("grpo", night.begin + 50, finished=False)
         assert night.tracker.phase("grpo") == (Phase.STARTING, night.begin + 50)
         night.clock.now += 60
         night.line("step", 100)
         assert (night.course.resumes, night.course.attempt.origin) == (1, 100)
 
     def test_the_same_one_is_none(self, night: Night) -> None:
-        night.tracker.note_trainer("grpo", night.begin + 10, finished=False)
+        night.tracker.record_trainer("grpo", night.begin + 10, finished=False)
         night.clock.now += 60
         night.line("step", 0)
         for _ in range(3):
-            night.tracker.note_trainer("grpo", night.begin + 10.01, finished=False)
+            night.tracker.record_trainer("grpo", night.begin + 10.01, finished=False)
         assert night.course.phase is Phase.TRAINING
 
-    def test_one_that_ran_before_us_may_be_far(self, night: Night) -> None:
-        night.tracker.note_trainer("grpo", night.begin - 90_000, finished=False)
+    def test_a_run_that_began_before_the_exporter_may_be_far(self, night: Night) -> None:
+        night.tracker.record_trainer("grpo", night.begin - 90_000, finished=False)
         assert night.tracker.phase("grpo") is None
         assert night.silence == 0
 
     def test_its_end_may_be_that_of_the_run(self, night: Night) -> None:
         night.line("step", 99)
         night.clock.now += 15
-        night.tracker.note_trainer("grpo", None, finished=False)
+        night.tracker.record_trainer("grpo", None, finished=False)
         assert not night.course.finished
-        night.tracker.note_trainer("grpo", None, finished=True)
+        night.tracker.record_trainer("grpo", None, finished=True)
         assert night.tracker.phase("grpo") == (Phase.FINISHED, night.clock.now)
         night.clock.now += 600
-        night.tracker.note_trainer("grpo", night.clock.now - 5, finished=False)
+        night.tracker.record_trainer("grpo", night.clock.now - 5, finished=False)
         assert night.tracker.phase("grpo") == (Phase.STARTING, night.clock.now - 5)
 
 
@@ -219,19 +222,19 @@ class TestSavesThatTheFolderShows:
     def test_are_a_phase_until_they_end(self, night: Night) -> None:
         night.line("step", 9)
         night.clock.now += 30
-        night.tracker.note_saving("grpo", night.begin + 20)
+        night.tracker.record_saving("grpo", night.begin + 20)
         assert night.tracker.phase("grpo") == (Phase.SAVING, night.begin + 20)
-        night.tracker.note_saving("grpo", night.begin + 20)
+        night.tracker.record_saving("grpo", night.begin + 20)
         night.clock.now += 60
-        night.tracker.note_saving("grpo", None)
+        night.tracker.record_saving("grpo", None)
         assert night.tracker.phase("grpo") == (Phase.TRAINING, night.begin + 90)
 
     def test_are_none_where_steps_are_made_meanwhile(self, night: Night) -> None:
         night.line("step", 9)
         night.clock.now += 30
-        night.tracker.note_saving("grpo", night.begin + 20)
+        night.tracker.record_saving("grpo", night.begin + 20)
         night.line("step", 10)
-        night.tracker.note_saving("grpo", night.begin + 20)
+        night.tracker.record_saving("grpo", night.begin + 20)
         assert night.course.phase is Phase.TRAINING
 
     def test_that_steps_were_made_beside_are_none_however_late_they_are_seen(
@@ -240,23 +243,23 @@ class TestSavesThatTheFolderShows:
         for step in range(1, 6):
             night.line("step", step)
             night.clock.now += 10
-        night.tracker.note_saving("grpo", night.begin + 25)
+        night.tracker.record_saving("grpo", night.begin + 25)
         assert night.course.phase is Phase.TRAINING
 
-    def test_do_not_end_what_the_log_told(self, night: Night) -> None:
+    def test_do_not_end_a_phase_from_the_log(self, night: Night) -> None:
         night.line("saving")
-        night.tracker.note_saving("grpo", None)
+        night.tracker.record_saving("grpo", None)
         assert night.course.phase is Phase.SAVING
 
 
 class TestLinesThatWereThere:
     def test_have_no_time_of_their_own(self, night: Night) -> None:
         night.line("step", 99, fresh=False)
-        assert (night.course.step, night.course.stepped) == (100, None)
+        assert (night.course.step, night.course.last_step_at) == (100, None)
 
     def test_have_one_where_they_say_so(self, night: Night) -> None:
         night.line("step", 99, fresh=False, at=-3600)
-        assert night.course.stepped == night.begin - 3600
+        assert night.course.last_step_at == night.begin - 3600
 
 
 class TestRestartOfTheExporter:
@@ -272,8 +275,8 @@ class TestRestartOfTheExporter:
         night.tracker.save()
         night.clock.now += 5
         night.tracker = night.start()
-        assert night.course == replace(before, interrupted=night.clock.now)
-        assert (before.step, before.resumes, before.pace.typical) == (8, 1, 20)
+        assert night.course == replace(before, interrupted_at=night.clock.now)
+        assert (before.step, before.resumes, before.timing.typical) == (8, 1, 20)
 
     def test_shows_a_resume_that_came_meanwhile(self, night: Night) -> None:
         for step in range(100):
@@ -282,7 +285,7 @@ class TestRestartOfTheExporter:
         night.tracker.save()
         night.clock.now += 7200
         night.tracker = night.start()
-        night.tracker.note_checkpoint("grpo", "default", 90, night.begin + 1800)
+        night.tracker.record_checkpoint("grpo", "default", 90, night.begin + 1800)
         for step in range(50, 60):
             night.line("step", step, fresh=False)
         night.clock.now += 20
@@ -326,7 +329,7 @@ class TestRestartOfTheExporter:
         assert night.patience == night.limit
 
     def test_forgives_the_silence_of_heartbeats_that_nobody_took(self, night: Night) -> None:
-        night.tracker.note_heartbeat("grpo", "beat", 5, night.clock.now)
+        night.tracker.record_heartbeat("grpo", "beat", 5, night.clock.now)
         night.tracker.save()
         night.clock.now += 3600
         night.tracker = night.start()
@@ -344,56 +347,56 @@ class TestReload:
     def test_goes_on_where_the_predecessor_was(self, night: Night) -> None:
         night.line("step", 1)
         successor = night.start()
-        successor.adopt(night.tracker)
+        successor.take_over_from(night.tracker)
         assert successor.step("grpo") == 2
 
-    def test_hears_whoever_still_tells_the_predecessor(self, night: Night) -> None:
+    def test_receives_reports_to_the_predecessor(self, night: Night) -> None:
         successor = night.start()
-        successor.adopt(night.tracker)
+        successor.take_over_from(night.tracker)
         night.line("step", 1)
         assert successor.step("grpo") == 2
 
-    def test_has_heard_what_it_was_told_before_it_took_over(self, night: Night) -> None:
+    def test_has_received_what_was_reported_before_it_took_over(self, night: Night) -> None:
         night.line("step", 9)
         predecessor, night.tracker = night.tracker, night.start()
         night.clock.now += 10
         night.line("step", 10)
-        night.tracker.adopt(predecessor)
+        night.tracker.take_over_from(predecessor)
         assert night.course.step == 11
-        assert night.course.pace.last == 10
+        assert night.course.timing.last == 10
 
     def test_judges_by_the_new_configuration(self, night: Night) -> None:
         night.line("step", 1)
         successor = ProgressTracker([ProgressSpec("grpo", total=50), ProgressSpec("other")])
-        successor.adopt(night.tracker)
-        (grpo, course), (other, nothing) = successor.courses()
-        assert (grpo.total, course.step, other.run, nothing) == (50, 2, "other", Course())
+        successor.take_over_from(night.tracker)
+        (grpo, course), (other, nothing) = successor.states()
+        assert (grpo.total, course.step, other.run, nothing) == (50, 2, "other", RunProgress())
 
     def test_drops_runs_that_are_gone(self, night: Night) -> None:
         night.line("step", 1)
         successor = ProgressTracker([])
-        successor.adopt(night.tracker)
-        assert successor.courses() == ()
+        successor.take_over_from(night.tracker)
+        assert successor.states() == ()
         assert successor.step("grpo") is None
 
 
-def test_it_may_be_told_by_many_threads_at_once() -> None:
+def test_it_may_be_reported_by_many_threads_at_once() -> None:
     tracker = ProgressTracker([ProgressSpec("grpo")])
     begin = threading.Barrier(4)
 
     def tell(name: str) -> None:
         begin.wait()
         for step in range(1, 501):
-            tracker.note_heartbeat("grpo", name, step, 1000.0 + step)
+            tracker.record_heartbeat("grpo", name, step, 1000.0 + step)
 
     threads = [threading.Thread(target=tell, args=[f"beat-{one}"]) for one in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    ((_, course),) = tracker.courses()
+    ((_, course),) = tracker.states()
     assert (course.step, course.resumes) == (500, 0)
-    assert len(course.readings) == 4
+    assert len(course.reports) == 4
 
 
 STEPS = 1000
@@ -401,7 +404,7 @@ SAVE_EVERY, EVALUATE_EVERY = 50, 120
 
 
 class SyntheticRun:
-    """A run of 1,000 steps, told to a tracker one thing at a time.
+    """A run of 1,000 steps, reported to a tracker one event at a time.
 
     It loads and compiles for long, makes steps of uneven length, saves, evaluates, dies once, goes
     on from its last checkpoint, and comes to an end. Time passes on the clock alone.
@@ -426,11 +429,11 @@ class SyntheticRun:
 
     def begin(self) -> str:
         self.steps_of_life = 0
-        self.night.tracker.note_trainer("grpo", self.night.clock.now, finished=False)
+        self.night.tracker.record_trainer("grpo", self.night.clock.now, finished=False)
         return "start"
 
     def events(self) -> Iterator[str]:
-        """The name of each thing, once it was told."""
+        """The name of each event, once it was reported."""
         death = self.dice.randrange(SAVE_EVERY, STEPS - 1)
         death += death % EVALUATE_EVERY == 0
         saved = step = 0
@@ -445,7 +448,7 @@ class SyntheticRun:
                 yield self.tell("saving")
                 self.wait(1, 1200)
                 saved = step
-                self.night.tracker.note_checkpoint("grpo", "default", step, self.night.clock.now)
+                self.night.tracker.record_checkpoint("grpo", "default", step, self.night.clock.now)
                 yield self.tell("saved", step - 1)
             if step % EVALUATE_EVERY == 0:
                 self.wait(0, self.usual)
@@ -502,7 +505,7 @@ def test_a_run_that_stalls_is_silent_beyond_its_limit_in_time(seed: int, share: 
     assert run.night.silence > run.night.limit
 
 
-def test_an_evaluation_that_nobody_told_of_is_a_surprise_once(night: Night) -> None:
+def test_an_unreported_evaluation_is_a_surprise_once(night: Night) -> None:
     night.make_steps(1, 20)
     assert (night.limit, night.patience) == (100, 100)
     night.clock.now += 380
@@ -528,7 +531,7 @@ def test_what_a_step_takes_at_the_beginning_is_no_pause(night: Night) -> None:
 
 
 @pytest.mark.parametrize(("began", "ended"), [("evaluating", "evaluated"), ("saving", "saved")])
-def test_what_is_told_is_no_pause(night: Night, began: str, ended: str) -> None:
+def test_what_is_reported_is_no_pause(night: Night, began: str, ended: str) -> None:
     night.make_steps(1, 9)
     night.line(began)
     night.clock.now += 900
@@ -540,12 +543,12 @@ def test_what_is_told_is_no_pause(night: Night, began: str, ended: str) -> None:
 def test_a_silence_that_a_restart_ended_is_no_pause(night: Night) -> None:
     night.make_steps(1, 9)
     night.clock.now += 900
-    night.tracker.note_trainer("grpo", night.clock.now, finished=False)
+    night.tracker.record_trainer("grpo", night.clock.now, finished=False)
     night.make_steps(10, 14)
     assert (night.limit, night.patience) == (100, 100)
 
 
-def test_nor_is_one_that_the_resume_from_an_earlier_step_ended(night: Night) -> None:
+def test_nor_is_a_pause_ended_by_a_resume_from_an_earlier_step(night: Night) -> None:
     night.make_steps(1, 20)
     night.clock.now += 900
     night.make_steps(10, 14)
@@ -556,7 +559,7 @@ def test_what_the_run_has_shown_outlives_a_restart_of_it(night: Night) -> None:
     night.make_steps(1, 9)
     night.clock.now += 380
     night.make_steps(10, 12)
-    night.tracker.note_trainer("grpo", night.clock.now, finished=False)
+    night.tracker.record_trainer("grpo", night.clock.now, finished=False)
     night.clock.now += 300
     assert night.patience == night.limit == 1800
     night.make_steps(13, 15)

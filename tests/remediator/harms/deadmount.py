@@ -34,8 +34,8 @@ def dead_mount(folder: Path) -> Iterator[None]:
     except OSError as error:
         pytest.skip(f"no file system of our own here: {error}")
     options = f"fd={device},rootmode=40000,user_id={os.geteuid()},group_id={os.getegid()}"
-    place = os.fsencode(folder)
-    if _libc.mount(b"dead", place, b"fuse", _NOSUID | _NODEV, options.encode()) != 0:
+    find_position = os.fsencode(folder)
+    if _libc.mount(b"dead", find_position, b"fuse", _NOSUID | _NODEV, options.encode()) != 0:
         reason = os.strerror(ctypes.get_errno())
         os.close(device)
         pytest.skip(f"nothing can be mounted here: {reason}")
@@ -44,9 +44,9 @@ def dead_mount(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        # who waits is told that the file system is gone, and ends
-        _libc.umount2(place, _FORCE)
-        _libc.umount2(place, _DETACH)
+        # a waiting process gets an error, as the file system is gone, and ends
+        _libc.umount2(find_position, _FORCE)
+        _libc.umount2(find_position, _DETACH)
         listening.join()
         os.close(device)
 

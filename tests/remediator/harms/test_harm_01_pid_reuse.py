@@ -1,4 +1,4 @@
-"""Harm 1: a pid that was told apart by its number alone passes on to a stranger."""
+"""Harm 1: a process that was identified by its pid alone ends, and a stranger gets the pid."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.remediator.harms.namespaces import run_apart
 REUSE = """
 import os, signal, subprocess, sys, time
 from trainwarden_exporter.processes.procfs import read_process
-from trainwarden_remediator.ending import end
+from trainwarden_remediator.actions.termination import terminate
 
 def sleeper():
     return subprocess.Popen(["sleep", "600"])
@@ -18,25 +18,25 @@ def known(pid):
     return process.identity
 
 worker = sleeper()
-meant = known(worker.pid)
+intended = known(worker.pid)
 worker.kill()
 worker.wait()
 # the next process is given the same number, later by at least one tick of the kernel's clock
 while True:
     with open("/proc/sys/kernel/ns_last_pid", "w") as last:
-        last.write(str(meant.pid - 1))
+        last.write(str(intended.pid - 1))
     stranger = sleeper()
-    if stranger.pid == meant.pid and known(stranger.pid) != meant:
+    if stranger.pid == intended.pid and known(stranger.pid) != intended:
         break
     stranger.kill()
     stranger.wait()
     time.sleep(0.02)
-killed = end([meant], [meant], grace=0.2)
+killed = terminate([intended], [intended], grace=0.2)
 assert killed == (), killed
 assert stranger.poll() is None, "a stranger was ended"
 # what goes by the number alone does harm
-os.kill(meant.pid, signal.SIGKILL)
-assert stranger.wait(10) == -signal.SIGKILL
+os.kill(intended.pid, signal.SIGKILL)
+assert stranger.wait(60) == -signal.SIGKILL
 print("spared")
 """
 

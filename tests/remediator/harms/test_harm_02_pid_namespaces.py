@@ -12,14 +12,14 @@ import simulated_gpu
 
 COLLIDE = """
 import sys
-from trainwarden_exporter.gpu.holders import read_numbering
+from trainwarden_exporter.gpu.holders import read_pid_numbering
 from trainwarden_exporter.processes.procfs import read_processes
 
 processes = read_processes()
-# small numbers, all of which the host has as well
+# small numbers; the host has each of them as well
 assert max(processes) < 100, sorted(processes)
 for version in ("470.256.02", "580.65.06"):
-    print(version, read_numbering(processes.values(), version))
+    print(version, read_pid_numbering(processes.values(), version))
 """
 
 # A stranger, and a leftover that has the files of a GPU open, where the driver lists the pids of
@@ -29,7 +29,7 @@ import json, os, pathlib, subprocess, sys
 from simulated_gpu import Process, SimulatedBox, gpu, load
 from trainwarden_exporter.config import Config
 from trainwarden_remediator.actions.gpu_cleanup import GpuCleanupAction
-from trainwarden_remediator.targets import GpuCleanup
+from trainwarden_remediator.config.targets import GpuCleanup
 
 folder, library, version = sys.argv[1:]
 load(pathlib.Path(library))
@@ -58,7 +58,7 @@ hold(*names)
 run = {"name": "demo", "workers": [{"name": "w", "match": {"command": "never there"}}]}
 watched = Config.model_validate({"gpu": {"device_root": str(dev)}, "runs": [run]})
 action = GpuCleanupAction(GpuCleanup.model_validate({"min_age": 0}), watched)
-unmapped = sum(action._view().survey.unmapped.values())
+unmapped = sum(action._read_gpus().survey.unmapped.values())
 # as it is about to be ended, the driver forgets it
 done = action.perform("7", lambda *_, **__: hold(children["stranger"].pid))
 lives = [name for name, child in children.items() if child.poll() is None]
@@ -79,5 +79,5 @@ def test_a_stranger_whose_pid_the_driver_lists_is_spared_where_a_leftover_is_end
     """What an old driver lists there counts as not known, the leftover's own pid, too."""
     library = simulated_gpu.build(tmp_path / "library")
     monkeypatch.setenv("PYTHONPATH", str(Path(simulated_gpu.__file__).parent))
-    said = run_apart(CLEAN, str(tmp_path / "box"), str(library), version)
-    assert json.loads(said) == [unknown, ["leftover"], ["stranger"]]
+    output = run_apart(CLEAN, str(tmp_path / "box"), str(library), version)
+    assert json.loads(output) == [unknown, ["leftover"], ["stranger"]]

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.remediator.conftest import Box, delivery
-from tests.remediator.test_webhook import come, post, running
+from tests.remediator.api.test_webhook import come, post, running
+from tests.remediator.live_host import Box
+from tests.remediator.samples import delivery
 
 from trainwarden_exporter.exceptions import ConfigError
-from trainwarden_remediator.config import load_setup
+from trainwarden_remediator.config.schema import load_setup
 
 LABELS = ("run", "worker", "remediation")
 EMPTY = ("", " ", "*", ".*", None)
@@ -33,14 +34,14 @@ async def test_no_alert_with_an_empty_or_missing_label_selects_anything(box: Box
     box.known = {alert["fingerprint"]: "active" for alert in alerts}
     async with running(box, engine=True) as (client, remediator):
         assert (await post(client, delivery(*alerts))).status == 200
-        await come(lambda: all(one.said for one in remediator.journal.open_incidents()))
+        await come(lambda: all(one.last_decision for one in remediator.journal.open_incidents()))
         assert remediator.journal.past_actions(0) == ()
     assert worker.poll() is None
-    assert not {"intent", "stop", "start"} & set(box.told())
+    assert not {"intent", "stop", "start"} & set(box.journaled())
 
 
 @pytest.mark.parametrize("match", [{}, None, {"command": ""}, {"command": None}, ""], ids=str)
-def test_a_worker_that_is_chosen_by_nothing_is_refused(box: Box, match: Any) -> None:
+def test_a_worker_without_a_selector_is_refused(box: Box, match: Any) -> None:
     file: Path = box.folder / "exporter.yml"
     content = yaml.safe_load(file.read_text())
     content["runs"][0]["workers"][0]["match"] = match

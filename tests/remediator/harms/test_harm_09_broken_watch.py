@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.remediator.conftest import OTHER, ROLLOUT, TRAINER, Scene, make_worker
-from tests.remediator.test_widespread import GONE, hear_of_all
+from tests.remediator.policy.test_mass_failure import GONE, hear_of_all
+from tests.remediator.samples import OTHER, ROLLOUT, TRAINER, make_worker
+from tests.remediator.stage import Scene
 
-from trainwarden_remediator.exceptions import UnknownError
+from trainwarden_remediator.exceptions import ObservationError
 
 
 def restarts(scene: Scene) -> int:
@@ -16,21 +17,21 @@ def restarts(scene: Scene) -> int:
 
 
 @pytest.mark.parametrize("way", ["exporter", "alertmanager", "all gone"])
-async def test_while_nothing_can_be_seen_nothing_is_restarted_and_then_one_at_a_time(
+async def test_without_observations_no_worker_is_restarted_and_then_one_at_a_time(
     stage: Any, way: str
 ) -> None:
     async with stage() as scene:
         keys = (ROLLOUT, TRAINER, OTHER)
         if way == "exporter":
-            scene.eyes.blind = UnknownError("no route to host")
+            scene.observer.blind = ObservationError("no route to host")
         elif way == "alertmanager":
-            scene.eyes.deaf = UnknownError("no route to host")
-        scene.eyes.workers = dict.fromkeys(keys, GONE)
+            scene.observer.deaf = ObservationError("no route to host")
+        scene.observer.workers = dict.fromkeys(keys, GONE)
         hear_of_all(scene)
         await scene.clock.advance(45)
         assert restarts(scene) == 0
         # the network is back, and one of them was gone indeed
-        scene.eyes.blind = scene.eyes.deaf = None
-        scene.eyes.workers = {key: make_worker() for key in keys} | {ROLLOUT: GONE}
+        scene.observer.blind = scene.observer.deaf = None
+        scene.observer.workers = {key: make_worker() for key in keys} | {ROLLOUT: GONE}
         await scene.clock.advance(30)
         assert [len(scene.actions[key].restarts) for key in keys] == [1, 0, 0]

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.remediator.conftest import ROLLOUT, Scene, make_worker
+from tests.remediator.samples import ROLLOUT, make_worker
+from tests.remediator.stage import Scene
 
 from trainwarden_remediator.exceptions import JournalError
-from trainwarden_remediator.journal import Journal
-from trainwarden_remediator.sight import DiskSight
+from trainwarden_remediator.journal.journal import Journal
+from trainwarden_remediator.observation.model import DiskState
 
 
 @pytest.fixture
@@ -40,28 +41,30 @@ def full(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", str(folder)], check=True)
 
 
-def seen(folder: Path) -> DiskSight:
+def seen(folder: Path) -> DiskState:
     facts = os.statvfs(folder)
     size, free = facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize
-    return DiskSight(str(folder), size=size, free=free, inodes=facts.f_files, free_inodes=9e9)
+    return DiskState(str(folder), size=size, free=free, inodes=facts.f_files, free_inodes=9e9)
 
 
-async def test_on_a_full_disk_nothing_is_restarted_and_that_is_told(stage: Any, full: Path) -> None:
+async def test_on_a_full_disk_no_worker_is_restarted_and_that_is_reported(
+    stage: Any, full: Path
+) -> None:
     def fill(scene: Scene) -> None:
-        scene.eyes.disks = (seen(full),)
-        scene.eyes.workers[ROLLOUT] = make_worker(processes=0)
+        scene.observer.disks = (seen(full),)
+        scene.observer.workers[ROLLOUT] = make_worker(processes=0)
 
     async with stage(before=fill, cooldown=0, attempts=50) as scene:
         start = scene.clock.now()
         scene.hear(remediation="start_missing_worker", starts_at=start - 20)
         await scene.pass_time(1900, remediation="start_missing_worker")
         assert scene.action.restarts == []
-        assert scene.told().count("disk_trouble") == 1
-        # a person is called by TrainingRemediationBlocked
-        assert scene.journal.blocked_since() == {"disk_trouble": start}
+        assert scene.journaled().count("disk_unusable") == 1
+        # TrainingRemediationBlocked pages the on-call
+        assert scene.journal.blocked_since() == {"disk_unusable": start}
         # and when there is room again it is healed
         (full / "checkpoint").unlink()
-        scene.eyes.disks = (seen(full),)
+        scene.observer.disks = (seen(full),)
         await scene.clock.advance(60)
         assert scene.action.restarts == [1]
 

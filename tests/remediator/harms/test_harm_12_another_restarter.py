@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from tests.remediator.conftest import Steps, Yard, alive
+from tests.remediator.process_yard import Steps, Yard, alive
 
-# Told to end it starts its like before it does, as a watchdog of its own would.
+# On SIGTERM it starts a copy of itself before it ends, as a watchdog of its own would.
 COMES_BACK = """
 import os, signal, subprocess, sys, time
 
@@ -33,7 +33,7 @@ def test_where_another_was_quicker_there_is_one_worker_and_not_two(yard: Yard) -
     yard.care_for(quicker)
     assert (facts["started_by"], facts["processes"]) == ("another", [quicker])
     # nor does an action that meant the one before end what was started in its place
-    facts = yard.action.perform("8", Steps(), meant=[root.identity])
+    facts = yard.action.perform("8", Steps(), intended=[root.identity])
     assert (facts["started_by"], facts["processes"]) == ("another", [quicker])
     assert alive(quicker)
     assert [one.pid for one in yard.tree().roots if one.alive] == [quicker]

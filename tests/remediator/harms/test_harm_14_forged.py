@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.remediator.conftest import FINGERPRINT, TOKEN, Box, delivery
-from tests.remediator.test_webhook import come, post, running
+from tests.remediator.api.test_webhook import come, post, running
+from tests.remediator.live_host import Box
+from tests.remediator.samples import FINGERPRINT, TOKEN, delivery
 
 from trainwarden_exporter.exceptions import ConfigError
 from trainwarden_remediator.app import Remediator
@@ -14,7 +15,7 @@ from trainwarden_remediator.app import Remediator
 FORGED = ("", "Bearer", "Bearer ", f"Bearer {TOKEN[:-1]}", f"Bearer {TOKEN}x", f"Basic {TOKEN}")
 
 
-async def test_without_the_token_it_is_not_heard_and_with_it_the_alert_must_stand(
+async def test_without_the_token_it_is_rejected_and_with_it_the_alert_must_fire(
     box: Box,
 ) -> None:
     worker = box.start_worker()
@@ -25,17 +26,17 @@ async def test_without_the_token_it_is_not_heard_and_with_it_the_alert_must_stan
             assert (await post(client, old, headers)).status == 401
         assert (await post(client, old, {})).status == 401
         assert remediator.journal.open_incidents() == ()
-        # whoever has the token can say what they like: Alertmanager knows nothing of it
+        # a caller with the token can send any alert; Alertmanager does not have this one
         box.known = {}
         assert (await post(client, old)).status == 200
-        await come(lambda: "not_active" in str(remediator.journal.tallies().get("decisions")))
-        # nor does the one that it knows excuse another
+        await come(lambda: "not_active" in str(remediator.journal.counters().get("decisions")))
+        # nor does an alert that it has excuse another
         box.known = {FINGERPRINT[::-1]: "active"}
         for _ in range(20):
             assert (await post(client, old)).status == 200
-        await come(lambda: all(one.said for one in remediator.journal.open_incidents()))
+        await come(lambda: all(one.last_decision for one in remediator.journal.open_incidents()))
     assert worker.poll() is None
-    assert "intent" not in box.told()
+    assert "intent" not in box.journaled()
 
 
 @pytest.mark.parametrize("content", ["", "\n", "short\n", None])

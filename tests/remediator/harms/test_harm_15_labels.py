@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.remediator.conftest import Box, delivery
-from tests.remediator.test_webhook import come, post, running
+from tests.remediator.api.test_webhook import come, post, running
+from tests.remediator.live_host import Box
+from tests.remediator.samples import delivery
 
 HOSTILE = (
     "-oProxyCommand=touch {}",
@@ -47,9 +48,9 @@ async def test_no_label_is_ever_more_than_a_key(box: Box, label: str, tmp_path: 
         alerts.append({**sent, "fingerprint": f"{number:016x}"})
     async with running(box, engine=True) as (client, remediator):
         assert (await post(client, delivery(*alerts))).status == 200
-        await come(lambda: all(one.said for one in remediator.journal.open_incidents()))
+        await come(lambda: all(one.last_decision for one in remediator.journal.open_incidents()))
         reasons = {event.facts.get("reason") for event in box.events()} - {None}
         assert reasons <= {"unknown_target", "unknown_playbook", "no_remediation"}
     assert not proof.exists()
     assert worker.poll() is None
-    assert not {"intent", "stop", "start"} & set(box.told())
+    assert not {"intent", "stop", "start"} & set(box.journaled())

@@ -1,4 +1,4 @@
-"""Harm 17: it kills while a checkpoint is written. A trainer that saves when it is told to end.
+"""Harm 17: it kills while a checkpoint is written. A trainer that saves on SIGTERM.
 
 With the real exporter, which sees the checkpoint grow, and the real Alertmanager.
 """
@@ -20,11 +20,11 @@ from running import alive, fetch
 from stack import Binaries
 
 LONGEST_SECONDS = 180
-GRACE_SECONDS, PATIENCE_SECONDS = 1, 8
+GRACE_SECONDS, LARGER_WORKER_WAIT_SECONDS = 1, 8
 MIB = 1 << 20
 
-# It has a checkpoint of step 10. Told to end it saves step 11, piece by piece, each of which it
-# waits for the disk to have, until it is let finish. Started anew it goes on from the newest whole.
+# It has a checkpoint of step 10. On SIGTERM it saves step 11 piece by piece, and syncs each
+# piece to the disk, until it may finish. After a restart it resumes from the newest whole one.
 TRAINER = """
 import itertools, json, os, pathlib, signal, sys, time
 
@@ -62,9 +62,9 @@ while True:
 
 
 def a_run(folder: Path, name: str) -> Run:
-    place = folder / name
-    command = (sys.executable, "-S", "-c", TRAINER, place)
-    match = rf" {re.escape(str(place))}$"
+    find_position = folder / name
+    command = (sys.executable, "-S", "-c", TRAINER, find_position)
+    match = rf" {re.escape(str(find_position))}$"
     trainer = Part("trainer", "trainer", command, match, {"memory_limit": 60 * MIB})
     entry = {"folder": name, "entry": r"step_(?P<step>\d+)", "complete": {"marker": ["COMPLETE"]}}
     watched = {"path": str(folder), "checkpoints": [{"name": "default", **entry}]}
@@ -82,7 +82,7 @@ def box(tmp_path: Path) -> Iterator[Box]:
     settings = yaml.safe_load(file.read_text())
     for target in settings["targets"]:
         target["process"]["grace"] = GRACE_SECONDS
-        target["save_patience"] = PATIENCE_SECONDS if target["run"] == "hangs" else 600
+        target["max_save_delay"] = LARGER_WORKER_WAIT_SECONDS if target["run"] == "hangs" else 600
     file.write_text(yaml.safe_dump(settings))
     for name in RUNS:
         box.start(name, "trainer")
@@ -105,7 +105,7 @@ def test_what_saves_is_killed_only_when_that_takes_too_long_and_the_newest_whole
         found = re.findall(rf"^trainwarden_{metric}{{.*}} (\S+)$", page, re.MULTILINE)
         return len(found) == len(RUNS) and all(float(one) >= least for one in found)
 
-    def told(kind: str, runs: Sequence[str] = RUNS) -> bool:
+    def reported(kind: str, runs: Sequence[str] = RUNS) -> bool:
         return all(events(stack.journal(), name, kind) for name in runs)
 
     stack.wait_until(lambda: shows("checkpoint_step", 10), LONGEST_SECONDS)
@@ -118,10 +118,10 @@ def test_what_saves_is_killed_only_when_that_takes_too_long_and_the_newest_whole
         subprocess.run([binaries.amtool, *command], check=True)
 
     # the grace is over long before the exporter looks at checkpoints again
-    stack.wait_until(lambda: told("spare"), LONGEST_SECONDS)
+    stack.wait_until(lambda: reported("kill_deferred"), LONGEST_SECONDS)
     assert alive(box.started["finishes", "trainer"])
     (tmp_path / "finishes" / "finish").touch()
-    stack.wait_until(lambda: told("result"), LONGEST_SECONDS)
+    stack.wait_until(lambda: reported("result"), LONGEST_SECONDS)
     killed = {name: events(stack.journal(), name, "result")[0]["facts"]["killed"] for name in RUNS}
     assert killed == {"finishes": [], "hangs": [box.started["hangs", "trainer"].pid]}
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.remediator.conftest import NOW, FakeAction, Scene, make_setup, make_worker
+from tests.remediator.fakes import FakeAction
+from tests.remediator.samples import NOW, make_setup, make_worker
+from tests.remediator.stage import Scene
 
 from trainwarden_exporter.processes.matching import WorkerKey
-from trainwarden_remediator.alertmanager import AlertState
-from trainwarden_remediator.config import Setup
+from trainwarden_remediator.alertmanager.api import AlertState
+from trainwarden_remediator.config.schema import Setup
 
 RANKS = [f"rank-{number}" for number in range(8)]
 
@@ -22,7 +24,7 @@ class Job(Scene):
         target = {
             "run": "demo",
             "worker": "rank-0",
-            "also": RANKS[1:],
+            "additional_workers": RANKS[1:],
             "process": {"start": ["/bin/true"], "grace": 1},
         }
         return make_setup(self.folder, *(f"demo/{rank}" for rank in RANKS), targets=[target])
@@ -33,8 +35,8 @@ async def test_alerts_about_three_of_eight_ranks_are_one_restart_of_the_job(
 ) -> None:
     def eight(scene: Scene) -> None:
         keys = [WorkerKey("demo", rank) for rank in RANKS]
-        scene.eyes.workers = {key: make_worker() for key in keys}
-        job = FakeAction(keys[0], scene.eyes, scene.clock)
+        scene.observer.workers = {key: make_worker() for key in keys}
+        job = FakeAction(keys[0], scene.observer, scene.clock)
         scene.actions.clear()
         scene.actions[keys[0]] = job
 
@@ -42,7 +44,7 @@ async def test_alerts_about_three_of_eight_ranks_are_one_restart_of_the_job(
     async with stage(before=eight) as scene:
         for number, rank in enumerate(("rank-2", "rank-5", "rank-7")):
             fingerprint = f"{number:016x}"
-            scene.eyes.known[fingerprint] = AlertState.ACTIVE
+            scene.observer.known[fingerprint] = AlertState.ACTIVE
             scene.hear(fingerprint=fingerprint, worker=rank, starts_at=NOW - 20)
         await scene.clock.advance(60)
         assert [action.restarts for action in scene.actions.values()] == [[1]]

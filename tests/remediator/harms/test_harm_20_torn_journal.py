@@ -7,10 +7,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.remediator.conftest import NOW, ROLLOUT, FakeClock, make_alert
+from tests.remediator.fake_clock import FakeClock
+from tests.remediator.samples import NOW, ROLLOUT, make_alert
 
 from trainwarden_remediator.exceptions import JournalError
-from trainwarden_remediator.journal import Journal
+from trainwarden_remediator.journal.journal import Journal
 
 SAMPLES = 120
 
@@ -18,13 +19,13 @@ SAMPLES = 120
 def written(path: Path, clock: FakeClock) -> None:
     """A journal of one incident and three actions, all of it in the one file."""
     journal = Journal(path, clock=clock)
-    journal.hear([make_alert()])
+    journal.record_alerts([make_alert()])
     (incident,) = journal.open_incidents()
     for _ in range(3):
-        action = journal.intend(incident.id, ROLLOUT, "restart", ())
-        journal.reached(action, "stop")
-        journal.finished(action, "done")
-        journal.verified(action, "not_healed")
+        action = journal.record_intent(incident.id, ROLLOUT, "restart", ())
+        journal.record_step(action, "stop")
+        journal.record_result(action, "done")
+        journal.record_outcome(action, "not_healed")
     journal.close()
 
 
@@ -43,17 +44,17 @@ def test_cut_off_anywhere_it_is_refused_and_never_taken_for_a_new_one(
         assert torn.read_bytes() == whole[:size], "it was written to"
 
 
-def test_one_that_opens_with_a_torn_log_beside_it_has_lost_no_action_that_was_synced(
+def test_a_journal_with_a_torn_log_has_lost_no_synced_action(
     tmp_path: Path, clock: FakeClock
 ) -> None:
     journal = Journal(tmp_path / "journal.db", clock=clock)
-    journal.hear([make_alert()])
+    journal.record_alerts([make_alert()])
     (incident,) = journal.open_incidents()
     sizes = []
     log = tmp_path / "journal.db-wal"
     for _ in range(4):
-        action = journal.intend(incident.id, ROLLOUT, "restart", ())
-        journal.reached(action, "stop")
+        action = journal.record_intent(incident.id, ROLLOUT, "restart", ())
+        journal.record_step(action, "stop")
         sizes.append(log.stat().st_size)
     main, written_log = (tmp_path / "journal.db").read_bytes(), log.read_bytes()
     journal.close()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tests.remediator.conftest import NOW, FakeClock, InlineExecutor, Scene
+from tests.remediator.fake_clock import FakeClock, InlineExecutor
+from tests.remediator.samples import NOW
+from tests.remediator.stage import Scene
 
-from trainwarden_remediator.journal import Journal
+from trainwarden_remediator.journal.journal import Journal
 
 
 async def test_twenty_starts_of_the_remediator_share_one_budget(

@@ -5,22 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tests.remediator.conftest import NOW, OTHER, FakeAction, FakeEyes
-from tests.remediator.test_breaker import BUSY, open_it, restarts
+from tests.remediator.fakes import FakeAction, FakeObserver
+from tests.remediator.policy.test_breaker import BUSY, open_it, restarts
+from tests.remediator.samples import NOW, OTHER
 
-from trainwarden_remediator.actions.base import Announce, Saving, never
-from trainwarden_remediator.alertmanager import AlertState
-from trainwarden_remediator.sight import Sight
-from trainwarden_remediator.targets import GPUS
+from trainwarden_remediator.actions.base import IsSaving, RecordStep, never_saving
+from trainwarden_remediator.alertmanager.api import AlertState
+from trainwarden_remediator.config.targets import GPUS
+from trainwarden_remediator.observation.model import ExporterState
 
 CLEAN = {"remediation": "clean_gpu", "run": "", "worker": "", "fingerprint": "c" * 16}
 
 
-class Held(FakeEyes):
+class Held(FakeObserver):
     """A box where something that belongs to no worker holds a GPU."""
 
-    async def look(self) -> Sight:
-        return replace(await super().look(), gpu_orphans=1)
+    async def observe(self) -> ExporterState:
+        return replace(await super().observe(), gpu_orphans=1)
 
 
 class Cleaning(FakeAction):
@@ -31,30 +32,30 @@ class Cleaning(FakeAction):
     def perform(
         self,
         mark: str,
-        announce: Announce,
-        meant: Any = None,
-        saving: Saving = never,
+        record_step: RecordStep,
+        intended: Any = None,
+        saving: IsSaving = never_saving,
     ) -> dict[str, Any]:
         self.restarts.append(1)
-        self.eyes.__class__ = FakeEyes
+        self.observer.__class__ = FakeObserver
         return {"killed": [], "ended": []}
 
-    def illness(self, sight: Sight, began: float) -> str:
+    def health_problem(self, exporter: ExporterState, began: float) -> str:
         return ""
 
 
-async def test_with_it_open_leftovers_are_cleaned_alerts_end_and_a_person_resumes(
+async def test_with_it_open_leftovers_are_cleaned_alerts_end_and_an_operator_resumes(
     stage: Any,
 ) -> None:
     async with stage(**BUSY, gpu_cleanup={}) as scene:
-        clean = Cleaning(GPUS, scene.eyes, scene.clock)
+        clean = Cleaning(GPUS, scene.observer, scene.clock)
         scene.actions[GPUS] = clean
         await open_it(scene)
-        assert scene.journal.latched() is not None
+        assert scene.journal.breaker_opened_at() is not None
         done = restarts(scene)
 
-        scene.eyes.known["c" * 16] = AlertState.ACTIVE
-        scene.eyes.__class__ = Held
+        scene.observer.known["c" * 16] = AlertState.ACTIVE
+        scene.observer.__class__ = Held
         scene.hear(**CLEAN)
         await scene.clock.advance(10)
         assert clean.restarts == [1]
@@ -63,9 +64,9 @@ async def test_with_it_open_leftovers_are_cleaned_alerts_end_and_a_person_resume
         scene.hear(fingerprint=f"{2:016x}", run=OTHER.run, worker=OTHER.worker, firing=False,
                    starts_at=NOW + 40)  # fmt: skip
         await scene.clock.advance(4)
-        assert "resolved" in scene.told()
+        assert "resolved" in scene.journaled()
 
-        assert scene.journal.reopen()
+        assert scene.journal.reset_breaker()
         scene.engine.wake()
         await scene.clock.advance(20)
-        assert scene.journal.latched() is None
+        assert scene.journal.breaker_opened_at() is None

@@ -7,52 +7,49 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.remediator.conftest import NOW, ROLLOUT, Scene, make_worker
-from tests.remediator.test_widespread import GONE
+from tests.remediator.policy.test_mass_failure import GONE
+from tests.remediator.samples import NOW, ROLLOUT
+from tests.remediator.stage import Scene
 
-from trainwarden_remediator.exceptions import UnknownError
-from trainwarden_remediator.guards import Guards, families
-from trainwarden_remediator.sight import DiskSight
+from trainwarden_remediator.exceptions import ObservationError
+from trainwarden_remediator.observation.model import DiskState
+from trainwarden_remediator.telemetry.metrics import BLOCKED_SINCE, breaker_samples
+from trainwarden_remediator.telemetry.state import BreakerFigures
 
 HALF_AN_HOUR = 1800
 
 
 def no_exporter(scene: Scene) -> None:
-    scene.eyes.blind = UnknownError("connection refused")
+    scene.observer.blind = ObservationError("connection refused")
 
 
 def no_alertmanager(scene: Scene) -> None:
-    scene.eyes.deaf = UnknownError("connection refused")
+    scene.observer.deaf = ObservationError("connection refused")
 
 
 def forgotten_hold(scene: Scene) -> None:
     (scene.folder / "hold").touch()
 
 
-def wrong_match(scene: Scene) -> None:
-    scene.eyes.workers[ROLLOUT] = make_worker(processes=5)
-
-
 def nothing_shown(scene: Scene) -> None:
-    del scene.eyes.workers[ROLLOUT]
+    del scene.observer.workers[ROLLOUT]
 
 
 def full_disk(scene: Scene) -> None:
-    scene.eyes.disks = (DiskSight("/", size=1e12, free=0),)
+    scene.observer.disks = (DiskState("/", size=1e12, free=0),)
 
 
 def all_down(scene: Scene) -> None:
-    scene.eyes.workers = dict.fromkeys(scene.eyes.workers, replace(GONE))
+    scene.observer.workers = dict.fromkeys(scene.observer.workers, replace(GONE))
 
 
 WAYS: dict[Callable[[Scene], None], tuple[str, dict[str, Any]]] = {
-    no_exporter: ("world_unknown", {}),
-    no_alertmanager: ("world_unknown", {}),
+    no_exporter: ("observation_failed", {}),
+    no_alertmanager: ("observation_failed", {}),
     forgotten_hold: ("held", {}),
-    wrong_match: ("ambiguous_target", {}),
-    nothing_shown: ("world_unknown", {}),
-    full_disk: ("disk_trouble", {}),
-    all_down: ("widespread", {"widespread_patience": "6h"}),
+    nothing_shown: ("observation_failed", {}),
+    full_disk: ("disk_unusable", {}),
+    all_down: ("mass_failure", {"mass_failure_hold": "6h"}),
 }
 
 
@@ -66,11 +63,10 @@ async def test_each_guard_that_lets_nothing_through_is_counted_and_shown(
         scene.hear(starts_at=NOW - 20, **labels)
         await scene.pass_time(HALF_AN_HOUR, **labels)
         assert all(action.restarts == [] for action in scene.actions.values())
-        assert ("wait", reason) in scene.journal.tallies()["decisions"]
-        assert reason in scene.told()
+        assert ("wait", reason) in scene.journal.counters()["decisions"]
+        assert reason in scene.journaled()
         # what TrainingRemediationBlocked is made of
         blocked = scene.journal.blocked_since()
         assert blocked == {reason: NOW}
-        shown = families(Guards(False, 0, 1, blocked))
-        samples = {s.labels.get("reason") for family in shown for s in family.samples}
-        assert reason in samples
+        shown = breaker_samples(BreakerFigures(False, 0, 1, blocked))
+        assert (BLOCKED_SINCE, (reason,), NOW) in shown

@@ -1,52 +1,43 @@
-"""Any server that says by one address whether it is well: by its status, or a field of its JSON."""
+"""Any server with one health URL: judged by its HTTP status or by a field of its JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from urllib.parse import urlsplit, urlunsplit
 
-from trainwarden_exporter.inference.engines.base import Engine, Stage
-from trainwarden_exporter.inference.questions import Answer, Answers, Question
-from trainwarden_exporter.inference.reading import Life, Reading
+from trainwarden_exporter.inference.engine_stats import EngineStats, Liveness
+from trainwarden_exporter.inference.engines.base import InferenceEngine
+from trainwarden_exporter.inference.http_messages import HttpRequest, HttpResponse, HttpResponses
 
 
-class Generic(Engine):
+class GenericEngine(InferenceEngine):
     name = "generic"
-    deep = False
+    liveness_path = ""
+    probes_completions = False
+    completion_path = None
+    default_model = "default"
+    passive_requests = rare_requests = ()
 
-    @property
-    def liveness(self) -> Question:
-        return Question("life", "", patience=None)
-
-    def address(self, question: Question) -> str:
-        if not question.path:
+    def url_of(self, request: HttpRequest) -> str:
+        if not request.path:
             return self._url
-        scheme, place, *_ = urlsplit(self._url)
-        return urlunsplit((scheme, place, question.path, "", ""))
+        scheme, address, *_ = urlsplit(self._url)
+        return urlunsplit((scheme, address, request.path, "", ""))
 
-    def life(self, answer: Answer) -> Life:
-        life = super().life(answer)
-        if life is Life.BAD and answer.status == self._config.status:
-            life = Life.SERVING
-        elif life is Life.SERVING and self._config.status not in (None, answer.status):
-            life = Life.BAD
-        return life if life is not Life.SERVING or self._says_so(answer) else Life.BAD
+    def parse_liveness(self, response: HttpResponse) -> Liveness:
+        liveness = super().parse_liveness(response)
+        if liveness not in (Liveness.SERVING, Liveness.BAD):
+            return liveness
+        expected = self._config.status
+        status_matches = response.succeeded if expected is None else response.status == expected
+        return Liveness.SERVING if status_matches and self._matches_json(response) else Liveness.BAD
 
-    def questions(self, stage: Stage, answers: Answers, *, failed: bool) -> Iterable[Question]:
-        return ()
+    def parse_stats(self, responses: HttpResponses) -> EngineStats:
+        return EngineStats()
 
-    def read(self, answers: Answers) -> Reading:
-        return Reading()
-
-    def completion(self, model: str | None, rank: str = "") -> Question | None:
-        if self._config.deep_probe.path is None:
-            return None
-        return super().completion(model or "default", rank)
-
-    def _says_so(self, answer: Answer) -> bool:
+    def _matches_json(self, response: HttpResponse) -> bool:
         if not self._config.json_field:
             return True
-        value = answer.field(*self._config.json_field.split("/"))
+        value = response.field(*self._config.json_field.split("/"))
         wanted = self._config.json_value
         if wanted is None:
             return value is not None

@@ -1,75 +1,73 @@
-"""llama.cpp's server: /health is constant once it has loaded, /metrics takes its turn.
+"""llama.cpp's server: /health is constant after loading; /metrics is answered by its main loop.
 
-Read from 11434; /metrics needs --metrics (501 without), and all but /health need the key.
+As of 11434; /metrics needs --metrics (501 without), and all endpoints but /health need the key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
+from trainwarden_exporter.inference.engine_stats import EngineStats, Liveness
 from trainwarden_exporter.inference.engines.base import (
     METRICS,
-    MODELS,
-    Engine,
-    Stage,
-    added,
-    models_of,
+    InferenceEngine,
+    served_models,
+    server_activity,
 )
-from trainwarden_exporter.inference.questions import SOON, Answer, Answers, Question
-from trainwarden_exporter.inference.reading import Beat, Life, Reading
+from trainwarden_exporter.inference.http_messages import (
+    SHORT_TIMEOUT,
+    HttpRequest,
+    HttpResponse,
+    HttpResponses,
+)
 
 _RUNNING = "llamacpp:requests_processing"
 _WAITING = "llamacpp:requests_deferred"
 _GENERATED = "llamacpp:tokens_predicted_total"
 _PROMPT = "llamacpp:prompt_tokens_total"
 _DECODES = "llamacpp:n_decode_total"
-# Gone since; a share of the cache is no longer to be had.
+# Only in older versions; newer ones do not report cache usage.
 _KV_USAGE = "llamacpp:kv_cache_usage_ratio"
 
 
-class LlamaCpp(Engine):
+class LlamaCpp(InferenceEngine):
     name = "llama_cpp"
-    wanted = (_RUNNING, _WAITING, _GENERATED, _PROMPT, _DECODES, _KV_USAGE)
+    liveness_path = "/health"
+    default_model = "default"
+    metric_names = (_RUNNING, _WAITING, _GENERATED, _PROMPT, _DECODES, _KV_USAGE)
+    passive_requests = (replace(METRICS, timeout=SHORT_TIMEOUT),)  # hangs if the main loop hangs
 
-    @property
-    def liveness(self) -> Question:
-        return Question("life", "/health", patience=None)
+    def parse_liveness(self, response: HttpResponse) -> Liveness:
+        unavailable = response.answered and response.status == HTTPStatus.SERVICE_UNAVAILABLE
+        if unavailable and b"oading" in response.body:
+            return Liveness.LOADING
+        return super().parse_liveness(response)
 
-    def life(self, answer: Answer) -> Life:
-        loads = answer.answered and answer.status == HTTPStatus.SERVICE_UNAVAILABLE
-        return Life.LOADING if loads and b"oading" in answer.body else super().life(answer)
-
-    def questions(self, stage: Stage, answers: Answers, *, failed: bool) -> Iterable[Question]:
-        if stage is Stage.PASSIVE:
-            yield replace(METRICS, patience=SOON)  # it hangs where the loop does
-        if stage is Stage.SELDOM:
-            yield MODELS
-
-    def read(self, answers: Answers) -> Reading:
-        series = self.series(answers)
-        running, waiting = series.sum(_RUNNING), series.sum(_WAITING)
-        done = added(*(series.sum(name) for name in (_DECODES, _GENERATED, _PROMPT)))
-        page = answers.get("metrics")
-        return Reading(
-            beats={} if done is None else {"": Beat(done, owed=(added(running, waiting) or 0) > 0)},
+    def parse_stats(self, responses: HttpResponses) -> EngineStats:
+        metrics = self.metrics(responses)
+        running, waiting = metrics.sum(_RUNNING), metrics.sum(_WAITING)
+        page = responses.get("metrics")
+        return EngineStats(
+            activity=server_activity(
+                metrics.total(_DECODES, _GENERATED, _PROMPT), running, waiting
+            ),
             running=running,
             waiting=waiting,
-            kv_usage=series.max(_KV_USAGE),
-            generated_tokens=series.sum(_GENERATED),
-            prompt_tokens=series.sum(_PROMPT),
-            models=models_of(answers),
-            turning=False if page and not page.answered else None,
+            kv_usage=metrics.max(_KV_USAGE),
+            generated_tokens=metrics.sum(_GENERATED),
+            prompt_tokens=metrics.sum(_PROMPT),
+            models=served_models(responses),
+            loop_alive=False if page and not page.answered else None,
         )
 
-    def completion(self, model: str | None, rank: str = "") -> Question | None:
+    def completion_request(self, model: str | None, rank: str = "") -> HttpRequest | None:
         probe = self._config.deep_probe
         if probe.path is not None:
-            return super().completion(model or "default", rank)
-        wish = {"prompt": probe.prompt, "n_predict": 1, "temperature": 0, "cache_prompt": False}
-        return self.post("/completion", wish)
+            return super().completion_request(model, rank)
+        body = {"prompt": probe.prompt, "n_predict": 1, "temperature": 0, "cache_prompt": False}
+        return self.post("/completion", body)
 
     def has_token(self, body: Any) -> bool:
-        return isinstance(body, dict) and ("content" in body or bool(body.get("choices")))
+        return super().has_token(body) or (isinstance(body, dict) and "content" in body)

@@ -1,7 +1,7 @@
-"""What both routers share: they know their servers by what those say of themselves.
+"""The routers of SGLang and vLLM, which know their servers' state from the servers themselves.
 
-A router that is ready has a server that answers /health, and that may hang all the same (seen on
-both); the servers behind it are therefore to be watched for themselves.
+A ready router has a server that answers /health, which may still hang (observed with both); the
+servers behind it therefore need probes of their own.
 """
 
 from __future__ import annotations
@@ -9,42 +9,55 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import ClassVar
 
-from trainwarden_exporter.inference.engines.base import Engine, models_of
-from trainwarden_exporter.inference.questions import Answer, Answers, Question
-from trainwarden_exporter.inference.reading import Beat, Life, Reading
+from trainwarden_exporter.inference.engine_stats import EngineStats, Liveness
+from trainwarden_exporter.inference.engines.base import (
+    InferenceEngine,
+    served_models,
+    server_activity,
+)
+from trainwarden_exporter.inference.http_messages import HttpResponses
 
 METRICS_PORT = 29000
 
 
-class Router(Engine):
-    """A router that says by /readiness whether there is a server to send requests to."""
+class Router(InferenceEngine):
+    """A router whose /readiness reports whether it has a server for requests."""
 
-    deep = False
+    liveness_path = "/readiness"
+    liveness_by_status = {HTTPStatus.SERVICE_UNAVAILABLE: Liveness.NOT_READY}  # noqa: RUF012
+    probes_completions = False
     metrics_port = METRICS_PORT
     health: ClassVar[str]
-    """The gauge of whether a server is healthy, by server."""
+    """Gauge: whether a server is healthy, by server."""
     active: ClassVar[str]
-    """The gauge of requests in flight, by server."""
+    """Gauge: requests in flight, by server."""
     answered: ClassVar[str]
-    """The counter of requests that were answered by a server."""
+    """Counter: answered requests, by server."""
 
-    @property
-    def liveness(self) -> Question:
-        return Question("life", "/readiness", patience=None)
-
-    def life(self, answer: Answer) -> Life:
-        unready = answer.answered and answer.status == HTTPStatus.SERVICE_UNAVAILABLE
-        return Life.NOT_READY if unready else super().life(answer)
-
-    def read(self, answers: Answers) -> Reading:
-        series = self.series(answers)
-        servers = series.of(self.health)
-        done = series.sum(self.answered)
-        return Reading(
-            # A request may take as long as it likes, so nothing is owed.
-            beats={} if done is None else {"": Beat(done, owed=False)},
-            running=series.sum(self.active),
-            models=models_of(answers),
+    def parse_stats(self, responses: HttpResponses) -> EngineStats:
+        metrics = self.metrics(responses)
+        servers = metrics.samples(self.health)
+        return EngineStats(
+            # A request may take any time, so a lack of activity proves nothing.
+            activity=server_activity(metrics.sum(self.answered)),
+            running=metrics.sum(self.active),
+            models=served_models(responses),
             backends=float(len(servers)) if servers else None,
-            healthy_backends=series.sum(self.health),
+            healthy_backends=metrics.sum(self.health),
         )
+
+
+class SglangRouter(Router):
+    name = "sglang_router"
+    health = "smg_worker_health"
+    active = "smg_worker_requests_active"
+    answered = "smg_router_upstream_responses_total"
+    metric_names = (health, active, answered)
+
+
+class VllmRouter(Router):
+    name = "vllm_router"
+    health = "vllm_router_worker_health"
+    active = "vllm_router_running_requests"
+    answered = "vllm_router_processed_requests_total"
+    metric_names = (health, active, answered)

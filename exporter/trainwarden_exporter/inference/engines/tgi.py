@@ -1,16 +1,19 @@
-"""TGI (text-generation-inference): its /health checks the device, and generates after a failure.
+"""TGI (text-generation-inference): /health checks the device, and after a failure also generates.
 
-Read from its last state, v3.3.7; it is in maintenance mode.
+As of v3.3.7, its last feature release; it is in maintenance mode.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
-from trainwarden_exporter.inference.engines.base import METRICS, Engine, Stage, added
-from trainwarden_exporter.inference.questions import Answers, Question
-from trainwarden_exporter.inference.reading import Beat, Reading
+from trainwarden_exporter.inference.engine_stats import EngineStats
+from trainwarden_exporter.inference.engines.base import (
+    InferenceEngine,
+    response_field,
+    server_activity,
+)
+from trainwarden_exporter.inference.http_messages import HttpRequest, HttpResponses
 
 _RUNNING = "tgi_batch_current_size"
 _WAITING = "tgi_queue_size"
@@ -20,45 +23,36 @@ _FAILURES = "tgi_request_failure"
 _GENERATED = "tgi_request_generated_tokens_sum"
 _PROMPT = "tgi_request_input_length_sum"
 
-_INFO = Question("info", "/info")
 
-
-class Tgi(Engine):
+class Tgi(InferenceEngine):
     name = "tgi"
-    wanted = (_RUNNING, _WAITING, _CALLS, _SUCCESSES, _FAILURES, _GENERATED, _PROMPT)
+    liveness_path = "/health"
+    default_model = "tgi"
+    metric_names = (_RUNNING, _WAITING, _CALLS, _SUCCESSES, _FAILURES, _GENERATED, _PROMPT)
+    rare_requests = (HttpRequest("info", "/info"),)
 
-    @property
-    def liveness(self) -> Question:
-        return Question("life", "/health", patience=None)
-
-    def questions(self, stage: Stage, answers: Answers, *, failed: bool) -> Iterable[Question]:
-        if stage is Stage.PASSIVE:
-            yield METRICS
-        if stage is Stage.SELDOM:
-            yield _INFO
-
-    def read(self, answers: Answers) -> Reading:
-        series = self.series(answers)
-        running, waiting = series.sum(_RUNNING), series.sum(_WAITING)
-        done = added(*(series.sum(name) for name in (_CALLS, _SUCCESSES, _FAILURES)))
-        info = answers.get("info")
-        model = info.field("model_id") if info and info.good else None
-        return Reading(
-            beats={} if done is None else {"": Beat(done, owed=(added(running, waiting) or 0) > 0)},
+    def parse_stats(self, responses: HttpResponses) -> EngineStats:
+        metrics = self.metrics(responses)
+        running, waiting = metrics.sum(_RUNNING), metrics.sum(_WAITING)
+        model = response_field(responses, "info", "model_id")
+        return EngineStats(
+            activity=server_activity(
+                metrics.total(_CALLS, _SUCCESSES, _FAILURES), running, waiting
+            ),
             running=running,
             waiting=waiting,
-            generated_tokens=series.sum(_GENERATED),
-            prompt_tokens=series.sum(_PROMPT),
-            errors=series.sum(_FAILURES),
+            generated_tokens=metrics.sum(_GENERATED),
+            prompt_tokens=metrics.sum(_PROMPT),
+            errors=metrics.sum(_FAILURES),
             models=None if model is None else (str(model),),
         )
 
-    def completion(self, model: str | None, rank: str = "") -> Question | None:
+    def completion_request(self, model: str | None, rank: str = "") -> HttpRequest | None:
         probe = self._config.deep_probe
         if probe.path is not None:
-            return super().completion(model or "tgi", rank)
-        wish = {"max_new_tokens": 1, "do_sample": False}
-        return self.post("/generate", {"inputs": probe.prompt, "parameters": wish})
+            return super().completion_request(model, rank)
+        body = {"max_new_tokens": 1, "do_sample": False}
+        return self.post("/generate", {"inputs": probe.prompt, "parameters": body})
 
     def has_token(self, body: Any) -> bool:
-        return isinstance(body, dict) and ("generated_text" in body or bool(body.get("choices")))
+        return super().has_token(body) or (isinstance(body, dict) and "generated_text" in body)

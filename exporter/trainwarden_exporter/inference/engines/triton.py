@@ -1,17 +1,18 @@
-"""Triton: says with 400 that it is not live or not ready, and keeps its metrics at another port.
+"""Triton: answers 400 if it is not live or not ready, and has its metrics on another port.
 
-Read from server e1db8a6. What a completion looks like depends on the model, so none is asked for
-unless a path in OpenAI's form is configured.
+As of server e1db8a6. The format of a completion depends on the model, so none is requested unless
+a path of an OpenAI-compatible endpoint is configured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from http import HTTPStatus
-
-from trainwarden_exporter.inference.engines.base import METRICS, Engine, Stage, added
-from trainwarden_exporter.inference.questions import Answer, Answers, Question
-from trainwarden_exporter.inference.reading import Beat, Life, Reading
+from trainwarden_exporter.inference.engine_stats import EngineStats, Liveness
+from trainwarden_exporter.inference.engines.base import (
+    InferenceEngine,
+    response_field,
+    server_activity,
+)
+from trainwarden_exporter.inference.http_messages import HttpRequest, HttpResponses
 
 METRICS_PORT = 8002
 
@@ -20,52 +21,30 @@ _EXECUTIONS = "nv_inference_exec_count"
 _SUCCESSES = "nv_inference_request_success"
 _FAILURES = "nv_inference_request_failure"
 
-_INDEX = Question("models", "/v2/repository/index", "POST", {})
 
-
-class Triton(Engine):
+class Triton(InferenceEngine):
     name = "triton"
-    deep = False
+    liveness_path = "/v2/health/ready"
+    liveness_by_status = dict.fromkeys((400, 503), Liveness.NOT_READY)
+    probes_completions = False
+    completion_path = None
     metrics_port = METRICS_PORT
-    wanted = (_WAITING, _EXECUTIONS, _SUCCESSES, _FAILURES)
+    metric_names = (_WAITING, _EXECUTIONS, _SUCCESSES, _FAILURES)
+    rare_requests = (HttpRequest("models", "/v2/repository/index", "POST", {}),)
 
-    @property
-    def liveness(self) -> Question:
-        return Question("life", "/v2/health/ready", patience=None)
-
-    def life(self, answer: Answer) -> Life:
-        unready = answer.answered and answer.status in (
-            HTTPStatus.BAD_REQUEST,
-            HTTPStatus.SERVICE_UNAVAILABLE,
-        )
-        return Life.NOT_READY if unready else super().life(answer)
-
-    def questions(self, stage: Stage, answers: Answers, *, failed: bool) -> Iterable[Question]:
-        if stage is Stage.PASSIVE:
-            yield METRICS
-        if stage is Stage.SELDOM:
-            yield _INDEX
-
-    def read(self, answers: Answers) -> Reading:
-        series = self.series(answers)
-        waiting = series.sum(_WAITING)
-        done = added(*(series.sum(name) for name in (_EXECUTIONS, _SUCCESSES, _FAILURES)))
-        return Reading(
-            beats={} if done is None else {"": Beat(done, owed=(waiting or 0) > 0)},
+    def parse_stats(self, responses: HttpResponses) -> EngineStats:
+        metrics = self.metrics(responses)
+        waiting = metrics.sum(_WAITING)
+        return EngineStats(
+            activity=server_activity(metrics.total(_EXECUTIONS, _SUCCESSES, _FAILURES), waiting),
             waiting=waiting,
-            errors=series.sum(_FAILURES),
-            models=_ready_models(answers),
+            errors=metrics.sum(_FAILURES),
+            models=_ready_models(responses),
         )
 
-    def completion(self, model: str | None, rank: str = "") -> Question | None:
-        if self._config.deep_probe.path is None:
-            return None
-        return super().completion(model, rank)
 
-
-def _ready_models(answers: Answers) -> tuple[str, ...] | None:
-    answer = answers.get("models")
-    listed = answer.json() if answer and answer.good else None
+def _ready_models(responses: HttpResponses) -> tuple[str, ...] | None:
+    listed = response_field(responses, "models")
     if not isinstance(listed, list):
         return None
     entries = [entry for entry in listed if isinstance(entry, dict) and "name" in entry]

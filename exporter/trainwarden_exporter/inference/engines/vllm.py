@@ -1,8 +1,8 @@
-"""vLLM: its /health is a flag, and its gauges stand still when the engine does.
+"""vLLM: /health is only a flag, and the gauges freeze together with the engine.
 
-Read from 0.33.0 and earlier releases, and seen on 0.32.0: /health says 200 while a worker is
-frozen; gauges change with the engine's output alone, so that a hang from idle looks idle; only a
-completion tells then.
+As of 0.33.0 and earlier releases, observed with 0.32.0: /health returns 200 while a worker is
+frozen; gauges change only with the engine's output, so an engine that hangs while idle looks idle,
+and only a completion reveals it.
 """
 
 from __future__ import annotations
@@ -10,14 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from http import HTTPStatus
 
-from trainwarden_exporter.inference.engines.base import Engine, Stage, added, models_of
-from trainwarden_exporter.inference.questions import Answer, Answers, Question
-from trainwarden_exporter.inference.reading import Beat, Life, Reading
-from trainwarden_exporter.inference.series import Series
+from trainwarden_exporter.inference.engine_stats import ActivityCounter, EngineStats, Liveness
+from trainwarden_exporter.inference.engines.base import (
+    MODELS,
+    InferenceEngine,
+    ProbeStage,
+    response_field,
+    served_models,
+)
+from trainwarden_exporter.inference.http_messages import HttpRequest, HttpResponse, HttpResponses
+from trainwarden_exporter.inference.metrics_parser import ParsedMetrics
 
 _RUNNING = "vllm:num_requests_running"
 _WAITING = "vllm:num_requests_waiting"
-# Renamed in 0.9.2, gone under the old name in 0.12.
+# Renamed in 0.9.2; the old name was removed in 0.12.
 _KV_USAGE = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
 _PROMPT = "vllm:prompt_tokens_total"
 _GENERATED = "vllm:generation_tokens_total"
@@ -29,112 +35,106 @@ _SLEEP = "vllm:engine_sleep_state"
 _SLEEP_CHANGES = "vllm:sleep_mode_operations_in_flight"
 _UPDATES = "vllm:rl_weight_update_operations_in_flight"
 
-_PAUSED = Question("paused", "/is_paused")
-_ASLEEP = Question("asleep", "/is_sleeping")
-_LOAD = Question("load", "/load")
-_WEIGHTS = Question("weights", "/weight_info")
+_PAUSED = HttpRequest("paused", "/is_paused")
+_ASLEEP = HttpRequest("asleep", "/is_sleeping")
+_LOAD = HttpRequest("load", "/load")
 
 
-class Vllm(Engine):
+class Vllm(InferenceEngine):
     name = "vllm"
-    wanted = (
+    liveness_path = "/health"
+    rare_requests = (MODELS, HttpRequest("weights", "/weight_info"))
+    metric_names = (
         *(_RUNNING, _WAITING, *_KV_USAGE, _PROMPT, _GENERATED, _FINISHED, _ITERATIONS),
         *(_PREEMPTIONS, _REJECTIONS, _SLEEP, _SLEEP_CHANGES, _UPDATES),
     )
 
-    @property
-    def liveness(self) -> Question:
-        return Question("life", "/health", patience=None)
+    def parse_liveness(self, response: HttpResponse) -> Liveness:
+        # A dead engine: 503 since 0.11, 500 before. The 503 of a proxy, or of vLLM while it scales
+        # its experts, has a body.
+        if response.answered and response.status == HTTPStatus.SERVICE_UNAVAILABLE:
+            return Liveness.BAD if response.body.strip() else Liveness.DEAD
+        if response.answered and response.status == HTTPStatus.INTERNAL_SERVER_ERROR:
+            return Liveness.DEAD
+        return super().parse_liveness(response)
 
-    def life(self, answer: Answer) -> Life:
-        # 503 since 0.11, 500 before; its body is empty, unlike that of a proxy, or of vLLM itself
-        # while it scales its experts.
-        if answer.answered and answer.status == HTTPStatus.SERVICE_UNAVAILABLE:
-            return Life.BAD if answer.body.strip() else Life.DEAD
-        if answer.answered and answer.status == HTTPStatus.INTERNAL_SERVER_ERROR:
-            return Life.DEAD
-        return super().life(answer)
-
-    def questions(self, stage: Stage, answers: Answers, *, failed: bool) -> Iterable[Question]:
-        yield from super().questions(stage, answers, failed=failed)
-        if stage is Stage.DOUBT:
-            # Both are for VLLM_SERVER_DEV_MODE=1, without which nobody can pause it over HTTP.
+    def requests(
+        self, stage: ProbeStage, responses: HttpResponses, *, failed: bool
+    ) -> Iterable[HttpRequest]:
+        yield from super().requests(stage, responses, failed=failed)
+        if stage is ProbeStage.NO_PROGRESS:
+            # Both need VLLM_SERVER_DEV_MODE=1; without it the server cannot be paused over HTTP.
             yield _PAUSED
-            if "paused" in answers and answers["paused"].unknown_here:
+            if "paused" in responses and responses["paused"].is_unknown_endpoint:
                 yield _ASLEEP  # before 0.12
             yield _LOAD
-        if stage is Stage.SELDOM:
-            yield _WEIGHTS
 
-    def read(self, answers: Answers) -> Reading:
-        series = self.series(answers)
-        weights = answers.get("weights")
-        version = weights.field("weight_version") if weights and weights.good else None
-        models = models_of(answers)
+    def parse_stats(self, responses: HttpResponses) -> EngineStats:
+        metrics = self.metrics(responses)
+        version = response_field(responses, "weights", "weight_version")
+        models = served_models(responses)
         if models is None:
-            named = series.sums_by("model_name", _RUNNING)
-            models = tuple(name for name in named if name) or None
-        return Reading(
-            beats=_beats(series, answers),
-            running=series.sum(_RUNNING),
-            waiting=series.sum(_WAITING),
-            kv_usage=series.max(*_KV_USAGE),
-            generated_tokens=series.sum(_GENERATED),
-            prompt_tokens=series.sum(_PROMPT),
-            preemptions=series.sum(_PREEMPTIONS),
-            errors=series.sum(_FINISHED, finished_reason="error"),
-            aborts=series.sum(_FINISHED, finished_reason="abort"),
-            rejections=series.sum(_REJECTIONS),
+            models = tuple(filter(None, metrics.sums_by("model_name", _RUNNING))) or None
+        return EngineStats(
+            activity=_activity(metrics, responses),
+            running=metrics.sum(_RUNNING),
+            waiting=metrics.sum(_WAITING),
+            kv_usage=metrics.max(*_KV_USAGE),
+            generated_tokens=metrics.sum(_GENERATED),
+            prompt_tokens=metrics.sum(_PROMPT),
+            preemptions=metrics.sum(_PREEMPTIONS),
+            errors=metrics.sum(_FINISHED, finished_reason="error"),
+            aborts=metrics.sum(_FINISHED, finished_reason="abort"),
+            rejections=metrics.sum(_REJECTIONS),
             models=models,
             weight_version=None if version is None else str(version),
-            paused=_flag(answers, "paused", "is_paused"),
-            asleep=_asleep(series, answers),
-            updating=_under_way(series.sum(_UPDATES)),
-            turning=_turning(answers),
+            paused=_flag(responses, "paused", "is_paused"),
+            sleeping=_sleeping(metrics, responses),
+            updating=_is_positive(metrics.sum(_UPDATES)),
+            loop_alive=_loop_alive(responses),
         )
 
 
-def _beats(series: Series, answers: Answers) -> dict[str, Beat]:
-    """One for each engine; each has a loop of its own, and may hang alone."""
+def _activity(metrics: ParsedMetrics, responses: HttpResponses) -> dict[str, ActivityCounter]:
+    """Returns the activity of each engine; each has its own loop and may hang alone."""
     done: dict[str, float] = {}
     for name in (_ITERATIONS, _GENERATED, _PROMPT, _FINISHED):
-        for engine, count in series.sums_by("engine", name).items():
+        for engine, count in metrics.sums_by("engine", name).items():
             done[engine] = done.get(engine, 0.0) + count
-    in_flight = series.sums_by("engine", _RUNNING)
-    for engine, count in series.sums_by("engine", _WAITING).items():
+    in_flight = metrics.sums_by("engine", _RUNNING)
+    for engine, count in metrics.sums_by("engine", _WAITING).items():
         in_flight[engine] = in_flight.get(engine, 0.0) + count
-    # Always 0 without --enable-server-load-tracking. Which engine it concerns it does not say.
-    load = answers.get("load")
-    held = load.field("server_load") if load and load.good else None
-    waits = isinstance(held, int | float) and held > 0
+    # Always 0 without --enable-server-load-tracking; a sum over all engines.
+    server_load = response_field(responses, "load", "server_load")
+    has_load = isinstance(server_load, int | float) and server_load > 0
     return {
-        engine: Beat(count, owed=in_flight.get(engine, 0) > 0 or (waits and len(done) == 1))
+        engine: ActivityCounter(
+            count, should_change=in_flight.get(engine, 0) > 0 or (has_load and len(done) == 1)
+        )
         for engine, count in done.items()
     }
 
 
-def _asleep(series: Series, answers: Answers) -> bool | None:
-    levels = added(
-        series.sum(_SLEEP, sleep_state="weights_offloaded"),
-        series.sum(_SLEEP, sleep_state="discard_all"),
-    )
-    changes = _under_way(series.sum(_SLEEP_CHANGES))
-    if levels is not None:
-        return levels > 0 or bool(changes)
-    return changes or _flag(answers, "asleep", "is_sleeping")
+def _sleeping(metrics: ParsedMetrics, responses: HttpResponses) -> bool | None:
+    states = [
+        metrics.sum(_SLEEP, sleep_state=state) for state in ("weights_offloaded", "discard_all")
+    ]
+    changing = _is_positive(metrics.sum(_SLEEP_CHANGES))
+    if states != [None, None]:
+        return sum(state or 0 for state in states) > 0 or bool(changing)
+    return changing or _flag(responses, "asleep", "is_sleeping")
 
 
-def _under_way(count: float | None) -> bool | None:
+def _is_positive(count: float | None) -> bool | None:
     return None if count is None else count > 0
 
 
-def _flag(answers: Answers, name: str, key: str) -> bool | None:
-    answer = answers.get(name)
-    value = answer.field(key) if answer and answer.good else None
+def _flag(responses: HttpResponses, name: str, key: str) -> bool | None:
+    value = response_field(responses, name, key)
     return value if isinstance(value, bool) else None
 
 
-def _turning(answers: Answers) -> bool | None:
-    """False where the engine's loop did not take up a question; that it does says little."""
-    asked = [answers[name] for name in ("paused", "asleep") if name in answers]
-    return False if any(not answer.answered for answer in asked) else None
+def _loop_alive(responses: HttpResponses) -> bool | None:
+    """False if the engine's loop did not answer; an answer does not prove that it works."""
+    received = [responses[name] for name in ("paused", "asleep") if name in responses]
+    return None if all(response.answered for response in received) else False

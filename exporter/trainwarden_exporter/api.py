@@ -1,0 +1,138 @@
+"""HTTP routes of the exporter."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Sequence
+
+from aiohttp import web
+
+from trainwarden_exporter.app import Exporter
+from trainwarden_exporter.heartbeats.api import heartbeat_routes
+from trainwarden_exporter.runtime.blocking_thread import SerialThread
+from trainwarden_exporter.scrape import exposition, scraper
+from trainwarden_exporter.status_page import page as status_page
+from trainwarden_exporter.status_page.remediator_client import fetch_status
+from trainwarden_exporter.webserver import html
+from trainwarden_exporter.webserver.management_api import add_security_headers, management_routes
+from trainwarden_exporter.webserver.shared_calls import SharedCalls
+
+DEFAULT_TIMEOUT = 10.0
+MAX_TIMEOUT = 120.0
+TIMEOUT_MARGIN = 0.5
+"""Seconds of the scrape timeout reserved for rendering and transfer."""
+
+EXPORTER = web.AppKey("exporter", Exporter)
+
+
+class SharedScrapes:
+    """Lets scrapes that begin at the same time share one collection, so that many cost little."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._shared = SharedCalls[tuple[scraper.Outcome, ...]](clock)
+
+    async def scrape(
+        self, source: scraper.Scraper, budget: float, names: Sequence[str] | None = None
+    ) -> tuple[scraper.Outcome, ...]:
+        """Returns the outcomes of `source.scrape`, or of a recent scrape that still runs."""
+        key = (budget, None if names is None else tuple(names))
+        return await self._shared.call(key, lambda: source.scrape(budget, names))
+
+
+class PageRenderer:
+    """Renders pages in a thread of its own; concurrent scrapes of the same content share a page."""
+
+    def __init__(self) -> None:
+        self.thread = SerialThread("render")
+        self._in_progress: dict[tuple[object, ...], asyncio.Future[exposition.RenderedPage]] = {}
+
+    async def metrics(
+        self, exporter: Exporter, outcomes: Sequence[scraper.Outcome], request: web.Request
+    ) -> exposition.RenderedPage:
+        """Returns the page of `outcomes` in the format and the encoding that `request` accepts."""
+        accept, accept_encoding = (
+            ",".join(request.headers.getall(name, ())) for name in ("Accept", "Accept-Encoding")
+        )
+
+        def text() -> exposition.RenderedPage:
+            families = [*exporter.exporter_families(), *scraper.families(outcomes)]
+            return exposition.render(families, accept=accept, accept_encoding=accept_encoding)
+
+        key = (*outcomes, accept, accept_encoding)
+        if key not in self._in_progress:
+            self._in_progress[key] = rendered = self.thread.call(text)
+            rendered.add_done_callback(lambda _: self._in_progress.pop(key))
+        # A disconnecting client must not cancel the page of the others.
+        return await asyncio.shield(self._in_progress[key])
+
+
+PAGE_RENDERER = web.AppKey("page_renderer", PageRenderer)
+SHARED_SCRAPES = web.AppKey("shared_scrapes", SharedScrapes)
+
+
+def build_app(exporter: Exporter) -> web.Application:
+    """Returns the application that serves `exporter`."""
+    app = web.Application()
+    app[EXPORTER] = exporter
+    app[PAGE_RENDERER] = PageRenderer()
+    app[SHARED_SCRAPES] = SharedScrapes()
+    app.add_routes([web.get("/", show_status), web.get("/metrics", show_metrics)])
+    app.add_routes(heartbeat_routes(lambda: exporter.heartbeats))
+    app.add_routes(management_routes(exporter.readiness, exporter.reloader))
+    add_security_headers(app, style_source=html.STYLE_SOURCE)
+    return app
+
+
+async def show_metrics(request: web.Request) -> web.Response:
+    """Serves all metrics, or only those of the collectors named by `collect[]`."""
+    exporter = request.app[EXPORTER]
+    names = request.query.getall("collect[]", None)
+    unknown = sorted(set(names or ()) - set(exporter.scraper.names))
+    if unknown:
+        return web.Response(status=400, text=f"unknown collector: {', '.join(unknown)}\n")
+    scrapes = request.app[SHARED_SCRAPES]
+    outcomes = await scrapes.scrape(exporter.scraper, _budget(request), names)
+    rendered = await request.app[PAGE_RENDERER].metrics(exporter, outcomes, request)
+    return web.Response(body=rendered.body, headers=rendered.headers)
+
+
+async def show_status(request: web.Request) -> web.Response:
+    """Serves the status page, freshly collected."""
+    exporter = request.app[EXPORTER]
+    outcomes, remediator = await asyncio.gather(
+        request.app[SHARED_SCRAPES].scrape(exporter.scraper, _budget(request)),
+        fetch_status(exporter.config.remediator),
+    )
+    page = status_page.PageData(
+        now=exporter.now(),
+        started=exporter.started,
+        path=exporter.path,
+        problems=exporter.reloader.problems,
+        reloaded=exporter.reloader.success_timestamp,
+        web_config_loaded=exporter.web_config_loaded,
+        outcomes=outcomes,
+        remediator=remediator,
+    )
+    text = await request.app[PAGE_RENDERER].thread.call(lambda: status_page.render(page))
+    return web.Response(text=text, content_type="text/html")
+
+
+def parse_budget(header: str | None) -> float:
+    """Returns the time budget of a scrape in seconds, from its timeout header less a margin.
+
+    Returns DEFAULT_TIMEOUT without the header or with an invalid one.
+    """
+    try:
+        timeout = float(header or "")
+    except ValueError:
+        return DEFAULT_TIMEOUT
+    if math.isnan(timeout) or timeout <= 0:
+        return DEFAULT_TIMEOUT
+    timeout = min(timeout, MAX_TIMEOUT)
+    return timeout - min(TIMEOUT_MARGIN, timeout / 10)
+
+
+def _budget(request: web.Request) -> float:
+    return parse_budget(request.headers.get("X-Prometheus-Scrape-Timeout-Seconds"))

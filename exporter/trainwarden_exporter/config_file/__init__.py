@@ -1,0 +1,1 @@
+"""Reads YAML files into models and reports each error with its line."""

@@ -1,0 +1,220 @@
+"""Reads a YAML file into a pydantic model; every error has its line."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+
+from trainwarden_exporter.config_file.yaml_nodes import (
+    Location,
+    child,
+    compose,
+    dotted,
+    line_of,
+    plain_value,
+)
+from trainwarden_exporter.exceptions import ConfigError, Problem
+
+__all__ = ["LocatedError", "Location", "Section", "dotted", "load", "parse", "unique_by"]
+
+M = TypeVar("M", bound=BaseModel)
+T = TypeVar("T")
+
+MAX_FILE_BYTES = 4 * 1024 * 1024
+"""Bytes. A configuration is never this long, but a log or checkpoint named by mistake is."""
+
+_MESSAGES = {
+    error_type: message
+    for message, error_types in {
+        "unknown key": "extra_forbidden",
+        "required key is missing": "missing",
+        "expected a list": "tuple_type list_type set_type frozen_set_type",
+        "expected a mapping": "model_type model_attributes_type dict_type",
+        "expected text (put a number, yes or no in quotes)": "string_type",
+        "expected a whole number": "int_type int_parsing int_from_float",
+        "expected a smaller number": "int_parsing_size",
+        "expected a number": "float_type float_parsing",
+        "expected true or false": "bool_type bool_parsing",
+        "expected a path": "path_type",
+    }.items()
+    for error_type in error_types.split()
+}
+"""Messages by pydantic's type of error."""
+
+
+class Section(BaseModel):
+    """Base class of all configuration sections: immutable; an unknown key is an error.
+
+    A key without a value has its default.
+    """
+
+    renamed_keys: ClassVar[Mapping[str, str]] = {}
+    """New names of renamed keys, for the error message."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        validate_default=True,
+        # the root model validates all sections; a validator of each would only take memory
+        defer_build=True,
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _reject_empty(cls, content: Any) -> Any:
+        if not isinstance(content, dict):
+            return content
+        known = cls.model_fields
+        return {
+            key: value for key, value in content.items() if value is not None or key not in known
+        }
+
+
+class LocatedError(ValueError):
+    """Raised by a validator of a section to point at a location inside it."""
+
+    def __init__(self, message: str, *location: int | str) -> None:
+        super().__init__(message)
+        self.location: Location = location
+
+
+def unique_by(items: Sequence[T], field: str, noun: str, *location: int | str) -> Sequence[T]:
+    """Returns `items`. Raises LocatedError where two of them have the same `field`."""
+    seen: set[object] = set()
+    for index, item in enumerate(items):
+        if (value := getattr(item, field)) in seen:
+            has = "is named" if field == "name" else f"has the {field}"
+            raise LocatedError(f"another {noun} {has} {value}", *location, index, field)
+        seen.add(value)
+    return items
+
+
+def load(path: Path, model: type[M], *, environment: Mapping[str, str] | None = None) -> M:
+    """Reads the file at `path` into a `model`.
+
+    `${NAME}` in a value is replaced by the variable of `environment` (by default that of the
+    process); `$$` is a dollar sign. An empty file is an empty mapping.
+
+    Raises ConfigError with all problems, each with its line.
+    """
+    return parse(read_text(path), path, model, environment=environment)
+
+
+def read_text(path: Path) -> str:
+    """Returns the text of the file at `path`. Raises ConfigError; never blocks on a pipe."""
+    try:
+        # Without O_NONBLOCK, opening a pipe without a writer never returns.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123 - a Path cannot be opened with flags
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ConfigError(Problem(path, None, "", "not a regular file"))
+            content = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(Problem(path, None, "", error.strerror or str(error))) from error
+    except ValueError as error:
+        raise ConfigError(Problem(path, None, "", f"not a path: {error}")) from error
+    if len(content) > MAX_FILE_BYTES:
+        raise ConfigError(Problem(path, None, "", "too large to be a configuration"))
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ConfigError(Problem(path, line, "", f"not UTF-8 text: {error.reason}")) from error
+
+
+def parse(
+    text: str, path: Path, model: type[M], *, environment: Mapping[str, str] | None = None
+) -> M:
+    """Like `load`, for `text`; `path` is used in messages and for relative paths."""
+    root = compose(text, path)
+    content = plain_value(root, path, os.environ if environment is None else environment)
+    try:
+        return model.model_validate(content, context={"folder": path.parent})
+    except ValidationError as error:
+        raise ConfigError(*_problems(error, path, root, model)) from error
+
+
+def problem_at(path: Path, message: str, *location: int | str) -> Problem:
+    """Returns a problem at `location` of a valid file. Raises ConfigError if it is unreadable."""
+    found, line = _locate(compose(read_text(path), path), location, absent=True)
+    return Problem(path, line, dotted(found), message)
+
+
+def _problems(
+    error: ValidationError, path: Path, root: yaml.Node, model: type[BaseModel]
+) -> Iterator[Problem]:
+    """Yields one problem for each location in the file, from top to bottom.
+
+    The messages of all members of a union about one value are one problem.
+    """
+    messages: dict[tuple[Location, int], list[str]] = {}
+    for detail in error.errors(include_url=False):
+        cause = detail.get("ctx", {}).get("error")
+        location: Location = detail["loc"]
+        absent = detail["type"] == "missing"
+        if isinstance(cause, LocatedError):
+            location += cause.location
+            absent = bool(cause.location)
+        found, line = _locate(root, location, absent=absent)
+        message = _message(detail, cause)
+        if detail["type"] == "extra_forbidden" and (new_name := _new_name(model, found)):
+            message = f"renamed to {new_name}"
+        at_location = messages.setdefault((found, line), [])
+        if message not in at_location:
+            at_location.append(message)
+    for (found, line), at_location in sorted(messages.items(), key=lambda item: item[0][1]):
+        yield Problem(path, line, dotted(found), "; or: ".join(at_location))
+
+
+def _new_name(model: type[BaseModel], location: Location) -> str | None:
+    """Returns the new name of the key at `location` if it was renamed."""
+    *parents, key = location
+    sections: Sequence[type[BaseModel]] = [model]
+    for part in parents:
+        fields = [one.model_fields[str(part)] for one in sections if part in one.model_fields]
+        if fields:  # else an index, or the key of a mapping of sections
+            sections = [one for field in fields for one in _sections_of(field.annotation)]
+    tables = (one.renamed_keys for one in sections if issubclass(one, Section))
+    return next((table[key] for table in tables if isinstance(key, str) and key in table), None)
+
+
+def _sections_of(annotation: object) -> Iterator[type[Section]]:
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _sections_of(argument)
+
+
+def _message(detail: ErrorDetails, cause: object) -> str:
+    if isinstance(cause, ValueError | AssertionError):
+        return str(cause)
+    if detail["type"] in _MESSAGES:
+        return _MESSAGES[detail["type"]]
+    message = detail["msg"].removeprefix("Input ")
+    if message.startswith("should be '"):  # one of several words
+        return message.replace("should be", "expected", 1)
+    return message[:1].lower() + message[1:]
+
+
+def _locate(root: yaml.Node, location: Location, *, absent: bool) -> tuple[Location, int]:
+    """Returns the parts of `location` that exist in the file, and the line.
+
+    pydantic also adds the names of union members and validators; they are skipped. With `absent`,
+    the last part may be a missing key: the line is that of the mapping without it.
+    """
+    node, line = root, line_of(root)
+    parts: list[int | str] = []
+    for index, part in enumerate(location):
+        found = child(node, part)
+        if found is not None:
+            node, line = found
+        if found is not None or (absent and index == len(location) - 1):
+            parts.append(part)
+    return tuple(parts), line

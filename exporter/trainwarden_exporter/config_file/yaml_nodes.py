@@ -1,0 +1,177 @@
+"""Turns YAML into plain values, and rejects, by line, errors that YAML itself permits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from trainwarden_exporter.exceptions import ConfigError, Problem
+
+Location = tuple[int | str, ...]
+
+MAX_DEPTH = 40
+MAX_NODES = 50_000
+"""Values in one file with aliases expanded: a few lines of aliases can mean billions."""
+
+_VARIABLE = re.compile(r"\$(?:(\$)|\{([A-Za-z_][A-Za-z0-9_]*)\})")
+_MERGE = "tag:yaml.org,2002:merge"
+_TIMESTAMP = "tag:yaml.org,2002:timestamp"
+_NUMBERS = {"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"}
+
+
+def compose(text: str, path: Path) -> yaml.Node:
+    """Returns the root of the document in `text`; an empty mapping if `text` is empty.
+
+    Raises ConfigError if `text` is not YAML.
+    """
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else None
+        message = " ".join(part for part in (error.context, error.problem) if part)
+        raise ConfigError(Problem(path, line, "", f"not YAML: {message}")) from error
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        message = f"not YAML: it contains the character U+{ord(text[error.position]):04X}"
+        raise ConfigError(Problem(path, line, "", message)) from error
+    except (yaml.YAMLError, RecursionError) as error:
+        message = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise ConfigError(Problem(path, None, "", f"not YAML: {message}")) from error
+    if root is None or root.tag == "tag:yaml.org,2002:null":
+        return yaml.MappingNode("tag:yaml.org,2002:map", [])
+    return root
+
+
+def plain_value(root: yaml.Node, path: Path, environment: Mapping[str, str]) -> Any:
+    """Returns `root` as dicts, lists and scalars, with variables of `environment` expanded.
+
+    Keys are always text, as written; so are values that YAML 1.1 reads as a date (2025-11-21) or as
+    a sexagesimal number (1:30).
+
+    Raises ConfigError with all problems.
+    """
+    plain = _PlainValueBuilder(path, environment)
+    try:
+        content = plain.value(root, ())
+    except _TooLargeError:
+        message = f"too large: more than {MAX_NODES} values with aliases expanded"
+        raise ConfigError(Problem(path, None, "", message)) from None
+    if plain.problems:
+        raise ConfigError(*plain.problems)
+    return content
+
+
+def child(node: yaml.Node, part: int | str) -> tuple[yaml.Node, int] | None:
+    """Returns the value at `part` of `node`, and its line; None if it is absent."""
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if key.tag != _MERGE and key.value == str(part):
+                return value, line_of(key)
+        for source in _merge_sources(node):
+            if (found := child(source, part)) is not None:
+                return found
+    elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+        item = node.value[part]
+        return item, line_of(item)
+    return None
+
+
+def line_of(node: yaml.Node) -> int:
+    """Returns the line, from 1, where `node` begins."""
+    return node.start_mark.line + 1 if node.start_mark else 1
+
+
+def _merge_sources(node: yaml.MappingNode) -> Iterator[yaml.Node]:
+    """Yields the nodes that `node` merges with `<<`, the highest precedence first."""
+    for key, value in node.value:
+        if key.tag == _MERGE:
+            yield from value.value if isinstance(value, yaml.SequenceNode) else (value,)
+
+
+class _TooLargeError(Exception):
+    pass
+
+
+class _PlainValueBuilder:
+    def __init__(self, path: Path, environment: Mapping[str, str]) -> None:
+        self.path = path
+        self.environment = environment
+        self.problems: list[Problem] = []
+        self._scalars = yaml.constructor.SafeConstructor()
+        self._ancestors: list[yaml.Node] = []
+        self._count = 0
+
+    def value(self, node: yaml.Node, at: Location) -> Any:
+        self._count += 1
+        if self._count > MAX_NODES:
+            raise _TooLargeError
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node, at)
+        if any(node is outer for outer in self._ancestors):
+            return self._add_problem(node, at, "an alias refers to a value that contains it")
+        if len(self._ancestors) >= MAX_DEPTH:
+            return self._add_problem(node, at, "nested too deeply")
+        self._ancestors.append(node)
+        try:
+            if isinstance(node, yaml.MappingNode):
+                return self._mapping(node, at)
+            return [self.value(item, (*at, index)) for index, item in enumerate(node.value)]
+        finally:
+            self._ancestors.pop()
+
+    def _mapping(self, node: yaml.MappingNode, at: Location) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            if key_node.tag == _MERGE:
+                continue
+            if not isinstance(key_node, yaml.ScalarNode):
+                self._add_problem(key_node, at, "a key must be plain text")
+                continue
+            key: str = key_node.value
+            if key in result:
+                self._add_problem(key_node, (*at, key), "given twice")
+            result[key] = self.value(value_node, (*at, key))
+        for source in _merge_sources(node):
+            if not isinstance(source, yaml.MappingNode):
+                self._add_problem(source, (*at, "<<"), "only a mapping can be merged")
+                continue
+            for key, value in (self.value(source, at) or {}).items():
+                result.setdefault(key, value)
+        return result
+
+    def _scalar(self, node: yaml.ScalarNode, at: Location) -> Any:
+        if node.tag == _TIMESTAMP or (node.tag in _NUMBERS and ":" in node.value):
+            return node.value
+        try:
+            value = self._scalars.construct_object(node)
+        except (yaml.YAMLError, ValueError) as error:
+            reason = getattr(error, "problem", None) or error
+            return self._add_problem(node, at, f"not a value: {reason}")
+        return self._expand(value, node, at) if isinstance(value, str) else value
+
+    def _expand(self, text: str, node: yaml.Node, at: Location) -> str:
+        def replace(match: re.Match[str]) -> str:
+            if match[1]:
+                return "$"
+            if (value := self.environment.get(match[2])) is None:
+                self._add_problem(node, at, f"environment variable {match[2]} is not set")
+                return ""
+            return value
+
+        return _VARIABLE.sub(replace, text)
+
+    def _add_problem(self, node: yaml.Node, at: Location, message: str) -> None:
+        self.problems.append(Problem(self.path, line_of(node), dotted(at), message))
+
+
+def dotted(location: Location) -> str:
+    """`("runs", 0, "name")` as `runs[0].name`."""
+    text = ""
+    for part in location:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text

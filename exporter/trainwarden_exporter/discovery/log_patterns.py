@@ -1,0 +1,79 @@
+"""Proposes patterns for the progress lines at the end of a log."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainwarden_exporter.frameworks.base import Phase
+
+READ_BYTES = 256 << 10
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_STEPS = (
+    r"\b[Ss]tep (?P<step>\d+)/(?P<total>\d+)",
+    r"\b[Ss]tep[ :=]+(?P<step>\d+)",
+    r"\b[Ii]ter(?:ation)?[ :=]+(?P<step>\d+)(?:/(?P<total>\d+))?",
+    r"\bglobal_step['\" :=]+(?P<step>\d+)",
+    r"\b[Ee]pisode[ :=]+(?P<step>\d+)",
+    r"\b[Tt]rial (?P<step>\d+) finished",
+)
+_KEY = r"\w*(?:loss|reward|grad_norm|kl|entropy|accuracy|acc|lr|perplexity|score)"
+_MIN_STEPS = 2
+_PHASES = (
+    ("waiting_for_rollouts", r"(?i)waiting for (?:the |a )?(?:training )?(?:batch|rollouts?)"),
+    ("saving", r"(?i)\bsaving (?:a |the |model )?checkpoint"),
+    ("evaluating", r"(?i)\b(?:evaluating|evaluation started|running evaluation)\b"),
+    ("finished", r"(?i)\btraining (?:is )?(?:finished|completed?|done)\b"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedPattern:
+    """A pattern that matched lines."""
+
+    name: str
+    regex: str
+    phase: Phase | None = None
+    values: tuple[str, ...] = ()
+    example: str = ""
+
+
+def read_tail(path: Path) -> str:
+    """Returns the last lines of a log without colours; empty if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - READ_BYTES))
+            content = file.read(READ_BYTES)
+    except OSError:
+        return ""
+    return _COLOURS.sub("", content.decode(errors="replace"))
+
+
+def propose_patterns(text: str) -> tuple[ProposedPattern, ...]:
+    """Returns patterns for steps and phases in `text`."""
+    lines = text.splitlines()
+    steps = _steps(lines)
+    phases = (
+        ProposedPattern(name, regex, Phase(name), example=found.strip())
+        for name, regex in _PHASES
+        if (found := next((line for line in reversed(lines) if re.search(regex, line)), ""))
+    )
+    return (*steps, *phases)
+
+
+def _steps(lines: Sequence[str]) -> tuple[ProposedPattern, ...]:
+    """Returns the first known step format that matches with increasing numbers."""
+    for regex in _STEPS:
+        found = [(int(match["step"]), line) for line in lines if (match := re.search(regex, line))]
+        numbers = [step for step, _ in found]
+        if len(set(numbers)) < _MIN_STEPS or numbers[-1] <= numbers[0]:
+            continue
+        example = found[-1][1]
+        key_pattern = rf"\b({_KEY})(?=['\"]?(?:\s*[:=]\s*|\s+)[-+]?(?:\d|\.\d|nan\b|inf\b))"
+        keys = tuple(dict.fromkeys(re.findall(key_pattern, example, re.IGNORECASE)))
+        return (ProposedPattern("step", regex, Phase.TRAINING, keys, example.strip()),)
+    return ()

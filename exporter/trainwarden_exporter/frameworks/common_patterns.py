@@ -1,0 +1,53 @@
+"""Regular expressions in RE2 syntax, and process patterns, that several frameworks share."""
+
+from __future__ import annotations
+
+import re
+
+from trainwarden_exporter.frameworks.base import ProcessPattern
+
+NUMBER = r"[-+]?(?:(?i:nan|inf(?:inity)?)|\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)"
+"""A number, finite or not."""
+
+
+def number_in_dict(key: str, name: str) -> str:
+    """Matches the number at `key` in a dictionary printed by Python or JSON, as group `name`.
+
+    The number may be quoted (Transformers 5) or inside `np.float64(…)` (numpy 2) or `tensor(…)`.
+    """
+    return rf"['\"]{re.escape(key)}['\"]: ?['\"]?(?:[\w.]+\()?(?P<{name}>{NUMBER})"
+
+
+def number_after_colon(key: str, name: str) -> str:
+    """Matches the number in `key:1.5` or `key: np.float64(1.5)`, as group `name`."""
+    return rf"\b{re.escape(key)}: *(?:[\w.]+\()?(?P<{name}>{NUMBER})"
+
+
+def tqdm_bar(description: str) -> str:
+    """A progress bar of tqdm that is not nested, with the groups `step` and `total`.
+
+    `description` is a regular expression for the text before the bar, with its colon. A cursor-up
+    sequence, which `strip_ansi` keeps as a vertical tab, marks a nested bar.
+    """
+    return rf"^ *{description} *\d{{1,3}}%\|{_TQDM_COUNT}(?:[^\x0b]|$)"
+
+
+_TQDM_COUNT = r"[^|]{1,400}\| *(?P<step>\d+)/(?P<total>\d+) \[[\d:]+<[^\]\x0b]*\]"
+
+NESTED_TQDM_BAR = r"^ *\d{1,3}%\|[^|]{1,400}\| *\d+/\d+ \[[\d:]+<[^\]\x0b]*\] *\x0b"
+"""A progress bar of tqdm without a description that is drawn below another one."""
+
+RICH_BAR = r"(?:[^\x00-\x7f]{2}){5,}[^|]*?\b(?P<step>\d+)/(?P<total>\d+)\b"
+"""A progress bar of Rich with a count, such as `━━━━╸━━━ 41/100 0:00:12`."""
+
+
+VLLM = ProcessPattern(
+    "inference",
+    r"\bvllm serve\b|-m vllm\.entrypoints\.|\bVLLM::|\bvllm-serve\b|ray::vLLMHttpServer",
+    engine="vllm",
+)
+SGLANG = ProcessPattern(
+    "inference",
+    r"-m sglang\.launch_server|\bsglang::|\bsglang serve\b|ray::SGLang(?:HttpServer|Engine)",
+    engine="sglang",
+)

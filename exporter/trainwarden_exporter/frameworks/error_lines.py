@@ -1,0 +1,163 @@
+"""Log lines that report an error in any run, whatever its framework.
+
+Sources: PyTorch's ProcessGroupNCCL.cpp, CUDACachingAllocator.cpp and elastic agent, CUDA's error
+strings, Ray's exceptions and memory monitor, vLLM's v1 engine, SGLang's launcher, errno(3).
+"""
+
+from __future__ import annotations
+
+from trainwarden_exporter.frameworks.base import LinePattern, error_line
+
+COMMON_ERROR_PATTERNS: tuple[LinePattern, ...] = (
+    error_line(
+        "gpu_out_of_memory",
+        r"CUDA out of memory\. Tried to allocate",
+        r"CUDA out of memory occurred",
+        r"CUDA error: out of memory",
+        r"HIP out of memory\.",
+        r"\btorch\.(?:cuda\.)?OutOfMemoryError\b",
+        r"CUBLAS_STATUS_ALLOC_FAILED",
+    ),
+    error_line(
+        "gpu_busy",
+        r"CUDA-capable device\(s\) is/are busy or unavailable",
+        r"all CUDA-capable devices are busy or unavailable",
+    ),
+    error_line(
+        "gpu_fault",
+        r"CUDA error: (?:an illegal memory access|device-side assert|unspecified launch failure"
+        r"|uncorrectable ECC|misaligned address|an illegal instruction|the launch timed out"
+        r"|unknown error|hardware stack error|invalid device ordinal|no CUDA-capable device)",
+        r"CUDA driver initialization failed",
+    ),
+    error_line(
+        "nccl_timeout",
+        r"Watchdog caught collective operation timeout",
+        r"ProcessGroupNCCL's watchdog got stuck for \d+ seconds",
+        r"DistBackendError: .*wait timeout",
+    ),
+    error_line(
+        "nccl_error",
+        r"NCCL error in: ",
+        r"\bnccl(?:UnhandledCudaError|SystemError|InternalError|RemoteError|InvalidUsage)\b",
+        r"NCCL communicator was aborted",
+    ),
+    error_line(
+        "host_out_of_memory",
+        r"Task was killed due to the node running low on memory",
+        r"Workers \(tasks / actors\) killed due to memory pressure",
+        r"\bray\.exceptions\.OutOfMemoryError\b",
+        r"\bOut of memory: Killed process\b",
+        r"\boom-kill:",
+        r"Cannot allocate memory",
+        r"DefaultCPUAllocator: (?:can't allocate|not enough) memory",
+        r"std::bad_alloc",
+        r"^MemoryError\b|[ :]MemoryError: ",
+        r"DataLoader worker \(pid\(?s?\)? [\d, ]+\) is killed by signal",
+        r"\bBus error\b.*shared memory|insufficient shared memory",
+    ),
+    error_line(
+        "connection_refused",
+        r"Connection refused\b",
+        r"\bConnectionRefusedError\b",
+        r"Connect call failed",
+        r"All connection attempts failed",
+        r"Cannot connect to host",
+    ),
+    error_line(
+        "connection_lost",
+        r"Connection reset by peer",
+        r"\bConnectionResetError\b",
+        r"\bBrokenPipeError\b",
+        r"Server disconnected without sending a response",
+        r"\bServerDisconnectedError\b",
+        r"Remote end closed connection without response",
+    ),
+    error_line(
+        "disk_full",
+        r"No space left on device",
+        r"\bErrno 28\b",
+        r"Disk quota exceeded",
+        r"\bis over \d+% full, available space",
+    ),
+    error_line(
+        "not_writable", r"Read-only file system", r"\bErrno (?:13|30)\b", r"\bPermissionError: "
+    ),
+    error_line(
+        "disk_error",
+        r"\bErrno 5\b",
+        r"Input/output error",
+        r"Stale (?:NFS )?file handle",
+        r"\bI/O error, dev \w+, sector \d+",
+        r"Buffer I/O error on dev",
+        r"\b(?:EXT4|BTRFS)(?:-fs)? error|\bXFS \([\w-]+\): .*(?:I/O error|[Cc]orrupt)",
+        r"\bcritical medium error, dev ",
+    ),
+    error_line("weight_update_failed", r"(?i:\bweights?[ _](?:update|sync) failed\b)"),
+    error_line(
+        "environment_missing",
+        r"(?:\bModuleNotFoundError|python[\d.]*): No module named ",
+        r"(?i:\benvironment(?: ['\"]?[\w./-]+['\"]?)? not found\b)",
+        r"\b[\w./-]+: command not found\b",
+    ),
+    error_line(
+        "weight_update_timeout",
+        r"(?i:(?:updat|sync|load|broadcast)(?:e|ing)?[ _]+(?:the +)?weights?\b.{0,120}"
+        r"\b(?:timed out|timeout (?:after|exceeded|waiting)|TimeoutError))",
+        r"(?i:(?:timed out|TimeoutError|ReadTimeout)\b.{0,120}"
+        r"\b(?:update_weights|updat(?:e|ing) (?:the )?weights|weight[ _](?:update|sync)))",
+        r"Timeout waiting for key '[^']*update_weights_from_disk",
+    ),
+    error_line(
+        "ray_death",
+        r"\b(?:Actor|Worker|Node|Owner)(?:Died|Crashed)Error\b",
+        r"\bRayActorError\b",
+        r"\bActorUnavailableError\b",
+        r"The actor died unexpectedly before finishing this task",
+        r"The actor is dead because",
+        r"A worker died or was killed while executing a task",
+        r"raylet(?: process)? (?:has )?(?:died|is dead)",
+    ),
+    error_line(
+        "engine_died",
+        r"\bEngineDeadError\b",
+        r"EngineCore encountered a fatal error",
+        r"Engine core proc \S+ died unexpectedly",
+        r"EngineCore failed to start",
+        r"Scheduler hit an exception",
+        r"Received sigquit from a child process",
+    ),
+    error_line(
+        "process_killed",
+        r"\bexitcode *: -?\d+ .*Signal \d+",
+        r"failed \(exitcode: -\d+\)",
+        r"Signal \d+ \(SIG(?:KILL|SEGV|ABRT|BUS|ILL|FPE)\) received by PID",
+        r"\bSegmentation fault\b",
+        r"\(core dumped\)",
+        r"Fatal Python error: ",
+        r"\bBrokenProcessPool\b",
+        r"\bexited with code (?:-\d+|[1-9]\d*)\b",
+        # the shell's report of a SIGKILL
+        r"^Killed *$|: line \d+: +\d+ Killed\b|^\[\d+\][-+]? +Killed\b",
+    ),
+    error_line("exception", r"Traceback \(most recent call last\):"),
+)
+"""Searched in all logs, besides the `lines` of the framework."""
+
+FATAL_LINES = frozenset(
+    (
+        "gpu_out_of_memory",
+        "gpu_fault",
+        "nccl_timeout",
+        "nccl_error",
+        "host_out_of_memory",
+        "ray_death",
+        "engine_died",
+        "process_killed",
+    )
+)
+"""Patterns of errors that end a trainer. Not `exception`: a caught exception is logged in the same
+form, and so are exceptions at the end of a successful program."""
+
+FATAL_PREFIX = "fatal_"
+"""Prefix of configured patterns of errors that end a run."""

@@ -1,0 +1,61 @@
+"""No particular framework: exporter.yml describes what to watch."""
+
+from __future__ import annotations
+
+from trainwarden_exporter.frameworks import base as fw
+from trainwarden_exporter.frameworks.common_patterns import NUMBER, RICH_BAR, tqdm_bar
+
+_VALUES = ("train_loss", "training_loss", "grad_norm", "reward", "kl", "entropy")
+_PREFIX = r"(?:[\[(]?\d[\dT:.,\- /Z+]*[\])]?[ |]+)?(?:\[?(?:INFO|info)\]?[ :|-]+)?[\[({'\"]*"
+_TRAINING = r"(?i:[^:|]{0,40}\b(?:train|fit|epoch|step|iter|progress|update)[^:|]{0,40}?)"
+
+
+def _count(name: str, regex: str, *, redrawn: bool = False) -> fw.LinePattern:
+    """A pattern of lines that count steps, of the run or of an epoch."""
+    return fw.LinePattern(
+        name,
+        regex,
+        fw.Phase.TRAINING,
+        redrawn=redrawn,
+        total_of="epoch",
+        role="trainer",
+        values=_VALUES,
+    )
+
+
+FRAMEWORK = fw.Framework(
+    name="generic",
+    title="Anything else",
+    lines=(
+        fw.LinePattern(
+            "loss",
+            r"(?:^|[\s,;|({'\"\[])(?:[Tt]rain(?:ing)?[_ /])?(?:loss|Loss|LOSS)['\"]?"
+            rf"(?: ?[:=] ?| )['\"]?(?:[\w.]+\()?(?P<loss>{NUMBER})",
+            redrawn=True,
+        ),
+    ),
+    default_lines=(
+        _count("bar", tqdm_bar(rf"(?:{_TRAINING}: )?"), redrawn=True),
+        _count("rich_bar", rf"^ *(?:{_TRAINING} +)?{RICH_BAR}", redrawn=True),
+        _count(
+            "step",
+            rf"^{_PREFIX}(?i:train(?:ing)?[ :_/-]+)?(?i:global[ _])?(?i:step|iter(?:ation)?)"
+            r"s?['\"]?[ :=#]{1,3}(?P<step>\d+)(?: ?(?:/|of) ?(?P<total>\d+))?(?:[^\w.%/]|$)",
+        ),
+        fw.LinePattern(
+            "epoch",
+            rf"^{_PREFIX}(?i:epoch)s?['\"]?[ :=#\[]{{1,3}}(?P<epoch>\d+)\b",
+            advances=True,
+            redrawn=True,
+            role="trainer",
+            values=_VALUES,
+        ),
+    ),
+    notes=fw.bullet_points("""
+        - Describe folders, logs and patterns under checkpoints, rollouts and logs of the run.
+          `trainwarden-exporter discover` proposes them from the content of a folder.
+        - Without a pattern or file for the step, progress bars of tqdm and Rich, `step 10` and
+          `epoch 3` at the start of a line are recognised in the logs of the trainer.
+        - If no log line or file contains the step, let the trainer post its steps to a heartbeat.
+    """),
+)

@@ -1,0 +1,1 @@
+"""Heartbeats: touched files and posted beats."""

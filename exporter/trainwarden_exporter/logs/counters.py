@@ -1,0 +1,200 @@
+"""Counts the matching lines of one log."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from trainwarden_exporter.frameworks.base import LinePattern
+from trainwarden_exporter.logs.deduplication import LineDeduplicator
+from trainwarden_exporter.logs.line_parser import shorten_line, strip_prefixes
+from trainwarden_exporter.logs.pattern_search import MatchedLine, PatternMatch, gauge_values
+from trainwarden_exporter.logs.state import Counts, DeduplicationCounts
+
+MAX_ERROR_LINES = 20
+"""Maximum number of different error lines kept for the status page."""
+
+MAX_STREAMS = 1000
+"""Maximum number of files with streaks of their own."""
+
+_ANY_ERROR = ""
+"""Stands for all error patterns together, because a line may match several."""
+
+_DIGITS = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class LogValue:
+    """A number from a line, and its time (Unix seconds)."""
+
+    number: float
+    timestamp: float
+
+    @property
+    def finite(self) -> bool:
+        return math.isfinite(self.number)
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorLine:
+    """An error line for the status page."""
+
+    run: str
+    log: str
+    pattern: str
+    line: str
+    """The last line of its kind, shortened, without control characters."""
+    timestamp: float
+    """Time of that line (Unix seconds)."""
+    count: int
+    """Number of lines since the start of the exporter that differ only in numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineSource:
+    """Location of a line."""
+
+    origin: str
+    """The stream it belongs to."""
+    location: str
+    """Its location; copies are in other locations."""
+
+
+class LineCounters:
+    """Counters of the lines of a log. Requires external locking.
+
+    With `deduplicator`, a line that another location contains is not counted again.
+    """
+
+    def __init__(
+        self,
+        run: str,
+        log: str,
+        patterns: Sequence[LinePattern],
+        counts: Counts = Counts(),  # noqa: B008 - frozen
+        *,
+        deduplicator: LineDeduplicator | None = None,
+    ) -> None:
+        self.values: dict[str, LogValue] = {}
+        self._run = run
+        self._log = log
+        self._deduplicator = deduplicator
+        names = {pattern.name for pattern in patterns}
+        self._streak_patterns = {pattern.resets for pattern in patterns} & names
+        self._matches = {name: n for name, n in counts.matches.items() if name in names}
+        self._last = {name: when for name, when in counts.last_matches.items() if name in names}
+        self._errors = counts.troubles
+        self._streaks = OrderedDict(
+            (origin, {name: n for name, n in streak.items() if name in self._streak_patterns})
+            for origin, streak in counts.streaks.items()
+        )
+        self._lines: OrderedDict[tuple[str, str], ErrorLine] = OrderedDict()
+        if deduplicator is not None:
+            deduplicator.restore(log, counts.copies)
+
+    def add(
+        self, line: MatchedLine, source: LineSource, timestamp: float
+    ) -> tuple[PatternMatch, ...]:
+        """Counts `line`, written at `timestamp`; returns the matches that are not copies."""
+        text = line.text.decode(errors="replace")
+        counted = tuple(
+            match for match in line.matches if self._count(match, source, text, timestamp)
+        )
+        self._record_streaks(line, source.origin)
+        errors = [match.pattern.name for match in line.matches if match.pattern.error]
+        if errors and (times := self._uncounted_times(_ANY_ERROR, source, text)):
+            self._errors += times
+            self._record_error(errors[0], text, timestamp, times)
+        return counted
+
+    def record_uncounted(self, line: MatchedLine, timestamp: float) -> None:
+        """Records when `line` was written without counting it."""
+        errors = [match.pattern.name for match in line.matches if match.pattern.error]
+        if errors:
+            self._record_error(errors[0], line.text.decode(errors="replace"), timestamp, 1)
+        for match in line.matches:
+            self._record_time(match.pattern.name, timestamp)
+
+    def record_values(self, line: MatchedLine, timestamp: float) -> None:
+        """Records the numbers in `line`."""
+        text = line.text.decode(errors="replace")
+        for match in line.matches:
+            for name, number in gauge_values(match, text):
+                known = self.values.get(name)
+                if known is None or known.timestamp <= timestamp:
+                    self.values[name] = LogValue(number, timestamp)
+
+    @property
+    def counts(self) -> Counts:
+        """Returns the counts, without those of the deduplicator."""
+        return Counts(
+            matches=dict(self._matches),
+            last_matches=dict(self._last),
+            troubles=self._errors,
+            streaks={origin: dict(streak) for origin, streak in self._streaks.items()},
+        )
+
+    @property
+    def deduplication_counts(self) -> DeduplicationCounts:
+        """Returns the state of the deduplicator for this log."""
+        return {} if self._deduplicator is None else self._deduplicator.state_of(self._log)
+
+    @property
+    def error_lines(self) -> tuple[ErrorLine, ...]:
+        """Returns the last error lines, newest last."""
+        return tuple(self._lines.values())
+
+    @property
+    def streaks(self) -> Mapping[str, int]:
+        """Returns the matches since the last reset, for each pattern that another one resets.
+
+        The stream that matched last counts: an earlier one may never match again.
+        """
+        streams = tuple(reversed(self._streaks.values()))
+        return {
+            name: next((streak[name] for streak in streams if name in streak), 0)
+            for name in self._streak_patterns
+        }
+
+    def _count(self, match: PatternMatch, source: LineSource, text: str, timestamp: float) -> bool:
+        name = match.pattern.name
+        times = self._uncounted_times(name, source, text)
+        if times:
+            self._matches[name] = self._matches.get(name, 0) + times
+            self._record_time(name, timestamp)
+        return times > 0
+
+    def _record_time(self, name: str, timestamp: float) -> None:
+        self._last[name] = max(timestamp, self._last.get(name, 0.0))
+
+    def _uncounted_times(self, kind: str, source: LineSource, text: str) -> int:
+        if self._deduplicator is None:
+            return 1
+        return self._deduplicator.add(self._log, source.location, kind, strip_prefixes(text))
+
+    def _record_streaks(self, line: MatchedLine, origin: str) -> None:
+        # Copies need no deduplication: each stream has its own streak.
+        reset = {match.pattern.resets for match in line.matches} & self._streak_patterns
+        more = {match.pattern.name for match in line.matches} & self._streak_patterns
+        if not reset and not more:
+            return
+        streak = self._streaks.setdefault(origin, {})
+        self._streaks.move_to_end(origin)
+        if len(self._streaks) > MAX_STREAMS:
+            self._streaks.popitem(last=False)
+        for name in reset:
+            streak[name] = 0
+        for name in more:
+            streak[name] = streak.get(name, 0) + 1
+
+    def _record_error(self, pattern: str, text: str, timestamp: float, times: int) -> None:
+        kind = (pattern, _DIGITS.sub("0", strip_prefixes(text)))
+        before = self._lines.pop(kind, None)
+        count = times if before is None else before.count + times
+        line = ErrorLine(self._run, self._log, pattern, shorten_line(text), timestamp, count)
+        self._lines[kind] = line
+        if len(self._lines) > MAX_ERROR_LINES:
+            self._lines.popitem(last=False)

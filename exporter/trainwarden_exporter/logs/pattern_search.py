@@ -1,0 +1,75 @@
+"""Finds the lines in a block of a log that match patterns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from trainwarden_exporter.frameworks.base import LinePattern
+from trainwarden_exporter.logs.line_parser import number_of_key, parse_number
+from trainwarden_exporter.logs.re2_patterns import RegexSet, group_names
+
+PROGRESS_GROUPS = frozenset({"step", "total", "seconds", "trainer_version", "rollout_version"})
+"""Groups whose numbers do not become gauges of the log, because the progress has its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class PatternMatch:
+    """A pattern that matched, and its named groups."""
+
+    pattern: LinePattern
+    groups: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedLine:
+    """A line without its end and without colours, and all matching patterns."""
+
+    text: bytes
+    matches: tuple[PatternMatch, ...]
+
+
+class PatternSearch:
+    """Searches for all patterns of a log at once. Raises ValueError if they are too large."""
+
+    def __init__(self, patterns: tuple[LinePattern, ...]) -> None:
+        self._patterns = patterns
+        self._regexes = RegexSet([pattern.regex for pattern in patterns]) if patterns else None
+        self._captures = tuple(bool(group_names(pattern.regex)) for pattern in patterns)
+
+    def search(self, text: bytes | bytearray, start: int, end: int) -> Iterator[MatchedLine]:
+        """Yields the matching lines in the whole lines `text[start:end]`, in order."""
+        regexes = self._regexes
+        if regexes is None:
+            return
+        while start < end and (place := regexes.find(text, start, end)) is not None:
+            begin = text.rfind(b"\n", start, place) + 1 or start
+            stop = text.find(b"\n", place, end)
+            stop = end if stop < 0 else stop
+            line = bytes(text[begin:stop])
+            yield MatchedLine(line, tuple(self._matches(regexes, line)))
+            start = stop + 1
+
+    def _matches(self, regexes: RegexSet, line: bytes) -> Iterator[PatternMatch]:
+        for index in regexes.matching(line):
+            captures = self._captures[index]
+            yield PatternMatch(
+                self._patterns[index], regexes.groups(index, line) if captures else {}
+            )
+
+
+@lru_cache(maxsize=64)
+def compile_patterns(patterns: tuple[LinePattern, ...]) -> PatternSearch:
+    """Returns a `PatternSearch`, shared by logs with the same patterns. Raises ValueError."""
+    return PatternSearch(patterns)
+
+
+def gauge_values(match: PatternMatch, line: str) -> Iterator[tuple[str, float]]:
+    """Yields names and numbers of the gauges that `match` sets; a number may not be finite."""
+    for name, text in match.groups.items():
+        if name not in PROGRESS_GROUPS and (number := parse_number(text)) is not None:
+            yield name, number
+    for key in match.pattern.values:
+        if (found := number_of_key(key, line)) is not None:
+            yield key, found

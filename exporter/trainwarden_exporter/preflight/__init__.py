@@ -1,0 +1,1 @@
+"""The command preflight: checks whether a run can start on this host."""

@@ -1,0 +1,100 @@
+"""Observations of a run's progress, from any source. All times are Unix seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from trainwarden_exporter.frameworks.base import Phase
+
+
+@dataclass(frozen=True, slots=True)
+class StepReported:
+    """A source reports the number of completed steps."""
+
+    source: str
+    """Label `source`: kind and name, as `log/trainer/step`, `checkpoint/default`."""
+    step: int
+    timestamp: float
+    """Time at which the step was reached; the time of reading, if not `dated`."""
+    dated: bool = True
+    is_live: bool = True
+    """Whether the source reports steps as they happen: a log, a table, a heartbeat. False for a
+    record of a possibly earlier step: a checkpoint, a state file, a line about a save."""
+    total: int | None = None
+    """Total steps."""
+    seconds: float | None = None
+    """Duration of the step, if the source reports it."""
+    total_of: Literal["run", "bar", "epoch"] = "run"
+    """What `total` counts; see `LinePattern`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advanced:
+    """The run advances by an unreported step."""
+
+    timestamp: float
+    dated: bool = True
+    seconds: float | None = None
+    """Duration of the step, if reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class TotalAnnounced:
+    """The run announces its total steps."""
+
+    total: int
+    timestamp: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerStarted:
+    """The trainer started."""
+
+    timestamp: float
+    step: int | None = None
+    """The step from which it continues, if reported."""
+    dated: bool = True
+    """As for a step."""
+    witnessed: bool = True
+    """Whether the run was observed at that time; if not, it may have advanced since."""
+    learned_at: float | None = None
+    """Time of the observation, if later than the start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """One of several trainers restarted: not a start of the run, but an external interruption."""
+
+    timestamp: float
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseBegan:
+    phase: Phase
+    timestamp: float
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseEnded:
+    phase: Phase
+    timestamp: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunFinished:
+    """The run has completed."""
+
+    timestamp: float
+
+
+ProgressEvent = (
+    StepReported
+    | Advanced
+    | TotalAnnounced
+    | TrainerStarted
+    | Interrupted
+    | PhaseBegan
+    | PhaseEnded
+    | RunFinished
+)

@@ -1,0 +1,87 @@
+"""Stall limits: maximum times without progress. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from trainwarden_exporter.frameworks.base import Phase
+from trainwarden_exporter.progress.state import RunProgress
+
+PAUSE_LEEWAY = 2.0
+"""Multiple of the longest harmless pause that the next pause may take. A warning fires at three
+fifths of the limit, so not for a pause that is a fifth longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class StallLimits:
+    """Limits in seconds, and factors."""
+
+    factor: float = 5.0
+    floor: float = 60.0
+    first_step: float = 1800.0
+    restart_factor: float = 25.0
+    restart_floor: float = 1800.0
+    phases: Mapping[Phase, float] = field(default_factory=dict)
+
+
+def stall_limit(state: RunProgress, limits: StallLimits) -> float | None:
+    """Returns the seconds since the last sign of progress after which the run is stalled, or None.
+
+    None before the first observation and after completion. While training, the limit is `factor`
+    times the usual time, at least `floor`. The usual time is the median between signs, or the step
+    time if that is longer; for a run without steps, the longest recent time between signs. Until a
+    step of this attempt is observed and enough times are known, the limit of the first step
+    applies, which covers loading, compilation and graph capture.
+    """
+    if state.last_sign_at is None or state.finished:
+        return None
+    if state.phase is not None and state.phase in limits.phases:
+        return limits.phases[state.phase]
+    longest = None if _usual(state, limits) is None else state.timing.longest_usual_silence
+    if longest is None:
+        return max(limits.first_step, limits.floor)
+    return max(limits.floor, limits.factor * longest)
+
+
+def pause_limit(state: RunProgress, limits: StallLimits) -> float | None:
+    """Returns the stall limit in the absence of other symptoms: harmless pauses count too.
+
+    So an unlogged evaluation exceeds the limit only once; but the limit is at most that of a logged
+    evaluation.
+    """
+    limit = stall_limit(state, limits)
+    if limit is None or _usual(state, limits) is None:
+        return limit
+    longest = limits.phases.get(Phase.EVALUATING, float("inf"))
+    return max(limit, min(PAUSE_LEEWAY * state.timing.longest_pause, longest))
+
+
+def restart_limit(
+    state: RunProgress, limits: StallLimits, *, evaluations_announced: bool
+) -> float | None:
+    """Returns the seconds after which silence alone justifies a restart of the run.
+
+    If evaluations are announced, this is the stall limit. If not, the silence may be the first
+    evaluation: then it is `restart_factor` times a usual step, at least `restart_floor`. Infinite
+    while no usual time is known, of this attempt or an earlier one: a run that reports only its
+    checkpoints or its trials may be silent for hours.
+    """
+    limit, usual = pause_limit(state, limits), _usual(state, limits)
+    if (
+        limit is not None
+        and state.timing.usual_silence is None
+        and state.phase not in limits.phases
+    ):
+        return math.inf
+    if limit is None or usual is None or evaluations_announced:
+        return limit
+    return max(limit, limits.restart_floor, limits.restart_factor * (state.timing.typical or usual))
+
+
+def _usual(state: RunProgress, limits: StallLimits) -> float | None:
+    """Returns the usual silence in phases without a limit; None while unknown."""
+    if state.phase in limits.phases or state.last_sign is None or not state.last_sign.dated:
+        return None
+    return state.timing.usual_silence

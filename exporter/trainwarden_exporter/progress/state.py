@@ -1,0 +1,220 @@
+"""State of a run's progress: attempts, and the reports of each source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from trainwarden_exporter.frameworks.base import Phase
+from trainwarden_exporter.progress.events import StepReported
+from trainwarden_exporter.progress.step_timing import ProgressSign, StepMark, StepTiming
+
+JITTER_STEPS = 2
+
+JITTER_SECONDS = 5.0
+"""Seconds within which a source may go back slightly in the same attempt: several ranks write
+one log, and not in order."""
+
+MAX_LAG_SECONDS = 60.0
+"""Seconds after which a source with a lower step is not merely lagging."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An attempt: the run from one start of its trainer to the next."""
+
+    number: int = 0
+    began: float = 0.0
+    """Unix seconds; older reports belong to an earlier attempt."""
+    started: bool = False
+    """Whether a start was observed, or only repeated steps."""
+    witnessed: bool = True
+    """Whether the run was observed at that time."""
+    announced_step: int | None = None
+    """The step from which the run says it continues."""
+    previous_step: int | None = None
+    """The step of the run before this attempt."""
+    first_step: int | None = None
+    """First step observed in this attempt."""
+
+    @property
+    def resumed(self) -> bool:
+        """Whether it makes steps after an earlier attempt made some."""
+        if self.first_step is None:
+            return False
+        if self.previous_step is None:
+            return bool(self.announced_step)
+        return self.witnessed or self.first_step <= self.previous_step + 1
+
+    @property
+    def origin(self) -> int | None:
+        """The step from which it continued; None if unknown or not resumed."""
+        if self.announced_step:
+            return self.announced_step
+        if self.first_step is None or not self.resumed:
+            return None
+        return self.first_step - 1 if self.announced_step is None else self.announced_step
+
+    @property
+    def repeated(self) -> int:
+        """Steps that were lost and are repeated."""
+        if self.origin is None or self.previous_step is None or not self.resumed:
+            return 0
+        return max(0, self.previous_step - self.origin)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceReport:
+    """Last report of a source, and its attempt."""
+
+    step: int
+    timestamp: float
+    """Time at which the source reports that the step was reached (Unix seconds)."""
+    attempt: int
+    dated: bool = True
+    is_live: bool = True
+    first_dated: tuple[int, float] | None = None
+    """First dated step of the source in this attempt, and its time."""
+    last_dated: tuple[int, float] | None = None
+    """Last dated step of the source in this attempt, and its time."""
+
+    @classmethod
+    def of(cls, event: StepReported, attempt: int) -> SourceReport:
+        """Returns the first report of a source in an attempt."""
+        last_dated = (event.step, event.timestamp) if event.dated else None
+        return cls(
+            event.step, event.timestamp, attempt, event.dated, event.is_live, last_dated, last_dated
+        )
+
+    def updated(self, event: StepReported) -> SourceReport:
+        """Returns the next report of the source; a repeated step keeps its time, if it had one."""
+        if event.step == self.step and (self.dated or not event.dated):
+            return self
+        last_dated = (event.step, event.timestamp) if event.dated else self.last_dated
+        return replace(
+            self,
+            step=event.step,
+            timestamp=event.timestamp,
+            dated=event.dated,
+            first_dated=self.first_dated or last_dated,
+            last_dated=last_dated,
+        )
+
+    @property
+    def at_last_dated(self) -> SourceReport:
+        if self.last_dated is None:
+            return self
+        step, timestamp = self.last_dated
+        return replace(self, step=step, timestamp=timestamp, dated=True)
+
+    def supersedes(self, event: StepReported) -> bool:
+        """Whether the lower step of `event` is only out of order."""
+        return (
+            self.step - event.step <= JITTER_STEPS
+            and event.timestamp - self.timestamp < JITTER_SECONDS
+        )
+
+
+class Contradiction(NamedTuple):
+    """The source `stale` reports an earlier attempt than the source that began at `began`."""
+
+    began: float
+    stale: int
+
+
+def find_contradiction(reports: Iterable[SourceReport]) -> Contradiction | None:
+    """Returns the last contradiction among reports that were attributed to one attempt.
+
+    A source with a lower step usually lags: a log that is flushed rarely, or a record of the last
+    checkpoint. But a live source that first reported long after another last advanced, and reported
+    clearly less, belongs to a newer attempt that has not reached that step.
+    """
+    reports = tuple(reports)
+    contradictions = (
+        Contradiction(one.first_dated[1], other.step)
+        for one in reports
+        if one.is_live and one.first_dated is not None
+        for other in reports
+        if _is_contradicted_by(one.first_dated, other)
+    )
+    return max(contradictions, default=None)
+
+
+def _is_contradicted_by(first: tuple[int, float], other: SourceReport) -> bool:
+    step, timestamp = first
+    return other.step > step + JITTER_STEPS and other.timestamp + MAX_LAG_SECONDS < timestamp
+
+
+SETTLED_SECONDS = 5.0
+"""Seconds after a start during which the last lines of the previous attempt may still arrive."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunProgress:
+    """Progress of a run. Times are Unix seconds; None means unknown."""
+
+    reports: Mapping[str, SourceReport] = field(default_factory=dict)
+    """Reports by source, including those of an earlier attempt."""
+    attempt: Attempt = field(default_factory=Attempt)
+    steps: tuple[StepMark, ...] = ()
+    """Last steps of this attempt in increasing order."""
+    last_sign: ProgressSign | None = None
+    """Last sign of progress of this attempt; of simultaneous signs, the first."""
+    timing: StepTiming = field(default_factory=StepTiming)
+    phase: Phase | None = None
+    phase_began_at: float | None = None
+    """Start of the phase."""
+    last_sign_at: float | None = None
+    """Last sign of progress: a step, a change of phase or a start."""
+    interrupted_at: float = 0.0
+    """Last external interruption: unobserved time, or the restart of one of several trainers. A
+    silence that began earlier says nothing about the run."""
+    total: int | None = None
+    """Total steps, as the run reports them."""
+    bar_total: int | None = None
+    """Total of the progress bar that counts the steps of the run."""
+    epoch_total: int | None = None
+    """Steps of an epoch, where the count begins again in each."""
+    evaluations_seen: bool = False
+    """Whether the run has ever reported the start of an evaluation."""
+    paused_seconds: float = 0.0
+    """Seconds of this attempt in phases that are not part of a step."""
+    resumes_before: int = 0
+    repeated_before: int = 0
+
+    @property
+    def step(self) -> int | None:
+        """Completed steps; None before the first, unless the run reported where it continues."""
+        return self.steps[-1].step if self.steps else self.attempt.announced_step
+
+    @property
+    def total_steps(self) -> int | None:
+        """Total steps; None if unknown."""
+        return self.bar_total if self.total is None else self.total
+
+    @property
+    def last_step_at(self) -> float | None:
+        """Time of the last completed step."""
+        last = self.steps[-1] if self.steps else None
+        return last.timestamp if last is not None and last.dated else None
+
+    @property
+    def resumes(self) -> int:
+        """Number of resumes from an earlier step over all attempts."""
+        return self.resumes_before + self.attempt.resumed
+
+    @property
+    def repeated(self) -> int:
+        """Number of repeated steps over all attempts."""
+        return self.repeated_before + self.attempt.repeated
+
+    @property
+    def finished(self) -> bool:
+        return self.phase is Phase.FINISHED
+
+    @property
+    def starting(self) -> bool:
+        """Whether reports may still belong to the attempt before an observed start."""
+        settled = self.attempt.began + SETTLED_SECONDS
+        return self.attempt.started and all(mark.timestamp <= settled for mark in self.steps)

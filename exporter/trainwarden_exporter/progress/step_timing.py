@@ -1,0 +1,183 @@
+"""Step times of a run: durations of recent steps, and times between signs of progress."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import NamedTuple
+
+MAX_RECENT = 32
+"""Number of steps for the median."""
+
+MIN_SIGNS = 3
+"""Minimum number of signs for a usual time: the first steps are slow, each in its own way."""
+
+MIN_SIGNS_STEPLESS = 8
+"""The same for runs without steps, whose workers report independently and thus irregularly."""
+
+MAX_USUAL_FACTOR = 6.0
+"""Multiple of the median above which a silence counts as a pause in such runs."""
+
+BURST_SECONDS = 0.05
+"""Seconds within which lines were read together, so that the times between them mean nothing."""
+
+PAUSE_FACTOR = 2.0
+"""Multiple of the usual silence from which on a silence is a pause: the run did something that
+not every step does.
+"""
+
+MAX_PAUSE_AGE = 4096
+"""Number of silences after which a pause is forgotten: some runs evaluate once in a thousand
+steps, but a one-off event, such as a suspended machine, must not count forever."""
+
+MAX_PAUSES = 8
+"""Maximum number of pauses to keep, the longest ones."""
+
+SAME_SIGN_SECONDS = 1.0
+"""Seconds within which signs count as one: a step may cause several signs and several lines."""
+
+
+class StepMark(NamedTuple):
+    """A step and its time (Unix seconds; the time of reading, if not `dated`)."""
+
+    step: int
+    timestamp: float
+    dated: bool = True
+    paused_seconds: float = 0.0
+    """Seconds spent in other phases until then."""
+
+
+class ProgressSign(NamedTuple):
+    """A sign of progress; like a step mark, without the step."""
+
+    timestamp: float
+    dated: bool = True
+    paused_seconds: float = 0.0
+
+
+class Pause(NamedTuple):
+    """A harmless silence: its number, and its seconds including a step."""
+
+    number: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepTiming:
+    """Times in seconds, newest last.
+
+    Steps and signs differ: a run that reports every tenth step is silent for ten steps without
+    being stalled. Saving and evaluating count for neither.
+    """
+
+    durations: tuple[float, ...] = ()
+    """Durations of steps."""
+    intervals: tuple[float, ...] = ()
+    """Times between signs."""
+    reports_duration: bool = False
+    """Whether the run itself reports step durations."""
+    silences: int = 0
+    """Number of harmless silences since the usual time is known."""
+    pauses: tuple[Pause, ...] = ()
+    """The longest recent pauses, each longer than all after it."""
+
+    @property
+    def last(self) -> float | None:
+        """Duration of the last step."""
+        return self.durations[-1] if self.durations else None
+
+    @property
+    def typical(self) -> float | None:
+        """Median step duration."""
+        return median(self.durations) if self.durations else None
+
+    @property
+    def usual_silence(self) -> float | None:
+        """Usual time between signs; None while too few are known."""
+        if len(self.intervals) < (MIN_SIGNS if self.durations else MIN_SIGNS_STEPLESS):
+            return None
+        return max(median(self.intervals), self.typical or 0.0)
+
+    @property
+    def longest_usual_silence(self) -> float | None:
+        """Longest time between signs that is still usual; None while unknown.
+
+        For steps, the median counts. For runs without steps, the longest recent time counts: trials
+        that end at random have silences of five times their median every few dozen.
+        """
+        usual = self.usual_silence
+        if usual is None or self.durations:
+            return usual
+        return min(max(self.intervals), MAX_USUAL_FACTOR * usual)
+
+    @property
+    def longest_pause(self) -> float:
+        """The longest recent harmless silence beyond the usual ones, else 0."""
+        return self.pauses[0].seconds if self.pauses else 0.0
+
+    def with_step(
+        self, previous: StepMark | None, mark: StepMark, seconds: float | None
+    ) -> StepTiming:
+        """Returns the timing with `mark`, which follows `previous` in the same attempt.
+
+        `seconds` is the step duration reported by the run.
+        """
+        if seconds is not None:
+            timing = replace(
+                self, durations=_appended(self.durations, seconds), reports_duration=True
+            )
+            if previous is None or (previous.dated and mark.dated):
+                return timing
+            # Lines read together have no times between them, but stand for so many steps of that
+            # length.
+            silence = seconds * (mark.step - previous.step)
+            return replace(timing, intervals=_appended(self.intervals, silence))
+        if self.reports_duration or previous is None or not (previous.dated and mark.dated):
+            return self
+        each = _seconds_between(previous, mark) / (mark.step - previous.step)
+        return replace(self, durations=_appended(self.durations, each))
+
+    def with_burst(
+        self, previous: StepMark | None, mark: StepMark, seconds: float | None
+    ) -> StepTiming:
+        """Returns the timing when the last mark stands for several steps, up to that of `mark`.
+
+        So a log that is flushed once in a hundred steps yields true durations.
+        """
+        if seconds is None and (self.reports_duration or previous is None or not previous.dated):
+            return self
+        return replace(self, durations=self.durations[:-1]).with_step(previous, mark, seconds)
+
+    def with_sign(self, previous: ProgressSign, sign: ProgressSign) -> StepTiming:
+        """Returns the timing with `sign`, which follows `previous`."""
+        return replace(self, intervals=_appended(self.intervals, _seconds_between(previous, sign)))
+
+    def with_silence(self, seconds: float, *, stepless: bool = False) -> StepTiming:
+        """Returns the timing after a silence that ended without a restart.
+
+        The first silences are ignored, because they include loading, compilation and graph capture.
+        A silence ended by the start of a save, not by a step, is `stepless`: the next one may
+        include a step.
+        """
+        usual = self.usual_silence
+        if usual is None:
+            return self
+        if stepless:
+            seconds += usual
+        number = self.silences + 1
+        pauses = tuple(
+            one
+            for one in self.pauses
+            if one.seconds > seconds and number - one.number < MAX_PAUSE_AGE
+        )
+        if seconds > PAUSE_FACTOR * usual:
+            pauses = (*pauses, Pause(number, seconds))[:MAX_PAUSES]
+        return replace(self, silences=number, pauses=pauses)
+
+
+def _seconds_between(one: StepMark | ProgressSign, other: StepMark | ProgressSign) -> float:
+    return max(0.0, other.timestamp - one.timestamp - (other.paused_seconds - one.paused_seconds))
+
+
+def _appended(values: tuple[float, ...], value: float) -> tuple[float, ...]:
+    return (*values, value)[-MAX_RECENT:]

@@ -1,1 +1,0 @@
-"""What the remediator of this box says of itself, for the status page alone."""

@@ -1,0 +1,1 @@
+"""Threads, state files, logging and formats used by all parts."""

@@ -1,0 +1,96 @@
+"""Runs blocking calls in a thread of their own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import NoReturn, TypeVar
+
+from trainwarden_exporter.exceptions import NoThreadError
+
+T = TypeVar("T")
+
+
+class SerialThread:
+    """Runs calls one after another in one daemon thread.
+
+    A daemon thread, because a call that never returns must not prevent the exit of the program: the
+    interpreter waits for threads of `concurrent.futures`. The thread starts immediately and is
+    kept, because a host that is out of threads must still be observed. Raises NoThreadError if it
+    cannot be started.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        thread = Thread(target=self._run, name=name, daemon=True)
+        try:
+            thread.start()
+        except (RuntimeError, MemoryError) as error:
+            raise NoThreadError(name, error) from error
+
+    def call(self, function: Callable[[], T]) -> asyncio.Future[T]:
+        """Runs `function` after earlier calls; the future receives its result or exception.
+
+        Exceptions that would end a program or a generator (SystemExit, StopIteration, …) become
+        RuntimeError.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+
+        def run() -> None:
+            try:
+                settle = partial(future.set_result, function())
+            except Exception as error:  # noqa: BLE001 - passed to the caller
+                settle = partial(future.set_exception, _future_exception(error))
+            except BaseException as error:  # noqa: BLE001 - the thread survives any call
+                settle = partial(future.set_exception, RuntimeError(type(error).__name__))
+            with suppress(RuntimeError):  # the loop has closed: no caller waits any more
+                loop.call_soon_threadsafe(lambda: None if future.done() else settle())
+
+        self._calls.put(run)
+        return future
+
+    def close(self) -> None:
+        """Ends the thread after the queued calls."""
+        self._calls.put(None)
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
+            del call  # otherwise it would hold a possibly large result until the next call
+
+
+def _future_exception(error: Exception) -> Exception:
+    # a future rejects StopIteration
+    return RuntimeError(type(error).__name__) if isinstance(error, StopIteration) else error
+
+
+def run_with_timeout(seconds: float, function: Callable[[], T]) -> T:
+    """Returns the result of `function`, run in a thread that may outlive the call.
+
+    Raises TimeoutError after `seconds`; a later result is discarded.
+    """
+    answers: SimpleQueue[Callable[[], T]] = SimpleQueue()
+
+    def run() -> None:
+        try:
+            value = function()
+        except Exception as error:  # noqa: BLE001 - raised again in the caller
+            answers.put(partial(_raise, error))
+        else:
+            answers.put(lambda: value)
+
+    Thread(target=run, name="run with timeout", daemon=True).start()
+    try:
+        answer = answers.get(timeout=seconds)
+    except Empty:
+        raise TimeoutError(f"no answer within {seconds:g} s") from None
+    return answer()
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error

@@ -1,0 +1,48 @@
+"""Formats numbers and times for people."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+_DURATION_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+_SIZE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def format_size(count: float) -> str:
+    """Bytes, as `1.5 GiB`."""
+    power = 0
+    # 1023.95 would be rounded to 1024.0
+    while abs(count) >= 1023.95 and power < len(_SIZE_UNITS) - 1:  # noqa: PLR2004 - see above
+        count /= 1024
+        power += 1
+    digits = 0 if power == 0 or abs(count) >= 99.95 else 1  # noqa: PLR2004 - three digits are enough
+    return f"{count:.{digits}f} {_SIZE_UNITS[power]}"
+
+
+def format_duration(seconds: float) -> str:
+    """Formats seconds in their two largest units: `3 h 12 min`; below ten, to the millisecond."""
+    if seconds < 10:  # noqa: PLR2004 - see above
+        seconds = max(seconds, 0)
+        return f"{seconds * 1000:.3g} ms" if 0 < seconds < 1 else f"{seconds:.3g} s"
+    rest = round(seconds)
+    parts: list[str] = []
+    for unit, word in _DURATION_UNITS:
+        amount, rest = divmod(rest, unit)
+        if amount or parts:
+            parts.append(f"{amount} {word}")
+    return " ".join(part for part in parts[:2] if not part.startswith("0 "))
+
+
+def format_time(timestamp: float) -> str:
+    """Unix time, as `2025-11-21 02:15:03 UTC`."""
+    return f"{datetime.fromtimestamp(timestamp, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 worker`, `2 workers`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def printable(text: str) -> str:
+    """Returns `text` as valid UTF-8: other bytes of a file name become question marks."""
+    return text.encode("utf-8", "replace").decode()

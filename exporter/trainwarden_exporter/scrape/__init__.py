@@ -1,0 +1,1 @@
+"""One scrape: runs the collectors, validates their results and renders the page."""

@@ -1,1 +1,0 @@
-"""What both programs serve with: sockets, TLS, users, signals, reloads, pages."""

@@ -1,0 +1,128 @@
+"""Status page: workers and host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from trainwarden_exporter.scrape.scraper import Outcome
+from trainwarden_exporter.status_page.series import Series, Tone
+
+NEAR = 0.9
+"""Share of a limit from which on a value is near the limit; the shipped rules use the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerView:
+    """One worker. Sizes in bytes, times in seconds; None where unknown or not set."""
+
+    run: str
+    name: str
+    role: str
+    processes: float
+    expected: float
+    finished: bool = False
+    resident: float | None = None
+    memory_limit: float | None = None
+    age: float | None = None
+    age_limit: float | None = None
+    cpu: float | None = None
+    restarts: float | None = None
+    unconfirmed: float = 0
+    """Absent processes without a sign of a failure."""
+
+    @property
+    def memory_tone(self) -> Tone:
+        if self.resident is None or not self.memory_limit:
+            return "good"
+        share = self.resident / self.memory_limit
+        return "bad" if share > 1 else "warn" if share > NEAR else "good"
+
+    @property
+    def state(self) -> str:
+        if self.finished:
+            return "finished"
+        if self.processes < self.expected:
+            return (
+                f"{self.expected - self.processes:.0f} missing" if self.processes else "not running"
+            )
+        if self.memory_tone != "good":
+            return "over its limit" if self.memory_tone == "bad" else "near its limit"
+        return "old" if self._old else "up"
+
+    @property
+    def tone(self) -> Tone:
+        if self.finished:
+            return "quiet"
+        if self.processes < self.expected:
+            return "warn" if self.processes + self.unconfirmed >= self.expected else "bad"
+        return "warn" if self.memory_tone == "good" and self._old else self.memory_tone
+
+    @property
+    def _old(self) -> bool:
+        return self.age is not None and self.age_limit is not None and self.age > self.age_limit
+
+
+@dataclass(frozen=True, slots=True)
+class HostView:
+    """The machine or its container. Sizes in bytes; None where unknown."""
+
+    total: float | None = None
+    available: float | None = None
+    floor: float | None = None
+    swap_total: float | None = None
+    swap_free: float | None = None
+    load: float | None = None
+    cpus: float | None = None
+    oom_kills: float | None = None
+    booted: float | None = None
+
+    @property
+    def tone(self) -> Tone:
+        if self.available is None or self.floor is None:
+            return "good"
+        return "bad" if self.available < self.floor else "good"
+
+
+def build_worker_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[WorkerView, ...]:
+    """Returns the workers in `outcomes` in configuration order; `now` is a Unix time."""
+    series = Series(outcomes, now)
+    return tuple(
+        WorkerView(
+            run=key[0],
+            name=key[1],
+            role=key[2],
+            processes=series.of("worker_processes", *key) or 0,
+            expected=expected,
+            finished=series.of("worker_finished", *key) == 1,
+            resident=series.of("worker_resident_bytes", *key),
+            memory_limit=series.of("worker_memory_limit_bytes", *key),
+            age=series.age("worker_start_timestamp_seconds", *key),
+            age_limit=series.of("worker_age_limit_seconds", *key),
+            cpu=series.of("worker_cpu_seconds_total", *key),
+            restarts=series.of("worker_restarts_total", *key),
+            unconfirmed=sum(
+                count
+                for labels, count in series.all("worker_unconfirmed_missing_processes").items()
+                if labels[:3] == key
+            ),
+        )
+        for key, expected in series.all("worker_expected_processes").items()
+    )
+
+
+def build_host_view(outcomes: Iterable[Outcome]) -> HostView:
+    """Returns the host in `outcomes`."""
+    series = Series(outcomes)
+    return HostView(
+        total=series.of("memory_effective_total_bytes"),
+        available=series.of("memory_effective_available_bytes"),
+        floor=series.of("memory_available_floor_bytes"),
+        swap_total=series.of("memory_swap_total_bytes"),
+        swap_free=series.of("memory_swap_free_bytes"),
+        load=series.of("host_load_average", "1m"),
+        cpus=series.of("host_cpus"),
+        # The host counter includes kills in the cgroup.
+        oom_kills=max(series.all("memory_oom_kills_total").values(), default=None),
+        booted=series.of("host_boot_timestamp_seconds"),
+    )

@@ -1,0 +1,139 @@
+"""Status page: what is wrong, as clauses that name who, what and how bad it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from trainwarden_exporter.runtime.formatting import format_duration, format_size
+from trainwarden_exporter.status_page.disks import DiskView
+from trainwarden_exporter.status_page.gpus import GpusView
+from trainwarden_exporter.status_page.host import HostView, WorkerView
+from trainwarden_exporter.status_page.run_views import (
+    CheckpointView,
+    ContainerView,
+    HeartbeatView,
+    RunView,
+    ServerView,
+)
+from trainwarden_exporter.status_page.series import Tone
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A problem: `run` and `worker` are its subject, empty for the host and for a whole run."""
+
+    tone: Tone
+    clause: str
+    """Without a capital letter and a full stop."""
+    run: str = ""
+    worker: str = ""
+
+    def concerns(self, run: str, worker: str) -> bool:
+        """Whether an alert or an action on this run and worker belongs to the problem."""
+        return self.run == run and (not self.worker or not worker or self.worker == worker)
+
+
+def worker_problems(workers: Sequence[WorkerView]) -> Iterator[Problem]:
+    several_runs = len({worker.run for worker in workers}) > 1
+    for worker in workers:
+        if worker.tone in ("bad", "warn"):
+            name = f"{worker.run}/{worker.name}" if several_runs else worker.name
+            yield Problem(worker.tone, f"{name} {_worker_state(worker)}", worker.run, worker.name)
+
+
+def run_problems(run: RunView) -> Iterator[Problem]:
+    for tone, clause in _run_clauses(run):
+        if tone in ("bad", "warn"):
+            yield Problem(tone, clause, run.name)
+    yield from heartbeat_problems(run.heartbeats, run.name)
+
+
+def _run_clauses(run: RunView) -> Iterator[tuple[Tone, str]]:
+    """Yields the tone and description of each part of the run; a good part has none to show."""
+    if run.stalled or run.late:
+        yield run.tone, _standstill(run)
+    for server in run.servers:
+        yield server.tone, _server(run, server)
+    for rollout in run.rollouts:
+        lag = f"{rollout.lag or 0:,.0f} steps, limit {rollout.lag_limit or 0:,.0f}"
+        yield rollout.tone, f"rollouts of {run.name} are behind ({lag})"
+    for brake in run.brakes:
+        clause = f"{brake.pattern} of {run.name} fired {brake.streak:,.0f} times in a row"
+        yield brake.tone, f"{clause} (log {brake.log})"
+    for container in run.containers:
+        yield container.tone, f"container {container.name}: {_container(container)}"
+    for checkpoint in run.checkpoints:
+        yield checkpoint.tone, _checkpoint(run, checkpoint)
+
+
+def heartbeat_problems(heartbeats: Iterable[HeartbeatView], run: str = "") -> Iterator[Problem]:
+    for beat in heartbeats:
+        if beat.tone in ("bad", "warn"):
+            state = "missing" if beat.missed else "late"
+            yield Problem(beat.tone, f"heartbeat {beat.name} is {state}", run)
+
+
+def host_problems(host: HostView, gpus: GpusView, disks: Iterable[DiskView]) -> Iterator[Problem]:
+    if host.tone == "bad" and host.available is not None and host.floor is not None:
+        amounts = f"{format_size(host.available)} available, floor {format_size(host.floor)}"
+        yield Problem("bad", f"memory of the host is below its floor ({amounts})")
+    for clause in gpus.problems:
+        yield Problem("bad", clause)
+    for disk in disks:
+        if disk.tone in ("bad", "warn"):
+            yield Problem(disk.tone, f"disk {disk.path}: {disk.state}")
+
+
+def _worker_state(worker: WorkerView) -> str:
+    if worker.processes < worker.expected:
+        if not worker.processes:
+            return "is not running"
+        missing = worker.expected - worker.processes
+        return f"has {missing:.0f} of {worker.expected:.0f} processes missing"
+    if worker.memory_tone == "good" or worker.resident is None or worker.memory_limit is None:
+        age, limit = format_duration(worker.age or 0), format_duration(worker.age_limit or 0)
+        return f"is old ({age} of {limit})"
+    preposition = "over" if worker.memory_tone == "bad" else "near"
+    return f"is {preposition} its memory limit ({_share(worker.resident, worker.memory_limit)})"
+
+
+def _share(size: float, limit: float) -> str:
+    """Returns `178 of 150 MiB`."""
+    amount, _, unit = format_size(size).partition(" ")
+    limit_amount, _, limit_unit = format_size(limit).partition(" ")
+    shown = amount if unit == limit_unit else f"{amount} {unit}"
+    return f"{shown} of {limit_amount} {limit_unit}"
+
+
+def _standstill(run: RunView) -> str:
+    # The wait for a step, not for any sign of progress, is what the owner of the run counts.
+    passed = max(run.step_age or 0, run.silence or 0)
+    clause = f"{run.name} has made no step for {format_duration(round(passed))}"
+    if run.usual_seconds:
+        clause += f" (usually {format_duration(run.usual_seconds)})"
+    starting = [one.name for one in run.servers if one.tone == "warn"]
+    if run.phase == "waiting_for_rollouts":
+        while_loading = f" while server {starting[0]} starts" if starting else ""
+        return f"{clause}: it waits for rollouts{while_loading}"
+    return f"{clause}: phase {run.phase.replace('_', ' ')}" if run.phase else clause
+
+
+def _server(run: RunView, server: ServerView) -> str:
+    reason = server.reason.replace("_", " ")
+    state = f"is {reason}" if server.tone == "warn" else f"is down ({reason or 'no reason known'})"
+    since = "" if server.since is None else f" for {format_duration(round(server.since))}"
+    return f"inference server {server.name} of {run.name} {state}{since}"
+
+
+def _container(container: ContainerView) -> str:
+    if container.tone == "warn":
+        return "restarts repeatedly"
+    return "unhealthy" if container.health == "unhealthy" else container.state
+
+
+def _checkpoint(run: RunView, seen: CheckpointView) -> str:
+    if seen.overdue and seen.age is not None and seen.interval is not None:
+        age, every = format_duration(round(seen.age)), format_duration(round(seen.interval))
+        return f"the newest checkpoint of {run.name} is {age} old (expected every {every})"
+    return f"there is room for only {seen.left or 0:.0f} more checkpoints of {run.name}"

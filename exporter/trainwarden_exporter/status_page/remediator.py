@@ -1,0 +1,138 @@
+"""Status page: the remediator."""
+
+from __future__ import annotations
+
+from html import escape
+
+from trainwarden_exporter.status_page.fragments import ago, duration, quiet, state, table
+from trainwarden_exporter.status_page.remediator_client import (
+    FiringAlert,
+    RemediatorAction,
+    RemediatorAlert,
+    RemediatorStatus,
+)
+from trainwarden_exporter.status_page.series import Tone
+from trainwarden_exporter.webserver import html
+
+MAX_ALERTS = 12
+MAX_ACTIONS = 5
+MAX_NAMED = 3
+
+_WORST: tuple[Tone, ...] = ("bad", "warn")
+
+
+def remediator_section(remediator: RemediatorStatus | str | None, *, now: float) -> str:
+    """Returns the HTML section; empty without a configured remediator."""
+    if remediator is None:
+        return ""
+    if isinstance(remediator, str):
+        summary = f"The remediator is unreachable: {escape(remediator)}."
+        return html.section("Remediator", f'<p class="bad">{summary}</p>')
+    mode = f'<span class="quiet">mode {remediator.mode}</span>'
+    verdict = f'<p><span class="{remediator.tone}">{escape(remediator.verdict)}</span> {mode}</p>'
+    parts = (
+        verdict,
+        _firing(remediator, now=now),
+        _alerts(remediator, now=now),
+        _actions(remediator, now=now),
+    )
+    return html.section("Remediator", "\n".join(part for part in parts if part))
+
+
+def alert_summary(remediator: RemediatorStatus) -> tuple[Tone, str, str]:
+    """Returns tone, number of active alerts, and how many of them nobody acts on."""
+    if remediator.firing is None or remediator.firing_count is None:
+        return "warn", "not known", remediator.alerts_problem
+    if not remediator.firing_count:
+        return "good", "none fires", ""
+    tones = {alert.tone for alert in remediator.firing}
+    tone: Tone = next((one for one in _WORST if one in tones), "quiet")
+    more = f"nobody acts on {remediator.unhandled_count:,}" if remediator.unhandled_count else ""
+    names = list(dict.fromkeys(alert.alert for alert in remediator.firing))[:MAX_NAMED]
+    verb = "fires" if remediator.firing_count == 1 else "fire"
+    return tone, f"{remediator.firing_count:,} {verb}", ", ".join([*names, more] if more else names)
+
+
+def action_summary(remediator: RemediatorStatus, *, now: float) -> tuple[str, str, str]:
+    """Returns tone, outcome and description of the last action."""
+    if not remediator.actions:
+        return "quiet", "none yet", ""
+    last = remediator.actions[0]
+    about = _about(last.run, last.worker)
+    return last.tone, last.outcome, f"{about} {last.doing}, {ago(now - last.at)}"
+
+
+def _firing(remediator: RemediatorStatus, *, now: float) -> str:
+    if remediator.firing is None:
+        why = escape(remediator.alerts_problem or "this remediator does not report them")
+        return f'<p class="warn">Active alerts are not known: {why}.</p>'
+    shown = remediator.firing[:MAX_ALERTS]
+    if not shown:
+        return '<p class="quiet">No alert fires.</p>'
+    left = (remediator.firing_count or 0) - len(shown)
+    more = f'<p class="quiet">and {left:,} more</p>' if left > 0 else ""
+    rows = table(
+        {"Active alert": "name", "About": "text", "What is done": "text", "Since": "number"},
+        (_firing_alert(alert, now=now) for alert in shown),
+    )
+    return f"{rows}{more}"
+
+
+def _firing_alert(alert: FiringAlert, *, now: float) -> tuple[str, ...]:
+    return (
+        escape(alert.alert),
+        escape(_about(alert.run, alert.worker)),
+        state(alert.tone, alert.handling),
+        duration(max(0.0, now - alert.since)),
+    )
+
+
+def _alerts(remediator: RemediatorStatus, *, now: float) -> str:
+    """Returns the open incidents that are not among the active alerts."""
+    shown = [
+        alert
+        for alert in remediator.alerts
+        if (alert.alert, alert.run, alert.worker)
+        not in {(one.alert, one.run, one.worker) for one in remediator.firing or ()}
+    ][:MAX_ALERTS]
+    if not shown:
+        return ""
+    left = remediator.open_alerts - min(len(remediator.alerts), MAX_ALERTS)
+    more = f'<p class="quiet">and {left:,} more</p>' if left > 0 else ""
+    rows = table(
+        {"Open incident": "name", "About": "text", "Decision": "text", "Since": "number"},
+        (_alert(alert, now=now) for alert in shown),
+    )
+    return f"{rows}{more}"
+
+
+def _alert(alert: RemediatorAlert, *, now: float) -> tuple[str, ...]:
+    reason = f":{quiet(alert.reason)}" if alert.reason else ""
+    return (
+        escape(alert.alert),
+        escape(_about(alert.run, alert.worker)),
+        f"{state(alert.tone, alert.verdict)}{reason}",
+        duration(max(0.0, now - alert.since)),
+    )
+
+
+def _actions(remediator: RemediatorStatus, *, now: float) -> str:
+    if not remediator.actions:
+        return '<p class="quiet">No actions yet.</p>'
+    return table(
+        {"Last actions": "name", "What": "text", "Outcome": "text", "When": "number"},
+        (_action(one, now=now) for one in remediator.actions[:MAX_ACTIONS]),
+    )
+
+
+def _action(action: RemediatorAction, *, now: float) -> tuple[str, ...]:
+    return (
+        escape(_about(action.run, action.worker)),
+        escape(action.doing),
+        state(action.tone, action.outcome),
+        ago(now - action.at),
+    )
+
+
+def _about(run: str, worker: str) -> str:
+    return "/".join(part for part in (run, worker) if part) or "the host"

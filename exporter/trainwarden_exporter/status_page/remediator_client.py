@@ -1,0 +1,142 @@
+"""Client of the remediator's status API; validates the response and bounds its size."""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, StringConstraints, ValidationError
+
+from trainwarden_exporter.config import RemediatorConfig
+from trainwarden_exporter.inference.http_client import HttpClient
+from trainwarden_exporter.inference.http_messages import HttpOutcome, HttpRequest, HttpResponse
+from trainwarden_exporter.status_page.series import Tone
+
+MAX_ENTRIES = 100
+"""Maximum number of alerts and of actions taken from one response."""
+
+_Text = Annotated[str, StringConstraints(max_length=2000)]
+_Moment = Annotated[FiniteFloat, Field(ge=0, le=1e11)]
+
+
+class _StatusModel(BaseModel):
+    # Ignores keys of a newer remediator.
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class RemediatorAlert(_StatusModel):
+    """An open alert of the remediator; `since` is a Unix time."""
+
+    alert: _Text
+    run: _Text
+    worker: _Text
+    since: _Moment
+    tone: Tone
+    verdict: _Text
+    """Last decision on the alert, in a word or two."""
+    reason: _Text
+    """Reason of the decision."""
+
+
+class RemediatorAction(_StatusModel):
+    """An action of the remediator; `at` is a Unix time."""
+
+    run: _Text
+    worker: _Text
+    at: _Moment
+    tone: Tone
+    doing: _Text
+    outcome: _Text
+    in_progress: _Text = ""
+    """What the remediator does now, such as `is restarting`; empty for an action that ended."""
+
+
+class FiringAlert(_StatusModel):
+    """An active alert of this host at Alertmanager; `since` is a Unix time."""
+
+    alert: _Text
+    run: _Text
+    worker: _Text
+    since: _Moment
+    tone: Tone
+    summary: _Text = ""
+    handled: bool
+    """Whether the remediator acts on it or is deciding; False: nobody acts on it."""
+    handling: _Text
+
+
+class RemediatorHold(_StatusModel):
+    """A hold in force, on everything without a run; `text` is such as `held by root`."""
+
+    run: _Text
+    worker: _Text
+    text: _Text
+
+    def covers(self, run: str, worker: str) -> bool:
+        """Whether actions on the worker, or on some worker of the run, are held."""
+        return not self.run or (self.run == run and self.worker in ("", worker))
+
+
+class RemediatorStatus(_StatusModel):
+    """Status of the remediator. Alerts are sorted oldest first, actions newest first."""
+
+    mode: Literal["observe", "act"]
+    tone: Tone
+    verdict: _Text
+    operator_needed: _Text = ""
+    """A problem of the remediator that an operator must solve, as a sentence; empty without one."""
+    open_alerts: Annotated[int, Field(ge=0)]
+    """Number of open alerts; `alerts` may hold fewer."""
+    alerts: Annotated[tuple[RemediatorAlert, ...], Field(max_length=MAX_ENTRIES)]
+    actions: Annotated[tuple[RemediatorAction, ...], Field(max_length=MAX_ENTRIES)]
+    firing: Annotated[tuple[FiringAlert, ...] | None, Field(max_length=MAX_ENTRIES)] = None
+    """Active alerts at Alertmanager, worst first; None if they are not known."""
+    firing_count: Annotated[int, Field(ge=0)] | None = None
+    """Number of active alerts; `firing` may hold fewer."""
+    unhandled_count: Annotated[int, Field(ge=0)] = 0
+    """Number of active alerts that nobody acts on."""
+    alerts_problem: _Text = ""
+    """Why the active alerts are not known."""
+    holds: Annotated[tuple[RemediatorHold, ...], Field(max_length=MAX_ENTRIES)] = ()
+    """The holds in force, the widest and longest first."""
+
+
+def parse_status(body: bytes) -> RemediatorStatus:
+    """Parses `body` (JSON). Raises ValueError with a text that repeats nothing of it."""
+    try:
+        return RemediatorStatus.model_validate_json(body)
+    except ValidationError:
+        raise ValueError("invalid response") from None
+
+
+TIMEOUT_SECONDS = 2.0
+"""Timeout in seconds; short, because it delays the status page."""
+
+_QUESTION = HttpRequest("standing", "/status.json", limit=512 << 10, timeout=TIMEOUT_SECONDS)
+
+
+async def fetch_status(config: RemediatorConfig | None) -> RemediatorStatus | str | None:
+    """Returns the remediator's status, or why there is none; None if none is configured."""
+    if config is None:
+        return None
+    try:
+        context = None if config.tls is None else await asyncio.to_thread(config.tls.context)
+    except (OSError, ValueError) as error:  # the file existed when the configuration was loaded
+        return f"CA file unusable: {error}"
+    async with HttpClient(TIMEOUT_SECONDS, context=context).connect() as put:
+        return parse_answer(await put(f"{config.url}{_QUESTION.path}", _QUESTION))
+
+
+def parse_answer(answer: HttpResponse) -> RemediatorStatus | str:
+    """Returns the status in a response, or why there is none."""
+    if answer.outcome is not HttpOutcome.ANSWERED:
+        return answer.detail
+    if answer.status == HTTPStatus.UNAUTHORIZED:
+        return "authentication required, and no password is configured for this page"
+    if answer.status != HTTPStatus.OK:
+        return f"response with status {answer.status}"
+    try:
+        return parse_status(answer.body)
+    except ValueError as error:
+        return str(error)

@@ -1,0 +1,231 @@
+"""Status page: view models of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainwarden_exporter.logs.counters import ErrorLine
+from trainwarden_exporter.status_page.series import Tone
+
+OVERDUE_INTERVALS = 2.0
+"""Multiple of its interval after which a checkpoint is overdue, as in the shipped rules."""
+
+LATE_INTERVALS = 2.0
+"""Multiple of its interval after which a heartbeat is missing, as in the shipped rules."""
+
+LATE_STEP_SECONDS = 40.0
+"""A step is late when it takes longer than the usual one by this, or by the usual one if that is
+longer; the shipped rules judge a waiting trainer by the same."""
+
+PAUSES = frozenset({"starting", "saving", "evaluating", "updating_weights", "finished"})
+"""Phases in which a long time without a step is usual."""
+
+BRAKE = "brake"
+"""Part of the names of patterns whose streak is a problem, as in the shipped rules."""
+
+BRAKE_LIMIT = 10.0
+"""The streak from which on TrainingBrakeFiring fires."""
+
+BRAKE_RECENT_SECONDS = 300.0
+"""For how long after its last line a streak counts."""
+
+FEW_CHECKPOINTS = 3.0
+"""Number of checkpoints below which the free space for them counts as little."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointView:
+    """Checkpoints of one kind. Times in seconds; None where unknown."""
+
+    name: str
+    step: float | None = None
+    age: float | None = None
+    interval: float | None = None
+    saving: bool = False
+    incomplete_step: float | None = None
+    left: float | None = None
+    """How many more checkpoints fit."""
+    finished: bool = False
+    """Whether the run has finished and saves no more."""
+
+    @property
+    def overdue(self) -> bool:
+        if self.age is None or self.interval is None or self.saving or self.finished:
+            return False
+        return self.age > OVERDUE_INTERVALS * self.interval
+
+    @property
+    def tone(self) -> Tone:
+        if self.finished:
+            return "good"
+        if self.overdue:
+            return "warn"
+        return "warn" if self.left is not None and self.left < FEW_CHECKPOINTS else "good"
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutView:
+    """Rollouts of one kind."""
+
+    name: str
+    step: float | None = None
+    age: float | None = None
+    lag: float | None = None
+    lag_limit: float | None = None
+
+    @property
+    def tone(self) -> Tone:
+        over = self.lag is not None and self.lag_limit is not None and self.lag > self.lag_limit
+        return "bad" if over else "good"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerView:
+    """An inference server."""
+
+    name: str
+    engine: str
+    up: bool = True
+    reason: str = ""
+    since: float | None = None
+    """Seconds in the current state."""
+    running: float | None = None
+    waiting: float | None = None
+    cache: float | None = None
+    """KV cache usage, 0 to 1."""
+    version: float | None = None
+
+    @property
+    def tone(self) -> Tone:
+        if not self.up:
+            return "warn" if self.reason == "starting" else "bad"
+        return "good" if self.reason in ("ok", "") else "quiet"
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerView:
+    """A container of the run."""
+
+    name: str
+    state: str = ""
+    health: str = ""
+    recent_starts: float | None = None
+    exit_code: float | None = None
+    last_line: str = ""
+
+    @property
+    def tone(self) -> Tone:
+        if self.state in ("exited", "dead", "absent", "restarting") or self.health == "unhealthy":
+            return "bad"
+        return "warn" if (self.recent_starts or 0) > 1 else "good"
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatView:
+    """A heartbeat; `age` is the time since the last beat."""
+
+    name: str
+    age: float | None = None
+    interval: float | None = None
+    silence: float | None = None
+    """Time without a beat during which the exporter could have received one."""
+    step: float | None = None
+
+    @property
+    def missed(self) -> bool:
+        return self._intervals > LATE_INTERVALS
+
+    @property
+    def tone(self) -> Tone:
+        if self._intervals > 1:
+            return "bad" if self.missed else "warn"
+        return "quiet" if self.age is None else "good"
+
+    @property
+    def state(self) -> str:
+        if self._intervals > 1:
+            return "missed" if self.missed else "late"
+        return "awaited" if self.age is None else "beats"
+
+    @property
+    def _intervals(self) -> float:
+        """Silence as a multiple of the interval."""
+        return 0 if self.silence is None or not self.interval else self.silence / self.interval
+
+
+@dataclass(frozen=True, slots=True)
+class BrakeView:
+    """The emergency brake of a worker: consecutive activations, as logged."""
+
+    pattern: str
+    log: str
+    streak: float
+    age: float | None = None
+    """Seconds since the last activation."""
+
+    @property
+    def tone(self) -> Tone:
+        if self.streak < 2 or (self.age or 0) > BRAKE_RECENT_SECONDS:  # noqa: PLR2004 - a streak
+            return "quiet"
+        return "bad" if self.streak >= BRAKE_LIMIT else "warn"
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """One run. Times in seconds; None where unknown."""
+
+    name: str
+    framework: str = ""
+    phase: str = ""
+    phase_age: float | None = None
+    step: float | None = None
+    total: float | None = None
+    step_seconds: float | None = None
+    usual_seconds: float | None = None
+    step_age: float | None = None
+    silence: float | None = None
+    """Time since the last sign of progress."""
+    stall_limit: float | None = None
+    resumes: float = 0
+    resume_step: float | None = None
+    finished: bool = False
+    checkpoints: tuple[CheckpointView, ...] = ()
+    rollouts: tuple[RolloutView, ...] = ()
+    servers: tuple[ServerView, ...] = ()
+    containers: tuple[ContainerView, ...] = ()
+    heartbeats: tuple[HeartbeatView, ...] = ()
+    brakes: tuple[BrakeView, ...] = ()
+    error_lines: tuple[ErrorLine, ...] = ()
+    """Last error lines, newest first."""
+
+    @property
+    def stalled(self) -> bool:
+        return (
+            not self.finished
+            and self.silence is not None
+            and self.stall_limit is not None
+            and self.silence > self.stall_limit
+        )
+
+    @property
+    def late(self) -> bool:
+        """Whether the present step takes longer than usual, although no pause explains it."""
+        if self.finished or self.step_age is None or not self.usual_seconds:
+            return False
+        limit = self.usual_seconds + max(self.usual_seconds, LATE_STEP_SECONDS)
+        return self.phase not in PAUSES and self.step_age > limit
+
+    @property
+    def tone(self) -> Tone:
+        if self.stalled:
+            return "bad"
+        if self.late:
+            return "warn"
+        return "quiet" if self.finished or not self.phase else "good"
+
+    @property
+    def state(self) -> str:
+        if self.finished:
+            return "finished"
+        doing = self.phase.replace("_", " ")
+        return f"stalled, {doing}" if self.stalled and doing else doing or "not known"

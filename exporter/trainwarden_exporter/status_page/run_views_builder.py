@@ -1,0 +1,159 @@
+"""Builds the view models of runs from the samples of all collectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from trainwarden_exporter.logs.counters import ErrorLine
+from trainwarden_exporter.progress.specs import ProgressSpec
+from trainwarden_exporter.scrape.scraper import Outcome
+from trainwarden_exporter.status_page.run_views import (
+    BRAKE,
+    BrakeView,
+    CheckpointView,
+    ContainerView,
+    HeartbeatView,
+    RolloutView,
+    RunView,
+    ServerView,
+)
+from trainwarden_exporter.status_page.series import Labels, Series
+
+
+def build_run_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[RunView, ...]:
+    """Returns the runs in `outcomes` in configuration order; `now` is a Unix time."""
+    outcomes = tuple(outcomes)
+    series = Series(outcomes, now)
+    artifacts = [artifact for outcome in outcomes for artifact in outcome.artifacts]
+    frameworks = {
+        artifact.run: artifact.framework
+        for artifact in artifacts
+        if isinstance(artifact, ProgressSpec)
+    }
+    error_lines = [artifact for artifact in artifacts if isinstance(artifact, ErrorLine)]
+    error_lines.sort(key=lambda line: -line.timestamp)
+    return tuple(
+        RunView(
+            name=run,
+            framework=frameworks.get(run, ""),
+            phase=series.word("training_phase", run),
+            phase_age=series.age("training_phase_timestamp_seconds", run),
+            step=series.of("training_step", run),
+            total=series.of("training_total_steps", run),
+            step_seconds=series.of("training_step_duration_seconds", run),
+            usual_seconds=series.of("training_step_duration_median_seconds", run),
+            step_age=series.age("training_last_step_timestamp_seconds", run),
+            silence=series.age("training_progress_timestamp_seconds", run),
+            stall_limit=series.of("training_stall_pause_limit_seconds", run),
+            resumes=series.of("training_resumes_total", run) or 0,
+            resume_step=series.of("training_resume_step", run),
+            finished=finished == 1,
+            checkpoints=series.each("checkpoint_seen_timestamp_seconds", run, _checkpoint),
+            rollouts=series.each("rollout_seen_timestamp_seconds", run, _rollout),
+            servers=series.each("inference_up", run, _server),
+            containers=series.each("container_recent_starts", run, _container),
+            heartbeats=series.each("heartbeat_beats_total", run, _heartbeat),
+            brakes=_brakes(series, run),
+            error_lines=tuple(line for line in error_lines if line.run == run),
+        )
+        for (run,), finished in series.all("training_finished").items()
+    )
+
+
+def build_heartbeat_views(
+    outcomes: Iterable[Outcome], *, now: float, runs: Iterable[str]
+) -> tuple[HeartbeatView, ...]:
+    """Returns the heartbeats that belong to none of `runs`."""
+    series, known = Series(outcomes, now), frozenset(runs)
+    return tuple(
+        _heartbeat(series, key)
+        for key in series.all("heartbeat_beats_total")
+        if key[0] not in known
+    )
+
+
+def _checkpoint(series: Series, key: Labels) -> CheckpointView:
+    left = [room for k, room in series.all("disk_checkpoints_left").items() if k[:2] == key]
+    return CheckpointView(
+        name=key[1],
+        step=series.of("checkpoint_step", *key),
+        age=series.age("checkpoint_timestamp_seconds", *key),
+        interval=series.of("checkpoint_interval_seconds", *key),
+        saving=series.of("checkpoint_saving", *key) == 1,
+        incomplete_step=series.of("checkpoint_incomplete_step", *key),
+        left=min(left, default=None),
+        finished=series.of("training_finished", key[0]) == 1,
+    )
+
+
+def _rollout(series: Series, key: Labels) -> RolloutView:
+    return RolloutView(
+        name=key[1],
+        step=series.of("rollout_step", *key),
+        age=series.age("rollout_timestamp_seconds", *key),
+        lag=series.of("rollout_lag_steps", *key),
+        lag_limit=series.of("rollout_lag_limit_steps", *key),
+    )
+
+
+def _server(series: Series, key: Labels) -> ServerView:
+    return ServerView(
+        name=key[1],
+        engine=key[2],
+        up=series.of("inference_up", *key) == 1,
+        reason=series.word("inference_reason", *key),
+        since=series.age("inference_state_timestamp_seconds", *key),
+        running=series.of("inference_running_requests", *key),
+        waiting=series.of("inference_waiting_requests", *key),
+        cache=series.of("inference_kv_cache_usage_ratio", *key),
+        version=series.of("inference_weight_version", *key),
+    )
+
+
+def _container(series: Series, key: Labels) -> ContainerView:
+    return ContainerView(
+        name=key[1],
+        state=series.word("container_state", *key),
+        health=series.word("container_health", *key),
+        recent_starts=series.of("container_recent_starts", *key),
+        exit_code=series.of("container_last_exit_code", *key),
+        last_line=series.word("container_last_line", *key),
+    )
+
+
+def _brakes(series: Series, run: str) -> tuple[BrakeView, ...]:
+    """Returns the brakes of `run`; a streak of a process before the present one does not count."""
+    brakes = series.each("log_match_streak", run, _brake)
+    return tuple(one for one in brakes if BRAKE in one.pattern and not _restarted(series, run, one))
+
+
+def _brake(series: Series, key: Labels) -> BrakeView:
+    return BrakeView(
+        pattern=key[2],
+        log=key[1],
+        streak=series.of("log_match_streak", *key) or 0,
+        age=series.age("log_last_match_timestamp_seconds", *key),
+    )
+
+
+def _restarted(series: Series, run: str, brake: BrakeView) -> bool:
+    """Whether the worker that writes the log started after the last activation."""
+    workers = {key[3] for key in series.all("log_info") if key[:2] == (run, brake.log)}
+    ages = (
+        series.age("worker_start_timestamp_seconds", *key)
+        for key in series.all("worker_start_timestamp_seconds")
+        if key[0] == run and key[1] in workers
+    )
+    return any(age is not None and age < (brake.age or 0) for age in ages)
+
+
+def _heartbeat(series: Series, key: Labels) -> HeartbeatView:
+    age = series.age("heartbeat_timestamp_seconds", *key)
+    awaited = series.age("heartbeat_awaited_since_timestamp_seconds", *key)
+    return HeartbeatView(
+        name=key[1],
+        age=age,
+        interval=series.of("heartbeat_interval_seconds", *key),
+        silence=min((one for one in (age, awaited) if one is not None), default=None),
+        step=series.of("heartbeat_step", *key),
+    )

@@ -1,0 +1,1 @@
+"""Folders with one entry per step: the common base of checkpoints and rollouts."""

@@ -1,0 +1,89 @@
+"""File system access for step directories, in one place so that tests can count or stop it.
+
+All methods block as long as the disk does, and raise OSError.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from itertools import islice
+from typing import Literal, NamedTuple
+
+MAX_NAMES = 100_000
+"""Maximum number of names read from one folder: as entries they take up to 140 MiB."""
+
+MAX_TYPED_NAMES = 20_001
+"""Names that are read with what kind of thing each is: `walking` looks at so many of an entry."""
+
+MAX_TEXT_BYTES = 64 << 20
+"""Maximum number of bytes read from a file; a `trainer_state.json` grows with the run."""
+
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE, errno.ELOOP, errno.ENAMETOOLONG)
+_DENIED = (errno.EACCES, errno.EPERM)
+
+
+class FolderItem(NamedTuple):
+    """A name in a folder. A link is distinguished from its target."""
+
+    name: str
+    kind: Literal["folder", "file", "link"]
+
+
+class FileSystem:
+    """The real file system."""
+
+    def iter_names(self, folder: str) -> Iterator[str]:
+        """Yields the names in `folder` lazily."""
+        with os.scandir(folder) as entries:
+            yield from (entry.name for entry in islice(entries, MAX_NAMES))
+
+    def list_folder(self, folder: str) -> list[FolderItem]:
+        """Returns the items in `folder` without querying each."""
+        with os.scandir(folder) as entries:
+            return [
+                FolderItem(entry.name, _kind(entry)) for entry in islice(entries, MAX_TYPED_NAMES)
+            ]
+
+    def status(self, path: str) -> os.stat_result:
+        """Returns the status of `path` or of its target."""
+        return os.stat(path)  # noqa: PTH116 - a Path for each of many files costs
+
+    def text(self, path: str) -> str:
+        """Returns the text of a regular file, cut to the limit; empty for any other file."""
+        # without O_NONBLOCK, opening a pipe without a writer never returns
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123 - a Path cannot be opened with flags
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                return ""
+            return file.read(min(status.st_size, MAX_TEXT_BYTES)).decode("utf-8", "replace")
+
+    def part(self, path: str, start: int, size: int) -> bytes:
+        """Returns up to `size` bytes of a regular file from `start`; empty for any other file."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            is_regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+            return os.pread(descriptor, size, start) if is_regular else b""
+        finally:
+            os.close(descriptor)
+
+
+def is_gone(error: OSError) -> bool:
+    """Whether the path no longer exists, or leads nowhere."""
+    return error.errno in _GONE
+
+
+def is_denied(error: OSError) -> bool:
+    """Whether access is denied."""
+    return error.errno in _DENIED
+
+
+def _kind(entry: os.DirEntry[str]) -> Literal["folder", "file", "link"]:
+    try:
+        if entry.is_symlink():
+            return "link"
+        return "folder" if entry.is_dir(follow_symlinks=False) else "file"
+    except OSError:  # some file systems need a further call, and the entry may be gone
+        return "file"

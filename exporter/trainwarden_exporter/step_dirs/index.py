@@ -1,0 +1,75 @@
+"""Index of the known step directories of one folder."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+
+from trainwarden_exporter.step_dirs.completeness import StepDir
+from trainwarden_exporter.step_dirs.names import StepDirName
+from trainwarden_exporter.step_dirs.result import ScanResult, newest_of
+
+
+class StepIndex:
+    """The entries of one folder, by name. For one thread.
+
+    An entry takes 1.0 to 1.4 KiB: 10,000 take 10 to 14 MiB (tracemalloc; 2 files, and 5 files in 2
+    folders). Lists of files, which may be long, are kept only for the newest entries.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[str, StepDir] = {}
+        self._rotation: deque[StepDirName] = deque()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._entries
+
+    def get(self, name: str) -> StepDir | None:
+        return self._entries.get(name)
+
+    def put(self, step_dir: StepDir) -> None:
+        self._entries[step_dir.name.text] = step_dir
+
+    def drop(self, name: str) -> None:
+        self._entries.pop(name, None)
+
+    def retain(self, names: Collection[str]) -> None:
+        """Drops all entries whose name is not in `names`."""
+        for gone in [name for name in self._entries if name not in names]:
+            del self._entries[gone]
+
+    def newest_first(self) -> Sequence[StepDir]:
+        """Returns all entries, newest first."""
+        return newest_of(self._entries.values(), len(self._entries))
+
+    def above(self, name: StepDirName, most: int) -> list[StepDirName]:
+        """The steady entries of the next steps above that of `name`, the lowest first."""
+        stable = (step_dir.name for step_dir in self._entries.values() if step_dir.memory.stable)
+        higher = (one for one in stable if one.sort_key > name.sort_key)
+        return heapq.nsmallest(most, higher, key=lambda one: one.sort_key)
+
+    def next_in_rotation(self, most: int) -> Iterator[StepDirName]:
+        """Returns up to `most` entries; repeated calls cycle through all."""
+        if not self._rotation:
+            self._rotation.extend(step_dir.name for step_dir in self._entries.values())
+        for _ in range(min(most, len(self._rotation))):
+            name = self._rotation.popleft()
+            if name.text in self._entries:
+                yield name
+
+    def result(self, names: int) -> ScanResult:
+        """Returns the state of a folder with `names` entries."""
+        step_dirs = self._entries.values()
+        complete = newest_of(step_dir for step_dir in step_dirs if step_dir.complete)
+        incomplete = newest_of(step_dir for step_dir in step_dirs if not step_dir.complete)
+        detailed = {step_dir.name.text for step_dir in (*complete, *incomplete)}
+        for name, step_dir in self._entries.items():
+            if step_dir.files is not None and name not in detailed:
+                self._entries[name] = replace(step_dir, files=None)
+        count = sum(step_dir.complete for step_dir in step_dirs)
+        return ScanResult(complete, incomplete, count, len(self) - count, names - len(self))

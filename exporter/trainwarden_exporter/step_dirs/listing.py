@@ -1,0 +1,121 @@
+"""Lists the entries of a folder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from heapq import nlargest
+from typing import Protocol
+
+from trainwarden_exporter.step_dirs.filesystem import FileSystem
+from trainwarden_exporter.step_dirs.names import NameParser, StepDirName
+from trainwarden_exporter.step_dirs.throttle import Throttle
+from trainwarden_exporter.step_dirs.tree_walk import Stamp, stamp_of
+
+MAX_NEW_NAMES = 4_000
+"""Maximum number of unknown names per listing, the last ones; the others follow later."""
+
+MAX_TIME_SHARE = 0.01
+"""Share of time spent on reading an apparently unchanged folder again: not every file system
+updates the time of a folder."""
+
+MAX_REUSE_SECONDS = 60.0
+"""Seconds after which a listing is repeated in any case: a long duration may have been a hang."""
+
+NAMES_PER_PAUSE = 32
+"""Number of names between two checks for a pause."""
+
+MTIME_RESOLUTION_SECONDS = 2.0
+"""Seconds by which the modification time of a folder may lag."""
+
+
+class KnownNames(Protocol):
+    """The names of the known entries."""
+
+    def __contains__(self, name: str) -> bool: ...
+    def __len__(self) -> int: ...
+
+
+class FolderListing:
+    """The names in a folder, read again when they may have changed. For one thread."""
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        path: str,
+        name_parser: NameParser,
+        *,
+        throttle: Throttle,
+        now: Callable[[], float],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.names: set[str] | None = None
+        """Names of all entries; None before the first listing."""
+        self.has_missing = False
+        """Whether known entries were missing in the last listing."""
+        self.fresh: list[StepDirName] = []
+        """Unknown names that were not in the previous listing, last first."""
+        self.unknown: list[StepDirName] = []
+        """Other unknown names, last first."""
+        self._filesystem = filesystem
+        self._path = path
+        self._name_parser = name_parser
+        self._throttle = throttle
+        self._now = now
+        self._clock = clock
+        self._stamp: Stamp | None = None
+        self._read_started = self._read_seconds = self._read_at = 0.0
+        self._is_cut = False
+
+    def read(self, known: KnownNames) -> set[str]:
+        """Returns the names of all entries, and separates the unknown names.
+
+        Raises OSError.
+        """
+        stamp = stamp_of(self._filesystem.status(self._path)) if self._is_costly else None
+        if self.names is not None and stamp is not None and self._is_same(stamp, known):
+            return self.names
+        read_at, started = self._now(), self._clock()
+        self.names = self._read(known)
+        self._stamp, self._read_at, self._read_started = stamp, read_at, started
+        self._read_seconds = self._clock() - started
+        return self.names
+
+    @property
+    def _is_costly(self) -> bool:
+        """Whether a listing is so slow that a check for changes pays off."""
+        return self._clock() - self._read_started < min(
+            self._read_seconds / MAX_TIME_SHARE, MAX_REUSE_SECONDS
+        )
+
+    def _is_same(self, stamp: Stamp, known: KnownNames) -> bool:
+        """Whether the folder is unchanged and unknown names are left to examine."""
+        if stamp != self._stamp or stamp.modified > self._read_at - MTIME_RESOLUTION_SECONDS:
+            return False
+        waiting = [name for name in (*self.fresh, *self.unknown) if name.text not in known]
+        self.fresh, self.unknown, self.has_missing = [], waiting, False
+        return bool(waiting) or not self._is_cut
+
+    def _read(self, known: KnownNames) -> set[str]:
+        names, before = set[str](), self.names
+        fresh, unknown = list[StepDirName](), list[StepDirName]()
+        seen = 0
+        for number, text in enumerate(self._filesystem.iter_names(self._path)):
+            if number % NAMES_PER_PAUSE == 0:
+                self._throttle.pause_if_due()
+            if text in known:
+                seen += 1
+            elif (name := self._name_parser.parse(text)) is None:
+                continue
+            else:
+                (unknown if before is None or text in before else fresh).append(name)
+            names.add(text)
+        self.has_missing = seen < len(known)
+        self._is_cut = max(len(fresh), len(unknown)) > MAX_NEW_NAMES
+        self.fresh, self.unknown = _last(fresh), _last(unknown)
+        return names
+
+
+def _last(names: Iterable[StepDirName]) -> list[StepDirName]:
+    """Returns the names of the `MAX_NEW_NAMES` highest steps, highest first."""
+    return nlargest(MAX_NEW_NAMES, names, key=lambda name: name.sort_key)

@@ -1,0 +1,1 @@
+"""Web server of both programs: sockets, TLS, users, signals, reloads, pages."""

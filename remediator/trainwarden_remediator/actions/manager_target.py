@@ -1,0 +1,170 @@
+"""Base class of actions through a manager of units, containers, programs, pods or jobs."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+from trainwarden_exporter.processes.procfs import descendants, read_processes
+from trainwarden_remediator.actions.base import (
+    Action,
+    ActionState,
+    IsSaving,
+    RecordStep,
+    first_health_problem,
+    never_saving,
+    reading_processes,
+)
+from trainwarden_remediator.actions.termination import protection_reason
+from trainwarden_remediator.config.restart_methods.base import RestartMethod
+from trainwarden_remediator.config.targets import Target
+from trainwarden_remediator.exceptions import ActionError, JournalError, NotEligibleError
+from trainwarden_remediator.model import TargetInstance, processes_among
+from trainwarden_remediator.observation.model import ExporterState
+
+Method = TypeVar("Method", bound=RestartMethod)
+
+SAVING_POLL_SECONDS = 1.0
+"""Time between two checks whether a checkpoint is still being written."""
+
+
+@dataclass(frozen=True, slots=True)
+class ManagedInstance:
+    """The current state of a manager's unit, container, program, pod or job.
+
+    `identity` identifies one run of it, also after the run has ended. `stopped`: it was stopped on
+    request. `blocker`: why the remediator must not act on it now, or ""; set too if `stopped`.
+    `pid`: its first process, if that runs on this host.
+    """
+
+    identity: str
+    running: bool
+    stopped: bool = False
+    blocker: str = ""
+    pid: int | None = None
+
+
+class ManagedAction(Action, Generic[Method]):
+    """Restarts exactly one instance through its manager.
+
+    The manager stops and starts it by its own rules. A stop by an operator, and anything that the
+    manager is about to do, take precedence.
+    """
+
+    kind = "restart"
+
+    restarts_atomically: ClassVar[bool]
+    """Whether the manager completes a restart without the remediator. Then an instance that is
+    stopped after a crash of the remediator was stopped by somebody else."""
+
+    def __init__(
+        self,
+        target: Target,
+        method: Method,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._target = target
+        self._method = method
+        self._sleep = sleep
+        self._clock = clock
+        self._not_before: float | None = None
+
+    @property
+    def grace(self) -> float:
+        return self._method.grace
+
+    def take_over_from(self, predecessor: Action) -> None:
+        if isinstance(predecessor, type(self)):
+            self._not_before = predecessor._not_before  # noqa: SLF001 - same class
+
+    @property
+    def _is_deferred(self) -> bool:
+        """Whether the manager has declined an action too recently for a retry."""
+        return self._not_before is not None and self._clock() < self._not_before
+
+    @abstractmethod
+    def read_instance(self) -> ManagedInstance:
+        """Returns the current instance. Raises ActionError if it is unknown or does not exist."""
+
+    @abstractmethod
+    def restart(self, instance: ManagedInstance, token: str, record_step: RecordStep) -> None:
+        """Stops the instance if it runs, starts it, and returns after the start.
+
+        Raises ActionError.
+        """
+
+    @abstractmethod
+    def start(self, instance: ManagedInstance, token: str, record_step: RecordStep) -> None:
+        """Starts an instance that does not run. Raises ActionError."""
+
+    def find_instances(self) -> Collection[TargetInstance]:
+        instance = self.read_instance()
+        if instance.blocker:
+            raise NotEligibleError(instance.blocker)
+        return [instance.identity]
+
+    def perform(
+        self,
+        action_token: str,
+        record_step: RecordStep,
+        intended: Collection[TargetInstance] | None = None,
+        saving: IsSaving = never_saving,
+    ) -> Mapping[str, Any]:
+        self._wait_while_saving(saving, record_step)
+        instance = self.read_instance()
+        if intended is not None and instance.identity not in intended:
+            # It was restarted since the decision: the alert was not about the new instance.
+            return {"killed": [], "started_by": "another", "processes": [instance.identity]}
+        if instance.blocker:
+            raise NotEligibleError(f"refused: {instance.blocker}")
+        if instance.pid is not None and (reason := self._protection_reason(instance.pid)):
+            raise ActionError(f"refused: {reason}")
+        self.restart(instance, action_token, record_step)
+        started = [self.read_instance().identity]
+        return {"killed": [], "started_by": "trainwarden", "processes": started}
+
+    def finish(self, action_token: str, record_step: RecordStep) -> Mapping[str, Any]:
+        instance = self.read_instance()
+        if instance.running:
+            return {"started_by": "another", "processes": [instance.identity]}
+        if instance.blocker and (self.restarts_atomically or not instance.stopped):
+            raise NotEligibleError(f"not started: {instance.blocker}")
+        self.start(instance, action_token, record_step)
+        return {"started_by": "trainwarden", "processes": [self.read_instance().identity]}
+
+    def inspect(self, action_token: str, before: Collection[TargetInstance]) -> ActionState:
+        instance = self.read_instance()
+        if processes_among(before):
+            return ActionState.REPLACED  # the restart method was changed in the configuration
+        if instance.identity not in before:
+            return ActionState.STARTED
+        return ActionState.UNTOUCHED if instance.running else ActionState.ENDED
+
+    def health_problem(self, exporter: ExporterState, began: float) -> str:
+        return first_health_problem(exporter, self._target.keys, began)
+
+    def _protection_reason(self, pid: int) -> str:
+        """Returns why the process tree below `pid` must not be ended, or ""."""
+        with reading_processes():
+            processes = read_processes()
+        tree = descendants(processes, [pid]) | {pid}
+        return protection_reason([processes[one] for one in tree if one in processes], processes)
+
+    def _wait_while_saving(self, saving: IsSaving, record_step: RecordStep) -> None:
+        """Waits, for a limited time, while a checkpoint is written: the manager would not wait."""
+        patience = self._target.max_save_delay
+        recorded = False
+        # Without a running instance, no process is left that could write.
+        while patience > 0 and saving() and self.read_instance().running:
+            if not recorded:
+                recorded = True
+                with suppress(JournalError):
+                    record_step("kill_deferred")
+            self._sleep(SAVING_POLL_SECONDS)
+            patience -= SAVING_POLL_SECONDS

@@ -1,0 +1,1 @@
+"""The formats of Alertmanager: its webhook and its API."""

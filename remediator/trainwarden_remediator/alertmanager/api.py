@@ -1,0 +1,142 @@
+"""Parses responses of Alertmanager's API: alerts, their states, and silences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, TypeVar
+
+from pydantic import AwareDatetime, BaseModel, Field, TypeAdapter, ValidationError
+
+from trainwarden_remediator.alertmanager.regex import matches_whole
+from trainwarden_remediator.alertmanager.webhook_payload import Alert, SentAlert
+from trainwarden_remediator.exceptions import ObservationError
+
+T = TypeVar("T")
+
+
+class AlertState(StrEnum):
+    """The state of an alert at Alertmanager."""
+
+    ACTIVE = "active"
+    SILENCED = "silenced"
+    INHIBITED = "inhibited"
+
+
+@dataclass(frozen=True, slots=True)
+class SilenceMatcher:
+    """One matcher of a silence."""
+
+    name: str
+    value: str
+    is_regex: Annotated[bool, Field(validation_alias="isRegex")] = False
+    is_equal: Annotated[bool, Field(validation_alias="isEqual")] = True
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether the matcher matches `labels`; an invalid expression matches everything."""
+        value = labels.get(self.name, "")
+        if not self.is_regex:
+            return (value == self.value) is self.is_equal
+        try:
+            return matches_whole(self.value, value) is self.is_equal
+        except ValueError:
+            return True
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """A silence: matches the alerts that match all of its matchers."""
+
+    matchers: tuple[SilenceMatcher, ...]
+
+    def covers(self, labels: Mapping[str, str]) -> bool:
+        """Whether the silence applies to an alert with these labels."""
+        return all(matcher.matches(labels) for matcher in self.matchers)
+
+
+def is_silenced(labels: Mapping[str, str], silences: Iterable[Silence]) -> bool:
+    """Whether a silence applies to an alert with these labels, firing or not."""
+    return any(silence.covers(labels) for silence in silences)
+
+
+@dataclass(frozen=True, slots=True)
+class ListedAlert:
+    """An alert in a listing. `updated_at`: when it was last sent, in Unix seconds."""
+
+    alert: Alert
+    active: bool
+    """Whether it is neither silenced nor inhibited."""
+    updated_at: float
+
+
+class _Status(BaseModel):
+    state: str
+    silencedBy: list[str] = []  # noqa: N815 - Alertmanager's spelling
+    inhibitedBy: list[str] = []  # noqa: N815 - Alertmanager's spelling
+
+
+class _ListedAlert(BaseModel):
+    fingerprint: str
+    status: _Status
+
+
+class _FullAlert(SentAlert):
+    status: _Status
+    updatedAt: AwareDatetime  # noqa: N815 - Alertmanager's spelling
+
+
+class _ListedSilence(BaseModel):
+    status: _Status
+    matchers: tuple[SilenceMatcher, ...]
+
+
+_ALERTS = TypeAdapter(list[_ListedAlert])
+_FULL_ALERTS = TypeAdapter(list[_FullAlert])
+_SILENCES = TypeAdapter(list[_ListedSilence])
+
+
+def parse_alert_states(body: bytes) -> Mapping[str, AlertState]:
+    """Returns the state of each alert in a response of `/api/v2/alerts`, by fingerprint.
+
+    Alerts that are not processed yet are left out. Raises ObservationError on an invalid response.
+    """
+    return {
+        alert.fingerprint: _alert_state(alert.status)
+        for alert in _parse(_ALERTS, body, "alerts")
+        if alert.status.state != "unprocessed"
+    }
+
+
+def parse_listed_alerts(body: bytes) -> tuple[ListedAlert, ...]:
+    """Returns the alerts in a response of `/api/v2/alerts`. Raises ObservationError."""
+    return tuple(
+        ListedAlert(
+            alert.as_alert(firing=True),
+            active=_alert_state(alert.status) is AlertState.ACTIVE,
+            updated_at=alert.updatedAt.timestamp(),
+        )
+        for alert in _parse(_FULL_ALERTS, body, "alerts")
+        if alert.status.state != "unprocessed"
+    )
+
+
+def parse_silences(body: bytes) -> tuple[Silence, ...]:
+    """Returns the active silences in a response of `/api/v2/silences`. Raises ObservationError."""
+    listed = _parse(_SILENCES, body, "silences")
+    return tuple(Silence(one.matchers) for one in listed if one.status.state == "active")
+
+
+def _parse(adapter: TypeAdapter[T], body: bytes, what: str) -> T:
+    try:
+        return adapter.validate_json(body)
+    except ValidationError:
+        message = f"Alertmanager responded with something other than {what}"
+        raise ObservationError(message) from None
+
+
+def _alert_state(status: _Status) -> AlertState:
+    if status.inhibitedBy and not status.silencedBy:
+        return AlertState.INHIBITED
+    # Newer versions also mute by time interval, and list that elsewhere; it counts as silenced.
+    return AlertState.ACTIVE if status.state == "active" else AlertState.SILENCED

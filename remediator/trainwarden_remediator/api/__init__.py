@@ -1,0 +1,1 @@
+"""The HTTP interface: webhook, holds, reports and pages."""

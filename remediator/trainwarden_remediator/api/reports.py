@@ -1,0 +1,72 @@
+"""The HTTP endpoints of the reports, which are served as Markdown in plain text."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from aiohttp import web
+
+from trainwarden_exporter.config_file.types import parse_duration
+from trainwarden_remediator.api.middleware import authenticate, with_memory_error_response
+from trainwarden_remediator.app import Remediator
+from trainwarden_remediator.exceptions import JournalError
+from trainwarden_remediator.report.current_state import CurrentState
+from trainwarden_remediator.report.incident import ReportStyle
+from trainwarden_remediator.report.nightly import report_incident, report_nights
+
+log = logging.getLogger(__name__)
+
+DEFAULT_PERIOD_SECONDS = 86400.0
+MAX_CONCURRENT_REPORTS = 2
+"""Number of reports that are rendered at the same time."""
+
+
+def report_routes(remediator: Remediator) -> list[web.RouteDef]:
+    """Returns the routes `/report/ID`, and `/report` for the last 24 hours or `?since=7d`.
+
+    They require the same token as webhooks; a browser may send it as the password of a login.
+    """
+    slots = asyncio.Semaphore(MAX_CONCURRENT_REPORTS)
+
+    async def one(request: web.Request) -> web.Response:
+        number = request.match_info["incident"]
+        return await answer(request, number)
+
+    async def nights(request: web.Request) -> web.Response:
+        return await answer(request, "")
+
+    async def answer(request: web.Request, number: str) -> web.Response:
+        if await authenticate(request, remediator, as_password=True) is None:
+            challenge = {"WWW-Authenticate": 'Basic realm="trainwarden: the token as password"'}
+            return web.Response(status=401, text="unauthorized\n", headers=challenge)
+        try:
+            since = parse_duration(request.query.get("since", f"{DEFAULT_PERIOD_SECONDS:g}"))
+        except ValueError as error:
+            return web.Response(status=400, text=f"since: {error}\n")
+        async with slots:
+            current = None if number else await remediator.read_current_state()
+            try:
+                text = await asyncio.to_thread(_render_report, remediator, number, since, current)
+            except JournalError as error:
+                log.warning("report failed", extra={"error": str(error)})
+                return web.Response(status=503, text="journal unavailable\n")
+        if text is None:
+            return web.Response(status=404, text="no such incident\n")
+        return web.Response(text=text, content_type="text/plain", charset="utf-8")
+
+    return [
+        web.get("/report", with_memory_error_response(nights)),
+        web.get(r"/report/{incident:\d{1,18}}", with_memory_error_response(one)),
+    ]
+
+
+def _render_report(
+    remediator: Remediator, number: str, since: float, current: CurrentState | None
+) -> str | None:
+    config, now = remediator.setup.config, time.time()
+    style = ReportStyle(config_file=str(remediator.path), alertmanager_url=config.alertmanager.url)
+    if number:
+        return report_incident(config.journal, int(number), style, now)
+    return report_nights(config.journal, now - since, style, now, current)

@@ -1,0 +1,134 @@
+"""The subcommands and options of the command `trainwarden-remediator`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from trainwarden_exporter import __version__
+from trainwarden_exporter.config_file.types import parse_duration
+from trainwarden_exporter.webserver.flags import add_serving_flags
+
+LISTEN_ADDRESS = "127.0.0.1:10978"
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Returns the parser of the command line; it stores the subcommand as `command`."""
+    parser = argparse.ArgumentParser(
+        prog="trainwarden-remediator",
+        description="Receives alerts from Alertmanager, restarts workers, verifies the outcome,"
+        " and keeps a journal.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"trainwarden {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
+
+    run = commands.add_parser("run", help="listen for alerts and act on them", allow_abbrev=False)
+    _add_config_file(run)
+    run.add_argument(
+        "--mode", choices=("observe", "act"), help="override `mode` of the configuration file"
+    )
+    add_serving_flags(run, listen_address=LISTEN_ADDRESS)
+
+    check = commands.add_parser("check", help="validate a configuration file")
+    check.add_argument("file", type=Path, metavar="FILE")
+    check.add_argument(
+        "--rules",
+        metavar="GLOB",
+        help="Prometheus rule files (default: alerts/ beside FILE, else the shipped rules)",
+    )
+    check.add_argument(
+        "--alertmanager",
+        type=Path,
+        metavar="FILE",
+        help="Alertmanager's configuration file, to check its routes too",
+    )
+    check.add_argument(
+        "--web.listen-address",
+        dest="web_listen_address",
+        default=LISTEN_ADDRESS,
+        metavar="HOST:PORT",
+        help="address on which `run` listens (default %(default)s)",
+    )
+
+    journal = commands.add_parser(
+        "journal", help="show the journal: alerts, decisions, actions, outcomes"
+    )
+    _add_config_file(journal)
+    journal.add_argument("--follow", action="store_true", help="keep printing new events")
+    journal.add_argument("--json", action="store_true", help="print one JSON object per line")
+
+    report = commands.add_parser(
+        "report", help="print a report of one incident, or of the last night, as Markdown"
+    )
+    _add_config_file(report)
+    report.add_argument(
+        "incident", nargs="?", type=_incident, metavar="ID", help="incident number in `journal`"
+    )
+    report.add_argument(
+        "--since",
+        type=_duration,
+        default="24h",
+        metavar="TIME",
+        help="period to report without an ID, such as 12h or 7d (default %(default)s)",
+    )
+
+    clean = commands.add_parser(
+        "clean-gpu", help="terminate GPU processes that belong to no configured worker"
+    )
+    _add_config_file(clean)
+    clean.add_argument(
+        "--dry-run", action="store_true", help="only list the processes to terminate"
+    )
+
+    trial = commands.add_parser("notify-test", help="send a test notification")
+    _add_config_file(trial)
+    trial.add_argument(
+        "receiver", nargs="?", metavar="RECEIVER", help="name of a receiver (default: all)"
+    )
+
+    for name, summary in (
+        ("hold", "stop all actions until `resume`, also across restarts"),
+        ("resume", "allow actions again"),
+    ):
+        switch = commands.add_parser(name, help=summary, allow_abbrev=False)
+        _add_config_file(switch)
+        switch.add_argument("--run", default="", metavar="RUN", help="only this run")
+        switch.add_argument(
+            "--worker", default="", metavar="WORKER", help="only this worker of RUN"
+        )
+        if name == "hold":
+            switch.add_argument(
+                "--for",
+                dest="duration",
+                type=_duration,
+                metavar="TIME",
+                help="end automatically, such as 2h",
+            )
+        switch.add_argument(
+            "why", nargs="?", default="", metavar="WHY", help="reason for the journal"
+        )
+    return parser
+
+
+def _incident(text: str) -> int:
+    """Parses an incident number, also in the form `#3`."""
+    return int(text.removeprefix("#"))
+
+
+def _duration(text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _add_config_file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--config.file",
+        dest="config_file",
+        type=Path,
+        default=Path("remediator.yml"),
+        metavar="FILE",
+        help="configuration file (default %(default)s)",
+    )

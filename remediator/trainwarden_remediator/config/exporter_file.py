@@ -1,0 +1,50 @@
+"""Reads the exporter's file again when it has changed, without a reload of the remediator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainwarden_exporter.exceptions import ConfigError
+from trainwarden_remediator.config.schema import Setup, load_exporter_file
+
+_Version = tuple[int, int, int] | None
+
+
+class ExporterFile:
+    """The exporter's file beside remediator.yml at `path`.
+
+    An operator who narrows a `match` and reloads the exporter must not have to remember that the
+    remediator reads the same file (harm 29).
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._version: tuple[Path, _Version] | None = None
+        self.problem = ""
+        """Why the file as it is now cannot be used, or ""."""
+
+    def read_if_changed(self, setup: Setup) -> Setup:
+        """Returns `setup` with the present content of the file; `setup` itself if it is the same.
+
+        Also `setup` itself while the file has a `problem`. Blocks.
+        """
+        file = setup.config.exporter.config
+        version = file, _version(file)
+        if version == self._version:
+            return setup
+        self._version, self.problem = version, ""
+        try:
+            found = load_exporter_file(self._path, setup.config)
+        except ConfigError as error:
+            self.problem = str(error).partition("\n")[0]
+            return setup
+        return setup if found == setup else found
+
+
+def _version(file: Path) -> _Version:
+    """Returns what changes when the file is written or replaced; None if it cannot be read."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns

@@ -1,0 +1,1 @@
+"""The configuration of each restart method, one module per method."""

@@ -1,0 +1,58 @@
+"""Restart method `process`: a plain process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from trainwarden_exporter.config_file.types import LocalPath, Name, Seconds
+from trainwarden_remediator.config.restart_methods.base import (
+    Argument,
+    RestartMethod,
+    command_warnings,
+)
+
+
+class ProcessTarget(RestartMethod):
+    """A worker that is a plain process: stopped by signals, started by a command line."""
+
+    renamed_keys: ClassVar[Mapping[str, str]] = {
+        "port_free_within": "port_release_timeout",
+        "memory_back_within": "gpu_memory_release_timeout",
+    }
+
+    start: Annotated[tuple[Argument, ...], Field(min_length=1)]
+    """The command line, as a list of arguments without a shell. If the worker has several
+    processes, it must start all of them."""
+    cwd: LocalPath = Path()
+    """The working directory; default: the directory of this file. Where it is set, a process that
+    neither runs nor was started in it or below it is not terminated."""
+    environment: Mapping[str, str] = {}
+    """Environment variables to add to those passed on (PATH, HOME, USER, LANG, LC_*, TZ,
+    TMPDIR), and to PYTHONUNBUFFERED=1, so that the log is not late."""
+    log: LocalPath | None = None
+    """The file to append the worker's output to; default: the output is discarded."""
+    grace: Seconds = 10
+    """Seconds between SIGTERM and SIGKILL."""
+    user: Name | None = None
+    """The account to run the worker as, by name or number; default: under root the `user` of the
+    worker's `match` or of its run, otherwise the account of the remediator. A worker that belongs
+    to another account is started as root only with `user: root`."""
+    port_release_timeout: Seconds = 30
+    """How long to wait for the worker's listening ports to become free before the start."""
+    gpu_memory_release_timeout: Seconds = 30
+    """How long to wait for the driver to release the worker's GPU memory before the start."""
+
+    @property
+    def summary(self) -> str:
+        return " ".join(self.start)
+
+    def warnings(self) -> Iterable[str]:
+        return command_warnings("process.start", self.start, self.cwd, user=self.user)
+
+    def restarts_same(self, other: RestartMethod) -> bool:
+        del other
+        return False  # each start creates another process

@@ -1,0 +1,256 @@
+"""The configuration of the remediator: the top level of remediator.yml and its loader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import BeforeValidator, ConfigDict, model_validator
+
+from trainwarden_exporter.config import Config as ExporterConfig
+from trainwarden_exporter.config import load_config as load_exporter_config
+from trainwarden_exporter.config_file.loader import LocatedError, Section, load, problem_at
+from trainwarden_exporter.config_file.types import Bytes, LocalPath, Name, Seconds
+from trainwarden_exporter.exceptions import ConfigError
+from trainwarden_exporter.processes.config import WorkerConfig, hash_workers, workers_by_key
+from trainwarden_exporter.processes.matching import Selector, WorkerKey
+from trainwarden_exporter.run_config import RunConfig
+from trainwarden_exporter.run_specs import trainer_names
+from trainwarden_remediator.config.endpoints import BaseUrl, Endpoint, PullSettings
+from trainwarden_remediator.config.limits import BreakerSettings, FailsafeSettings, JournalLimits
+from trainwarden_remediator.config.notifications import NotifySettings
+from trainwarden_remediator.config.playbooks import (
+    PLAYBOOKS,
+    TARGETLESS_ACTIONS,
+    Playbook,
+    with_shipped_condition,
+)
+from trainwarden_remediator.config.targets import GPUS, GpuCleanup, Target
+
+__all__ = ["PLAYBOOKS", "Config", "Setup", "load_setup"]
+
+
+class ExporterEndpoint(Endpoint):
+    """The exporter of this host, which confirms a condition before an action and health after."""
+
+    # Validates the default too, so that its path is relative to the file.
+    model_config = ConfigDict(revalidate_instances="always")
+
+    url: BaseUrl = "http://127.0.0.1:10977"
+    """The base URL of the exporter."""
+    config: LocalPath = Path("exporter.yml")
+    """The configuration file of the exporter; its selectors find the processes to terminate."""
+
+
+class AlertmanagerEndpoint(Endpoint):
+    """The Alertmanager, which confirms right before an action that the alert still fires."""
+
+    # As above.
+    model_config = ConfigDict(revalidate_instances="always")
+
+    url: BaseUrl = "http://127.0.0.1:9093"
+    """The base URL of Alertmanager."""
+    pull: PullSettings | None = None
+    """Poll Alertmanager for the alerts of this host instead of receiving webhooks."""
+
+
+class Config(Section):
+    """The content of remediator.yml."""
+
+    renamed_keys: ClassVar[Mapping[str, str]] = {
+        "forget_after": "alert_stale_after",
+        "widespread_patience": "mass_failure_hold",
+        "brake": "failsafe",
+    }
+
+    mode: Literal["observe", "act"] = "observe"
+    """`observe`: record decisions without acting on them. `act`: also carry them out."""
+    token_file: LocalPath | None = None
+    """The file with the bearer tokens that authenticate webhooks, one per line; read again when it
+    changes."""
+    client_certificates: bool = False
+    """Whether a client certificate authenticates webhooks instead of a token. The file of
+    `--web.config.file` must require one; otherwise the program does not start."""
+    insecure: bool = False
+    """Whether to accept unauthenticated webhooks. Any client that reaches the port can then cause
+    restarts."""
+    journal: LocalPath = Path("journal.db")
+    """The SQLite file that records alerts, decisions and actions. It must be on a local disk:
+    network file systems can lose its locks."""
+    journal_limits: JournalLimits = JournalLimits()
+    """Retention of the journal."""
+    hold_file: LocalPath = Path("hold")
+    """While this file exists, the remediator takes no action. `trainwarden-remediator hold` creates
+    it, `resume` removes it."""
+    alert_stale_after: Seconds = 600
+    """How long after its last repetition by Alertmanager an alert still counts as firing."""
+    exporter: ExporterEndpoint = ExporterEndpoint()
+    """The exporter of this host."""
+    alertmanager: AlertmanagerEndpoint = AlertmanagerEndpoint()
+    """The Alertmanager that sends the webhooks."""
+    disk_reserve: Bytes = 1 << 30
+    """The free space that each disk of a run must have for a restart (on a small disk, 1 % of its
+    size). A disk that is out of inodes, read-only or not responding also blocks the restart."""
+    failsafe: FailsafeSettings = FailsafeSettings()
+    """What the remediator does about a memory shortage when no alerts arrive."""
+    breaker: BreakerSettings = BreakerSettings()
+    """The circuit breaker: the maximum number of actions on this host."""
+    notify: NotifySettings = NotifySettings()
+    """The notifications that the remediator sends directly."""
+    mass_failure_hold: Seconds = 60
+    """How long to hold restarts when half of the targets, and at least two, are down at the same
+    time (except after a reboot); then the targets are restarted one at a time."""
+    targets: tuple[Target, ...] = ()
+    """The workers that the remediator may act on."""
+    gpu_cleanup: GpuCleanup | None = None
+    """Which leftover processes that hold a GPU may be terminated; default: none."""
+    playbooks: Annotated[Mapping[Name, Playbook], BeforeValidator(with_shipped_condition)] = {}
+    """Playbooks by the value of the alert label `remediation`; they extend or replace the shipped
+    playbooks."""
+
+    @model_validator(mode="after")
+    def _targets_are_distinct(self) -> Self:
+        seen: set[WorkerKey] = set()
+        for index, target in enumerate(self.targets):
+            for key in target.keys:
+                if key in seen:
+                    raise LocatedError(
+                        f"a second target for worker {key.worker} of run {target.run}",
+                        "targets",
+                        index,
+                    )
+            seen.update(target.keys)
+            method = target.restart_method
+            if any(method.restarts_same(one.restart_method) for one in self.targets[:index]):
+                raise LocatedError(
+                    f"a second target that restarts {method.summary}: "
+                    "name its workers with `additional_workers`",
+                    "targets",
+                    index,
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _webhooks_carry_a_token(self) -> Self:
+        ways = (self.token_file, self.alertmanager.pull, self.client_certificates, self.insecure)
+        if not any(ways):
+            raise LocatedError(
+                "missing: the file with the bearer token that Alertmanager sends "
+                "(or `client_certificates: true`, or `alertmanager.pull`; or `insecure: true`, "
+                "which lets any client that reaches the port cause restarts)",
+                "token_file",
+            )
+        return self
+
+    def playbook(self, name: str) -> Playbook | None:
+        return self.playbooks.get(name) or PLAYBOOKS.get(name)
+
+    def target(self, key: WorkerKey) -> Target | None:
+        """Returns the target of a worker, or None."""
+        return next((target for target in self.targets if key in target.keys), None)
+
+    def budget(self, key: WorkerKey) -> Target | GpuCleanup | None:
+        """Returns the target of a worker, the GPU cleanup for `GPUS`, or None."""
+        return self.gpu_cleanup if key == GPUS else self.target(key)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A remediator.yml together with the exporter.yml it names."""
+
+    config: Config
+    exporter_config: ExporterConfig
+    """The content of exporter.yml."""
+
+    @cached_property
+    def workers(self) -> Mapping[WorkerKey, WorkerConfig]:
+        """The workers in exporter.yml."""
+        return workers_by_key(self.exporter_config.runs)
+
+    @property
+    def selectors(self) -> Mapping[WorkerKey, Selector]:
+        """The process selector of each worker in exporter.yml."""
+        return {key: worker.match for key, worker in self.workers.items()}
+
+    @cached_property
+    def workers_hash(self) -> int:
+        """The hash of the workers in exporter.yml, as the exporter shows it."""
+        return hash_workers(self.exporter_config.runs)
+
+    def is_trainer(self, key: WorkerKey) -> bool:
+        """Whether a worker is a trainer of its run, by the exporter's rule."""
+        run = self.run_config(key.run)
+        return run is not None and key.worker in trainer_names(run)
+
+    def may_finish(self, key: WorkerKey) -> bool:
+        """Whether a worker that has exited with status 0 counts as finished, not as missing."""
+        worker = self.workers.get(key)
+        return worker is not None and worker.finishes
+
+    def trainers(self, run: str) -> tuple[Target, ...]:
+        """Returns the targets of a run that are trainers."""
+        targets = (target for target in self.config.targets if target.run == run)
+        return tuple(target for target in targets if any(map(self.is_trainer, target.keys)))
+
+    def run_path(self, run: str) -> Path | None:
+        """Returns the directory that a run writes to, or None if exporter.yml does not set it."""
+        found = self.run_config(run)
+        return found.path if found is not None else None
+
+    def run_config(self, name: str) -> RunConfig | None:
+        """Returns a run of exporter.yml, or None."""
+        return next((run for run in self.exporter_config.runs if run.name == name), None)
+
+
+def load_setup(path: Path, *, mode: Literal["observe", "act"] | None = None) -> Setup:
+    """Reads remediator.yml at `path` and the exporter.yml that it names; `mode` overrides its mode.
+
+    Raises ConfigError, also for a target that the exporter does not observe (no action on it could
+    be confirmed or verified) and for a rung without a configured target.
+    """
+    config = load(path, Config)
+    if mode is not None:
+        config = config.model_copy(update={"mode": mode})
+    return load_exporter_file(path, config)
+
+
+def load_exporter_file(path: Path, config: Config) -> Setup:
+    """Reads the exporter.yml that `config` names, the content of remediator.yml at `path`.
+
+    Raises ConfigError as `load_setup`.
+    """
+    setup = Setup(config, exporter_config=load_exporter_config(config.exporter.config))
+    workers = setup.selectors
+    problems = [
+        problem_at(
+            path,
+            f"run {target.run} has no worker {key.worker} in {config.exporter.config}",
+            *("targets", index, *(("additional_workers", place - 1) if place else ("worker",))),
+        )
+        for index, target in enumerate(config.targets)
+        for place, key in enumerate(target.keys)
+        if key not in workers
+    ]
+    problems += [problem_at(path, text, *place) for text, place in _missing_rung_targets(setup)]
+    if problems:
+        raise ConfigError(*problems)
+    return setup
+
+
+def _missing_rung_targets(setup: Setup) -> Iterator[tuple[str, tuple[int | str, ...]]]:
+    """Yields, for each rung in the file whose target is not configured, the error and its place."""
+    missing = {}
+    if not any(setup.is_trainer(key) for target in setup.config.targets for key in target.keys):
+        missing["trainer"] = (
+            f"no target is a trainer (role: trainer in {setup.config.exporter.config})"
+        )
+    if setup.config.gpu_cleanup is None:
+        missing["gpus"] = "`gpu_cleanup` does not allow it"
+    for name, playbook in setup.config.playbooks.items():
+        for index, rung in enumerate(playbook.ladder):
+            if rung.action not in TARGETLESS_ACTIONS and rung.target in missing:
+                place = ("rungs", index, "target") if playbook.rungs else ("target",)
+                yield missing[rung.target], ("playbooks", name, *place)

@@ -1,0 +1,1 @@
+"""Checks remediator.yml against the alerting rules and the Alertmanager configuration."""

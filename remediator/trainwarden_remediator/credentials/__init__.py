@@ -1,0 +1,1 @@
+"""Tokens of incoming requests, and credentials of outgoing requests."""

@@ -1,0 +1,1 @@
+"""The control loop and the executor of its decisions."""

@@ -1,0 +1,308 @@
+"""Runs one action in a thread, journals each of its steps, and verifies the effect."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import CancelledError
+from concurrent.futures import TimeoutError as NoAnswerError
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_remediator.actions.base import Action, IsSaving, RecordStep, never_saving
+from trainwarden_remediator.config.playbooks import Verify
+from trainwarden_remediator.engine.context import EngineContext
+from trainwarden_remediator.exceptions import (
+    ActionDeferredError,
+    ActionError,
+    JournalError,
+    ObservationError,
+    OutcomeUnknownError,
+)
+from trainwarden_remediator.journal.rows import Outcome
+from trainwarden_remediator.model import Result
+from trainwarden_remediator.observation.model import RunState
+from trainwarden_remediator.observation.snapshot import RESPONSE_TIMEOUT_SECONDS
+from trainwarden_remediator.policy.conditions import is_fresh, is_saving
+from trainwarden_remediator.policy.verification import EffectCheck, StartedProcess
+from trainwarden_remediator.runtime.host_lock import host_locks
+
+log = logging.getLogger(__name__)
+
+VERIFY_INTERVAL_SECONDS = 1.0
+"""Seconds between two observations while the effect of an action is verified."""
+
+QUERY_TIMEOUT_SECONDS = 20.0
+"""Seconds that an action may take to find or inspect its processes."""
+
+SHUTDOWN_WAIT_SECONDS = 15.0
+"""Seconds that a shutdown waits for an action in progress."""
+
+RETRY_SECONDS = 2.0
+"""Seconds between two attempts to write a record to the journal."""
+
+T = TypeVar("T")
+
+Perform = Callable[[str, RecordStep, IsSaving], Mapping[str, Any]]
+"""Performs an action; the first argument is its token."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActionRequest:
+    """An action to run.
+
+    `number` is its id in the journal. `protected`: the processes that it terminates may be writing
+    a checkpoint. `keys` names all workers of a target that has several.
+    """
+
+    number: int
+    key: WorkerKey
+    action: Action
+    verify: Verify
+    checkpoint: float | None = None
+    restartable: frozenset[WorkerKey] = frozenset()
+    protected: bool = False
+    keys: tuple[WorkerKey, ...] = ()
+    step: float | None = None
+    """The step of the run at the intent."""
+    workers_hash: int = 0
+    """The hash of the workers in exporter.yml at the decision."""
+
+
+class ActionRunner:
+    """Runs one action for each call; the caller ensures that actions do not conflict."""
+
+    def __init__(self, context: EngineContext) -> None:
+        self._context = context
+        self._journal = context.journal
+        self._clock = context.clock
+        self._unanswered: set[Action] = set()
+        self._stopping = False
+
+    async def query(self, action: Action, question: Callable[[], T]) -> T:
+        """Returns the result of `question`, called in a thread of its own.
+
+        Raises ActionError, also after QUERY_TIMEOUT_SECONDS: a process that is blocked in the
+        kernel can block every reader of its files, and must not block the caller.
+        """
+        if action in self._unanswered:
+            raise ActionError("cannot inspect the processes: the previous query is still running")
+        try:
+            thread = self._context.thread_factory("query an action")
+        except RuntimeError as error:  # the host has run out of threads
+            raise ActionError(f"cannot inspect the processes: {error}") from error
+        answer = thread.call(question)
+        thread.close()
+        self._unanswered.add(action)
+        answer.add_done_callback(lambda _: self._unanswered.discard(action))
+        await asyncio.wait([answer], timeout=QUERY_TIMEOUT_SECONDS)
+        if not answer.done():
+            raise ActionError(
+                f"cannot inspect the processes: no response within {QUERY_TIMEOUT_SECONDS:g} s"
+            )
+        try:
+            return answer.result()
+        except MemoryError as error:
+            raise ActionError("cannot inspect the processes: out of memory") from error
+
+    async def run(self, request: ActionRequest, perform: Perform) -> bool:
+        """Performs an action and verifies its effect.
+
+        Returns False if no thread could be started for it, or if it was deferred: the cause
+        probably still exists.
+        """
+
+        def record_step(step: str, **facts: Any) -> None:
+            self._journal.record_step(request.number, step, **facts)
+
+        began, saving = self._clock.now(), self._save_check(request)
+        action_token = self._journal.action_token(request.key, request.number)
+        # A thread of its own: webhook handlers must not wait for a worker's grace period.
+        try:
+            thread = self._context.thread_factory(f"action {request.number}")
+        except RuntimeError as error:  # nothing was done, so this is not an attempt
+            log.error(
+                "cannot start action thread", extra={**request.key._asdict(), "error": str(error)}
+            )
+            await self.record_result(request.number, "interrupted", found=str(error))
+            return False
+
+        def perform_locked() -> Mapping[str, Any]:
+            with ExitStack() as stack:
+                try:
+                    stack.enter_context(host_locks(*self._lock_names(request)))
+                except BlockingIOError as error:
+                    raise ActionDeferredError(f"another remediator: {error}") from error
+                return perform(action_token, record_step, saving)
+
+        act = thread.call(perform_locked)
+        thread.close()
+        try:
+            await asyncio.wait([act])
+        except asyncio.CancelledError:
+            self._stopping = True
+            raise
+        finally:
+            # Also at shutdown: an action must not be left half done.
+            await asyncio.wait([act], timeout=SHUTDOWN_WAIT_SECONDS)
+            done = act.done() and await self._record_act(request, act)
+        if done:
+            await self.verify(request, began)
+        return not isinstance(act.exception(), ActionDeferredError)
+
+    def _lock_names(self, request: ActionRequest) -> list[str]:
+        """Returns the names of the workers on this host; another remediator has the same."""
+        file = self._context.setup.config.exporter.config.resolve()
+        return [f"{file}\0{key.run}\0{key.worker}" for key in request.keys or (request.key,)]
+
+    async def record(self, write: Callable[..., None], *values: Any, **facts: Any) -> None:
+        """Writes a record to the journal, retrying until it succeeds.
+
+        Until then the action counts as in progress, so that no other action on the run starts.
+        Raises JournalError only during shutdown.
+        """
+        while True:
+            try:
+                return await asyncio.to_thread(write, *values, **facts)
+            except JournalError as error:
+                log.error("journal failed", extra={"error": str(error)})
+                if self._stopping:
+                    raise  # crash recovery of the next start records it
+                await self._clock.sleep(RETRY_SECONDS)
+
+    async def record_result(self, number: int, result: Result, **facts: Any) -> None:
+        """Writes the result of an action, as `record` does."""
+        await self.record(self._journal.record_result, number, result, **facts)
+
+    async def record_outcome(self, number: int, outcome: Outcome, **facts: Any) -> None:
+        """Writes the outcome of an action, as `record` does."""
+        await self.record(self._journal.record_outcome, number, outcome, **facts)
+
+    async def verify(self, request: ActionRequest, began: float) -> None:
+        """Observes the target until it has been healthy for `steady`, or time runs out.
+
+        `began` is the time at which the action started, in Unix seconds.
+        """
+        verify = request.verify
+        check = EffectCheck(
+            *(request.key, began, verify, request.checkpoint, request.restartable, request.keys),
+            trainer=request.protected,
+            step=request.step,
+        )
+        start = self._clock.monotonic()
+        patience, granted, settle = verify.timeout + verify.stable_for, 0.0, verify.stable_for
+        well_since: float | None = None
+        life = StartedProcess()
+        while True:
+            lost = remark = ""
+            try:
+                exporter = await self._context.observer_with_fallback.observe()
+            except ObservationError as error:
+                ill = str(error)
+            else:
+                today = self._clock.now()
+                ill = request.action.health_problem(exporter, began) or check.health_problem(
+                    exporter, today
+                )
+                granted, remark = check.extra_seconds(exporter), check.remark(exporter)
+                lost = check.hopeless_reason(exporter, today)
+                settle = check.settle_seconds(exporter)
+                lost = lost or life.update(
+                    self._clock.monotonic(),
+                    lives=check.has_processes(exporter),
+                    failure=request.action.start_failure(),
+                )
+            now = self._clock.monotonic()
+            well_since = None if ill else now if well_since is None else well_since
+            if well_since is not None and now - well_since >= settle:
+                facts: dict[str, Any] = {"seconds": round(self._clock.now() - began, 1)}
+                facts |= _progress_facts(exporter.runs.get(request.key.run))
+                if remark:
+                    facts["remark"] = remark
+                await self.record_outcome(request.number, "healed", **facts)
+                log.info("healed", extra={**request.key._asdict(), **facts})
+                return
+            if ill and (lost or now - start >= patience + granted):
+                ill = lost or ill
+                await self.record_outcome(request.number, "not_healed", seen=ill)
+                log.error("not healed", extra={**request.key._asdict(), "seen": ill})
+                return
+            await self._clock.sleep(VERIFY_INTERVAL_SECONDS)
+
+    async def _record_act(
+        self, request: ActionRequest, act: asyncio.Future[Mapping[str, Any]]
+    ) -> bool:
+        """Records the result of an action. Returns whether it was done, or may have been."""
+        error = act.exception()
+        if isinstance(error, MemoryError):
+            error = ActionError("out of memory")
+        if error is None:
+            await self.record_result(request.number, "done", **act.result())
+            return True
+        log.error(
+            "action failed",
+            exc_info=None if isinstance(error, ActionError) else error,
+            extra={**request.key._asdict(), "error": str(error)},
+        )
+        if isinstance(error, ActionDeferredError):
+            await self.record(self._journal.record_not_attempted, request.number, str(error))
+            return False
+        await self.record_result(request.number, "failed", error=str(error))
+        if isinstance(error, OutcomeUnknownError):
+            return True
+        await self.record_outcome(request.number, "not_healed")
+        return False
+
+    def _save_check(self, request: ActionRequest) -> IsSaving:
+        """Returns a function that the action's thread calls to check for a save in progress.
+
+        Unknown counts as saving: the kill is only deferred. The answer is also unknown until the
+        exporter has scanned the checkpoints once after the first call, because a trainer may start
+        to save when it receives SIGTERM.
+        """
+        if not request.protected:
+            return never_saving
+        loop = asyncio.get_running_loop()
+        first_called_at: float | None = None
+
+        def check() -> bool:
+            nonlocal first_called_at
+            if first_called_at is None:
+                first_called_at = self._clock.now()
+            observation = self._context.observer_with_fallback.observe()
+            try:
+                answer = asyncio.run_coroutine_threadsafe(observation, loop)
+            except RuntimeError:  # the event loop is closed: the program is stopping
+                observation.close()
+                return True
+            try:
+                exporter = answer.result(RESPONSE_TIMEOUT_SECONDS + 1)
+            except (ObservationError, NoAnswerError, CancelledError, MemoryError):
+                answer.cancel()
+                return True
+            if exporter.saves_unknown_of(request.key.run):
+                return True
+            run = exporter.runs.get(request.key.run)
+            if run is None:
+                return False
+            seen, now = run.checkpoints_seen_at, self._clock.now()
+            scanned = seen is None or seen >= first_called_at or not is_fresh(seen, now)
+            return not scanned or is_saving(run, now)
+
+        return check
+
+
+def _progress_facts(run: RunState | None) -> Mapping[str, float]:
+    """Returns the progress of a run when it was found healthy, for the report."""
+    if run is None:
+        return {}
+    progress = {
+        "step": run.step,
+        "checkpoint": run.checkpoint,
+        "resume_step": run.resume_step,
+        "first_step": run.first_step,
+    }
+    return {name: value for name, value in progress.items() if value is not None}

@@ -1,0 +1,93 @@
+"""Completes actions that a crash interrupted, by inspecting the target; repeats no step."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from trainwarden_remediator.actions.base import Action, ActionState
+from trainwarden_remediator.engine.action_runner import (
+    VERIFY_INTERVAL_SECONDS,
+    ActionRequest,
+    ActionRunner,
+)
+from trainwarden_remediator.engine.context import EngineContext
+from trainwarden_remediator.exceptions import ActionError
+from trainwarden_remediator.journal.rows import OpenAction
+
+log = logging.getLogger(__name__)
+
+
+class CrashRecovery:
+    """Completes interrupted actions; several may be recovered at once.
+
+    `start_blocker` returns why a terminated worker must not be started now, or "".
+    """
+
+    def __init__(
+        self,
+        context: EngineContext,
+        action_runner: ActionRunner,
+        start_blocker: Callable[[OpenAction], str],
+    ) -> None:
+        self._journal = context.journal
+        self._action_runner = action_runner
+        self._clock = context.clock
+        self._start_blocker = start_blocker
+
+    async def recover(self, left: OpenAction, request: ActionRequest | None) -> None:
+        """Completes the action `left`; `request` is None if its target is no longer configured."""
+        if request is None:
+            await self._abandon(left)
+            return
+        if left.result is not None:
+            await self._action_runner.verify(request, left.intent_at)
+            return
+        state = await self._wait_for_end(left, request.action)
+        match state:
+            case ActionState.STARTED:
+                await self._action_runner.record_result(left.id, "done", settled=state.value)
+                await self._action_runner.verify(request, left.intent_at)
+            case ActionState.ENDED if left.last_step is not None:
+                if why := await asyncio.to_thread(self._start_blocker, left):
+                    await self._record_interrupted(left, f"ended, not started again: {why}")
+                else:
+                    await self._action_runner.run(
+                        request,
+                        lambda action_token, record_step, _: request.action.finish(
+                            action_token, record_step
+                        ),
+                    )
+            case _:
+                await self._record_interrupted(left, state.value)
+
+    async def _abandon(self, left: OpenAction) -> None:
+        why = "no longer a configured target"
+        if left.result is None:
+            await self._record_interrupted(left, why)
+        else:
+            await self._action_runner.record_outcome(left.id, "not_healed", seen=why)
+
+    async def _wait_for_end(self, left: OpenAction, action: Action) -> ActionState:
+        """Returns the state of an action, after waiting out the grace period of a termination."""
+        action_token = self._journal.action_token(left.key, left.id)
+        deadline = self._clock.monotonic() + action.grace
+        while True:
+            try:
+                question = partial(action.inspect, action_token, left.processes)
+                state = await self._action_runner.query(action, question)
+            except ActionError as error:
+                log.error(
+                    "cannot recover action", extra={**left.key._asdict(), "error": str(error)}
+                )
+            else:
+                late = self._clock.monotonic() >= deadline
+                if state is not ActionState.UNTOUCHED or left.last_step is None or late:
+                    return state
+            await self._clock.sleep(VERIFY_INTERVAL_SECONDS)
+
+    async def _record_interrupted(self, left: OpenAction, why: str) -> None:
+        log.warning("action was interrupted", extra={**left.key._asdict(), "found": why})
+        await self._action_runner.record_result(left.id, "interrupted", found=why)

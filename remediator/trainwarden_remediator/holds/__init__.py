@@ -1,0 +1,1 @@
+"""Holds: the file in which an operator stops all actions."""

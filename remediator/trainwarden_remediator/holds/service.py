@@ -1,0 +1,104 @@
+"""The hold and resume commands: the hold file plus a journal event.
+
+The hold file is written first and is authoritative; a command that cannot be journaled is in force
+nevertheless.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from trainwarden_exporter.runtime.formatting import plural
+from trainwarden_remediator.config.schema import Setup
+from trainwarden_remediator.exceptions import HoldError
+from trainwarden_remediator.holds.hold_file import MAX_REASON_LENGTH, Hold, add_hold, lift_holds
+from trainwarden_remediator.journal.database import journal_exists, offline_transaction
+from trainwarden_remediator.journal.event_text import printable
+from trainwarden_remediator.journal.rows import write_event
+from trainwarden_remediator.journal.transitions import reopen_given_up, reset_breaker
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeResult:
+    """The result of a resume."""
+
+    lifted: tuple[Hold, ...]
+    breaker_was_reset: bool
+    """Whether the breaker was open."""
+    reopened: tuple[int, ...] = ()
+    """The incidents that had been given up and are decided again."""
+
+
+def check_scope(setup: Setup, run: str, worker: str) -> None:
+    """Raises HoldError unless the exporter's configuration has that run and worker."""
+    if not run:
+        if worker:
+            raise HoldError("a worker needs its run: name the run, too")
+        return
+    known = setup.selectors
+    if not any(key.run == run for key in known):
+        raise HoldError(f"{setup.config.exporter.config} has no such run")
+    if worker and (run, worker) not in known:
+        raise HoldError(f"run {run} has no such worker in {setup.config.exporter.config}")
+
+
+def hold(setup: Setup, wanted: Hold, now: float) -> None:
+    """Sets the hold `wanted`, in force from the next decision on; blocks. `now` in Unix seconds.
+
+    Raises HoldError if the hold is not in force, JournalError if it is in force and not recorded.
+    """
+    check_scope(setup, wanted.run, wanted.worker)
+    add_hold(setup.config.hold_file, wanted, now)
+    facts = {
+        "run": wanted.run,
+        "worker": wanted.worker,
+        "until": wanted.until,
+        "who": wanted.who,
+        "why": wanted.why,
+    }
+    if journal_exists(setup.config.journal):  # it is created by the remediator's first start
+        with offline_transaction(setup.config.journal) as db:
+            write_event(db, now, "hold", None, None, **_without_empty(facts))
+
+
+def resume(
+    setup: Setup, now: float, *, run: str = "", worker: str = "", who: str = "", why: str = ""
+) -> ResumeResult:
+    """Lifts the holds on that run or worker; without a run, all holds, and resets the breaker.
+
+    Incidents of that scope that were given up are decided again. Raises as `hold` does.
+    """
+    check_scope(setup, run, worker)
+    lifted = lift_holds(setup.config.hold_file, run, worker, now)
+    facts: dict[str, Any] = {"run": run, "worker": worker, "who": who, "why": why}
+
+    breaker_was_reset = False
+    reopened: tuple[int, ...] = ()
+    if journal_exists(setup.config.journal):
+        # One transaction: the event also records who reset the breaker.
+        with offline_transaction(setup.config.journal) as db:
+            breaker_was_reset = not run and reset_breaker(db, now)
+            reopened = reopen_given_up(db, now, run, worker)
+            if lifted or breaker_was_reset or reopened:
+                facts = _without_empty({**facts, "reopened": list(reopened)})
+                scopes = [one.scope for one in lifted]
+                write_event(db, now, "resume", None, None, lifted=scopes, **facts)
+    return ResumeResult(lifted, breaker_was_reset, reopened)
+
+
+def describe_resume(done: ResumeResult) -> str:
+    """Returns a text about the result of a resume."""
+    text = f"resumed: {plural(len(done.lifted), 'hold')} lifted"
+    if done.reopened:
+        text += f"; {plural(len(done.reopened), 'incident')} reopened"
+    return f"{text}; circuit breaker reset" if done.breaker_was_reset else text
+
+
+def normalize_reason(text: str) -> str:
+    """Returns a reason on one line, printable and truncated, as it is stored."""
+    return " ".join(printable(text.replace("\n", " ")).split())[:MAX_REASON_LENGTH]
+
+
+def _without_empty(facts: dict[str, Any]) -> dict[str, Any]:
+    return {name: fact for name, fact in facts.items() if fact}

@@ -1,0 +1,1 @@
+"""The journal: an SQLite file of alerts, decisions, actions and outcomes."""

@@ -1,0 +1,207 @@
+"""Renders the events of the journal as one line of text each."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from datetime import datetime, tzinfo
+from typing import Any
+
+from trainwarden_exporter.runtime.formatting import format_time
+from trainwarden_remediator.journal.rows import Event
+
+HEADING = ("time", "incident", "worker", "event", "what")
+
+_REASONS = {
+    "restart": "restart the worker",
+    "clean": "terminate leftover GPU processes",
+    "hold": "hold: no restarts while this alert fires",
+    "notify": "notify the on-call",
+    "awaiting_operator": "the on-call was notified",
+    "resolved": "the alert has resolved",
+    "alert_stale": "the alert stopped arriving",
+    "no_remediation": "the alert asks for no remediation",
+    "unknown_playbook": "no playbook of that name",
+    "unknown_target": "not a configured target",
+    "progressing": "healed, and the run makes progress",
+    "attempts_exhausted": "no attempts left: gave up, an operator is needed",
+    "ladder_exhausted": "all rungs were tried: gave up, an operator is needed",
+    "restarts_without_progress": "restarts bring no progress: gave up, an operator is needed",
+    "no_checkpoint": "no complete checkpoint to resume from: an operator is needed",
+    "recovery_mismatch": "the recovery record does not match: an operator is needed",
+    "processes_differ": "other processes match than the action is for: an operator is needed",
+    "config_differs": "exporter and remediator do not use the same file: an operator is needed",
+    "observe_mode": "mode is observe: no action taken",
+    "held": "held by an operator",
+    "breaker_open": "circuit breaker open: too many actions on this host; run `resume`",
+    "mass_failure": "too many targets are down at once",
+    "has_finished": "the worker has finished and needs no restart",
+    "held_by_alert": "held while another alert fires",
+    "busy": "another action is in progress",
+    "larger_worker_first": "a larger worker is above its limit too, and is restarted first",
+    "alert_lingers": "healed; the alert has not resolved yet",
+    "cooldown": "too soon after the last action",
+    "observation_failed": "observation failed: no action taken",
+    "not_active": "not active at Alertmanager",
+    "silenced": "silenced at Alertmanager",
+    "inhibited": "inhibited at Alertmanager",
+    "no_candidate": "no process that may be acted upon",
+    "managed_elsewhere": "managed elsewhere",
+    "ambiguous_target": "other processes match than expected",
+    "already_restarted": "restarted already since the alert started firing",
+    "condition_cleared": "the exporter no longer shows the condition",
+    "condition_returned": "the condition has returned; a new alert reports it",
+    "root_cause_elsewhere": "the root cause is elsewhere",
+    "awaiting_progress": "healed; waiting for the run to make progress",
+    "disk_unusable": "the disk is not usable for a restart",
+    "saving": "a checkpoint is being written: waiting",
+}
+
+_FIXED_TEXTS = {
+    "breaker_opened": "circuit breaker open: no actions until an operator runs `resume`",
+    "save_requested": "requested a final checkpoint before the restart",
+    "finished": "exited with status 0: finished",
+    "breaker_reset": "an operator reset the circuit breaker",
+    "alerts_stale": ("the watchdog alert stopped arriving: only the failsafe watches the memory"),
+    "alerts_resumed": "the watchdog alert arrives again",
+    "paged": "the on-call is notified",
+}
+
+
+def format_line(event: Event, zone: tzinfo | None = None) -> str:
+    """Returns `event` as one line of the table, in local time unless `zone` is given."""
+    at = datetime.fromtimestamp(event.at, zone).strftime("%Y-%m-%d %H:%M:%S")
+    number = f"#{event.incident}" if event.incident is not None else ""
+    return _columns(at, number, worker_name(event) or "-", event.kind, printable(describe(event)))
+
+
+def format_heading() -> str:
+    return _columns(*HEADING)
+
+
+def worker_name(event: Event) -> str:
+    """Returns the run and worker of `event`, joined by a slash."""
+    return printable("/".join(part for part in (event.run, event.worker) if part))
+
+
+def describe_reason(reason: str) -> str:
+    """Returns the text of a decision's reason; an unknown reason is returned unchanged."""
+    return _REASONS.get(reason, reason)
+
+
+def _columns(at: str, number: str, name: str, kind: str, what: str) -> str:
+    return f"{at:<19}  {number:<8}  {name:<24}  {kind:<14}  {what}".rstrip()
+
+
+def describe(event: Event) -> str:
+    """Returns the text of an event."""
+    facts = dict(event.facts)
+    match event.kind:
+        case "alert" | "resolved":
+            return event.alert
+        case "decision":
+            detail = f" ({facts['detail']})" if facts.get("detail") else ""
+            reason = describe_reason(facts["reason"])
+            closed = facts["reason"] in ("resolved", "alert_stale")
+            verdict = "closed" if closed else facts["verdict"]
+            return f"{event.alert}: {verdict}: {reason}{detail}"
+        case "intent":
+            rung = f", rung {facts['rung'] + 1} of its ladder" if facts.get("rung") else ""
+            return f"action {event.action}: about to {_intent(facts)}{rung}"
+        case "stop" | "end" | "kill_deferred" | "start" | "restart" | "requeue" | "cancel":
+            return _step(event.kind, facts)
+        case "output":
+            status = "timed out" if facts["status"] is None else f"status {facts['status']}"
+            return f"{status}: {facts['output'][-200:]}"
+        case "result":
+            return _result(facts)
+        case "outcome":
+            return _outcome(facts)
+        case "hold" | "resume":
+            return _describe_hold_event(event.kind, facts)
+        case "save_result" | "clock_set":
+            return _describe_change(facts)
+    return _FIXED_TEXTS.get(event.kind) or json.dumps(facts)
+
+
+def _describe_change(facts: dict[str, Any]) -> str:
+    if "came" in facts:
+        return f"before the restart: {facts['came']}"
+    way = "forward" if facts["seconds"] > 0 else "back"
+    return f"the clock of the host was set {way} by {abs(facts['seconds'])} s"
+
+
+def _describe_hold_event(kind: str, facts: dict[str, Any]) -> str:
+    scope = "/".join(facts[part] for part in ("run", "worker") if facts.get(part))
+    on = f" on {scope}" if scope else ""
+    text = f"actions{on} are allowed again" if kind == "resume" else f"no actions{on}"
+    if facts.get("reopened"):
+        text += f"; incidents {', '.join(f'#{one}' for one in facts['reopened'])} are reopened"
+    if facts.get("until"):
+        text += f" until {format_time(facts['until'])}"
+    by = f", by {facts['who']}" if facts.get("who") else ""
+    return f"{text}{by}{': ' + facts['why'] if facts.get('why') else ''}"
+
+
+def _step(kind: str, facts: dict[str, Any]) -> str:
+    if "manager" in facts:
+        return f"{facts['manager']}: {kind} {facts['what']}"
+    match kind:
+        case "stop":
+            return f"SIGTERM to {_pids(facts['processes'])}"
+        case "end":
+            return f"SIGTERM to {'; '.join(_leftover(one) for one in facts['processes'])}"
+        case "kill_deferred":
+            return "a checkpoint is being written, or may be: SIGKILL deferred"
+    return " ".join(facts["command"])
+
+
+def _intent(facts: dict[str, Any]) -> str:
+    if facts.get("doing") == "gpu_cleanup":
+        return f"terminate leftover GPU processes: {_pids(facts['processes'])}"
+    return f"restart {_pids(facts['processes'])}" if facts["processes"] else "start the worker"
+
+
+def _leftover(process: dict[str, Any]) -> str:
+    return f"process {process['pid']} of {process['owner']} ({process['command']})"
+
+
+def _result(facts: dict[str, Any]) -> str:
+    if facts["result"] != "done":
+        return f"{facts['result']}: {facts.get('error') or facts.get('found', '')}"
+    if facts.get("settled"):
+        return "done, as found after a restart of the remediator"
+    killed = f", SIGKILL to {_pids(facts['killed'])}" if facts.get("killed") else ""
+    if "ended" in facts:
+        ended = _pids([process["pid"] for process in facts["ended"]])
+        return f"terminated {ended}{killed}; the GPU memory is free"
+    if facts.get("late"):
+        killed += f"; its GPU memory is not free yet: {facts['late']}"
+    if facts["started_by"] == "another":
+        return f"another program started {_pids(facts['processes'])} first{killed}"
+    return f"started {_pids(facts['processes'])}{killed}"
+
+
+def _outcome(facts: dict[str, Any]) -> str:
+    if facts["outcome"] == "healed":
+        remark = f"; but {facts['remark']}" if facts.get("remark") else ""
+        return f"healed: verified by the exporter after {facts['seconds']:g} s{remark}"
+    return f"not healed: {facts['seen']}" if facts.get("seen") else "not healed"
+
+
+def _pids(pids: list[int | str]) -> str:
+    if not pids:
+        return "nothing"
+    if any(isinstance(one, str) for one in pids):  # instances of a manager have names
+        return ", ".join(map(str, pids))
+    return f"process{'es' * (len(pids) > 1)} {', '.join(map(str, pids))}"
+
+
+def printable(text: str) -> str:
+    """Returns `text` without characters that could move a terminal's cursor or forge a line."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def as_json(event: Event) -> str:
+    """Returns `event` as one line of JSON."""
+    return json.dumps(asdict(event))

@@ -1,0 +1,258 @@
+"""The queries of the journal."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Collection, Mapping
+
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.processes.procfs import Identity
+from trainwarden_remediator.journal.database import JournalFile
+from trainwarden_remediator.journal.rows import (
+    EVENTS,
+    Event,
+    OpenAction,
+    RecordedSaveRequest,
+    as_event,
+    as_incident,
+    as_open_action,
+    as_past_action,
+    as_save_request,
+    as_save_result,
+)
+from trainwarden_remediator.model import (
+    GIVEN_UP,
+    HARMLESS_KINDS,
+    NEEDS_OPERATOR,
+    NO_ACTION_NEEDED,
+    BreakerState,
+    Decision,
+    Incident,
+    PastAction,
+    TargetInstance,
+    Verdict,
+)
+
+LAST_ACTIONS = 20
+"""Number of the last actions of each target that are returned regardless of their age."""
+
+DescendantsByRoot = Mapping[Identity, frozenset[Identity]]
+"""The descendants of each root process of a target, including the root."""
+
+_UNOWNED = json.dumps(
+    [Decision(Verdict.REFUSE, reason).text for reason in ("unknown_playbook", "unknown_target")]
+)
+_NEEDS_OPERATOR = [Decision(Verdict.REFUSE, reason).text for reason in sorted(NEEDS_OPERATOR)]
+
+_ACTION_COLUMNS = (
+    "id, incident, run, worker, kind, intent_at, outcome IS 'healed' AS healed, rung, step,"
+    " checkpoint, result, result_at,"
+    " CASE WHEN result IS 'interrupted' THEN result_at ELSE outcome_at END AS ended_at"
+)
+_NO_EFFECT = "(result IS 'interrupted' AND last_step IS NULL)"
+"""Matches an action that was interrupted before its first step and changed nothing."""
+
+
+class JournalReader:
+    """Reads the journal. Every method may block, and may raise JournalError."""
+
+    def __init__(self, file: JournalFile, *, clock: Callable[[], float]) -> None:
+        self._file = file
+        self._clock = clock
+
+    def open_incidents(self, *, unowned_received_before: float = math.inf) -> tuple[Incident, ...]:
+        """Returns the open incidents, the oldest first.
+
+        A firing incident without playbook or target is included only if it was last received before
+        `unowned_received_before` (Unix seconds), because there may be any number of these.
+        """
+        rows = self._file.read(
+            "SELECT * FROM incident WHERE closed IS NULL AND (last_received_at < ?"
+            " OR last_decision IS NULL OR last_decision NOT IN (SELECT value FROM json_each(?))"
+            " OR resolved_at IS NOT NULL OR id IN (SELECT incident FROM action))"
+            " ORDER BY starts_at, id",
+            (unowned_received_before, _UNOWNED),
+        )
+        return tuple(as_incident(row) for row in rows)
+
+    def first_incidents(self, count: int) -> tuple[Incident, ...]:
+        """Returns the `count` oldest open incidents."""
+        rows = self._file.read(
+            # Sorted without their labels, because there may be thousands.
+            "SELECT * FROM incident WHERE id IN"
+            " (SELECT id FROM incident WHERE closed IS NULL ORDER BY starts_at, id LIMIT ?)"
+            " ORDER BY starts_at, id",
+            (count,),
+        )
+        return tuple(as_incident(row) for row in rows)
+
+    def count_open(self) -> int:
+        """Returns the number of open incidents."""
+        (row,) = self._file.read("SELECT count(*) FROM incident WHERE closed IS NULL")
+        return int(row[0])
+
+    def breaker_opened_at(self) -> float | None:
+        """Returns when the breaker opened (Unix seconds); None while it is closed."""
+        return self.breaker().opened_at
+
+    def breaker(self) -> BreakerState:
+        return BreakerState.from_timestamps(self.timestamps())
+
+    def open_actions(self) -> tuple[OpenAction, ...]:
+        """Returns the actions without an outcome: in progress, or interrupted by a crash."""
+        rows = self._file.read(
+            "SELECT action.*, remediation FROM action JOIN incident ON incident.id = incident"
+            " WHERE outcome IS NULL AND result IS NOT 'interrupted' ORDER BY action.id"
+        )
+        return tuple(as_open_action(row) for row in rows)
+
+    def oldest_action(self) -> float | None:
+        """Returns the intent time of the oldest open action (Unix seconds), or None."""
+        (row,) = self._file.read(
+            "SELECT min(intent_at) FROM action"
+            " WHERE outcome IS NULL AND result IS NOT 'interrupted'"
+        )
+        found: float | None = row[0]
+        return found
+
+    def past_actions(self, since: float) -> tuple[PastAction, ...]:
+        """Returns the actions that started or ended after `since` (Unix seconds), or are open.
+
+        Also those of open incidents and the last ones of each target, regardless of their age.
+        """
+        rows = self._file.read(
+            f"SELECT {_ACTION_COLUMNS} FROM action WHERE NOT {_NO_EFFECT} AND"  # noqa: S608 - our own words
+            " (intent_at >= ? OR coalesce(ended_at, 1e999) >= ?"
+            " OR incident IN (SELECT id FROM incident WHERE closed IS NULL)"
+            " OR id IN (SELECT id FROM (SELECT id, row_number() OVER"
+            " (PARTITION BY run, worker ORDER BY id DESC) AS age FROM action) WHERE age <= ?))"
+            " ORDER BY id",
+            (since, since, LAST_ACTIONS),
+        )
+        return tuple(as_past_action(row) for row in rows)
+
+    def last_actions(self, count: int) -> tuple[PastAction, ...]:
+        """Returns the last `count` actions that performed a step, the oldest first."""
+        rows = self._file.read(
+            f"SELECT {_ACTION_COLUMNS} FROM action WHERE NOT {_NO_EFFECT} ORDER BY id DESC LIMIT ?",  # noqa: S608 - our own words
+            (count,),
+        )
+        return tuple(as_past_action(row) for row in reversed(rows))
+
+    def last_save_request(
+        self, key: WorkerKey, instances: Collection[TargetInstance], since: float
+    ) -> RecordedSaveRequest | None:
+        """Returns the last checkpoint request to any of `instances` of worker `key`.
+
+        None if there is none after `since` (Unix seconds), or if it was never sent.
+        """
+        rows = self._file.read(
+            # Stops at the newest event that is too old, however long the journal is.
+            "SELECT kind, at, facts FROM event WHERE kind IN ('save_requested',"
+            " 'save_result') AND id >"
+            " coalesce((SELECT id FROM event WHERE at < ? ORDER BY id DESC LIMIT 1), 0)"
+            " ORDER BY id DESC",
+            (since,),
+        )
+        sent = True
+        for row in rows:
+            if row["kind"] == "save_result":
+                worker, was_sent = as_save_result(row)
+                sent = was_sent if worker == key else sent
+                continue
+            one = as_save_request(row)
+            if one.key == key:
+                if sent and not one.instances.isdisjoint(instances):
+                    return one
+                sent = True
+        return None
+
+    def load_descendants(self, boot: str) -> Mapping[WorkerKey, DescendantsByRoot]:
+        """Returns the descendants that were stored during the boot `boot`."""
+        rows = self._file.read("SELECT * FROM descendant WHERE boot = ?", (boot,))
+        found: dict[WorkerKey, dict[Identity, frozenset[Identity]]] = {}
+        for row in rows:
+            trees = found.setdefault(WorkerKey(row["run"], row["worker"]), {})
+            root = Identity(row["root_pid"], row["root_start_ticks"])
+            member = Identity(row["pid"], row["start_ticks"])
+            trees[root] = trees.get(root, frozenset()) | {member}
+        return found
+
+    def newest_events(self, count: int) -> tuple[Event, ...]:
+        """Returns the last `count` events, the newest first."""
+        rows = self._file.read(f"{EVENTS} ORDER BY event.id DESC LIMIT ?", (count,))
+        return tuple(as_event(row) for row in rows)
+
+    def last_event_at(self) -> float | None:
+        """Returns the time of the newest event (Unix seconds), or None."""
+        rows = self._file.read("SELECT at FROM event ORDER BY id DESC LIMIT 1")
+        return float(rows[0][0]) if rows else None
+
+    def blocked_since(self) -> Mapping[str, float]:
+        """Returns since when the oldest firing alert is blocked, by reason (Unix seconds).
+
+        An alert is blocked since it was first received, or since its last action ended. Reasons
+        that need no action are left out.
+        """
+        rows = self._file.read(
+            "SELECT last_decision, min(max(first_received_at, coalesce(acted, 0)))"
+            " AS since FROM incident"
+            " LEFT JOIN (SELECT incident, max(coalesce(outcome_at, result_at, intent_at)) AS acted"
+            " FROM action GROUP BY incident) ON incident = incident.id"
+            " WHERE closed IS NULL AND resolved_at IS NULL"
+            " AND (last_decision GLOB 'wait *' OR last_decision GLOB 'refuse *')"
+            " GROUP BY last_decision"
+        )
+        found = {row["last_decision"].split(" ", 1)[1]: row["since"] for row in rows}
+        return {
+            reason: at
+            for reason, at in found.items()
+            if reason not in NO_ACTION_NEEDED | NEEDS_OPERATOR
+        }
+
+    def count_breaker_actions(self, within: float) -> int:
+        """Returns the number of actions that count against the breaker."""
+        now = self._clock()
+        # Includes actions in the future, after the clock was set back.
+        since = max(now - within, self.breaker().reset_at)
+        (row,) = self._file.read(
+            "SELECT count(*) FROM action WHERE intent_at > ?"
+            " AND NOT (result IS 'interrupted' AND last_step IS NULL)"
+            " AND kind NOT IN (SELECT value FROM json_each(?))",
+            (since, json.dumps(sorted(HARMLESS_KINDS))),
+        )
+        return int(row[0])
+
+    def counters(self) -> Mapping[str, Mapping[tuple[str, ...], float]]:
+        """Returns the totals since the journal was created, by metric and label values."""
+        totals: dict[str, dict[tuple[str, ...], float]] = {}
+        for row in self._file.read("SELECT metric, labels, value FROM counter"):
+            totals.setdefault(row["metric"], {})[tuple(json.loads(row["labels"]))] = row["value"]
+        return totals
+
+    def timestamps(self) -> Mapping[str, float]:
+        return {row["name"]: row["at"] for row in self._file.read("SELECT name, at FROM timestamp")}
+
+    def given_up(self, received_since: float) -> tuple[WorkerKey, ...]:
+        """Returns the targets that need an operator.
+
+        These are the targets that were given up, while their alert fires and was received after
+        `received_since` (Unix seconds), or if they were given up after it had resolved and after
+        that time; and the targets of open incidents whose decision needs an operator.
+        """
+        rows = self._file.read(
+            "SELECT DISTINCT coalesce(target_run, run), coalesce(target_worker, worker)"
+            " FROM incident WHERE"
+            " (closed IN (SELECT value FROM json_each(?)) AND"
+            "  (resolved_at IS NULL AND last_received_at >= ? OR"
+            "   resolved_at < closed_at AND closed_at >= ?))"
+            " OR (closed IS NULL AND last_decision IN (SELECT value FROM json_each(?)))",
+            (
+                json.dumps(sorted(GIVEN_UP)),
+                received_since,
+                received_since,
+                json.dumps(_NEEDS_OPERATOR),
+            ),
+        )
+        return tuple(WorkerKey(*row) for row in rows)

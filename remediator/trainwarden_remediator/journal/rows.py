@@ -1,0 +1,229 @@
+"""The row types of the journal, their converters, and the event writer."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.processes.procfs import Identity
+from trainwarden_remediator.exceptions import JournalError
+from trainwarden_remediator.model import Incident, PastAction, Result, TargetInstance
+
+T = TypeVar("T")
+
+Outcome = Literal["healed", "not_healed", "gave_up"]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event. `at` is Unix seconds.
+
+    `alert`, `run` and `worker` are those of its incident; `facts` holds its details by name.
+    """
+
+    id: int
+    at: float
+    incident: int | None
+    action: int | None
+    kind: str
+    alert: str
+    run: str
+    worker: str
+    facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAction:
+    """An action without a result, or without an outcome.
+
+    At the time of the intent, `processes` were the instances to terminate, `step` was the run's
+    step and `checkpoint` the step of its newest complete checkpoint. `last_step` is the last step
+    that was recorded; it may not have been performed.
+    """
+
+    id: int
+    incident: int
+    key: WorkerKey
+    remediation: str
+    intent_at: float
+    processes: frozenset[TargetInstance]
+    last_step: str | None
+    result: Result | None
+    result_at: float | None
+    rung: int = 0
+    checkpoint: float | None = None
+    step: float | None = None
+
+
+NOT_REQUESTED = "not asked"
+"""Prefix of the note for a checkpoint request that was never sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedSaveRequest:
+    """A request for a final checkpoint, recorded before it was sent; it may not have been sent.
+
+    `at` is Unix seconds, `instances` are the receivers, and `checkpoint` is the step of the run's
+    newest complete checkpoint at that time.
+    """
+
+    at: float
+    key: WorkerKey
+    instances: frozenset[TargetInstance]
+    checkpoint: float | None
+
+
+EVENTS = (
+    "SELECT event.*, alert, coalesce(action.run, incident.run) AS run,"
+    " coalesce(action.worker, incident.worker) AS worker"
+    " FROM event LEFT JOIN incident ON incident.id = event.incident"
+    " LEFT JOIN action ON action.id = event.action"
+)
+
+
+def read_events(connection: sqlite3.Connection, after: int = 0) -> tuple[Event, ...]:
+    """Returns the events with an id above `after`, the oldest first. Raises JournalError.
+
+    A running remediator is not affected.
+    """
+    try:
+        rows = connection.execute(f"{EVENTS} WHERE event.id > ? ORDER BY event.id", (after,))
+        return tuple(as_event(row) for row in rows)
+    except sqlite3.Error as error:
+        raise JournalError(str(error)) from error
+
+
+FINISHED_PREFIX = "finished "
+"""Prefix of the timestamp names that record when a worker exited with status 0."""
+
+
+def finished_workers(timestamps: Mapping[str, float]) -> Mapping[WorkerKey, float]:
+    """Returns when workers have finished, from the timestamps of a journal."""
+    found = {}
+    for name, at in timestamps.items():
+        if name.startswith(FINISHED_PREFIX):
+            run, worker = name.removeprefix(FINISHED_PREFIX).split("/", 1)
+            found[WorkerKey(run, worker)] = at
+    return found
+
+
+RESUMED_PREFIX = "resumed "
+"""Prefix of the timestamp names that record when an operator resumed a target (run/worker) or an
+incident (its id) that had been given up."""
+
+
+def actions_since_resume(
+    actions: Sequence[PastAction], timestamps: Mapping[str, float]
+) -> tuple[PastAction, ...]:
+    """Returns the actions without those from before an operator resumed their target or incident.
+
+    The operator has dealt with the cause: earlier attempts count no more.
+    """
+
+    def resumed_at(subject: str) -> float:
+        return timestamps.get(f"{RESUMED_PREFIX}{subject}", 0.0)
+
+    return tuple(
+        action
+        for action in actions
+        if action.ended_at is None
+        or action.intent_at
+        > max(resumed_at(str(action.incident)), resumed_at("/".join(action.key)))
+    )
+
+
+def from_row(kind: type[T], row: sqlite3.Row, **changed: Any) -> T:
+    """Returns a `kind` whose fields are the columns of the same name, except those in `changed`."""
+    values = dict(row) | changed
+    return kind(**{name: values[name] for name in kind.__annotations__ if name in values})
+
+
+def as_event(row: sqlite3.Row) -> Event:
+    facts = json.loads(row["facts"])
+    return from_row(
+        Event,
+        row,
+        alert=row["alert"] or "",
+        # A decision may be about another worker than its alert.
+        run=facts.get("run", row["run"]) or "",
+        worker=facts.get("worker", row["worker"]) or "",
+        facts=facts,
+    )
+
+
+def as_incident(row: sqlite3.Row) -> Incident:
+    return from_row(
+        Incident,
+        row,
+        resolved=row["resolved_at"] is not None,
+        last_decision=row["last_decision"] or "",
+        last_decided_at=row["last_decided_at"] or 0.0,
+        labels=json.loads(row["labels"]),
+    )
+
+
+def as_past_action(row: sqlite3.Row) -> PastAction:
+    return from_row(PastAction, row, key=_as_key(row), healed=bool(row["healed"]))
+
+
+def as_open_action(row: sqlite3.Row) -> OpenAction:
+    processes = frozenset(_as_instance(one) for one in json.loads(row["processes"]))
+    return from_row(OpenAction, row, key=_as_key(row), processes=processes)
+
+
+def as_save_request(row: sqlite3.Row) -> RecordedSaveRequest:
+    """Returns the request of an event; an event of an earlier version has no instances."""
+    facts = json.loads(row["facts"])
+    return RecordedSaveRequest(
+        at=row["at"],
+        key=_as_key(facts),
+        instances=frozenset(_as_instance(one) for one in facts.get("subjects", ())),
+        checkpoint=facts.get("checkpoint"),
+    )
+
+
+def as_save_result(row: sqlite3.Row) -> tuple[WorkerKey, bool]:
+    """Returns the worker of a request's result, and whether the request was sent."""
+    facts = json.loads(row["facts"])
+    return _as_key(facts), not facts["came"].startswith(NOT_REQUESTED)
+
+
+def _as_key(facts: Mapping[str, Any] | sqlite3.Row) -> WorkerKey:
+    return WorkerKey(facts["run"], facts["worker"])
+
+
+def _as_instance(content: str | list[int]) -> TargetInstance:
+    return content if isinstance(content, str) else Identity(*content)
+
+
+def incident_of(db: sqlite3.Connection, action: int) -> int:
+    found: int = db.execute("SELECT incident FROM action WHERE id = ?", (action,)).fetchone()[0]
+    return found
+
+
+def write_event(
+    db: sqlite3.Connection,
+    at: float,
+    kind: str,
+    incident: int | None,
+    action: int | None,
+    **facts: Any,
+) -> None:
+    db.execute(
+        "INSERT INTO event (at, incident, action, kind, facts) VALUES (?, ?, ?, ?, ?)",
+        (at, incident, action, kind, json.dumps(facts)),
+    )
+
+
+def increment_counter(
+    db: sqlite3.Connection, metric: str, labels: Sequence[str], count: int = 1
+) -> None:
+    db.execute(
+        "INSERT INTO counter VALUES (?, ?, ?)"
+        " ON CONFLICT (metric, labels) DO UPDATE SET value = value + excluded.value",
+        (metric, json.dumps(list(labels)), count),
+    )

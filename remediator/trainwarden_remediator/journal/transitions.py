@@ -1,0 +1,155 @@
+"""State transitions in the journal: of incidents by alerts and decisions, and of the breaker."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from typing import Any
+
+from trainwarden_remediator.alertmanager.webhook_payload import Alert
+from trainwarden_remediator.journal.rows import RESUMED_PREFIX, increment_counter, write_event
+from trainwarden_remediator.model import (
+    BREAKER_OPENED,
+    BREAKER_RESET,
+    CLOSED,
+    GIVEN_UP,
+    NEEDS_OPERATOR,
+    Decision,
+    Incident,
+)
+
+
+def upsert_firing(db: sqlite3.Connection, alert: Alert, now: float) -> None:
+    """Creates the incident of a firing alert, or updates it and reopens it if it was closed."""
+    known = (alert.fingerprint, alert.starts_at)
+    row = db.execute(
+        "SELECT id, resolved_at, closed FROM incident WHERE fingerprint = ? AND starts_at = ?",
+        known,
+    ).fetchone()
+    if row is not None:
+        db.execute(
+            "UPDATE incident SET last_received_at = ?, resolved_at = NULL WHERE id = ?",
+            (now, row["id"]),
+        )
+        # Neither proves that the condition has cleared: Alertmanager also resolves an alert that
+        # Prometheus could not repeat in time, and it may have been down itself.
+        if row["resolved_at"] is not None or row["closed"] in CLOSED:
+            if row["closed"] in CLOSED:
+                db.execute(
+                    "UPDATE incident SET closed = NULL, closed_at = NULL, last_decision ="
+                    " NULL WHERE id = ?",
+                    (row["id"],),
+                )
+            write_event(db, now, "alert", row["id"], None, alert=alert.name, again=True)
+        return
+    incident = db.execute(
+        "INSERT INTO incident (fingerprint, starts_at, alert, run, worker, remediation, labels,"
+        " annotations, first_received_at, last_received_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            *known,
+            alert.name,
+            alert.run,
+            alert.worker,
+            alert.remediation,
+            json.dumps(dict(alert.labels)),
+            json.dumps(dict(alert.annotations)),
+            now,
+            now,
+        ),
+    ).lastrowid
+    write_event(db, now, "alert", incident, None, alert=alert.name, started=alert.starts_at)
+
+
+def mark_resolved(db: sqlite3.Connection, alert: Alert, now: float) -> None:
+    """Marks the incident of an alert as resolved."""
+    row = db.execute(
+        "UPDATE incident SET resolved_at = ?, last_received_at = ? WHERE fingerprint = ?"
+        " AND starts_at = ? AND resolved_at IS NULL RETURNING id",
+        (now, now, alert.fingerprint, alert.starts_at),
+    ).fetchone()
+    if row is not None:
+        write_event(db, now, "resolved", row[0], None, alert=alert.name)
+
+
+def open_breaker(db: sqlite3.Connection, at: float, incident: int, detail: str) -> None:
+    """Opens the circuit breaker because of that incident; records the event once."""
+    if db.execute("INSERT OR IGNORE INTO timestamp VALUES (?, ?)", (BREAKER_OPENED, at)).rowcount:
+        write_event(db, at, "breaker_opened", incident, None, detail=detail)
+
+
+def reset_breaker(db: sqlite3.Connection, at: float) -> bool:
+    """Closes the circuit breaker and restarts its count. Returns whether it was open."""
+    if not db.execute("DELETE FROM timestamp WHERE name = ?", (BREAKER_OPENED,)).rowcount:
+        return False
+    db.execute("INSERT OR REPLACE INTO timestamp VALUES (?, ?)", (BREAKER_RESET, at))
+    # The next decision of each blocked incident is recorded again, and may open the breaker again.
+    db.execute(
+        "UPDATE incident SET last_decision = NULL WHERE closed IS NULL AND"
+        " last_decision = 'wait breaker_open'"
+    )
+    write_event(db, at, "breaker_reset", None, None)
+    return True
+
+
+RESUME_RECORD_SECONDS = 30 * 86_400.0
+"""How long a resume is remembered; older actions count against no budget."""
+
+
+def reopen_given_up(db: sqlite3.Connection, at: float, run: str, worker: str) -> tuple[int, ...]:
+    """Reopens the firing incidents that were given up, with all attempts and rungs available.
+
+    Only those with a target on `run` and `worker`, where given. Returns their ids.
+    """
+    rows = db.execute(
+        "SELECT id, coalesce(target_run, run) AS run, coalesce(target_worker, worker) AS worker"
+        " FROM incident WHERE resolved_at IS NULL"
+        " AND closed IN (SELECT value FROM json_each(?)) ORDER BY id",
+        (json.dumps(sorted(GIVEN_UP)),),
+    ).fetchall()
+    reopened = [row for row in rows if run in ("", row["run"]) and worker in ("", row["worker"])]
+    db.execute(
+        "DELETE FROM timestamp WHERE name GLOB ? AND at < ?",
+        (f"{RESUMED_PREFIX}*", at - RESUME_RECORD_SECONDS),
+    )
+    for row in reopened:
+        db.execute(
+            "UPDATE incident SET closed = NULL, closed_at = NULL, last_decision = NULL"
+            " WHERE id = ?",
+            (row["id"],),
+        )
+        for subject in (str(row["id"]), f"{row['run']}/{row['worker']}"):
+            name = f"{RESUMED_PREFIX}{subject}"
+            db.execute("INSERT OR REPLACE INTO timestamp VALUES (?, ?)", (name, at))
+    return tuple(row["id"] for row in reopened)
+
+
+def write_decision(
+    db: sqlite3.Connection, now: float, incident: Incident, decision: Decision
+) -> bool:
+    """Records a decision unless it equals the previous one. Returns whether it was recorded."""
+    closed = decision.reason if decision.final else None
+    target = decision.target.key if decision.target else (None, None)
+    changed = db.execute(
+        "UPDATE incident SET last_decision = ?, last_decided_at = ?, closed = ?, closed_at = ?,"
+        " target_run = coalesce(?, target_run),"
+        " target_worker = coalesce(?, target_worker) WHERE id = ? AND last_decision IS NOT ?",
+        (
+            *(decision.text, now, closed, now if closed else None),
+            *(*target, incident.id, decision.text),
+        ),
+    ).rowcount
+    if not changed:
+        return False
+    increment_counter(db, "decisions", [decision.verdict, decision.reason])
+    facts: dict[str, Any] = {"verdict": decision.verdict, "reason": decision.reason}
+    if decision.detail:
+        facts["detail"] = decision.detail
+    if decision.target and target != (incident.run, incident.worker):
+        facts |= {"run": target[0], "worker": target[1]}
+    write_event(db, now, "decision", incident.id, None, **facts)
+    if decision.reason == "breaker_open":
+        open_breaker(db, now, incident.id, decision.detail)
+    if decision.reason in GIVEN_UP | NEEDS_OPERATOR:
+        known = decision.target.key if decision.target else (incident.run, incident.worker)
+        increment_counter(db, "outcomes", [*known, "gave_up"])
+    return True

@@ -1,0 +1,220 @@
+"""The types of the decision model: incidents, actions, decisions and the circuit breaker."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal
+
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.processes.procfs import Identity
+from trainwarden_remediator.config.targets import Budget
+
+Result = Literal["done", "failed", "interrupted"]
+"""The result of an action; `interrupted`: ended before it was complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """An alert that fired, as stored in the journal. Times are Unix seconds.
+
+    `run`, `worker` and `remediation` are untrusted input: they are only compared with the
+    configuration. The labels are matched against silences.
+    """
+
+    id: int
+    fingerprint: str
+    starts_at: float
+    alert: str
+    run: str
+    worker: str
+    remediation: str
+    last_received_at: float
+    resolved: bool
+    last_decision: str = ""
+    """`Decision.text` of the last recorded decision."""
+    last_decided_at: float = 0.0
+    """When that decision was recorded."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PastAction:
+    """An action in a target's history; `ended_at` is None while its outcome is open.
+
+    `rung` counts from 0. `step` and `checkpoint` are the progress of the run when the action
+    started, if known.
+    """
+
+    incident: int
+    key: WorkerKey
+    intent_at: float
+    ended_at: float | None
+    healed: bool = False
+    rung: int = 0
+    step: float | None = None
+    checkpoint: float | None = None
+    kind: str = "restart"
+    """The kind of action in the journal."""
+    result: Result | None = None
+    """None while the action is in progress."""
+    result_at: float | None = None
+    """When the action had its result, before its effect was verified."""
+
+    @property
+    def acted_at(self) -> float:
+        """When the target was acted upon, as far as known: cooldowns count from then."""
+        return self.intent_at if self.result_at is None else self.result_at
+
+
+class Verdict(StrEnum):
+    ACT = "act"
+    WAIT = "wait"
+    """No action now; decided again in the next cycle."""
+    REFUSE = "refuse"
+    """No action is possible unless an operator changes something."""
+    OBSERVE_FIRST = "needs_observation"
+    """A snapshot is needed before this can be decided."""
+
+
+Reason = Literal[
+    # act
+    "restart",
+    "clean",
+    "hold",
+    "notify",
+    # refuse
+    "resolved",
+    "alert_stale",
+    "progressing",
+    "no_remediation",
+    "unknown_playbook",
+    "unknown_target",
+    "attempts_exhausted",
+    "ladder_exhausted",
+    "restarts_without_progress",
+    "has_finished",
+    "no_checkpoint",
+    "recovery_mismatch",
+    "processes_differ",
+    "config_differs",
+    # wait
+    "observe_mode",
+    "held",
+    "breaker_open",
+    "held_by_alert",
+    "mass_failure",
+    "busy",
+    "larger_worker_first",
+    "alert_lingers",
+    "cooldown",
+    "observation_failed",
+    "not_active",
+    "silenced",
+    "inhibited",
+    "no_candidate",
+    "managed_elsewhere",
+    "ambiguous_target",
+    "already_restarted",
+    "condition_cleared",
+    "condition_returned",
+    "root_cause_elsewhere",
+    "awaiting_progress",
+    "awaiting_operator",
+    "disk_unusable",
+    "saving",
+    # look
+    "needs_observation",
+]
+
+CLOSED: frozenset[Reason] = frozenset({"resolved", "alert_stale", "progressing"})
+"""Reasons that close an incident until its alert is received again."""
+
+GIVEN_UP: frozenset[Reason] = frozenset(
+    {"attempts_exhausted", "ladder_exhausted", "restarts_without_progress"}
+)
+"""Reasons that close an incident permanently and notify the on-call."""
+
+NEEDS_OPERATOR: frozenset[Reason] = frozenset(
+    {"no_checkpoint", "recovery_mismatch", "processes_differ", "config_differs"}
+)
+"""Reasons that notify the on-call; decisions continue once the operator has fixed the cause."""
+
+NO_ACTION_NEEDED: frozenset[Reason] = frozenset(
+    {
+        *("observe_mode", "silenced", "inhibited", "not_active", "has_finished"),
+        *("condition_cleared", "condition_returned", "already_restarted", "alert_lingers"),
+        *("awaiting_progress", "root_cause_elsewhere"),
+    }
+)
+"""Reasons for which no action is needed; a wait for any other reason should be temporary."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A verdict and its reason. `target` is None if none was determined.
+
+    `rung` is the index in the playbook's ladder.
+    """
+
+    verdict: Verdict
+    reason: Reason
+    target: Budget | None = None
+    detail: str = ""
+    rung: int = 0
+
+    @property
+    def text(self) -> str:
+        """Verdict and reason; a decision with another text than the last one is recorded."""
+        return f"{self.verdict} {self.reason}"
+
+    @property
+    def final(self) -> bool:
+        """Whether this decision closes the incident."""
+        return self.reason == "no_remediation" or self.reason in CLOSED | GIVEN_UP
+
+
+BREAKER_OPENED = "breaker_opened"
+"""Name of the journal's timestamp at which the breaker opened."""
+
+BREAKER_RESET = "breaker_reset"
+"""Name of the journal's timestamp at which an operator last reset the breaker."""
+
+HARMLESS_KINDS = frozenset({"gpu_cleanup", "notify", "hold"})
+"""Kinds of action that the breaker neither counts nor blocks: they terminate no worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerState:
+    """The state of the circuit breaker in the journal. Times are Unix seconds."""
+
+    opened_at: float | None = None
+    """When the breaker opened; None while it is closed."""
+    reset_at: float = 0.0
+    """When an operator last reset the breaker."""
+
+    @classmethod
+    def from_timestamps(cls, timestamps: Mapping[str, float]) -> BreakerState:
+        """Returns the state from the timestamps of the journal."""
+        return cls(timestamps.get(BREAKER_OPENED), timestamps.get(BREAKER_RESET, 0.0))
+
+    def count_actions(self, begun: Iterable[float], within: float, now: float) -> int:
+        """Returns how many of the actions that started at these times count at `now`.
+
+        Times in the future count: setting the clock back must not allow more actions.
+        """
+        since = max(now - within, self.reset_at)
+        return sum(at > since for at in begun)
+
+
+CLOSED_BREAKER = BreakerState()
+
+TargetInstance = Identity | str
+"""A process, or one run of a unit, container, pod or job by the identifier that its manager gives
+that run. A restart creates another instance."""
+
+
+def processes_among(instances: Collection[TargetInstance]) -> list[Identity]:
+    """Returns the processes among `instances`."""
+    return [instance for instance in instances if isinstance(instance, Identity)]

@@ -1,0 +1,157 @@
+"""The content of notifications. Pure.
+
+Messages repeat only the name, run and worker of an alert, as values beside fixed words; every
+format shows the values as plain text.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from trainwarden_exporter.runtime.formatting import format_time, plural
+from trainwarden_remediator.config.notifications import URGENT, NotificationEvent
+from trainwarden_remediator.journal import event_text
+from trainwarden_remediator.journal.rows import Event
+from trainwarden_remediator.model import GIVEN_UP, NEEDS_OPERATOR
+
+VALUE_LENGTH = 300
+"""The maximum number of characters of a value."""
+
+MAX_ITEMS = 8
+"""The maximum number of notifications in one message; the message counts the rest."""
+
+TITLES: Mapping[NotificationEvent, str] = {
+    "gave_up": "incident abandoned, operator needed",
+    "held_by_alert": "restarts blocked by this alert, operator needed",
+    "breaker_opened": "circuit breaker open: too many actions, operator needed",
+    "paged": "operator needed",
+    "alerts_stale": "no alerts arrive, operator needed",
+    "action_started": "action started",
+    "healed": "healed",
+    "not_healed": "an action was not successful",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """A notification for one receiver. `event`: the journal event that it reports.
+
+    `attempts`: the kind and outcome of each completed action of the incident.
+    """
+
+    id: int
+    receiver: str
+    notification_event: NotificationEvent
+    event: Event
+    attempts: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MessageItem:
+    """A notification in a message: fixed words, and values by name."""
+
+    title: str
+    values: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message to one receiver. `title` consists of fixed words."""
+
+    title: str
+    items: Sequence[MessageItem]
+    events: Sequence[NotificationEvent] = ()
+    urgent: bool = False
+    left_out: int = 0
+    """The number of notifications that are not in `items`."""
+    instance: str = ""
+
+
+def notification_event_of(event: Event) -> NotificationEvent | None:
+    """Returns the notification event for a journal event, or None."""
+    facts = event.facts
+    match event.kind:
+        case "decision" if facts.get("reason") in GIVEN_UP | NEEDS_OPERATOR:
+            return "gave_up"
+        case "decision" if facts.get("reason") == "hold":
+            return "held_by_alert"
+        case "breaker_opened":
+            return "breaker_opened"
+        case "paged" | "alerts_stale":
+            return "paged" if event.kind == "paged" else "alerts_stale"
+        case "intent":
+            return "action_started"
+        case "outcome":
+            return "healed" if facts.get("outcome") == "healed" else "not_healed"
+    return None
+
+
+def deduplication_key(notification_event: NotificationEvent, event: Event) -> str:
+    """Returns the key by which repeated notifications are recognised."""
+    if notification_event in ("action_started", "healed", "not_healed"):
+        return f"action {event.action}"
+    # After an operator has closed the breaker, the same incident may open it again.
+    once = notification_event != "breaker_opened" and event.incident is not None
+    return f"incident {event.incident}" if once else f"line {event.id}"
+
+
+def build_message(notifications: Sequence[Notification], *, instance: str, mode: str) -> Message:
+    """Combines notifications into one message, urgent ones first."""
+    ranked = sorted(notifications, key=lambda one: (one.notification_event not in URGENT, one.id))
+    events = tuple(dict.fromkeys(notification.notification_event for notification in ranked))
+    if len(ranked) == 1:
+        title = TITLES[ranked[0].notification_event]
+    else:
+        title = plural(len(ranked), "notification")
+    return Message(
+        title=title,
+        items=[_item(notification, mode) for notification in ranked[:MAX_ITEMS]],
+        events=events,
+        urgent=any(one in URGENT for one in events),
+        left_out=max(len(ranked) - MAX_ITEMS, 0),
+        instance=one_line(instance),
+    )
+
+
+def build_trial_message(*, instance: str) -> Message:
+    """Builds the message of `notify-test`."""
+    item = MessageItem("no action required", {"Sent by": "trainwarden-remediator notify-test"})
+    return Message("test notification", [item], instance=one_line(instance))
+
+
+def without_values(full: Message) -> Message:
+    """Removes all values from a message, for a receiver that has rejected the full message."""
+    return replace(full, items=[MessageItem(item.title) for item in full.items])
+
+
+def _item(notification: Notification, mode: str) -> MessageItem:
+    event = notification.event
+    values = {
+        "Alert": event.alert,
+        "Worker": event_text.worker_name(event),
+        "What": event_text.describe(event),
+        "Tried": _describe_attempts(notification.attempts),
+        "When": format_time(event.at),
+        "Incident": "" if event.incident is None else f"#{event.incident}",
+        "Mode": "observe (no actions are taken)" if mode == "observe" else "",
+    }
+    return MessageItem(
+        TITLES[notification.notification_event],
+        {name: one_line(value) for name, value in values.items() if value},
+    )
+
+
+def _describe_attempts(actions: Sequence[tuple[str, str]]) -> str:
+    return "; ".join(
+        f"{kind} {outcome.replace('_', ' ')}" + (f", {count} times" if count > 1 else "")
+        for (kind, outcome), count in Counter(actions).items()
+    )
+
+
+def one_line(text: str) -> str:
+    """Returns `text` as one line of limited length."""
+    line = event_text.printable(" ".join(text.split()))
+    cut = f"{line[: VALUE_LENGTH - 1]}\N{HORIZONTAL ELLIPSIS}"
+    return line if len(line) <= VALUE_LENGTH else cut

@@ -1,0 +1,200 @@
+"""The queue of notifications, stored in the journal: each is delivered exactly once."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from trainwarden_remediator.config.notifications import (
+    LASTING,
+    URGENT,
+    NotificationEvent,
+    NotifySettings,
+    Receiver,
+)
+from trainwarden_remediator.journal.database import JournalFile
+from trainwarden_remediator.journal.rows import EVENTS, Event, as_event, increment_counter
+from trainwarden_remediator.notify.messages import (
+    Notification,
+    deduplication_key,
+    notification_event_of,
+)
+
+MAX_QUEUE = 200
+"""The maximum number of pending notifications of one receiver; beyond it, the least urgent and
+oldest are dropped."""
+
+EVENTS_PER_BATCH = 500
+"""The number of journal events to process in one step."""
+
+DeliveryResult = Literal["sent", "dropped", "nobody"]
+"""The result of a notification; `nobody`: its receiver was removed from the configuration."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """The queue of one receiver: its length, and the time of its oldest entry (Unix seconds)."""
+
+    pending: int
+    oldest_at: float
+
+
+class Outbox:
+    """The notifications in a journal. All methods commit or raise JournalError."""
+
+    def __init__(self, file: JournalFile, *, clock: Callable[[], float]) -> None:
+        self._file = file
+        self._clock = clock
+
+    def collect(self, notify: NotifySettings) -> bool:
+        """Creates notifications for new journal events; returns whether there may be more.
+
+        Advances without receivers too, so that a receiver that is added later gets no old events.
+        """
+        # Read first: an event that is written meanwhile has a higher ID and belongs to the next
+        # step.
+        read = "SELECT coalesce((SELECT event FROM notice_cursor), 0)"
+        after = self._file.read(read)[0][0]
+        rows = self._file.read(
+            f"{EVENTS} WHERE event.id > ? ORDER BY event.id LIMIT ?", (after, EVENTS_PER_BATCH)
+        )
+        if not rows:
+            return False
+        with self._file.transaction() as db:
+            for event in map(as_event, rows):
+                if (notification_event := notification_event_of(event)) is not None:
+                    self._add(db, notify, event, notification_event)
+            db.execute("DELETE FROM notice_cursor")
+            db.execute("INSERT INTO notice_cursor VALUES (?)", (rows[-1]["id"],))
+            for receiver in notify.receivers:
+                self._drop_excess(db, receiver.name)
+        return len(rows) == EVENTS_PER_BATCH
+
+    def expire(self, notify: NotifySettings) -> None:
+        """Drops expired notifications, and those for receivers that no longer exist."""
+        receivers = json.dumps([receiver.name for receiver in notify.receivers])
+        without_receiver = self._file.read(
+            "SELECT id FROM notice WHERE settled IS NULL"
+            " AND receiver NOT IN (SELECT value FROM json_each(?))",
+            (receivers,),
+        )
+        late = self._file.read(
+            "SELECT id FROM notice WHERE settled IS NULL AND at < ?",
+            (self._clock() - notify.delivery_timeout,),
+        )
+        if without_receiver or late:
+            with self._file.transaction() as db:
+                self._settle(db, [row["id"] for row in without_receiver], "nobody")
+                self._settle(db, [row["id"] for row in late], "dropped")
+
+    def pending(self, receiver: str) -> tuple[Notification, ...]:
+        """Returns the pending notifications of a receiver, oldest first."""
+        rows = self._file.read(
+            # Only constants are formatted into the query.
+            f"SELECT notice.id AS number, occasion, line.* FROM notice JOIN ({EVENTS}) AS line"  # noqa: S608
+            " ON line.id = notice.event WHERE settled IS NULL AND receiver = ? ORDER BY notice.id",
+            (receiver,),
+        )
+        events = [as_event(row) for row in rows]
+        attempts = self._attempts({one.incident for one in events if one.incident is not None})
+        return tuple(
+            Notification(
+                id=row["number"],
+                receiver=receiver,
+                notification_event=row["occasion"],
+                event=event,
+                attempts=tuple(attempts.get(event.incident or 0, ())),
+            )
+            for row, event in zip(rows, events, strict=True)
+        )
+
+    def settle(self, notifications: Collection[Notification], result: DeliveryResult) -> None:
+        """Records the result of notifications; they leave the queue."""
+        with self._file.transaction() as db:
+            self._settle(db, [notification.id for notification in notifications], result)
+
+    def record_failure(self, receiver: str) -> None:
+        """Counts a failed delivery; the notifications stay in the queue."""
+        with self._file.transaction() as db:
+            increment_counter(db, "notifications", [receiver, "failed"])
+
+    def queue_states(self, receivers: Sequence[Receiver]) -> Mapping[str, QueueState | None]:
+        """Returns the queue state of each receiver; None for an empty queue."""
+        rows = self._file.read(
+            "SELECT receiver, count(*) AS waiting, min(at) AS since FROM notice"
+            " WHERE settled IS NULL GROUP BY receiver"
+        )
+        found = {row["receiver"]: QueueState(row["waiting"], row["since"]) for row in rows}
+        return {receiver.name: found.get(receiver.name) for receiver in receivers}
+
+    def _add(
+        self,
+        db: sqlite3.Connection,
+        notify: NotifySettings,
+        event: Event,
+        notification_event: NotificationEvent,
+    ) -> None:
+        concerned = json.dumps([event.alert, event.run, event.worker])
+        for receiver in notify.receivers:
+            if notification_event not in receiver.events:
+                continue
+            # An alert that resolves and fires again is a new incident, but not a new notification.
+            recent = db.execute(
+                "SELECT 1 FROM notice WHERE receiver = ? AND occasion = ? AND about = ?"
+                " AND at > ? AND at <= ?",
+                (
+                    receiver.name,
+                    notification_event,
+                    concerned,
+                    event.at - notify.repeat_interval,
+                    event.at,
+                ),
+            ).fetchone()
+            if recent is not None and notification_event in LASTING:
+                continue
+            db.execute(
+                "INSERT OR IGNORE INTO notice (receiver, occasion, subject, about, event, at)"
+                " VALUES (?, ?, ?, ?, ?, ?)",
+                (
+                    receiver.name,
+                    notification_event,
+                    deduplication_key(notification_event, event),
+                    concerned,
+                    event.id,
+                    event.at,
+                ),
+            )
+
+    def _drop_excess(self, db: sqlite3.Connection, receiver: str) -> None:
+        rows = db.execute(
+            "SELECT id FROM notice WHERE settled IS NULL AND receiver = ? ORDER BY"
+            " occasion IN (SELECT value FROM json_each(?)) DESC, id DESC LIMIT -1 OFFSET ?",
+            (receiver, json.dumps(URGENT), MAX_QUEUE),
+        ).fetchall()
+        self._settle(db, [row["id"] for row in rows], "dropped")
+
+    def _settle(self, db: sqlite3.Connection, ids: Sequence[int], result: DeliveryResult) -> None:
+        for number in ids:
+            row = db.execute(
+                "UPDATE notice SET settled = ?, settled_at = ? WHERE id = ? AND settled IS NULL"
+                " RETURNING receiver",
+                (result, self._clock(), number),
+            ).fetchone()
+            if row is not None and result != "nobody":
+                increment_counter(db, "notifications", [row["receiver"], result])
+
+    def _attempts(self, incidents: Collection[int]) -> Mapping[int, Sequence[tuple[str, str]]]:
+        rows = self._file.read(
+            "SELECT incident, kind, outcome FROM action WHERE outcome IS NOT NULL"
+            " AND kind != 'notify'"
+            " AND incident IN (SELECT value FROM json_each(?)) ORDER BY id",
+            (json.dumps(sorted(incidents)),),
+        )
+        found: dict[int, list[tuple[str, str]]] = defaultdict(list)
+        for row in rows:
+            found[row["incident"]].append((row["kind"], row["outcome"]))
+        return found

@@ -1,0 +1,1 @@
+"""Observation before a decision: the exporter's page, Alertmanager, this host."""

@@ -1,0 +1,240 @@
+"""Parses the exporter's /metrics into the state that decisions rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_remediator.exceptions import ObservationError
+from trainwarden_remediator.observation.model import (
+    DiskState,
+    EmergencyBrakeState,
+    ExporterState,
+    RunState,
+    ServerState,
+    WorkerState,
+)
+
+PREFIX = "trainwarden_"
+
+EMERGENCY_BRAKE_PATTERN = "brake"
+"""Part of the name of each log pattern that matches the lines of a worker's emergency brake."""
+
+_Sample = tuple[Mapping[str, str], float]
+
+
+class _Page:
+    """The samples of a page, by metric."""
+
+    def __init__(self, body: bytes) -> None:
+        self._samples: dict[str, list[_Sample]] = {}
+        self._groups: dict[tuple[str, ...], dict[tuple[str, ...], list[_Sample]]] = {}
+        try:
+            for family in text_string_to_metric_families(body.decode()):
+                for sample in family.samples:
+                    if sample.name.startswith(PREFIX):
+                        name = sample.name.removeprefix(PREFIX)
+                        self._samples.setdefault(name, []).append((sample.labels, sample.value))
+        except Exception as error:  # the parser raises various errors on malformed input
+            raise ObservationError(f"the exporter's page cannot be read: {error}") from error
+
+    def all(self, name: str, **labels: str) -> Sequence[_Sample]:
+        """Returns the samples of a metric that have these labels."""
+        # Grouped once for each set of labels: there may be hundreds of servers.
+        groups = self._groups.get((name, *labels))
+        if groups is None:
+            groups = self._groups[name, *labels] = {}
+            for sample in self._samples.get(name, ()):
+                values = tuple(sample[0].get(label, "") for label in labels)
+                groups.setdefault(values, []).append(sample)
+        return groups.get(tuple(labels.values()), ())
+
+    def maybe(self, name: str, **labels: str) -> float | None:
+        return next((value for _, value in self.all(name, **labels)), None)
+
+    def active_label(self, name: str, label: str, **labels: str) -> str:
+        """Returns the value of `label` in the sample that is 1, where all others are 0."""
+        return next((own.get(label, "") for own, value in self.all(name, **labels) if value), "")
+
+    def values(self, label: str, *names: str) -> list[str]:
+        """Returns all values of `label` in these metrics, in the order of the page."""
+        found = (own.get(label, "") for name in names for own, _ in self.all(name))
+        return list(dict.fromkeys(found))
+
+    def workers(self, name: str) -> list[WorkerKey]:
+        """Returns all workers in this metric, in the order of the page."""
+        found = (WorkerKey(own.get("run", ""), own.get("worker", "")) for own, _ in self.all(name))
+        return list(dict.fromkeys(found))
+
+
+def parse_exporter_page(body: bytes) -> ExporterState:
+    """Returns the state that an exporter's page shows.
+
+    Raises ObservationError if the page cannot be parsed, or if the host or workers collector has
+    failed: an incomplete observation must not lead to an action. The metrics of other failed
+    collectors are left out.
+    """
+    page = _Page(body)
+    for collector in ("host", "workers"):
+        if page.maybe("collector_success", collector=collector) != 1:
+            raise ObservationError(f"the exporter's {collector} collector does not report success")
+
+    def memory(name: str) -> float:
+        if (value := page.maybe(f"memory_{name}_bytes")) is None:
+            raise ObservationError(f"the exporter shows no memory {name}")
+        return value
+
+    successes = [value for _, value in page.all("collector_success")]
+    saves_fail = page.maybe("collector_success", collector="checkpoints") == 0
+    return ExporterState(
+        workers={key: _worker(key, page) for key in page.workers("worker_processes")},
+        memory_available_bytes=memory("effective_available"),
+        memory_floor_bytes=memory("available_floor"),
+        gpu_orphans=_orphans(page),
+        servers={run: tuple(_servers(page, run)) for run in page.values("run", "inference_info")},
+        runs={run: _run(page, run) for run in page.values("run", *_OF_A_RUN)},
+        disks=tuple(_disk(page, path) for path in page.values("path", *_OF_A_DISK)),
+        booted_at=page.maybe("host_boot_timestamp_seconds"),
+        collectors_failing=successes.count(0) / len(successes),
+        saves_unknown="the exporter's checkpoints collector fails" if saves_fail else "",
+        workers_hash=page.maybe("config_workers_hash"),
+        emergency_brakes={
+            key: brake
+            for key in page.workers("log_info")
+            if key.worker and (brake := _emergency_brake(page, key)) is not None
+        },
+        memory_stalled={
+            (labels.get("scope", ""), labels.get("kind", "")): value
+            for labels, value in page.all("memory_pressure_stalled_seconds_total")
+        },
+    )
+
+
+def _orphans(page: _Page) -> float | None:
+    if page.maybe("collector_success", collector="gpu") != 1:
+        return None
+    found = [value for _, value in page.all("gpu_orphan_holders")]
+    return sum(found) if found else None
+
+
+def _worker(key: WorkerKey, page: _Page) -> WorkerState:
+    def maybe(name: str) -> float | None:
+        return page.maybe(f"worker_{name}", run=key.run, worker=key.worker)
+
+    def needed(name: str) -> float:
+        if (value := maybe(name)) is None:
+            raise ObservationError(f"the exporter shows no {name} of worker {key.worker}")
+        return value
+
+    resident, pss = needed("resident_bytes"), maybe("pss_bytes")
+    return WorkerState(
+        processes=needed("processes"),
+        expected=needed("expected_processes"),
+        resident_bytes=resident if pss is None else min(resident, pss),
+        finished=bool(maybe("finished")),
+        started_at=maybe("start_timestamp_seconds"),
+        memory_limit_bytes=maybe("memory_limit_bytes"),
+        age_limit_seconds=maybe("age_limit_seconds"),
+        trials=maybe("trials"),
+        trials_limit=maybe("trials_limit"),
+        last_exit_code=maybe("last_exit_code"),
+        last_exit_at=maybe("last_exit_timestamp_seconds"),
+        unconfirmed=sum(
+            value
+            for _, value in page.all(
+                "worker_unconfirmed_missing_processes", run=key.run, worker=key.worker
+            )
+        ),
+    )
+
+
+def _servers(page: _Page, run: str) -> Iterator[ServerState]:
+    for labels, _ in page.all("inference_info", run=run):
+        which = {"run": run, "server": labels.get("server", "")}
+        up = page.maybe("inference_up", **which)
+        if up is None:
+            continue
+        answered = page.maybe("inference_deep_probe_success", **which)
+        yield ServerState(
+            name=which["server"],
+            worker=labels.get("worker", ""),
+            role=labels.get("role", ""),
+            up=bool(up),
+            reason=page.active_label("inference_reason", "reason", **which),
+            since=page.maybe("inference_state_timestamp_seconds", **which),
+            answered=None if answered is None else bool(answered),
+            asked_at=page.maybe("inference_deep_probe_timestamp_seconds", **which),
+            failures=page.maybe("inference_deep_probe_failures", **which) or 0.0,
+            worked_at=page.maybe("inference_progress_timestamp_seconds", **which),
+            start_grace=page.maybe("inference_start_grace_seconds", **which) or 0.0,
+            seen_at=page.maybe("inference_seen_timestamp_seconds", **which),
+        )
+
+
+_OF_A_RUN = ("training_step", "training_stall_limit_seconds", "checkpoint_complete")
+
+
+def _run(page: _Page, run: str) -> RunState:
+    def training(name: str) -> float | None:
+        return page.maybe(f"training_{name}", run=run)
+
+    def checkpoints(name: str) -> list[float]:
+        return [value for _, value in page.all(f"checkpoint_{name}", run=run)]
+
+    complete, matches = checkpoints("complete"), checkpoints("recovery_matches")
+    return RunState(
+        step=training("step"),
+        last_step_at=training("last_step_timestamp_seconds"),
+        usual_step_seconds=training("step_duration_median_seconds"),
+        progress_at=training("progress_timestamp_seconds"),
+        stall_limit=training("stall_limit_seconds"),
+        phase=page.active_label("training_phase", "phase", run=run),
+        finished=bool(training("finished")),
+        resume_step=training("resume_step"),
+        first_step=training("first_step_after_resume"),
+        checkpoint=max(checkpoints("step"), default=None),
+        checkpoint_at=max(checkpoints("timestamp_seconds"), default=None),
+        checkpoints=sum(complete) if complete else None,
+        checkpoints_seen_at=min(checkpoints("seen_timestamp_seconds"), default=None),
+        saving=any(checkpoints("saving")),
+        saving_since=max(checkpoints("incomplete_timestamp_seconds"), default=None),
+        save_seconds=max(checkpoints("save_seconds"), default=None),
+        recovery_matches=all(matches) if matches else None,
+    )
+
+
+_OF_A_DISK = ("disk_up", "disk_free_bytes")
+
+
+def _disk(page: _Page, path: str) -> DiskState:
+    def maybe(name: str) -> float | None:
+        return page.maybe(f"disk_{name}", path=path)
+
+    return DiskState(
+        path=path,
+        up=maybe("up") != 0,
+        size=maybe("size_bytes"),
+        free=maybe("free_bytes"),
+        inodes=maybe("inodes"),
+        free_inodes=maybe("free_inodes"),
+        read_only=bool(maybe("read_only")),
+        seen_at=maybe("seen_timestamp_seconds"),
+        runs=frozenset(
+            labels.get("run", "") for labels, _ in page.all("disk_checkpoints_left", path=path)
+        ),
+    )
+
+
+def _emergency_brake(page: _Page, key: WorkerKey) -> EmergencyBrakeState | None:
+    """Returns the longest streak of the worker's emergency brake in any of its logs, or None."""
+    found = []
+    for log, _ in page.all("log_info", run=key.run, worker=key.worker):
+        which = {"run": key.run, "log": log.get("log", "")}
+        for labels, streak in page.all("log_match_streak", **which):
+            pattern = labels.get("pattern", "")
+            last = page.maybe("log_last_match_timestamp_seconds", **which, pattern=pattern)
+            if EMERGENCY_BRAKE_PATTERN in pattern and last is not None:
+                found.append(EmergencyBrakeState(streak, last))
+    return max(found, key=lambda brake: brake.streak, default=None)

@@ -1,0 +1,172 @@
+"""The state of the host in one scrape of the exporter, as far as decisions rest on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from trainwarden_exporter.processes.matching import WorkerKey
+
+START_TOLERANCE_SECONDS = 2.0
+"""Seconds by which a start may seem to precede its intent: the clock is read twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerState:
+    """One worker. None: the exporter does not show the value."""
+
+    processes: float
+    expected: float
+    resident_bytes: float
+    """Shared pages count once, if the exporter shows so."""
+    finished: bool
+    started_at: float | None
+    """Start of its oldest living process, in Unix seconds."""
+    memory_limit_bytes: float | None
+    age_limit_seconds: float | None
+    trials: float | None = None
+    """Trials completed since its start."""
+    trials_limit: float | None = None
+    last_exit_code: float | None = None
+    """Exit code of the last observed exit; 128+n for signal n."""
+    last_exit_at: float | None = None
+    """When that exit was observed, in Unix seconds."""
+    unconfirmed: float = 0.0
+    """Absent processes without a sign of a failure."""
+
+    @property
+    def missing(self) -> bool:
+        """Whether processes are absent, with a sign that they failed."""
+        return self.processes + self.unconfirmed < self.expected and not self.finished
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """One inference server. Times are Unix seconds; None: the exporter does not show the value."""
+
+    name: str
+    worker: str
+    """The worker that runs the server."""
+    role: str
+    up: bool
+    reason: str
+    """The exporter's reason for `up`; empty without one."""
+    since: float | None = None
+    """When the server entered this state."""
+    answered: bool | None = None
+    """Whether the last completion probe succeeded."""
+    asked_at: float | None = None
+    """When that probe was made."""
+    failures: float = 0.0
+    """Consecutive failed completion probes."""
+    worked_at: float | None = None
+    """When the server was last seen to make progress."""
+    start_grace: float = 0.0
+    """Seconds that the server may take to start."""
+    seen_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """The progress of a run. Times are Unix seconds; None: the exporter does not show the value."""
+
+    step: float | None = None
+    """Steps done."""
+    last_step_at: float | None = None
+    usual_step_seconds: float | None = None
+    """Median time of a step."""
+    progress_at: float | None = None
+    """Time of the last step or change of phase."""
+    stall_limit: float | None = None
+    """Seconds that the run may take without progress in its present phase."""
+    phase: str = ""
+    finished: bool = False
+    resume_step: float | None = None
+    """The step from which the run last resumed."""
+    first_step: float | None = None
+    """The first step after that resume."""
+    checkpoint: float | None = None
+    """The step of the newest complete checkpoint."""
+    checkpoint_at: float | None = None
+    """When that checkpoint was completed."""
+    checkpoints: float | None = None
+    """Number of complete checkpoints; None if none are configured."""
+    checkpoints_seen_at: float | None = None
+    saving: bool = False
+    """Whether a checkpoint is being written."""
+    saving_since: float | None = None
+    """First write to the newest checkpoint, if it is incomplete."""
+    save_seconds: float | None = None
+    """Time from the first to the last write of the newest complete checkpoint."""
+    recovery_matches: bool | None = None
+    """Whether the recovery record is complete and matches the newest complete checkpoint."""
+    saves_unknown: str = ""
+    """Why it is unknown whether a checkpoint is being written, or ""."""
+
+    @property
+    def observed(self) -> bool:
+        """Whether the exporter observes the run's steps."""
+        return self.stall_limit is not None or self.progress_at is not None
+
+
+@dataclass(frozen=True, slots=True)
+class DiskState:
+    """One disk, by its configured path. None: the exporter does not show the value."""
+
+    path: str
+    up: bool = True
+    """Whether the file system responds."""
+    size: float | None = None
+    free: float | None = None
+    inodes: float | None = None
+    free_inodes: float | None = None
+    read_only: bool = False
+    seen_at: float | None = None
+    runs: frozenset[str] = frozenset()
+    """The runs with checkpoints on this disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmergencyBrakeState:
+    """The emergency brake of a worker, which aborts its work in progress, as logged."""
+
+    streak: float
+    """Consecutive activations."""
+    last_at: float
+    """Time of the last activation, in Unix seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExporterState:
+    """The state of the host that one scrape shows."""
+
+    workers: Mapping[WorkerKey, WorkerState]
+    memory_available_bytes: float
+    memory_floor_bytes: float
+    gpu_orphans: float | None = None
+    """Number of GPU holders that belong to no worker; None if unknown."""
+    servers: Mapping[str, tuple[ServerState, ...]] = field(default_factory=dict)
+    """The inference servers of each run."""
+    runs: Mapping[str, RunState] = field(default_factory=dict)
+    disks: tuple[DiskState, ...] = ()
+    emergency_brakes: Mapping[WorkerKey, EmergencyBrakeState] = field(default_factory=dict)
+    """The emergency brakes in the logs of workers."""
+    memory_stalled: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """Total seconds that some or all processes have waited for memory, by scope and kind."""
+    booted_at: float | None = None
+    """When the host was booted, in Unix seconds."""
+    collectors_failing: float = 0.0
+    """Share of the exporter's collectors that fail, from 0 to 1."""
+    workers_hash: float | None = None
+    """The hash of the workers that the exporter has loaded; None from an exporter that shows none,
+    and from local observation."""
+    saves_unknown: str = ""
+    """Why it is unknown for all runs whether a checkpoint is being written, or ""."""
+
+    def saves_unknown_of(self, run: str) -> str:
+        """Returns why it is unknown whether a checkpoint of `run` is being written, or ""."""
+        return self.saves_unknown or self.runs.get(run, RunState()).saves_unknown
+
+    def servers_of(self, key: WorkerKey) -> tuple[ServerState, ...]:
+        """Returns the inference servers that a worker runs."""
+        return tuple(one for one in self.servers.get(key.run, ()) if one.worker == key.worker)

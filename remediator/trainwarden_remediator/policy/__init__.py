@@ -1,0 +1,1 @@
+"""Pure decisions: what is done about an incident, and why."""

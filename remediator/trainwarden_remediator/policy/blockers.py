@@ -1,0 +1,322 @@
+"""Decides what blocks a restart though its condition holds. Pure.
+
+Each refusal names the harm of docs/harms.md that it prevents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from trainwarden_remediator.config.playbooks import Condition
+from trainwarden_remediator.config.targets import Budget, Target
+from trainwarden_remediator.model import HARMLESS_KINDS, Decision, Incident, PastAction, Verdict
+from trainwarden_remediator.observation.model import ExporterState, RunState
+from trainwarden_remediator.policy.conditions import (
+    count_without_progress,
+    disk_problem,
+    is_down,
+    is_fresh,
+    is_saving,
+    repeats_saves,
+    since_progress,
+    still_holds,
+)
+from trainwarden_remediator.policy.context import DecisionContext
+
+
+def check_breaker(context: DecisionContext, target: Budget) -> Decision | None:
+    """A decision to wait where the circuit breaker of this host is open, else None.
+
+    So many actions in the window point to a fault of the host or of the watch itself (harm 7).
+    """
+    config = context.state.config
+    within, limit = config.breaker.window, config.breaker.limit(len(config.targets))
+    begun = [a.intent_at for a in context.state.actions if a.kind not in HARMLESS_KINDS]
+    count = context.state.breaker.count_actions(begun, within, context.now)
+    if count < limit:
+        return None
+    return context.wait("breaker_open", target, f"{count} actions on this host within {within:g} s")
+
+
+def budget_exhausted(
+    context: DecisionContext, budget: Budget, history: Sequence[PastAction]
+) -> Decision | None:
+    """A decision to give up where all attempts are used, else None.
+
+    More attempts would repeat what has not helped (harms 11 and 16).
+    """
+    if (count := count_attempts(context, history, budget)) >= budget.attempts:
+        return context.refuse("attempts_exhausted", budget, f"{count} actions already")
+    return context.refuse("ladder_exhausted", budget) if context.ladder_exhausted else None
+
+
+def find_blocker(
+    context: DecisionContext, target: Target, exporter: ExporterState
+) -> Decision | None:
+    """A decision that blocks a restart of `target`, else None."""
+    state, now = context.state, context.now
+    # Half of the targets down at once points to the watch or the host (harms 7 and 9).
+    if (everywhere := mass_failure(context, target, exporter)) is not None:
+        return everywhere
+    run = exporter.runs.get(target.run)
+    own = [action for action in state.actions if action.key == target.key]
+    # Restarts without a newer step or checkpoint are a slow crash loop (harms 11 and 21).
+    if (vain := count_without_progress(own, run)) >= target.max_restarts_without_progress:
+        return context.refuse(
+            "restarts_without_progress", target, f"{vain} restarts brought no progress"
+        )
+    path, reserve = state.setup.run_path(target.run), state.config.disk_reserve
+    # The next checkpoint cannot be written: a restart loses the work since the last one (harm 10).
+    if problem := disk_problem(exporter, target.run, path, reserve, now):
+        return context.wait("disk_unusable", target, problem)
+    # A checkpoint that is being written would be left incomplete (harm 17).
+    saving = context.wait("saving", target, "a checkpoint is being written")
+    trainers = [key for key in target.keys if state.setup.is_trainer(key)]
+    # A checkpoint whose writer has ended stays as it is: waiting would only lose time.
+    writes = any(exporter.workers[key].processes > 0 for key in trainers if key in exporter.workers)
+    if run is not None and writes and is_saving(run, now):
+        waited = (
+            now - context.incident.last_decided_at
+            if context.incident.last_decision == saving.text
+            else 0.0
+        )
+        if waited < target.max_save_delay and not repeats_saves(run, now - waited, now):
+            return saving
+    return (
+        missing_recovery_point(context, target, run) if context.rung.target == "trainer" else None
+    )
+
+
+def refuse_other_configuration(
+    context: DecisionContext, budget: Budget, exporter: ExporterState | None
+) -> Decision | None:
+    """A decision not to act while exporter and remediator do not go by the same file, else None.
+
+    The exporter would report one process, and the remediator end another (harm 29).
+    """
+    setup, detail = context.state.setup, context.state.config_problem
+    shown = exporter.workers_hash if exporter is not None else None
+    if not detail and shown is not None and shown != setup.workers_hash:
+        file = setup.config.exporter.config
+        detail = f"the exporter has loaded other workers than {file} has: reload it"
+    if not detail:
+        return None
+    if setup.config.mode == "observe":
+        return context.wait("observe_mode", budget, detail)
+    return context.refuse("config_differs", budget, detail)
+
+
+DIFFERING_SECONDS = 10.0
+"""How long other processes may match than expected before the operator is notified: a process that
+starts or ends shows up at different moments in two observations."""
+
+
+def refuse_other_processes(
+    incident: Incident, decision: Decision, detail: str, *, mode: str, now: float
+) -> Decision:
+    """Returns a decision instead of the restart `decision`, which could end another's process.
+
+    One of the processes that match may belong to somebody else (harms 8 and 29). `detail` says
+    which ones were found.
+    """
+    waiting = replace(decision, verdict=Verdict.WAIT, reason="ambiguous_target", detail=detail)
+    refusal = replace(waiting, verdict=Verdict.REFUSE, reason="processes_differ")
+    if mode == "observe":
+        return waiting
+    lasting = (
+        incident.last_decision == waiting.text
+        and now - incident.last_decided_at >= DIFFERING_SECONDS
+    )
+    return refusal if lasting or incident.last_decision == refusal.text else waiting
+
+
+def describe_unknown_save(context: DecisionContext, target: Target, exporter: ExporterState) -> str:
+    """Why a restart may interrupt a save that cannot be observed, or "".
+
+    The SIGTERM is not delayed: where memory runs out, the kernel would not wait either. Only the
+    SIGKILL waits, as it does for a save that is observed (harm 17).
+    """
+    why = exporter.saves_unknown_of(target.run)
+    if not why or not any(map(context.state.setup.is_trainer, target.keys)):
+        return ""
+    return f"a save could not be excluded: {why}"
+
+
+def missing_recovery_point(
+    context: DecisionContext, target: Target, run: RunState | None
+) -> Decision | None:
+    """A decision not to restart a run that could not resume, else None.
+
+    Without a usable checkpoint, a restart begins at step 0 (harm 10).
+    """
+    if run is None or run.checkpoints is None:
+        return context.wait(
+            "observation_failed", target, "the exporter shows no checkpoints of the run"
+        )
+    if not is_fresh(run.checkpoints_seen_at, context.now):
+        return context.wait(
+            "observation_failed", target, "its checkpoints have not been observed recently"
+        )
+    if run.checkpoints == 0:
+        return context.refuse("no_checkpoint", target)
+    if run.recovery_matches is False:
+        return context.refuse("recovery_mismatch", target)
+    return None
+
+
+def count_attempts(context: DecisionContext, history: Sequence[PastAction], target: Budget) -> int:
+    """Counts the attempts on `target` in its window.
+
+    Restarts of a trainer after which its steps have advanced do not count: they have helped, and a
+    run that fails once in a while is restarted as long as it advances.
+    """
+    setup, snapshot = context.state.setup, context.state.snapshot
+    if any(map(setup.is_trainer, target.keys)):
+        exporter = snapshot.exporter if snapshot is not None else None
+        run = exporter.runs.get(target.key.run) if exporter is not None else None
+        own = since_progress([one for one in history if one.key == target.key], run)
+        history = [one for one in history if one.key != target.key or one in own]
+    return sum(context.now - action.intent_at < target.attempts_window for action in history)
+
+
+SETTLE_SECONDS = 30.0
+"""How long after its start a worker's processes may not be visible yet."""
+
+
+def is_acting(action: PastAction, now: float) -> bool:
+    """Whether an action without an outcome still changes processes; else it is only verified.
+
+    The verification of a trainer lasts until its first step, which may take many minutes.
+    """
+    return action.result_at is None or now - action.result_at < SETTLE_SECONDS
+
+
+BOOT_SECONDS = 900.0
+"""For this long after boot it is expected that no worker runs."""
+
+FIRST_RECOVERY_SECONDS = 600.0
+"""How long the other targets wait for the first restarted target to become healthy."""
+
+MIN_DOWN_TARGETS = 2
+"""A single worker is no mass failure, even where it is half of all targets."""
+
+FAILING_COLLECTORS_SHARE = 0.5
+"""With this share of its collectors failing, the exporter cannot be relied on (harm 9)."""
+
+_ABSENCE_CONDITIONS = frozenset(
+    {Condition.MISSING, Condition.INFERENCE_DOWN, Condition.NO_PROGRESS}
+)
+"""Conditions that a broken observation would also show; the others need a living worker."""
+
+
+def mass_failure(
+    context: DecisionContext, target: Target, exporter: ExporterState
+) -> Decision | None:
+    """A decision to wait while too many targets are down at once, else None (harms 7 and 9).
+
+    After a while, or soon after boot, targets are restarted one after the other: the next one only
+    once the one before is healthy or had its time to become so (harm 24).
+    """
+    if exporter.collectors_failing >= FAILING_COLLECTORS_SHARE:
+        failing = f"{exporter.collectors_failing:.0%} of the exporter's collectors fail"
+        return context.wait("mass_failure", target, failing)
+    if context.condition not in _ABSENCE_CONDITIONS:
+        return None
+    config, now = context.state.config, context.now
+    open_actions = {a.key: a for a in context.state.actions if a.ended_at is None}
+    coming_back = {
+        one.key
+        for one in config.targets
+        if (action := open_actions.get(one.key)) is not None
+        and (is_acting(action, now) or _is_target_down(one, exporter))
+    }
+    gone = [
+        one for one in config.targets if one.key in coming_back or _is_target_down(one, exporter)
+    ]
+    if len(gone) < max(MIN_DOWN_TARGETS, len(config.targets) / 2):
+        return None
+    if coming_back:
+        others = ", ".join(f"{key.run}/{key.worker}" for key in sorted(coming_back))
+        return context.wait(
+            "busy", target, f"targets are restarted one after the other: now {others}"
+        )
+    if open_actions.keys() - coming_back:  # one has come back: the watch can be relied on
+        return None
+    if exporter.booted_at is not None and now - exporter.booted_at < BOOT_SECONDS:
+        return None
+    summary = f"{len(gone)} of {len(config.targets)} targets are down at once"
+    waiting = context.wait("mass_failure", target, summary)
+    ended = [(a.ended_at or 0.0, a) for a in context.state.actions]
+    since = [pair for pair in ended if pair[0] > context.incident.starts_at]
+    if not since:
+        incident = context.incident
+        waited = now - incident.last_decided_at if incident.last_decision == waiting.text else 0.0
+        return waiting if waited < config.mass_failure_hold else None
+    at, last = max(since, key=lambda pair: pair[0])
+    if last.healed or last.key == target.key or now - at > FIRST_RECOVERY_SECONDS:
+        return None
+    first = f"{summary}; {last.key.worker} was restarted first and is not healthy"
+    return context.wait("mass_failure", target, first)
+
+
+def _is_target_down(target: Target, exporter: ExporterState) -> bool:
+    for key in target.keys:
+        worker = exporter.workers.get(key)
+        if worker is not None and worker.missing:
+            return True
+        if any(map(is_down, exporter.servers_of(key))):
+            return True
+    return False
+
+
+LARGER_WORKER_WAIT_SECONDS = 20.0
+"""How long a worker waits for a larger one, whose alert may come later or never."""
+
+_PENDING_DECISIONS = frozenset({"", "act restart", "wait busy", "wait larger_worker_first"})
+"""Last decisions of an incident whose worker is still to be restarted."""
+
+
+def larger_worker_first(
+    context: DecisionContext, target: Target, exporter: ExporterState
+) -> Decision | None:
+    """A decision to wait for a larger worker of the run that exceeds its limit too, else None.
+
+    Restarting the largest one may relieve the host, and then the others are spared (harm 7).
+    """
+    if context.condition is not Condition.OVER_MEMORY_LIMIT or context.in_follow_up:
+        return None
+    waiting = context.wait("larger_worker_first", target)
+    since = (
+        context.incident.last_decided_at
+        if context.incident.last_decision == waiting.text
+        else context.now
+    )
+    if context.now - since >= LARGER_WORKER_WAIT_SECONDS:
+        return None
+    own = _size(target, exporter)
+    for other in context.state.config.targets:
+        if other.run != target.run or other.key == target.key or _size(other, exporter) <= own:
+            continue
+        over = any(still_holds(context.condition, key, exporter, context.now) for key in other.keys)
+        if over and _is_pending(other, context):
+            return context.wait("larger_worker_first", target, other.worker)
+    return None
+
+
+def _is_pending(other: Target, context: DecisionContext) -> bool:
+    related = [one for one in context.state.incidents if _concerns(one, other, context)]
+    return all(not one.resolved and one.last_decision in _PENDING_DECISIONS for one in related)
+
+
+def _concerns(incident: Incident, other: Target, context: DecisionContext) -> bool:
+    return (
+        incident.run == other.run
+        and incident.worker in {key.worker for key in other.keys}
+        and incident.remediation == context.incident.remediation
+    )
+
+
+def _size(target: Target, exporter: ExporterState) -> float:
+    seen = (exporter.workers.get(key) for key in target.keys)
+    return sum(worker.resident_bytes for worker in seen if worker is not None)

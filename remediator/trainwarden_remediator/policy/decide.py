@@ -1,0 +1,263 @@
+"""Decides what is done about an incident. Pure: it sees only its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_remediator.config.playbooks import Playbook, Rung
+from trainwarden_remediator.config.targets import Target
+from trainwarden_remediator.model import Decision, Incident, PastAction, Verdict
+from trainwarden_remediator.observation.model import ExporterState
+from trainwarden_remediator.observation.snapshot import FAILSAFE_FINGERPRINT, Snapshot
+from trainwarden_remediator.policy.conditions import (
+    find_root_cause,
+    missing_observation,
+    missing_progress,
+    still_holds,
+)
+from trainwarden_remediator.policy.context import DecisionContext, PolicyState
+from trainwarden_remediator.policy.ladder import LadderPosition, find_position
+from trainwarden_remediator.policy.rung import (
+    blocks_others,
+    decide_gpu_cleanup,
+    decide_largest_worker,
+    decide_notify,
+    decide_target,
+)
+
+FOLLOW_UP_SECONDS = 6 * 3600.0
+"""How long a run is watched for progress after the condition of its alert has healed."""
+
+RELIST_GRACE_SECONDS = 180.0
+"""How long an Alertmanager that was restarted may take to learn which alerts fire: Prometheus
+repeats them each minute at the latest."""
+
+
+def decide(incident: Incident, state: PolicyState, now: float) -> Decision:
+    """Decides what is done about `incident` at `now` (Unix seconds).
+
+    Questions that the journal answers come first. Only if they do not block the incident, a
+    snapshot is taken; then all questions are asked again, so that the decision rests on one
+    snapshot.
+    """
+    state = replace(state, snapshot=snapshot_for(incident, state.snapshot))
+    playbook = state.config.playbook(incident.remediation) if incident.remediation else None
+    done = state.ended_actions(incident)
+    position = find_position(playbook.ladder, done) if playbook else LadderPosition(0)
+    if not _is_in_follow_up(incident, position, state, now):
+        # A resolved alert is over; whether an action helped is verified apart from it (harm 6).
+        if incident.resolved:
+            return Decision(Verdict.REFUSE, "resolved")
+        # An alert that is no longer repeated is from before an outage (harm 5).
+        if now - incident.last_received_at > state.config.alert_stale_after:
+            return _decide_unrepeated(incident, state, now)
+    if not incident.remediation:
+        return Decision(Verdict.REFUSE, "no_remediation")
+    if playbook is None:
+        return Decision(Verdict.REFUSE, "unknown_playbook")
+    ladder = _LadderDecision(incident, playbook, done, state, now)
+    return (
+        ladder.decide_follow_up(position) if position.in_follow_up else ladder.decide_next(position)
+    )
+
+
+def snapshot_for(incident: Incident, snapshot: Snapshot | None) -> Snapshot | None:
+    """Returns the snapshot that decisions about `incident` rest on."""
+    if snapshot is not None and incident.fingerprint == FAILSAFE_FINGERPRINT:
+        return snapshot.failsafe or snapshot
+    return snapshot
+
+
+def _decide_unrepeated(incident: Incident, state: PolicyState, now: float) -> Decision:
+    """Decides whether an alert that was not repeated for a long time is over.
+
+    An alert that blocks other actions is kept while Alertmanager cannot be reached, lists it, or
+    may have just started and know no alerts yet: the actions that it blocks could do harm (harm 5).
+    A step of the clock does not end it either.
+    """
+    if not blocks_others(incident, state):
+        return Decision(Verdict.REFUSE, "alert_stale")
+    if state.snapshot is None:
+        return Decision(Verdict.OBSERVE_FIRST, "needs_observation")
+    if state.snapshot.alerts is None:
+        return Decision(Verdict.WAIT, "observation_failed", detail=state.snapshot.unknown)
+    if incident.fingerprint in state.snapshot.alerts.states:
+        return Decision(Verdict.ACT, "hold")
+    gone = Decision(Verdict.WAIT, "not_active", detail="Alertmanager does not list it")
+    waited = now - incident.last_decided_at if incident.last_decision == gone.text else 0.0
+    return gone if waited < RELIST_GRACE_SECONDS else Decision(Verdict.REFUSE, "alert_stale")
+
+
+def _is_in_follow_up(
+    incident: Incident, position: LadderPosition, state: PolicyState, now: float
+) -> bool:
+    """Whether the run is still watched for progress though the alert may have resolved.
+
+    A newer incident of the same kind takes over (harm 26).
+    """
+    if not position.in_follow_up or now - position.follow_up_since > FOLLOW_UP_SECONDS:
+        return False
+    about = (incident.remediation, incident.run, incident.worker)
+    return not any(
+        other.starts_at > incident.starts_at
+        for other in state.incidents
+        if (other.remediation, other.run, other.worker) == about
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _LadderDecision:
+    """The ladder of an incident and the actions that were tried."""
+
+    incident: Incident
+    playbook: Playbook
+    done: Sequence[PastAction]
+    state: PolicyState
+    now: float
+
+    def decide_next(self, position: LadderPosition) -> Decision:
+        """Decides the next rung against the condition."""
+        rungs = self.playbook.ladder
+        index = position.next_rung
+        if index is None or (index > 0 and self._lacks_target(rungs[index])):
+            # No rung is left; the last attempt may still have helped, so it is observed once more.
+            ladder_exhausted = self._context(
+                self._last_rung, condition_started_at=self.incident.starts_at, ladder_exhausted=True
+            )
+            return self._decide(ladder_exhausted)
+        return self._decide(self._context(index, condition_started_at=self.incident.starts_at))
+
+    def decide_follow_up(self, position: LadderPosition) -> Decision:
+        """Decides what is tried when the condition has cleared but the run makes no progress."""
+        follow_up_rung = (
+            self._last_rung if position.follow_up_rung is None else position.follow_up_rung
+        )
+        context = self._context(
+            follow_up_rung, condition_started_at=position.follow_up_since, in_follow_up=True
+        )
+        snapshot = self.state.snapshot
+        # An operator stopped all actions (harm 23).
+        if (hold := self.state.active_hold()) is not None:
+            return context.wait("held", detail=hold.description)
+        # Progress is judged by a fresh observation or not at all (harms 4 and 9).
+        if snapshot is None:
+            return context.decide(Verdict.OBSERVE_FIRST, "needs_observation")
+        if snapshot.exporter is None:
+            return context.wait("observation_failed", detail=snapshot.unknown)
+        if (other := self._follow_up_blocker(snapshot.exporter, position, context)) is not None:
+            return other
+        if position.follow_up_rung is None:
+            return context.refuse("ladder_exhausted", detail="the run makes no progress")
+        if self._lacks_target(context.rung):
+            return context.refuse("ladder_exhausted", detail="the next rung has no target")
+        return self._decide(context)
+
+    def _follow_up_blocker(
+        self, exporter: ExporterState, position: LadderPosition, context: DecisionContext
+    ) -> Decision | None:
+        """A decision other than the follow-up rung, by what the exporter shows, else None."""
+        key, condition = self._affected_worker, self.playbook.condition
+        run = exporter.runs.get(key.run)
+        # Unknown is not bad: what the exporter does not show is not acted upon (harm 9).
+        if key not in exporter.workers:
+            return context.wait("observation_failed", detail="the exporter does not show it")
+        if missing := missing_observation(condition, key, exporter, self.now):
+            return context.wait("observation_failed", detail=missing)
+        if still_holds(condition, key, exporter, self.now):
+            # Its alert has resolved: a new alert must confirm that the condition is back (harm 4).
+            back = self.incident.resolved
+            return context.wait("condition_returned") if back else self.decide_next(position)
+        # Where the exporter observes no steps, there is no progress to wait for.
+        if self.done[-1].step is None and (run is None or not (run.observed or run.finished)):
+            over = self.incident.resolved
+            return context.refuse("resolved") if over else context.wait("alert_lingers")
+        if run is None or (missing := missing_progress(run)):
+            return context.wait("observation_failed", detail=missing_progress(run))
+        # The run has made a step or has finished: no action is needed (harm 6).
+        if run.finished or (run.last_step_at or 0.0) > position.follow_up_since:
+            over = self.incident.resolved
+            return context.refuse("progressing") if over else context.wait("alert_lingers")
+        # The run waits for a server that has an alert of its own; restarting the trainer would heal
+        # nothing (harm 7).
+        if why := find_root_cause(key.run, exporter, self.now):
+            return context.wait("root_cause_elsewhere", detail=why)
+        limit = context.rung.after or run.stall_limit or 0.0
+        waited = self.now - max(position.follow_up_since, run.progress_at or 0.0)
+        # A healed run gets its whole stall limit before it is restarted (harm 16). After an attempt
+        # to restore progress, the verification has waited already.
+        if self.done[-1].healed and waited <= limit:
+            return context.wait("awaiting_progress", detail=f"it has {limit:g} s to make a step")
+        return None
+
+    @property
+    def _affected_worker(self) -> WorkerKey:
+        """The worker that the alert names, else the healed worker."""
+        named = WorkerKey(self.incident.run, self.incident.worker)
+        healed = (action.key for action in reversed(self.done) if action.healed)
+        return named if named.worker else next(healed, named)
+
+    @property
+    def _last_rung(self) -> int:
+        """The last rung that was tried, limited to the rungs that the file still has.
+
+        A notification counts as an attempt only where nothing else was tried.
+        """
+        count_attempts = [action for action in self.done if action.kind != "notify"] or self.done
+        return min(count_attempts[-1].rung, len(self.playbook.ladder) - 1)
+
+    def _context(
+        self,
+        index: int,
+        *,
+        condition_started_at: float,
+        ladder_exhausted: bool = False,
+        in_follow_up: bool = False,
+    ) -> DecisionContext:
+        rung = self.playbook.ladder[index]
+        about = (self.incident, self.playbook.condition, rung, index, self.state, self.now)
+        return DecisionContext(
+            *about,
+            condition_started_at=condition_started_at,
+            ladder_exhausted=ladder_exhausted,
+            in_follow_up=in_follow_up,
+        )
+
+    def _decide(self, context: DecisionContext) -> Decision:
+        config, rung = self.state.config, context.rung
+        if rung.action == "hold":
+            # The file names no target of that run: the alert is not for this remediator (harm 15).
+            known = self.incident.run in {target.run for target in config.targets}
+            return (
+                context.decide(Verdict.ACT, "hold") if known else context.refuse("unknown_target")
+            )
+        if rung.action == "notify":
+            return decide_notify(context)
+        if rung.target == "gpus" and config.gpu_cleanup is not None:
+            return decide_gpu_cleanup(context, config.gpu_cleanup)
+        if rung.target == "largest_worker" and config.targets:
+            return decide_largest_worker(context)
+        targets = self._targets(rung)
+        if not targets:
+            return context.refuse("unknown_target")
+        # Restarting one of several trainers would hang the others (harm 18).
+        if len(targets) > 1:
+            return context.wait(
+                "ambiguous_target", detail=f"{len(targets)} of its targets are trainers"
+            )
+        return decide_target(context, targets[0])
+
+    def _lacks_target(self, rung: Rung) -> bool:
+        about_one = rung.action == "restart" and rung.target in ("worker", "trainer")
+        return about_one and not self._targets(rung)
+
+    def _targets(self, rung: Rung) -> Sequence[Target]:
+        """The targets of a rung about one worker or the trainer; empty where there are none."""
+        run = self.incident.run or (self.done[-1].key.run if self.done else "")
+        if rung.target == "trainer":
+            return self.state.setup.trainers(run)
+        if rung.target == "worker":
+            target = self.state.config.target(WorkerKey(self.incident.run, self.incident.worker))
+            return () if target is None else (target,)
+        return ()

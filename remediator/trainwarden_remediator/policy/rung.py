@@ -1,0 +1,383 @@
+"""Decides one rung of a ladder: whether it may be tried now, or why not. Pure.
+
+Each refusal names the harm of docs/harms.md that it prevents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_remediator.alertmanager.api import AlertState, is_silenced
+from trainwarden_remediator.config.playbooks import Condition, Rung
+from trainwarden_remediator.config.targets import GPUS, Budget, Target, cooldown_after
+from trainwarden_remediator.model import NEEDS_OPERATOR, Decision, Incident, PastAction, Verdict
+from trainwarden_remediator.observation.model import ExporterState, WorkerState
+from trainwarden_remediator.observation.snapshot import AlertmanagerState, Snapshot
+from trainwarden_remediator.policy.blockers import (
+    budget_exhausted,
+    check_breaker,
+    count_attempts,
+    describe_unknown_save,
+    find_blocker,
+    is_acting,
+    larger_worker_first,
+    refuse_other_configuration,
+    refuse_other_processes,
+)
+from trainwarden_remediator.policy.conditions import (
+    describe_observed,
+    find_root_cause,
+    missing_observation,
+    still_holds,
+)
+from trainwarden_remediator.policy.context import DecisionContext, PolicyState
+from trainwarden_remediator.policy.ladder import find_position
+
+
+def decide_gpu_cleanup(context: DecisionContext, budget: Budget) -> Decision:
+    """Whether processes that hold a GPU and belong to no worker are terminated now."""
+    state = context.state
+    if any(action.ended_at is None for action in state.actions):
+        # A process that an action is starting may not match its worker yet, and would look like a
+        # leftover (harm 13).
+        return context.wait("busy", budget)
+    history = [action for action in state.actions if action.key == budget.key]
+    if (too_soon := _too_soon(context, budget, history)) is not None:
+        return too_soon
+    # An old observation may show holders that have ended since (harm 4).
+    if state.snapshot is None:
+        return context.decide(Verdict.OBSERVE_FIRST, "needs_observation", budget)
+    if (blocker := _alert_blocker(context, budget, state.snapshot)) is not None:
+        return blocker
+    orphans = state.snapshot.exporter.gpu_orphans if state.snapshot.exporter else None
+    # Unknown is not bad: no answer is no ground to terminate anything (harm 9).
+    if orphans is None:
+        return context.wait("observation_failed", budget, "the exporter shows no GPU holders")
+    # The GPU is free; the alert has not resolved yet (harm 4).
+    if orphans == 0:
+        return context.wait("condition_cleared", budget)
+    if (end := budget_exhausted(context, budget, history)) is not None:
+        return end
+    if state.config.mode == "observe":
+        return context.wait("observe_mode", budget, "would terminate the leftovers")
+    return context.decide(Verdict.ACT, "clean", budget)
+
+
+def decide_largest_worker(context: DecisionContext) -> Decision:
+    """Whether the target that holds the most memory is restarted now."""
+    state = context.state
+    # An operator stopped all actions (harm 23).
+    if (hold := state.active_hold()) is not None:
+        return context.wait("held", detail=hold.description)
+    # The breaker stays open until an operator resets it (harm 7).
+    if state.breaker.opened_at is not None:
+        return context.wait("breaker_open")
+    if any(action.ended_at is None for action in state.actions):
+        # The action in progress has not freed its memory yet: a second one would restart a worker
+        # for nothing (harm 7).
+        return context.wait("busy")
+    # The largest worker is chosen by a fresh observation or not at all (harms 4 and 9).
+    if state.snapshot is None:
+        return context.decide(Verdict.OBSERVE_FIRST, "needs_observation")
+    if state.snapshot.exporter is None:
+        return context.wait("observation_failed", detail=state.snapshot.unknown)
+    free = [
+        target
+        for target in state.config.targets
+        if not (blocking_alert(target, state) or state.active_hold(*target.keys))
+        and count_attempts(context, [a for a in state.actions if a.key == target.key], target)
+        < target.attempts
+    ]
+    target = largest(free, state.snapshot.exporter)
+    if target is None:
+        return context.wait("no_candidate")
+    return decide_target(context, target)
+
+
+def largest(targets: Sequence[Target], exporter: ExporterState) -> Target | None:
+    """Returns the target whose living processes hold the most memory."""
+    sizes = {target.key: _size(target, exporter) for target in targets}
+    free = [target for target in targets if sizes[target.key] is not None]
+    return max(free, key=lambda target: sizes[target.key] or 0.0, default=None)
+
+
+def _size(target: Target, exporter: ExporterState) -> float | None:
+    """Resident bytes of its workers; None while none of them runs."""
+    seen = (exporter.workers[key] for key in target.keys if key in exporter.workers)
+    sizes = [worker.resident_bytes for worker in seen if worker.processes > 0]
+    return sum(sizes) if sizes else None
+
+
+def decide_notify(context: DecisionContext) -> Decision:
+    """Whether the operator is notified now.
+
+    A notification does no harm, so it is also sent while Alertmanager cannot be reached.
+    """
+    snapshot = context.state.snapshot
+    # One notification for each rung: a repeated page is ignored (harm 27).
+    if context.ladder_exhausted:
+        return context.wait("awaiting_operator")
+    if snapshot is None:
+        return context.decide(Verdict.OBSERVE_FIRST, "needs_observation")
+    # A silence by an operator also silences the page (harm 23).
+    if (
+        snapshot.alerts is not None
+        and (blocker := _suppression(context, None, snapshot.alerts)) is not None
+    ):
+        return blocker
+    # Nobody is paged for a condition that has cleared (harm 4).
+    if snapshot.exporter is not None and _is_observed_cleared(context, snapshot.exporter):
+        return context.wait("condition_cleared")
+    if context.state.config.mode == "observe":
+        return context.wait("observe_mode", detail="would notify the operator")
+    return context.decide(Verdict.ACT, "notify")
+
+
+def _is_observed_cleared(context: DecisionContext, exporter: ExporterState) -> bool:
+    """Whether the exporter shows that the condition has cleared; unknown counts as not cleared."""
+    ill = WorkerKey(context.incident.run, context.incident.worker)
+    if context.in_follow_up or (ill.worker and ill not in exporter.workers):
+        return False
+    shown = not missing_observation(context.condition, ill, exporter, context.now)
+    return shown and not still_holds(context.condition, ill, exporter, context.now)
+
+
+def decide_target(context: DecisionContext, target: Target) -> Decision:
+    """Whether `target` is restarted now.
+
+    Questions that the journal answers come first; the snapshot is taken only when all of them pass.
+    """
+    state = context.state
+    # An operator holds this target, its run or everything (harm 23).
+    if (hold := state.active_hold(*target.keys)) is not None:
+        return context.wait("held", target, hold.description)
+    # The breaker stays open until an operator resets it (harm 7).
+    if state.breaker.opened_at is not None:
+        return context.wait("breaker_open", target)
+    # A restart loop or a full disk: a restart would lose the work since the last checkpoint
+    # (harms 10 and 21).
+    if alert := blocking_alert(target, state):
+        return context.wait("held_by_alert", target, alert)
+    # Two actions at once in one run end what the other has just started (harm 13).
+    if (action := _conflicting_action(target, state, context.now)) is not None:
+        return context.wait("busy", target, f"of {action.key.worker}")
+    # Restarts of other workers for the same shortage of memory count too: otherwise one shortage
+    # would restart every worker in turn (harm 7).
+    shared = context.rung.target == "largest_worker"
+    history = [
+        action
+        for action in state.actions
+        if action.key == target.key or (shared and _is_attempt_of(context, action))
+    ]
+    # The distance between attempts grows, so that a slow crash loop exhausts its budget (harm 11).
+    if (
+        not context.ladder_exhausted
+        and (too_soon := _too_soon(context, target, history)) is not None
+    ):
+        return too_soon
+    # The condition is observed again right before the act: the alert may be old (harm 4).
+    if state.snapshot is None:
+        return context.decide(Verdict.OBSERVE_FIRST, "needs_observation", target)
+    if (blocker := _alert_blocker(context, target, state.snapshot)) is not None:
+        return blocker
+    return _decide_by_observation(context, target, history)
+
+
+def _conflicting_action(target: Target, state: PolicyState, now: float) -> PastAction | None:
+    """An action in progress that excludes an action on `target`.
+
+    A trainer that was started is only verified until its first step; meanwhile a worker or server
+    that it waits for may be restarted.
+    """
+    for action in state.actions:
+        if action.ended_at is not None or action.key.run not in (target.run, GPUS.run):
+            continue
+        own = action.key in target.keys or not state.setup.is_trainer(action.key)
+        if own or is_acting(action, now):
+            return action
+    return None
+
+
+def _is_attempt_of(context: DecisionContext, action: PastAction) -> bool:
+    return action.incident == context.incident.id and action.kind != "notify"
+
+
+def blocking_alert(target: Target, state: PolicyState) -> str:
+    """Returns the name of the alert that blocks actions on `target`, or "".
+
+    An alert without a worker blocks its whole run.
+    """
+    for incident in state.blocking_incidents:
+        workers = ("", target.worker, *target.additional_workers)
+        about = incident.run == target.run and incident.worker in workers
+        if about and blocks_others(incident, state):
+            return incident.alert
+    return ""
+
+
+def blocks_others(incident: Incident, state: PolicyState) -> bool:
+    """Whether the current rung of an incident is to block other actions."""
+    rung = _current(incident, state)
+    return rung is not None and rung.action == "hold"
+
+
+def _current(incident: Incident, state: PolicyState) -> Rung | None:
+    playbook = state.config.playbook(incident.remediation)
+    if playbook is None:
+        return None
+    following = find_position(playbook.ladder, state.ended_actions(incident)).next_rung
+    return None if following is None else playbook.ladder[following]
+
+
+def _too_soon(
+    context: DecisionContext, budget: Budget, history: Sequence[PastAction]
+) -> Decision | None:
+    """A decision to wait while the cooldown of the last attempt lasts, else None."""
+    count = count_attempts(context, history, budget)
+    if count < budget.attempts and _cooldown_left(history, count, budget, context.now) > 0:
+        healed = history[-1].incident == context.incident.id and history[-1].healed
+        return context.wait("alert_lingers" if healed else "cooldown", budget)
+    return None
+
+
+def _alert_blocker(context: DecisionContext, target: Budget, snapshot: Snapshot) -> Decision | None:
+    """A decision to wait where the alert is not confirmed, else None."""
+    # Without both answers the alert is not confirmed: no answer, no act (harms 4 and 9).
+    if snapshot.exporter is None or snapshot.alerts is None:
+        return context.wait("observation_failed", target, snapshot.unknown)
+    return _suppression(context, target, snapshot.alerts) or refuse_other_configuration(
+        context, target, snapshot.exporter
+    )
+
+
+def _suppression(
+    context: DecisionContext, target: Budget | None, alerts: AlertmanagerState
+) -> Decision | None:
+    """A decision to wait where Alertmanager suppresses the alert or does not list it, else None."""
+    match alerts.states.get(context.incident.fingerprint):
+        # An operator silenced it (harm 23).
+        case AlertState.SILENCED:
+            return context.wait("silenced", target)
+        # Its cause has an alert of its own, which is acted upon instead (harm 7).
+        case AlertState.INHIBITED:
+            return context.wait("inhibited", target)
+        case AlertState.ACTIVE:
+            return None
+    # It has resolved, or was never real (harm 4).
+    if not context.in_follow_up:
+        return context.wait("not_active", target)
+    # In a follow-up the alert has resolved and is not listed; a silence still applies (harm 23).
+    if is_silenced(context.incident.labels, alerts.silences):
+        return context.wait("silenced", target)
+    return None
+
+
+def _decide_by_observation(
+    context: DecisionContext, target: Target, history: Sequence[PastAction]
+) -> Decision:
+    exporter = context.state.snapshot.exporter if context.state.snapshot else None
+    if exporter is None:
+        return context.wait("observation_failed", target, "no observation yet")
+    if (gone := _condition_cleared(context, target, exporter)) is not None:
+        return gone
+    # The budget is checked after the condition: the last attempt may have healed it while the alert
+    # still fires, and the operator would be paged without need (harm 16).
+    blocker = budget_exhausted(context, target, history)
+    # Again, because the run may show progress that renews the budget: the cooldown then counts.
+    if blocker is None and (too_soon := _too_soon(context, target, history)) is not None:
+        return too_soon
+    blocker = blocker or find_blocker(context, target, exporter)
+    if context.state.config.mode == "observe" and (
+        blocker is None or blocker.reason in NEEDS_OPERATOR
+    ):
+        # In observe mode nobody is paged for what would have been done.
+        would = "would restart it" if blocker is None else f"could not restart it: {blocker.reason}"
+        return context.wait("observe_mode", target, would)
+    blocker = (
+        blocker or larger_worker_first(context, target, exporter) or check_breaker(context, target)
+    )
+    if blocker is not None:
+        return blocker
+    return context.decide(
+        Verdict.ACT, "restart", target, describe_unknown_save(context, target, exporter)
+    )
+
+
+def _condition_cleared(
+    context: DecisionContext, target: Target, exporter: ExporterState
+) -> Decision | None:
+    """A decision not to restart `target` because of what the exporter shows of it, else None."""
+    for key in target.keys:
+        if (odd := _target_blocker(context, target, exporter.workers.get(key))) is not None:
+            return odd
+    if context.in_follow_up:
+        return None
+    ill = context.affected_worker(target)
+    # Unknown is not bad (harm 9).
+    if missing := missing_observation(context.condition, ill, exporter, context.now):
+        return context.wait("observation_failed", target, missing)
+    # A trainer that waits for a dead server stalls; restarting it heals nothing (harm 7).
+    stalled = context.condition is Condition.NO_PROGRESS
+    if stalled and (why := find_root_cause(target.run, exporter, context.now)):
+        return context.wait("root_cause_elsewhere", target, why)
+    # The alert lags behind the exporter (harm 4).
+    if not still_holds(context.condition, ill, exporter, context.now):
+        return context.wait(
+            "condition_cleared", target, describe_observed(context.condition, ill, exporter)
+        )
+    # A worker that may finish and exited with status 0 has done its work (harm 12).
+    own = ill if ill in target.keys else target.key
+    finished_at = context.state.finished.get(own)
+    finished = finished_at is not None and context.state.setup.may_finish(own)
+    if (
+        context.condition is Condition.MISSING
+        and finished
+        and not _failed_since(exporter.workers.get(own), finished_at)
+    ):
+        return context.refuse("has_finished", target, "it exited with status 0")
+    return None
+
+
+def _failed_since(worker: WorkerState | None, finished_at: float | None) -> bool:
+    """Whether a worker that had finished was started by something else since, and has failed."""
+    if worker is None or finished_at is None or not worker.last_exit_code:
+        return False
+    return worker.last_exit_at is not None and worker.last_exit_at > finished_at
+
+
+def _target_blocker(
+    context: DecisionContext, target: Target, worker: WorkerState | None
+) -> Decision | None:
+    """A decision to wait because of one worker of `target`, else None."""
+    # A worker that the exporter does not show may be healthy (harm 9).
+    if worker is None:
+        return context.wait("observation_failed", target, "the exporter does not show it")
+    # More processes than expected match: one of them may belong to somebody else (harm 8).
+    if worker.processes > worker.expected:
+        detail = f"{worker.processes:g} processes match, {worker.expected:g} expected"
+        return refuse_other_processes(
+            *(context.incident, context.wait("ambiguous_target", target), detail),
+            mode=context.state.config.mode,
+            now=context.now,
+        )
+    # Something else restarted it after the condition began (harm 12).
+    started = worker.started_at
+    if (
+        started is not None
+        and started > context.condition_started_at
+        and context.now - started < target.cooldown
+    ):
+        return context.wait("already_restarted", target)
+    return None
+
+
+def _cooldown_left(
+    history: Collection[PastAction], count: int, target: Budget, now: float
+) -> float:
+    """Seconds of cooldown left; each action in the window doubles it."""
+    if not history:
+        return 0
+    # From the act, not from the end of its verification, which may take many minutes.
+    last = max(action.acted_at for action in history)
+    return last + cooldown_after(count, target.cooldown) - now

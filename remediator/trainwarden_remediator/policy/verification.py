@@ -1,0 +1,209 @@
+"""Verifies from what the exporter shows whether an action has helped. Pure.
+
+All times are Unix seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.runtime.formatting import plural
+from trainwarden_remediator.config.playbooks import Verify
+from trainwarden_remediator.observation.model import (
+    START_TOLERANCE_SECONDS,
+    ExporterState,
+    RunState,
+    ServerState,
+)
+from trainwarden_remediator.policy.conditions import is_down
+
+NEVER_PROBED_SECONDS = 45.0
+"""A server that is up for so long without a completion probe is never probed, like some engines and
+all routers."""
+
+DEAD_SECONDS = 3.0
+"""How long a started worker must have no process before its start counts as failed: a launcher may
+replace its process."""
+
+HOPELESS_SECONDS = 30.0
+"""How long a server that the run needs may be down before waiting for a first step is given up."""
+
+
+@dataclass(slots=True)
+class StartedProcess:
+    """Whether what an action has started is dead, so that no time is lost waiting for it."""
+
+    lived: bool = False
+    dead_since: float | None = None
+
+    def update(self, now: float, *, lives: bool, failure: str) -> str:
+        """Returns why the start has failed, or "".
+
+        `now`: seconds of a monotonic clock. `lives`: whether the worker has a process. `failure`:
+        how the started process has failed, if that is known. A worker that was never seen and is
+        not known to have failed may still appear.
+        """
+        self.lived = self.lived or lives
+        if lives or not (self.lived or failure):
+            self.dead_since = None
+            return ""
+        if self.dead_since is None:
+            self.dead_since = now
+        if now - self.dead_since < DEAD_SECONDS:
+            return ""
+        return failure or "it ended soon after its start"
+
+
+@dataclass(frozen=True, slots=True)
+class EffectCheck:
+    """How the effect of an action on `key` that began at `began` is verified.
+
+    `step` and `checkpoint` are the progress of the run at the time of the intent;
+    `restartable` are the workers that another action could heal; `keys` are all workers of the
+    target where it has several. `trainer`: one of them is a trainer, which has healed only once it
+    makes steps: it may crash on its resume, long after its start.
+    """
+
+    key: WorkerKey
+    began: float
+    verify: Verify
+    checkpoint: float | None = None
+    restartable: Collection[WorkerKey] = ()
+    keys: Collection[WorkerKey] = ()
+    trainer: bool = False
+    step: float | None = None
+
+    def health_problem(self, exporter: ExporterState, now: float) -> str:
+        """Why the action has not helped yet, or ""."""
+        return (self.verify.serves and self._server_problem(exporter, now)) or (
+            (self._needs_step(exporter) and self._progress_problem(exporter)) or ""
+        )
+
+    def settle_seconds(self, exporter: ExporterState) -> float:
+        """How long the target must stay healthy; a trainer that makes steps has settled already."""
+        proven = self._needs_step(exporter) and not self.verify.progress
+        return 0.0 if proven else self.verify.stable_for
+
+    def extra_seconds(self, exporter: ExporterState) -> float:
+        """Seconds beyond those of `verify` that the start may take, as the exporter shows."""
+        grants = [0.0]
+        if self.verify.serves:
+            servers = self._servers(exporter)
+            grants += [one.start_grace for one in servers if one.reason == "starting"]
+        run = exporter.runs.get(self.key.run)
+        if (
+            self._needs_step(exporter)
+            and run is not None
+            and not self._has_made_step(run, exporter)
+        ):
+            grants.append(run.stall_limit or 0.0)
+        return max(grants)
+
+    def hopeless_reason(self, exporter: ExporterState, now: float) -> str:
+        """Why verification ends early, or "".
+
+        No other action runs in the run meanwhile, not even for the server that it waits for.
+        """
+        if not self._needs_step(exporter):
+            return ""
+        for server in exporter.servers.get(self.key.run, ()):
+            since = max(server.since or self.began, self.began)
+            whose = WorkerKey(self.key.run, server.worker)
+            if (
+                whose not in (self.key, *self.keys)
+                and whose in self.restartable
+                and is_down(server)
+                and now - since >= HOPELESS_SECONDS
+            ):
+                return f"its inference server {server.name} is down ({server.reason})"
+        return ""
+
+    def remark(self, exporter: ExporterState) -> str:
+        """What the report mentions though the action has helped, or ""."""
+        if self.verify.serves and any(map(_is_never_probed, self._servers(exporter))):
+            return "no completion could be requested"
+        run = exporter.runs.get(self.key.run)
+        if run is None or run.finished or not self._needs_step(exporter):
+            return ""
+        first, saved = run.first_step, self.checkpoint
+        if first is not None and saved is not None and saved < (run.checkpoint or 0.0) < first:
+            saved = run.checkpoint  # it saved once more on SIGTERM
+        start = run.resume_step if saved is None else saved
+        if start is None or first is None:
+            return "the step at which it resumed is unknown"
+        if run.resume_step is not None and run.resume_step < start:
+            return f"resumed from step {run.resume_step:g}, though step {start:g} was saved"
+        off = first - start - 1
+        if not off or (off > 0 and self._steps_may_be_unlogged(first, start)):
+            return ""
+        did = f"{'skipped' if off > 0 else 'repeated'} {plural(abs(round(off)), 'step')}"
+        return f"{did}: resumed with step {first:g}, not {start + 1:g}"
+
+    def has_processes(self, exporter: ExporterState) -> bool:
+        """Whether any worker of the target has a process that started after the action began."""
+        own = (exporter.workers.get(key) for key in self.keys or (self.key,))
+        return any(
+            worker is not None
+            and worker.processes > 0
+            and (worker.started_at or 0.0) >= self.began - START_TOLERANCE_SECONDS
+            for worker in own
+        )
+
+    def _needs_step(self, exporter: ExporterState) -> bool:
+        """Whether the run must make a step; not where the exporter observes no steps of it."""
+        run = exporter.runs.get(self.key.run)
+        return self.verify.progress or (self.trainer and run is not None and run.observed)
+
+    def _steps_may_be_unlogged(self, first: float, start: float) -> bool:
+        """Whether the steps between were perhaps made and not logged, as with one line in N steps.
+
+        Then the steps before and after the restart are multiples of N, or N apart from step 1.
+        """
+        if self.step is None:
+            return True
+        return any(
+            math.gcd(round(first) - offset, round(self.step) - offset) >= first - start
+            for offset in (0, 1)
+        )
+
+    def _servers(self, exporter: ExporterState) -> tuple[ServerState, ...]:
+        """The inference servers of all workers of the target."""
+        return tuple(one for key in self.keys or (self.key,) for one in exporter.servers_of(key))
+
+    def _server_problem(self, exporter: ExporterState, now: float) -> str:
+        servers = self._servers(exporter)
+        if not servers:
+            return "the exporter shows no inference server for it"
+        for server in servers:
+            worker = exporter.workers.get(WorkerKey(self.key.run, server.worker))
+            started = max(self.began, (worker.started_at if worker else None) or 0.0)
+            if not server.up:
+                return f"{server.name} is not up ({server.reason or 'no reason given'})"
+            if (server.worked_at or 0.0) > started:
+                continue
+            if _is_never_probed(server) and now - (server.since or now) >= NEVER_PROBED_SECONDS:
+                continue
+            if not server.answered or (server.asked_at or 0.0) <= started:
+                return f"{server.name} has not completed a token yet"
+        return ""
+
+    def _progress_problem(self, exporter: ExporterState) -> str:
+        run = exporter.runs.get(self.key.run)
+        if run is None:
+            return "the exporter does not show the run's progress"
+        if run.finished or self._has_made_step(run, exporter):
+            return ""
+        return "it has not made a step yet"
+
+    def _has_made_step(self, run: RunState, exporter: ExporterState) -> bool:
+        # The predecessor may have made steps after the action began, while it was saving.
+        worker = exporter.workers.get(self.key)
+        started = max(self.began, (worker.started_at if worker else None) or 0.0)
+        return run.last_step_at is not None and run.last_step_at > started
+
+
+def _is_never_probed(server: ServerState) -> bool:
+    return server.asked_at is None and server.worked_at is None

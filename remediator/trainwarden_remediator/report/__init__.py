@@ -1,0 +1,1 @@
+"""Markdown reports of one incident or of all incidents of a night."""

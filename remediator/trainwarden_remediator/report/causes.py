@@ -1,0 +1,151 @@
+"""Derives the likely causes of an incident from its evidence. Pure.
+
+The most specific causes come first: blocking reasons of the decisions, the state of the host, the
+logs, other incidents of that time, and last the usual cause of such an alert.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from trainwarden_exporter.frameworks.error_lines import COMMON_ERROR_PATTERNS
+from trainwarden_exporter.runtime.formatting import format_size, plural
+from trainwarden_remediator.config.playbooks import PLAYBOOKS, Condition
+from trainwarden_remediator.report.markdown import TimeFormat, code, format_elapsed, text
+from trainwarden_remediator.report.model import EvidenceRecord, IncidentRecord
+
+_PATTERNS = {pattern.name: re.compile(pattern.regex) for pattern in COMMON_ERROR_PATTERNS}
+_GENERIC_PATTERN = "exception"
+_EXCEPTION_LINE = re.compile(
+    r"^(?:\S{0,60}\s){0,6}?[\w.]*(?:Error|Exception|Exit|Interrupt)\b(?::|$)"
+)
+
+_BLOCKING_REASONS = {
+    "root_cause_elsewhere": "The root cause was elsewhere",
+    "disk_unusable": "A disk was unusable",
+    "held_by_alert": "Another alert blocked restarts",
+    "no_checkpoint": "There was no complete checkpoint to resume from",
+    "recovery_mismatch": "The recovery record did not match the checkpoint",
+    "processes_differ": "Other processes matched than the worker's own",
+    "config_differs": "Exporter and remediator did not use the same configuration",
+    "restarts_without_progress": "Restarts brought no progress",
+    "already_restarted": "Something else had already restarted the worker",
+    "breaker_open": "The circuit breaker was open",
+}
+
+_USUAL_CAUSES: Mapping[Condition, str] = {
+    Condition.OVER_MEMORY_LIMIT: "A restart frees the memory but does not fix the leak. If memory"
+    " grows back at the same rate, check what the process retains (batches, graphs, caches, open"
+    " results); if it grew in one step, check for a larger batch or a longer sequence.",
+    Condition.MISSING: "The process exited: the last lines of its log show why. If they stop"
+    " abruptly, it was killed (out of memory, an operator, the platform).",
+    Condition.OVER_AGE_LIMIT: "No failure: the worker was recycled because of its age, before its"
+    " leaks could do harm.",
+    Condition.MEMORY_BELOW_FLOOR: "The host ran short of memory. The largest worker was restarted,"
+    " which need not be the cause: compare the processes below.",
+    Condition.GPU_HELD: "Processes survived an earlier run and held the GPU: children that were not"
+    " terminated with their parent, or processes outside a restarted container.",
+    Condition.INFERENCE_DOWN: "The server died or hung. Check its own log first, then memory (of"
+    " the GPU and of the host) and the last weight update before it.",
+    Condition.NO_PROGRESS: "The trainer was alive but made no steps: it waited (for rollouts, a"
+    " lock, a collective) or hung. If all parts were up, check what it waited for.",
+    Condition.BRAKING: "The worker's own emergency brake aborted its work repeatedly without"
+    " freeing the memory of the worker itself: the worker leaks.",
+}
+
+
+def likely_causes(incident: IncidentRecord, times: TimeFormat) -> Sequence[str]:
+    """Returns the likely causes, each one line of Markdown, the most specific first."""
+    found = [*_blocking_reasons(incident)]
+    for record in incident.evidence[:1]:  # later evidence shows the effects of actions
+        found += [*_from_host(record, times), *_from_logs(record)]
+    found += _from_related_incidents(incident)
+    if usual := usual_cause(incident.remediation):
+        found.append(f"Usually: {usual}")
+    return list(dict.fromkeys(found))
+
+
+def usual_cause(remediation: str) -> str:
+    """Returns the usual cause of such an alert; "" for a playbook that is not shipped."""
+    playbook = PLAYBOOKS.get(remediation)
+    return "" if playbook is None else _USUAL_CAUSES.get(playbook.condition, "")
+
+
+def _blocking_reasons(incident: IncidentRecord) -> Iterator[str]:
+    for reason, detail in incident.reasons:
+        if reason in _BLOCKING_REASONS:
+            yield f"{_BLOCKING_REASONS[reason]}{f': {text(detail)}' if detail else ''}."
+
+
+def _from_logs(record: EvidenceRecord) -> Iterator[str]:
+    for log in record.logs:
+        lines = [str(line) for line in log.get("lines", ())]
+        hits = {
+            name: matched
+            for name, pattern in _PATTERNS.items()
+            if (matched := [line for line in lines if pattern.search(line)])
+        }
+        if len(hits) > 1:
+            hits.pop(_GENERIC_PATTERN, None)
+        raised = [line for line in lines if _EXCEPTION_LINE.match(line)]
+        for name, matched in hits.items():
+            shown = raised[-1] if name == _GENERIC_PATTERN and raised else matched[-1]
+            count = "once" if len(matched) == 1 else f"{len(matched)} times"
+            yield (
+                f"The log {code(str(log.get('name', '')))} shows **{name.replace('_', ' ')}** "
+                f"({count} in its last {plural(len(lines), 'line')}): {code(shown.strip())}"
+            )
+
+
+def _from_host(record: EvidenceRecord, times: TimeFormat) -> Iterator[str]:
+    memory = record.content.get("memory", {})
+    available, floor = memory.get("available"), memory.get("floor")
+    if available is not None and floor is not None and available < floor:
+        left = f"{format_size(available)} available"
+        yield f"The host was short of memory: {left}, the floor is {format_size(floor)}."
+    for name, worker in record.exporter_facts("workers").items():
+        yield from _from_worker(name, worker, record.at)
+    for name, server in record.exporter_facts("servers").items():
+        if not server.get("up") and server.get("reason"):
+            since = server.get("since")
+            when = "" if since is None else f", since {times.clock(since)}"
+            why = text(str(server["reason"]))
+            yield f"Inference server {code(name)} was not up: **{why}**{when}."
+        elif server.get("failures"):
+            yield f"Inference server {code(name)} was up but did not complete a token."
+    gpus = record.content.get("gpus", {})
+    orphans = [holder for holder in gpus.get("holders", ()) if holder.get("orphan")]
+    for holder in orphans:
+        yield f"A process of no worker held a GPU: {code(str(holder.get('is', '')))}"
+    if gpus.get("lost"):
+        yield f"A GPU did not respond: {text(', '.join(map(str, gpus['lost'])))}."
+    for process in record.content.get("processes", {}).get("tree", ()):
+        if process.get("state") == "D":
+            yield f"Process {process['pid']} was blocked in the kernel (state D: disk or driver)."
+
+
+def _from_worker(name: str, worker: Mapping[str, Any], at: float) -> Iterator[str]:
+    limit, held = worker.get("memory_limit_bytes"), worker.get("resident_bytes", 0)
+    if limit and held > limit:
+        since = worker.get("started_at")
+        age = f", {format_elapsed(at - since)} after its start" if since else ""
+        amount = f"{format_size(held)}, above its limit of {format_size(limit)}"
+        yield f"Worker {code(name)} used {amount}{age}."
+    processes, expected = worker.get("processes", 0), worker.get("expected", 0)
+    if processes < expected and not worker.get("finished"):
+        yield f"Worker {code(name)} had {processes:g} of {expected:g} processes."
+
+
+def _from_related_incidents(incident: IncidentRecord) -> Iterator[str]:
+    for other in incident.related:
+        earlier = incident.starts_at - other.starts_at
+        when = f"{format_elapsed(abs(earlier))} {'before' if earlier > 0 else 'after'} this one"
+        if abs(earlier) < 1:
+            when = "at the same time"
+        subject = "/".join(part for part in (other.run, other.worker) if part)
+        over = other.ended_at is not None and other.ended_at < incident.starts_at
+        kind = "Shortly before" if over else "Possible cause" if earlier > 0 else "Meanwhile"
+        named = f" ({code(subject)})" if subject else ""
+        yield f"{kind}: {text(other.alert)}{named}, incident {other.id}, began {when}."

@@ -1,0 +1,63 @@
+"""The state at the time of a report: what the exporter and Alertmanager show now."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import aiohttp
+
+from trainwarden_remediator.config.schema import Config
+from trainwarden_remediator.credentials.outgoing import RequestCredentials
+from trainwarden_remediator.exceptions import ObservationError
+from trainwarden_remediator.holds.hold_file import Hold, read_holds
+from trainwarden_remediator.observation.active_alerts import (
+    ActiveAlertLister,
+    ActiveAlerts,
+    alert_fetcher,
+)
+from trainwarden_remediator.observation.model import ExporterState
+from trainwarden_remediator.observation.snapshot import HttpObserver
+from trainwarden_remediator.runtime.clock import Clock
+
+TIMEOUT_SECONDS = 3.0
+"""Seconds that the exporter may take; a report must not wait for a host in trouble."""
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentState:
+    """The state of the host; a text says why a part is not known."""
+
+    exporter: ExporterState | str
+    alerts: ActiveAlerts
+    holds: Sequence[Hold] = ()
+
+
+async def read_current_state(
+    config: Config, session: aiohttp.ClientSession, clock: Clock
+) -> CurrentState:
+    """Asks the exporter and Alertmanager, at the same time; never raises for their failures."""
+    observer = HttpObserver(
+        session,
+        exporter_url=config.exporter.url,
+        alertmanager_url=config.alertmanager.url,
+        exporter=RequestCredentials(config.exporter),
+    )
+    fetch = alert_fetcher(session, config.alertmanager)
+    lister = ActiveAlertLister(config.alertmanager.pull, fetch, clock=clock)
+    async with asyncio.TaskGroup() as group:
+        exporter = group.create_task(_exporter_state(observer))
+        alerts = group.create_task(lister.list())
+    holds = await asyncio.to_thread(read_holds, config.hold_file, clock.now())
+    return CurrentState(exporter.result(), alerts.result(), holds)
+
+
+async def _exporter_state(observer: HttpObserver) -> ExporterState | str:
+    try:
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            return await observer.observe()
+    except TimeoutError:
+        return f"no answer within {TIMEOUT_SECONDS:g} s"
+    except ObservationError as error:
+        return str(error)

@@ -1,0 +1,157 @@
+"""The report of one incident, as Markdown. Pure."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from trainwarden_exporter.runtime.redaction import redact
+from trainwarden_remediator.report import outcomes
+from trainwarden_remediator.report.causes import likely_causes
+from trainwarden_remediator.report.evidence_section import evidence_section, last_lines
+from trainwarden_remediator.report.host_section import host_section
+from trainwarden_remediator.report.markdown import (
+    TimeFormat,
+    bullets,
+    code,
+    fence,
+    format_elapsed,
+    format_offset,
+    link,
+    table,
+    text,
+)
+from trainwarden_remediator.report.model import IncidentRecord
+from trainwarden_remediator.report.summary import headline
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}")
+RUNBOOKS = "https://github.com/trainwarden/trainwarden/blob/main/docs/runbooks/"
+LOG_LINES = 12
+"""The number of log lines to show outside of the collapsed evidence."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportStyle:
+    """Options of a report: time zone, file and URL for its commands, level of detail."""
+
+    times: TimeFormat = field(default_factory=TimeFormat)
+    config_file: str = "remediator.yml"
+    alertmanager_url: str = "http://127.0.0.1:9093"
+    level: int = 1
+    """The level of the first heading."""
+    detailed: bool = True
+    """Whether to include all events and the evidence."""
+
+
+def render_incident(incident: IncidentRecord, style: ReportStyle, now: float) -> str:
+    """Returns the report of one incident at `now` (Unix seconds)."""
+    times, mark = style.times, "#" * style.level
+    subject = f" — {code(incident.name)}" if incident.run or incident.worker else ""
+    parts = [
+        f"{mark} Incident {incident.id}: {text(incident.alert)}{subject}",
+        headline(incident).sentence,
+        _facts(incident, times, now),
+        f"{mark}# Observations",
+        _alert_text(incident),
+        host_section(incident, times),
+        f"{mark}# Likely cause",
+        bullets(likely_causes(incident, times)) or "No likely cause was found.",
+    ]
+    if incident.evidence and (found := last_lines(incident.evidence[0], LOG_LINES)):
+        parts += [f"The end of {code(found[0])} at that time:", fence(found[1])]
+    parts += [f"{mark}# Actions", outcomes.actions_section(incident, times)]
+    if progress := outcomes.progress_section(incident, times):
+        parts += [f"{mark}# Outcome", progress]
+    parts += [f"{mark}# Next steps", bullets(_links(incident))]
+    parts.append(fence(_commands(incident, style), "sh"))
+    if style.detailed:
+        parts += [f"{mark}# Timeline", _timeline(incident, times)]
+        if evidence := evidence_section(incident.evidence, incident.starts_at, times):
+            parts += [f"{mark}# Evidence", evidence]
+    else:
+        config = shlex.quote(style.config_file)
+        command = f"trainwarden-remediator report {incident.id} --config.file {config}"
+        parts.append(f"All events and the evidence: {code(command)}")
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _facts(incident: IncidentRecord, times: TimeFormat, now: float) -> str:
+    start, end, received = incident.starts_at, incident.ended_at, incident.first_received_at
+
+    def moment(at: float) -> str:
+        return f"{times.clock(at)} ({format_offset(at, start)})"
+
+    delay = f"{format_elapsed(received - start)} after the start"
+    rows = [("Started", times.full(start)), ("Received", f"{times.clock(received)}, {delay}")]
+    if incident.repairs:
+        rows.append(("First action", moment(incident.repairs[0].at)))
+    healed = [one.outcome_at for one in incident.actions if one.outcome == "healed"]
+    if ends := [at for at in healed if at]:
+        rows.append(("Healed", moment(ends[-1])))
+    if end is None:
+        rows.append(("Firing for", format_elapsed(now - start)))
+    else:
+        rows.append(("Closed" if incident.resolved_at is None else "Resolved", moment(end)))
+    if severity := incident.labels.get("severity"):
+        rows.append(("Severity", text(severity)))
+    rows.append(("Playbook", code(incident.remediation) or "none: the alert names no playbook"))
+    return table(("", ""), ((f"**{name}**", value) for name, value in rows))
+
+
+def _alert_text(incident: IncidentRecord) -> str:
+    summary, description = (
+        redact(incident.annotations.get(name, "")) for name in ("summary", "description")
+    )
+    paragraphs = [f"**{text(summary)}**"] if summary else []
+    paragraphs += [text(description)] if description else []
+    labels = [
+        f"{text(name)}={code(redact(value)) or '—'}"
+        for name, value in sorted(incident.labels.items())
+        if name not in ("alertname", "severity", "remediation", "job")
+    ]
+    if labels:
+        paragraphs.append(f"Labels: {', '.join(labels)}")
+    return "\n\n".join(paragraphs) or "The alert has no description."
+
+
+def _links(incident: IncidentRecord) -> Iterator[str]:
+    if url := incident.annotations.get("runbook_url"):
+        yield f"Runbook: {link(url)}"
+    elif _NAME.fullmatch(incident.alert):
+        yield f"Runbook: {link(f'{RUNBOOKS}{incident.alert}.md')}"
+    if url := incident.annotations.get("dashboard_url"):
+        yield f"Dashboard: {link(url)}"
+
+
+def _commands(incident: IncidentRecord, style: ReportStyle) -> Iterator[str]:
+    """Yields commands; text of an alert enters a command only if it is a plain name."""
+    config = f"--config.file {shlex.quote(style.config_file)}"
+    yield f"trainwarden-remediator journal {config}"
+    paths = dict.fromkeys(
+        str(log["path"]) for record in incident.evidence for log in record.logs if log.get("path")
+    )
+    for path in list(paths)[:3]:
+        if path.isprintable():
+            yield f"tail -n 100 {shlex.quote(path)}"
+    key = (incident.run, incident.worker)
+    if all(map(_NAME.fullmatch, key)):
+        run, worker = key
+        yield f"trainwarden-remediator hold {config} --run {run} --worker {worker} --for 2h"
+        yield (
+            f"amtool silence add run={run} worker={worker} --duration=2h --comment='by hand' "
+            f"--alertmanager.url={shlex.quote(style.alertmanager_url)}"
+        )
+    else:
+        yield f"trainwarden-remediator hold {config} --for 2h"
+
+
+def _timeline(incident: IncidentRecord, times: TimeFormat) -> str:
+    rows = [(times.clock(incident.starts_at), "0 s", "alert started (Prometheus' clock)")]
+    for event in incident.events:
+        sentence = outcomes.event_sentence(event)
+        if event.kind not in ("start", "intent", "result", "outcome"):
+            sentence = f"{text(event.kind)}: {sentence}"
+        rows.append((times.clock(event.at), format_offset(event.at, incident.starts_at), sentence))
+    return table(("time", "offset", "event"), rows)

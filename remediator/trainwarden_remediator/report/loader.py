@@ -1,0 +1,111 @@
+"""Loads incidents from a journal, also while the remediator runs."""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from trainwarden_remediator.exceptions import JournalError
+from trainwarden_remediator.journal.database import VERSION, connect, journal_exists
+from trainwarden_remediator.journal.rows import EVENTS, as_event, from_row
+from trainwarden_remediator.report.model import (
+    ActionRecord,
+    EvidenceRecord,
+    IncidentRecord,
+    RelatedIncident,
+)
+
+MAX_EVENTS = 2000
+MAX_RELATED = 30
+OVERLAP_SECONDS = 120.0
+"""Incidents that end up to so many seconds before another one's start still count as related."""
+
+
+@contextmanager
+def open_journal(path: Path) -> Iterator[sqlite3.Connection]:
+    """Opens the journal at `path` read-only. Raises JournalError, also for errors in the body."""
+    if not journal_exists(path):
+        raise JournalError(f"{path}: there is no journal yet; has the remediator run?")
+    connection = connect(path, mode="ro")
+    try:
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version != VERSION:
+            raise JournalError(
+                f"{path}: written by another version ({version}); start the remediator once"
+            )
+        # One transaction, so that all queries see the same state.
+        connection.execute("BEGIN")
+        yield connection
+    except sqlite3.Error as error:
+        raise JournalError(f"{path}: {error}") from error
+    finally:
+        connection.close()
+
+
+def read_incident(connection: sqlite3.Connection, incident: int) -> IncidentRecord | None:
+    """Returns the incident with that number, or None."""
+    row = connection.execute("SELECT * FROM incident WHERE id = ?", (incident,)).fetchone()
+    return None if row is None else _incident_record(connection, row)
+
+
+def read_incidents(connection: sqlite3.Connection, since: float) -> tuple[IncidentRecord, ...]:
+    """Returns the incidents received or open after `since` (Unix seconds), oldest first."""
+    rows = connection.execute(
+        "SELECT * FROM incident WHERE coalesce(closed_at, 1e999) >= ? OR last_received_at >= ?"
+        " ORDER BY starts_at, id",
+        (since, since),
+    ).fetchall()
+    return tuple(_incident_record(connection, row) for row in rows)
+
+
+def _incident_record(connection: sqlite3.Connection, row: sqlite3.Row) -> IncidentRecord:
+    number = row["id"]
+    events = connection.execute(
+        f"{EVENTS} WHERE event.incident = ? ORDER BY event.id LIMIT ?", (number, MAX_EVENTS)
+    )
+    actions = connection.execute("SELECT * FROM action WHERE incident = ? ORDER BY id", (number,))
+    records = connection.execute("SELECT * FROM evidence WHERE incident = ? ORDER BY id", (number,))
+    return from_row(
+        IncidentRecord,
+        row,
+        labels=json.loads(row["labels"]),
+        annotations=json.loads(row["annotations"]),
+        last_decision=row["last_decision"] or "",
+        events=tuple(map(as_event, events)),
+        actions=tuple(map(_action_record, actions)),
+        evidence=tuple(map(_record, records)),
+        related=_related(connection, row),
+    )
+
+
+def _related(connection: sqlite3.Connection, row: sqlite3.Row) -> tuple[RelatedIncident, ...]:
+    """Returns the concurrent incidents of the same run or without a run."""
+    end = row["resolved_at"] or row["closed_at"] or math.inf
+    found = connection.execute(
+        "SELECT * FROM incident WHERE id != ? AND run IN (?, '') AND starts_at <= ?"
+        " AND coalesce(resolved_at, closed_at, 1e999) >= ? ORDER BY starts_at LIMIT ?",
+        (row["id"], row["run"], end, row["starts_at"] - OVERLAP_SECONDS, MAX_RELATED),
+    )
+    return tuple(
+        from_row(RelatedIncident, other, ended_at=other["resolved_at"] or other["closed_at"])
+        for other in found
+    )
+
+
+def _action_record(row: sqlite3.Row) -> ActionRecord:
+    ended_at = row["outcome_at"] or row["result_at"]
+    return from_row(ActionRecord, row, at=row["intent_at"], outcome_at=ended_at)
+
+
+def _record(row: sqlite3.Row) -> EvidenceRecord:
+    try:
+        content: Any = json.loads(row["content"])
+    except ValueError:
+        content = {}
+    known = content if isinstance(content, dict) else {}
+    return EvidenceRecord(row["at"], row["kind"], row["action"], known)

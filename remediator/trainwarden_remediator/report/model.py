@@ -1,0 +1,123 @@
+"""The data of a report: an incident with its events, actions and evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainwarden_remediator.config.targets import GPUS, ON_CALL
+from trainwarden_remediator.journal.rows import Event
+
+
+@dataclass(frozen=True, slots=True)
+class ActionRecord:
+    """An action. Times are Unix seconds, None for a stage that it has not reached."""
+
+    id: int
+    run: str
+    worker: str
+    kind: str
+    at: float
+    rung: int
+    result: str | None
+    outcome: str | None
+    outcome_at: float | None
+    step: float | None
+    """The step of the run at the start of the action."""
+    checkpoint: float | None
+    """The step of the newest complete checkpoint at that time."""
+
+    @property
+    def name(self) -> str:
+        if (self.run, self.worker) == GPUS:
+            return "the GPUs"
+        if (self.run, self.worker) == ON_CALL:
+            return "on-call"
+        return "/".join(part for part in (self.run, self.worker) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceRecord:
+    """Evidence: the state of the host at one moment."""
+
+    at: float
+    kind: str
+    action: int | None
+    content: Mapping[str, Any]
+
+    @property
+    def logs(self) -> Sequence[Mapping[str, Any]]:
+        found: Sequence[Mapping[str, Any]] = self.content.get("logs", ())
+        return found
+
+    def exporter_facts(self, what: str) -> Mapping[str, Any]:
+        """Returns the facts of one kind that the exporter showed."""
+        found: Mapping[str, Any] = self.content.get("seen", {}).get(what, {})
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class RelatedIncident:
+    """Another incident at the same time."""
+
+    id: int
+    alert: str
+    run: str
+    worker: str
+    starts_at: float
+    ended_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentRecord:
+    """One incident. Times are Unix seconds."""
+
+    id: int
+    alert: str
+    run: str
+    worker: str
+    remediation: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    starts_at: float
+    first_received_at: float
+    last_received_at: float
+    resolved_at: float | None
+    closed: str | None
+    closed_at: float | None
+    last_decision: str
+    events: Sequence[Event] = ()
+    actions: Sequence[ActionRecord] = ()
+    evidence: Sequence[EvidenceRecord] = ()
+    related: Sequence[RelatedIncident] = field(default=())
+
+    @property
+    def name(self) -> str:
+        """The run and worker of the incident."""
+        return "/".join(part for part in (self.run, self.worker) if part) or "the host"
+
+    @property
+    def repairs(self) -> Sequence[ActionRecord]:
+        """The actions except notifications."""
+        return [action for action in self.actions if action.kind != "notify"]
+
+    @property
+    def ended_at(self) -> float | None:
+        """When the incident was resolved or abandoned; None while it is open."""
+        if self.closed_at is not None:
+            return self.closed_at if self.resolved_at is None else self.resolved_at
+        return self.resolved_at
+
+    @property
+    def reasons(self) -> Sequence[tuple[str, str]]:
+        """The reason and detail of each decision, in order."""
+        return [
+            (str(event.facts.get("reason", "")), str(event.facts.get("detail", "")))
+            for event in self.events
+            if event.kind == "decision"
+        ]
+
+    def events_of(self, action: ActionRecord) -> Sequence[Event]:
+        """Returns the events of an action."""
+        return [event for event in self.events if event.action == action.id]

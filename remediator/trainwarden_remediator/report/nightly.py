@@ -1,0 +1,118 @@
+"""The report of a night: all its incidents; incidents that need an operator come first. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date, timedelta
+from itertools import groupby
+from pathlib import Path
+
+from trainwarden_exporter.runtime.formatting import plural
+from trainwarden_remediator.exceptions import JournalError
+from trainwarden_remediator.report.current_state import CurrentState
+from trainwarden_remediator.report.incident import ReportStyle, render_incident
+from trainwarden_remediator.report.loader import open_journal, read_incident, read_incidents
+from trainwarden_remediator.report.markdown import bullets, code, format_elapsed, table, text
+from trainwarden_remediator.report.model import IncidentRecord
+from trainwarden_remediator.report.now_section import now_section
+from trainwarden_remediator.report.summary import HeadlineState, headline
+
+MAX_DETAILED = 40
+"""The maximum number of incidents of a night with details; the least important of more are only
+listed."""
+
+_DETAILED_STATES: Sequence[HeadlineState] = ("person", "open", "held", "healed", "over")
+
+
+def render_nights(
+    incidents: Sequence[IncidentRecord], style: ReportStyle, since: float, now: float
+) -> str:
+    """Returns the report of every night with an incident since `since`, newest first.
+
+    Times are Unix seconds.
+    """
+    if not incidents:
+        return f"# A quiet night\n\nNo incident since {style.times.full(since)}.\n"
+    by_night = groupby(
+        sorted(incidents, key=lambda one: one.starts_at, reverse=True),
+        key=lambda one: style.times.night(one.starts_at),
+    )
+    return "\n".join(_night(night, list(found)[::-1], style, now) for night, found in by_night)
+
+
+def _night(night: date, incidents: Sequence[IncidentRecord], style: ReportStyle, now: float) -> str:
+    headlines = {incident.id: headline(incident) for incident in incidents}
+    important = [one for one in incidents if headlines[one.id].state in _DETAILED_STATES]
+    important.sort(key=lambda one: _DETAILED_STATES.index(headlines[one.id].state))
+    parts = [
+        f"# The night of {night:%A, %d %B %Y} to {night + timedelta(days=1):%A}",
+        _totals(incidents),
+        table(
+            ("#", "started", "alert", "target", "result", "duration"),
+            (
+                (
+                    str(one.id),
+                    style.times.short(one.starts_at),
+                    text(one.alert),
+                    code(one.name),
+                    headlines[one.id].word,
+                    format_elapsed((one.ended_at or now) - one.starts_at),
+                )
+                for one in incidents
+            ),
+        ),
+    ]
+    shown = sorted(important[:MAX_DETAILED], key=lambda one: headlines[one.id].state != "person")
+    below = replace(style, level=style.level + 1, detailed=False)
+    parts += [render_incident(one, below, now) for one in shown]
+    return "\n\n".join(parts)
+
+
+def _totals(incidents: Sequence[IncidentRecord]) -> str:
+    states = [headline(incident).state for incident in incidents]
+    actions = [action for incident in incidents for action in incident.repairs]
+    points = [f"{plural(len(incidents), 'incident')}, {plural(len(actions), 'action')}."]
+    words: dict[HeadlineState, str] = {
+        "person": "**need an operator**",
+        "open": "still open",
+        "held": "held",
+        "healed": "healed",
+        "over": "resolved, but not by an action",
+        "nothing": "resolved without an action",
+    }
+    points += [f"{states.count(s)} {word}." for s, word in words.items() if s in states]
+    return bullets(points)
+
+
+MAX_LOOKBACK_SECONDS = 366 * 86400.0
+
+
+def report_incident(journal: Path, number: int, style: ReportStyle, now: float) -> str | None:
+    """Returns the report of an incident, or None if it does not exist. Raises JournalError."""
+    if not 0 < number < 1 << 63:
+        return None
+    with open_journal(journal) as connection:
+        incident = read_incident(connection, number)
+    return None if incident is None else render_incident(incident, style, now)
+
+
+def report_nights(
+    journal: Path,
+    since: float,
+    style: ReportStyle,
+    now: float,
+    current: CurrentState | None = None,
+) -> str:
+    """Returns the report of all incidents since `since` (Unix seconds). Raises JournalError.
+
+    It opens with `current`, the state at `now`, if given.
+    """
+    if since < now - MAX_LOOKBACK_SECONDS:
+        raise JournalError("the time must be at most a year, such as 12h or 7d")
+    with open_journal(journal) as connection:
+        incidents = read_incidents(connection, since)
+    nights = render_nights(incidents, style, since, now)
+    if current is None:
+        return nights
+    return f"{now_section(current, incidents, style, now)}\n\n{nights}"

@@ -1,0 +1,181 @@
+"""The outcomes of the actions, and the progress of the run after them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from trainwarden_exporter.runtime.formatting import plural
+from trainwarden_exporter.runtime.redaction import redact
+from trainwarden_remediator.journal import event_text
+from trainwarden_remediator.journal.rows import Event
+from trainwarden_remediator.report.markdown import (
+    TimeFormat,
+    bullets,
+    code,
+    format_elapsed,
+    format_offset,
+    text,
+)
+from trainwarden_remediator.report.model import ActionRecord, IncidentRecord
+
+_ACTION_NAMES = {
+    "restart": "Restart of",
+    "gpu_cleanup": "GPU cleanup of",
+    "command": "Command for",
+    "notify": "Notification of",
+}
+
+
+def actions_section(incident: IncidentRecord, times: TimeFormat) -> str:
+    """Returns the actions with their rungs and outcomes."""
+    if not incident.actions:
+        reasons = [_reason(*one) for one in incident.reasons if one[0] != "hold"]
+        listed = f"\n\n{bullets(dict.fromkeys(reasons))}" if reasons else ""
+        return f"No action was taken.{listed}"
+    lines = [f"{line}\n" for line in (*_waits(incident, times), *_caveats(incident, times))]
+    for number, action in enumerate(incident.actions, start=1):
+        what = _ACTION_NAMES.get(action.kind, f"{text(action.kind)} on")
+        rung = f", rung {action.rung + 1} of playbook {code(incident.remediation)}"
+        lines.append(
+            f"{number}. **{what} {code(action.name)}** at {times.clock(action.at)} "
+            f"({format_offset(action.at, incident.starts_at)}){rung}: {_result_text(action)}\n"
+            + "\n".join(f"    - {line}" for line in _steps(incident.events_of(action), times))
+        )
+    return "\n".join(lines)
+
+
+def progress_section(incident: IncidentRecord, times: TimeFormat) -> str:
+    """Returns how the run continued: its steps, its checkpoint and lost steps."""
+    return bullets(_progress(incident, times))
+
+
+def _waits(incident: IncidentRecord, times: TimeFormat) -> Iterator[str]:
+    """Yields why the first action was delayed."""
+    for event in incident.events:
+        early = event.at < incident.actions[0].at
+        if early and event.kind == "decision" and event.facts.get("verdict") == "wait":
+            why = _reason(str(event.facts["reason"]), str(event.facts.get("detail") or ""))
+            yield f"Waiting since {times.clock(event.at)}: {why}."
+
+
+def _caveats(incident: IncidentRecord, times: TimeFormat) -> Iterator[str]:
+    """Yields known risks at the time of an action."""
+    for event in incident.events:
+        detail = event.facts.get("detail")
+        if detail and event.kind == "decision" and event.facts.get("verdict") == "act":
+            yield f"Action at {times.clock(event.at)} although {text(str(detail))}."
+
+
+def _reason(reason: str, detail: str) -> str:
+    return f"{text(event_text.describe_reason(reason))}{f' ({text(detail)})' if detail else ''}"
+
+
+def _result_text(action: ActionRecord) -> str:
+    if action.kind == "notify":
+        return "queued for delivery"
+    if action.outcome == "healed":
+        return "**healed**"
+    if action.outcome is not None:
+        return "**not healed**" if action.result == "done" else "**failed**"
+    if action.result == "interrupted":
+        return "**interrupted**"
+    return "done, not verified yet" if action.result else "in progress"
+
+
+def _steps(events: Sequence[Event], times: TimeFormat) -> Iterator[str]:
+    for event in events:
+        if event.kind not in ("intent", "decision"):
+            yield f"{times.clock(event.at)} {event_sentence(event)}"
+
+
+def event_sentence(event: Event) -> str:
+    """Describes an event, without secrets."""
+    description = redact(event_text.describe(event))
+    return f"started: {code(description)}" if event.kind == "start" else text(description)
+
+
+def _progress(incident: IncidentRecord, times: TimeFormat) -> Iterator[str]:
+    for action in incident.actions:
+        outcome = next((e for e in incident.events_of(action) if e.kind == "outcome"), None)
+        if outcome is not None:
+            yield from _downtime(incident, action, outcome)
+            yield from _training_steps(action, outcome.facts, incident, times)
+    yield from _final_state(incident, times)
+
+
+def _downtime(incident: IncidentRecord, action: ActionRecord, outcome: Event) -> Iterator[str]:
+    stopped = _stopped_at(incident, action)
+    started = next((e.at for e in incident.events_of(action) if e.kind == "start"), None)
+    last = action.id == max(one.id for one in incident.actions if one.name == action.name)
+    if stopped is not None and started is not None and last:
+        yield f"{code(action.name)} was down for {format_elapsed(started - stopped)}."
+    if outcome.facts.get("outcome") == "healed":
+        what, since = ("action", action.at) if started is None else ("worker", started)
+        yield f"Healthy {format_elapsed(outcome.at - since)} after the start of the {what}."
+
+
+def _stopped_at(incident: IncidentRecord, action: ActionRecord) -> float | None:
+    """When the worker was first stopped, by `action` or by an attempt before it that did not heal.
+
+    A worker that no attempt stopped was down already when the alert started.
+    """
+    attempts: list[ActionRecord] = []
+    for one in incident.actions:
+        if one.name == action.name and one.id <= action.id:
+            attempts = [one] if attempts and attempts[-1].outcome == "healed" else [*attempts, one]
+    events = [event for one in attempts for event in incident.events_of(one)]
+    first = next((e for e in events if e.kind in ("stop", "end", "start")), None)
+    if first is None:
+        return None
+    return incident.starts_at if first.kind == "start" else first.at
+
+
+def _training_steps(
+    action: ActionRecord, facts: Any, incident: IncidentRecord, times: TimeFormat
+) -> Iterator[str]:
+    if action.step is not None:
+        saved = ""
+        if action.checkpoint is not None:
+            saved = f"; its newest complete checkpoint was step {action.checkpoint:g}"
+            if (at := _saved_at(incident, action)) is not None:
+                saved += f", saved {times.clock(at)}, {format_elapsed(action.at - at)} before"
+        yield f"The run was at step {action.step:g} when the action started{saved}."
+    first, step = facts.get("first_step"), facts.get("step")
+    if (resumed := facts.get("resume_step")) is not None and first is not None:
+        lost = (action.step or 0) - (first - 1)
+        again = f": {plural(round(lost), 'step')} repeated" if lost > 0 else ": no step was lost"
+        yield f"It resumed from step {resumed:g}; its first step then was {first:g}{again}."
+    elif step is not None and action.step is not None:
+        yield f"When it was healthy again, the run was at step {step:g}."
+
+
+def _saved_at(incident: IncidentRecord, action: ActionRecord) -> float | None:
+    for record in incident.evidence:
+        if record.action == action.id:
+            run = record.exporter_facts("runs").get(action.run, {})
+            found: float | None = run.get("checkpoint_at")
+            return found
+    return None
+
+
+def _final_state(incident: IncidentRecord, times: TimeFormat) -> Iterator[str]:
+    record = next((one for one in reversed(incident.evidence) if one.kind == "end"), None)
+    name = incident.run or (incident.actions[-1].run if incident.actions else "")
+    run = {} if record is None else record.exporter_facts("runs").get(name, {})
+    if record is None or not run:
+        return
+    step, phase = run.get("step"), run.get("phase")
+    at = f"At the end of the incident ({times.clock(record.at)}), the run was"
+    facts = [f"at step {step:g}"] if step is not None else []
+    facts += [f"in phase {text(str(phase))}"] if phase else []
+    if run.get("checkpoint") is not None:
+        facts.append(f"with a complete checkpoint of step {run['checkpoint']:g}")
+    if facts:
+        yield f"{at} {', '.join(facts)}."
+    before = next((action.step for action in incident.actions if action.step is not None), None)
+    if before is not None and step is not None:
+        if (gone := step - before) > 0:
+            yield f"Progress since the action: {plural(round(gone), 'step')}."
+        else:
+            yield f"**No step since the action** (it was at step {before:g})."

@@ -1,1 +1,0 @@
-"""Tells a person what happened: one incident, or a night of them, as Markdown."""

@@ -1,0 +1,1 @@
+"""Clocks, memory reserve and OOM score of the program."""

@@ -1,0 +1,1 @@
+"""The remediator's own metrics and its status page."""

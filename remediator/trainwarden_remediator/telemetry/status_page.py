@@ -1,0 +1,262 @@
+"""Renders the status page: the state of the remediator and the newest events of its journal.
+
+Also a summary as JSON, for the exporter's status page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from html import escape
+from typing import Any
+
+from trainwarden_exporter.runtime import formatting
+from trainwarden_exporter.webserver import html
+from trainwarden_remediator.config.schema import Config
+from trainwarden_remediator.config.targets import Target
+from trainwarden_remediator.journal import event_text
+from trainwarden_remediator.journal.rows import Event
+from trainwarden_remediator.model import (
+    GIVEN_UP,
+    NEEDS_OPERATOR,
+    NO_ACTION_NEEDED,
+    Incident,
+    PastAction,
+)
+from trainwarden_remediator.telemetry.active_alerts import AlertView
+from trainwarden_remediator.telemetry.headline import (
+    MAX_NAME_LENGTH,
+    CurrentWork,
+    action_in_progress,
+    critical_problem,
+    describe_hold,
+    headline,
+    in_force,
+    subject,
+)
+from trainwarden_remediator.telemetry.state import RemediatorState
+
+EVENTS = 60
+"""Number of events on the page."""
+ALERTS = 20
+ACTIONS = 10
+HOLDS = 20
+"""Number of alerts, actions and holds in the summary at most."""
+MAX_TEXT_LENGTH = 1000
+"""Characters of a sentence in the summary."""
+
+_ACTION_VERBS = {
+    "restart": "restarted",
+    "command": "command run",
+    "gpu_cleanup": "leftovers terminated",
+    "notify": "notified",
+}
+_VERDICTS = {"act": "acts", "wait": "waits", "refuse": "refuses"}
+
+
+def render(work: CurrentWork, config: Config, events: Iterable[Event], *, now: float) -> str:
+    """Returns the page as HTML. `events` are the newest first; `now` is a Unix time."""
+    tone, verdict = headline(work, config, now=now)
+    return html.render(
+        program="remediator",
+        status=f"mode {work.state.mode}",
+        tone=tone,
+        headline=verdict,
+        sections="\n".join(
+            (
+                html.section("Active alerts", _active_alerts(work, now=now)),
+                html.section("State", _state(work.state, now=now)),
+                html.section("Journal, newest first", _journal(events)),
+                html.section("Targets", _targets(config)),
+            )
+        ),
+        now=now,
+    )
+
+
+def _active_alerts(work: CurrentWork, *, now: float) -> str:
+    views = work.views(now)
+    if views is None:
+        return f'<p class="warn">Not known: {escape(str(work.alerts))}.</p>'
+    rows = "\n".join(_active_alert(view, now=now) for view in views[:ALERTS])
+    if not rows:
+        return '<p class="quiet">No alert fires.</p>'
+    more = f'<p class="quiet">and {len(views) - ALERTS:,} more</p>' if len(views) > ALERTS else ""
+    columns = {"Alert": "", "About": "", "What is done": "", "Since": "number"}
+    return f"{html.table(columns, rows)}{more}"
+
+
+def _active_alert(view: AlertView, *, now: float) -> str:
+    alert = view.alert
+    age = formatting.format_duration(round(max(0.0, now - alert.starts_at)))
+    name = event_text.printable(alert.name[:MAX_NAME_LENGTH])
+    about = escape(subject(alert.run, alert.worker))
+    # Not only the colour shows that nobody acts on an alert: the text does too.
+    return (
+        f'<tr><td class="name" data-label="Alert">{escape(name)}</td>'
+        f'<td data-label="About">{about}</td>'
+        f'<td data-label="What is done"><span class="state {view.tone}">'
+        f"{escape(view.handling)}</span></td>{html.number('Since', age)}</tr>"
+    )
+
+
+def _state(state: RemediatorState, *, now: float) -> str:
+    facts = {"Mode": state.mode, "Held": _holds(state, now=now)}
+    if (journal := state.journal) is not None:
+        facts["Open incidents"] = str(journal.open_incidents)
+        for name, outcome in (("Healed", "healed"), ("Not healed", "not_healed")):
+            counts = journal.counters.get("outcomes", {}).items()
+            facts[name] = f"{sum(count for labels, count in counts if labels[-1] == outcome):.0f}"
+        beat = journal.timestamps.get("watchdog")
+        received = "never" if beat is None else f"{_seconds(now - beat)} ago"
+        facts["Watchdog last received"] = received
+    facts["Configuration read"] = f"{_seconds(now - state.reload_timestamp)} ago"
+    return html.facts(facts)
+
+
+def _seconds(passed: float) -> str:
+    return formatting.format_duration(round(passed))
+
+
+def _holds(state: RemediatorState, *, now: float) -> str:
+    holds = [
+        f"{'everything' if hold.everything else hold.scope}: {describe_hold(hold, now)}"
+        for hold in in_force(state.holds)
+    ]
+    return "; ".join(holds) or ("yes" if state.paused else "no")
+
+
+def _journal(events: Iterable[Event]) -> str:
+    rows = "\n".join(
+        f'<tr><td class="quiet short" data-label="Time">{formatting.format_time(event.at)}</td>'
+        f'<td class="quiet short" data-label="Report">{_link(event)}</td>'
+        f'<td class="name short" data-label="Worker">{escape(event_text.worker_name(event))}</td>'
+        f'<td data-label="Event"><span class="state {_tone(event)}">{escape(event.kind)}</span>'
+        "</td>"
+        f'<td data-label="What">{escape(event_text.describe(event))}</td></tr>'
+        for event in events
+    )
+    if not rows:
+        return '<p class="quiet">No events yet.</p>'
+    return html.table(dict.fromkeys(("Time", "Report", "Worker", "Event", "What"), ""), rows)
+
+
+def _link(event: Event) -> str:
+    """Returns a link to the report of the event's incident."""
+    number = event.incident
+    return "" if number is None else f'<a href="report/{number}">#{number}</a>'
+
+
+def _tone(event: Event) -> str:
+    if event.kind == "outcome":
+        tone = "warn" if event.facts.get("remark") else "good"
+        return tone if event.facts.get("outcome") == "healed" else "bad"
+    if event.kind == "result" and event.facts.get("result") != "done":
+        return "bad"
+    if event.facts.get("reason") in GIVEN_UP | NEEDS_OPERATOR:
+        return "bad"
+    return "warn" if event.kind in ("alert", "intent") else "quiet"
+
+
+def _attempts(target: Target) -> str:
+    return f"{target.attempts} in {formatting.format_duration(target.attempts_window)}"
+
+
+def _targets(config: Config) -> str:
+    rows = "\n".join(
+        f'<tr><td class="name short" data-label="Worker">{escape("/".join(target.key))}</td>'
+        f'<td data-label="Start"><code>{escape(target.restart_method.summary)}</code></td>'
+        f"{html.number('Grace', formatting.format_duration(target.restart_method.grace))}"
+        f"{html.number('Cooldown', formatting.format_duration(target.cooldown))}"
+        f"{html.number('Attempts', _attempts(target))}"
+        "</tr>"
+        for target in config.targets
+    )
+    if not rows:
+        return '<p class="quiet">None: the configuration has no targets.</p>'
+    columns = {"Worker": "", "Start": ""}
+    columns |= dict.fromkeys(("Grace", "Cooldown", "Attempts"), "number")
+    return html.table(columns, rows)
+
+
+def status_json(work: CurrentWork, config: Config, *, now: float) -> Mapping[str, Any]:
+    """Returns a summary of the page, as JSON data for another program.
+
+    Times are Unix seconds; a tone is `good`, `warn`, `bad` or `quiet`. `open_alerts` and `alerts`
+    are the open incidents, `firing` the active alerts of this host at Alertmanager, null if they
+    are not known.
+    """
+    state, views = work.state, work.views(now)
+    tone, verdict = headline(work, config, now=now)
+    journal = state.journal
+    return {
+        "mode": state.mode,
+        "tone": tone,
+        "verdict": verdict,
+        "operator_needed": critical_problem(state)[:MAX_TEXT_LENGTH],
+        "open_alerts": len(work.incidents) if journal is None else journal.open_incidents,
+        "alerts": [_alert_json(one) for one in work.incidents[:ALERTS]],
+        "actions": [_action_json(one) for one in reversed(work.actions[-ACTIONS:])],
+        "firing": None if views is None else [_firing_json(one) for one in views[:ALERTS]],
+        "firing_count": None if views is None else len(views),
+        "unhandled_count": sum(not one.handled for one in views or ()),
+        "alerts_problem": work.alerts if isinstance(work.alerts, str) else "",
+        "holds": [
+            {
+                "run": one.run,
+                "worker": one.worker,
+                "text": describe_hold(one, now)[:MAX_TEXT_LENGTH],
+            }
+            for one in in_force(state.holds)[:HOLDS]
+        ],
+    }
+
+
+def _firing_json(view: AlertView) -> Mapping[str, Any]:
+    alert = view.alert
+    summary = alert.annotations.get("summary", "")
+    return {
+        "alert": event_text.printable(alert.name[:MAX_NAME_LENGTH]),
+        "run": event_text.printable(alert.run[:MAX_NAME_LENGTH]),
+        "worker": event_text.printable(alert.worker[:MAX_NAME_LENGTH]),
+        "since": alert.starts_at,
+        "tone": view.tone,
+        "summary": event_text.printable(summary[:MAX_NAME_LENGTH]),
+        "handled": view.handled,
+        "handling": view.handling,
+    }
+
+
+def _alert_json(incident: Incident) -> Mapping[str, Any]:
+    verdict, _, reason = incident.last_decision.partition(" ")
+    tone = "bad" if reason in NEEDS_OPERATOR else "quiet" if reason in NO_ACTION_NEEDED else "warn"
+    return {
+        "alert": event_text.printable(incident.alert[:MAX_NAME_LENGTH]),
+        "run": event_text.printable(incident.run[:MAX_NAME_LENGTH]),
+        "worker": event_text.printable(incident.worker[:MAX_NAME_LENGTH]),
+        "since": incident.starts_at,
+        "tone": "quiet" if incident.resolved else tone,
+        "verdict": _VERDICTS.get(verdict, "is being decided"),
+        "reason": event_text.describe_reason(reason),
+    }
+
+
+def _action_json(action: PastAction) -> Mapping[str, Any]:
+    if action.kind == "notify":
+        tone, outcome = "warn", "the on-call is notified"
+    elif action.ended_at is None:
+        tone, outcome = "warn", "in progress"
+    elif action.healed:
+        tone, outcome = "good", "healed"
+    elif action.result == "interrupted":
+        tone, outcome = "warn", "interrupted"
+    else:
+        tone, outcome = "bad", "failed" if action.result == "failed" else "not healed"
+    return {
+        "run": action.key.run,
+        "worker": action.key.worker,
+        "at": action.intent_at,
+        "tone": tone,
+        "doing": _ACTION_VERBS.get(action.kind, action.kind),
+        "in_progress": action_in_progress(action),
+        "outcome": outcome,
+    }

@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainwarden_exporter.collectors.checkpoints import CheckpointsCollector
+from trainwarden_exporter.disk.mounts import Mount
+from trainwarden_exporter.exceptions import NoData
+from trainwarden_exporter.run_config import RunConfig
+from trainwarden_exporter.scrape.validation import validated
+from trainwarden_exporter.step_dirs.filesystem import FileSystem
+
+NOW = 1_000_000.0
+Samples = dict[tuple[str, str, str], float]
+
+
+def run(path: Path, name: str = "demo", **more: Any) -> RunConfig:
+    given = {
+        "name": name,
+        "path": str(path),
+        "checkpoints": [
+            {
+                "name": "own",
+                "folder": "ckpt",
+                "entry": r"step_(?P<step>\d+)",
+                "complete": {"marker": ["DONE"]},
+                "partial": r"tmp_step_(?P<step>\d+)",
+                **more,
+            }
+        ],
+    }
+    return RunConfig.model_validate(given)
+
+
+def write(path: Path, moment: float, size: int = 100) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"x" * size)
+    for one in (path, path.parent):
+        os.utime(one, (moment, moment))
+
+
+def save(path: Path, step: int, moment: float) -> None:
+    write(path / f"ckpt/step_{step}/weights", moment - 30)
+    write(path / f"ckpt/step_{step}/DONE", moment, 0)
+
+
+def samples(collector: CheckpointsCollector) -> Samples:
+    """Every sample by short name, run and path."""
+    return {
+        (
+            sample.name.removeprefix("trainwarden_").removeprefix("checkpoint_"),
+            sample.labels["run"],
+            sample.labels.get("path", ""),
+        ): sample.value
+        for family in validated(collector.collect(), collector.metrics)
+        for sample in family.samples
+    }
+
+
+def of(found: Samples, run: str = "demo") -> dict[str, float]:
+    return {name: value for (name, of_run, _), value in found.items() if of_run == run}
+
+
+@pytest.fixture
+def closing() -> Iterator[Callable[[CheckpointsCollector], CheckpointsCollector]]:
+    opened: list[CheckpointsCollector] = []
+
+    def keep(collector: CheckpointsCollector) -> CheckpointsCollector:
+        opened.append(collector)
+        return collector
+
+    yield keep
+    for collector in opened:
+        collector._pollers.close()
+
+
+Closing = Callable[[CheckpointsCollector], CheckpointsCollector]
+
+
+def test_nothing_configured_is_no_fault() -> None:
+    with pytest.raises(NoData):
+        CheckpointsCollector([RunConfig(name="demo")]).collect()
+
+
+def test_every_metric_is_shown_for_a_run_that_saves(tmp_path: Path, closing: Closing) -> None:
+    for number, step in enumerate((10, 20, 30)):
+        save(tmp_path, step, NOW - 1_300 + 600 * number)
+    write(tmp_path / "ckpt/tmp_step_40/weights", NOW - 20)
+    collector = closing(CheckpointsCollector([run(tmp_path)], now=lambda: NOW))
+    found = of(samples(collector))
+
+    left = found.pop("disk_checkpoints_left")
+    assert left > 1
+    assert found == {
+        "seen_timestamp_seconds": NOW,
+        "folders": 1,
+        "step": 30,
+        "timestamp_seconds": NOW - 100,
+        "size_bytes": 100,
+        "save_seconds": 30,
+        "complete": 3,
+        "incomplete": 1,
+        "unexamined": 0,
+        "incomplete_step": 40,
+        "incomplete_timestamp_seconds": NOW - 20,
+        "saving": 1,
+        "interval_seconds": 600,
+        "interval_configured": 0,
+    }
+
+
+def test_the_newest_checkpoint_and_the_saving_worker_are_artifacts(
+    tmp_path: Path, closing: Closing
+) -> None:
+    save(tmp_path, 10, NOW - 500)
+    write(tmp_path / "ckpt/step_20/weights", NOW - 40)
+    write(tmp_path / "ckpt/step_20/optimizer", NOW - 5)
+    collector = closing(CheckpointsCollector([run(tmp_path)], now=lambda: NOW))
+    samples(collector)
+    assert list(collector.newest_checkpoints()) == [("demo", "own", 10, NOW - 500)]
+    assert list(collector.saves_in_progress()) == [("demo", NOW - 40)]
+
+
+def test_the_first_request_starts_no_scan(tmp_path: Path, closing: Closing) -> None:
+    """After a reload, that would be a second scan beside the running one."""
+    save(tmp_path, 10, NOW - 500)
+    filesystem = Hanging(tmp_path)
+    filesystem.go_on.set()
+    collector = closing(CheckpointsCollector([run(tmp_path)], filesystem=filesystem))
+    assert [*collector.newest_checkpoints(), *collector.saves_in_progress()] == []
+    assert filesystem.asked == 0
+
+
+def test_a_save_that_stands_still_is_no_save_any_more(tmp_path: Path, closing: Closing) -> None:
+    write(tmp_path / "ckpt/step_40/weights", NOW - 61)
+    collector = closing(CheckpointsCollector([run(tmp_path)], now=lambda: NOW))
+    found = of(samples(collector))
+    assert (found["saving"], found["incomplete_step"]) == (0, 40)
+    assert list(collector.saves_in_progress()) == [("demo", None)]
+    assert not {"step", "timestamp_seconds", "size_bytes", "disk_checkpoints_left"} & set(found)
+
+
+def test_before_the_first_save_only_what_is_configured_is_known(
+    tmp_path: Path, closing: Closing
+) -> None:
+    collector = closing(CheckpointsCollector([run(tmp_path, interval="30m")], now=lambda: NOW))
+    assert of(samples(collector)) == {
+        "seen_timestamp_seconds": NOW,
+        "folders": 0,
+        "interval_seconds": 1800,
+        "interval_configured": 1,
+    }
+
+
+def test_steps_are_those_of_the_run_and_not_of_the_names(tmp_path: Path, closing: Closing) -> None:
+    save(tmp_path, 1869, NOW - 100)
+    write(tmp_path / "ckpt/step_1899/weights", NOW - 5)
+    recovery = {"file": "info.json", "step": r"step (?P<step>\d+)", "step_offset": 1}
+    config = run(tmp_path, step_offset=1, recovery=recovery)
+    (tmp_path / "info.json").write_text("step 1868")
+    collector = closing(CheckpointsCollector([config], now=lambda: NOW))
+    found = of(samples(collector))
+    assert (found["step"], found["incomplete_step"]) == (1870, 1900)
+    assert (found["recovery_step"], found["recovery_matches"]) == (1869, 0)
+    assert list(collector.newest_checkpoints()) == [("demo", "own", 1870, NOW - 100)]
+
+
+def test_the_disk_is_called_as_its_own_collector_calls_it(tmp_path: Path, closing: Closing) -> None:
+    save(tmp_path, 1, NOW - 100)
+
+    def label(mount: Mount) -> str:
+        return f"the disk of {mount.fstype}"
+
+    collector = closing(CheckpointsCollector([run(tmp_path)], disk_label=label))
+    (path,) = (path for name, _, path in samples(collector) if name == "disk_checkpoints_left")
+    assert path.startswith("the disk of ")
+
+
+class Hanging(FileSystem):
+    """A disk with one folder that does not answer until it is let go."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = str(folder)
+        self.go_on = threading.Event()
+        self.waited_out = False
+        self.asked = 0
+
+    def iter_names(self, folder: str) -> Iterator[str]:
+        if folder.startswith(self.folder):
+            self.asked += 1
+            self.waited_out = not self.go_on.wait(60)
+        return super().iter_names(folder)
+
+
+def test_a_dead_mount_delays_nobody_and_hides_nothing_else(
+    tmp_path: Path, closing: Closing, wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
+    dead, alive = tmp_path / "dead", tmp_path / "alive"
+    for path in (dead, alive):
+        save(path, 10, NOW - 100)
+    filesystem = Hanging(dead / "ckpt")
+    runs = [run(dead, "dead"), run(alive, "alive")]
+    collector = closing(CheckpointsCollector(runs, filesystem=filesystem))
+    samples(collector)  # the first one waits for a first look
+    for _ in range(50):
+        found = samples(collector)
+    assert not filesystem.waited_out
+    assert of(found, "alive")["step"] == 10
+    assert of(found, "dead").keys() == {"seen_timestamp_seconds"}
+    assert [name for name, *_ in collector.newest_checkpoints()] == ["alive"]
+    assert filesystem.asked == 1
+    filesystem.go_on.set()
+    wait_until(lambda: of(samples(collector), "dead").get("step") == 10)
+
+
+def test_a_reload_goes_on_with_what_is_known(tmp_path: Path, closing: Closing) -> None:
+    save(tmp_path, 10, NOW - 100)
+    filesystem = Hanging(tmp_path / "none")
+    old = closing(CheckpointsCollector([run(tmp_path), run(tmp_path, "b")], now=lambda: NOW))
+    samples(old)
+    new = closing(CheckpointsCollector([run(tmp_path)], filesystem=filesystem, now=lambda: NOW + 5))
+    new.take_over_from(old)
+    found = samples(new)
+    assert of(found)["seen_timestamp_seconds"] == NOW
+    assert of(found, "b") == {}
+
+
+def test_a_folder_that_may_not_be_read_is_not_shown_as_empty(
+    tmp_path: Path, closing: Closing, as_nobody: Callable[[], Any], caplog: Any
+) -> None:
+    save(tmp_path, 10, NOW - 100)
+    (tmp_path / "ckpt").chmod(0o700)
+    for folder in (tmp_path, *list(tmp_path.parents)[:2]):
+        folder.chmod(0o755)
+    collector = closing(CheckpointsCollector([run(tmp_path)]))
+    with as_nobody():
+        # how long ago that is says that it cannot be seen
+        assert of(samples(collector)).keys() == {"seen_timestamp_seconds"}
+    assert [record.message for record in caplog.records] == ["watch failed"]

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from trainwarden_exporter.discovery.host_scan import (
+    DetectedServer,
+    detect_engine,
+    find_run_folders,
+    matching_frameworks,
+    read_servers,
+    scan_folder,
+)
+from trainwarden_exporter.discovery.processes import Candidate
+from trainwarden_exporter.frameworks import FRAMEWORKS
+
+VLLM = '# HELP vllm:num_requests_running x\nvllm:num_requests_running{engine="0"} 0.0\n'
+
+
+@pytest.mark.parametrize(
+    ("metrics", "engine"),
+    [
+        (VLLM, "vllm"),
+        ("sglang:num_running_reqs 0\n", "sglang"),
+        ("llamacpp:requests_processing 0\n", "llama_cpp"),
+        ("# vllm: is not here\nhttp_requests_total 1\n", ""),
+        ("", ""),
+    ],
+)
+def test_an_engine_is_known_by_its_metrics(metrics: str, engine: str) -> None:
+    assert detect_engine(metrics) == engine
+
+
+class Page(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(VLLM.encode())
+
+    def log_message(self, format: str, *args: object) -> None: ...  # noqa: A002 - as in the base
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with HTTPServer(("127.0.0.1", 0), Page) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server.server_address[1]
+        server.shutdown()
+        thread.join()
+
+
+def test_an_open_port_is_asked_what_serves_there(port: int) -> None:
+    serving = Candidate(os.getpid(), ("python3", "inference.py"))
+    other = Candidate(os.getpid(), ("python3", "train.py"))
+    clear = Candidate(os.getpid(), ("vllm", "serve", "m"))
+    assert read_servers([serving]) == {os.getpid(): DetectedServer("vllm", port)}
+    assert read_servers([other, clear]) == {}
+
+
+def test_a_shared_engine_says_nothing_of_the_framework() -> None:
+    assert not list(matching_frameworks(Candidate(7, ("vllm", "serve", "m")), FRAMEWORKS))
+    verl = Candidate(7, ("python3", "-m", "verl.trainer.main_ppo"))
+    assert "verl" in set(matching_frameworks(verl, FRAMEWORKS))
+
+
+def test_weak_evidence_is_enough_where_the_frameworks_programs_run(tmp_path: Path) -> None:
+    step = tmp_path / "step_10"
+    step.mkdir()
+    (step / "weights.bin").write_text("x")
+    assert scan_folder(tmp_path).detected is None
+    found = scan_folder(tmp_path, running={"nemo_rl"}).detected
+    assert found is not None
+    assert found.framework.name == "nemo_rl"
+
+
+def trainer(pid: int, folder: Path, *arguments: str, log: Path | None = None) -> Candidate:
+    written = () if log is None else (log,)
+    return Candidate(pid, ("python3", *arguments), 1, folder, written, started=1.0)
+
+
+def test_trainers_in_one_working_folder_are_runs_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("from trl import SFTTrainer\nargs = Config(output_dir='out_a')")
+    (tmp_path / "b.py").write_text("import torch\nimport lightning as L\n")
+    for name in ("out_a/checkpoint-10", "out_b", "other/checkpoint-70"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in ("out_a/checkpoint-10", "other/checkpoint-70"):
+        (tmp_path / name / "trainer_state.json").write_text('{"global_step": 10}')
+    found, trainers = find_run_folders(
+        [
+            trainer(10, tmp_path, "a.py"),
+            trainer(11, tmp_path, "b.py", "--out=out_b"),
+            Candidate(12, ("tail", "-f", "a.py"), 1, tmp_path),
+            Candidate(13, ("vim", "a.py"), 1, tmp_path),
+            Candidate(14, ("vllm", "serve", "m"), 1, tmp_path),
+        ],
+        FRAMEWORKS,
+    )
+    assert trainers == {10: tmp_path / "out_a", 11: tmp_path / "out_b"}
+    assert {path.name: one.framework for path, one in found.items()} == {
+        "out_a": "trl",
+        "out_b": "lightning",
+    }
+
+
+def test_a_search_is_recognised_by_its_script_or_its_log(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "hpo.py").write_text("import numpy, optuna\n")
+    (tmp_path / "plain.py").write_text("import mine\n")
+    log = tmp_path / "logs" / "w.txt"
+    log.write_text("[I 2026-01-01] Trial 3 finished with value: 0.5 and parameters: {}\n")
+    (tmp_path / "x").mkdir()
+    candidates = [
+        trainer(10, tmp_path / "x", "../hpo.py"),
+        trainer(11, tmp_path, "plain.py", log=log),
+    ]
+    found, trainers = find_run_folders(candidates, FRAMEWORKS)
+    assert {found[trainers[pid]].framework for pid in (10, 11)} == {"optuna"}
+
+
+def test_a_script_that_shows_no_training_is_no_run(tmp_path: Path) -> None:
+    (tmp_path / "web.py").write_text("import flask\n")
+    assert find_run_folders([trainer(10, tmp_path, "web.py")], FRAMEWORKS) == ({}, {})
+
+
+def test_a_training_script_of_any_name_is_not_slime(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import torch\n")
+    found, _ = find_run_folders([trainer(10, tmp_path, "train.py")], FRAMEWORKS)
+    assert [one.framework for one in found.values()] == ["generic"]
+
+
+def test_an_older_run_in_the_working_folder_is_not_that_of_the_process(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import torch\n")
+    (tmp_path / "old" / "checkpoint-10").mkdir(parents=True)
+    (tmp_path / "old" / "checkpoint-10" / "trainer_state.json").write_text('{"global_step": 10}')
+    os.utime(tmp_path / "old", (100, 100))
+    os.utime(tmp_path / "old" / "checkpoint-10", (100, 100))
+    one = Candidate(10, ("python3", "train.py"), 1, tmp_path, started=1000.0)
+    assert list(find_run_folders([one], FRAMEWORKS)[0]) == [tmp_path]
+
+
+def test_a_program_that_only_reads_checkpoints_is_no_trainer(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "step_10.pt").write_text("x")
+    reader = trainer(10, tmp_path, "plot.py", "--run=out")
+    assert find_run_folders([reader], FRAMEWORKS) == ({}, {})
+
+
+def test_the_stack_itself_is_no_run_but_a_run_may_lie_in_its_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "trainwarden"
+    folder.mkdir()
+    (folder / "train.py").write_text("import torch\n")
+    candidates = [
+        trainer(10, folder, "-m", "trainwarden_remediator", "run"),
+        trainer(11, folder, "/v/bin/trainwarden-exporter", "run"),
+        trainer(12, tmp_path, f"{folder}/train.py"),
+    ]
+    assert list(find_run_folders(candidates, FRAMEWORKS)[1]) == [12]

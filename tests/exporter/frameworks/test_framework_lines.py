@@ -1,0 +1,148 @@
+"""Each example line of each framework matches the expected patterns, with RE2 as in production."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import pytest
+import re2  # type: ignore[import-untyped]
+
+from framework_lines import LINES, Line
+from trainwarden_exporter.frameworks import FRAMEWORKS, get_framework
+from trainwarden_exporter.frameworks.base import LinePattern, Phase
+from trainwarden_exporter.frameworks.error_lines import COMMON_ERROR_PATTERNS
+from trainwarden_exporter.logs.re2_patterns import RegexSet
+
+
+def hits(patterns: Iterable[LinePattern], text: str) -> dict[str, Mapping[str, str]]:
+    """Returns the matched groups, by pattern."""
+    found: dict[str, Mapping[str, str]] = {}
+    for pattern in patterns:
+        match = re2.search(pattern.regex, text)
+        if match is not None:
+            groups = match.groupdict().items()
+            found[pattern.name] = {name: value for name, value in groups if value is not None}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("framework", "line"),
+    [(name, line) for name, lines in LINES.items() for line in lines],
+    ids=lambda one: one if isinstance(one, str) else one.plain[-60:],
+)
+def test_a_line_matches_exactly_the_expected_patterns(framework: str, line: Line) -> None:
+    assert hits(get_framework(framework).lines, line.plain) == line.hits
+    assert hits(COMMON_ERROR_PATTERNS, line.plain).keys() == line.shared
+
+
+@pytest.mark.parametrize("framework", LINES)
+def test_the_pattern_set_finds_in_bytes_what_each_pattern_finds_in_text(framework: str) -> None:
+    patterns = (*get_framework(framework).lines, *COMMON_ERROR_PATTERNS)
+    together = RegexSet([pattern.regex for pattern in patterns])
+    for line in LINES[framework]:
+        found = {patterns[place].name for place in together.matching(line.plain.encode())}
+        assert found == {*line.hits, *line.shared}
+
+
+@pytest.mark.parametrize("framework", LINES)
+def test_every_pattern_of_a_framework_has_an_example_line(framework: str) -> None:
+    shown = {name for line in LINES[framework] for name in line.hits}
+    assert {pattern.name for pattern in get_framework(framework).lines} == shown
+
+
+def test_every_framework_with_patterns_has_example_lines() -> None:
+    assert {one.name for one in FRAMEWORKS if one.lines} == {*LINES, "generic"}
+
+
+PHASES = {
+    "areal": "resumed:starting step:training finished:finished",
+    "prime_rl": "resumed:starting waiting:waiting_for_rollouts saving:saving step:training "
+    "step_before_0_6:training finished:finished",
+    "verl": "resumed:starting step:training saving:saving finished:finished",
+    "openrlhf": "resumed:starting step:training evaluating:evaluating",
+    "trl": "resumed:starting logged:training bar:training saving:saving saving_bar:saving "
+    "evaluating:evaluating evaluation_bar:evaluating finished:finished",
+    "slime": "resumed:starting training:training saving:saving waiting:waiting_for_rollouts "
+    "updating_weights:updating_weights",
+    "nemo_rl": "step:training training:training generating:waiting_for_rollouts "
+    "refit:updating_weights evaluating:evaluating saving:saving finished:finished",
+    "torchtitan": "started:starting step:training saving:saving finished:finished",
+    "lightning": "resumed:starting evaluating:evaluating finished:finished early_stopped:finished",
+    "optuna": "",
+    "skyrl": "resumed:starting step:training training:training generating:waiting_for_rollouts "
+    "saving:saving syncing:updating_weights evaluating:evaluating finished:finished",
+    "ray_train": "started:training report:training restarting:starting finished:finished",
+}
+
+
+@pytest.mark.parametrize("framework", PHASES)
+def test_lines_begin_the_expected_phases(framework: str) -> None:
+    begun = {
+        f"{one.name}:{one.phase}" for one in get_framework(framework).lines if one.phase is not None
+    }
+    assert begun == set(PHASES[framework].split())
+
+
+LASTING = {Phase.SAVING, Phase.EVALUATING, Phase.UPDATING_WEIGHTS, Phase.WAITING_FOR_ROLLOUTS}
+
+
+@pytest.mark.parametrize("framework", PHASES)
+def test_every_lasting_phase_is_ended_by_some_line(framework: str) -> None:
+    """Otherwise a run would seem to save or to wait forever."""
+    lines = get_framework(framework).lines
+    begun = {one.phase for one in lines if one.phase in LASTING}
+    trained = any(one.phase is Phase.TRAINING for one in lines)
+    assert trained or begun <= {one.ends for one in lines}
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("  0%|          | 41/100000 [00:29<20:12:33,  1.37it/s]", {"bar": ("41", "100000")}),
+        ("Training:  45%|####5     | 45/100 [00:29<00:33,  1.6s/it]", {"bar": ("45", "100")}),
+        (
+            "Epoch 2/3:  45%|████▌     | 27/60 [00:02<00:03, 9.4it/s, loss=0.01]",
+            {"bar": ("27", "60"), "epoch": ()},
+        ),
+        ("Training ━━━━━━━━━━╸━━━━━━━━━ 41/100 0:00:12", {"rich_bar": ("41", "100")}),
+        ("step 10 loss 0.5", {"step": ("10",)}),
+        ("[2026-11-23 01:02:03] INFO: step=10/200 | loss=0.5", {"step": ("10", "200")}),
+        ("{'global_step': 10, 'loss': 0.5}", {"step": ("10",)}),
+        ("2026-11-23 01:02:03,123 - INFO - Iteration 7: loss nan", {"step": ("7",)}),
+        ("epoch 3 loss 0.5", {"epoch": ()}),
+        ("Map:  42%|████▏     | 420/1000 [00:00<00:00, 4242.42 examples/s]", {}),
+        ("Evaluating:  42%|████▏     | 420/1000 [00:00<00:00, 42.4it/s]", {}),
+        ("  2%|▏         | 1/50 [00:00<00:02, 21.10it/s]\x0b", {}),
+        ("saved checkpoint at step 100", {}),
+        ("eval step 5 loss 0.1", {}),
+        ("step 0.5 s", {}),
+    ],
+)
+def test_a_run_without_framework_is_read_by_common_forms(
+    line: str, found: dict[str, tuple[str, ...]]
+) -> None:
+    shown = hits(get_framework("generic").default_lines, line)
+    assert {
+        name: tuple(groups[key] for key in ("step", "total") if key in groups)
+        for name, groups in shown.items()
+    } == found
+
+
+@pytest.mark.parametrize(
+    ("line", "loss"),
+    [
+        ("loss nan", "nan"),
+        ("step 10 loss: 0.5", "0.5"),
+        ("epoch 3 | train_loss=-inf", "-inf"),
+        ("{'loss': tensor(nan), 'lr': 0.1}", "nan"),
+        ("Epoch 2/3:  45%|###  | 27/60 [00:02<00:03, 9.4it/s, loss=0.01]", "0.01"),
+        ("loss of data", None),
+        ("val_loss: 0.5", None),
+    ],
+)
+def test_a_loss_is_read_from_the_log_of_a_run_without_framework(
+    line: str, loss: str | None
+) -> None:
+    (pattern,) = get_framework("generic").lines
+    match = re2.search(pattern.regex, line)
+    assert (match["loss"] if match else None) == loss

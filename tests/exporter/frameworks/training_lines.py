@@ -1,0 +1,198 @@
+"""Lines of the Transformers Trainer, torchtitan, Lightning, Optuna and Ray Train."""
+
+from __future__ import annotations
+
+from line_writing import GREEN, RED, Line, ray, titan
+
+TRL = (
+    Line("***** Running training *****"),
+    Line("  Num examples = 7,473"),
+    Line("  Total optimization steps = 1,500", {"total": {"total": "1,500"}}),
+    Line("  Continuing training from global step 1000", {"resumed": {"step": "1000"}}),
+    Line(
+        "{'loss': 0.0412, 'grad_norm': 0.3125, 'learning_rate': 9e-07, 'num_tokens': 12345.0, "
+        "'reward': 0.61, 'reward_std': 0.31, 'frac_reward_zero_std': 0.25, 'kl': 0.0008, "
+        "'epoch': 0.67}",
+        {
+            "logged": {"loss": "0.0412"},
+            "grad_norm": {"grad_norm": "0.3125"},
+            "reward": {"reward": "0.61"},
+            "no_spread": {"groups_without_spread_ratio": "0.25"},
+            "kl": {"kl": "0.0008"},
+        },
+    ),
+    Line(
+        "{'loss': '0.0398', 'grad_norm': 'nan', 'learning_rate': '8e-07', 'epoch': '0.68'}",
+        {"logged": {"loss": "0.0398"}, "grad_norm": {"grad_norm": "nan"}},
+    ),
+    Line(
+        " 67%|██████▋   | 1005/1500 [12:01<05:55,  1.39it/s]",
+        {"bar": {"step": "1005", "total": "1500"}},
+    ),
+    Line("  0%|          | 0/1500 [00:00<?, ?it/s]", {"bar": {"step": "0", "total": "1500"}}),
+    Line(
+        " 1%|▏       | 20/1500 [00:10<12:20,  2.00it/s]Saving model checkpoint to o/checkpoint-20",
+        {"bar": {"step": "20", "total": "1500"}, "saving": {"step": "20"}},
+    ),
+    Line("  2%|▏         | 1/50 [00:00<00:02, 21.10it/s]\x0b", {"evaluation_bar": {}}),
+    Line("Writing model shards:   0%|          | 0/1 [00:00<?, ?it/s]\x0b", {"saving_bar": {}}),
+    Line("Loading weights: 100%|██████████| 20/20 [00:00<00:00, 313.46it/s]"),
+    Line("Map:  42%|████▏     | 420/1000 [00:00<00:00, 4242.42 examples/s]"),
+    Line("***** Running Evaluation *****", {"evaluating": {}}),
+    Line(
+        "{'eval_loss': 0.4, 'eval_runtime': 12.3, 'eval_samples_per_second': 8.1, 'epoch': 0.7}",
+        {"evaluated": {}},
+    ),
+    Line("Saving model checkpoint to out/checkpoint-1500", {"saving": {"step": "1500"}}),
+    Line(
+        "{'train_runtime': 3600.1, 'train_samples_per_second': 3.3, 'train_loss': 0.05, "
+        "'epoch': 1.0}",
+        {"finished": {}},
+    ),
+    Line("Training completed. Do not forget to share your model on huggingface.co/models =)"),
+    Line("waited 3.2s for sample (qsize=0)", {"waited": {"rollout_wait_seconds": "3.2"}}),
+    Line("Weight sync: done. Total 4.1s", {"weights_synced": {"weight_update_seconds": "4.1"}}),
+    Line("dropping stale sample (version 3, now 8)", {"stale_sample": {}}),
+    Line(
+        "RuntimeError: Rollout worker heartbeat stale: 301s > 300s; child is hung",
+        {"rollouts_hung": {}},
+    ),
+    Line(
+        "ConnectionError: The vLLM server can't be reached at http://0.0.0.0:8000 after 240 s",
+        {"vllm_unreachable": {}},
+    ),
+)
+
+TORCHTITAN = (
+    Line(
+        titan(
+            "Trainer is initialized with 8192 tokens per DP rank, 65536 tokens per train step, "
+            "gradient accumulation steps 1, maximum context length 8192, total steps 1500 "
+            "(warmup 200)"
+        ),
+        {"total": {"total": "1500"}},
+    ),
+    Line(titan("Loading the checkpoint from ./outputs/checkpoint/step-1000.")),
+    Line(titan("Finished loading the checkpoint in 3.21 seconds.")),
+    Line(titan("Training starts at step 1001"), {"started": {"step": "1001"}}),
+    Line(
+        titan(
+            f"{RED}step: 1010  {GREEN}loss:  2.31245  \x1b[38;2;180;60;0mgrad_norm:  0.4512  "
+            "\x1b[36mmemory: 61.20GiB(77.31%)  \x1b[34mtps: 7,012  \x1b[36mtflops: 410.12  "
+            "\x1b[35mmfu: 41.47%\x1b[39m"
+        ),
+        {
+            "step": {"step": "1010", "loss": "2.31245", "grad_norm": "0.4512"},
+            "memory": {"gpu_memory_percent": "77.31"},
+        },
+    ),
+    Line(
+        titan("step:  5  loss: 12.20000  memory:  0.50GiB(0.53%)  tps: 5,103"),
+        {"step": {"step": "5", "loss": "12.20000"}, "memory": {"gpu_memory_percent": "0.53"}},
+    ),
+    Line(
+        titan(
+            "\x1b[33mvalidate step: 1100  \x1b[32mloss:  2.2100  \x1b[36mmemory: 60.10GiB(75.92%)"
+            "  \x1b[34mtps: 20,000\x1b[39m"
+        ),
+        {"evaluated": {"validation_loss": "2.2100"}, "memory": {"gpu_memory_percent": "75.92"}},
+    ),
+    Line(titan("Saving the checkpoint."), {"saving": {}}),
+    Line(
+        titan("Finished saving the checkpoint in 12.10 seconds."),
+        {"saved": {"save_seconds": "12.10"}},
+    ),
+    Line(titan("Staging the checkpoint."), {"saving": {}}),
+    Line(
+        titan("Finished staging the checkpoint in 1.10 seconds."),
+        {"saved": {"save_seconds": "1.10"}},
+    ),
+    Line(titan("Last step checkpoint completed in 9.10s"), {"saved": {"save_seconds": "9.10"}}),
+    Line(titan("Sleeping 2 seconds for other ranks to complete")),
+    Line(titan("Training completed"), {"finished": {}}),
+    Line(titan("Ran out of data; last step was canceled."), {"data_at_an_end": {}}),
+    Line(titan("2 CUDA memory allocation retries."), {"memory_retried": {}}),
+    Line(titan("1 CUDA OOM errors thrown."), {"oom_thrown": {}}),
+)
+
+LIGHTNING = (
+    Line("GPU available: True (cuda), used: True"),
+    Line(
+        "Restoring states from the checkpoint path at /x/epoch=0-step=1000.ckpt",
+        {"resumed": {"step": "1000"}},
+    ),
+    Line("Restored all states from the checkpoint at /x/epoch=0-step=1000.ckpt"),
+    Line("Sanity Checking DataLoader 0: 100%|██████████| 2/2", {"evaluating": {}}),
+    Line(
+        "Epoch 1:  42%|████▏     | 420/1000 [03:00<04:08,  2.33it/s, v_num=0, train_loss=0.51]",
+        {"bar": {}},
+    ),
+    Line(
+        "Epoch 1:  43%|████▎     | 430/1000 [03:05<04:03,  2.33it/s, v_num=0, loss=0.512]",
+        {"loss": {"loss": "0.512"}, "bar": {}},
+    ),
+    Line(
+        "Epoch 0/1  ━━━━━━━━━━━━╸━━━━━━━━━━━━ 20/50 0:00:02 • 0:00:03 9.66it/s v_num: 0.000",
+        {"bar": {}},
+    ),
+    Line("Validation DataLoader 0:  50%|█████     | 5/10", {"evaluating": {}}),
+    Line("`Trainer.fit` stopped: `max_steps=3000` reached.", {"finished": {}}),
+    Line(
+        "Monitored metric val_loss did not improve in the last 3 records. Best score: 0.412. "
+        "Signaling Trainer to stop.",
+        {"early_stopped": {}},
+    ),
+    Line("Handling auto-requeue signal: 10", {"requeued": {}}),
+)
+
+OPTUNA = (
+    Line(
+        "[I 2026-08-21 05:04:31,218] A new study created in Journal with name: s", {"created": {}}
+    ),
+    Line(
+        "[I 2026-08-21 05:06:31,218] Trial 5 finished with value: 0.8125 and parameters: "
+        "{'lr': 0.001}. Best is trial 3 with value: 0.875.",
+        {"trial_finished": {"trial": "5", "value": "0.8125"}, "best": {"best_value": "0.875"}},
+    ),
+    Line(
+        "[I 2026-08-21 05:06:31,218] Trial 6 finished with values: [0.5, 12.0] and parameters: {}.",
+        {"trial_finished": {"trial": "6", "value": "0.5"}},
+    ),
+    Line("[I 2026-08-21 05:07:31,218] Trial 7 pruned. ", {"trial_pruned": {"trial": "7"}}),
+    Line(
+        "[W 2026-08-21 05:08:31,218] Trial 8 failed with parameters: {} because of the following "
+        "error: ValueError('x').",
+        {"trial_failed": {"trial": "8"}},
+    ),
+    Line(
+        '{"op_code":6,"worker_id":"w-1","trial_id":8,"state":1,"values":[0.5]}', {"journaled": {}}
+    ),
+    Line('{"op_code":4,"worker_id":"w-1","study_id":0,"datetime_start":"2026-08-21T05:04:31"}'),
+    Line('{"op_code":6,"worker_id":"w-1","trial_id":9,"state":0,"datetime_start":"2026-08-21"}'),
+    Line("It is taking longer than 30 seconds to acquire the lock file: j.lock", {"lock_held": {}}),
+)
+
+RAY_TRAIN = (
+    Line(ray("[State Transition] SCHEDULING -> RUNNING.", "TrainController"), {"started": {}}),
+    Line(
+        ray(
+            "Checkpoint successfully created at: Checkpoint(filesystem=local, path=/r/c)",
+            "RayTrainWorker",
+        )
+        + " [repeated 3x across cluster]",
+        {"checkpoint": {}},
+    ),
+    Line(
+        ray(
+            "Reporting training result 12: TrainingReport(checkpoint=None, "
+            "metrics={'loss': 0.51, 'epoch': 3}, validation=False) from rank 0",
+            "RayTrainWorker",
+        ),
+        {"report": {"step": "12"}},
+    ),
+    Line(ray("[State Transition] RUNNING -> RESTARTING.", "TrainController"), {"restarting": {}}),
+    Line(ray("[State Transition] RUNNING -> FINISHED.", "TrainController"), {"finished": {}}),
+    Line(ray("[State Transition] RUNNING -> ERRORED.", "TrainController"), {"errored": {}}),
+    Line(ray("[FailurePolicy] RETRY\n  Source: worker group", "TrainController"), {"failure": {}}),
+    Line("Trial train_fn_a1b2c_00000 errored after 3 iterations", {"trial_errored": {}}),
+)

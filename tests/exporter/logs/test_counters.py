@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import math
+
+from trainwarden_exporter.frameworks.base import LinePattern
+from trainwarden_exporter.logs.counters import (
+    MAX_ERROR_LINES,
+    MAX_STREAMS,
+    ErrorLine,
+    LineCounters,
+    LineSource,
+)
+from trainwarden_exporter.logs.deduplication import LineDeduplicator
+from trainwarden_exporter.logs.pattern_search import MatchedLine, compile_patterns
+from trainwarden_exporter.logs.state import Counts
+
+PATTERNS = (
+    LinePattern("brake", "emergency brake", error=True),
+    LinePattern("error", "error|brake", error=True),
+    LinePattern("trial", r"trial (?P<trial>\d+) done, loss (?P<loss>\S+)", resets="brake"),
+)
+HERE = LineSource("/a.log", "a.log")
+
+
+def parse(text: str) -> MatchedLine:
+    line = text.encode()
+    (found,) = compile_patterns(PATTERNS).search(line + b"\n", 0, len(line) + 1)
+    return found
+
+
+def tally(
+    counts: Counts | None = None, deduplicator: LineDeduplicator | None = None, log: str = "log"
+) -> LineCounters:
+    return LineCounters("run", log, PATTERNS, counts or Counts(), deduplicator=deduplicator)
+
+
+def test_each_pattern_counts_and_the_line_once_as_trouble() -> None:
+    one = tally()
+    one.add(parse("emergency brake!"), HERE, 10.0)
+    one.add(parse("error"), HERE, 9.0)
+    assert one.counts.matches == {"brake": 1, "error": 2}
+    assert one.counts.last_matches == {"brake": 10.0, "error": 10.0}
+    assert one.counts.troubles == 2
+
+
+def test_a_row_goes_on_until_a_line_ends_it() -> None:
+    one = tally()
+    assert one.streaks == {"brake": 0}
+    for _ in range(12):
+        one.add(parse("emergency brake"), HERE, 1.0)
+        one.add(parse("error"), HERE, 1.0)
+    assert one.streaks == {"brake": 12}
+    one.add(parse("trial 3 done, loss 1"), HERE, 2.0)
+    assert one.streaks == {"brake": 0}
+
+
+def test_a_row_belongs_to_the_file_that_was_written_last() -> None:
+    one = tally()
+    other = LineSource("/b.log", "*.log")
+    for _ in range(11):
+        one.add(parse("emergency brake"), HERE, 1.0)
+    one.add(parse("emergency brake"), other, 2.0)
+    assert one.streaks == {"brake": 1}
+    one.add(parse("trial 1 done, loss 1"), other, 3.0)
+    assert one.streaks == {"brake": 0}
+    one.add(parse("emergency brake"), HERE, 4.0)
+    assert one.streaks == {"brake": 12}
+
+
+def test_copies_count_once_and_rows_in_each_log() -> None:
+    deduplicator = LineDeduplicator()
+    trainer, wandb = (
+        tally(deduplicator=deduplicator, log="trainer"),
+        tally(deduplicator=deduplicator, log="wandb"),
+    )
+    line = parse("[rank0]: emergency brake")
+    assert [match.pattern.name for match in trainer.add(line, HERE, 1.0)] == ["brake", "error"]
+    assert trainer.add(line, HERE, 1.0)
+    for _ in range(2):
+        assert wandb.add(parse("emergency brake"), LineSource("/w", "w"), 1.0) == ()
+    assert trainer.counts.troubles + wandb.counts.troubles == 2
+    assert wandb.counts.matches == {}
+    assert trainer.streaks == wandb.streaks == {"brake": 2}
+
+
+def test_numbers_are_kept_with_their_time_and_may_be_none() -> None:
+    one = tally()
+    one.record_values(parse("trial 4 done, loss 0.5"), 10.0)
+    one.record_values(parse("trial 3 done, loss 0.25"), 9.0)
+    assert (one.values["loss"].number, one.values["loss"].timestamp) == (0.5, 10.0)
+    one.record_values(parse("trial 5 done, loss nan"), 11.0)
+    assert math.isnan(one.values["loss"].number)
+    assert not one.values["loss"].finite
+    assert one.values["trial"].finite
+
+
+def test_lines_of_trouble_that_differ_in_numbers_only_are_shown_as_one() -> None:
+    one = tally()
+    one.add(parse("10:00:01 error \x07 in worker 3"), HERE, 1.0)
+    one.add(parse("error elsewhere"), HERE, 2.0)
+    one.add(parse("10:00:09 error \x07 in worker 4"), HERE, 3.0)
+    assert one.error_lines == (
+        ErrorLine("run", "log", "error", "error elsewhere", 2.0, 1),
+        ErrorLine("run", "log", "error", "10:00:09 error   in worker 4", 3.0, 2),
+    )
+
+
+def test_what_is_recalled_is_shown_and_not_counted() -> None:
+    one = tally()
+    one.record_uncounted(parse("error of yesterday"), 5.0)
+    assert one.counts.matches == {}
+    assert one.counts.troubles == 0
+    assert one.counts.last_matches == {"error": 5.0}
+    assert [line.line for line in one.error_lines] == ["error of yesterday"]
+
+
+def test_counts_go_on_in_another_life_for_the_patterns_that_there_are_still() -> None:
+    one = tally()
+    one.add(parse("emergency brake"), HERE, 1.0)
+    before = Counts(
+        matches={**one.counts.matches, "gone": 7},
+        last_matches={**one.counts.last_matches, "gone": 1.0},
+        troubles=one.counts.troubles,
+        streaks=one.counts.streaks,
+    )
+    other = tally(before)
+    assert other.counts == one.counts
+    assert other.streaks == {"brake": 1}
+
+
+def test_memory_is_bounded() -> None:
+    one = tally()
+    for number in range(MAX_STREAMS + 50):
+        source = LineSource(f"/{number}", "*")
+        one.add(parse("emergency brake " + "x" * (number % 50)), source, float(number))
+    assert len(one.counts.streaks) == MAX_STREAMS
+    assert len(one.error_lines) == MAX_ERROR_LINES

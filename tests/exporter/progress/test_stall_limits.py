@@ -1,0 +1,217 @@
+"""How long a run may be silent."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from trainwarden_exporter.frameworks.base import Phase
+from trainwarden_exporter.progress.config import ProgressConfig
+from trainwarden_exporter.progress.stall_limits import (
+    StallLimits,
+    pause_limit,
+    restart_limit,
+    stall_limit,
+)
+from trainwarden_exporter.progress.state import RunProgress
+from trainwarden_exporter.progress.step_timing import (
+    MAX_PAUSE_AGE,
+    MAX_PAUSES,
+    Pause,
+    ProgressSign,
+    StepTiming,
+)
+
+LIMITS = StallLimits(phases={Phase.SAVING: 1800, Phase.EVALUATING: 3600})
+TRAINING = RunProgress(
+    phase=Phase.TRAINING,
+    last_sign_at=1000,
+    last_sign=ProgressSign(1000),
+    timing=StepTiming((30.0,) * 3, (30.0,) * 3),
+)
+
+
+def test_a_run_without_observations_cannot_be_stalled() -> None:
+    assert stall_limit(RunProgress(), LIMITS) is None
+
+
+def test_a_run_that_has_finished_cannot_be_stalled() -> None:
+    assert stall_limit(replace(TRAINING, phase=Phase.FINISHED), LIMITS) is None
+
+
+@pytest.mark.parametrize(("seconds", "limit"), [(2.0, 60), (12.0, 60), (30.0, 150), (600.0, 3000)])
+def test_while_it_trains_the_limit_is_a_multiple_of_what_is_usual(
+    seconds: float, limit: float
+) -> None:
+    timing = StepTiming((seconds,) * 3, (seconds,) * 3)
+    assert stall_limit(replace(TRAINING, timing=timing), LIMITS) == limit
+
+
+def test_a_run_that_tells_every_hundredth_step_may_be_silent_for_hundreds() -> None:
+    timing = StepTiming((2.0,) * 32, (200.0,) * 32)
+    assert stall_limit(replace(TRAINING, timing=timing), LIMITS) == 1000
+
+
+def test_a_step_that_leaves_many_signs_may_be_as_long_as_it_is() -> None:
+    timing = StepTiming((200.0,) * 3, (2.0,) * 20)
+    assert stall_limit(replace(TRAINING, timing=timing), LIMITS) == 1000
+
+
+@pytest.mark.parametrize(
+    "course",
+    [
+        RunProgress(phase=Phase.STARTING, last_sign_at=1000, timing=TRAINING.timing),
+        RunProgress(phase=Phase.TRAINING, last_sign_at=1000, timing=TRAINING.timing),
+        replace(TRAINING, timing=StepTiming((30.0,) * 2, (30.0,) * 2)),
+        replace(TRAINING, last_sign=ProgressSign(1000, dated=False)),
+        RunProgress(last_sign_at=1000),
+    ],
+    ids=["starting", "no step yet", "too few known", "only what was there", "phase not known"],
+)
+def test_until_it_is_known_what_is_usual_the_limit_of_the_first_step_holds(
+    course: RunProgress,
+) -> None:
+    assert stall_limit(course, LIMITS) == 1800
+    assert stall_limit(course, replace(LIMITS, first_step=20)) == 60
+
+
+@pytest.mark.parametrize(("phase", "limit"), [(Phase.SAVING, 1800), (Phase.EVALUATING, 3600)])
+def test_each_other_phase_has_its_own(phase: Phase, limit: float) -> None:
+    assert stall_limit(replace(TRAINING, phase=phase), LIMITS) == limit
+    assert stall_limit(RunProgress(phase=phase, last_sign_at=1000), LIMITS) == limit
+
+
+def test_every_phase_has_a_limit_by_default() -> None:
+    limits = ProgressConfig().limits()
+    for phase in Phase:
+        limit = stall_limit(replace(TRAINING, phase=phase), limits)
+        assert (limit is None) == (phase is Phase.FINISHED)
+
+
+def silent_for(*silences: float, step: float = 30.0) -> RunProgress:
+    """A run that had these silences, the last one last."""
+    timing = StepTiming((step,) * 3, (step,) * 3)
+    for seconds in silences:
+        timing = timing.with_silence(seconds)
+    return replace(TRAINING, timing=timing)
+
+
+@pytest.mark.parametrize(
+    ("silences", "limit"),
+    [
+        ((30, 33, 29), 150),
+        ((74,), 150),
+        ((76,), 152),
+        ((600,), 1200),
+        ((600, 30, 400), 1200),
+        ((400, 30, 600, 30), 1200),
+    ],
+)
+def test_a_pause_that_ended_well_may_come_again(silences: tuple[float, ...], limit: float) -> None:
+    course = silent_for(*silences)
+    assert (stall_limit(course, LIMITS), pause_limit(course, LIMITS)) == (150, limit)
+
+
+def test_no_pause_is_longer_than_an_evaluation_that_is_reported_may_be() -> None:
+    course = silent_for(10_000)
+    assert pause_limit(course, LIMITS) == 3600
+    assert pause_limit(course, replace(LIMITS, phases={})) == 20_000
+
+
+def test_a_pause_is_forgotten_and_the_next_longest_counts() -> None:
+    course = silent_for(
+        900, *([30] * (MAX_PAUSE_AGE // 2)), 600, *([30] * (MAX_PAUSE_AGE // 2 - 2))
+    )
+    assert pause_limit(course, LIMITS) == 1800
+    course = replace(course, timing=course.timing.with_silence(30))
+    assert pause_limit(course, LIMITS) == 1200
+    for _ in range(MAX_PAUSE_AGE // 2 + 1):
+        course = replace(course, timing=course.timing.with_silence(30))
+    assert pause_limit(course, LIMITS) == 150
+
+
+def test_only_so_many_pauses_are_kept_the_longest() -> None:
+    pauses = silent_for(*range(1000, 100, -10)).timing.pauses
+    assert pauses == tuple(Pause(at + 1, 1000 - 10 * at) for at in range(MAX_PAUSES))
+
+
+def test_while_it_is_not_known_what_is_usual_no_silence_is_a_pause() -> None:
+    assert StepTiming((30.0,) * 2, (30.0,) * 2).with_silence(900).longest_pause == 0
+
+
+@pytest.mark.parametrize(
+    ("step", "untold", "reported"),
+    [(2.0, 1800, 60), (30.0, 1800, 150), (300.0, 7500, 1500)],
+)
+def test_silence_alone_is_reason_for_a_restart_much_later_where_it_may_be_an_evaluation(
+    step: float, untold: float, reported: float
+) -> None:
+    course = silent_for(step=step)
+    assert restart_limit(course, LIMITS, evaluations_announced=False) == untold
+    assert restart_limit(course, LIMITS, evaluations_announced=True) == reported
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_no_silence_justifies_a_restart_while_the_pace_is_unknown(announced: bool) -> None:
+    unknown = replace(TRAINING, timing=StepTiming((3600.0,) * 2, (3600.0,) * 2))
+    search = replace(TRAINING, timing=StepTiming((), (30.0,) * 7))
+    for state in (unknown, search, replace(unknown, phase=Phase.STARTING)):
+        assert restart_limit(state, LIMITS, evaluations_announced=announced) == math.inf
+    saving = replace(unknown, phase=Phase.SAVING)
+    assert restart_limit(saving, LIMITS, evaluations_announced=announced) == 1800
+
+
+def test_of_a_run_that_tells_seldom_the_steps_count() -> None:
+    seldom = replace(TRAINING, timing=StepTiming((72.0,) * 3, (7200.0,) * 3))
+    assert restart_limit(seldom, LIMITS, evaluations_announced=False) == 36_000
+    plain = replace(TRAINING, timing=StepTiming((), (120.0,) * 8))
+    assert restart_limit(plain, LIMITS, evaluations_announced=False) == 3000
+
+
+@pytest.mark.parametrize(
+    ("intervals", "limit"),
+    [
+        ((20.0,) * 7, 1800),  # too few to tell
+        ((20.0,) * 8, 100),
+        ((2.0, 7.0, 20.0, 90.0, 20.0, 40.0, 11.0, 30.0), 450),  # as the trials of several end
+        ((20.0,) * 20 + (7200.0,), 600),  # a machine that stood still
+    ],
+)
+def test_where_no_steps_are_made_the_longest_usual_silence_counts(
+    intervals: tuple[float, ...], limit: float
+) -> None:
+    search = replace(TRAINING, timing=StepTiming((), intervals))
+    assert stall_limit(search, LIMITS) == limit
+
+
+def test_no_run_is_restarted_before_it_has_paused_for_as_long_as_it_may() -> None:
+    course = silent_for(1200)
+    for reported in (True, False):
+        assert (
+            restart_limit(course, LIMITS, evaluations_announced=reported)
+            == pause_limit(course, LIMITS)
+            == 2400
+        )
+
+
+@pytest.mark.parametrize(
+    "course",
+    [
+        RunProgress(),
+        replace(TRAINING, phase=Phase.FINISHED),
+        replace(silent_for(900), phase=Phase.SAVING),
+        replace(silent_for(900), last_sign=None),
+    ],
+    ids=["unseen", "finished", "another phase", "no step yet"],
+)
+def test_all_limits_are_one_where_no_step_is_awaited(course: RunProgress) -> None:
+    limit = stall_limit(course, LIMITS)
+    assert pause_limit(course, LIMITS) == limit
+    assert restart_limit(course, LIMITS, evaluations_announced=False) == limit
+
+
+def test_an_operator_decides_when_silence_is_reason_enough() -> None:
+    limits = ProgressConfig(restart_factor=6, restart_floor=90).limits()
+    assert restart_limit(silent_for(), limits, evaluations_announced=False) == 180

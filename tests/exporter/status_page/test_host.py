@@ -1,0 +1,138 @@
+"""Metric families as workers and a host."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainwarden_exporter.app import declared_metrics
+from trainwarden_exporter.scrape.collector import Family
+from trainwarden_exporter.scrape.scraper import Outcome
+from trainwarden_exporter.status_page.host import (
+    HostView,
+    WorkerView,
+    build_host_view,
+    build_worker_views,
+)
+
+METRICS = {metric.name: metric for metric in declared_metrics()}
+KEY = ("demo", "rollout-0", "rollout")
+
+
+def family(name: str, *samples: tuple[tuple[str, ...], float]) -> Family:
+    made = METRICS[f"trainwarden_{name}"].family()
+    for labels, value in samples:
+        made.add_metric(labels, value)
+    return made
+
+
+def test_a_worker_is_put_together_from_its_series() -> None:
+    values = {
+        "processes": 1,
+        "expected_processes": 2,
+        "resident_bytes": 100,
+        "memory_limit_bytes": 200,
+        "start_timestamp_seconds": 900,
+        "age_limit_seconds": 3600,
+        "cpu_seconds_total": 12,
+        "restarts_total": 3,
+        "finished": 0,
+    }
+    outcome = Outcome(
+        "workers",
+        0.1,
+        tuple(family(f"worker_{name}", (KEY, value)) for name, value in values.items()),
+    )
+
+    assert build_worker_views([outcome], now=1000) == (
+        WorkerView(
+            *KEY,
+            processes=1,
+            expected=2,
+            resident=100,
+            memory_limit=200,
+            age=100,
+            age_limit=3600,
+            cpu=12,
+            restarts=3,
+        ),
+    )
+
+
+def test_what_a_worker_lacks_is_not_known() -> None:
+    outcome = Outcome("workers", 0.1, (family("worker_expected_processes", (KEY, 1)),))
+    (worker,) = build_worker_views([outcome], now=1000)
+    assert (worker.resident, worker.memory_limit, worker.age, worker.cpu) == (None,) * 4
+
+
+def sighting(
+    *,
+    processes: float = 1,
+    expected: float = 1,
+    finished: bool = False,
+    resident: float | None = 50,
+    memory_limit: float | None = 100,
+    age: float | None = 10,
+    age_limit: float | None = 100,
+    unconfirmed: float = 0,
+) -> WorkerView:
+    return WorkerView(
+        *KEY,
+        processes=processes,
+        expected=expected,
+        finished=finished,
+        resident=resident,
+        memory_limit=memory_limit,
+        age=age,
+        age_limit=age_limit,
+        unconfirmed=unconfirmed,
+    )
+
+
+@pytest.mark.parametrize(
+    ("worker", "state", "tone"),
+    [
+        (sighting(), "up", "good"),
+        (sighting(memory_limit=None, age_limit=None), "up", "good"),
+        (sighting(resident=None, age=None), "up", "good"),
+        (sighting(processes=0), "not running", "bad"),
+        (sighting(processes=0, unconfirmed=1), "not running", "warn"),
+        (sighting(processes=2, expected=5), "3 missing", "bad"),
+        (sighting(processes=0, finished=True), "finished", "quiet"),
+        (sighting(processes=0, expected=0), "up", "good"),
+        (sighting(resident=90), "up", "good"),
+        (sighting(resident=91), "near its limit", "warn"),
+        (sighting(resident=101), "over its limit", "bad"),
+        (sighting(age=101), "old", "warn"),
+        (sighting(age=101, resident=101), "over its limit", "bad"),
+    ],
+)
+def test_how_a_worker_is_fits_in_two_words(worker: WorkerView, state: str, tone: str) -> None:
+    assert (worker.state, worker.tone) == (state, tone)
+
+
+def test_the_host_is_put_together_from_its_series() -> None:
+    outcome = Outcome(
+        "host",
+        0.1,
+        (
+            family("memory_effective_total_bytes", ((), 100)),
+            family("memory_effective_available_bytes", ((), 60)),
+            family("memory_available_floor_bytes", ((), 8)),
+            family("host_load_average", (("1m",), 0.5), (("5m",), 0.4)),
+            family("memory_oom_kills_total", (("host",), 3), (("cgroup",), 2)),
+        ),
+    )
+    assert build_host_view([outcome]) == HostView(
+        total=100, available=60, floor=8, load=0.5, oom_kills=3
+    )
+
+
+def test_a_host_below_its_floor_is_in_trouble() -> None:
+    assert HostView(available=7, floor=8).tone == "bad"
+    assert HostView(available=8, floor=8).tone == "good"
+    assert HostView().tone == "good"
+
+
+def test_nothing_collected_is_nothing_seen() -> None:
+    assert build_worker_views([], now=0) == ()
+    assert build_host_view([]) == HostView()

@@ -1,0 +1,180 @@
+"""What the status page learns from a remediator, and how little a bad one can do to it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+
+from trainwarden_exporter.api import build_app
+from trainwarden_exporter.app import Exporter
+from trainwarden_exporter.config import RemediatorConfig
+from trainwarden_exporter.config_file.loader import parse
+from trainwarden_exporter.exceptions import ConfigError
+from trainwarden_exporter.inference.http_messages import HttpOutcome, HttpRequest, HttpResponse
+from trainwarden_exporter.status_page import remediator_client
+from trainwarden_exporter.status_page.remediator_client import (
+    MAX_ENTRIES,
+    RemediatorStatus,
+    fetch_status,
+    parse_answer,
+    parse_status,
+)
+
+ALERT = {
+    "alert": "TrainingWorkerGone",
+    "run": "grpo",
+    "worker": "rollout-0",
+    "since": 1e9,
+    "tone": "warn",
+    "verdict": "waits",
+    "reason": "too soon",
+}
+ANSWER: dict[str, Any] = {
+    "mode": "act",
+    "tone": "warn",
+    "verdict": "Watching 1 incident.",
+    "open_alerts": 1,
+    "alerts": [ALERT],
+    "actions": [],
+    "something": "of a newer version",
+}
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+async def status_from(handler: Handler) -> RemediatorStatus | str | None:
+    app = web.Application()
+    app.router.add_get("/status.json", handler)
+    async with TestServer(app) as server:
+        return await fetch_status(RemediatorConfig(url=str(server.make_url(""))))
+
+
+def answering(answer: web.Response) -> Handler:
+    async def handle(_: web.Request) -> web.Response:
+        return answer
+
+    return handle
+
+
+async def test_what_it_says_is_taken() -> None:
+    remediator = await status_from(answering(web.json_response(ANSWER)))
+    assert isinstance(remediator, RemediatorStatus)
+    assert (remediator.mode, remediator.open_alerts, remediator.alerts[0].reason) == (
+        "act",
+        1,
+        "too soon",
+    )
+
+
+async def test_none_is_asked_where_none_is_configured() -> None:
+    assert await fetch_status(None) is None
+
+
+async def test_where_nobody_listens_that_is_reported() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, and not listening
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        assert await fetch_status(RemediatorConfig(url=url)) == "connection refused"
+
+
+async def test_a_silent_remediator_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    over = asyncio.Event()
+
+    async def never(_: web.Request) -> web.Response:
+        await over.wait()
+        return web.Response()
+
+    hasty = HttpRequest("standing", "/status.json", timeout=0.05)
+    monkeypatch.setattr(remediator_client, "_QUESTION", hasty)
+    app = web.Application()
+    app.router.add_get("/status.json", never)
+    async with TestServer(app) as server:
+        try:
+            assert await fetch_status(RemediatorConfig(url=str(server.make_url("")))) == (
+                "no answer within 0.05 s"
+            )
+        finally:
+            over.set()
+
+
+async def test_no_redirect_is_followed() -> None:
+    away = web.Response(status=302, headers={"Location": "http://127.0.0.1:1/"})
+    assert await status_from(answering(away)) == "response with status 302"
+
+
+async def test_an_endless_answer_is_cut_off() -> None:
+    endless = web.Response(body=b" " * (600 << 10))
+    assert await status_from(answering(endless)) == "the body is longer than 524288 bytes"
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (HttpResponse(HttpOutcome.REFUSED, detail="connection refused"), "connection refused"),
+        (
+            HttpResponse(HttpOutcome.ANSWERED, 401),
+            "authentication required, and no password is configured for this page",
+        ),
+        (HttpResponse(HttpOutcome.ANSWERED, 404, b"not found"), "response with status 404"),
+        (HttpResponse(HttpOutcome.ANSWERED, 200, b"<html>"), "invalid response"),
+    ],
+)
+def test_an_answer_without_content_is_explained(answer: HttpResponse, message: str) -> None:
+    assert parse_answer(answer) == message
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"mode": "attack"},
+        {"tone": 'bad" onload="x'},
+        {"open_alerts": -1},
+        {"verdict": "x" * 3000},
+        {"alerts": [ALERT] * (MAX_ENTRIES + 1)},
+        {"alerts": [{**ALERT, "since": "NaN"}]},
+        {"alerts": [{**ALERT, "since": 1e300}]},
+        {"actions": "none"},
+    ],
+)
+def test_what_does_not_fit_is_refused_whole_and_not_repeated(change: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"^invalid response$"):
+        parse_status(json.dumps(ANSWER | change).encode())
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["127.0.0.1:10978", "file:///etc/passwd", "http://user:secret@127.0.0.1:10978", "http://"],
+)
+def test_a_url_that_cannot_be_meant_is_an_error(url: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(f"url: {url}", Path("exporter.yml"), RemediatorConfig)
+    assert "secret" not in str(caught.value)
+
+
+async def test_the_page_shows_it_and_stands_without_it(tmp_path: Path) -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response(ANSWER)
+
+    asked = web.Application()
+    asked.router.add_get("/status.json", answer)
+    path = tmp_path / "exporter.yml"
+    async with TestServer(asked) as remediator:
+        path.write_text(f"remediator: {{url: '{remediator.make_url('')}'}}\n")
+        exporter = Exporter(path, build=lambda _: [])
+        async with TestClient(TestServer(build_app(exporter))) as client:
+            assert "TrainingWorkerGone" in await (await client.get("/")).text()
+            await remediator.close()
+            gone = await client.get("/")
+            assert gone.status == 200
+            assert "The remediator is unreachable" in await gone.text()
+            path.write_text("")
+            assert (await client.post("/-/reload")).status == 200
+            assert "Remediator" not in await (await client.get("/")).text()

@@ -1,0 +1,338 @@
+"""A run at a glance, from the samples of any collector."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from trainwarden_exporter.app import declared_metrics
+from trainwarden_exporter.collectors.inference import InferenceCollector
+from trainwarden_exporter.collectors.rollouts import RolloutsCollector
+from trainwarden_exporter.logs.counters import ErrorLine
+from trainwarden_exporter.progress.specs import ProgressSpec
+from trainwarden_exporter.scrape.scraper import Outcome
+from trainwarden_exporter.status_page import page as status_page
+from trainwarden_exporter.status_page.headline import summarize
+from trainwarden_exporter.status_page.problems import run_problems
+from trainwarden_exporter.status_page.run_views import (
+    CheckpointView,
+    ContainerView,
+    HeartbeatView,
+    RolloutView,
+    RunView,
+    ServerView,
+)
+from trainwarden_exporter.status_page.run_views_builder import (
+    build_heartbeat_views,
+    build_run_views,
+)
+from trainwarden_exporter.status_page.runs import run_section
+from trainwarden_exporter.status_page.series import Tone
+
+METRICS = {
+    metric.name.removeprefix("trainwarden_"): metric
+    for metric in (*declared_metrics(), *InferenceCollector.metrics, *RolloutsCollector.metrics)
+}
+NOW = 1_000_000.0
+EVIL = "<script>alert('x')</script>"
+
+Series = Mapping[str, Mapping[tuple[str, ...], float]]
+
+
+def outcome(series: Series, *artifacts: object) -> Outcome:
+    families = []
+    for name, samples in series.items():
+        family = METRICS[name].family()
+        for labels, value in samples.items():
+            family.add_metric(labels, value)
+        families.append(family)
+    return Outcome("some", 0.1, tuple(families), artifacts=artifacts)
+
+
+RUN = ("grpo",)
+MAIN = ("grpo", "default")
+SERVER = ("grpo", "sglang-0", "sglang")
+SERIES: Series = {
+    "training_finished": {RUN: 0},
+    "training_phase": {("grpo", "training"): 1, ("grpo", "saving"): 0},
+    "training_phase_timestamp_seconds": {RUN: NOW - 7200},
+    "training_step": {RUN: 1501},
+    "training_total_steps": {RUN: 4675},
+    "training_step_duration_seconds": {RUN: 31.25},
+    "training_step_duration_median_seconds": {RUN: 30},
+    "training_last_step_timestamp_seconds": {RUN: NOW - 12},
+    "training_progress_timestamp_seconds": {RUN: NOW - 12},
+    "training_stall_pause_limit_seconds": {RUN: 150},
+    "training_resumes_total": {RUN: 1},
+    "training_resume_step": {RUN: 1500},
+    "checkpoint_seen_timestamp_seconds": {MAIN: NOW},
+    "checkpoint_step": {MAIN: 1500},
+    "checkpoint_timestamp_seconds": {MAIN: NOW - 740},
+    "checkpoint_interval_seconds": {MAIN: 1800},
+    "disk_checkpoints_left": {(*MAIN, "/data"): 12.4},
+    "rollout_seen_timestamp_seconds": {("grpo", "batches"): NOW},
+    "rollout_step": {("grpo", "batches"): 1502},
+    "rollout_timestamp_seconds": {("grpo", "batches"): NOW - 5},
+    "rollout_lag_steps": {("grpo", "batches"): 0},
+    "rollout_lag_limit_steps": {("grpo", "batches"): 8},
+    "inference_up": {SERVER: 1},
+    "inference_reason": {(*SERVER, "ok"): 1, (*SERVER, "refused"): 0},
+    "inference_state_timestamp_seconds": {SERVER: NOW - 3600},
+    "inference_running_requests": {SERVER: 48},
+    "inference_waiting_requests": {SERVER: 3},
+    "inference_kv_cache_usage_ratio": {SERVER: 0.62},
+    "inference_weight_version": {SERVER: 1501},
+    "container_recent_starts": {("grpo", "pod"): 1},
+    "container_state": {("grpo", "pod", "running"): 1, ("grpo", "pod", "exited"): 0},
+    "container_last_exit_code": {("grpo", "pod"): 128},
+    "container_last_line": {("grpo", "pod", "fatal: destination path exists"): 1},
+    "heartbeat_beats_total": {("grpo", "trainer"): 5, ("", "backup"): 0},
+    "heartbeat_timestamp_seconds": {("grpo", "trainer"): NOW - 20},
+    "heartbeat_interval_seconds": {("grpo", "trainer"): 600, ("", "backup"): 300},
+    "heartbeat_awaited_since_timestamp_seconds": {
+        ("grpo", "trainer"): NOW,
+        ("", "backup"): NOW - 601,
+    },
+    "heartbeat_step": {("grpo", "trainer"): 1501},
+}
+TROUBLE = ErrorLine(
+    "grpo", "trainer", "connection_refused", "ConnectionRefusedError(111)", NOW - 30, 64
+)
+WHOLE = outcome(SERIES, ProgressSpec("grpo", framework="AReaL"), TROUBLE, "something else")
+
+
+class Words(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = ""
+        self.tags: set[str] = set()
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.text = " ".join(f"{self.text} {data}".split())
+
+
+def words(run: RunView) -> str:
+    return Words(run_section(run, "", now=NOW)).text
+
+
+def test_a_run_is_put_together_from_all_series() -> None:
+    assert build_run_views([WHOLE], now=NOW) == (
+        RunView(
+            name="grpo",
+            framework="AReaL",
+            phase="training",
+            phase_age=7200,
+            step=1501,
+            total=4675,
+            step_seconds=31.25,
+            usual_seconds=30,
+            step_age=12,
+            silence=12,
+            stall_limit=150,
+            resumes=1,
+            resume_step=1500,
+            checkpoints=(CheckpointView("default", 1500, 740, 1800, left=12.4),),
+            rollouts=(RolloutView("batches", 1502, 5, 0, 8),),
+            servers=(ServerView("sglang-0", "sglang", True, "ok", 3600, 48, 3, 0.62, 1501),),
+            containers=(
+                ContainerView(
+                    "pod",
+                    "running",
+                    recent_starts=1,
+                    exit_code=128,
+                    last_line="fatal: destination path exists",
+                ),
+            ),
+            heartbeats=(HeartbeatView("trainer", 20, 600, silence=0, step=1501),),
+            error_lines=(TROUBLE,),
+        ),
+    )
+
+
+def test_it_is_read_at_a_glance() -> None:
+    (run,) = build_run_views([WHOLE], now=NOW)
+    text = words(run)
+    assert text.startswith("Run grpo training step 1,501 of 4,675 Framework AReaL")
+    for part in (
+        "Step time 31 s usually 30 s",
+        "Last step 12 s ago stalled after 2 min 30 s",
+        "Checkpoint step 1,500, 12 min 20 s ago every 30 min, room for 12 more",
+        "Rollouts batches step 1,502, 5 s ago, lag 0 of 8",
+        "Resumes 1 last from step 1,500",
+        "sglang-0 sglang ok for 1 h 62% 48 3 1,501",
+        "pod container running 1 128 fatal: destination path exists",
+        "trainer heartbeat beats 20 s ago within 10 min 1,501",
+        "connection_refused in trainer, 64 times, last 30 s ago ConnectionRefusedError(111)",
+    ):
+        assert part in text
+
+
+def test_a_sign_that_is_no_step_is_shown_beside_the_step() -> None:
+    text = words(replace(HEALTHY, silence=5))
+    assert "Last step 12 s ago Last sign of progress 5 s ago stalled after 2 min 30 s" in text
+
+
+def test_what_is_not_collected_is_not_shown() -> None:
+    (run,) = build_run_views([outcome({"training_finished": {RUN: 0}})], now=NOW)
+    assert run == RunView("grpo")
+    assert words(run) == "Run grpo"
+    assert build_run_views([], now=NOW) == ()
+
+
+def test_a_heartbeat_of_no_run_has_a_place_of_its_own() -> None:
+    (backup,) = build_heartbeat_views([WHOLE], now=NOW, runs=["grpo"])
+    assert backup == HeartbeatView("backup", None, 300, silence=601)
+    text = Words(status_page.render(status_page.PageData(NOW, 0, None, 0, (WHOLE,)))).text
+    assert re.search(
+        "Heartbeats Heartbeat State Last Expected Step backup heartbeat missed . within 5 min", text
+    )
+    assert "heartbeat backup is missing" in text
+
+
+def beat(age: float | None, awaited: float) -> HeartbeatView:
+    series: Series = {
+        "heartbeat_beats_total": {("", "a"): 1.0},
+        "heartbeat_interval_seconds": {("", "a"): 300.0},
+        "heartbeat_awaited_since_timestamp_seconds": {("", "a"): NOW - awaited},
+        "heartbeat_timestamp_seconds": {} if age is None else {("", "a"): NOW - age},
+    }
+    (seen,) = build_heartbeat_views([outcome(series)], now=NOW, runs=[])
+    return seen
+
+
+def test_a_heartbeat_is_missed_when_it_did_not_come_while_it_was_awaited() -> None:
+    def seen(age: float | None, awaited: float) -> tuple[str, Tone]:
+        one = beat(age, awaited)
+        return one.state, one.tone
+
+    assert seen(299, 9000) == ("beats", "good")
+    assert seen(301, 9000) == ("late", "warn")
+    assert seen(601, 9000) == ("missed", "bad")
+    assert seen(9000, 20) == ("beats", "good")  # the exporter has only just come
+    assert seen(None, 299) == ("awaited", "quiet")
+    assert seen(None, 601) == ("missed", "bad")
+
+
+HEALTHY = build_run_views([WHOLE], now=NOW)[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "state", "tone"),
+    [
+        ({}, "training", "good"),
+        ({"silence": 151.0}, "stalled, training", "bad"),
+        ({"silence": 900.0, "stall_limit": None}, "training", "good"),
+        ({"phase": "waiting_for_rollouts"}, "waiting for rollouts", "good"),
+        ({"phase": "finished", "finished": True, "silence": 9000.0}, "finished", "quiet"),
+        ({"phase": ""}, "not known", "quiet"),
+    ],
+)
+def test_how_a_run_is_fits_in_a_few_words(
+    changes: dict[str, object], state: str, tone: Tone
+) -> None:
+    run = replace(HEALTHY, **changes)  # type: ignore[arg-type]
+    assert (run.state, run.tone) == (state, tone)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problems"),
+    [
+        ({"silence": 200.0}, "grpo has made no step for 3 min 20 s (usually 30 s)"),
+        (
+            {"servers": (ServerView("a", "vllm", False, "refused"),)},
+            "inference server a of grpo is down (refused)",
+        ),
+        ({"rollouts": (RolloutView("a", lag=9, lag_limit=8),)}, "rollouts of grpo are behind"),
+        ({"containers": (ContainerView("pod", "exited"),)}, "container pod: exited"),
+        (
+            {"containers": (ContainerView("pod", "running", "unhealthy"),)},
+            "container pod: unhealthy",
+        ),
+        (
+            {"heartbeats": (HeartbeatView("a", interval=300, silence=601),)},
+            "heartbeat a is missing",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_run_is_in_the_verdict(
+    changes: dict[str, object], problems: str
+) -> None:
+    run = replace(HEALTHY, **changes)  # type: ignore[arg-type]
+    (problem,) = run_problems(run)
+    assert (problem.tone, problem.run) == ("bad", run.name)
+    assert problem.clause.startswith(problems)
+    assert not list(run_problems(HEALTHY))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"checkpoints": (CheckpointView("a", age=3601, interval=1800),)},
+        {"checkpoints": (CheckpointView("a", left=2.9),)},
+        {"servers": (ServerView("a", "vllm", False, "starting"),)},
+        {"containers": (ContainerView("a", "running", recent_starts=3),)},
+        {"heartbeats": (HeartbeatView("a", 301, 300, silence=301),)},
+    ],
+)
+def test_what_is_to_be_watched_is_no_trouble_yet(changes: dict[str, object]) -> None:
+    run = replace(HEALTHY, **changes)  # type: ignore[arg-type]
+    assert [problem.tone for problem in run_problems(run)] == ["warn"]
+
+
+def test_a_run_that_has_finished_has_no_overdue_checkpoint() -> None:
+    assert CheckpointView("a", age=3601, interval=1800, finished=True).tone == "good"
+    assert CheckpointView("a", age=3601, interval=1800).tone == "warn"
+
+
+def test_a_checkpoint_that_is_being_saved_is_not_overdue() -> None:
+    saving = CheckpointView("a", age=3601, interval=1800, saving=True, incomplete_step=1550)
+    assert saving.tone == "good"
+    assert "saving step 1,550" in words(RunView("r", checkpoints=(saving,)))
+    broken = replace(saving, saving=False)
+    assert "step 1,550 is incomplete" in words(RunView("r", checkpoints=(broken,)))
+
+
+def test_the_verdict_of_the_page_counts_runs_in() -> None:
+    def verdict(series: Series) -> tuple[str, str]:
+        runs = build_run_views([outcome({**SERIES, **series})], now=NOW)
+        found = summarize((one for run in runs for one in run_problems(run)), runs, None)
+        return found.tone, found.sentence
+
+    tone, sentence = verdict({})
+    assert (tone, sentence.partition(",")[0]) == ("good", "No problem is seen: grpo trains")
+    tone, sentence = verdict({"training_progress_timestamp_seconds": {RUN: NOW - 600}})
+    assert tone == "bad"
+    assert sentence.startswith("grpo has made no step for 10 min (usually ")
+    tone, sentence = verdict({"checkpoint_timestamp_seconds": {MAIN: NOW - 4000}})
+    assert tone == "warn"
+    assert sentence.startswith("the newest checkpoint of grpo is 1 h 6 min old")
+
+
+def test_whatever_comes_from_outside_is_escaped() -> None:
+    def with_evil(labels: Iterable[str]) -> tuple[str, ...]:
+        kept = {"grpo", "default", "training", "ok", "running"}
+        return tuple(label if label in kept else EVIL for label in labels)
+
+    series = {
+        name: {with_evil(labels): value for labels, value in samples.items()}
+        for name, samples in SERIES.items()
+    }
+    trouble = replace(TROUBLE, log=EVIL, pattern=EVIL, line=EVIL)
+    evil = outcome(series, ProgressSpec("grpo", framework=EVIL), trouble)
+    page = Words(status_page.render(status_page.PageData(NOW, 0, None, 0, (evil,))))
+    assert "script" not in page.tags
+    assert page.text.count("alert('x')") >= 9
+
+
+def test_no_cell_is_without_its_name_on_a_phone() -> None:
+    section = run_section(HEALTHY, "", now=NOW)
+    assert len(re.findall("<td", section)) == len(re.findall(r"<td[^>]* data-label=", section)) > 9

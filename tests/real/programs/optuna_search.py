@@ -1,0 +1,24 @@
+"""A search of Optuna. Arguments: trials, seconds per trial."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import optuna
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from truth import record
+
+trials, seconds = int(sys.argv[1]), float(sys.argv[2])
+
+
+def objective(trial):
+    time.sleep(seconds)
+    record("trial", step=trial.number)
+    return trial.suggest_float("x", -1, 1) ** 2
+
+
+storage = JournalStorage(JournalFileBackend("journal.log"))
+study = optuna.create_study(study_name="s", storage=storage, load_if_exists=True)
+study.optimize(objective, n_trials=trials)

@@ -1,0 +1,115 @@
+"""A save that begins right before the signal, by real processes and folders."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.remediator.process_yard import Steps, Yard, alive
+from tests.waiting import until
+
+from trainwarden_exporter.run_config import RunConfig
+from trainwarden_exporter.run_specs import checkpoint_specs
+from trainwarden_remediator.actions.save_check import RECENT_SECONDS, SaveCheck, written_files
+
+KIND = {
+    "name": "default",
+    "folder": "out",
+    "entry": r"step_(?P<step>\d+)",
+    "complete": {"marker": ["DONE"]},
+}
+
+SAVER = """
+import pathlib, sys, time
+folder = pathlib.Path(sys.argv[2]) / "out" / "step_7"
+folder.mkdir(parents=True)
+with open(folder / "weights", "w") as file:
+    print("up", flush=True)
+    while not (folder.parents[1] / "finish").exists():
+        time.sleep(0.02)
+    file.write("whole")
+(folder / "DONE").touch()
+time.sleep(30)
+"""
+NEVER = "9" * 9
+
+
+def look(folder: Path, *, now: float | None = None) -> SaveCheck:
+    run = RunConfig.model_validate({"name": "demo", "path": folder, "checkpoints": [KIND]})
+    return SaveCheck(checkpoint_specs(run), now=time.time if now is None else lambda: now)
+
+
+def test_a_file_of_a_checkpoint_that_is_open_for_writing_is_a_save(tmp_path: Path) -> None:
+    entry = tmp_path / "out" / "step_3"
+    entry.mkdir(parents=True)
+    (entry / "weights").touch()
+    (tmp_path / "train.log").touch()
+    old = time.time() + RECENT_SECONDS + 1
+    with (entry / "weights").open(), (tmp_path / "train.log").open("a"):
+        assert not look(tmp_path, now=old).saving([os.getpid()])
+    with (entry / "weights").open("r+"):
+        assert look(tmp_path, now=old).saving([os.getpid()])
+        assert not look(tmp_path, now=old).saving([int(NEVER)])
+        assert str(entry / "weights") in written_files(os.getpid())
+
+
+def test_an_incomplete_checkpoint_written_a_moment_ago_is_a_save(tmp_path: Path) -> None:
+    entry = tmp_path / "out" / "step_3"
+    entry.mkdir(parents=True)
+    (entry / "weights").write_text("half")
+    assert look(tmp_path).saving([])
+    assert not look(tmp_path, now=time.time() + RECENT_SECONDS + 1).saving([])
+    (entry / "DONE").touch()
+    assert not look(tmp_path).saving([])
+
+
+def test_without_checkpoints_no_save_is_seen() -> None:
+    assert not SaveCheck(()).saving([os.getpid()])
+
+
+def trainer(yard: Yard) -> subprocess.Popen[str]:
+    """A trainer in the middle of a save that the exporter has not seen yet."""
+    yard.acting(checkpoints=[KIND])
+    return yard.run_command(sys.executable, "-c", SAVER, yard.mark, yard.folder)[0]
+
+
+def test_sigterm_waits_for_a_save_that_the_exporter_has_not_seen(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainwarden_remediator.actions.process.SAVE_LOOK_INTERVAL_SECONDS", 0.01)
+    own = trainer(yard)
+    steps = Steps()
+
+    def record_step(step: str, **facts: object) -> None:
+        steps(step, **facts)
+        if step == "kill_deferred":
+            assert alive(own.pid)
+            (yard.folder / "finish").touch()
+
+    yard.action.perform("7", record_step)
+    assert [step for step, _ in steps] == ["kill_deferred", "stop", "start"]
+    assert (yard.folder / "out" / "step_7" / "DONE").exists()
+    assert (yard.folder / "out" / "step_7" / "weights").read_text() == "whole"
+    assert own.wait(60) == -signal.SIGTERM
+
+
+def test_once_the_writer_has_ended_there_is_no_wait(yard: Yard) -> None:
+    own = trainer(yard)
+
+    def record_step(step: str, **_: object) -> None:
+        if step == "kill_deferred":
+            own.kill()
+            own.wait()
+
+    began = time.monotonic()
+    with pytest.raises(Exception, match="has ended since the decision"):
+        yard.action.perform("7", record_step)
+    assert time.monotonic() - began < yard.action._target.max_save_delay / 2
+    until(lambda: not yard.tree().roots)
+    yard.action.perform("8", Steps())
+    assert [root.pid for root in yard.tree().roots]

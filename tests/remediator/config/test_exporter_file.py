@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainwarden_remediator.config.exporter_file import ExporterFile
+from trainwarden_remediator.config.schema import Setup, load_setup
+
+RUNS = "runs: [{{name: demo, workers: [{{name: {worker}, match: {{command: {match}}}}}]}}]"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    write(tmp_path, "train")
+    path = tmp_path / "remediator.yml"
+    path.write_text(
+        "insecure: true\ntargets: [{run: demo, worker: trainer, process: {start: [/bin/true]}}]\n"
+    )
+    return path
+
+
+def write(folder: Path, match: str, worker: str = "trainer") -> None:
+    (folder / "exporter.yml").write_text(RUNS.format(worker=worker, match=match))
+
+
+def matches(setup: Setup) -> list[str]:
+    return [one.command.pattern for one in setup.selectors.values() if one.command]
+
+
+def test_a_changed_file_is_read_again(path: Path) -> None:
+    file, setup = ExporterFile(path), load_setup(path)
+    assert file.read_if_changed(setup) is setup
+    write(path.parent, "train.py")
+    changed = file.read_if_changed(setup)
+    assert matches(changed) == ["train.py"]
+    assert changed.config is setup.config
+    assert changed.workers_hash != setup.workers_hash
+    assert file.read_if_changed(changed) is changed
+
+
+def test_a_change_before_the_first_look_is_noticed(path: Path) -> None:
+    setup = load_setup(path)
+    write(path.parent, "train.py")
+    assert matches(ExporterFile(path).read_if_changed(setup)) == ["train.py"]
+
+
+@pytest.mark.parametrize("text", ["runs: [", "runs: 3", None])
+def test_a_file_that_cannot_be_used_is_a_problem_until_it_can(path: Path, text: str | None) -> None:
+    file, setup = ExporterFile(path), load_setup(path)
+    exporter = path.parent / "exporter.yml"
+    if text is None:
+        exporter.unlink()
+    else:
+        exporter.write_text(text)
+    assert file.read_if_changed(setup) is setup
+    assert str(exporter) in file.problem
+    assert file.read_if_changed(setup) is setup
+    assert file.problem
+    write(path.parent, "train")
+    assert file.read_if_changed(setup) is setup
+    assert file.problem == ""
+
+
+def test_a_target_that_the_file_no_longer_has_is_a_problem(path: Path) -> None:
+    file, setup = ExporterFile(path), load_setup(path)
+    write(path.parent, "train", worker="another")
+    assert file.read_if_changed(setup) is setup
+    assert "has no worker trainer" in file.problem

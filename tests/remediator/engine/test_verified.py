@@ -1,0 +1,138 @@
+"""What counts as healed: a trainer that makes steps, another worker that has lived for a while."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tests.remediator.samples import GIB, NOW, ROLLOUT, TRAINER, make_worker
+from tests.remediator.stage import Scene, Stage
+
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_remediator.observation.model import RunState
+
+GONE = make_worker(processes=0, started_at=None, resident_bytes=0.0)
+CRASHED = RunState(step=150, last_step_at=NOW - 60, progress_at=NOW - 60, stall_limit=300)
+
+
+def outcomes(scene: Scene) -> list[tuple[str, str]]:
+    return [
+        (event.facts["outcome"], event.facts.get("seen", ""))
+        for event in reversed(scene.journal.newest_events(1000))
+        if event.kind == "outcome"
+    ]
+
+
+def gone(key: WorkerKey, run: RunState | None = CRASHED) -> Any:
+    def before(scene: Scene) -> None:
+        scene.observer.workers[key] = GONE
+        if run is not None:
+            scene.observer.runs["demo"] = run
+
+    return before
+
+
+def crashes(scene: Scene, key: WorkerKey) -> None:
+    scene.observer.workers[key] = GONE
+
+
+async def started(scene: Scene, key: WorkerKey) -> None:
+    scene.hear(remediation="start_missing_worker", worker=key.worker)
+    await scene.clock.advance(4)
+    assert scene.actions[key].restarts == [1]
+
+
+async def test_a_trainer_that_crashes_on_its_resume_was_not_healed(stage: Stage) -> None:
+    async with stage(before=gone(TRAINER)) as scene:
+        await started(scene, TRAINER)
+        await scene.clock.advance(20)  # it imports its libraries
+        assert outcomes(scene) == []
+        crashes(scene, TRAINER)
+        await scene.clock.advance(6)
+        assert outcomes(scene) == [("not_healed", "it ended soon after its start")]
+
+
+async def test_a_trainer_is_healed_once_it_makes_a_step(stage: Stage) -> None:
+    async with stage(before=gone(TRAINER)) as scene:
+        await started(scene, TRAINER)
+        await scene.clock.advance(90)
+        assert outcomes(scene) == []
+        now = scene.clock.now()
+        scene.observer.runs["demo"] = replace(CRASHED, step=101, last_step_at=now)
+        await scene.clock.advance(2)
+        assert outcomes(scene) == [("healed", "")]
+
+
+async def test_a_step_of_its_predecessor_does_not_heal_it(stage: Stage) -> None:
+    async with stage(before=gone(TRAINER)) as scene:
+        heal = dict(scene.actions[TRAINER].heal)
+        scene.actions[TRAINER].heal = heal
+        await started(scene, TRAINER)
+        worker = scene.observer.workers[TRAINER]
+        now = scene.clock.now()
+        scene.observer.workers[TRAINER] = replace(worker, started_at=now + 5)
+        scene.observer.runs["demo"] = replace(CRASHED, last_step_at=now + 2)
+        await scene.clock.advance(20)
+        assert outcomes(scene) == []
+
+
+async def test_a_trainer_whose_steps_are_not_observed_must_live_for_a_while(stage: Stage) -> None:
+    async with stage(before=gone(TRAINER, None)) as scene:
+        await started(scene, TRAINER)
+        await scene.clock.advance(10)
+        assert outcomes(scene) == [("healed", "")]
+
+
+async def test_a_worker_that_ends_soon_after_its_start_is_started_again_after_the_cooldown(
+    stage: Stage,
+) -> None:
+    async with stage(before=gone(ROLLOUT)) as scene:
+        await started(scene, ROLLOUT)
+        crashes(scene, ROLLOUT)
+        await scene.clock.advance(6)
+        assert outcomes(scene) == [("not_healed", "it ended soon after its start")]
+        await scene.clock.advance(105)
+        assert scene.action.restarts == [1]
+        await scene.clock.advance(10)
+        assert scene.action.restarts == [1, 2]
+
+
+async def test_a_process_that_is_known_to_have_failed_need_not_be_seen(stage: Stage) -> None:
+    async with stage(before=gone(ROLLOUT)) as scene:
+        scene.action.heal = {"processes": 0}
+        vars(scene.action)["start_failure"] = lambda: "it exited with status 3"
+        await started(scene, ROLLOUT)
+        await scene.clock.advance(6)
+        assert outcomes(scene) == [("not_healed", "it exited with status 3")]
+
+
+async def test_a_worker_that_has_not_appeared_yet_is_waited_for(stage: Stage) -> None:
+    async with stage(before=gone(ROLLOUT)) as scene:
+        scene.action.heal = {"processes": 0}
+        await started(scene, ROLLOUT)
+        await scene.clock.advance(50)
+        assert outcomes(scene) == []
+        now = scene.clock.now()
+        scene.observer.workers[ROLLOUT] = make_worker(started_at=now, resident_bytes=GIB)
+        await scene.clock.advance(8)
+        assert outcomes(scene) == [("healed", "")]
+
+
+async def test_a_worker_that_finishes_at_once_is_no_failed_start(stage: Stage) -> None:
+    async with stage(before=gone(ROLLOUT)) as scene:
+        await started(scene, ROLLOUT)
+        scene.observer.workers[ROLLOUT] = replace(GONE, finished=True)
+        await scene.clock.advance(8)
+        assert outcomes(scene) == [("healed", "")]
+
+
+async def test_while_a_trainer_awaits_its_first_step_another_worker_is_restarted(
+    stage: Stage,
+) -> None:
+    async with stage(before=gone(TRAINER)) as scene:
+        await started(scene, TRAINER)
+        await scene.clock.advance(35)
+        scene.hear(worker="rollout-0", fingerprint="1" * 16)
+        await scene.clock.advance(4)
+        assert scene.action.restarts == [2]
+        assert outcomes(scene) == []

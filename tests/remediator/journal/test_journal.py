@@ -1,0 +1,512 @@
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from tests.remediator.fake_clock import FakeClock
+from tests.remediator.samples import NOW, ROLLOUT, make_alert, make_config
+
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.processes.procfs import Identity
+from trainwarden_remediator.exceptions import JournalError
+from trainwarden_remediator.journal.database import connect
+from trainwarden_remediator.journal.journal import Journal
+from trainwarden_remediator.journal.queries import LAST_ACTIONS
+from trainwarden_remediator.journal.rows import read_events
+from trainwarden_remediator.model import (
+    GIVEN_UP,
+    NEEDS_OPERATOR,
+    Decision,
+    Incident,
+    PastAction,
+    Reason,
+    Verdict,
+)
+
+PROCESSES = (Identity(11, 100), Identity(12, 101))
+
+
+def kinds(journal: Journal) -> list[str]:
+    return [event.kind for event in reversed(journal.newest_events(100))]
+
+
+def only(journal: Journal) -> Incident:
+    (incident,) = journal.open_incidents()
+    return incident
+
+
+def intended(journal: Journal) -> int:
+    journal.record_alerts([make_alert()])
+    return journal.record_intent(only(journal).id, ROLLOUT, "restart", PROCESSES)
+
+
+# hearing
+
+
+def test_an_alert_becomes_an_open_incident(journal: Journal) -> None:
+    journal.record_alerts([make_alert(starts_at=NOW - 30)])
+    assert only(journal) == Incident(
+        id=1,
+        fingerprint="0123456789abcdef",
+        starts_at=NOW - 30,
+        alert="TrainingWorkerMemoryOverLimit",
+        run="demo",
+        worker="rollout-0",
+        remediation="restart_leaking_worker",
+        last_received_at=NOW,
+        resolved=False,
+        labels=make_alert().labels,
+    )
+
+
+def test_a_repeated_delivery_is_the_same_incident(journal: Journal, clock: FakeClock) -> None:
+    journal.record_alerts([make_alert()])
+    clock.pass_by(60)
+    journal.record_alerts([make_alert(), make_alert()])
+    assert only(journal).last_received_at == NOW + 60
+    assert kinds(journal) == ["alert"]
+    assert journal.counters()["alerts_received"] == {("firing",): 3}
+
+
+def test_the_same_alert_with_a_later_start_is_another_incident(journal: Journal) -> None:
+    journal.record_alerts([make_alert(starts_at=NOW), make_alert(starts_at=NOW + 1)])
+    assert [incident.starts_at for incident in journal.open_incidents()] == [NOW, NOW + 1]
+
+
+def test_a_resolved_alert_stays_open_until_that_is_decided(journal: Journal) -> None:
+    journal.record_alerts([make_alert()])
+    journal.record_alerts([make_alert(firing=False), make_alert(firing=False)])
+    assert only(journal).resolved
+    assert kinds(journal) == ["alert", "resolved"]
+    journal.record_decision(only(journal), Decision(Verdict.REFUSE, "resolved"))
+    assert journal.open_incidents() == ()
+
+
+def test_a_resolved_alert_that_was_never_received_firing_is_ignored(journal: Journal) -> None:
+    journal.record_alerts([make_alert(firing=False)])
+    assert journal.open_incidents() == ()
+    assert kinds(journal) == []
+
+
+@pytest.mark.parametrize("reason", ["resolved", "alert_stale"])
+def test_an_alert_that_still_fires_opens_again_what_was_believed_over(
+    journal: Journal, reason: str
+) -> None:
+    journal.record_alerts([make_alert()])
+    if reason == "resolved":
+        journal.record_alerts([make_alert(firing=False)])
+    journal.record_decision(only(journal), Decision(Verdict.REFUSE, reason))  # type: ignore[arg-type]
+    assert journal.open_incidents() == ()
+    journal.record_alerts([make_alert()])
+    assert not only(journal).resolved
+    assert kinds(journal)[-1] == "alert"
+    assert journal.record_decision(only(journal), Decision(Verdict.WAIT, "cooldown"))
+
+
+def test_a_resolution_that_came_late_does_not_close_it_for_good(journal: Journal) -> None:
+    journal.record_alerts([make_alert()])
+    journal.record_alerts([make_alert(firing=False)])
+    believed = only(journal)
+    journal.record_alerts([make_alert()])
+    journal.record_decision(believed, Decision(Verdict.REFUSE, "resolved"))
+    journal.record_alerts([make_alert()])
+    assert not only(journal).resolved
+
+
+def test_an_alert_that_was_given_up_is_not_opened_again(journal: Journal, tmp_path: Path) -> None:
+    journal.record_alerts([make_alert()])
+    target = make_config(tmp_path).targets[0]
+    journal.record_decision(only(journal), Decision(Verdict.REFUSE, "attempts_exhausted", target))
+    journal.record_alerts([make_alert(firing=False)])
+    journal.record_alerts([make_alert()])
+    assert journal.open_incidents() == ()
+    assert journal.given_up(NOW - 60) == (ROLLOUT,)
+
+
+def test_the_heartbeat_is_a_moment_and_no_incident(journal: Journal, clock: FakeClock) -> None:
+    assert journal.timestamps() == {}
+    journal.record_alerts([], heartbeat=True)
+    clock.pass_by(15)
+    journal.record_alerts([], heartbeat=True)
+    assert journal.timestamps() == {"watchdog": NOW + 15}
+    assert journal.open_incidents() == ()
+
+
+@pytest.mark.parametrize(
+    "text", ["nul\0inside", "'; DROP TABLE incident; --", "\U0001f525", "a\nb"]
+)
+def test_hostile_text_comes_back_as_it_went_in(journal: Journal, text: str) -> None:
+    journal.record_alerts([make_alert(alertname=text, run=text, worker=text, remediation=text)])
+    incident = only(journal)
+    assert (incident.alert, incident.run, incident.worker) == (text, text, text)
+    (event,) = journal.newest_events(1)
+    assert (event.alert, event.worker) == (text, text)
+
+
+# deciding
+
+
+def test_only_a_decision_that_is_news_is_written(journal: Journal) -> None:
+    journal.record_alerts([make_alert()])
+    assert journal.record_decision(only(journal), Decision(Verdict.WAIT, "cooldown"))
+    assert not journal.record_decision(
+        only(journal), Decision(Verdict.WAIT, "cooldown", detail="again")
+    )
+    assert journal.record_decision(only(journal), Decision(Verdict.WAIT, "silenced"))
+    assert journal.record_decision(only(journal), Decision(Verdict.WAIT, "cooldown"))
+    assert kinds(journal) == ["alert", "decision", "decision", "decision"]
+    assert journal.counters()["decisions"] == {("wait", "cooldown"): 2, ("wait", "silenced"): 1}
+
+
+def test_the_decision_after_an_action_is_news_though_it_reads_the_same(journal: Journal) -> None:
+    journal.record_alerts([make_alert()])
+    restart = Decision(Verdict.ACT, "restart")
+    assert journal.record_decision(only(journal), restart)
+    journal.record_intent(only(journal).id, ROLLOUT, "restart", PROCESSES)
+    assert journal.record_decision(only(journal), restart)
+
+
+def test_giving_up_closes_the_incident_and_is_shown_while_the_alert_stands(
+    journal: Journal, tmp_path: Path
+) -> None:
+    target = make_config(tmp_path).targets[0]
+    journal.record_alerts([make_alert(run="", worker="")])
+    journal.record_decision(only(journal), Decision(Verdict.REFUSE, "attempts_exhausted", target))
+    assert journal.open_incidents() == ()
+    assert journal.given_up(NOW) == (ROLLOUT,)
+    assert journal.given_up(NOW + 1) == ()
+    assert journal.counters()["outcomes"] == {("demo", "rollout-0", "gave_up"): 1}
+    journal.record_alerts([make_alert(firing=False)])
+    assert journal.given_up(NOW) == ()
+
+
+def test_since_when_something_is_reported_is_known(journal: Journal, clock: FakeClock) -> None:
+    journal.record_alerts([make_alert()])
+    journal.record_decision(only(journal), Decision(Verdict.WAIT, "saving"))
+    clock.pass_by(30)
+    journal.record_decision(only(journal), Decision(Verdict.WAIT, "saving"))
+    assert (only(journal).last_decision, only(journal).last_decided_at) == ("wait saving", NOW)
+    journal.record_decision(only(journal), Decision(Verdict.WAIT, "cooldown"))
+    assert only(journal).last_decided_at == NOW + 30
+
+
+@pytest.mark.parametrize("reason", sorted(GIVEN_UP))
+def test_giving_up_after_the_alert_is_over_pages_the_on_call_all_the_same(
+    journal: Journal, clock: FakeClock, tmp_path: Path, reason: Reason
+) -> None:
+    target = make_config(tmp_path).targets[0]
+    journal.record_alerts([make_alert()])
+    journal.record_alerts([make_alert(firing=False)])
+    clock.pass_by(1000)
+    journal.record_decision(only(journal), Decision(Verdict.REFUSE, reason, target))
+    assert journal.given_up(NOW + 900) == (ROLLOUT,)
+    assert journal.given_up(NOW + 1001) == ()
+    assert journal.counters()["outcomes"] == {("demo", "rollout-0", "gave_up"): 1}
+
+
+@pytest.mark.parametrize("reason", sorted(NEEDS_OPERATOR))
+def test_what_cannot_be_done_as_things_stand_pages_the_on_call_until_it_can(
+    journal: Journal, tmp_path: Path, reason: Reason
+) -> None:
+    target = make_config(tmp_path).targets[0]
+    journal.record_alerts([make_alert(run="", worker="")])
+    journal.record_decision(only(journal), Decision(Verdict.REFUSE, reason, target))
+    assert journal.given_up(NOW + 10_000) == (ROLLOUT,)
+    assert len(journal.open_incidents()) == 1
+    journal.record_decision(only(journal), Decision(Verdict.WAIT, "cooldown", target))
+    assert journal.given_up(0) == ()
+
+
+def test_each_line_names_the_worker_that_it_is_about(journal: Journal, tmp_path: Path) -> None:
+    config = make_config(tmp_path, "demo/rollout-0", "demo/trainer")
+    journal.record_alerts([make_alert()])
+    for rung, target in enumerate(config.targets):
+        journal.record_decision(only(journal), Decision(Verdict.ACT, "restart", target, rung=rung))
+        journal.record_result(
+            journal.record_intent(1, target.key, "restart", (), rung=rung), "done"
+        )
+    reported = [(event.kind, event.worker) for event in reversed(journal.newest_events(10))]
+    assert reported == [
+        ("alert", "rollout-0"),
+        *[(kind, "rollout-0") for kind in ("decision", "intent", "result")],
+        *[(kind, "trainer") for kind in ("decision", "intent", "result")],
+    ]
+
+
+# acting
+
+
+def test_an_intent_is_unfinished_until_its_outcome_is_known(journal: Journal) -> None:
+    number = intended(journal)
+    (left,) = journal.open_actions()
+    assert (left.id, left.key, left.processes) == (number, ROLLOUT, frozenset(PROCESSES))
+    assert (left.last_step, left.result) == (None, None)
+    journal.record_step(number, "stop", processes=[11])
+    journal.record_step(number, "start", command=["x"])
+    assert journal.open_actions()[0].last_step == "start"
+    journal.record_result(number, "done")
+    assert journal.open_actions()[0].result == "done"
+    journal.record_outcome(number, "healed", seconds=3.0)
+    assert journal.open_actions() == ()
+    assert kinds(journal) == ["alert", "intent", "stop", "start", "result", "outcome"]
+    counters = journal.counters()
+    assert counters["actions"] == {("demo", "rollout-0", "restart", "done"): 1}
+    assert counters["outcomes"] == {("demo", "rollout-0", "healed"): 1}
+
+
+def test_a_failed_action_is_unfinished_until_its_outcome_is_written(journal: Journal) -> None:
+    number = intended(journal)
+    journal.record_result(number, "failed", error="x")
+    assert journal.open_actions()[0].result == "failed"
+    journal.record_outcome(number, "not_healed")
+    assert journal.open_actions() == ()
+
+
+def test_an_interrupted_action_is_at_its_end(journal: Journal, clock: FakeClock) -> None:
+    number = intended(journal)
+    journal.record_step(number, "stop")
+    clock.pass_by(5)
+    journal.record_result(number, "interrupted", found="ended")
+    assert journal.open_actions() == ()
+    assert journal.past_actions(NOW) == (
+        PastAction(1, ROLLOUT, NOW, NOW + 5, result="interrupted", result_at=NOW + 5),
+    )
+
+
+def test_an_action_cut_short_before_its_first_step_costs_no_attempt(journal: Journal) -> None:
+    number = intended(journal)
+    assert journal.past_actions(NOW) == (PastAction(1, ROLLOUT, NOW, None),)
+    journal.record_result(number, "interrupted")
+    assert journal.past_actions(NOW) == ()
+
+
+def test_an_action_under_way_is_reported_however_long_ago_it_began(
+    journal: Journal, clock: FakeClock
+) -> None:
+    number = intended(journal)
+    clock.pass_by(10_000)
+    assert journal.past_actions(clock.now() - 60) == (PastAction(1, ROLLOUT, NOW, None),)
+    journal.record_result(number, "done")
+    journal.record_outcome(number, "healed")
+    assert journal.past_actions(clock.now() - 60) == (
+        PastAction(
+            *(1, ROLLOUT, NOW, NOW + 10_000),
+            healed=True,
+            result="done",
+            result_at=NOW + 10_000,
+        ),
+    )
+
+
+def test_actions_that_no_budget_counts_are_reported_for_open_incidents_and_the_last_of_each_target(
+    journal: Journal, clock: FakeClock
+) -> None:
+    trainer = WorkerKey("demo", "trainer")
+    for index in range(LAST_ACTIONS + 5):
+        journal.record_alerts([make_alert(starts_at=NOW + index)])
+        number = journal.record_intent(index + 1, ROLLOUT, "restart", PROCESSES, rung=1, step=7)
+        journal.record_step(number, "stop")
+        journal.record_result(number, "done")
+        journal.record_outcome(number, "healed")
+        if index != 1:
+            closing = next(one for one in journal.open_incidents() if one.id == index + 1)
+            journal.record_decision(closing, Decision(Verdict.REFUSE, "resolved"))
+    journal.record_intent(1, trainer, "restart", PROCESSES, checkpoint=5)
+    clock.pass_by(10_000)
+    reported = journal.past_actions(clock.now() - 60)
+    assert [one.incident for one in reported if one.key == ROLLOUT] == [2, *range(6, 26)]
+    (last,) = (one for one in reported if one.key == trainer)
+    assert (last.ended_at, last.checkpoint) == (None, 5)
+    assert {(one.rung, one.step) for one in reported if one.key == ROLLOUT} == {(1, 7)}
+
+
+def test_the_oldest_action_under_way_is_known(journal: Journal, clock: FakeClock) -> None:
+    assert journal.oldest_action() is None
+    first = intended(journal)
+    clock.pass_by(5)
+    second = journal.record_intent(1, WorkerKey("demo", "trainer"), "restart", ())
+    assert journal.oldest_action() == NOW
+    journal.record_result(first, "done")
+    assert journal.oldest_action() == NOW
+    journal.record_outcome(first, "healed")
+    assert journal.oldest_action() == NOW + 5
+    journal.record_result(second, "interrupted")
+    assert journal.oldest_action() is None
+
+
+# remembering
+
+
+def test_descendants_of_a_root_are_kept_until_they_are_replaced(journal: Journal) -> None:
+    root, other, child = Identity(11, 100), Identity(21, 200), Identity(12, 101)
+    trainer = WorkerKey("demo", "trainer")
+    descendants_by_root = {root: frozenset({root, child}), other: frozenset({other})}
+    journal.save_descendants(
+        "a", {ROLLOUT: descendants_by_root, trainer: {other: frozenset({other})}}
+    )
+    assert journal.load_descendants("a")[ROLLOUT] == descendants_by_root
+    assert journal.load_descendants("b") == {}
+    journal.save_descendants("a", {ROLLOUT: {root: frozenset({child})}})
+    assert journal.load_descendants("a") == {
+        ROLLOUT: {root: frozenset({child})},
+        trainer: {other: frozenset({other})},
+    }
+    journal.save_descendants("b", {ROLLOUT: {}})
+    assert list(journal.load_descendants("a")) == [trainer]
+
+
+# lasting
+
+
+def all_reported(journal: Journal) -> tuple[object, ...]:
+    return (
+        journal.open_incidents(),
+        journal.open_actions(),
+        journal.past_actions(NOW),
+        journal.counters(),
+        journal.timestamps(),
+        journal.newest_events(10),
+    )
+
+
+def test_everything_survives_a_reopening(tmp_path: Path, clock: FakeClock) -> None:
+    journal = Journal(tmp_path / "journal.db", clock=clock)
+    number = intended(journal)
+    journal.record_step(number, "stop")
+    journal.record_alerts([], heartbeat=True)
+    before = all_reported(journal)
+    journal.close()
+    journal = Journal(tmp_path / "journal.db", clock=clock)
+    assert all_reported(journal) == before
+    journal.close()
+
+
+WRITE_AND_DIE = """
+import os, signal, sys
+from pathlib import Path
+from trainwarden_remediator.journal.journal import Journal
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_remediator.alertmanager.webhook_payload import Alert
+journal = Journal(Path(sys.argv[1]), clock=lambda: 5.0)
+journal.record_alerts([Alert("0" * 16, 1.0, True, {"alertname": "A"})])
+journal.record_intent(1, WorkerKey("demo", "rollout-0"), "restart", [])
+journal._file.connection.execute("BEGIN IMMEDIATE")
+journal._file.connection.execute("UPDATE incident SET alert = 'B'")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_was_committed_survives_a_kill_and_what_was_not_does_not(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    path = tmp_path / "journal.db"
+    died = subprocess.run([sys.executable, "-c", WRITE_AND_DIE, path], check=False)
+    assert died.returncode == -9
+    journal = Journal(path, clock=clock)
+    assert only(journal).alert == "A"
+    assert [left.key for left in journal.open_actions()] == [ROLLOUT]
+    journal.close()
+
+
+def test_a_second_remediator_is_locked_out_until_the_first_is_gone(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    first = Journal(tmp_path / "journal.db", clock=clock)
+    with pytest.raises(JournalError, match="another remediator is using it"):
+        Journal(tmp_path / "journal.db", clock=clock)
+    first.record_alerts([make_alert()])
+    first.close()
+    second = Journal(tmp_path / "journal.db", clock=clock)
+    assert only(second).alert
+    second.close()
+
+
+def test_reading_beside_a_running_writer_sees_each_event_once_and_in_order(
+    journal: Journal, tmp_path: Path
+) -> None:
+    journal.record_alerts([make_alert()])
+    incident = only(journal)
+
+    def write() -> None:
+        for index in range(60):
+            journal.record_decision(
+                incident, Decision(Verdict.WAIT, "busy" if index % 2 else "cooldown")
+            )
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    reader = connect(tmp_path / "journal.db", mode="ro")
+    seen: list[int] = []
+    while True:
+        over = not writer.is_alive()
+        seen += [event.id for event in read_events(reader, seen[-1] if seen else 0)]
+        if over:
+            break
+    writer.join()
+    assert seen == list(range(1, 62))
+    with pytest.raises(sqlite3.OperationalError, match="readonly"):
+        reader.execute("DELETE FROM event")
+    reader.close()
+
+
+def test_many_threads_may_write_at_once(journal: Journal) -> None:
+    alerts = [make_alert(fingerprint=f"{index:016x}") for index in range(20)]
+    threads = [threading.Thread(target=journal.record_alerts, args=(alerts,)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(journal.open_incidents()) == 20
+    assert journal.counters()["alerts_received"] == {("firing",): 160}
+
+
+# failing
+
+
+def full(journal: Journal) -> None:
+    """As if the disk were full: the file may not grow by one page more."""
+    pages = journal._file.connection.execute("PRAGMA page_count").fetchone()[0]
+    journal._file.connection.execute(f"PRAGMA max_page_count = {pages}")
+
+
+def test_on_a_full_disk_no_row_is_half_written(journal: Journal) -> None:
+    journal.record_alerts([make_alert()])
+    full(journal)
+    before = (journal.newest_events(10), journal.counters(), journal.open_incidents())
+    many = [make_alert(fingerprint=f"{index:016x}", padding="x" * 900) for index in range(50)]
+    with pytest.raises(JournalError, match="full"):
+        journal.record_alerts(many, heartbeat=True)
+    assert before == (journal.newest_events(10), journal.counters(), journal.open_incidents())
+    assert journal.timestamps() == {}
+    journal._file.connection.execute("PRAGMA max_page_count = 1000000")
+    journal.record_alerts(many)
+    assert len(journal.open_incidents()) == 51
+
+
+def test_an_intent_that_cannot_be_written_is_refused_whole(journal: Journal) -> None:
+    journal.record_alerts([make_alert()])
+    full(journal)
+    crowd = [Identity(1_000_000 + index, 123_456_789) for index in range(5000)]
+    with pytest.raises(JournalError):
+        journal.record_intent(1, ROLLOUT, "restart", crowd)
+    assert journal.open_actions() == ()
+    assert kinds(journal) == ["alert"]
+
+
+def test_a_closed_journal_says_so_in_its_own_words(tmp_path: Path, clock: FakeClock) -> None:
+    journal = Journal(tmp_path / "journal.db", clock=clock)
+    journal.close()
+    with pytest.raises(JournalError, match="closed"):
+        journal.record_alerts([make_alert()])
+    with pytest.raises(JournalError, match="closed"):
+        journal.open_incidents()
+
+
+def test_an_action_that_is_not_there_changes_nothing(journal: Journal) -> None:
+    with pytest.raises(JournalError):
+        journal.record_intent(99, WorkerKey("demo", "x"), "restart", ())
+    assert journal.open_actions() == ()

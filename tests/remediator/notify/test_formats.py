@@ -1,0 +1,214 @@
+"""The text of a notification, and its format for each kind of receiver."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tests.remediator.samples import NOW
+
+from trainwarden_remediator.config.notifications import NotificationEvent, ReceiverKind
+from trainwarden_remediator.journal.rows import Event
+from trainwarden_remediator.notify.formats import build_request, truncate
+from trainwarden_remediator.notify.messages import (
+    MAX_ITEMS,
+    TITLES,
+    VALUE_LENGTH,
+    Message,
+    Notification,
+    build_message,
+    build_trial_message,
+    deduplication_key,
+    notification_event_of,
+    without_values,
+)
+
+KINDS: tuple[ReceiverKind, ...] = ("slack", "discord", "mattermost", "ntfy", "json")
+NASTY = "<!channel> @everyone [a](https://evil.example) `**x**` &lt; \x1b[31m\r\nTitle: no"
+
+
+def event(kind: str = "decision", **changes: Any) -> Event:
+    facts: dict[str, Any] = {"verdict": "refuse", "reason": "attempts_exhausted"}
+    given: dict[str, Any] = {
+        "id": 7,
+        "at": NOW,
+        "incident": 3,
+        "action": None,
+        "kind": kind,
+        "alert": "TrainingWorkerGone",
+        "run": "demo",
+        "worker": "rollout-0",
+        "facts": facts,
+        **changes,
+    }
+    return Event(**given)
+
+
+def notification(
+    reported: NotificationEvent = "gave_up", number: int = 1, **changes: Any
+) -> Notification:
+    tried = (("restart", "not_healed"), ("restart", "not_healed"))
+    return Notification(number, "ops", reported, event(**changes), tried)
+
+
+def composed(*notifications: Notification, mode: str = "act") -> Message:
+    return build_message(notifications or (notification(),), instance="box-1", mode=mode)
+
+
+def text_of(kind: ReceiverKind, reported: Message) -> str:
+    """The text that the on-call reads, in the format of the receiver."""
+    body = build_request(kind, reported).body
+    if kind == "ntfy":
+        return body.decode()
+    content = json.loads(body)
+    if kind == "slack":
+        return str(content["blocks"][0]["text"]["text"])
+    return str(content.get("content") or content.get("text") or json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("reported", "expected"),
+    [
+        (event(facts={"reason": "attempts_exhausted"}), "gave_up"),
+        (event(facts={"reason": "no_checkpoint"}), "gave_up"),
+        (event(facts={"reason": "hold"}), "held_by_alert"),
+        (event(facts={"reason": "held"}), None),
+        (event(facts={"reason": "cooldown"}), None),
+        (event("breaker_opened"), "breaker_opened"),
+        (event("paged"), "paged"),
+        (event("intent", action=4), "action_started"),
+        (event("outcome", facts={"outcome": "healed"}), "healed"),
+        (event("outcome", facts={"outcome": "not_healed"}), "not_healed"),
+        (event("alert"), None),
+    ],
+)
+def test_only_what_an_operator_would_want_to_hear_is_an_occasion(
+    reported: Event, expected: NotificationEvent | None
+) -> None:
+    assert notification_event_of(reported) == expected
+
+
+def test_an_action_is_reported_each_time_an_incident_once_and_a_breaker_each_time() -> None:
+    assert deduplication_key("action_started", event(action=4)) != deduplication_key(
+        "action_started", event(action=5)
+    )
+    assert deduplication_key("gave_up", event(id=1)) == deduplication_key("gave_up", event(id=2))
+    assert deduplication_key("breaker_opened", event(id=1)) != deduplication_key(
+        "breaker_opened", event(id=2)
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_form_says_what_why_where_and_what_was_tried(kind: ReceiverKind) -> None:
+    text = text_of(kind, composed())
+    for words in (
+        "incident abandoned, operator needed",
+        "TrainingWorkerGone",
+        "demo/rollout-0",
+        "no attempts left",
+        "restart not healed, 2 times",
+        "2027-01-15 08:00:00 UTC",
+        "#3",
+        "box-1",
+    ):
+        assert words in text, words
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_who_only_observes_says_so(kind: ReceiverKind) -> None:
+    assert "no actions are taken" in text_of(kind, composed(mode="observe"))
+    assert "no actions are taken" not in text_of(kind, composed())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_came_with_an_alert_stands_in_no_header_and_on_one_line(kind: ReceiverKind) -> None:
+    reported = composed(notification(alert=NASTY))
+    sent = build_request(kind, reported)
+    assert all(value.isprintable() and value.isascii() for value in sent.headers.values())
+    assert not any("evil" in value for value in sent.headers.values())
+    assert "\x1b" not in sent.body.decode()
+    (line,) = [
+        line for line in text_of(kind, reported).splitlines() if line.startswith("Alert")
+    ] or [text_of(kind, reported)]
+    assert "Title: no" in line
+
+
+@pytest.mark.parametrize("kind", ["discord", "mattermost"])
+def test_where_markup_is_read_a_value_is_code_that_it_cannot_end(kind: ReceiverKind) -> None:
+    text = text_of(kind, composed(notification(alert=NASTY)))
+    (line,) = (line for line in text.splitlines() if line.startswith("Alert: "))
+    value = line.removeprefix("Alert: ")
+    assert value.startswith("`")
+    assert value.endswith("`")
+    assert "`" not in value[1:-1]
+    assert "@everyone" in value
+
+
+def test_slack_shows_values_in_plain_text_only() -> None:
+    content = json.loads(build_request("slack", composed(notification(alert=NASTY))).body)
+    assert content["blocks"][0]["text"]["type"] == "plain_text"
+    assert "<!channel>" in content["blocks"][0]["text"]["text"]
+    assert "channel" not in content["text"]
+
+
+def test_discord_messages_mention_nobody() -> None:
+    content = json.loads(build_request("discord", composed()).body)
+    assert content["allowed_mentions"] == {"parse": []}
+
+
+def test_ntfy_is_urgent_when_an_operator_is_needed_and_not_otherwise() -> None:
+    assert build_request("ntfy", composed()).headers["Priority"] == "urgent"
+    healed = notification("healed", kind="outcome", facts={"outcome": "healed", "seconds": 4})
+    assert build_request("ntfy", composed(healed)).headers["Priority"] == "default"
+
+
+LIMITS: dict[ReceiverKind, int] = {
+    "slack": 3000,
+    "discord": 2000,
+    "mattermost": 16383,
+    "ntfy": 4096,
+}
+
+
+@pytest.mark.parametrize("kind", LIMITS)
+def test_a_message_is_never_longer_than_its_receiver_takes(kind: ReceiverKind) -> None:
+    # Two bytes and one UTF-16 unit each: ntfy counts bytes.
+    storm = [notification("gave_up", n, alert="\u00e4" * 5000, run="r" * 900) for n in range(50)]
+    text = text_of(kind, composed(*storm))
+    assert len(text.encode() if kind == "ntfy" else text) <= LIMITS[kind]
+    assert text.startswith(("Trainwarden", "**Trainwarden**"))
+    assert text.count("`") % 2 == 0
+
+
+def test_many_things_are_one_message_the_pressing_ones_first() -> None:
+    healed = [
+        notification("healed", n, kind="outcome", facts={"outcome": "healed", "seconds": 4})
+        for n in range(20)
+    ]
+    reported = composed(*healed, notification("gave_up", 99))
+    assert reported.title == "21 notifications"
+    assert reported.items[0].title == TITLES["gave_up"]
+    assert (len(reported.items), reported.left_out) == (MAX_ITEMS, 21 - MAX_ITEMS)
+    assert "and 13 more" in text_of("slack", reported)
+
+
+def test_a_value_is_cut_and_says_so() -> None:
+    (item,) = composed(notification(alert="x" * 5000)).items
+    assert len(item.values["Alert"]) == VALUE_LENGTH
+    assert item.values["Alert"].endswith("…")
+
+
+def test_a_bare_message_holds_nothing_but_words_of_our_own() -> None:
+    reported = without_values(composed(notification(alert="TrainingX")))
+    assert "TrainingX" not in text_of("json", reported)
+    assert "incident abandoned" in text_of("slack", reported)
+
+
+def test_a_test_message_has_no_problem_to_report() -> None:
+    assert "no action required" in text_of("slack", build_trial_message(instance="b"))
+
+
+def test_a_text_of_one_long_line_is_cut_with_its_span_closed() -> None:
+    assert truncate("`" + "x" * 100, 20, "`").count("`") == 2
+    assert truncate("a\nb", 20) == "a\nb"

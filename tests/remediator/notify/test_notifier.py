@@ -1,0 +1,483 @@
+"""The on-call is notified once for each event, until a message has arrived, over any faults."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.remediator.fake_clock import FakeClock, InlineExecutor
+from tests.remediator.fakes import outbox_of
+from tests.remediator.journal.test_database import VERSION_1
+from tests.remediator.samples import LATER, NOW, ROLLOUT, make_alert
+from tests.remediator.stage import Scene, Stage, going_on
+
+from trainwarden_remediator.config.notifications import NotifySettings, Receiver
+from trainwarden_remediator.exceptions import JournalError, NotDeliveredError
+from trainwarden_remediator.journal.journal import Journal
+from trainwarden_remediator.model import Decision, Verdict
+from trainwarden_remediator.notify import outbox
+from trainwarden_remediator.notify.formats import PostRequest
+from trainwarden_remediator.notify.notifier import (
+    MAX_BACKOFF_SECONDS,
+    MIN_INTERVAL_SECONDS,
+    Notifier,
+)
+from trainwarden_remediator.notify.outbox import Outbox
+
+GAVE_UP = Decision(Verdict.REFUSE, "ladder_exhausted")
+HOLD = Decision(Verdict.ACT, "hold")
+
+
+def receivers(*names: str, **changes: Any) -> NotifySettings:
+    given = {
+        key: changes.pop(key) for key in ("repeat_interval", "delivery_timeout") if key in changes
+    }
+    content = {"kind": "json", "url": "http://127.0.0.1:1/", **changes}
+    each = [{"name": name, **content} for name in names or ("ops",)]
+    return NotifySettings.model_validate({"receivers": each, "instance": "b", **given})
+
+
+@dataclass
+class FakePost:
+    """Keeps what was sent; `error` is raised instead, `hangs` waits for ever."""
+
+    sent: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    error: NotDeliveredError | None = None
+    hangs: tuple[str, ...] = ()
+    tried: int = 0
+
+    async def __call__(self, receiver: Receiver, request: PostRequest) -> None:
+        self.tried += 1
+        if receiver.name in self.hangs:
+            await asyncio.Event().wait()
+        if self.error is not None:
+            raise self.error
+        self.sent.append((receiver.name, json.loads(request.body)))
+
+    def titles(self) -> list[str]:
+        return [content["title"] for _, content in self.sent]
+
+
+Calling = Callable[..., Any]
+
+
+@pytest.fixture
+def calling(clock: FakeClock) -> Calling:
+    @asynccontextmanager
+    async def begin(
+        journal: Journal, post: FakePost, notify: NotifySettings
+    ) -> AsyncIterator[Notifier]:
+        asyncio.get_running_loop().set_default_executor(InlineExecutor())
+        notifier = Notifier(notify, outbox_of(journal), post, clock=clock, mode="act")
+        async with going_on(notifier.run()):
+            await clock.settle()
+            yield notifier
+
+    return begin
+
+
+def decide(journal: Journal, decision: Decision = GAVE_UP, **alert: Any) -> None:
+    """Hear of an alert, and come to a decision about it."""
+    received = make_alert(**alert)
+    journal.record_alerts([received])
+    incident = next(
+        one
+        for one in journal.open_incidents()
+        if (one.fingerprint, one.starts_at) == (received.fingerprint, received.starts_at)
+    )
+    journal.record_decision(incident, decision)
+
+
+def results(journal: Journal) -> dict[str, float]:
+    return {labels[1]: n for labels, n in journal.counters().get("notifications", {}).items()}
+
+
+async def test_the_on_call_is_paged_once_when_it_is_given_up(
+    journal: Journal, clock: FakeClock, calling: Calling
+) -> None:
+    post = FakePost()
+    async with calling(journal, post, receivers()):
+        decide(journal)
+        await clock.advance(300)
+    ((name, content),) = post.sent
+    assert (name, content["events"], content["urgent"]) == ("ops", ["gave_up"], True)
+    assert content["items"][0]["worker"] == "demo/rollout-0"
+    assert results(journal) == {"sent": 1}
+
+
+async def test_a_reported_event_is_not_reported_again_after_a_restart(
+    tmp_path: Path, clock: FakeClock, calling: Calling
+) -> None:
+    post = FakePost()
+    for _ in range(20):
+        journal = Journal(tmp_path / "own.db", clock=clock)
+        async with calling(journal, post, receivers()):
+            if not post.sent:
+                decide(journal)
+            await clock.advance(MIN_INTERVAL_SECONDS + 1)
+        journal.close()
+    assert post.titles() == ["incident abandoned, operator needed"]
+
+
+async def test_a_message_that_could_not_be_sent_is_sent_after_a_restart(
+    tmp_path: Path, clock: FakeClock, calling: Calling
+) -> None:
+    away = FakePost(error=NotDeliveredError("no answer"))
+    journal = Journal(tmp_path / "own.db", clock=clock)
+    async with calling(journal, away, receivers()):
+        decide(journal)
+        await clock.advance(60)
+    journal.close()
+    assert away.tried
+    post = FakePost()
+    journal = Journal(tmp_path / "own.db", clock=clock)
+    async with calling(journal, post, receivers()):
+        await clock.advance(1)
+    assert post.titles() == ["incident abandoned, operator needed"]
+    assert results(journal) == {"failed": away.tried, "sent": 1}
+    journal.close()
+
+
+async def test_a_loop_that_comes_and_goes_calls_seldom_and_not_every_17_seconds(
+    journal: Journal, clock: FakeClock, calling: Calling
+) -> None:
+    post = FakePost()
+    async with calling(journal, post, receivers(repeat_interval="5m")):
+        for _ in range(2 * 300 // 17):
+            decide(journal, HOLD, starts_at=clock.now(), alertname="TrainingWorkerRestartLoop")
+            await clock.advance(17)
+    assert len(post.sent) == 2
+    assert all(content["events"] == ["held_by_alert"] for _, content in post.sent)
+
+
+async def test_another_worker_is_news(journal: Journal, clock: FakeClock, calling: Calling) -> None:
+    post = FakePost()
+    async with calling(journal, post, receivers()):
+        decide(journal)
+        await clock.advance(60)
+        decide(journal, worker="trainer", fingerprint=LATER)
+        await clock.advance(60)
+    assert [content["items"][0]["worker"] for _, content in post.sent] == [
+        "demo/rollout-0",
+        "demo/trainer",
+    ]
+
+
+async def test_a_storm_is_reported_in_few_messages(
+    journal: Journal, clock: FakeClock, calling: Calling
+) -> None:
+    post = FakePost()
+    async with calling(journal, post, receivers()):
+        for number in range(30):
+            decide(journal, fingerprint=f"{number:016x}", worker=f"w{number}")
+        await clock.advance(60)
+    assert len(post.sent) == 1
+    assert post.titles() == ["30 notifications"]
+    assert results(journal) == {"sent": 30}
+
+
+async def test_it_is_tried_again_ever_less_often_and_at_least_every_five_minutes(
+    journal: Journal, clock: FakeClock, calling: Calling
+) -> None:
+    post = FakePost(error=NotDeliveredError("answered 503"))
+    async with calling(journal, post, receivers()):
+        decide(journal)
+        await clock.advance(60)
+        assert 3 <= post.tried <= 5
+        before = post.tried
+        await clock.advance(4 * MAX_BACKOFF_SECONDS)
+        assert 3 <= post.tried - before <= 8
+        post.error = None
+        await clock.advance(MAX_BACKOFF_SECONDS + 2)
+    assert post.titles() == ["incident abandoned, operator needed"]
+
+
+async def test_who_wants_to_be_left_alone_is(
+    journal: Journal, clock: FakeClock, calling: Calling
+) -> None:
+    post = FakePost(error=NotDeliveredError("answered 429", retry_after=600))
+    async with calling(journal, post, receivers()):
+        decide(journal)
+        await clock.advance(590)
+        assert post.tried == 1
+        await clock.advance(20)
+        assert post.tried == 2
+
+
+async def test_a_hung_receiver_keeps_no_other_from_being_notified(
+    journal: Journal, clock: FakeClock, calling: Calling
+) -> None:
+    post = FakePost(hangs=("slow",))
+    async with calling(journal, post, receivers("slow", "ops")):
+        decide(journal)
+        await clock.advance(5)
+        decide(journal, worker="trainer", fingerprint=LATER)
+        await clock.advance(30)
+    assert [name for name, _ in post.sent] == ["ops", "ops"]
+    assert post.tried == 3
+
+
+async def test_a_message_that_was_refused_is_sent_again_without_values(
+    journal: Journal, clock: FakeClock, calling: Calling
+) -> None:
+    post = FakePost(error=NotDeliveredError("answered 400", rejected=True))
+    async with calling(journal, post, receivers()):
+        decide(journal)
+        await clock.advance(2)
+        post.error = None
+        await clock.advance(10)
+    ((_, content),) = post.sent
+    assert content["items"] == [{"title": "incident abandoned, operator needed"}]
+
+
+async def test_what_cannot_be_delivered_is_dropped_in_the_end_and_counted(
+    journal: Journal, clock: FakeClock, calling: Calling
+) -> None:
+    post = FakePost(error=NotDeliveredError("answered 503"))
+    notify = receivers(delivery_timeout="10m")
+    async with calling(journal, post, notify):
+        decide(journal)
+        await clock.advance(599)
+        assert outbox_of(journal).queue_states(notify.receivers)["ops"] is not None
+        await clock.advance(5)
+        tried = post.tried
+        await clock.advance(2 * MAX_BACKOFF_SECONDS)
+    assert post.tried == tried
+    assert results(journal)["dropped"] == 1
+    assert outbox_of(journal).queue_states(notify.receivers) == {"ops": None}
+
+
+async def test_a_queue_that_is_full_keeps_what_needs_an_operator(
+    journal: Journal, clock: FakeClock, calling: Calling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "MAX_QUEUE", 4)
+    monkeypatch.setattr(outbox, "EVENTS_PER_BATCH", 5)
+    post = FakePost(error=NotDeliveredError("answered 503"))
+    notify = receivers(events=["gave_up", "action_started"])
+    async with calling(journal, post, notify):
+        decide(journal)
+        for _ in range(20):
+            journal.record_intent(1, ROLLOUT, "restart", [])
+        await clock.advance(10)
+        queue = outbox_of(journal).queue_states(notify.receivers)["ops"]
+        post.error = None
+        await clock.advance(60)
+    assert queue is not None
+    assert queue.pending == 4
+    assert results(journal)["dropped"] == 17
+    assert post.sent[0][1]["events"] == ["gave_up", "action_started"]
+
+
+async def test_a_receiver_gets_only_its_configured_occasions(
+    journal: Journal, clock: FakeClock, calling: Calling
+) -> None:
+    post = FakePost()
+    async with calling(journal, post, receivers(events=["healed"])):
+        decide(journal)
+        action = journal.record_intent(1, ROLLOUT, "restart", [])
+        await clock.advance(10)
+        assert not post.sent
+        journal.record_result(action, "done", started_by="trainwarden", processes=[1])
+        journal.record_outcome(action, "healed", seconds=4)
+        await clock.advance(10)
+    assert post.titles() == ["healed"]
+
+
+async def test_a_receiver_that_is_added_gets_no_past_notices(
+    journal: Journal, clock: FakeClock, calling: Calling
+) -> None:
+    post = FakePost()
+    async with calling(journal, post, NotifySettings()) as notifier:
+        decide(journal)
+        await clock.advance(5)
+        notifier.reconfigure(receivers(), mode="act")
+        await clock.advance(5)
+        assert not post.sent
+        decide(journal, worker="trainer", fingerprint=LATER)
+        await clock.advance(5)
+    assert len(post.sent) == 1
+
+
+async def test_notices_for_a_removed_receiver_are_dropped(
+    journal: Journal, clock: FakeClock, calling: Calling
+) -> None:
+    post = FakePost(error=NotDeliveredError("answered 404"))
+    async with calling(journal, post, receivers("old")) as notifier:
+        decide(journal)
+        await clock.advance(5)
+        notifier.reconfigure(receivers("new"), mode="act")
+        post.error = None
+        await clock.advance(600)
+        notifier.reconfigure(receivers("old"), mode="act")
+        await clock.advance(600)
+    assert not post.sent
+    assert "dropped" not in results(journal)
+
+
+async def test_an_address_that_was_mended_is_tried_at_once(
+    journal: Journal, clock: FakeClock, calling: Calling
+) -> None:
+    post = FakePost(error=NotDeliveredError("answered 404", retry_after=3000))
+    async with calling(journal, post, receivers()) as notifier:
+        decide(journal)
+        await clock.advance(5)
+        post.error = None
+        notifier.reconfigure(receivers(url="http://127.0.0.1:2/"), mode="act")
+        await clock.advance(2)
+    assert len(post.sent) == 1
+
+
+async def test_what_has_arrived_is_not_sent_again_while_that_cannot_be_written_down(
+    journal: Journal, clock: FakeClock, calling: Calling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    post = FakePost()
+    full = {"disk": True}
+    settle = Outbox.settle
+
+    def refuse(*given: Any) -> None:
+        if full["disk"]:
+            raise JournalError("disk full")
+        settle(*given)
+
+    monkeypatch.setattr(Outbox, "settle", refuse)
+    async with calling(journal, post, receivers()):
+        decide(journal)
+        await clock.advance(300)
+        assert len(post.sent) == 1
+        full["disk"] = False
+        await clock.advance(60)
+    assert len(post.sent) == 1
+    assert results(journal) == {"sent": 1}
+
+
+def starve(*_: Any) -> Any:
+    raise MemoryError
+
+
+async def test_want_of_memory_puts_a_call_off_and_loses_none(
+    journal: Journal, clock: FakeClock, calling: Calling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    post = FakePost()
+
+    async with calling(journal, post, receivers()):
+        with monkeypatch.context() as patch:
+            patch.setattr(Outbox, "collect", starve)
+            decide(journal)
+            await clock.advance(60)
+            assert post.sent == []
+        await clock.advance(60)
+    assert len(post.sent) == 1
+
+
+async def test_so_does_want_of_it_while_a_message_is_written(
+    *,
+    journal: Journal,
+    clock: FakeClock,
+    calling: Calling,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    post = FakePost()
+
+    async with calling(journal, post, receivers()):
+        with monkeypatch.context() as patch:
+            patch.setattr(Outbox, "pending", starve)
+            decide(journal)
+            await clock.advance(10)
+            assert post.sent == []
+        await clock.advance(60)
+    assert len(post.sent) == 1
+    journaled = [vars(one) for one in caplog.records if one.msg == "notification delayed"]
+    assert [(one["receiver"], one["error"]) for one in journaled] == [("ops", "out of memory")] * 2
+
+
+async def test_the_error_of_a_receiver_is_logged_once_and_names_it(
+    journal: Journal, clock: FakeClock, calling: Calling, caplog: pytest.LogCaptureFixture
+) -> None:
+    post = FakePost(error=NotDeliveredError("answered 404"))
+    async with calling(journal, post, receivers()):
+        decide(journal)
+        await clock.advance(1000)
+    (record,) = (one for one in caplog.records if one.msg == "notification not delivered")
+    assert vars(record)["receiver"] == "ops"
+
+
+async def test_what_the_engine_gives_up_is_reported(stage: Stage, calling: Calling) -> None:
+    post = FakePost()
+    scene: Scene
+    async with stage(attempts=1) as scene, calling(scene.journal, post, receivers()):
+        scene.action.heal = {"resident_bytes": 9e9}
+        scene.hear()
+        await scene.pass_time(900)
+        assert "attempts_exhausted" in scene.journaled()
+    ((_, content),) = post.sent
+    assert content["items"][0]["tried"] == "restart not healed"
+
+
+async def test_a_page_to_the_on_call_is_no_attempt(
+    journal: Journal, clock: FakeClock, calling: Calling
+) -> None:
+    post = FakePost()
+    async with calling(journal, post, receivers(events=["paged"])):
+        journal.record_alerts([make_alert()])
+        (incident,) = journal.open_incidents()
+        journal.record_page(incident, 0)
+        await clock.advance(5)
+    ((_, content),) = post.sent
+    assert (content["events"], content["items"][0]["worker"]) == (["paged"], "demo/rollout-0")
+    assert "tried" not in content["items"][0]
+
+
+def test_what_a_journal_of_an_earlier_version_holds_is_no_news(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    path = tmp_path / "own.db"
+    facts = '{"verdict": "refuse", "reason": "attempts_exhausted"}'
+    with closing(sqlite3.connect(path)) as old:
+        old.executescript(f"{VERSION_1} PRAGMA user_version = 1;")
+        old.execute("INSERT INTO event VALUES (1, ?, NULL, NULL, 'decision', ?)", (NOW, facts))
+        old.commit()
+    with closing(Journal(path, clock=clock)) as journal:
+        assert not outbox_of(journal).collect(receivers())
+        assert outbox_of(journal).pending("ops") == ()
+        decide(journal)
+        outbox_of(journal).collect(receivers())
+        assert len(outbox_of(journal).pending("ops")) == 1
+
+
+def test_what_happened_while_nobody_looked_is_reported_late_and_says_when(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    with closing(Journal(tmp_path / "own.db", clock=clock)) as journal:
+        decide(journal)
+    clock.pass_by(3600)
+    with closing(Journal(tmp_path / "own.db", clock=clock)) as journal:
+        outbox_of(journal).collect(receivers())
+        outbox_of(journal).expire(receivers())
+        (notification,) = outbox_of(journal).pending("ops")
+        assert notification.event.at == NOW
+        clock.pass_by(2 * 86400)
+        outbox_of(journal).expire(receivers())
+        assert outbox_of(journal).pending("ops") == ()
+
+
+def test_notices_know_since_when_they_wait(journal: Journal, clock: FakeClock) -> None:
+    notify = receivers()
+    decide(journal)
+    clock.pass_by(50)
+    decide(journal, worker="trainer", fingerprint=LATER)
+    outbox_of(journal).collect(notify)
+    queue = outbox_of(journal).queue_states(notify.receivers)["ops"]
+    assert queue is not None
+    assert (queue.pending, queue.oldest_at) == (2, NOW)
+    assert [notification.event.worker for notification in outbox_of(journal).pending("ops")] == [
+        "rollout-0",
+        "trainer",
+    ]

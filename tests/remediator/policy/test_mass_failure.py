@@ -1,0 +1,197 @@
+"""Half of the workers dead at once: one after the other, and not before it was looked twice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.remediator.fakes import FakeObserver
+from tests.remediator.samples import (
+    FINGERPRINT,
+    GIB,
+    NOW,
+    OTHER,
+    ROLLOUT,
+    TRAINER,
+    WORKERS,
+    make_config,
+    make_watched,
+    make_worker,
+)
+from tests.remediator.stage import Scene
+
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_remediator.alertmanager.api import AlertState
+from trainwarden_remediator.config.schema import Setup
+from trainwarden_remediator.model import Decision, Incident, PastAction
+from trainwarden_remediator.observation.exporter_page import parse_exporter_page
+from trainwarden_remediator.observation.model import ExporterState
+from trainwarden_remediator.observation.snapshot import AlertmanagerState, Snapshot
+from trainwarden_remediator.policy.context import PolicyState
+from trainwarden_remediator.policy.decide import decide
+
+GONE = make_worker(processes=0, started_at=None, resident_bytes=0)
+WELL = make_worker(resident_bytes=GIB)
+MISSING = Incident(
+    id=1,
+    fingerprint=FINGERPRINT,
+    starts_at=NOW - 30,
+    alert="TrainingWorkerGone",
+    run="demo",
+    worker="rollout-0",
+    remediation="start_missing_worker",
+    last_received_at=NOW,
+    resolved=False,
+)
+HELD = replace(MISSING, last_decision="wait mass_failure", last_decided_at=NOW - 61)
+
+
+def judged(
+    folder: Path, gone: int, about: Incident = MISSING, *, done: Any = (), **seen: Any
+) -> Decision:
+    """What is decided when so many of three workers are gone."""
+    keys = (ROLLOUT, TRAINER, OTHER)
+    workers = {key: GONE if index < gone else WELL for index, key in enumerate(keys)}
+    exporter = ExporterState(workers, 20 * GIB, 2 * GIB, **seen)
+    snapshot = Snapshot(AlertmanagerState({FINGERPRINT: AlertState.ACTIVE}), exporter)
+    setup = Setup(make_config(folder, *WORKERS, cooldown=0), make_watched(*WORKERS))
+    state = PolicyState(setup, holds=(), incidents=(about,), actions=done, snapshot=snapshot)
+    return decide(about, state, NOW)
+
+
+@pytest.mark.parametrize(
+    ("gone", "reason"), [(1, "restart"), (2, "mass_failure"), (3, "mass_failure")]
+)
+def test_it_begins_with_half_of_the_workers_and_with_two(
+    tmp_path: Path, gone: int, reason: str
+) -> None:
+    assert judged(tmp_path, gone).reason == reason
+
+
+def test_after_a_restart_of_the_host_it_is_no_wonder(tmp_path: Path) -> None:
+    assert judged(tmp_path, 3, booted_at=NOW - 899).reason == "restart"
+    assert judged(tmp_path, 3, booted_at=NOW - 901).reason == "mass_failure"
+
+
+def test_it_is_looked_twice_and_then_one_is_brought_back(tmp_path: Path) -> None:
+    assert judged(tmp_path, 3, replace(HELD, last_decided_at=NOW - 59)).reason == "mass_failure"
+    assert judged(tmp_path, 3, HELD).reason == "restart"
+
+
+def ended(key: WorkerKey, ago: float, *, healed: bool) -> PastAction:
+    return PastAction(9, key, NOW - ago - 5, NOW - ago, healed=healed)
+
+
+def test_the_next_is_brought_back_when_the_first_is_well(tmp_path: Path) -> None:
+    first = (ended(TRAINER, 10, healed=True),)
+    assert judged(tmp_path, 3, done=first).reason == "restart"
+    ill = (ended(TRAINER, 10, healed=False),)
+    decision = judged(tmp_path, 3, HELD, done=ill)
+    assert decision.reason == "mass_failure"
+    assert decision.detail.endswith("trainer was restarted first and is not healthy")
+
+
+def test_a_worker_that_does_not_come_back_does_not_hold_the_others_for_ever(tmp_path: Path) -> None:
+    long_ago = replace(HELD, starts_at=NOW - 900)
+    for ago, reason in ((599, "mass_failure"), (601, "restart")):
+        ill = (ended(TRAINER, ago, healed=False),)
+        assert judged(tmp_path, 3, long_ago, done=ill).reason == reason
+
+
+def test_an_exporter_that_is_half_blind_shows_nothing_to_rely_on(tmp_path: Path) -> None:
+    assert judged(tmp_path, 1, collectors_failing=0.49).reason == "restart"
+    assert judged(tmp_path, 1, collectors_failing=0.5).reason == "mass_failure"
+
+
+def test_a_worker_that_lives_and_leaks_is_evidence_of_its_own(tmp_path: Path) -> None:
+    leak = replace(MISSING, run="second", worker="trainer", remediation="restart_leaking_worker")
+    keys = {ROLLOUT: GONE, TRAINER: GONE, OTHER: make_worker()}
+    exporter = ExporterState(keys, 20 * GIB, 2 * GIB)
+    snapshot = Snapshot(AlertmanagerState({FINGERPRINT: AlertState.ACTIVE}), exporter)
+    setup = Setup(make_config(tmp_path, *WORKERS), make_watched(*WORKERS))
+    assert decide(
+        leak, PolicyState(setup, holds=(), incidents=(leak,), snapshot=snapshot), NOW
+    ).target
+
+
+def test_the_page_says_when_the_host_was_booted_and_what_fails() -> None:
+    page = (
+        'trainwarden_collector_success{collector="host"} 1\n'
+        'trainwarden_collector_success{collector="workers"} 1\n'
+        'trainwarden_collector_success{collector="gpu"} 0\n'
+        'trainwarden_collector_success{collector="disk"} 0\n'
+        "trainwarden_memory_effective_available_bytes 2e10\n"
+        "trainwarden_memory_available_floor_bytes 2e9\n"
+        "trainwarden_host_boot_timestamp_seconds 1.7e9\n"
+    )
+    exporter = parse_exporter_page(page.encode())
+    assert (exporter.booted_at, exporter.collectors_failing) == (1.7e9, 0.5)
+
+
+def hear_of_all(scene: Scene) -> None:
+    for number, key in enumerate((ROLLOUT, TRAINER, OTHER)):
+        fingerprint = f"{number:016x}"
+        scene.observer.known[fingerprint] = AlertState.ACTIVE
+        scene.hear(
+            fingerprint=fingerprint,
+            run=key.run,
+            worker=key.worker,
+            remediation="start_missing_worker",
+            starts_at=NOW - 20,
+        )
+
+
+class Booted(FakeObserver):
+    """A box that was booted a minute ago."""
+
+    async def observe(self) -> ExporterState:
+        return replace(await super().observe(), booted_at=NOW - 60)
+
+
+async def test_after_a_restart_of_the_host_the_workers_come_back_one_at_a_time(
+    stage: Any,
+) -> None:
+    def boot(scene: Scene) -> None:
+        scene.observer.__class__ = Booted
+        scene.observer.workers = dict.fromkeys((ROLLOUT, TRAINER, OTHER), GONE)
+
+    async with stage(before=boot) as scene:
+        hear_of_all(scene)
+        under_way = 0
+        for _ in range(120):
+            await scene.clock.advance(1)
+            under_way = max(under_way, len(scene.journal.open_actions()))
+        assert under_way == 1
+        assert [len(action.restarts) for action in scene.actions.values()] == [1, 1, 1]
+        assert "mass_failure" not in scene.journaled()
+
+
+async def test_after_a_wrong_observation_no_action_starts(stage: Any) -> None:
+    async with stage() as scene:
+        seen = dict(scene.observer.workers)
+        scene.observer.workers = dict.fromkeys((ROLLOUT, TRAINER, OTHER), GONE)
+        hear_of_all(scene)
+        await scene.clock.advance(40)
+        assert scene.journaled().count("mass_failure") == 3
+        scene.observer.workers = seen
+        await scene.clock.advance(120)
+        assert all(action.restarts == [] for action in scene.actions.values())
+
+
+@pytest.mark.parametrize(("acted", "reason"), [(29, "busy"), (31, "restart")])
+def test_the_next_is_not_delayed_by_the_verification_of_the_restart_before(
+    tmp_path: Path, acted: float, reason: str
+) -> None:
+    """The trainer of another run is up again and awaits its first step."""
+    at = NOW - acted
+    verified = PastAction(9, OTHER, at - 5, None, result="done", result_at=at)
+    decision = judged(tmp_path, 2, done=(verified,), booted_at=NOW - 60)
+    assert decision.reason == reason
+
+
+def test_the_target_that_is_waited_for_is_named(tmp_path: Path) -> None:
+    acting = PastAction(9, OTHER, NOW - 5, None)
+    decision = judged(tmp_path, 2, done=(acting,), booted_at=NOW - 60)
+    assert decision.detail == "targets are restarted one after the other: now second/trainer"

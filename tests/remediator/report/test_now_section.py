@@ -1,0 +1,151 @@
+"""The head of a night's report: the state now, what repeats, and what to do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC
+from pathlib import Path
+
+import aiohttp
+import pytest
+from tests.remediator.fake_clock import FakeClock
+from tests.remediator.live_host import Box
+from tests.remediator.samples import LATER, NOW, ROLLOUT, make_alert, make_worker
+
+from trainwarden_remediator.alertmanager.webhook_payload import Alert
+from trainwarden_remediator.config.schema import load_setup
+from trainwarden_remediator.holds.hold_file import Hold
+from trainwarden_remediator.journal.journal import Journal
+from trainwarden_remediator.observation.model import ExporterState, RunState
+from trainwarden_remediator.report.current_state import CurrentState, read_current_state
+from trainwarden_remediator.report.incident import ReportStyle
+from trainwarden_remediator.report.markdown import TimeFormat
+from trainwarden_remediator.report.nightly import report_nights
+from trainwarden_remediator.report.now_section import stands_still
+from trainwarden_remediator.runtime.clock import WallClock
+
+STYLE = ReportStyle(TimeFormat(UTC))
+TRAINS = RunState(
+    step=382, last_step_at=NOW - 2, usual_step_seconds=1, phase="training", stall_limit=1800
+)
+STANDS = replace(TRAINS, last_step_at=NOW - 517, phase="waiting_for_rollouts")
+OOM = make_alert(
+    fingerprint=LATER,
+    starts_at=NOW - 700,
+    alertname="TrainingOomKill",
+    severity="warning",
+    run="",
+    worker="",
+    remediation="",
+)
+
+
+def exporter(run: RunState) -> ExporterState:
+    healthy = make_worker(resident_bytes=1)
+    return ExporterState({ROLLOUT: healthy}, 2e10, 2e9, runs={"demo": run})
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    opened = Journal(tmp_path / "journal.db", clock=FakeClock(NOW))
+    yield opened
+    opened.close()
+
+
+def report(tmp_path: Path, current: CurrentState) -> str:
+    return report_nights(tmp_path / "journal.db", NOW - 86400, STYLE, NOW, current)
+
+
+def head(whole: str) -> str:
+    """The report before its first night."""
+    return whole.partition("\n# ")[0]
+
+
+@pytest.mark.usefixtures("journal")
+def test_a_run_that_stands_still_is_the_first_line_of_a_quiet_night(tmp_path: Path) -> None:
+    text = report(tmp_path, CurrentState(exporter(STANDS), ()))
+    first = next(line for line in text.splitlines() if line.startswith("- "))
+    assert first == (
+        "- **`demo` stands still, step 382 since 07:51:23, for 8 min 37 s** (usually 1 s), "
+        "phase waiting for rollouts."
+    )
+    assert "- Find out why `demo` stands still" in head(text)
+    assert "# A quiet night" in text
+
+
+@pytest.mark.usefixtures("journal")
+def test_a_run_that_trains_needs_nothing(tmp_path: Path) -> None:
+    text = head(report(tmp_path, CurrentState(exporter(TRAINS), ())))
+    assert "- `demo` makes steps, step 382, 2 s ago, phase training." in text
+    assert "- No alert fires." in text
+    assert text.endswith("## What to do\n\nNothing now.\n")
+
+
+@pytest.mark.usefixtures("journal")
+def test_alerts_that_nobody_acts_on_are_named(tmp_path: Path) -> None:
+    text = head(report(tmp_path, CurrentState(exporter(TRAINS), [OOM])))
+    assert "- **Nobody acts on TrainingOomKill** (warning) on the host, since 07:48:20." in text
+    assert "- TrainingOomKill on the host: <https://" in text.partition("## What to do")[2]
+
+
+def test_an_alert_with_an_open_incident_is_acted_on(tmp_path: Path, journal: Journal) -> None:
+    alert = make_alert(starts_at=NOW - 20)
+    journal.record_alerts([alert])
+    text = head(report(tmp_path, CurrentState(exporter(TRAINS), [alert, OOM])))
+    assert "- 1 of 2 active alerts: the remediator acts on them." in text
+    assert "Nobody acts on TrainingWorkerMemoryOverLimit" not in text
+
+
+def test_what_repeats_is_counted(tmp_path: Path, journal: Journal) -> None:
+    for ago in (780, 300, 0):
+        alert: Alert = make_alert(
+            starts_at=NOW - ago, alertname="TrainingInferenceDown", worker="inference"
+        )
+        journal.record_alerts([alert])
+        journal.record_alerts([replace(alert, firing=False)])
+    text = head(report(tmp_path, CurrentState(exporter(TRAINS), ())))
+    assert "- `demo/inference`: TrainingInferenceDown 3 times in 13 min." in text
+
+
+@pytest.mark.usefixtures("journal")
+def test_what_is_not_known_and_what_is_held_is_stated(tmp_path: Path) -> None:
+    hold = Hold(who="root", why="measuring")
+    text = head(report(tmp_path, CurrentState("refused", "Alertmanager: refused", [hold])))
+    assert "**The state of the runs is not known**: the exporter does not answer (refused)." in text
+    assert "**The active alerts are not known**: Alertmanager: refused." in text
+    assert "**Nothing will be healed**: held by root: measuring." in text
+    assert "No alert fires" not in text
+
+
+@pytest.mark.parametrize(
+    ("run", "still"),
+    [
+        (TRAINS, False),
+        (STANDS, True),
+        (replace(STANDS, last_step_at=NOW - 40), False),
+        (replace(STANDS, last_step_at=NOW - 42), True),
+        (replace(STANDS, phase="saving"), False),
+        (replace(STANDS, phase="saving", stall_limit=100), True),
+        (replace(STANDS, finished=True), False),
+        (replace(STANDS, usual_step_seconds=None), False),
+        (RunState(), False),
+    ],
+)
+def test_a_run_stands_still_if_its_step_takes_longer_than_usual(run: RunState, still: bool) -> None:
+    assert stands_still(run, NOW) is still
+
+
+async def test_the_state_is_asked_over_http(box: Box) -> None:
+    box.known = {}
+    box.fire(fingerprint=LATER, labels={"alertname": "TrainingOomKill", "remediation": ""})
+    config = (await asyncio.to_thread(load_setup, box.config_file)).config
+    async with aiohttp.ClientSession() as session:
+        current = await read_current_state(config, session, WallClock())
+        assert isinstance(current.exporter, ExporterState)
+        assert not isinstance(current.alerts, str)
+        assert [alert.name for alert in current.alerts] == ["TrainingOomKill"]
+        box.blind = True
+        blind = await read_current_state(config, session, WallClock())
+    assert (type(blind.exporter), type(blind.alerts)) == (str, str)

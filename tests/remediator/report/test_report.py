@@ -1,0 +1,387 @@
+"""The report of an incident, and of a night."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from dataclasses import replace
+from datetime import UTC, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.remediator.fake_clock import FakeClock
+from tests.remediator.samples import NOW, ROLLOUT, make_alert
+
+from trainwarden_remediator.__main__ import main
+from trainwarden_remediator.config.playbooks import PLAYBOOKS, Condition
+from trainwarden_remediator.exceptions import JournalError
+from trainwarden_remediator.journal.journal import Journal
+from trainwarden_remediator.model import Decision, Incident, Reason, Verdict
+from trainwarden_remediator.report.causes import usual_cause
+from trainwarden_remediator.report.incident import ReportStyle
+from trainwarden_remediator.report.markdown import TimeFormat, format_offset
+from trainwarden_remediator.report.nightly import report_incident, report_nights
+
+CET = timezone(timedelta(hours=1), "CET")
+STYLE = ReportStyle(TimeFormat(CET), config_file="remediator.yml")
+SUMMARY = {
+    "summary": "A worker holds more memory than its limit.",
+    "description": "Worker rollout-0 holds 9 GiB; its limit is 8 GiB.",
+    "runbook_url": "https://example.org/runbooks/TrainingWorkerMemoryOverLimit.md",
+}
+EVIDENCE: dict[str, Any] = {
+    "missing": {"gpus": "no answer within 1.5 s"},
+    "memory": {"total": 32 << 30, "available": 1 << 30, "floor": 2 << 30, "oom_kills": 0},
+    "processes": {
+        "of_target": 1,
+        "on_box": 99,
+        "tree": [
+            {
+                "pid": 4242,
+                "parent": 1,
+                "started": NOW - 3600,
+                "state": "D",
+                "bytes": 9 << 30,
+                "command": "python rollout.py",
+            }
+        ],
+        "largest": [],
+    },
+    "logs": [
+        {
+            "name": "trainer",
+            "path": "/runs/demo/trainer.log",
+            "size": 10,
+            "modified": NOW - 1,
+            "lines": [
+                "```",
+                "# not a heading",
+                "ConnectionRefusedError(111, \"Connect call failed ('172.17.0.2', 13231)\")",
+                "ConnectionRefusedError(111, \"Connect call failed ('172.17.0.2', 13231)\")",
+            ],
+        }
+    ],
+    "seen": {
+        "runs": {
+            "demo": {
+                "step": 1874,
+                "checkpoint": 1869,
+                "checkpoint_at": NOW - 300,
+                "recovery_matches": True,
+                "phase": "waiting_for_rollouts",
+            }
+        },
+        "workers": {
+            "demo/rollout-0": {
+                "processes": 1,
+                "expected": 1,
+                "resident_bytes": 9 << 30,
+                "memory_limit_bytes": 8 << 30,
+                "started_at": NOW - 3600,
+            }
+        },
+        "servers": {"demo/s": {"up": False, "reason": "refused", "since": NOW - 60}},
+    },
+}
+
+
+class Story:
+    """A journal that is written line by line."""
+
+    def __init__(self, folder: Path, clock: FakeClock) -> None:
+        self.path = folder / "journal.db"
+        self.clock = clock
+        self.journal = Journal(self.path, clock=clock)
+
+    def hear(self, **labels: Any) -> Incident:
+        annotations = labels.pop("annotations", SUMMARY)
+        alert = make_alert(**{"starts_at": self.clock.now() - 20, "severity": "critical", **labels})
+        self.journal.record_alerts([replace(alert, annotations=annotations)])
+        return self.journal.open_incidents()[-1]
+
+    def decide(
+        self, incident: Incident, reason: Reason, verdict: Verdict, detail: str = ""
+    ) -> None:
+        self.journal.record_decision(incident, Decision(verdict, reason, detail=detail))
+
+    def restart(self, incident: Incident, *, healed: bool = True, **facts: Any) -> None:
+        self.decide(incident, "restart", Verdict.ACT)
+        number = self.journal.record_intent(
+            incident.id, ROLLOUT, "restart", [], step=1874, checkpoint=1869
+        )
+        self.journal.keep_evidence(incident.id, number, "act", json.dumps(EVIDENCE))
+        self.clock.pass_by(1)
+        self.journal.record_step(number, "stop", processes=[4242])
+        self.clock.pass_by(4)
+        self.journal.record_step(number, "start", command=["python", "--api-key", "s3cr3t-Value"])
+        self.journal.record_result(
+            number, "done", started_by="trainwarden", processes=[4343], killed=[]
+        )
+        self.clock.pass_by(10)
+        outcome = "healed" if healed else "not_healed"
+        facts = {"seconds": 15.0, **facts} if healed else {"seen": "still too large"}
+        self.journal.record_outcome(number, outcome, **facts)  # type: ignore[arg-type]
+
+    def resolve(self, incident: Incident) -> None:
+        self.clock.pass_by(30)
+        firing = make_alert(starts_at=incident.starts_at, firing=False)
+        self.journal.record_alerts([replace(firing, fingerprint=incident.fingerprint)])
+        self.decide(incident, "resolved", Verdict.REFUSE)
+
+    def tell(self, incident: Incident) -> str:
+        reported = report_incident(self.path, incident.id, STYLE, self.clock.now())
+        assert reported is not None
+        return reported
+
+
+@pytest.fixture
+def reported(tmp_path: Path, clock: FakeClock) -> Any:
+    story = Story(tmp_path, clock)
+    yield story
+    story.journal.close()
+
+
+def headings(markdown: str) -> list[str]:
+    """Headings outside of fences."""
+    found, fence = [], ""
+    for line in markdown.splitlines():
+        ticks = line[: len(line) - len(line.lstrip("`"))]
+        if len(ticks) > 2 and (not fence or line == fence):
+            fence = "" if fence else ticks
+        elif not fence and line.startswith("#"):
+            found.append(line)
+    return found
+
+
+def test_a_worker_is_down_until_the_last_of_several_attempts(reported: Story) -> None:
+    incident = reported.hear()
+    reported.restart(incident, healed=False)
+    reported.clock.pass_by(105)
+    reported.restart(incident)
+    reported.resolve(incident)
+    report = reported.tell(incident)
+    assert report.count("was down for") == 1
+    assert "`demo/rollout-0` was down for 2 min 4 s." in report
+
+
+def test_all_that_had_to_be_collected_by_hand_is_in_it(reported: Story) -> None:
+    incident = reported.hear()
+    reported.restart(incident, step=1872, resume_step=1869, first_step=1870)
+    reported.resolve(incident)
+    report = reported.tell(incident)
+    for message in (
+        "**Healed** automatically, 35 s after the alert started, by 1 action.",
+        "Fri 15 Jan 2027, 08:59:40 CET",  # local time
+        "**Received** | 09:00:00, 20 s after the start",
+        "Worker rollout-0 holds 9 GiB; its limit is 8 GiB.",
+        "Inference server `demo/s`: **not up** (refused) since 08:59:00",
+        "newest complete checkpoint: step 1869, saved Fri 15 Jan 2027, 08:55:00 CET",
+        "recovery record matches",
+        "**1.0 GiB of 32.0 GiB available**; no OOM kills",
+        "**connection refused** (2 times in its last 4 lines)",
+        "Process 4242 was blocked in the kernel (state D",
+        "1. **Restart of `demo/rollout-0`** at 09:00:00 (+20 s), rung 1 of playbook",
+        "`restart_leaking_worker`: **healed**",
+        "`demo/rollout-0` was down for 4.0 s.",
+        "It resumed from step 1869; its first step then was 1870: 5 steps repeated.",
+        "<https://example.org/runbooks/TrainingWorkerMemoryOverLimit.md>",
+        "tail -n 100 /runs/demo/trainer.log",
+        "hold --config.file remediator.yml --run demo --worker rollout-0 --for 2h",
+        "*Missing:* gpus: no answer within 1.5 s",
+        "<summary>Evidence before action 1, 09:00:00 (+20 s)</summary>",
+    ):
+        assert message in report, message
+    assert "s3cr3t" not in report
+
+
+def test_what_comes_from_outside_cannot_break_out_of_its_place(reported: Story) -> None:
+    hostile = "x\n# Forged\n```\n</details><script>alert(1)</script> `a` | b"
+    incident = reported.hear(
+        alertname=hostile,
+        run=hostile,
+        worker="$(reboot); --now",
+        annotations={
+            "summary": hostile,
+            "description": hostile,
+            "runbook_url": "javascript:alert(1)",
+            "dashboard_url": hostile,
+        },
+    )
+    reported.restart(incident)
+    report = reported.tell(incident)
+    assert [line.lstrip("#").split(":")[0].strip() for line in headings(report)] == [
+        "Incident 1", "Observations", "Likely cause", "Actions", "Outcome",
+        "Next steps", "Timeline", "Evidence",
+    ]  # fmt: skip
+    outside = report.split("# Evidence")[0]
+    spans = r"(?<!`)(`+)(?!`).+?(?<!`)\1(?!`)"
+    assert "<script" not in re.sub(spans, "", report.replace("\\`", ""))  # nowhere but as code
+    assert "reboot" not in outside.split("```sh")[1].split("```")[0]
+    assert "<javascript" not in report
+
+
+def test_incidents_that_need_an_operator_come_first(reported: Story) -> None:
+    over = reported.hear()
+    reported.restart(over)
+    reported.resolve(over)
+    reported.clock.pass_by(600)
+    lost = reported.hear(fingerprint="1" * 16, alertname="TrainingInferenceDown")
+    reported.restart(lost, healed=False)
+    reported.decide(lost, "attempts_exhausted", Verdict.REFUSE, "3 actions already")
+    report = report_nights(reported.path, NOW - 3600, STYLE, reported.clock.now())
+    first, second = (line for line in headings(report) if line.startswith("## "))
+    assert "Incident 2: TrainingInferenceDown" in first
+    assert "Incident 1:" in second
+    assert "- 2 incidents, 2 actions." in report
+    assert "- 1 **need an operator**." in report
+    assert "**An operator is needed** after 1 action" in report
+    assert "**not healed**" in report
+    assert "not healed: still too large" in report
+    assert "trainwarden-remediator report 2 --config.file remediator.yml" in report
+
+
+def test_nights_go_from_noon_to_noon_and_the_newest_comes_first(reported: Story) -> None:
+    reported.resolve(reported.hear())
+    reported.clock.pass_by(20 * 3600)
+    reported.resolve(reported.hear(fingerprint="1" * 16))
+    report = report_nights(reported.path, 0.0 + NOW - 3600, STYLE, reported.clock.now())
+    nights = [line for line in headings(report) if line.startswith("# ")]
+    assert nights == [
+        "# The night of Friday, 15 January 2027 to Saturday",
+        "# The night of Thursday, 14 January 2027 to Friday",
+    ]
+
+
+def test_a_quiet_night_says_so(reported: Story) -> None:
+    report = report_nights(reported.path, NOW - 3600, STYLE, NOW)
+    assert report.startswith("# A quiet night\n\nNo incident since")
+
+
+def test_why_nothing_was_done_is_reported(reported: Story) -> None:
+    incident = reported.hear()
+    reported.decide(incident, "disk_unusable", Verdict.WAIT, "the disk of /runs is full")
+    report = reported.tell(incident)
+    assert (
+        "The alert **still fires**. Last decision: the disk is not usable for a restart." in report
+    )
+    assert "A disk was unusable: the disk of /runs is full." in report
+    assert "No action was taken." in report
+
+
+def test_why_it_was_not_acted_upon_at_once_is_reported(reported: Story) -> None:
+    incident = reported.hear()
+    reported.decide(incident, "held", Verdict.WAIT, "by ann: measuring")
+    reported.clock.pass_by(60)
+    reported.restart(incident)
+    report = reported.tell(incident)
+    assert (
+        "Waiting since 09:00:00: held by an operator (by ann: measuring).\n\n1. **Restart" in report
+    )
+
+
+def test_that_the_on_call_was_paged_is_reported_and_is_no_attempt_to_mend_it(
+    reported: Story,
+) -> None:
+    incident = reported.hear()
+    reported.journal.record_page(incident, 0)
+    report = reported.tell(incident)
+    assert "**Notification of `on-call`** at 09:00:00" in report
+    assert "queued for delivery" in report
+    assert "not healed" not in report
+
+
+def test_what_was_cut_short_is_not_reported_as_failed(reported: Story) -> None:
+    incident = reported.hear()
+    reported.decide(incident, "restart", Verdict.ACT)
+    number = reported.journal.record_intent(incident.id, ROLLOUT, "restart", [])
+    reported.journal.record_step(number, "stop", processes=[4242])
+    reported.journal.record_result(number, "interrupted", found="untouched")
+    reported.resolve(incident)
+    report = reported.tell(incident)
+    assert "The action was **interrupted**." in report
+    assert "rung 1 of playbook `restart_leaking_worker`: **interrupted**" in report
+    assert "interrupted: untouched" in report
+    assert "failed" not in report
+
+
+def test_what_else_went_wrong_then_is_reported_with_what_came_first(reported: Story) -> None:
+    loop = reported.hear(fingerprint="2" * 16, alertname="TrainingContainerRestartLoop", worker="")
+    reported.clock.pass_by(40)
+    incident = reported.hear()
+    report = reported.tell(incident)
+    assert "Possible cause: TrainingContainerRestartLoop (`demo`), incident 1, began 40" in report
+    assert "Meanwhile: TrainingWorkerMemoryOverLimit" in reported.tell(loop)
+
+
+def test_a_journal_is_read_while_it_is_written_and_when_nobody_does(reported: Story) -> None:
+    incident = reported.hear()
+    assert "Incident 1" in reported.tell(incident)
+    assert report_incident(reported.path, 99, STYLE, NOW) is None
+    assert report_incident(reported.path, 1 << 70, STYLE, NOW) is None
+    reported.journal.close()
+    try:
+        assert "Incident 1" in (report_incident(reported.path, 1, STYLE, NOW) or "")
+    finally:
+        reported.journal = Journal(reported.path, clock=reported.clock)
+
+
+def test_an_older_journal_is_one_clear_sentence(tmp_path: Path) -> None:
+    old = sqlite3.connect(tmp_path / "journal.db")
+    old.executescript("CREATE TABLE incident (id); PRAGMA user_version = 1;")
+    old.close()
+    with pytest.raises(JournalError, match="start the remediator once"):
+        report_incident(tmp_path / "journal.db", 1, STYLE, NOW)
+    with pytest.raises(JournalError, match="no journal yet"):
+        report_incident(tmp_path / "nothing.db", 1, STYLE, NOW)
+
+
+def test_every_trouble_of_a_shipped_playbook_has_a_usual_cause() -> None:
+    for name, playbook in PLAYBOOKS.items():
+        assert bool(usual_cause(name)) is (playbook.condition is not Condition.ANY)
+    assert usual_cause("of my own") == ""
+
+
+@pytest.mark.parametrize(("at", "message"), [(5.0, "+5 s"), (0.2, "+0 ms"), (-3.0, "3 s")])
+def test_moments_are_counted_from_the_start(at: float, message: str) -> None:
+    assert message.strip("+") in format_offset(100 + at, 100).replace("+0 s", "+0 ms")
+
+
+def test_the_command_tells_one_and_the_night(
+    tmp_path: Path, clock: FakeClock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "exporter.yml").write_text("runs: []\n")
+    config = tmp_path / "remediator.yml"
+    config.write_text("insecure: true\n")
+    file = f"--config.file={config}"
+    assert main(["report", file]) == 1
+    assert "no journal yet" in capsys.readouterr().err
+    story = Story(tmp_path, clock)
+    story.hear()
+    story.journal.close()
+    assert main(["report", "#1", file]) == 0
+    assert capsys.readouterr().out.startswith("# Incident 1: TrainingWorkerMemoryOverLimit")
+    assert main(["report", "2", file]) == 1
+    assert "no incident 2" in capsys.readouterr().err
+    assert main(["report", file, "--since", "99y"]) == 1
+    assert "at most a year" in capsys.readouterr().err
+    assert main(["report", file, "--since", "300d"]) == 0
+    assert "# " in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="2"):
+        main(["report", file, "--since", "yesterday"])
+
+
+def test_times_are_those_of_their_zone() -> None:
+    assert TimeFormat(UTC).clock(NOW) == "08:00:00"
+    assert TimeFormat(CET).clock(NOW) == "09:00:00"
+
+
+def test_an_incident_healed_after_a_hold_was_not_healed_automatically(reported: Story) -> None:
+    incident = reported.hear()
+    reported.decide(incident, "held", Verdict.WAIT, "by ann: measuring")
+    reported.restart(incident)
+    reported.resolve(incident)
+    report = reported.tell(incident)
+    assert "**Healed** after a hold by an operator" in report
+    assert "automatically" not in report

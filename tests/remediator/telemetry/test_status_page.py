@@ -1,0 +1,199 @@
+"""What the remediator tells the exporter's status page, over real HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+from tests.remediator.live_host import Box
+from tests.remediator.samples import NOW, ROLLOUT, delivery, make_alert, make_config
+
+from trainwarden_exporter.config import RemediatorConfig
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.status_page.remediator_client import (
+    MAX_ENTRIES,
+    RemediatorStatus,
+    fetch_status,
+)
+from trainwarden_remediator.alertmanager.webhook_payload import parse_notification
+from trainwarden_remediator.api.server import build_app
+from trainwarden_remediator.app import Remediator
+from trainwarden_remediator.config.targets import ON_CALL
+from trainwarden_remediator.exceptions import JournalError
+from trainwarden_remediator.journal import queries
+from trainwarden_remediator.journal.rows import as_incident
+from trainwarden_remediator.model import Decision, PastAction, Verdict
+from trainwarden_remediator.telemetry.headline import CurrentWork
+from trainwarden_remediator.telemetry.state import JournalSummary, RemediatorState
+from trainwarden_remediator.telemetry.status_page import ACTIONS, ALERTS, status_json
+
+Client = TestClient[web.Request, web.Application]
+
+
+@asynccontextmanager
+async def asked(box: Box) -> AsyncIterator[tuple[Client, Remediator]]:
+    """The remediator of `box`, without its engine: it keeps what it receives, and does not act."""
+    remediator = Remediator(box.config_file)
+    async with remediator, TestClient(TestServer(build_app(remediator))) as client:
+        remediator.readiness.ready = True
+        yield client, remediator
+
+
+async def status_from(client: Client) -> RemediatorStatus:
+    reported = await fetch_status(RemediatorConfig(url=str(client.make_url(""))))
+    assert isinstance(reported, RemediatorStatus), reported
+    return reported
+
+
+async def test_a_received_alert_is_shown(box: Box) -> None:
+    async with asked(box) as (client, remediator):
+        remediator.journal.record_alerts(parse_notification(delivery(box.alert())).alerts)
+        reported = await status_from(client)
+        assert (reported.mode, reported.open_alerts, reported.actions) == ("act", 1, ())
+        (alert,) = reported.alerts
+        assert (alert.alert, alert.run, alert.worker) == (
+            "TrainingWorkerMemoryOverLimit",
+            *ROLLOUT,
+        )
+        assert (alert.tone, alert.verdict, alert.reason) == ("warn", "is being decided", "")
+
+        (incident,) = remediator.journal.open_incidents()
+        remediator.journal.record_decision(incident, Decision(Verdict.WAIT, "observe_mode"))
+        (alert,) = (await status_from(client)).alerts
+        assert (alert.tone, alert.verdict) == ("quiet", "waits")
+        assert alert.reason == "mode is observe: no action taken"
+
+
+async def test_an_action_is_reported_with_what_came_of_it(box: Box) -> None:
+    async with asked(box) as (client, remediator):
+        journal = remediator.journal
+        journal.record_alerts(parse_notification(delivery(box.alert())).alerts)
+        (incident,) = journal.open_incidents()
+        action = journal.record_intent(incident.id, ROLLOUT, "restart", ())
+        journal.record_step(action, "start", command=["x"])
+        (reported,) = (await status_from(client)).actions
+        assert (reported.run, reported.worker) == ROLLOUT
+        assert (reported.doing, reported.outcome, reported.tone) == (
+            "restarted",
+            "in progress",
+            "warn",
+        )
+
+        journal.record_result(action, "done", started_by="us", processes=[])
+        journal.record_outcome(action, "healed", seconds=2)
+        (reported,) = (await status_from(client)).actions
+        assert (reported.outcome, reported.tone) == ("healed", "good")
+
+
+async def test_it_is_open_as_the_page_is_and_tells_no_secret(box: Box) -> None:
+    async with asked(box) as (client, _):
+        answer = await client.get("/status.json")
+        assert (answer.status, answer.content_type) == (200, "application/json")
+        assert answer.headers["Cache-Control"] == "no-store"
+        text = await answer.text()
+        assert box.token_file.read_text().strip() not in text
+        assert (await client.post("/status.json")).status == 405
+
+
+async def test_hostile_labels_come_through_as_text_of_bounded_length(box: Box) -> None:
+    hostile = "<script>alert(1)</script>\n\0\N{RIGHT-TO-LEFT OVERRIDE}" + "x" * 5000
+    async with asked(box) as (client, remediator):
+        alert = box.alert(worker=hostile, run=hostile, alertname=hostile)
+        remediator.journal.record_alerts(parse_notification(delivery(alert)).alerts)
+        (reported,) = (await status_from(client)).alerts
+        for text in (reported.alert, reported.run, reported.worker):
+            assert text.isprintable()
+            assert len(text) <= 200
+
+
+async def test_of_a_storm_only_the_first_are_listed_and_all_are_counted(box: Box) -> None:
+    many = [
+        box.alert(worker=f"w-{number}") | {"fingerprint": f"{number:016x}"} for number in range(90)
+    ]
+    async with asked(box) as (client, remediator):
+        remediator.journal.record_alerts(parse_notification(delivery(*many)).alerts)
+        reported = await status_from(client)
+        assert (reported.open_alerts, len(reported.alerts)) == (90, ALERTS)
+    assert max(ALERTS, ACTIONS) <= MAX_ENTRIES
+
+
+async def test_of_a_storm_no_more_is_read_than_is_reported(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Any] = []
+
+    def counted(row: Any) -> Any:
+        read.append(row)
+        return as_incident(row)
+
+    async with asked(box) as (client, remediator):
+        storm = [
+            make_alert(fingerprint=f"{number:016x}", worker=f"w-{number}", starts_at=NOW - number)
+            for number in range(11_000)
+        ]
+        remediator.journal.record_alerts(storm)
+        monkeypatch.setattr(queries, "as_incident", counted)
+        reported = await status_from(client)
+        assert reported.open_alerts == 11_000
+        oldest = [f"w-{number}" for number in range(10_999, 10_999 - ALERTS, -1)]
+        assert [one.worker for one in reported.alerts] == oldest
+        assert len(read) == ALERTS
+
+
+async def test_one_cut_short_before_its_first_step_is_no_action(box: Box) -> None:
+    async with asked(box) as (client, remediator):
+        journal = remediator.journal
+        journal.record_alerts([make_alert()])
+        for step in (None, "stop"):
+            action = journal.record_intent(1, ROLLOUT, "restart", ())
+            if step:
+                journal.record_step(action, step, processes=[1])
+            journal.record_result(action, "interrupted", found="untouched")
+        assert [one.outcome for one in (await status_from(client)).actions] == ["interrupted"]
+
+
+async def test_a_journal_that_cannot_be_read_is_reported_and_no_failure(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with asked(box) as (client, remediator):
+
+        def broken(*_: Any) -> Any:
+            raise JournalError("disk I/O error")
+
+        remediator.journal.record_alerts([make_alert()])
+        for name in ("counters", "first_incidents", "last_actions"):
+            monkeypatch.setattr(remediator.journal, name, broken)
+        reported = await status_from(client)
+        assert (reported.tone, reported.alerts) == ("bad", ())
+        assert reported.verdict == "Nothing will be healed: the journal cannot be read."
+
+
+def test_the_newest_action_comes_first_and_each_says_what_came_of_it(tmp_path: Path) -> None:
+    actions = (
+        PastAction(1, ROLLOUT, NOW - 50, NOW - 40, healed=True),
+        PastAction(1, WorkerKey("", "gpus"), NOW - 30, NOW - 20, kind="gpu_cleanup"),
+        PastAction(1, ROLLOUT, NOW - 19, NOW - 18, result="interrupted"),
+        PastAction(1, ROLLOUT, NOW - 17, NOW - 16, result="failed"),
+        PastAction(1, ROLLOUT, NOW - 15, NOW - 14, healed=True, result="failed"),
+        PastAction(1, ON_CALL, NOW - 10, NOW - 10, kind="notify"),
+        PastAction(1, ROLLOUT, NOW - 5, None, kind="something new"),
+    )
+    summary = JournalSummary(counters={}, timestamps={}, given_up=(), open_incidents=0)
+    state = RemediatorState("act", False, True, NOW, None, {}, summary)
+    reported = RemediatorStatus.model_validate(
+        status_json(CurrentWork(state, (), (), actions), make_config(tmp_path), now=NOW)
+    )
+    assert [(one.doing, one.outcome, one.tone) for one in reported.actions] == [
+        ("something new", "in progress", "warn"),
+        ("notified", "the on-call is notified", "warn"),
+        ("restarted", "healed", "good"),
+        ("restarted", "failed", "bad"),
+        ("restarted", "interrupted", "warn"),
+        ("leftovers terminated", "not healed", "bad"),
+        ("restarted", "healed", "good"),
+    ]
