@@ -18,7 +18,13 @@ from trainwarden_exporter.exceptions import TrainwardenError
 from trainwarden_remediator.actions.base import RecordStep, action_errors
 from trainwarden_remediator.actions.manager_target import ManagedAction, ManagedInstance
 from trainwarden_remediator.config.restart_methods.supervisor import SupervisorTarget
-from trainwarden_remediator.exceptions import ActionError, JournalError, NotEligibleError
+from trainwarden_remediator.credentials.outgoing import read_secret
+from trainwarden_remediator.exceptions import (
+    ActionError,
+    JournalError,
+    NotEligibleError,
+    SecretError,
+)
 
 log = logging.getLogger(__name__)
 
@@ -78,9 +84,8 @@ class SupervisorAction(ManagedAction[SupervisorTarget]):
         settings = self._method
         account = None
         if settings.username is not None and settings.password_file is not None:
-            operation = f"cannot read {settings.password_file}"
-            with action_errors(operation, OSError, UnicodeDecodeError):
-                password = settings.password_file.read_text(encoding="utf-8").strip()
+            with action_errors("cannot read the password", SecretError):
+                password = read_secret(settings.password_file, encoding="utf-8")
             account = (settings.username, password)
         return SupervisordClient(settings.url or settings.socket, account)
 

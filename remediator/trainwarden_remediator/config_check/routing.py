@@ -20,6 +20,8 @@ from trainwarden_remediator.alertmanager.webhook_payload import WATCHDOG
 from trainwarden_remediator.config.schema import Config
 from trainwarden_remediator.config_check.rule_files import AlertRule
 from trainwarden_remediator.credentials.bearer_tokens import BearerTokens
+from trainwarden_remediator.credentials.outgoing import read_secret
+from trainwarden_remediator.exceptions import SecretError
 
 _PORTS = {"http": 80, "https": 443}
 
@@ -148,8 +150,8 @@ class AlertRouting:
         try:
             if tokens is not None:
                 tokens.read()
-            sent = given or (self._path.parent / str(file)).read_text(encoding="utf-8")
-        except (ConfigError, OSError, ValueError):
+            sent = given or read_secret(self._path.parent / str(file))
+        except (ConfigError, SecretError, ValueError):
             return ""  # reported elsewhere, or the file is not readable for this account
         if tokens is None or tokens.accepts(f"Bearer {str(sent).strip()}"):
             return ""

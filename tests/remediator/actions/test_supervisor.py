@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import socket
@@ -10,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import pytest
 from tests.remediator.samples import ROLLOUT
 
 from trainwarden_exporter.processes.procfs import read_command_line
+from trainwarden_exporter.runtime.blocking_thread import run_with_timeout
 from trainwarden_remediator.actions.base import ActionState
 from trainwarden_remediator.actions.supervisor import (
     SupervisedProgram,
@@ -300,6 +303,20 @@ def test_it_is_asked_by_tcp_with_a_password(running: Running, tmp_path: Path) ->
         with pytest.raises(ActionError, match=message) as raised:
             action(name).find_instances()
         assert SECRET not in str(raised.value)
+
+
+def test_a_pipe_in_place_of_the_password_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(pipe := tmp_path / "pipe")
+    content = {"program": "steady", "username": "u", "password_file": pipe}
+    target = Target.model_validate({"run": "demo", "worker": "w", "supervisor": content})
+    assert target.supervisor is not None
+    action = SupervisorAction(target, target.supervisor)
+    try:
+        with pytest.raises(ActionError, match="pipe: not a regular file"):
+            run_with_timeout(PATIENCE, action.find_instances)
+    finally:  # a thread that waits for a writer would keep the tests from ending
+        with suppress(OSError):
+            os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
 
 
 def test_what_cannot_be_asked_or_is_not_there_is_not_acted_upon(
