@@ -4,6 +4,7 @@ ARG BASE=docker.io/library/python:3.13.16-slim
 
 FROM ${BASE} AS build
 COPY pyproject.toml README.md LICENSE /source/
+COPY command /source/command
 COPY exporter /source/exporter
 COPY remediator /source/remediator
 # pip is only needed to install, and is not taken along.

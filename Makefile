@@ -11,7 +11,7 @@
 # nights the five nights of the incident table, and how long each took to be seen and healed
 # test-newest  the rules, the nights and the rest of the end-to-end tests on the newest Prometheus and Alertmanager
 #       that the distribution has (SUITE=sid)
-# check formatting, lint, types, the layers of both packages and the house style (docs/house_style.py)
+# check formatting, lint, types, the layers of the packages and the house style (docs/house_style.py)
 # boards, docs, packaging  the dashboards, pages and manifests that are written from code
 # pins  deploy/requirements.txt: the newest versions of the dependencies, with hashes
 # clean remove what the others made, downloads included

@@ -18,11 +18,16 @@ from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[1]
 
-ROOT_ENTRIES = {"exporter/trainwarden_exporter": 30, "remediator/trainwarden_remediator": 24}
+ROOT_ENTRIES = {
+    "exporter/trainwarden_exporter": 30,
+    "remediator/trainwarden_remediator": 24,
+    "command/trainwarden": 16,
+}
 """Limit of files and folders directly in each package."""
 MODULE_LINES = 400
 TEXTS = (
     "bench",
+    "command",
     "deploy",
     "docs",
     "examples",

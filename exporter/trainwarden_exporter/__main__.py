@@ -40,9 +40,12 @@ PROGRAM = "trainwarden-exporter"
 T = TypeVar("T")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns the exit status, 0 or 1. Exits with status 2 on misuse."""
-    options = build_parser().parse_args(arguments)
+def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> int:
+    """Runs the command line and returns the exit status, 0 or 1. Exits with status 2 on misuse.
+
+    `program` is the name of the command in the help text.
+    """
+    options = build_parser(program).parse_args(arguments)
     try:
         match options.command:
             case "check":
@@ -199,10 +202,10 @@ def config_warnings(config: Config) -> list[str]:
     return [*unknown_exits, *without_workers, *viewers]
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
     """Returns the parser of the command line."""
     parser = argparse.ArgumentParser(
-        prog=PROGRAM,
+        prog=program,
         description="Observe a training host and publish its state to Prometheus.",
     )
     version = f"{PROGRAM} {__version__} (Python {platform.python_version()})"

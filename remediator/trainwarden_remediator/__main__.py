@@ -22,7 +22,7 @@ from trainwarden_remediator.actions.gpu_cleanup import GpuCleanupAction
 from trainwarden_remediator.api.bind_policy import check_exposure, check_web_config
 from trainwarden_remediator.api.server import build_app
 from trainwarden_remediator.app import Remediator
-from trainwarden_remediator.cli import build_parser
+from trainwarden_remediator.cli import PROGRAM, build_parser
 from trainwarden_remediator.config.schema import Config, Setup, load_setup
 from trainwarden_remediator.config.targets import GpuCleanup
 from trainwarden_remediator.config_check.check import cross_check
@@ -53,9 +53,12 @@ FOLLOW_SECONDS = 0.5
 """Seconds between two reads of `journal --follow`."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command and returns its exit status: 0, 1 on failure, 2 on wrong usage."""
-    given = build_parser().parse_args(arguments)
+def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> int:
+    """Runs the command and returns its exit status: 0, 1 on failure, 2 on wrong usage.
+
+    `program` is the name of the command in the help text.
+    """
+    given = build_parser(program).parse_args(arguments)
     try:
         return COMMANDS[given.command](given)
     except (BrokenPipeError, KeyboardInterrupt):

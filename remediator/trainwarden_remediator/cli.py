@@ -9,13 +9,14 @@ from trainwarden_exporter import __version__
 from trainwarden_exporter.config_file.types import parse_duration
 from trainwarden_exporter.webserver.flags import add_serving_flags
 
+PROGRAM = "trainwarden-remediator"
 LISTEN_ADDRESS = "127.0.0.1:10978"
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
     """Returns the parser of the command line; it stores the subcommand as `command`."""
     parser = argparse.ArgumentParser(
-        prog="trainwarden-remediator",
+        prog=program,
         description="Receives alerts from Alertmanager, restarts workers, verifies the outcome,"
         " and keeps a journal.",
         allow_abbrev=False,

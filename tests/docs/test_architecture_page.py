@@ -10,11 +10,16 @@ import pytest
 
 PROJECT = Path(__file__).parents[2]
 PAGE = (PROJECT / "docs" / "architecture.md").read_text(encoding="utf-8")
-PACKAGES = ("exporter/trainwarden_exporter", "remediator/trainwarden_remediator")
+PACKAGES = (
+    "exporter/trainwarden_exporter",
+    "remediator/trainwarden_remediator",
+    "command/trainwarden",
+)
 TABLES = {
     "The repository": "",
     "Layers of the exporter": f"{PACKAGES[0]}/",
     "Layers of the remediator": f"{PACKAGES[1]}/",
+    "Layers of the command": f"{PACKAGES[2]}/",
 }
 """The headings of the tables, and the folder that their rows are relative to."""
 
@@ -54,7 +59,7 @@ def test_every_folder_it_names_is_there_and_named_once() -> None:
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_folder_of_a_package_is_named(package: str) -> None:
     found = set(folders(package, ending=".py"))
-    assert f"{package}/collectors/" in found or f"{package}/actions/" in found
+    assert found & {f"{package}/{name}/" for name in ("collectors", "actions", "commands")}
     assert found <= set(MAP)
 
 

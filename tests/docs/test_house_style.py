@@ -11,7 +11,7 @@ import pytest
 from house_style import Allowed, Violation
 
 PROJECT = Path(__file__).parents[2]
-EXPORTER, REMEDIATOR = house_style.ROOT_ENTRIES
+EXPORTER, REMEDIATOR, COMMAND = house_style.ROOT_ENTRIES
 
 CONTRACTS = """\
 [tool.importlinter]
@@ -27,8 +27,8 @@ layers = ["app", "runtime"]
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A repository of two packages without a violation."""
-    for package in (EXPORTER, REMEDIATOR):
+    """A repository of three packages without a violation."""
+    for package in (EXPORTER, REMEDIATOR, COMMAND):
         write(tmp_path, f"{package}/__init__.py", "")
     write(tmp_path, f"{EXPORTER}/app.py", "from trainwarden_exporter import runtime\n")
     write(tmp_path, f"{EXPORTER}/runtime.py", "")

@@ -1,0 +1,103 @@
+"""The command line of `trainwarden`.
+
+Only the module of the given subcommand is imported: `trainwarden run` stays as long as the run
+does, and has to stay small.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Protocol, cast
+
+from trainwarden.commands import COMMANDS, doors
+
+EPILOG = """\
+exit status:
+  0  success
+  1  the command failed, or what it checks is not in order
+  2  wrong usage
+
+`trainwarden COMMAND --help` has the options, examples and further exit statuses of a command."""
+
+
+class Command(Protocol):
+    """A module of `trainwarden.commands`."""
+
+    EXAMPLES: str
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def run(self, options: argparse.Namespace) -> int: ...
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit status."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    if given and given[0] in doors.DOORS:
+        return doors.run(given)
+    if given and given[0] in COMMANDS:
+        command = load(given[0])
+        options = build_command_parser(given[0], command).parse_args(given[1:])
+        try:
+            return command.run(options)
+        except (BrokenPipeError, KeyboardInterrupt):
+            return 0
+        except (OSError, ValueError) as error:
+            print(f"trainwarden {given[0]}: {error}", file=sys.stderr)
+            return 1
+    build_parser().parse_args(given)
+    return 2  # not reached: without a known subcommand the parser exits
+
+
+def load(name: str) -> Command:
+    """Imports the module of a subcommand."""
+    return cast("Command", import_module(f"trainwarden.commands.{name}"))
+
+
+def build_command_parser(name: str, command: Command) -> argparse.ArgumentParser:
+    """Returns the parser of one subcommand."""
+    parser = argparse.ArgumentParser(
+        prog=f"trainwarden {name}",
+        description=command.__doc__,
+        epilog=command.EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.add_arguments(parser)
+    return parser
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Returns the parser of the help page and of `--version`."""
+    parser = argparse.ArgumentParser(
+        prog="trainwarden",
+        description="Watch training runs on this host, and heal them.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for name, text in command_help():
+        commands.add_parser(name, help=text)
+    return parser
+
+
+def command_help() -> list[tuple[str, str]]:
+    """Returns each subcommand with its help text."""
+    own = [(name, (load(name).__doc__ or "").splitlines()[0].rstrip(".")) for name in COMMANDS]
+    return [
+        *((name, text[0].lower() + text[1:]) for name, text in own),
+        *((name, text) for name, (_, text) in doors.DOORS.items()),
+    ]
+
+
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from trainwarden_exporter import __version__  # noqa: PLC0415 (only here is it needed)
+
+        print(f"trainwarden {__version__}")
+        parser.exit()

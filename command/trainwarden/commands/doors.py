@@ -1,0 +1,23 @@
+"""The subcommands that one of the two programs has: they are passed on as they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+
+DOORS = {
+    "discover": ("trainwarden_exporter", "propose a configuration that fits this host"),
+    "preflight": ("trainwarden_exporter", "check whether a run can start on this host"),
+    "journal": ("trainwarden_remediator", "show alerts, decisions, actions and their outcomes"),
+    "report": ("trainwarden_remediator", "report one incident, or the last night, as Markdown"),
+    "hold": ("trainwarden_remediator", "stop all actions until `resume`"),
+    "resume": ("trainwarden_remediator", "allow actions again"),
+}
+"""Subcommand to its package and its help text."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs the subcommand `arguments[0]` and returns its exit status."""
+    package, _ = DOORS[arguments[0]]
+    status: int = import_module(f"{package}.__main__").main(arguments, program="trainwarden")
+    return status
