@@ -52,6 +52,10 @@ class Demo:
     def window(self) -> Window:
         return Window(self.started - BEFORE, time.time())
 
+    def is_up(self, worker: str) -> bool:
+        query = f'trainwarden_worker_processes{{worker="{worker}"}} > 0'
+        return bool(self.prometheus.at(query, time.time()))
+
     def unanswered(self, *, first: tuple[str, ...] = ()) -> list[Asked]:
         """What gets no answer; of the variables in `first` only the first option is chosen."""
         return [
@@ -85,6 +89,8 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     with up(tmp_path_factory.mktemp("boards") / "run", CONFIG="", MODE="") as running:
         running.wait_until_up()
         seen = Demo(running)
+        # A worker that no scrape has seen is not healed.
+        running.wait_until(lambda: seen.is_up("rollout-0"), PATIENCE)
         # Sooner than the leak. The trainer goes on: there is another one to feed it.
         (running.folder / "demo" / "faults" / "rollout-0").write_text("die\n")
         yield seen
@@ -120,7 +126,12 @@ def test_the_word_is_all_well_once_the_alerts_are_over(demo: Demo) -> None:
         query = filled(panel.queries[0].promql, values)
         return [series.points[-1][1] for series in demo.prometheus.at(query, time.time())]
 
-    demo.run.wait_until(lambda: verdict() == [0], PATIENCE)
+    deadline = time.monotonic() + PATIENCE
+    while verdict() != [0]:
+        if time.monotonic() > deadline:
+            alerts = demo.prometheus.at('ALERTS{alertstate="firing"}', time.time())
+            pytest.fail(f"still firing: {[alert.labels for alert in alerts]}\n{demo.run.text()}")
+        time.sleep(1)
 
 
 def test_the_boards_can_be_drawn(demo: Demo, tmp_path: Path) -> None:
