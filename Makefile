@@ -29,10 +29,10 @@ BIN := .venv/bin
 up: .venv/stack.done
 	@$(BIN)/python deploy/up.py
 
-# Two at a time, file by file, in the order of the folders: the nights, which mostly wait, come early. In a
+# Three at a time, because most of them wait: file by file, in the order of the folders, the nights early. In a
 # folder of a short name, because the path of a socket is short; it is kept when something fails.
 test: check
-	@folder=$$(mktemp -d) && $(BIN)/pytest -q --numprocesses=2 --dist=loadfile --no-loadscope-reorder \
+	@folder=$$(mktemp -d) && $(BIN)/pytest -q --numprocesses=3 --dist=loadfile --no-loadscope-reorder \
 		--basetemp=$$folder && rm -rf $$folder
 
 test-docker: .venv/dev.done
