@@ -273,9 +273,6 @@ def _is_target_down(target: Target, exporter: ExporterState) -> bool:
 LARGER_WORKER_WAIT_SECONDS = 20.0
 """How long a worker waits for a larger one, whose alert may come later or never."""
 
-_PENDING_DECISIONS = frozenset({"", "act restart", "wait busy", "wait larger_worker_first"})
-"""Last decisions of an incident whose worker is still to be restarted."""
-
 
 def larger_worker_first(
     context: DecisionContext, target: Target, exporter: ExporterState
@@ -299,22 +296,10 @@ def larger_worker_first(
         if other.run != target.run or other.key == target.key or _size(other, exporter) <= own:
             continue
         over = any(still_holds(context.condition, key, exporter, context.now) for key in other.keys)
-        if over and _is_pending(other, context):
+        remediation = context.incident.remediation
+        if over and all(context.state.awaits_restart(remediation, key) for key in other.keys):
             return context.wait("larger_worker_first", target, other.worker)
     return None
-
-
-def _is_pending(other: Target, context: DecisionContext) -> bool:
-    related = [one for one in context.state.incidents if _concerns(one, other, context)]
-    return all(not one.resolved and one.last_decision in _PENDING_DECISIONS for one in related)
-
-
-def _concerns(incident: Incident, other: Target, context: DecisionContext) -> bool:
-    return (
-        incident.run == other.run
-        and incident.worker in {key.worker for key in other.keys}
-        and incident.remediation == context.incident.remediation
-    )
 
 
 def _size(target: Target, exporter: ExporterState) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -21,6 +21,12 @@ from trainwarden_remediator.model import (
     Verdict,
 )
 from trainwarden_remediator.observation.snapshot import Snapshot
+
+_Subject = tuple[str, str, str]
+"""Playbook, run and worker of an incident."""
+
+PENDING_DECISIONS = frozenset({"", "act restart", "wait busy", "wait larger_worker_first"})
+"""Last decisions of an incident whose worker is still to be restarted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +104,19 @@ class PolicyState:
         stops = (one for one in holds if one.everything or any(map(one.covers, keys)))
         return next(stops, None)
 
-    @cached_property
-    def blocking_incidents(self) -> Sequence[Incident]:
-        """Firing incidents whose playbook has a rung that blocks other actions."""
-        return [
-            incident
-            for incident in self.incidents
-            if not incident.resolved
-            and (playbook := self.config.playbook(incident.remediation)) is not None
-            and any(rung.action == "hold" for rung in playbook.ladder)
-        ]
+    def newest_start(self, incident: Incident) -> float:
+        """When the newest open incident of the same playbook, run and worker started."""
+        about = (incident.remediation, incident.run, incident.worker)
+        return self._newest_start.get(about, incident.starts_at)
+
+    def awaits_restart(self, remediation: str, key: WorkerKey) -> bool:
+        """Whether no open incident of this playbook and worker has come to another decision."""
+        return (remediation, *key) not in self._not_pending
+
+    def blocking_incidents(self, run: str, *workers: str) -> Iterator[Incident]:
+        """Firing incidents of these workers whose playbook has a rung that blocks other actions."""
+        for worker in workers:
+            yield from self._blocking.get(WorkerKey(run, worker), ())
 
     @cached_property
     def incidents_in_progress(self) -> frozenset[int]:
@@ -115,6 +124,39 @@ class PolicyState:
         return frozenset(one.incident for one in self.actions if one.ended_at is None)
 
     # Grouped once: there may be thousands of incidents, and each one is decided.
+    @cached_property
+    def _by_subject(self) -> Mapping[_Subject, Sequence[Incident]]:
+        found: dict[_Subject, list[Incident]] = {}
+        for one in self.incidents:
+            found.setdefault((one.remediation, one.run, one.worker), []).append(one)
+        return found
+
+    @cached_property
+    def _newest_start(self) -> Mapping[_Subject, float]:
+        return {
+            subject: max(one.starts_at for one in incidents)
+            for subject, incidents in self._by_subject.items()
+        }
+
+    @cached_property
+    def _not_pending(self) -> frozenset[_Subject]:
+        return frozenset(
+            subject
+            for subject, incidents in self._by_subject.items()
+            if any(one.resolved or one.last_decision not in PENDING_DECISIONS for one in incidents)
+        )
+
+    @cached_property
+    def _blocking(self) -> Mapping[WorkerKey, Sequence[Incident]]:
+        found: dict[WorkerKey, list[Incident]] = {}
+        for (remediation, run, worker), incidents in self._by_subject.items():
+            playbook = self.config.playbook(remediation)
+            if playbook is None or all(rung.action != "hold" for rung in playbook.ladder):
+                continue
+            firing = [one for one in incidents if not one.resolved]
+            found.setdefault(WorkerKey(run, worker), []).extend(firing)
+        return found
+
     @cached_property
     def _done(self) -> Mapping[int, Sequence[PastAction]]:
         found: dict[int, list[PastAction]] = {}

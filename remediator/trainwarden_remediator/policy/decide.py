@@ -42,7 +42,8 @@ def decide(incident: Incident, state: PolicyState, now: float) -> Decision:
     snapshot is taken; then all questions are asked again, so that the decision rests on one
     snapshot.
     """
-    state = replace(state, snapshot=snapshot_for(incident, state.snapshot))
+    if (view := snapshot_for(incident, state.snapshot)) is not state.snapshot:
+        state = replace(state, snapshot=view)  # a new state builds its indexes again
     playbook = state.config.playbook(incident.remediation) if incident.remediation else None
     done = state.ended_actions(incident)
     position = find_position(playbook.ladder, done) if playbook else LadderPosition(0)
@@ -99,12 +100,7 @@ def _is_in_follow_up(
     """
     if not position.in_follow_up or now - position.follow_up_since > FOLLOW_UP_SECONDS:
         return False
-    about = (incident.remediation, incident.run, incident.worker)
-    return not any(
-        other.starts_at > incident.starts_at
-        for other in state.incidents
-        if (other.remediation, other.run, other.worker) == about
-    )
+    return incident.starts_at >= state.newest_start(incident)
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,12 +208,9 @@ def blocking_alert(target: Target, state: PolicyState) -> str:
 
     An alert without a worker blocks its whole run.
     """
-    for incident in state.blocking_incidents:
-        workers = ("", target.worker, *target.additional_workers)
-        about = incident.run == target.run and incident.worker in workers
-        if about and blocks_others(incident, state):
-            return incident.alert
-    return ""
+    workers = ("", target.worker, *target.additional_workers)
+    about = state.blocking_incidents(target.run, *workers)
+    return next((one.alert for one in about if blocks_others(one, state)), "")
 
 
 def blocks_others(incident: Incident, state: PolicyState) -> bool:
