@@ -134,6 +134,7 @@ def build_collectors(config: Config) -> tuple[Collector, ...]:
             specs,
             tracker,
             checkpoints=checkpoints.newest_checkpoints,
+            complete_checkpoints=checkpoints.complete_checkpoints,
             saves_in_progress=checkpoints.saves_in_progress,
             liveness=lambda: workers.liveness,
         ),

@@ -111,6 +111,21 @@ class CheckpointsCollector(Collector):
             if newest is not None and (step := newest.step(spec.layout.step_offset)) is not None:
                 yield (*spec.labels, step, newest.completed_at)
 
+    def complete_checkpoints(self) -> Iterator[tuple[str, list[tuple[int, float]]]]:
+        """Yields the run, and step and time of its newest complete checkpoints, of each kind.
+
+        Does not block; thread-safe.
+        """
+        for spec, seen in self._pollers.last_results():
+            yield (
+                spec.run,
+                [
+                    (step, one.completed_at)
+                    for one in seen.value.result.complete
+                    if (step := one.step(spec.layout.step_offset)) is not None
+                ],
+            )
+
     def saves_in_progress(self) -> Iterator[tuple[str, float | None]]:
         """Yields, for each scanned kind, the run and the start of a save in progress, or None.
 

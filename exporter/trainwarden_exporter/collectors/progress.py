@@ -31,6 +31,9 @@ INTERVAL = 5.0
 CheckpointSource = Callable[[], Iterable[tuple[str, str, int, float]]]
 """Newest complete checkpoints: run, checkpoint, step and completion time (Unix seconds)."""
 
+RecordSource = Callable[[], Iterable[tuple[str, Sequence[tuple[int, float]]]]]
+"""Complete checkpoints on disk: run, and steps and completion times (Unix seconds)."""
+
 SaveSource = Callable[[], Iterable[tuple[str, float | None]]]
 """Runs with known saves, and the start (Unix seconds) of a save in progress, or None. A run may
 occur several times."""
@@ -101,6 +104,7 @@ class ProgressCollector(Collector):
         tracker: ProgressTracker,
         *,
         checkpoints: CheckpointSource = tuple,
+        complete_checkpoints: RecordSource = tuple,
         saves_in_progress: SaveSource = tuple,
         liveness: LivenessSource = tuple,
         interval: float = INTERVAL,
@@ -109,6 +113,7 @@ class ProgressCollector(Collector):
         self._specs = tuple(specs)
         self.artifacts = self._specs
         self._checkpoints = checkpoints
+        self._complete_checkpoints = complete_checkpoints
         self._saves_in_progress = saves_in_progress
         self._liveness = liveness
         finders = {
@@ -177,6 +182,9 @@ class ProgressCollector(Collector):
             if spec.run in saves_in_progress:
                 self._tracker.record_saving(spec.run, saves_in_progress[spec.run])
             self._update_trainer(spec, liveness)
+        # After the start of the trainer: checkpoints from before say less.
+        for run, records in _most_records(self._complete_checkpoints()):
+            self._tracker.record_checkpoints(run, records)
 
     def _update_trainer(
         self, spec: ProgressSpec, liveness: Mapping[WorkerKey, WorkerLiveness]
@@ -221,6 +229,17 @@ def _earliest_save(
         if since is not None and (known is None or since < known):
             found[run] = since
     return found
+
+
+def _most_records(
+    kinds: Iterable[tuple[str, Sequence[tuple[int, float]]]],
+) -> Iterable[tuple[str, Sequence[tuple[int, float]]]]:
+    """Returns for each run its most frequent kind of checkpoint."""
+    found: dict[str, Sequence[tuple[int, float]]] = {}
+    for run, records in kinds:
+        if len(records) > len(found.get(run, ())):
+            found[run] = records
+    return found.items()
 
 
 def _samples(spec: ProgressSpec, state: RunProgress) -> Iterator[Sample]:

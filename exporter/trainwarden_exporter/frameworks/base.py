@@ -176,6 +176,8 @@ class ProgressFile:
     total: str = ""
     """The key of the total number of steps."""
     step_offset: int = 0
+    save_interval: str = ""
+    """For `json`, the key of the number of steps between two saves."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,12 @@ FRAMEWORK = fw.Framework(
     ),
     progress_files=(
         fw.ProgressFile(
-            "state", f"{_RUN}/checkpoint-*/trainer_state.json", "json", "global_step", "max_steps"
+            "state",
+            f"{_RUN}/checkpoint-*/trainer_state.json",
+            "json",
+            "global_step",
+            "max_steps",
+            save_interval="save_steps",
         ),
         fw.ProgressFile(
             "final_state", f"{_RUN}/trainer_state.json", "json", "global_step", "max_steps"

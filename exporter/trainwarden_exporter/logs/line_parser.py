@@ -22,6 +22,8 @@ CURSOR_UP = b"\x0b"
 _DAY = 86_400.0
 _TIME_BYTES = 100
 """Number of bytes at the start of a line that may contain its time."""
+_JSON_TIME_BYTES = 1000
+"""The same for a line that is a JSON object, whose keys have no order."""
 
 _ESCAPES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]?|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[^\[\]\n]?)")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
@@ -95,7 +97,8 @@ def parse_timestamp(line: bytes, *, latest: float, fresh: bool) -> float | None:
     A time without a zone is local, and one without a date is the last before `latest`. The time of
     a `fresh` line must be close to `latest`, which excludes times in a wrong zone.
     """
-    text = line[:_TIME_BYTES].decode("latin-1")
+    limit = _JSON_TIME_BYTES if line.startswith(b"{") else _TIME_BYTES
+    text = line[:limit].decode("latin-1")
     written_at = _moment(text) if (match := _CLOCK.match(text)) is None else _clock(match, latest)
     if written_at is None or written_at > latest + CLOCK_TOLERANCE_SECONDS:
         return None

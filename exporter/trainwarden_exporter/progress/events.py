@@ -88,6 +88,17 @@ class RunFinished:
     timestamp: float
 
 
+@dataclass(frozen=True, slots=True)
+class RecordsFound:
+    """Complete checkpoints lie on disk."""
+
+    records: tuple[tuple[int, float], ...]
+    """Steps and times, both ascending."""
+    interval: int | None
+    """Steps between two saves, as configured in the run."""
+    timestamp: float
+
+
 ProgressEvent = (
     StepReported
     | Advanced
@@ -97,4 +108,5 @@ ProgressEvent = (
     | PhaseBegan
     | PhaseEnded
     | RunFinished
+    | RecordsFound
 )

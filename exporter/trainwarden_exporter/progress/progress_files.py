@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
@@ -38,6 +38,8 @@ class FileProgress:
     timestamp: float
     values: Mapping[str, float] = field(default_factory=dict)
     """Last numbers of the training, which may not be finite, by key or column."""
+    save_interval: int | None = None
+    """Steps between two saves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,12 @@ class ProgressFileScanner:
                     progress = (
                         None
                         if found is None
-                        else FileProgress(*found, status.st_mtime, read_values(path, spec.file))
+                        else FileProgress(
+                            *found,
+                            status.st_mtime,
+                            read_values(path, spec.file),
+                            read_save_interval(path, spec.file),
+                        )
                     )
                     self._known = (mark, progress)
             except FileNotFoundError:
@@ -96,6 +103,14 @@ def read_step(path: Path, file: ProgressFile) -> tuple[int, int | None] | None:
         found = _READ_ENDS[file.kind](*_read_ends(path), file)
     step, total = found or (None, None)
     return None if step is None else (max(0, step + file.step_offset), total)
+
+
+def read_save_interval(path: Path, file: ProgressFile) -> int | None:
+    """Returns the steps between two saves, if the file at `path` contains them. Raises OSError."""
+    if not file.save_interval:
+        return None
+    found = parse_json(_read_whole(path), replace(file, step=file.save_interval, total=""))
+    return None if found is None else found[0]
 
 
 def read_values(path: Path, file: ProgressFile) -> Mapping[str, float]:

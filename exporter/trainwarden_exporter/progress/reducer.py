@@ -22,7 +22,10 @@ but yield no durations and do not override observed events.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
+from statistics import median
 
 from trainwarden_exporter.frameworks.base import Phase
 from trainwarden_exporter.progress.events import (
@@ -31,6 +34,7 @@ from trainwarden_exporter.progress.events import (
     PhaseBegan,
     PhaseEnded,
     ProgressEvent,
+    RecordsFound,
     RunFinished,
     StepReported,
     TotalAnnounced,
@@ -61,8 +65,18 @@ def apply(state: RunProgress, event: ProgressEvent) -> RunProgress:
             return _apply_step(state, event)
         case TrainerStarted():
             return _apply_start(state, event)
+        case RecordsFound(records, interval):
+            return _apply_records(state, records, interval)
     if event.timestamp < state.attempt.began:
-        return state
+        return _apply_earlier_sign(state, event) if isinstance(event, Advanced) else state
+    return _apply_current(state, event)
+
+
+def _apply_current(
+    state: RunProgress,
+    event: Advanced | TotalAnnounced | Interrupted | PhaseBegan | PhaseEnded | RunFinished,
+) -> RunProgress:
+    """Applies an event of the current attempt."""
     match event:
         case Advanced():
             return _apply_advance(state, event)
@@ -254,6 +268,28 @@ def _advance(state: RunProgress, event: StepReported, last: StepMark | None) -> 
     return state
 
 
+def _apply_records(
+    state: RunProgress, records: Sequence[tuple[int, float]], interval: int | None
+) -> RunProgress:
+    """Learns the pace from checkpoints on disk, while the run itself has not shown it.
+
+    Those of this attempt count like observed signs. Those of earlier attempts may have been written
+    with other settings: they only lengthen the limit.
+    """
+    if state.timing.usual_silence is not None:
+        return state
+    began = state.attempt.began
+    own = [StepMark(step, at) for step, at in records if at >= began]
+    state = replace(state, timing=state.timing.with_records(own))
+    pairs = list(pairwise(record for record in records if record[1] < began))
+    silence = max((later[1] - earlier[1] for earlier, later in pairs), default=0.0)
+    if interval and pairs and all(step % interval == 0 for step, _ in records):
+        # Some may have been deleted since.
+        paces = [(later[1] - earlier[1]) / (later[0] - earlier[0]) for earlier, later in pairs]
+        silence = median(paces) * interval
+    return replace(state, record_silence=silence)
+
+
 def _apply_advance(state: RunProgress, event: Advanced) -> RunProgress:
     """Applies an unreported step."""
     if event.seconds is not None:
@@ -265,9 +301,23 @@ def _apply_advance(state: RunProgress, event: Advanced) -> RunProgress:
     return state if state.finished else _enter_phase(state, Phase.TRAINING, event.timestamp)
 
 
+def _apply_earlier_sign(state: RunProgress, event: Advanced) -> RunProgress:
+    """Learns the pace of a search from trials before its start, until it has ended one itself."""
+    if state.last_sign is not None or not event.dated:
+        return state
+    sign, earlier = ProgressSign(event.timestamp), state.earlier_sign
+    state = replace(state, earlier_sign=sign)
+    if earlier is None or sign.timestamp - earlier.timestamp < SAME_SIGN_SECONDS:
+        return state
+    return replace(state, timing=state.timing.with_sign(earlier, sign))
+
+
 def _record_sign(state: RunProgress, sign: ProgressSign) -> RunProgress:
     state = _end_silence(state, sign.timestamp)
-    last_sign = state.last_sign
+    last_sign, attempt = state.last_sign, state.attempt
+    if last_sign is None and sign.dated and attempt.started and attempt.witnessed:
+        first_silence = max(0.0, sign.timestamp - attempt.began)
+        state = replace(state, timing=replace(state.timing, first_silence=first_silence))
     if last_sign is None or not last_sign.dated or not sign.dated:
         return replace(state, last_sign=sign)
     if sign.timestamp - last_sign.timestamp < SAME_SIGN_SECONDS:

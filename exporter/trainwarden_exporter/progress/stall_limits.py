@@ -32,17 +32,19 @@ def stall_limit(state: RunProgress, limits: StallLimits) -> float | None:
     None before the first observation and after completion. While training, the limit is `factor`
     times the usual time, at least `floor`. The usual time is the median between signs, or the step
     time if that is longer; for a run without steps, the longest recent time between signs. Until a
-    step of this attempt is observed and enough times are known, the limit of the first step
-    applies, which covers loading, compilation and graph capture.
+    step of this attempt is observed and enough times are known, it is at least the limit of the
+    first step, which covers loading, compilation and graph capture, and `factor` times the longest
+    silence that earlier attempts, the first signs or old checkpoints show to be usual.
     """
     if state.last_sign_at is None or state.finished:
         return None
     if state.phase is not None and state.phase in limits.phases:
         return limits.phases[state.phase]
-    longest = None if _usual(state, limits) is None else state.timing.longest_usual_silence
+    longest = state.timing.longest_usual_silence
     if longest is None:
-        return max(limits.first_step, limits.floor)
-    return max(limits.floor, limits.factor * longest)
+        longest = max(state.timing.longest_silence, state.record_silence)
+    limit = max(limits.floor, limits.factor * longest)
+    return max(limits.first_step, limit) if _usual(state, limits) is None else limit
 
 
 def pause_limit(state: RunProgress, limits: StallLimits) -> float | None:

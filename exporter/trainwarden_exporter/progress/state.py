@@ -161,6 +161,8 @@ class RunProgress:
     """Last steps of this attempt in increasing order."""
     last_sign: ProgressSign | None = None
     """Last sign of progress of this attempt; of simultaneous signs, the first."""
+    earlier_sign: ProgressSign | None = None
+    """Last sign of an earlier attempt that was learned after the start of this one."""
     timing: StepTiming = field(default_factory=StepTiming)
     phase: Phase | None = None
     phase_began_at: float | None = None
@@ -170,6 +172,8 @@ class RunProgress:
     interrupted_at: float = 0.0
     """Last external interruption: unobserved time, or the restart of one of several trainers. A
     silence that began earlier says nothing about the run."""
+    record_silence: float = 0.0
+    """Time between the checkpoints of earlier attempts on disk; 0 while unknown."""
     total: int | None = None
     """Total steps, as the run reports them."""
     bar_total: int | None = None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
@@ -13,7 +15,11 @@ MIN_SIGNS = 3
 """Minimum number of signs for a usual time: the first steps are slow, each in its own way."""
 
 MIN_SIGNS_STEPLESS = 8
-"""The same for runs without steps, whose workers report independently and thus irregularly."""
+"""Minimum number for a typical time of runs without steps, whose workers report independently and
+thus irregularly."""
+
+FEW_SIGNS_FACTOR = 3.0
+"""Multiple of the longest known silence that counts as usual while there are fewer."""
 
 MAX_USUAL_FACTOR = 6.0
 """Multiple of the median above which a silence counts as a pause in such runs."""
@@ -80,6 +86,8 @@ class StepTiming:
     """Number of harmless silences since the usual time is known."""
     pauses: tuple[Pause, ...] = ()
     """The longest recent pauses, each longer than all after it."""
+    first_silence: float = 0.0
+    """Time from the last observed start to its first sign, which includes loading."""
 
     @property
     def last(self) -> float | None:
@@ -94,7 +102,7 @@ class StepTiming:
     @property
     def usual_silence(self) -> float | None:
         """Usual time between signs; None while too few are known."""
-        if len(self.intervals) < (MIN_SIGNS if self.durations else MIN_SIGNS_STEPLESS):
+        if len(self.intervals) < MIN_SIGNS:
             return None
         return max(median(self.intervals), self.typical or 0.0)
 
@@ -103,12 +111,21 @@ class StepTiming:
         """Longest time between signs that is still usual; None while unknown.
 
         For steps, the median counts. For runs without steps, the longest recent time counts: trials
-        that end at random have silences of five times their median every few dozen.
+        that end at random have silences of five times their median every few dozen. Trials that
+        began together end together, so the time to the first of them counts too.
         """
         usual = self.usual_silence
         if usual is None or self.durations:
             return usual
-        return min(max(self.intervals), MAX_USUAL_FACTOR * usual)
+        if len(self.intervals) < MIN_SIGNS_STEPLESS:
+            return self.longest_silence
+        longest = min(max(self.intervals), MAX_USUAL_FACTOR * usual)
+        return longest if len(self.intervals) == MAX_RECENT else max(longest, self.first_silence)
+
+    @property
+    def longest_silence(self) -> float:
+        """Silence that cannot be excluded as usual, from few signs or from one; 0 without any."""
+        return max(self.first_silence, FEW_SIGNS_FACTOR * max(self.intervals, default=0.0))
 
     @property
     def longest_pause(self) -> float:
@@ -151,6 +168,19 @@ class StepTiming:
     def with_sign(self, previous: ProgressSign, sign: ProgressSign) -> StepTiming:
         """Returns the timing with `sign`, which follows `previous`."""
         return replace(self, intervals=_appended(self.intervals, _seconds_between(previous, sign)))
+
+    def with_records(self, marks: Sequence[StepMark]) -> StepTiming:
+        """Returns the timing with the distances of `marks`, if they are more than known so far."""
+        timing = StepTiming()
+        for previous, mark in pairwise(marks):
+            sign = ProgressSign(mark.timestamp)
+            timing = timing.with_step(previous, mark, None).with_sign(
+                ProgressSign(previous.timestamp), sign
+            )
+        if len(timing.intervals) <= len(self.intervals):
+            return self
+        durations = self.durations if self.reports_duration else timing.durations
+        return replace(self, intervals=timing.intervals, durations=durations)
 
     def with_silence(self, seconds: float, *, stepless: bool = False) -> StepTiming:
         """Returns the timing after a silence that ended without a restart.

@@ -19,6 +19,7 @@ from trainwarden_exporter.progress.events import (
     PhaseBegan,
     PhaseEnded,
     ProgressEvent,
+    RecordsFound,
     RunFinished,
     StepReported,
     TrainerStarted,
@@ -79,6 +80,10 @@ class ProgressTracker:
         source = f"checkpoint/{checkpoint}"
         self._shared.record(run, StepReported(source, step, timestamp, is_live=False))
 
+    def record_checkpoints(self, run: str, records: Iterable[tuple[int, float]]) -> None:
+        """Records step and time of the complete checkpoints on disk, which show the usual pace."""
+        self._shared.record_checkpoints(run, records)
+
     def record_saving(self, run: str, since: float | None) -> None:
         """Records the start of a save in progress, as seen in its folder; None for no save."""
         self._shared.record_saving(run, since)
@@ -86,6 +91,7 @@ class ProgressTracker:
     def record_file(self, spec: ProgressFileSpec, report: FileProgress) -> None:
         """Records the content of a progress file."""
         file = spec.file
+        self._shared.record_save_interval(spec.run, report.save_interval)
         self._shared.record(
             spec.run,
             StepReported(
@@ -152,6 +158,7 @@ class _SharedState:
         self._lock = Lock()
         self._saving: dict[str, float] = {}
         self._failed_at: dict[str, float] = {}
+        self._save_intervals: dict[str, int] = {}
         path = None if state_folder is None else state_folder / "progress.json"
         self._file = StateFile[dict[str, RunProgress]](path, dict[str, RunProgress], empty={})
         self.states: dict[str, RunProgress] = {
@@ -192,6 +199,20 @@ class _SharedState:
             self.record(run, TrainerStarted(started, witnessed=witnessed, learned_at=self._now()))
         if finished and not state.finished:
             self.record(run, RunFinished(self._now()))
+
+    def record_save_interval(self, run: str, steps: int | None) -> None:
+        if steps is not None:
+            self._save_intervals[run] = steps
+
+    def record_checkpoints(self, run: str, records: Iterable[tuple[int, float]]) -> None:
+        ascending: list[tuple[int, float]] = []
+        for step, timestamp in sorted(records, key=lambda record: record[1]):
+            # A lower step began another attempt; equal times are those of a copy.
+            if ascending and (step <= ascending[-1][0] or timestamp <= ascending[-1][1]):
+                ascending.clear()
+            ascending.append((step, timestamp))
+        interval = self._save_intervals.get(run)
+        self.record(run, RecordsFound(tuple(ascending), interval, self._now()))
 
     def record_saving(self, run: str, since: float | None) -> None:
         state = self.states.get(run, RunProgress())

@@ -74,7 +74,20 @@ def test_until_it_is_known_what_is_usual_the_limit_of_the_first_step_holds(
     course: RunProgress,
 ) -> None:
     assert stall_limit(course, LIMITS) == 1800
-    assert stall_limit(course, replace(LIMITS, first_step=20)) == 60
+    known = 5 * 3 * 30 if len(course.timing.intervals) == 2 else 5 * 30
+    assert stall_limit(course, replace(LIMITS, first_step=20)) == (
+        known if course.timing.intervals else 60
+    )
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_an_attempt_without_a_step_may_be_silent_for_as_long_as_earlier_attempts(
+    announced: bool,
+) -> None:
+    hourly = StepTiming((7.2,) * 3, (3600.0,) * 3)
+    state = RunProgress(phase=Phase.STARTING, last_sign_at=1000, timing=hourly)
+    assert stall_limit(state, LIMITS) == 18_000
+    assert restart_limit(state, LIMITS, evaluations_announced=announced) == 18_000
 
 
 @pytest.mark.parametrize(("phase", "limit"), [(Phase.SAVING, 1800), (Phase.EVALUATING, 3600)])
@@ -156,7 +169,7 @@ def test_silence_alone_is_reason_for_a_restart_much_later_where_it_may_be_an_eva
 @pytest.mark.parametrize("announced", [True, False])
 def test_no_silence_justifies_a_restart_while_the_pace_is_unknown(announced: bool) -> None:
     unknown = replace(TRAINING, timing=StepTiming((3600.0,) * 2, (3600.0,) * 2))
-    search = replace(TRAINING, timing=StepTiming((), (30.0,) * 7))
+    search = replace(TRAINING, timing=StepTiming((), (30.0,) * 2))
     for state in (unknown, search, replace(unknown, phase=Phase.STARTING)):
         assert restart_limit(state, LIMITS, evaluations_announced=announced) == math.inf
     saving = replace(unknown, phase=Phase.SAVING)
@@ -173,7 +186,9 @@ def test_of_a_run_that_tells_seldom_the_steps_count() -> None:
 @pytest.mark.parametrize(
     ("intervals", "limit"),
     [
-        ((20.0,) * 7, 1800),  # too few to tell
+        ((20.0,) * 2, 1800),  # too few to tell
+        ((20.0,) * 3, 300),
+        ((20.0, 90.0, 20.0), 1350),
         ((20.0,) * 8, 100),
         ((2.0, 7.0, 20.0, 90.0, 20.0, 40.0, 11.0, 30.0), 450),  # as the trials of several end
         ((20.0,) * 20 + (7200.0,), 600),  # a machine that stood still
