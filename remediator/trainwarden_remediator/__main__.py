@@ -33,7 +33,7 @@ from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.holds import service
 from trainwarden_remediator.holds.hold_file import Hold, read_holds
 from trainwarden_remediator.journal import event_text
-from trainwarden_remediator.journal.database import connect, journal_exists
+from trainwarden_remediator.journal.database import journal_exists, open_database
 from trainwarden_remediator.journal.file_modes import mode_problems
 from trainwarden_remediator.journal.rows import read_events
 from trainwarden_remediator.notify.http import secret_problem
@@ -185,11 +185,10 @@ def _journal(given: argparse.Namespace) -> int:
         if not given.follow:
             raise JournalError(f"{path}: no journal; has the remediator run?")
         time.sleep(FOLLOW_SECONDS)
-    connection = connect(path, mode="ro")
     if not given.json:
         print(event_text.format_heading(), flush=True)
     last = 0
-    try:
+    with open_database(path, mode="ro") as connection:
         while True:
             for event in read_events(connection, last):
                 line = event_text.as_json(event) if given.json else event_text.format_line(event)
@@ -198,8 +197,6 @@ def _journal(given: argparse.Namespace) -> int:
             if not given.follow:
                 return 0
             time.sleep(FOLLOW_SECONDS)
-    finally:
-        connection.close()
 
 
 def _report(given: argparse.Namespace) -> int:

@@ -19,8 +19,7 @@ from trainwarden_remediator.actions.descendants import DescendantTracker
 from trainwarden_remediator.config.exporter_file import ExporterFile
 from trainwarden_remediator.config.schema import Config, Setup, load_setup
 from trainwarden_remediator.credentials.bearer_tokens import BearerTokens
-from trainwarden_remediator.credentials.outgoing import RequestCredentials
-from trainwarden_remediator.engine.alert_poller import AlertPoller, Fetch
+from trainwarden_remediator.engine.alert_poller import AlertPoller
 from trainwarden_remediator.engine.context import EngineContext
 from trainwarden_remediator.engine.control_loop import ControlLoop
 from trainwarden_remediator.engine.failsafe import Failsafe
@@ -28,11 +27,10 @@ from trainwarden_remediator.evidence.collector import EvidenceCollector
 from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.holds.hold_file import read_holds
 from trainwarden_remediator.journal.journal import Journal
-from trainwarden_remediator.journal.rows import Event
 from trainwarden_remediator.notify.http import HttpSender
 from trainwarden_remediator.notify.notifier import Notifier
 from trainwarden_remediator.notify.outbox import Outbox
-from trainwarden_remediator.observation.active_alerts import ActiveAlertLister, alert_fetcher
+from trainwarden_remediator.observation.active_alerts import ActiveAlertLister, Fetch, alert_fetcher
 from trainwarden_remediator.observation.local_checkpoints import local_checkpoint_observers
 from trainwarden_remediator.observation.local_fallback import LocalObserver
 from trainwarden_remediator.observation.snapshot import HttpObserver, Observer
@@ -58,23 +56,23 @@ class Remediator:
         mode: Literal["observe", "act"] | None = None,
         check: Callable[[Config], None] = lambda _: None,
     ) -> None:
-        self._path = path
+        self.path = path
         self._mode = mode
         self._check = check
         self.setup, self.tokens = self._read()
         self.readiness = Readiness()
         self.reloader = Reloader(self._reload)
         self._exporter_file = ExporterFile(path)
-        self._clock = WallClock()
+        self.clock = WallClock()
         self._resources = AsyncExitStack()
         self._web_config_file: WebConfigFile | None = None
 
     async def __aenter__(self) -> Self:
-        config, clock = self.setup.config, self._clock
+        config, clock = self.setup.config, self.clock
         async with AsyncExitStack() as opened:
             self.journal = await asyncio.to_thread(Journal, config.journal, clock=clock.now)
             opened.callback(self.journal.close)
-            self.outbox = Outbox(self.journal.file, clock=self._clock.now)
+            self.outbox = Outbox(self.journal.file, clock=self.clock.now)
             self._session = await opened.enter_async_context(aiohttp.ClientSession())
             self.failsafe = Failsafe(
                 self.journal,
@@ -82,14 +80,14 @@ class Remediator:
                 self._observer(),
                 LocalObserver(self.setup).observe,
                 local_checkpoint_observers(self.setup),
-                clock=self._clock,
+                clock=self.clock,
             )
             self.control_loop = ControlLoop(
                 EngineContext(
                     setup=self.setup,
                     journal=self.journal,
                     observer=self._observer(),
-                    clock=self._clock,
+                    clock=self.clock,
                     tracker=DescendantTracker(self.journal),
                     evidence=EvidenceCollector(self.journal, self._observer).collect,
                     failsafe=self.failsafe,
@@ -103,11 +101,11 @@ class Remediator:
                 self.journal,
                 config.alertmanager.pull,
                 self._fetch(),
-                clock=self._clock,
+                clock=self.clock,
                 wake=self.control_loop.wake,
             )
             self.active_alerts = ActiveAlertLister(
-                config.alertmanager.pull, self._fetch(), clock=self._clock
+                config.alertmanager.pull, self._fetch(), clock=self.clock
             )
             sender = HttpSender(self._session)
             self.notifier = Notifier(
@@ -134,7 +132,7 @@ class Remediator:
             summary = JournalSummary(
                 counters=self.journal.counters(),
                 timestamps=self.journal.timestamps(),
-                given_up=self.journal.given_up(self._clock.now() - config.alert_stale_after),
+                given_up=self.journal.given_up(self.clock.now() - config.alert_stale_after),
                 open_incidents=self.journal.count_open(),
                 oldest_action=self.journal.oldest_action(),
                 breaker=self._breaker_figures(),
@@ -142,7 +140,7 @@ class Remediator:
             )
         except JournalError:
             summary = None
-        holds = read_holds(config.hold_file, self._clock.now())
+        holds = read_holds(config.hold_file, self.clock.now())
         return RemediatorState(
             mode=config.mode,
             paused=any(hold.everything for hold in holds),
@@ -166,7 +164,7 @@ class Remediator:
     def _breaker_figures(self) -> BreakerFigures:
         config = self.setup.config
         return BreakerFigures(
-            breaker_open=self.journal.breaker_opened_at() is not None,
+            breaker_open=self.journal.breaker().opened_at is not None,
             breaker_actions=self.journal.count_breaker_actions(config.breaker.window),
             breaker_limit=config.breaker.limit(len(config.targets)),
             blocked_since={
@@ -186,21 +184,8 @@ class Remediator:
         """Whether the control loop and the failsafe make progress."""
         return self.control_loop.is_alive() and self.failsafe.is_alive()
 
-    @property
-    def path(self) -> Path:
-        """The configuration file."""
-        return self._path
-
-    def now(self) -> float:
-        """Returns the current time in Unix seconds."""
-        return self._clock.now()
-
-    def newest_events(self, count: int) -> tuple[Event, ...]:
-        """Returns the last `count` events, the newest first; blocks. Raises JournalError."""
-        return self.journal.newest_events(count)
-
     def _read(self) -> tuple[Setup, BearerTokens | None]:
-        setup = load_setup(self._path, mode=self._mode)
+        setup = load_setup(self.path, mode=self._mode)
         self._check(setup.config)
         tokens = None
         if setup.config.token_file is not None:
@@ -211,9 +196,7 @@ class Remediator:
     async def _reload(self) -> None:
         setup, tokens = await asyncio.to_thread(self._read)
         if setup.config.journal != self.setup.config.journal:
-            raise ConfigError(
-                Problem(self._path, None, "journal", "changing it requires a restart")
-            )
+            raise ConfigError(Problem(self.path, None, "journal", "changing it requires a restart"))
         self.tokens = tokens
         self._use(setup)
 
@@ -237,17 +220,11 @@ class Remediator:
 
     def _observer(self) -> Observer:
         config = self.setup.config
-        return HttpObserver(
-            self._session,
-            exporter_url=config.exporter.url,
-            alertmanager_url=config.alertmanager.url,
-            exporter=RequestCredentials(config.exporter),
-            alertmanager=RequestCredentials(config.alertmanager),
-        )
+        return HttpObserver(self._session, config.exporter, config.alertmanager)
 
     def _fetch(self) -> Fetch:
         return alert_fetcher(self._session, self.setup.config.alertmanager)
 
     async def read_current_state(self) -> CurrentState:
         """Returns what the exporter and Alertmanager show now, for a report."""
-        return await read_current_state(self.setup.config, self._session, self._clock)
+        return await read_current_state(self.setup.config, self._session, self.clock)

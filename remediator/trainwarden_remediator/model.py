@@ -38,6 +38,10 @@ class Incident:
     """When that decision was recorded."""
     labels: Mapping[str, str] = field(default_factory=dict)
 
+    def repeated_for(self, decision: Decision, now: float) -> float:
+        """Returns for how many seconds `decision` has been the last one; 0 if it is another."""
+        return now - self.last_decided_at if self.last_decision == decision.text else 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class PastAction:

@@ -12,9 +12,10 @@ from threading import Thread
 
 import pytest
 from tests.hostile.accounts import STRANGER, needs_root, open_folder
+from tests.remediator.samples import is_held
 from tests.waiting import DEADLINE_SECONDS, until
 
-from trainwarden_remediator.holds.hold_file import EVERYTHING, Hold, add_hold, is_held, read_holds
+from trainwarden_remediator.holds.hold_file import EVERYTHING, Hold, add_hold, read_holds
 
 NOW = 1_800_000_000.0
 

@@ -14,6 +14,7 @@ from trainwarden_exporter.processes.matching import Selector, WorkerKey
 from trainwarden_exporter.run_config import RunConfig
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.config.schema import Config, Setup
+from trainwarden_remediator.holds.hold_file import read_holds
 from trainwarden_remediator.observation.model import WorkerState
 
 NOW = 1_800_000_000.0
@@ -35,6 +36,11 @@ QUICKLY_VERIFIED: dict[str, Any] = {
     )
 } | {"relieve_memory": {"target": "largest_worker", "verify": {"stable_for": "5s"}}}
 """The shipped playbooks, with a shorter time to settle."""
+
+
+def is_held(hold_file: Path, now: float = NOW) -> bool:
+    """Whether all actions are held."""
+    return any(hold.everything for hold in read_holds(hold_file, now))
 
 
 def sent_alert(**changes: Any) -> dict[str, Any]:

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 from tests.remediator.fake_clock import FakeClock
-from tests.remediator.samples import NOW, ROLLOUT, make_alert
+from tests.remediator.samples import NOW, ROLLOUT, is_held, make_alert
 
 from trainwarden_remediator.__main__ import main
-from trainwarden_remediator.holds.hold_file import is_held
 from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.model import Decision, Verdict
 
@@ -43,7 +42,7 @@ def config(tmp_path: Path) -> Path:
 def filled(config: Path) -> None:
     journal = Journal(config.parent / "state" / "journal.db", clock=FakeClock())
     journal.record_alerts([make_alert(starts_at=NOW - 20)])
-    journal.record_decision(journal.open_incidents()[0], Decision(Verdict.ACT, "restart"))
+    journal.record_decisions([(journal.open_incidents()[0], Decision(Verdict.ACT, "restart"))])
     number = journal.record_intent(1, ROLLOUT, "restart", [])
     journal.record_result(number, "failed", error="a\nb")
     journal.close()

@@ -13,7 +13,11 @@ from collections.abc import Callable
 from aiohttp import web
 
 from trainwarden_exporter.config_file.types import parse_duration
-from trainwarden_remediator.api.middleware import authenticate, with_memory_error_response
+from trainwarden_remediator.api.middleware import (
+    authenticate,
+    unauthorized,
+    with_memory_error_response,
+)
 from trainwarden_remediator.app import Remediator
 from trainwarden_remediator.exceptions import HoldError, JournalError
 from trainwarden_remediator.holds import service
@@ -51,9 +55,7 @@ Command = Callable[[Remediator, dict[str, str], str, str], str]
 
 async def _answer(request: web.Request, remediator: Remediator, command: Command) -> web.Response:
     if (by := await authenticate(request, remediator)) is None:
-        return web.Response(
-            status=401, text="unauthorized\n", headers={"WWW-Authenticate": "Bearer"}
-        )
+        return unauthorized()
     who = f"{by} from {request.remote or 'an unknown address'}"
     query = dict(request.query)
     if unknown := sorted(query.keys() - _KEYS):
@@ -80,7 +82,7 @@ async def _answer(request: web.Request, remediator: Remediator, command: Command
 
 
 def _hold(remediator: Remediator, query: dict[str, str], who: str, why: str) -> str:
-    now = remediator.now()
+    now = remediator.clock.now()
     until = now + parse_duration(query["for"]) if "for" in query else None
     wanted = Hold(query.get("run", ""), query.get("worker", ""), until, now, who, why)
     service.hold(remediator.setup, wanted, now)
@@ -91,5 +93,5 @@ def _resume(remediator: Remediator, query: dict[str, str], who: str, why: str) -
     if "for" in query:
         raise ValueError("only valid for hold")
     where = {name: query.get(name, "") for name in ("run", "worker")}
-    done = service.resume(remediator.setup, remediator.now(), **where, who=who, why=why)
+    done = service.resume(remediator.setup, remediator.clock.now(), **where, who=who, why=why)
     return service.describe_resume(done)

@@ -43,9 +43,13 @@ async def refuse_without_credential(
     request: web.Request, remediator: Remediator
 ) -> web.Response | None:
     """Returns the response to a request without a valid credential, or None."""
-    if await authenticate(request, remediator) is not None:
-        return None
-    return web.Response(status=401, text="unauthorized\n", headers={"WWW-Authenticate": "Bearer"})
+    return unauthorized() if await authenticate(request, remediator) is None else None
+
+
+def unauthorized(challenge: str = "Bearer") -> web.Response:
+    """Returns the response to a request without a valid credential."""
+    headers = {"WWW-Authenticate": challenge}
+    return web.Response(status=401, text="unauthorized\n", headers=headers)
 
 
 def _as_bearer(authorization: str) -> str:

@@ -9,7 +9,11 @@ import time
 from aiohttp import web
 
 from trainwarden_exporter.config_file.types import parse_duration
-from trainwarden_remediator.api.middleware import authenticate, with_memory_error_response
+from trainwarden_remediator.api.middleware import (
+    authenticate,
+    unauthorized,
+    with_memory_error_response,
+)
 from trainwarden_remediator.app import Remediator
 from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.report.current_state import CurrentState
@@ -39,8 +43,7 @@ def report_routes(remediator: Remediator) -> list[web.RouteDef]:
 
     async def answer(request: web.Request, number: str) -> web.Response:
         if await authenticate(request, remediator, as_password=True) is None:
-            challenge = {"WWW-Authenticate": 'Basic realm="trainwarden: the token as password"'}
-            return web.Response(status=401, text="unauthorized\n", headers=challenge)
+            return unauthorized('Basic realm="trainwarden: the token as password"')
         try:
             since = parse_duration(request.query.get("since", f"{DEFAULT_PERIOD_SECONDS:g}"))
         except ValueError as error:

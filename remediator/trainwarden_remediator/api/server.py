@@ -131,11 +131,11 @@ async def render_status(request: web.Request) -> RenderedPage:
     remediator = request.app[REMEDIATOR]
     work = await _current_work(request)
     try:
-        events = await asyncio.to_thread(remediator.newest_events, status_page.EVENTS)
+        events = await asyncio.to_thread(remediator.journal.newest_events, status_page.EVENTS)
     except JournalError:
         events = ()
     text = await asyncio.to_thread(
-        status_page.render, work, remediator.setup.config, events, now=remediator.now()
+        status_page.render, work, remediator.setup.config, events, now=remediator.clock.now()
     )
     return RenderedPage(text.encode(), {"Content-Type": "text/html; charset=utf-8"})
 
@@ -145,7 +145,7 @@ async def render_status_json(request: web.Request) -> RenderedPage:
     remediator = request.app[REMEDIATOR]
     work = await _current_work(request)
     summary = await asyncio.to_thread(
-        status_page.status_json, work, remediator.setup.config, now=remediator.now()
+        status_page.status_json, work, remediator.setup.config, now=remediator.clock.now()
     )
     return RenderedPage(
         json.dumps(summary).encode(), {"Content-Type": "application/json; charset=utf-8"}

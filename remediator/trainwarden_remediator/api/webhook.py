@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from trainwarden_remediator.alertmanager.webhook_payload import WATCHDOG, Alert, parse_notification
-from trainwarden_remediator.api.middleware import authenticate, with_memory_error_response
+from trainwarden_remediator.api.middleware import (
+    refuse_without_credential,
+    with_memory_error_response,
+)
 from trainwarden_remediator.app import Remediator
 from trainwarden_remediator.exceptions import JournalError, MalformedWebhookError
 
@@ -91,10 +94,8 @@ async def handle_webhook(request: web.Request) -> web.Response:
 
 async def _receive(request: web.Request) -> web.Response:
     remediator = request.app[REMEDIATOR]
-    if await authenticate(request, remediator) is None:
-        return web.Response(
-            status=401, text="unauthorized\n", headers={"WWW-Authenticate": "Bearer"}
-        )
+    if (refused := await refuse_without_credential(request, remediator)) is not None:
+        return refused
     if not remediator.readiness.ready:
         return web.Response(status=503, text="starting or stopping\n")
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from trainwarden_remediator.alertmanager.api import ListedAlert, parse_listed_alerts
@@ -16,6 +16,7 @@ from trainwarden_remediator.alertmanager.webhook_payload import WATCHDOG, Alert
 from trainwarden_remediator.config.endpoints import PullSettings
 from trainwarden_remediator.exceptions import JournalError, ObservationError
 from trainwarden_remediator.journal.journal import Journal
+from trainwarden_remediator.observation.active_alerts import Fetch
 from trainwarden_remediator.observation.snapshot import FAILSAFE_FINGERPRINT
 from trainwarden_remediator.runtime.clock import Clock, ConditionTimer
 
@@ -32,9 +33,6 @@ DISABLED_CHECK_SECONDS = 5.0
 
 REMEDIATION = 'remediation!=""'
 HEARTBEAT = f'alertname="{WATCHDOG}"'
-
-Fetch = Callable[[Sequence[str]], Awaitable[bytes]]
-"""Returns the response of `/api/v2/alerts` to a list of filters. Raises ObservationError."""
 
 
 @dataclass(slots=True)

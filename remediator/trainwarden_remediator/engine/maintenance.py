@@ -75,7 +75,8 @@ class Maintenance:
                 if jump := watch.jump():
                     log.warning("the clock was set", extra={"seconds": round(jump)})
                     correct = True
-                    await self._clocking.call(partial(self._journal.record_clock_jump, jump))
+                    record = partial(self._journal.record_event, "clock_set", seconds=round(jump))
+                    await self._clocking.call(record)
             except (JournalError, MemoryError) as error:
                 log.error("journal failed", extra={"error": str(error) or "out of memory"})
             await self._clock.sleep(CLOCK_SECONDS)

@@ -72,12 +72,6 @@ EVERYTHING = Hold()
 _HOLD = TypeAdapter(Hold)
 
 
-def is_held(hold_file: Path, now: float | None = None) -> bool:
-    """Whether all actions are held. An unreadable file counts as held."""
-    at = time.time() if now is None else now
-    return any(hold.everything for hold in read_holds(hold_file, at))
-
-
 def read_holds(hold_file: Path, now: float) -> tuple[Hold, ...]:
     """Returns the holds in force at `now` (Unix seconds). An unreadable file holds everything."""
     try:

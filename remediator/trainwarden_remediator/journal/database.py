@@ -7,7 +7,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -72,19 +72,17 @@ class JournalFile:
         with self._guard:
             db, ending = self.connection, False
             try:
-                self._files.check()
-                self._rollback()
-                db.execute("BEGIN IMMEDIATE")
-                yield db
-                ending = True
-                db.execute("COMMIT")
-                self._committed(db)
+                with sqlite_errors(self._path):
+                    self._files.check()
+                    self._rollback()
+                    db.execute("BEGIN IMMEDIATE")
+                    yield db
+                    ending = True
+                    db.execute("COMMIT")
+                    self._committed(db)
             except JournalError:
                 self.last_write_failed = True
                 raise
-            except sqlite3.Error as error:
-                self.last_write_failed = True
-                raise JournalError(f"{self._path}: {error}") from error
             except MemoryError as error:
                 if ending and not db.in_transaction:
                     raise  # the commit may have succeeded
@@ -95,13 +93,11 @@ class JournalFile:
                     self._rollback()
 
     def read(self, query: str, values: Sequence[object] = ()) -> list[sqlite3.Row]:
-        with self._guard:
+        with self._guard, sqlite_errors(self._path):
             try:
                 self._files.check()
                 self._rollback()
                 return self.connection.execute(query, values).fetchall()
-            except sqlite3.Error as error:
-                raise JournalError(f"{self._path}: {error}") from error
             except MemoryError as error:
                 raise JournalError(f"{self._path}: out of memory") from error
 
@@ -143,14 +139,9 @@ class JournalFile:
 
     def _verify_content(self) -> None:
         """Raises JournalError unless a new connection finds the file undamaged and complete."""
-        connection = connect(self._path, mode="ro")
-        try:
+        with open_database(self._path, mode="ro") as connection:
             self._quick_check(connection)
             self._check_fingerprint(connection)
-        except sqlite3.Error as error:
-            raise JournalError(f"{self._path}: {error}") from error
-        finally:
-            connection.close()
 
     def _check_fingerprint(self, connection: sqlite3.Connection) -> None:
         if problem := self._fingerprint.problem(connection):
@@ -163,21 +154,16 @@ class JournalFile:
 
         A crash therefore never leaves a partly written journal.
         """
+        lost = f"its content is lost; remove it and {self._path.name}.lock to start a new one"
         try:
             size = self._path.stat().st_size
         except FileNotFoundError:
             pass
         else:
             if size == 0:
-                raise JournalError(
-                    f"{self._path}: empty: its content is lost; remove it and"
-                    f" {self._path.name}.lock to start a new one"
-                )
+                raise JournalError(f"{self._path}: empty: {lost}")
             if size < HEADER_BYTES:  # SQLite would treat it as a new database
-                raise JournalError(
-                    f"{self._path}: truncated: its content is lost; remove it and"
-                    f" {self._path.name}.lock to start a new one"
-                )
+                raise JournalError(f"{self._path}: truncated: {lost}")
             return
         if Path(f"{self._path}-wal").exists():
             raise JournalError(f"{self._path}: missing, but {self._path.name}-wal exists")
@@ -189,13 +175,8 @@ class JournalFile:
         fresh = Path(f"{self._path}.new")
         fresh.unlink(missing_ok=True)
         create_private(fresh)
-        connection = connect(fresh, mode="rwc")
-        try:
+        with open_database(fresh, mode="rwc") as connection:
             connection.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT")
-        except sqlite3.Error as error:
-            raise JournalError(f"{self._path}: {error}") from error
-        finally:
-            connection.close()
         fresh.rename(self._path)
         folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -204,7 +185,7 @@ class JournalFile:
             os.close(folder)
 
     def _migrate_and_check(self, connection: sqlite3.Connection) -> None:
-        try:
+        with sqlite_errors(self._path):
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             if version in MIGRATIONS:
                 connection.executescript(
@@ -215,37 +196,62 @@ class JournalFile:
             elif version != VERSION:
                 raise JournalError(f"{self._path}: written by another version ({version})")
             self._quick_check(connection)
-        except sqlite3.Error as error:
-            raise JournalError(f"{self._path}: {error}") from error
 
     def _quick_check(self, connection: sqlite3.Connection) -> None:
         if (found := connection.execute("PRAGMA quick_check").fetchone()[0]) != "ok":
             raise JournalError(f"{self._path}: damaged: {' '.join(found.split())}")
 
 
+@contextmanager
+def sqlite_errors(path: Path) -> Iterator[None]:
+    """Raises an error of SQLite in its body as a JournalError about `path`."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise JournalError(f"{path}: {error}") from error
+
+
 def connect(path: Path, *, mode: Literal["ro", "rw", "rwc"] = "rw") -> sqlite3.Connection:
     """Returns a connection whose commits are durable. Raises JournalError."""
-    with ExitStack() as unless_good:
-        try:
-            connection = sqlite3.connect(
-                f"{path.absolute().as_uri()}?mode={mode}",
-                uri=True,
-                isolation_level=None,
-                check_same_thread=False,
-                timeout=5,
-            )
-            unless_good.callback(connection.close)
-            connection.row_factory = sqlite3.Row
-            if mode == "rw":
-                connection.execute("PRAGMA journal_mode = WAL")
-                connection.execute("PRAGMA foreign_keys = ON")
-            if mode != "ro":
-                # FULL, not NORMAL: a power failure must not lose the intent of an action.
-                connection.execute("PRAGMA synchronous = FULL")
-        except sqlite3.Error as error:
-            raise JournalError(f"{path}: {error}") from error
+    with sqlite_errors(path), ExitStack() as unless_good:
+        connection = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode={mode}",
+            uri=True,
+            isolation_level=None,
+            check_same_thread=False,
+            timeout=5,
+        )
+        unless_good.callback(connection.close)
+        connection.row_factory = sqlite3.Row
+        if mode == "rw":
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA foreign_keys = ON")
+        if mode != "ro":
+            # FULL, not NORMAL: a power failure must not lose the intent of an action.
+            connection.execute("PRAGMA synchronous = FULL")
         unless_good.pop_all()
     return connection
+
+
+@contextmanager
+def open_database(
+    path: Path, *, mode: Literal["ro", "rw", "rwc"] = "rw"
+) -> Iterator[sqlite3.Connection]:
+    """A connection that is closed at the end, which rolls back an uncommitted transaction.
+
+    Raises JournalError, also for errors of SQLite in its body.
+    """
+    with sqlite_errors(path), closing(connect(path, mode=mode)) as connection:
+        yield connection
+
+
+def check_version(connection: sqlite3.Connection, path: Path) -> None:
+    """Raises JournalError unless the journal at `path` has the current version."""
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version != VERSION:
+        raise JournalError(
+            f"{path}: written by another version ({version}); start the remediator once"
+        )
 
 
 @contextmanager
@@ -254,28 +260,16 @@ def offline_transaction(path: Path) -> Iterator[sqlite3.Connection]:
 
     Raises JournalError.
     """
-    connection = connect(path)
-    try:
+    with open_database(path) as connection:
         connection.execute("BEGIN IMMEDIATE")
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if version != VERSION:
-            raise JournalError(f"{path}: written by another version ({version})")
+        check_version(connection, path)
         yield connection
         connection.execute("COMMIT")
-    except sqlite3.Error as error:
-        raise JournalError(f"{path}: {error}") from error
-    finally:
-        connection.close()  # rolls back an uncommitted transaction
 
 
 def journal_exists(path: Path) -> bool:
     """Whether there is a journal at `path`. Raises JournalError if the file cannot be read."""
     if not path.exists():
         return False
-    connection = connect(path, mode="ro")
-    try:
+    with open_database(path, mode="ro") as connection:
         return bool(connection.execute("PRAGMA user_version").fetchone()[0])
-    except sqlite3.Error as error:
-        raise JournalError(f"{path}: {error}") from error
-    finally:
-        connection.close()

@@ -97,14 +97,10 @@ class Journal(JournalReader):
 
     # decisions
 
-    def record_decision(self, incident: Incident, decision: Decision) -> bool:
-        """Records a decision unless it equals the previous one. Returns whether it was recorded."""
-        return self.record_decisions([(incident, decision)]) > 0
-
     def record_decisions(self, decisions: Iterable[tuple[Incident, Decision]]) -> int:
-        """Records several decisions in one transaction, as `record_decision` does.
+        """Records the decisions that differ from the last ones of their incidents.
 
-        Returns the number that were recorded.
+        Returns their number.
         """
         with self._transaction() as (db, now):
             return sum([write_decision(db, now, *one) for one in decisions])
@@ -211,10 +207,6 @@ class Journal(JournalReader):
         """
         at = self._clock() if now is None else now
         prune(self._file, limits, now=at, counted=counted, last_actions=LAST_ACTIONS)
-
-    def record_clock_jump(self, seconds: float) -> None:
-        """Records that the clock was set forward by `seconds`, or backward."""
-        self.record_event("clock_set", seconds=round(seconds))
 
     def move_future_times(self) -> int:
         """Moves times that are over a day in the future to now; returns the number of actions.

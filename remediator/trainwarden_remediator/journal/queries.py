@@ -92,10 +92,6 @@ class JournalReader:
         (row,) = self._file.read("SELECT count(*) FROM incident WHERE closed IS NULL")
         return int(row[0])
 
-    def breaker_opened_at(self) -> float | None:
-        """Returns when the breaker opened (Unix seconds); None while it is closed."""
-        return self.breaker().opened_at
-
     def breaker(self) -> BreakerState:
         return BreakerState.from_timestamps(self.timestamps())
 

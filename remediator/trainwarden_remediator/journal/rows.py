@@ -10,7 +10,6 @@ from typing import Any, Literal, TypeVar
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import Identity
-from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.model import Incident, PastAction, Result, TargetInstance
 
 T = TypeVar("T")
@@ -86,15 +85,12 @@ EVENTS = (
 
 
 def read_events(connection: sqlite3.Connection, after: int = 0) -> tuple[Event, ...]:
-    """Returns the events with an id above `after`, the oldest first. Raises JournalError.
+    """Returns the events with an id above `after`, the oldest first.
 
     A running remediator is not affected.
     """
-    try:
-        rows = connection.execute(f"{EVENTS} WHERE event.id > ? ORDER BY event.id", (after,))
-        return tuple(as_event(row) for row in rows)
-    except sqlite3.Error as error:
-        raise JournalError(str(error)) from error
+    rows = connection.execute(f"{EVENTS} WHERE event.id > ? ORDER BY event.id", (after,))
+    return tuple(as_event(row) for row in rows)
 
 
 FINISHED_PREFIX = "finished "

@@ -16,6 +16,7 @@ from trainwarden_remediator.alertmanager.api import (
     parse_alert_states,
     parse_silences,
 )
+from trainwarden_remediator.config.endpoints import Endpoint
 from trainwarden_remediator.credentials.outgoing import RequestCredentials
 from trainwarden_remediator.exceptions import ObservationError
 from trainwarden_remediator.observation.exporter_page import parse_exporter_page
@@ -88,23 +89,16 @@ class HttpObserver:
     """Observes the exporter and Alertmanager over HTTP."""
 
     def __init__(
-        self,
-        session: aiohttp.ClientSession,
-        *,
-        exporter_url: str,
-        alertmanager_url: str,
-        exporter: RequestCredentials | None = None,
-        alertmanager: RequestCredentials | None = None,
+        self, session: aiohttp.ClientSession, exporter: Endpoint, alertmanager: Endpoint
     ) -> None:
         self._session = session
-        self._exporter = exporter
-        self._alertmanager = alertmanager
-        self._metrics_url = f"{exporter_url}/metrics"
+        self._exporter = RequestCredentials(exporter)
+        self._alertmanager = RequestCredentials(alertmanager)
+        self._metrics_url = f"{exporter.url}/metrics"
         # No label of an alert goes into the URL: all alerts are fetched, and selected here.
-        self._alerts_url = (
-            f"{alertmanager_url}/api/v2/alerts?active=true&silenced=true&inhibited=true"
-        )
-        self._silences_url = f"{alertmanager_url}/api/v2/silences"
+        filters = "active=true&silenced=true&inhibited=true"
+        self._alerts_url = f"{alertmanager.url}/api/v2/alerts?{filters}"
+        self._silences_url = f"{alertmanager.url}/api/v2/silences"
 
     async def observe(self) -> ExporterState:
         try:

@@ -76,11 +76,7 @@ def find_blocker(
     # A checkpoint whose writer has ended stays as it is: waiting would only lose time.
     writes = any(exporter.workers[key].processes > 0 for key in trainers if key in exporter.workers)
     if run is not None and writes and is_saving(run, now):
-        waited = (
-            now - context.incident.last_decided_at
-            if context.incident.last_decision == saving.text
-            else 0.0
-        )
+        waited = context.incident.repeated_for(saving, now)
         if waited < target.max_save_delay and not repeats_saves(run, now - waited, now):
             return saving
     return (
@@ -124,10 +120,7 @@ def refuse_other_processes(
     refusal = replace(waiting, verdict=Verdict.REFUSE, reason="processes_differ")
     if mode == "observe":
         return waiting
-    lasting = (
-        incident.last_decision == waiting.text
-        and now - incident.last_decided_at >= DIFFERING_SECONDS
-    )
+    lasting = incident.repeated_for(waiting, now) >= DIFFERING_SECONDS
     return refusal if lasting or incident.last_decision == refusal.text else waiting
 
 
@@ -250,8 +243,7 @@ def mass_failure(
     ended = [(a.ended_at or 0.0, a) for a in context.state.actions]
     since = [pair for pair in ended if pair[0] > context.incident.starts_at]
     if not since:
-        incident = context.incident
-        waited = now - incident.last_decided_at if incident.last_decision == waiting.text else 0.0
+        waited = context.incident.repeated_for(waiting, now)
         return waiting if waited < config.mass_failure_hold else None
     at, last = max(since, key=lambda pair: pair[0])
     if last.healed or last.key == target.key or now - at > FIRST_RECOVERY_SECONDS:
@@ -284,12 +276,7 @@ def larger_worker_first(
     if context.condition is not Condition.OVER_MEMORY_LIMIT or context.in_follow_up:
         return None
     waiting = context.wait("larger_worker_first", target)
-    since = (
-        context.incident.last_decided_at
-        if context.incident.last_decision == waiting.text
-        else context.now
-    )
-    if context.now - since >= LARGER_WORKER_WAIT_SECONDS:
+    if context.incident.repeated_for(waiting, context.now) >= LARGER_WORKER_WAIT_SECONDS:
         return None
     own = _size(target, exporter)
     for other in context.state.config.targets:

@@ -10,7 +10,7 @@ from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_remediator.config.playbooks import Condition, Rung
 from trainwarden_remediator.config.schema import Config, Setup
 from trainwarden_remediator.config.targets import Budget, Target
-from trainwarden_remediator.holds.hold_file import EVERYTHING, Hold
+from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.model import (
     CLOSED_BREAKER,
     BreakerState,
@@ -71,8 +71,6 @@ class PolicyState:
     """What a decision rests on. `snapshot` is None until one was taken."""
 
     setup: Setup
-    everything_held: bool = False
-    """Whether an operator stopped all actions, beside the entries of `holds`."""
     holds: Sequence[Hold] = ()
     """Holds that operators set."""
     incidents: Sequence[Incident] = ()
@@ -100,8 +98,7 @@ class PolicyState:
 
         Without keys, the hold that stops all actions.
         """
-        holds = [EVERYTHING, *self.holds] if self.everything_held else self.holds
-        stops = (one for one in holds if one.everything or any(map(one.covers, keys)))
+        stops = (one for one in self.holds if one.everything or any(map(one.covers, keys)))
         return next(stops, None)
 
     def newest_start(self, incident: Incident) -> float:

@@ -87,7 +87,7 @@ def _decide_unrepeated(incident: Incident, state: PolicyState, now: float) -> De
     if incident.fingerprint in state.snapshot.alerts.states:
         return Decision(Verdict.ACT, "hold")
     gone = Decision(Verdict.WAIT, "not_active", detail="Alertmanager does not list it")
-    waited = now - incident.last_decided_at if incident.last_decision == gone.text else 0.0
+    waited = incident.repeated_for(gone, now)
     return gone if waited < RELIST_GRACE_SECONDS else Decision(Verdict.REFUSE, "alert_stale")
 
 
@@ -117,22 +117,19 @@ class _LadderDecision:
         """Decides the next rung against the condition."""
         rungs = self.playbook.ladder
         index = position.next_rung
+        exhausted = False
         if index is None or (index > 0 and self._lacks_target(rungs[index])):
             # No rung is left; the last attempt may still have helped, so it is observed once more.
-            ladder_exhausted = self._context(
-                self._last_rung, condition_started_at=self.incident.starts_at, ladder_exhausted=True
-            )
-            return self._decide(ladder_exhausted)
-        return self._decide(self._context(index, condition_started_at=self.incident.starts_at))
+            index, exhausted = self._last_rung, True
+        started_at = self.incident.starts_at
+        return self._decide(self._context(index, started_at, ladder_exhausted=exhausted))
 
     def decide_follow_up(self, position: LadderPosition) -> Decision:
         """Decides what is tried when the condition has cleared but the run makes no progress."""
         follow_up_rung = (
             self._last_rung if position.follow_up_rung is None else position.follow_up_rung
         )
-        context = self._context(
-            follow_up_rung, condition_started_at=position.follow_up_since, in_follow_up=True
-        )
+        context = self._context(follow_up_rung, position.follow_up_since, in_follow_up=True)
         snapshot = self.state.snapshot
         # An operator stopped all actions (harm 23).
         if (hold := self.state.active_hold()) is not None:
@@ -203,21 +200,16 @@ class _LadderDecision:
         count_attempts = [action for action in self.done if action.kind != "notify"] or self.done
         return min(count_attempts[-1].rung, len(self.playbook.ladder) - 1)
 
-    def _context(
-        self,
-        index: int,
-        *,
-        condition_started_at: float,
-        ladder_exhausted: bool = False,
-        in_follow_up: bool = False,
-    ) -> DecisionContext:
-        rung = self.playbook.ladder[index]
-        about = (self.incident, self.playbook.condition, rung, index, self.state, self.now)
+    def _context(self, index: int, condition_started_at: float, **flags: bool) -> DecisionContext:
         return DecisionContext(
-            *about,
-            condition_started_at=condition_started_at,
-            ladder_exhausted=ladder_exhausted,
-            in_follow_up=in_follow_up,
+            self.incident,
+            self.playbook.condition,
+            self.playbook.ladder[index],
+            index,
+            self.state,
+            self.now,
+            condition_started_at,
+            **flags,
         )
 
     def _decide(self, context: DecisionContext) -> Decision:

@@ -35,12 +35,10 @@ def find_position(rungs: Sequence[Rung], done: Sequence[PastAction]) -> LadderPo
     follow_up_since = last.ended_at or last.intent_at
     if last.healed:
         follow_up_rung = _after(rungs, last.rung, "no_progress")
-        return (
-            LadderPosition(0)
-            if follow_up_rung is None
-            else LadderPosition(
-                0, in_follow_up=True, follow_up_rung=follow_up_rung, follow_up_since=follow_up_since
-            )
+        if follow_up_rung is None:
+            return LadderPosition(0)
+        return LadderPosition(
+            0, in_follow_up=True, follow_up_rung=follow_up_rung, follow_up_since=follow_up_since
         )
     following = _after(rungs, last.rung, "not_healed")
     if last.rung >= len(rungs):

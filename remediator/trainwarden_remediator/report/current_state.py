@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import aiohttp
 
 from trainwarden_remediator.config.schema import Config
-from trainwarden_remediator.credentials.outgoing import RequestCredentials
 from trainwarden_remediator.exceptions import ObservationError
 from trainwarden_remediator.holds.hold_file import Hold, read_holds
 from trainwarden_remediator.observation.active_alerts import (
@@ -38,12 +37,7 @@ async def read_current_state(
     config: Config, session: aiohttp.ClientSession, clock: Clock
 ) -> CurrentState:
     """Asks the exporter and Alertmanager, at the same time; never raises for their failures."""
-    observer = HttpObserver(
-        session,
-        exporter_url=config.exporter.url,
-        alertmanager_url=config.alertmanager.url,
-        exporter=RequestCredentials(config.exporter),
-    )
+    observer = HttpObserver(session, config.exporter, config.alertmanager)
     fetch = alert_fetcher(session, config.alertmanager)
     lister = ActiveAlertLister(config.alertmanager.pull, fetch, clock=clock)
     async with asyncio.TaskGroup() as group:

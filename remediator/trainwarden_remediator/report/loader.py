@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwarden_remediator.exceptions import JournalError
-from trainwarden_remediator.journal.database import VERSION, connect, journal_exists
+from trainwarden_remediator.journal.database import check_version, journal_exists, open_database
 from trainwarden_remediator.journal.rows import EVENTS, as_event, from_row
 from trainwarden_remediator.report.model import (
     ActionRecord,
@@ -31,20 +31,11 @@ def open_journal(path: Path) -> Iterator[sqlite3.Connection]:
     """Opens the journal at `path` read-only. Raises JournalError, also for errors in the body."""
     if not journal_exists(path):
         raise JournalError(f"{path}: there is no journal yet; has the remediator run?")
-    connection = connect(path, mode="ro")
-    try:
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if version != VERSION:
-            raise JournalError(
-                f"{path}: written by another version ({version}); start the remediator once"
-            )
+    with open_database(path, mode="ro") as connection:
+        check_version(connection, path)
         # One transaction, so that all queries see the same state.
         connection.execute("BEGIN")
         yield connection
-    except sqlite3.Error as error:
-        raise JournalError(f"{path}: {error}") from error
-    finally:
-        connection.close()
 
 
 def read_incident(connection: sqlite3.Connection, incident: int) -> IncidentRecord | None:

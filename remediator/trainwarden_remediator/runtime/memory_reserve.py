@@ -28,10 +28,6 @@ class MemoryReserve:
         self._size = size
         self._memory: mmap.mmap | None = None
 
-    @property
-    def is_allocated(self) -> bool:
-        return self._memory is not None
-
     def allocate(self) -> bool:
         """Allocates the reserve and touches each page. Returns whether it is allocated."""
         if self._memory is not None or self._size == 0:

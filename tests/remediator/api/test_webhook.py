@@ -193,8 +193,8 @@ async def test_an_unknown_worker_is_accepted_and_journaled_as_refused(box: Box) 
     async with running(box, engine=True) as (client, remediator):
         alert = box.alert(worker="$(reboot)", run="-oProxyCommand=x")
         assert (await post(client, delivery(alert))).status == 200
-        await come(lambda: len(remediator.newest_events(5)) == 2)
-        decision, received = remediator.newest_events(5)
+        await come(lambda: len(remediator.journal.newest_events(5)) == 2)
+        decision, received = remediator.journal.newest_events(5)
         assert decision.facts == {"verdict": "refuse", "reason": "unknown_target"}
         assert (received.kind, received.worker) == ("alert", "$(reboot)")
 
@@ -242,7 +242,7 @@ async def test_hostile_labels_do_no_harm_to_any_page(box: Box) -> None:
         hostile = "<script>alert(1)</script>\n\0\N{RIGHT-TO-LEFT OVERRIDE}"
         alert = box.alert(worker=hostile, run=hostile, alertname=hostile, remediation=hostile)
         assert (await post(client, delivery(alert))).status == 200
-        await come(lambda: len(remediator.newest_events(5)) == 2)
+        await come(lambda: len(remediator.journal.newest_events(5)) == 2)
         page = await client.get("/")
         assert page.status == 200
         assert "<script>" not in await page.text()

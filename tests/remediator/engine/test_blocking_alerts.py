@@ -98,18 +98,18 @@ async def test_a_repeated_action_begins_again(stage: Any) -> None:
 def test_where_no_action_is_needed_no_alert_is_blocked(journal: Journal, reason: Reason) -> None:
     journal.record_alerts([make_alert()])
     (incident,) = journal.open_incidents()
-    journal.record_decision(incident, Decision(Verdict.WAIT, reason))
+    journal.record_decisions([(incident, Decision(Verdict.WAIT, reason))])
     assert journal.blocked_since() == {}
 
 
 def test_what_is_resolved_or_closed_is_not_blocked(journal: Journal) -> None:
     journal.record_alerts([make_alert(), make_alert(fingerprint="1" * 16)])
     for incident in journal.open_incidents():
-        journal.record_decision(incident, Decision(Verdict.WAIT, "cooldown"))
+        journal.record_decisions([(incident, Decision(Verdict.WAIT, "cooldown"))])
     assert journal.blocked_since() == {"cooldown": NOW}
     journal.record_alerts([make_alert(firing=False)])
     (other,) = (one for one in journal.open_incidents() if one.fingerprint != FINGERPRINT)
-    journal.record_decision(other, Decision(Verdict.REFUSE, "attempts_exhausted"))
+    journal.record_decisions([(other, Decision(Verdict.REFUSE, "attempts_exhausted"))])
     assert journal.blocked_since() == {}
 
 
@@ -119,7 +119,7 @@ def test_each_reason_tells_of_the_oldest(journal: Journal, clock: FakeClock) -> 
         clock.pass_by(100)
     reasons: tuple[Reason, ...] = ("cooldown", "disk_unusable", "cooldown")
     for incident, reason in zip(journal.open_incidents(), reasons, strict=True):
-        journal.record_decision(incident, Decision(Verdict.WAIT, reason))
+        journal.record_decisions([(incident, Decision(Verdict.WAIT, reason))])
     assert journal.blocked_since() == {"cooldown": NOW, "disk_unusable": NOW + 100}
 
 

@@ -18,6 +18,7 @@ from tests.remediator.samples import (
     OTHER,
     ROLLOUT,
     TRAINER,
+    is_held,
     make_alert,
     make_setup,
     make_worker,
@@ -35,7 +36,6 @@ from trainwarden_remediator.engine.control_loop import (
     YIELD_EVERY,
 )
 from trainwarden_remediator.exceptions import ActionError, JournalError, ObservationError
-from trainwarden_remediator.holds.hold_file import is_held
 from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.observation.model import ExporterState
 from trainwarden_remediator.policy.decide import decide

@@ -376,12 +376,12 @@ async def test_what_it_has_set_aside_is_lent_to_who_needs_it_and_taken_back_late
 ) -> None:
     async with begin() as night:
         await night.pass_time(10)
-        assert night.failsafe._reserve.is_allocated
+        assert night.failsafe._reserve._memory
         night.failsafe.release_reserve()
         await night.pass_time(RECOVERY_SECONDS - 4)
-        assert not night.failsafe._reserve.is_allocated
+        assert not night.failsafe._reserve._memory
         await night.pass_time(8)
-        assert night.failsafe._reserve.is_allocated
+        assert night.failsafe._reserve._memory
 
 
 async def test_a_turn_without_memory_is_lent_it(
@@ -397,7 +397,7 @@ async def test_a_turn_without_memory_is_lent_it(
             night.scene.hear()
             await night.pass_time(1)
         assert night.scene.engine.aborted_cycles == 1
-        assert not night.failsafe._reserve.is_allocated
+        assert not night.failsafe._reserve._memory
 
 
 @pytest.mark.parametrize("error", [MemoryError(), ObservationError("cannot allocate memory")])
@@ -412,10 +412,10 @@ async def test_where_it_cannot_even_look_it_looks_again_with_what_is_set_aside(
         observer.deaf = observer.blind = ObservationError("connection refused")
         night.own = error
         await night.pass_time(100)
-        assert not night.failsafe._reserve.is_allocated
+        assert not night.failsafe._reserve._memory
         night.own = plenty
         await night.pass_time(4)
-        assert night.failsafe._reserve.is_allocated
+        assert night.failsafe._reserve._memory
         night.own = error
         await night.pass_time(4)
         night.own = short
@@ -483,11 +483,11 @@ async def test_when_alerts_come_again_it_lets_go(begin: Begin) -> None:
         night.scene.observer.available = GIB
         await night.pass_time(120)
         assert night.failsafe.is_active
-        assert not night.failsafe._reserve.is_allocated
+        assert not night.failsafe._reserve._memory
         night.scene.journal.record_alerts([], heartbeat=True)
         await night.pass_time(4)
         assert not night.failsafe.is_active
-        assert night.failsafe._reserve.is_allocated
+        assert night.failsafe._reserve._memory
         night.scene.setup.config.hold_file.unlink()
         await night.pass_time(30)
         assert night.restarts() == {}

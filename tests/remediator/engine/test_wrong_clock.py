@@ -50,7 +50,7 @@ async def test_a_journal_is_not_pruned_because_of_a_jump(
 ) -> None:
     journal.record_alerts([make_alert(starts_at=clock.now() - 20)])
     (incident,) = journal.open_incidents()
-    journal.record_decision(incident, Decision(Verdict.REFUSE, "resolved"))
+    journal.record_decisions([(incident, Decision(Verdict.REFUSE, "resolved"))])
     journal.record_alerts([make_alert(starts_at=clock.now(), fingerprint="1" * 16)])
     with journal.file.transaction() as db:  # no notification is pending
         db.execute("INSERT INTO notice_cursor SELECT max(id) FROM event")

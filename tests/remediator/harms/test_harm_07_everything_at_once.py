@@ -44,5 +44,5 @@ async def test_a_hundred_alerts_of_four_rules_cost_no_more_than_the_budget(
             await scene.clock.advance(40)
             scene.journal.record_alerts(alerts)
         assert sum(len(action.restarts) for action in scene.actions.values()) == 4
-        assert scene.journal.breaker_opened_at() is not None
+        assert scene.journal.breaker().opened_at is not None
         assert scene.journaled().count("breaker_opened") == 1

@@ -51,7 +51,7 @@ async def test_with_it_open_leftovers_are_cleaned_alerts_end_and_an_operator_res
         clean = Cleaning(GPUS, scene.observer, scene.clock)
         scene.actions[GPUS] = clean
         await open_it(scene)
-        assert scene.journal.breaker_opened_at() is not None
+        assert scene.journal.breaker().opened_at is not None
         done = restarts(scene)
 
         scene.observer.known["c" * 16] = AlertState.ACTIVE
@@ -69,4 +69,4 @@ async def test_with_it_open_leftovers_are_cleaned_alerts_end_and_an_operator_res
         assert scene.journal.reset_breaker()
         scene.engine.wake()
         await scene.clock.advance(20)
-        assert scene.journal.breaker_opened_at() is None
+        assert scene.journal.breaker().opened_at is None

@@ -24,7 +24,10 @@ async def test_a_healthy_process_is_spared_while_the_exporter_shows_the_one_befo
         # as many processes as before, of the same name and account
         assert (await post(client, delivery(box.alert()))).status == 200
         await come(
-            lambda: "that started at" in str([event.facts for event in remediator.newest_events(9)])
+            lambda: (
+                "that started at"
+                in str([event.facts for event in remediator.journal.newest_events(9)])
+            )
         )
         assert healthy.poll() is None
         assert not {"stop", "start"} & set(box.journaled())

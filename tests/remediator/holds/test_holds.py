@@ -15,7 +15,16 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from tests.remediator.fake_clock import FakeClock
 from tests.remediator.live_host import Box
-from tests.remediator.samples import NOW, OTHER, ROLLOUT, TOKEN, TRAINER, make_alert, make_setup
+from tests.remediator.samples import (
+    NOW,
+    OTHER,
+    ROLLOUT,
+    TOKEN,
+    TRAINER,
+    is_held,
+    make_alert,
+    make_setup,
+)
 from tests.remediator.stage import Stage
 
 from trainwarden_exporter.processes.matching import WorkerKey
@@ -28,7 +37,6 @@ from trainwarden_remediator.holds.hold_file import (
     EVERYTHING,
     Hold,
     add_hold,
-    is_held,
     lift_holds,
     parse_holds,
     read_holds,
@@ -206,14 +214,14 @@ def test_resume_closes_the_breaker_again(config: Path, capsys: Captured) -> None
     try:
         journal.record_alerts([make_alert()])
         (incident,) = journal.open_incidents()
-        journal.record_decision(incident, Decision(Verdict.WAIT, "breaker_open"))
-        assert journal.breaker_opened_at()
+        journal.record_decisions([(incident, Decision(Verdict.WAIT, "breaker_open"))])
+        assert journal.breaker().opened_at
         file = f"--config.file={config}"
         assert main(["resume", file, "--run=demo"]) == 0
-        assert journal.breaker_opened_at()
+        assert journal.breaker().opened_at
         assert main(["resume", file]) == 0
         assert "circuit breaker reset" in capsys.readouterr().out
-        assert not journal.breaker_opened_at()
+        assert not journal.breaker().opened_at
     finally:
         journal.close()
     assert [event.kind for event in events(config)] == ["breaker_reset", "resume"]

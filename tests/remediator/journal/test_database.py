@@ -19,6 +19,7 @@ from trainwarden_remediator.journal.database import (
     JournalFile,
     connect,
     offline_transaction,
+    open_database,
 )
 from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.journal.rows import read_events
@@ -155,7 +156,7 @@ def test_a_journal_of_version_1_is_gone_on_with(tmp_path: Path, clock: FakeClock
         ),
     )
     assert journal.record_intent(1, ROLLOUT, "restart", (), rung=1, step=5, checkpoint=4) == 2
-    journal.record_decision(only(journal), Decision(Verdict.WAIT, "saving"))
+    journal.record_decisions([(only(journal), Decision(Verdict.WAIT, "saving"))])
     assert only(journal).last_decided_at == NOW
     journal.close()
     again = Journal(path, clock=clock)
@@ -197,7 +198,7 @@ def test_a_journal_of_version_2_is_migrated(tmp_path: Path, clock: FakeClock) ->
         assert only(journal).last_decision == "wait cooldown"
         assert only(journal).last_decided_at == NOW - 5
         assert only(journal).last_received_at == NOW - 10
-        assert journal.breaker_opened_at() == NOW - 7
+        assert journal.breaker().opened_at == NOW - 7
         assert [event.kind for event in journal.newest_events(1)] == ["alerts_stale"]
 
 
@@ -379,10 +380,11 @@ def test_reading_what_is_no_journal_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     sqlite3.connect(path).close()
     path.touch()
-    reader = connect(path, mode="ro")
-    with pytest.raises(JournalError, match="no such table"):
+    with (
+        pytest.raises(JournalError, match=r"journal.db: no such table"),
+        open_database(path, mode="ro") as reader,
+    ):
         read_events(reader)
-    reader.close()
 
 
 def test_no_two_journals_mark_what_they_start_alike(tmp_path: Path, clock: FakeClock) -> None:

@@ -82,7 +82,7 @@ def test_a_resolved_alert_stays_open_until_that_is_decided(journal: Journal) -> 
     journal.record_alerts([make_alert(firing=False), make_alert(firing=False)])
     assert only(journal).resolved
     assert kinds(journal) == ["alert", "resolved"]
-    journal.record_decision(only(journal), Decision(Verdict.REFUSE, "resolved"))
+    journal.record_decisions([(only(journal), Decision(Verdict.REFUSE, "resolved"))])
     assert journal.open_incidents() == ()
 
 
@@ -99,12 +99,12 @@ def test_an_alert_that_still_fires_opens_again_what_was_believed_over(
     journal.record_alerts([make_alert()])
     if reason == "resolved":
         journal.record_alerts([make_alert(firing=False)])
-    journal.record_decision(only(journal), Decision(Verdict.REFUSE, reason))  # type: ignore[arg-type]
+    journal.record_decisions([(only(journal), Decision(Verdict.REFUSE, reason))])  # type: ignore[arg-type]
     assert journal.open_incidents() == ()
     journal.record_alerts([make_alert()])
     assert not only(journal).resolved
     assert kinds(journal)[-1] == "alert"
-    assert journal.record_decision(only(journal), Decision(Verdict.WAIT, "cooldown"))
+    assert journal.record_decisions([(only(journal), Decision(Verdict.WAIT, "cooldown"))])
 
 
 def test_a_resolution_that_came_late_does_not_close_it_for_good(journal: Journal) -> None:
@@ -112,7 +112,7 @@ def test_a_resolution_that_came_late_does_not_close_it_for_good(journal: Journal
     journal.record_alerts([make_alert(firing=False)])
     believed = only(journal)
     journal.record_alerts([make_alert()])
-    journal.record_decision(believed, Decision(Verdict.REFUSE, "resolved"))
+    journal.record_decisions([(believed, Decision(Verdict.REFUSE, "resolved"))])
     journal.record_alerts([make_alert()])
     assert not only(journal).resolved
 
@@ -120,7 +120,9 @@ def test_a_resolution_that_came_late_does_not_close_it_for_good(journal: Journal
 def test_an_alert_that_was_given_up_is_not_opened_again(journal: Journal, tmp_path: Path) -> None:
     journal.record_alerts([make_alert()])
     target = make_config(tmp_path).targets[0]
-    journal.record_decision(only(journal), Decision(Verdict.REFUSE, "attempts_exhausted", target))
+    journal.record_decisions(
+        [(only(journal), Decision(Verdict.REFUSE, "attempts_exhausted", target))]
+    )
     journal.record_alerts([make_alert(firing=False)])
     journal.record_alerts([make_alert()])
     assert journal.open_incidents() == ()
@@ -152,12 +154,12 @@ def test_hostile_text_comes_back_as_it_went_in(journal: Journal, text: str) -> N
 
 def test_only_a_decision_that_is_news_is_written(journal: Journal) -> None:
     journal.record_alerts([make_alert()])
-    assert journal.record_decision(only(journal), Decision(Verdict.WAIT, "cooldown"))
-    assert not journal.record_decision(
-        only(journal), Decision(Verdict.WAIT, "cooldown", detail="again")
+    assert journal.record_decisions([(only(journal), Decision(Verdict.WAIT, "cooldown"))])
+    assert not journal.record_decisions(
+        [(only(journal), Decision(Verdict.WAIT, "cooldown", detail="again"))]
     )
-    assert journal.record_decision(only(journal), Decision(Verdict.WAIT, "silenced"))
-    assert journal.record_decision(only(journal), Decision(Verdict.WAIT, "cooldown"))
+    assert journal.record_decisions([(only(journal), Decision(Verdict.WAIT, "silenced"))])
+    assert journal.record_decisions([(only(journal), Decision(Verdict.WAIT, "cooldown"))])
     assert kinds(journal) == ["alert", "decision", "decision", "decision"]
     assert journal.counters()["decisions"] == {("wait", "cooldown"): 2, ("wait", "silenced"): 1}
 
@@ -165,9 +167,9 @@ def test_only_a_decision_that_is_news_is_written(journal: Journal) -> None:
 def test_the_decision_after_an_action_is_news_though_it_reads_the_same(journal: Journal) -> None:
     journal.record_alerts([make_alert()])
     restart = Decision(Verdict.ACT, "restart")
-    assert journal.record_decision(only(journal), restart)
+    assert journal.record_decisions([(only(journal), restart)])
     journal.record_intent(only(journal).id, ROLLOUT, "restart", PROCESSES)
-    assert journal.record_decision(only(journal), restart)
+    assert journal.record_decisions([(only(journal), restart)])
 
 
 def test_giving_up_closes_the_incident_and_is_shown_while_the_alert_stands(
@@ -175,7 +177,9 @@ def test_giving_up_closes_the_incident_and_is_shown_while_the_alert_stands(
 ) -> None:
     target = make_config(tmp_path).targets[0]
     journal.record_alerts([make_alert(run="", worker="")])
-    journal.record_decision(only(journal), Decision(Verdict.REFUSE, "attempts_exhausted", target))
+    journal.record_decisions(
+        [(only(journal), Decision(Verdict.REFUSE, "attempts_exhausted", target))]
+    )
     assert journal.open_incidents() == ()
     assert journal.given_up(NOW) == (ROLLOUT,)
     assert journal.given_up(NOW + 1) == ()
@@ -186,11 +190,11 @@ def test_giving_up_closes_the_incident_and_is_shown_while_the_alert_stands(
 
 def test_since_when_something_is_reported_is_known(journal: Journal, clock: FakeClock) -> None:
     journal.record_alerts([make_alert()])
-    journal.record_decision(only(journal), Decision(Verdict.WAIT, "saving"))
+    journal.record_decisions([(only(journal), Decision(Verdict.WAIT, "saving"))])
     clock.pass_by(30)
-    journal.record_decision(only(journal), Decision(Verdict.WAIT, "saving"))
+    journal.record_decisions([(only(journal), Decision(Verdict.WAIT, "saving"))])
     assert (only(journal).last_decision, only(journal).last_decided_at) == ("wait saving", NOW)
-    journal.record_decision(only(journal), Decision(Verdict.WAIT, "cooldown"))
+    journal.record_decisions([(only(journal), Decision(Verdict.WAIT, "cooldown"))])
     assert only(journal).last_decided_at == NOW + 30
 
 
@@ -202,7 +206,7 @@ def test_giving_up_after_the_alert_is_over_pages_the_on_call_all_the_same(
     journal.record_alerts([make_alert()])
     journal.record_alerts([make_alert(firing=False)])
     clock.pass_by(1000)
-    journal.record_decision(only(journal), Decision(Verdict.REFUSE, reason, target))
+    journal.record_decisions([(only(journal), Decision(Verdict.REFUSE, reason, target))])
     assert journal.given_up(NOW + 900) == (ROLLOUT,)
     assert journal.given_up(NOW + 1001) == ()
     assert journal.counters()["outcomes"] == {("demo", "rollout-0", "gave_up"): 1}
@@ -214,10 +218,10 @@ def test_what_cannot_be_done_as_things_stand_pages_the_on_call_until_it_can(
 ) -> None:
     target = make_config(tmp_path).targets[0]
     journal.record_alerts([make_alert(run="", worker="")])
-    journal.record_decision(only(journal), Decision(Verdict.REFUSE, reason, target))
+    journal.record_decisions([(only(journal), Decision(Verdict.REFUSE, reason, target))])
     assert journal.given_up(NOW + 10_000) == (ROLLOUT,)
     assert len(journal.open_incidents()) == 1
-    journal.record_decision(only(journal), Decision(Verdict.WAIT, "cooldown", target))
+    journal.record_decisions([(only(journal), Decision(Verdict.WAIT, "cooldown", target))])
     assert journal.given_up(0) == ()
 
 
@@ -225,7 +229,9 @@ def test_each_line_names_the_worker_that_it_is_about(journal: Journal, tmp_path:
     config = make_config(tmp_path, "demo/rollout-0", "demo/trainer")
     journal.record_alerts([make_alert()])
     for rung, target in enumerate(config.targets):
-        journal.record_decision(only(journal), Decision(Verdict.ACT, "restart", target, rung=rung))
+        journal.record_decisions(
+            [(only(journal), Decision(Verdict.ACT, "restart", target, rung=rung))]
+        )
         journal.record_result(
             journal.record_intent(1, target.key, "restart", (), rung=rung), "done"
         )
@@ -314,7 +320,7 @@ def test_actions_that_no_budget_counts_are_reported_for_open_incidents_and_the_l
         journal.record_outcome(number, "healed")
         if index != 1:
             closing = next(one for one in journal.open_incidents() if one.id == index + 1)
-            journal.record_decision(closing, Decision(Verdict.REFUSE, "resolved"))
+            journal.record_decisions([(closing, Decision(Verdict.REFUSE, "resolved"))])
     journal.record_intent(1, trainer, "restart", PROCESSES, checkpoint=5)
     clock.pass_by(10_000)
     reported = journal.past_actions(clock.now() - 60)
@@ -433,8 +439,8 @@ def test_reading_beside_a_running_writer_sees_each_event_once_and_in_order(
 
     def write() -> None:
         for index in range(60):
-            journal.record_decision(
-                incident, Decision(Verdict.WAIT, "busy" if index % 2 else "cooldown")
+            journal.record_decisions(
+                [(incident, Decision(Verdict.WAIT, "busy" if index % 2 else "cooldown"))]
             )
 
     writer = threading.Thread(target=write)

@@ -55,7 +55,7 @@ def hear(journal: Journal, clock: FakeClock, **labels: Any) -> int:
 
 def close(journal: Journal, number: int, reason: Reason = "resolved") -> None:
     incident = next(one for one in journal.open_incidents() if one.id == number)
-    journal.record_decision(incident, Decision(Verdict.REFUSE, reason))
+    journal.record_decisions([(incident, Decision(Verdict.REFUSE, reason))])
 
 
 def act(journal: Journal, incident: int, key: WorkerKey = ROLLOUT, *, end: bool = True) -> None:

@@ -92,7 +92,7 @@ def decide(journal: Journal, decision: Decision = GAVE_UP, **alert: Any) -> None
         for one in journal.open_incidents()
         if (one.fingerprint, one.starts_at) == (received.fingerprint, received.starts_at)
     )
-    journal.record_decision(incident, decision)
+    journal.record_decisions([(incident, decision)])
 
 
 def results(journal: Journal) -> dict[str, float]:

@@ -29,6 +29,7 @@ from trainwarden_remediator.alertmanager.api import (
     parse_alert_states,
     parse_silences,
 )
+from trainwarden_remediator.config.endpoints import Endpoint
 from trainwarden_remediator.exceptions import ObservationError
 from trainwarden_remediator.observation import snapshot
 from trainwarden_remediator.observation.exporter_page import parse_exporter_page
@@ -301,7 +302,7 @@ async def box(
     (address,) = runner.addresses
     url = f"http://127.0.0.1:{address[1]}"
     async with aiohttp.ClientSession() as session:
-        yield HttpObserver(session, exporter_url=url, alertmanager_url=f"{url}/am")
+        yield HttpObserver(session, Endpoint(url=url), Endpoint(url=f"{url}/am"))
     await runner.cleanup()
 
 
@@ -415,7 +416,7 @@ async def test_a_connection_that_breaks_is_unknown() -> None:
 async def test_nobody_listening_is_unknown(unused_tcp_port: int) -> None:
     url = f"http://127.0.0.1:{unused_tcp_port}"
     async with aiohttp.ClientSession() as session:
-        seen = await take_snapshot(HttpObserver(session, exporter_url=url, alertmanager_url=url))
+        seen = await take_snapshot(HttpObserver(session, Endpoint(url=url), Endpoint(url=url)))
     assert (seen.exporter, seen.alerts) == (None, None)
     assert url in seen.unknown
 
@@ -429,7 +430,7 @@ async def test_a_server_that_does_not_speak_http_is_unknown() -> None:
     server = await asyncio.start_server(babble, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with aiohttp.ClientSession() as session:
-        observer = HttpObserver(session, exporter_url=url, alertmanager_url=url)
+        observer = HttpObserver(session, Endpoint(url=url), Endpoint(url=url))
         with pytest.raises(ObservationError):
             await observer.observe()
     server.close()

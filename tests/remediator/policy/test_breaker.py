@@ -55,7 +55,7 @@ async def test_one_more_action_than_is_allowed_on_the_host_opens_it(stage: Any) 
         await open_it(scene)
         assert restarts(scene) == 2
         assert scene.actions[OTHER].restarts == []
-        assert scene.journal.breaker_opened_at() is not None
+        assert scene.journal.breaker().opened_at is not None
         assert scene.journaled().count("breaker_opened") == 1
 
 
@@ -79,11 +79,11 @@ async def test_an_operator_closes_it_and_all_is_counted_again(stage: Any) -> Non
         leak(scene, ROLLOUT, 10)
         await scene.clock.advance(30)
         assert restarts(scene) == 4
-        assert scene.journal.breaker_opened_at() is None
+        assert scene.journal.breaker().opened_at is None
         leak(scene, TRAINER, 11)
         await scene.clock.advance(30)
         assert restarts(scene) == 4
-        assert scene.journal.breaker_opened_at() is not None
+        assert scene.journal.breaker().opened_at is not None
         assert scene.journaled().count("breaker_opened") == 2
 
 
@@ -91,11 +91,13 @@ def test_it_survives_a_restart(tmp_path: Path, clock: FakeClock) -> None:
     journal = Journal(tmp_path / "journal.db", clock=clock)
     journal.record_alerts([make_alert()])
     (incident,) = journal.open_incidents()
-    journal.record_decision(incident, Decision(Verdict.WAIT, "breaker_open", detail="3 actions"))
+    journal.record_decisions(
+        [(incident, Decision(Verdict.WAIT, "breaker_open", detail="3 actions"))]
+    )
     journal.close()
     clock.pass_by(90_000)
     journal = Journal(tmp_path / "journal.db", clock=clock)
-    assert journal.breaker_opened_at() == NOW
+    assert journal.breaker().opened_at == NOW
     assert journal.reset_breaker()
     assert not journal.reset_breaker()
     assert journal.breaker() == BreakerState(None, NOW + 90_000)
@@ -108,12 +110,12 @@ def test_the_command_closes_it_beside_a_remediator_that_runs(
     journal = Journal(tmp_path / "journal.db", clock=clock)
     journal.record_alerts([make_alert()])
     (incident,) = journal.open_incidents()
-    journal.record_decision(incident, Decision(Verdict.WAIT, "breaker_open"))
+    journal.record_decisions([(incident, Decision(Verdict.WAIT, "breaker_open"))])
     with offline_transaction(tmp_path / "journal.db") as db:
         assert reset_breaker(db, NOW + 5)
     with offline_transaction(tmp_path / "journal.db") as db:
         assert not reset_breaker(db, NOW + 6)
-    assert journal.breaker_opened_at() is None
+    assert journal.breaker().opened_at is None
     # what it stopped is news again
     (incident,) = journal.open_incidents()
     assert incident.last_decision == ""

@@ -23,6 +23,7 @@ from trainwarden_remediator.alertmanager.api import AlertState
 from trainwarden_remediator.config.playbooks import PLAYBOOKS, Condition, Playbook
 from trainwarden_remediator.config.schema import Config, Setup
 from trainwarden_remediator.config.targets import GPUS, ON_CALL, GpuCleanup
+from trainwarden_remediator.holds.hold_file import EVERYTHING
 from trainwarden_remediator.model import (
     BreakerState,
     Decision,
@@ -92,7 +93,7 @@ def snapshot(
 def state(config: Config, **changes: Any) -> PolicyState:
     """A state in which nothing stands in the way."""
     setup = Setup(config, make_watched(*WORKERS, finishes=("rollout-0",)))
-    ready = PolicyState(setup, everything_held=False, incidents=(incident(),), snapshot=snapshot())
+    ready = PolicyState(setup, incidents=(incident(),), snapshot=snapshot())
     return replace(ready, **changes)
 
 
@@ -251,8 +252,8 @@ CASES: list[tuple[Reason, Verdict, Incident, dict[str, Any]]] = [
     ("unknown_target", Verdict.REFUSE, incident(run="", worker=""), {}),
     ("attempts_exhausted", Verdict.REFUSE, incident(), {"actions": EXHAUSTED}),
     ("observe_mode", Verdict.WAIT, incident(), {"config": OBSERVE}),
-    ("held", Verdict.WAIT, incident(), {"everything_held": True}),
-    ("held", Verdict.WAIT, RELIEF, {"everything_held": True}),
+    ("held", Verdict.WAIT, incident(), {"holds": (EVERYTHING,)}),
+    ("held", Verdict.WAIT, RELIEF, {"holds": (EVERYTHING,)}),
     ("held_by_alert", Verdict.WAIT, incident(), {"incidents": (incident(), HOLDING)}),
     (
         "held_by_alert",
@@ -337,7 +338,7 @@ CASES: list[tuple[Reason, Verdict, Incident, dict[str, Any]]] = [
         "clean",
         Verdict.ACT,
         LEFTOVERS,
-        {"config": CLEANS, "everything_held": True, "snapshot": held_by(2)},
+        {"config": CLEANS, "holds": (EVERYTHING,), "snapshot": held_by(2)},
     ),
     ("busy", Verdict.WAIT, LEFTOVERS, {"config": CLEANS, "actions": (ago(5, OTHER, took=None),)}),
     ("busy", Verdict.WAIT, incident(), {"actions": (ago(5, GPUS, took=None),)}),
@@ -544,7 +545,7 @@ def test_only_what_cannot_change_is_final(reason: Reason, *, final: bool) -> Non
 STANDING_IN_THE_WAY: list[tuple[Reason, dict[str, Any]]] = [
     ("resolved", {"incident": {"resolved": True}}),
     ("alert_stale", {"incident": {"last_received_at": NOW - 601}}),
-    ("held", {"everything_held": True}),
+    ("held", {"holds": (EVERYTHING,)}),
     ("breaker_open", {"breaker": BreakerState(NOW - 60)}),
     ("held_by_alert", {"incidents": (incident(), HOLDING)}),
     ("busy", {"actions": (ago(100, took=None),)}),
@@ -864,7 +865,7 @@ configs = st.builds(
 states = st.builds(
     PolicyState,
     setup=configs.map(lambda config: Setup(config, make_watched(*WORKERS))),
-    everything_held=st.booleans(),
+    holds=st.sampled_from([(), (EVERYTHING,)]),
     incidents=st.lists(incidents, max_size=4),
     actions=st.lists(pasts, max_size=4),
     snapshot=worlds,
@@ -888,7 +889,7 @@ def assert_ground_to_restart(about: Incident, known: PolicyState, decision: Deci
     target = decision.target
     assert target in known.config.targets
     assert known.config.mode == "act"
-    assert not known.everything_held
+    assert not known.holds
     assert known.snapshot is not None
     assert known.snapshot.exporter is not None
     assert known.snapshot.alerts is not None
@@ -936,7 +937,7 @@ acting = st.builds(
 confirming = st.builds(
     replace,
     states,
-    everything_held=st.just(value=False),
+    holds=st.just(()),
     incidents=st.just(()),
     actions=st.lists(pasts, max_size=2),
     snapshot=st.just(snapshot())

@@ -22,6 +22,7 @@ from trainwarden_remediator.alertmanager.api import AlertState, Silence, Silence
 from trainwarden_remediator.config.playbooks import PLAYBOOKS
 from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.config.targets import GPUS, GpuCleanup
+from trainwarden_remediator.holds.hold_file import EVERYTHING, Hold
 from trainwarden_remediator.model import Decision, Incident, PastAction
 from trainwarden_remediator.observation.model import DiskState, ExporterState, RunState, ServerState
 from trainwarden_remediator.observation.snapshot import AlertmanagerState, Snapshot
@@ -85,7 +86,7 @@ class Scene:
         self.orphans: float | None = None
         self.known = {FINGERPRINT: AlertState.ACTIVE}
         self.silences: tuple[Silence, ...] = ()
-        self.everything_held = False
+        self.holds: tuple[Hold, ...] = ()
         self.actions: tuple[PastAction, ...] = ()
         self.others: tuple[Incident, ...] = ()
 
@@ -102,7 +103,7 @@ class Scene:
         )
         state = PolicyState(
             Setup(self.config, self.in_follow_up),
-            everything_held=self.everything_held,
+            holds=self.holds,
             incidents=(about, *self.others),
             actions=self.actions,
             snapshot=Snapshot(AlertmanagerState(self.known, self.silences), exporter),
@@ -243,7 +244,7 @@ def test_trouble_that_comes_back_later_is_left_to_its_own_alert(scene: Scene) ->
 
 
 def test_an_operator_stops_every_rung(scene: Scene) -> None:
-    scene.everything_held = True
+    scene.holds = (EVERYTHING,)
     assert scene.decide().reason == "held"
 
 

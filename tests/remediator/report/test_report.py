@@ -104,7 +104,7 @@ class Story:
     def decide(
         self, incident: Incident, reason: Reason, verdict: Verdict, detail: str = ""
     ) -> None:
-        self.journal.record_decision(incident, Decision(verdict, reason, detail=detail))
+        self.journal.record_decisions([(incident, Decision(verdict, reason, detail=detail))])
 
     def restart(self, incident: Incident, *, healed: bool = True, **facts: Any) -> None:
         self.decide(incident, "restart", Verdict.ACT)

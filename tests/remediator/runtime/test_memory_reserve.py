@@ -54,7 +54,7 @@ def test_what_is_set_aside_is_really_there_and_really_given_back() -> None:
     reserve.release()
     reserve.release()
     assert is_allocated - (read_resident_bytes(os.getpid()) or 0) > SIZE * 0.9
-    assert not reserve.is_allocated
+    assert reserve._memory is None
 
 
 def test_with_nothing_to_be_had_the_reserve_is_what_it_acts_with() -> None:

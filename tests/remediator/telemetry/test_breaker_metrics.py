@@ -18,8 +18,8 @@ async def test_the_page_shows_how_its_guards_stand(box: Box) -> None:
         assert (await post(client, delivery(box.alert()))).status == 200
         journal = remediator.journal
         (incident,) = journal.open_incidents()
-        journal.record_decision(
-            incident, Decision(Verdict.WAIT, "breaker_open", detail="6 actions")
+        journal.record_decisions(
+            [(incident, Decision(Verdict.WAIT, "breaker_open", detail="6 actions"))]
         )
         after = await (await client.get("/metrics")).text()
         assert "trainwarden_remediator_breaker_open 1.0\n" in after
@@ -47,6 +47,8 @@ async def test_a_remediator_without_targets_blocks_no_alert(box: Box) -> None:
         async with running(box) as (client, remediator):
             remediator.journal.record_alerts([make_alert(worker="rollout-7")])
             (incident, *_) = remediator.journal.open_incidents()
-            remediator.journal.record_decision(incident, Decision(Verdict.REFUSE, "unknown_target"))
+            remediator.journal.record_decisions(
+                [(incident, Decision(Verdict.REFUSE, "unknown_target"))]
+            )
             page = await (await client.get("/metrics")).text()
             assert ('blocked_since_timestamp_seconds{reason="unknown_target"}' in page) is shown

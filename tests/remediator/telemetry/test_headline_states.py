@@ -156,7 +156,7 @@ async def test_leaking_and_then_restarting(box: Box) -> None:
         assert counts(shown) == (1, 0)
 
         (incident,) = stage.remediator.journal.open_incidents()
-        stage.remediator.journal.record_decision(incident, Decision(Verdict.ACT, "restart"))
+        stage.remediator.journal.record_decisions([(incident, Decision(Verdict.ACT, "restart"))])
         stage.remediator.journal.record_intent(incident.id, ROLLOUT, "restart", ())
         shown = await stage.shown(**LEAKING)
         assert shown.tone == shown.own_tone == "bad"
@@ -172,7 +172,7 @@ async def test_held_with_trouble(box: Box) -> None:
         stage.remediator.setup.config.hold_file.write_text(json.dumps(hold))
         stage.deliver()
         (incident,) = stage.remediator.journal.open_incidents()
-        stage.remediator.journal.record_decision(incident, Decision(Verdict.WAIT, "held"))
+        stage.remediator.journal.record_decisions([(incident, Decision(Verdict.WAIT, "held"))])
         shown = await stage.shown(**GONE)
     until = time.strftime("%H:%M UTC", time.gmtime(until_time))
     held = f"Nothing will be healed: held by root until {until}."
@@ -233,8 +233,8 @@ async def test_gave_up(box: Box) -> None:
         stage.deliver()
         (incident,) = stage.remediator.journal.open_incidents()
         (target,) = stage.remediator.setup.config.targets
-        stage.remediator.journal.record_decision(
-            incident, Decision(Verdict.REFUSE, "attempts_exhausted", target)
+        stage.remediator.journal.record_decisions(
+            [(incident, Decision(Verdict.REFUSE, "attempts_exhausted", target))]
         )
         shown = await stage.shown(**GONE)
     assert shown.tone == shown.own_tone == "bad"
@@ -394,7 +394,9 @@ async def test_in_mode_observe_nobody_acts(box: Box) -> None:
     async with staged(box) as stage:
         stage.deliver()
         (incident,) = stage.remediator.journal.open_incidents()
-        stage.remediator.journal.record_decision(incident, Decision(Verdict.WAIT, "observe_mode"))
+        stage.remediator.journal.record_decisions(
+            [(incident, Decision(Verdict.WAIT, "observe_mode"))]
+        )
         shown = await stage.shown(**GONE)
         box.known = {}
     assert shown.tone == shown.own_tone == "bad"

@@ -148,7 +148,7 @@ def test_both_official_parsers_read_the_page_and_find_only_what_is_declared() ->
 
 def test_totals_survive_a_restart_of_the_program(journal: Journal) -> None:
     journal.record_alerts([make_alert()])
-    journal.record_decision(journal.open_incidents()[0], Decision(Verdict.WAIT, "cooldown"))
+    journal.record_decisions([(journal.open_incidents()[0], Decision(Verdict.WAIT, "cooldown"))])
     summary = JournalSummary(
         journal.counters(), journal.timestamps(), (), len(journal.open_incidents())
     )

@@ -63,7 +63,7 @@ async def test_a_received_alert_is_shown(box: Box) -> None:
         assert (alert.tone, alert.verdict, alert.reason) == ("warn", "is being decided", "")
 
         (incident,) = remediator.journal.open_incidents()
-        remediator.journal.record_decision(incident, Decision(Verdict.WAIT, "observe_mode"))
+        remediator.journal.record_decisions([(incident, Decision(Verdict.WAIT, "observe_mode"))])
         (alert,) = (await status_from(client)).alerts
         assert (alert.tone, alert.verdict) == ("quiet", "waits")
         assert alert.reason == "mode is observe: no action taken"
