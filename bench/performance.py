@@ -24,6 +24,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
+import beats
 import faults
 import gpus
 import inference_probes
@@ -53,6 +54,7 @@ BENCHES: dict[str, Callable[[], Result]] = {
     "rules": rules_growth.bench,
     "rules_newest": rules_growth.bench_newest,
     "storm": webhook_storm.bench,
+    "beats": beats.bench,
 }
 """In the order of the page."""
 

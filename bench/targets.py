@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from beats import OURS as OUR_BEAT
 from replaced import OURS, SUM
 from results import Result
 from scrapes import AT_ONCE, EVERY, TYPICAL
@@ -129,6 +130,15 @@ def of_storm(result: Result) -> Iterator[Target]:
     yield at_most("1,000 webhooks at once: 99 % are answered", amount(late), 1000, " ms")
 
 
+def of_beats(result: Result) -> Iterator[Target]:
+    """What a step of the training pays."""
+    (median,), (beside,) = (
+        map(amount, cells(result, column, call=OUR_BEAT)) for column in ("median", "beside a write")
+    )
+    yield at_most("A call of trainwarden.beat", median, 20, " µs")
+    yield at_most("The same, beside a line written to a file", beside, 1, " times")
+
+
 def of_nights(result: Result) -> Iterator[Target]:
     """Whether all came in time; nothing where they were not measured."""
     if result.rows:
@@ -145,6 +155,7 @@ JUDGES = {
     "rules": of_rules,
     "rules_newest": of_rules,
     "storm": of_storm,
+    "beats": of_beats,
     "nights": of_nights,
 }
 """By the name of the bench."""

@@ -31,6 +31,7 @@ from trainwarden_exporter.gpu.xid_watcher import XidWatcher
 from trainwarden_exporter.heartbeats.registry import HeartbeatRegistry
 from trainwarden_exporter.processes.config import hash_workers
 from trainwarden_exporter.processes.process_table import ProcessTable
+from trainwarden_exporter.progress.beats import default_beats_folder
 from trainwarden_exporter.progress.tracker import ProgressTracker
 from trainwarden_exporter.run_specs import log_specs, progress_spec
 from trainwarden_exporter.runtime.blocking_thread import SerialThread, run_with_timeout
@@ -137,6 +138,8 @@ def build_collectors(config: Config) -> tuple[Collector, ...]:
             complete_checkpoints=checkpoints.complete_checkpoints,
             saves_in_progress=checkpoints.saves_in_progress,
             liveness=lambda: workers.liveness,
+            beats_folder=config.beats_folder or default_beats_folder(),
+            run_of=workers.run_of,
         ),
         HeartbeatsCollector(heartbeats),
         InferenceCollector(config.runs, logged_update=tracker.updating_since),

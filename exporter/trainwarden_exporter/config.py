@@ -60,6 +60,10 @@ class Config(Section):
     heartbeats_accept: Literal["configured", "any"] = "configured"
     """Whether heartbeats with unconfigured names are accepted too, up to 100 names."""
 
+    beats_folder: LocalPath | None = None
+    """Folder into which `trainwarden.beat` writes: `beats` in the TRAINWARDEN_FOLDER of the
+    runs. Default: the folder that programs of this exporter's account use."""
+
     remediator: RemediatorConfig | None = None
     """The remediator of this host; the status page shows its alerts and last actions."""
 

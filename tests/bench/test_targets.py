@@ -49,6 +49,12 @@ def test_scrapes_are_judged_at_the_size_that_was_named() -> None:
     assert found == [True, False, False, True, True, False]
 
 
+def test_a_beat_is_judged_alone_and_beside_a_write() -> None:
+    columns = ("call", "median", "slowest batch", "beside a write")
+    rows = (("trainwarden.beat", "3.0 µs", "9.0 µs", "1.20x"), ("a line", "2.5 µs", "", "1.00x"))
+    assert list(met(Result("", "", columns, rows), "beats").values()) == [True, False]
+
+
 def test_memory_is_judged_alone_and_beside_the_peers() -> None:
     columns = ("program", "resident")
     rows = ((OURS, "61.0 MiB"), ("mtail", "18.0 MiB"), (SUM, "90.0 MiB"))

@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,7 +18,9 @@ from trainwarden_exporter.api import build_app
 from trainwarden_exporter.app import Exporter
 from trainwarden_exporter.config import Config
 from trainwarden_exporter.config_file import loader
+from trainwarden_exporter.frameworks.base import Phase
 from trainwarden_exporter.heartbeats.registry import HeartbeatKey, HeartbeatState
+from trainwarden_exporter.progress.beats import read_beats
 
 PAGE = (Path(__file__).parents[2] / "docs" / "heartbeat.md").read_text(encoding="utf-8")
 CALL = "\nheartbeat('trainer', 1501)\nheartbeat('trainer')\nheartbeat('nobody', 5)\nprint('done')\n"
@@ -89,7 +92,7 @@ async def test_touch_is_a_beat(exporter: Exporter, tmp_path: Path) -> None:
 
 
 async def test_python_sends_steps(exporter: Exporter, address: str) -> None:
-    (code,) = snippets("python")
+    _, code = snippets("python")
     assert await run(sys.executable, "-Sc", code + CALL, trainwarden=address) == "done\n"
     sent = beats(exporter, "grpo", "trainer")
     assert (sent.count, sent.step) == (2, 1501)
@@ -97,7 +100,7 @@ async def test_python_sends_steps(exporter: Exporter, address: str) -> None:
 
 @pytest.mark.parametrize("trainwarden", ["http://127.0.0.1:{port}", "http://", "nonsense"])
 async def test_python_never_raises_into_the_trainer(trainwarden: str) -> None:
-    (code,) = snippets("python")
+    _, code = snippets("python")
     nobody = trainwarden.format(port=unused_port())
     assert await run(sys.executable, "-Sc", code + CALL, trainwarden=nobody) == "done\n"
 
@@ -111,7 +114,7 @@ async def test_python_waits_a_second_at_most() -> None:
 
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    (code,) = snippets("python")
+    _, code = snippets("python")
     once = "\nimport time\nbegan = time.monotonic()\nheartbeat('trainer', 1)\n"
     once += "print(time.monotonic() - began)\n"
     waited = float(
@@ -119,3 +122,19 @@ async def test_python_waits_a_second_at_most() -> None:
     )
     server.close()
     assert 0.9 < waited < 60
+
+
+def test_a_training_reports_as_the_page_shows(tmp_path: Path) -> None:
+    code, _ = snippets("python")
+    setup = """
+from types import SimpleNamespace
+batches = range(1000)
+train = lambda batch: SimpleNamespace(item=lambda: 0.5)
+evaluate = lambda: None
+"""
+    environment = os.environ | {"TRAINWARDEN_FOLDER": str(tmp_path)}
+    environment.pop("RANK", None)
+    subprocess.run([sys.executable, "-c", setup + code], env=environment, check=True, timeout=60)
+    (beat,) = read_beats(tmp_path / "beats")
+    assert (beat.step, beat.total, beat.phase) == (1000, 1000, Phase.FINISHED)
+    assert beat.numbers == {"loss": 0.5}

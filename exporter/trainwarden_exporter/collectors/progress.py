@@ -12,6 +12,9 @@ from typing import Self
 from trainwarden_exporter.exceptions import NoData
 from trainwarden_exporter.frameworks.base import Phase
 from trainwarden_exporter.processes.matching import WorkerKey, WorkerLiveness
+from trainwarden_exporter.processes.procfs import Identity
+from trainwarden_exporter.progress.beats import SOURCE as BEAT
+from trainwarden_exporter.progress.beats import Beat, newest_by_run, read_beats
 from trainwarden_exporter.progress.progress_files import (
     FileProgress,
     ProgressFileScanner,
@@ -39,6 +42,9 @@ SaveSource = Callable[[], Iterable[tuple[str, float | None]]]
 occur several times."""
 
 LivenessSource = Callable[[], Iterable[WorkerLiveness]]
+
+OwnerSource = Callable[[Identity], str | None]
+"""The run that a process belongs to."""
 
 _table = MetricTable("trainwarden_training_", "run")
 _gauge, _counter = _table.gauge, _table.counter
@@ -84,10 +90,8 @@ SOURCE_TIME = _gauge(
     "Time at which the source reports that the step was reached.",
     "source",
 )
-VALUE = _gauge("value", "Last value of that name in a progress file.", "source", "name")
-VALUE_TIME = _gauge(
-    "value_timestamp_seconds", "Last write to the file with the value.", "source", "name"
-)
+VALUE = _gauge("value", "Last value of that name in a progress file or a beat.", "source", "name")
+VALUE_TIME = _gauge("value_timestamp_seconds", "Last write of the value.", "source", "name")
 PATH_EXISTS = _gauge("path_exists", "Whether the configured path of the run is an existing folder.")
 FINITE = _gauge("value_finite", "Whether the last value is finite.", "source", "name")
 
@@ -107,6 +111,8 @@ class ProgressCollector(Collector):
         complete_checkpoints: RecordSource = tuple,
         saves_in_progress: SaveSource = tuple,
         liveness: LivenessSource = tuple,
+        beats_folder: Path | None = None,
+        run_of: OwnerSource = lambda _: None,
         interval: float = INTERVAL,
     ) -> None:
         self._tracker = tracker
@@ -116,6 +122,8 @@ class ProgressCollector(Collector):
         self._complete_checkpoints = complete_checkpoints
         self._saves_in_progress = saves_in_progress
         self._liveness = liveness
+        self._run_of = run_of
+        self._runs = frozenset(spec.run for spec in specs)
         finders = {
             subject.location: InstanceFinder(subject.location)
             for spec in specs
@@ -132,7 +140,14 @@ class ProgressCollector(Collector):
                 for subject in spec.files
             }
         )
-
+        self._beats: BackgroundPollers[Path, tuple[Beat, ...]] = BackgroundPollers(
+            {
+                folder: BackgroundPoller(
+                    f"beats in {folder}", partial(read_beats, folder), interval=interval
+                )
+                for folder in ([] if beats_folder is None or not specs else [beats_folder])
+            }
+        )
         self._paths: BackgroundPollers[tuple[str, Path], bool] = BackgroundPollers(
             {
                 (spec.run, spec.path): BackgroundPoller(
@@ -148,6 +163,7 @@ class ProgressCollector(Collector):
         self._tracker.take_over_from(predecessor._tracker)
         self._paths.take_over_from(predecessor._paths)
         self._files.take_over_from(predecessor._files)
+        self._beats.take_over_from(predecessor._beats)
 
     def collect(self) -> Iterable[Family]:
         if not self._specs:
@@ -167,9 +183,27 @@ class ProgressCollector(Collector):
         for subject, poller in self._files:
             seen = poller.result()
             if seen is not None and seen.value is not None:
-                yield from _value_samples(subject, seen.value)
+                source = f"file/{subject.file.name}"
+                values = seen.value.values
+                yield from _value_samples(subject.run, source, values, seen.value.timestamp)
+        for run, beat in self._newest_beats().items():
+            yield from _value_samples(run, BEAT, beat.numbers, beat.written)
+
+    def _newest_beats(self) -> Mapping[str, Beat]:
+        seen = [poller.result() for _, poller in self._beats]
+        return newest_by_run(
+            (beat for result in seen if result is not None for beat in result.value),
+            self._run_of_beat,
+        )
+
+    def _run_of_beat(self, beat: Beat) -> str | None:
+        if beat.run in self._runs:
+            return beat.run
+        return None if beat.identity is None else self._run_of(beat.identity)
 
     def _update_tracker(self) -> None:
+        for run, beat in self._newest_beats().items():
+            self._tracker.record_beat(run, beat)
         for subject, poller in self._files:
             seen = poller.result()
             if seen is not None and seen.value is not None:
@@ -211,11 +245,13 @@ def _is_folder(path: Path) -> bool:
         return False
 
 
-def _value_samples(subject: ProgressFileSpec, report: FileProgress) -> Iterator[Sample]:
-    for name, number in report.values.items():
-        labels = (subject.run, f"file/{subject.file.name}", name)
+def _value_samples(
+    run: str, source: str, values: Mapping[str, float], timestamp: float
+) -> Iterator[Sample]:
+    for name, number in values.items():
+        labels = (run, source, name)
         yield VALUE, labels, number
-        yield VALUE_TIME, labels, report.timestamp
+        yield VALUE_TIME, labels, timestamp
         yield FINITE, labels, math.isfinite(number)
 
 
@@ -248,7 +284,9 @@ def _samples(spec: ProgressSpec, state: RunProgress) -> Iterator[Sample]:
     A run whose steps appear in no line and no file may show no sign for hours, for example between
     two checkpoints: silence is no stall until the usual time is known.
     """
-    stall_known = spec.has_step_source or state.timing.usual_silence is not None
+    stall_known = (
+        spec.has_step_source or BEAT in state.reports or state.timing.usual_silence is not None
+    )
     # A framework may log the start of an evaluation and still not write it into this log: Rich
     # draws no bar into a file.
     announced = spec.announces_evaluations and state.evaluations_seen

@@ -34,7 +34,7 @@ from trainwarden_exporter.processes.metrics import (
 from trainwarden_exporter.processes.near_match import NearMatchFinder
 from trainwarden_exporter.processes.output_files import read_output_files
 from trainwarden_exporter.processes.process_table import ProcessTable
-from trainwarden_exporter.processes.procfs import PROC
+from trainwarden_exporter.processes.procfs import PROC, Identity
 from trainwarden_exporter.processes.resource_usage import read_usage
 from trainwarden_exporter.processes.start_history import RestartLog, StartLog, start_log_path
 from trainwarden_exporter.processes.worker_history import WorkerHistory
@@ -94,6 +94,7 @@ class WorkersCollector(Collector):
         self._root = root
         self._clock = clock
         self.liveness: tuple[WorkerLiveness, ...] = ()
+        self._members: Mapping[Identity, str] = {}
         self._root_pids: Mapping[WorkerKey, tuple[int, ...]] = {}
         """All workers at the last collection."""
 
@@ -120,6 +121,10 @@ class WorkersCollector(Collector):
         files = (path for pid in self._root_pids.get(worker, ()) for path in read_output_files(pid))
         return tuple(dict.fromkeys(files))
 
+    def run_of(self, identity: Identity) -> str | None:
+        """Returns the run that a process belongs to; None for a process of no worker."""
+        return self._members.get(identity)
+
     def collect(self) -> Iterable[Family]:
         if not self._workers:
             raise NoData("no workers are configured")
@@ -127,6 +132,9 @@ class WorkersCollector(Collector):
         seen = self._observe(trees, now)
         self._root_pids = {
             key: tuple(root.pid for root in tree.roots) for key, tree in trees.items()
+        }
+        self._members = {
+            member.identity: key.run for key, tree in trees.items() for member in tree.members
         }
         self.liveness = tuple(
             WorkerLiveness(key, one.started_at, one.finished) for key, one in seen.items()

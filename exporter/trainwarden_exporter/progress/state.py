@@ -222,3 +222,26 @@ class RunProgress:
         """Whether reports may still belong to the attempt before an observed start."""
         settled = self.attempt.began + SETTLED_SECONDS
         return self.attempt.started and all(mark.timestamp <= settled for mark in self.steps)
+
+
+def without_guesses(state: RunProgress, *, but_not: str) -> RunProgress:
+    """Returns the state without the steps of this attempt that other sources than one reported.
+
+    They may count something else: batches, where the run itself counts optimizer steps.
+    """
+    number = state.attempt.number
+    others = {
+        source
+        for source, report in state.reports.items()
+        if source != but_not and report.attempt == number
+    }
+    if not others:
+        return state
+    return replace(
+        state,
+        reports={name: one for name, one in state.reports.items() if name not in others},
+        steps=(),
+        total=None,
+        bar_total=None,
+        epoch_total=None,
+    )

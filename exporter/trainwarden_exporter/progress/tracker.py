@@ -13,8 +13,11 @@ from trainwarden_exporter.frameworks.base import LinePattern, Phase
 from trainwarden_exporter.frameworks.error_lines import FATAL_LINES, FATAL_PREFIX
 from trainwarden_exporter.logs.events import LineEvent
 from trainwarden_exporter.processes.absence import RunSigns
+from trainwarden_exporter.progress.beats import SOURCE as BEAT
+from trainwarden_exporter.progress.beats import Beat, events_from_beat
 from trainwarden_exporter.progress.counts import resolve_count
 from trainwarden_exporter.progress.events import (
+    Advanced,
     Interrupted,
     PhaseBegan,
     PhaseEnded,
@@ -22,18 +25,22 @@ from trainwarden_exporter.progress.events import (
     RecordsFound,
     RunFinished,
     StepReported,
+    TotalAnnounced,
     TrainerStarted,
 )
 from trainwarden_exporter.progress.log_lines import events_from_line
 from trainwarden_exporter.progress.progress_files import FileProgress, ProgressFileSpec
 from trainwarden_exporter.progress.reducer import apply
 from trainwarden_exporter.progress.specs import TRAINER, ProgressSpec
-from trainwarden_exporter.progress.state import RunProgress
+from trainwarden_exporter.progress.state import RunProgress, without_guesses
 from trainwarden_exporter.runtime.state_file import StateFile
 
 HEARTBEAT = "heartbeat"
 
 MAX_PENDING = 10_000
+
+_STEP_EVENTS = frozenset({StepReported, Advanced, TotalAnnounced, TrainerStarted, RecordsFound})
+_PHASE_EVENTS = frozenset({PhaseBegan, PhaseEnded, RunFinished})
 
 _OWN_TIME_SECONDS = 1.0
 """A line that existed before observation began has a valid time of its own if that is at least
@@ -78,7 +85,7 @@ class ProgressTracker:
     def record_checkpoint(self, run: str, checkpoint: str, step: int, timestamp: float) -> None:
         """Records that the checkpoint of `step` is complete since `timestamp`."""
         source = f"checkpoint/{checkpoint}"
-        self._shared.record(run, StepReported(source, step, timestamp, is_live=False))
+        self._shared.record_guess(run, StepReported(source, step, timestamp, is_live=False))
 
     def record_checkpoints(self, run: str, records: Iterable[tuple[int, float]]) -> None:
         """Records step and time of the complete checkpoints on disk, which show the usual pace."""
@@ -92,7 +99,7 @@ class ProgressTracker:
         """Records the content of a progress file."""
         file = spec.file
         self._shared.record_save_interval(spec.run, report.save_interval)
-        self._shared.record(
+        self._shared.record_guess(
             spec.run,
             StepReported(
                 source=f"file/{file.name}",
@@ -105,7 +112,15 @@ class ProgressTracker:
 
     def record_heartbeat(self, run: str, name: str, step: int, timestamp: float) -> None:
         """Records a step from a heartbeat."""
-        self._shared.record(run, StepReported(f"{HEARTBEAT}/{name}", step, timestamp))
+        self._shared.record_guess(run, StepReported(f"{HEARTBEAT}/{name}", step, timestamp))
+
+    def record_beat(self, run: str, beat: Beat) -> None:
+        """Records what a program of the run reports of itself.
+
+        While it does, steps and totals of other sources are ignored; and phases, if it reports
+        these.
+        """
+        self._shared.record_beat(run, beat)
 
     def record_trainer(self, run: str, started: float | None, *, finished: bool) -> None:
         """Records the start of the trainer's oldest process, or that all trainers have finished."""
@@ -159,6 +174,8 @@ class _SharedState:
         self._saving: dict[str, float] = {}
         self._failed_at: dict[str, float] = {}
         self._save_intervals: dict[str, int] = {}
+        self._exact: dict[str, frozenset[type[ProgressEvent]]] = {}
+        """What each run reports itself, so that nothing else is believed about it."""
         path = None if state_folder is None else state_folder / "progress.json"
         self._file = StateFile[dict[str, RunProgress]](path, dict[str, RunProgress], empty={})
         self.states: dict[str, RunProgress] = {
@@ -190,7 +207,28 @@ class _SharedState:
             self._failed_at[event.run] = event.timestamp
         dated = event.fresh or event.timestamp < self._watched_since - _OWN_TIME_SECONDS
         for progress_event in events_from_line(event, pattern, dated=dated):
-            self.record(event.run, progress_event)
+            self.record_guess(event.run, progress_event)
+
+    def record_beat(self, run: str, beat: Beat) -> None:
+        began = self.states.get(run, RunProgress()).attempt.began
+        current = not beat.ended
+        exact: set[type[ProgressEvent]] = set()
+        if current and beat.step is not None and beat.step_time >= began:
+            exact |= _STEP_EVENTS
+        if current and beat.phase is not None and beat.written >= began:
+            exact |= _PHASE_EVENTS
+        if run in self._specs and StepReported in exact:
+            with self._lock:
+                state = self.states.get(run, RunProgress())
+                self.states[run] = without_guesses(state, but_not=BEAT)
+        self._exact[run] = frozenset(exact)
+        for event in events_from_beat(beat):
+            self.record(run, event)
+
+    def record_guess(self, run: str, event: ProgressEvent) -> None:
+        """Records what an output of the run suggests, unless the run reports that itself."""
+        if type(event) not in self._exact.get(run, ()):
+            self.record(run, event)
 
     def record_trainer(self, run: str, started: float | None, *, finished: bool) -> None:
         state = self.states.get(run, RunProgress())
@@ -212,17 +250,17 @@ class _SharedState:
                 ascending.clear()
             ascending.append((step, timestamp))
         interval = self._save_intervals.get(run)
-        self.record(run, RecordsFound(tuple(ascending), interval, self._now()))
+        self.record_guess(run, RecordsFound(tuple(ascending), interval, self._now()))
 
     def record_saving(self, run: str, since: float | None) -> None:
         state = self.states.get(run, RunProgress())
         if since is None:
             if self._saving.pop(run, None) is not None:
-                self.record(run, PhaseEnded(Phase.SAVING, self._now()))
+                self.record_guess(run, PhaseEnded(Phase.SAVING, self._now()))
         # A save during which steps continue does not block them.
         elif state.phase is Phase.TRAINING and (state.last_step_at or since) <= since:
             self._saving[run] = since
-            self.record(run, PhaseBegan(Phase.SAVING, since))
+            self.record_guess(run, PhaseBegan(Phase.SAVING, since))
 
     def record(self, run: str, event: ProgressEvent) -> None:
         spec = self._specs.get(run)
