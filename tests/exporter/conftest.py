@@ -180,6 +180,7 @@ class FakeProc:
         environment: Mapping[str, str] | None = None,
         cgroup: str | None = None,
         executable: str | None = None,
+        cwd: str | Path | None = None,
         files: Mapping[str, str] | None = None,
     ) -> None:
         """A process; `ticks` is its CPU time, `mark` changes when it executes another program."""
@@ -198,6 +199,8 @@ class FakeProc:
             (folder / "cgroup").write_text(cgroup)
         if executable is not None:
             (folder / "exe").symlink_to(executable)
+        if cwd is not None:
+            (folder / "cwd").symlink_to(cwd)
         for file, text in (files or {}).items():
             (folder / file).write_text(text)
 

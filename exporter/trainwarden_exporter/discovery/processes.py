@@ -39,7 +39,7 @@ class Candidate:
     """Session id; 0 if unknown."""
     cgroup: str = ""
     """Path of the cgroup, if it belongs to one service, container or job; else empty."""
-    environment_folder: str = ""
+    start_folder: Path | None = None
     """The variable PWD at its start."""
     started: float = 0.0
     """Unix seconds."""
@@ -58,6 +58,11 @@ class Candidate:
     def command(self) -> str:
         """The command line as matched by a selector's `command`."""
         return " ".join(self.arguments)
+
+    def is_of_folder(self, folder: Path) -> bool:
+        """Whether the condition `cwd` of a selector holds."""
+        paths = (self.folder, self.start_folder)
+        return any(path is not None and path.is_relative_to(folder) for path in paths)
 
     def uses_folder(self, folder: Path) -> bool:
         """Whether the process was started in the folder, names it, or writes to it."""
@@ -98,13 +103,18 @@ def read_candidates() -> tuple[Candidate, ...]:
                     user=info["username"] or "",
                     session=_session(process.pid),
                     cgroup=_own_cgroup(process.pid),
-                    environment_folder=(read_environment(process.pid) or {}).get("PWD", ""),
+                    start_folder=_start_folder(process.pid),
                     started=info["create_time"] or 0.0,
                     memory=info["memory_info"].rss if info["memory_info"] else 0,
                     memory_peak=_memory_peak(process.pid),
                 )
             )
     return tuple(found)
+
+
+def _start_folder(pid: int) -> Path | None:
+    folder = (read_environment(pid) or {}).get("PWD", "")
+    return Path(folder) if folder.startswith("/") else None
 
 
 def _session(pid: int) -> int:

@@ -63,15 +63,15 @@ def _select(
         and not pids & set(above[one.pid])
     ]
     conditions: dict[str, object] = {"user": first.user} if first.user else {}
-    for condition, value, attribute in (
-        ("environment", {"PWD": re.escape(first.environment_folder)}, "environment_folder"),
-        ("cgroup", f"{re.escape(first.cgroup)}$", "cgroup"),
-    ):
-        own = {getattr(one, attribute) for one in group}
-        left = [one for one in others if getattr(one, attribute) in own]
-        if len(own) == 1 and "" not in own and len(left) < len(others):
+    for folder in filter(None, (first.start_folder, first.folder)):
+        left = [one for one in others if one.is_of_folder(folder)]
+        if all(one.is_of_folder(folder) for one in group) and len(left) < len(others):
             others = left
-            conditions[condition] = value
+            conditions["cwd"] = str(folder)
+    left = [one for one in others if one.cgroup == first.cgroup]
+    if {one.cgroup for one in group} == {first.cgroup} != {""} and len(left) < len(others):
+        others = left
+        conditions["cgroup"] = f"{re.escape(first.cgroup)}$"
     return SelectedWorker(name, pattern, tuple(group), conditions, tuple(others))
 
 

@@ -63,6 +63,7 @@ __all__ = [
     "read_text",
     "read_transfers",
     "read_uid",
+    "read_working_folder",
     "start_timestamp",
 ]
 
@@ -120,7 +121,12 @@ def read_command_line(pid: int, root: Path = PROC) -> tuple[str, ...] | None:
 
 def read_executable(pid: int, root: Path = PROC) -> str | None:
     """Returns the resolved path of the running program, even if the file was replaced since."""
-    return _of_process_or_thread(pid, root, _read_executable)
+    return _of_process_or_thread(pid, root, lambda folder: _read_link(f"{folder}/exe"))
+
+
+def read_working_folder(pid: int, root: Path = PROC) -> str | None:
+    """Returns the resolved path of the working folder, even if it was removed since."""
+    return _of_process_or_thread(pid, root, lambda folder: _read_link(f"{folder}/cwd"))
 
 
 def read_environment(pid: int, root: Path = PROC) -> dict[str, str] | None:
@@ -306,10 +312,9 @@ def _of_process_or_thread(pid: int, root: Path, read: Callable[[str], T | None])
     return read(f"{root}/{pid}/task/{thread.pid}")
 
 
-def _read_executable(folder: str) -> str | None:
-    path = Path(f"{folder}/exe")
+def _read_link(path: str) -> str | None:
     try:
-        return str(path.readlink()).removesuffix(" (deleted)")
+        return os.readlink(path).removesuffix(" (deleted)")  # noqa: PTH115 - a link in /proc, not a path
     except OSError as error:
         _ignore_gone(error, path)
         return None

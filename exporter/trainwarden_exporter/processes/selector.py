@@ -22,6 +22,7 @@ from trainwarden_exporter.processes.procfs import (
     read_environment,
     read_executable,
     read_owner,
+    read_working_folder,
 )
 
 _UNIT_KINDS = (".service", ".scope", ".slice")
@@ -83,6 +84,10 @@ class Selector(Section):
     systemd_unit: Annotated[_Text, BeforeValidator(_unit_name)] | None = None
     """systemd unit of the process; `trainer` is short for `trainer.service`."""
 
+    cwd: LocalPath | None = None
+    """Folder in or below which the process runs, or was started (its variable PWD). It tells apart
+    runs on one host that have the same command line."""
+
     user: _Text | None = None
     """Account that the process runs as: its name or its number."""
 
@@ -112,6 +117,10 @@ class ProcessAttributes:
     @cached_property
     def executable(self) -> str | None:
         return read_executable(self._pid, self._root)
+
+    @cached_property
+    def working_folder(self) -> str | None:
+        return read_working_folder(self._pid, self._root)
 
     @cached_property
     def environment(self) -> Mapping[str, str] | None:
@@ -162,6 +171,8 @@ def _remaining_conditions(
     if (executable := selector.executable) is not None:
         program = attributes.executable
         yield None if program is None else is_executable(executable, program)
+    if (folder := selector.cwd) is not None:
+        yield is_of_folder(folder, attributes)
     if (patterns := selector.environment) is not None:
         variables = attributes.environment
         yield (
@@ -184,6 +195,19 @@ def in_systemd_unit(unit: str, cgroups: tuple[Cgroup, ...]) -> bool:
         for controllers, path in cgroups
         if controllers in ("", "name=systemd")
     )
+
+
+def is_of_folder(folder: Path, attributes: ProcessAttributes) -> bool | None:
+    """Whether a process runs in or below `folder`, or was started there (its PWD).
+
+    None if that is unknown because a file of the process is not readable.
+    """
+    current, variables = attributes.working_folder, attributes.environment
+    wanted = os.path.realpath(folder)
+    for path in (current, (variables or {}).get("PWD")):
+        if path is not None and Path(os.path.realpath(path)).is_relative_to(wanted):
+            return True
+    return None if current is None or variables is None else False
 
 
 def is_account(name: str, wanted: str) -> bool:

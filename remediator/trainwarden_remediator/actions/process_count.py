@@ -12,9 +12,14 @@ from pathlib import Path
 
 from trainwarden_exporter.processes.config import WorkerConfig
 from trainwarden_exporter.processes.matching import ProcessTree, WorkerKey, oldest_root_start
-from trainwarden_exporter.processes.procfs import Process, read_environment, read_owner
-from trainwarden_exporter.processes.selector import is_account
+from trainwarden_exporter.processes.procfs import Process, read_owner
+from trainwarden_exporter.processes.selector import (
+    ProcessAttributes,
+    is_account,
+    is_of_folder,
+)
 from trainwarden_exporter.runtime.formatting import format_time
+from trainwarden_remediator.actions.termination import is_alive
 from trainwarden_remediator.config.restart_methods.process import ProcessTarget
 from trainwarden_remediator.observation.model import ExporterState
 
@@ -97,18 +102,16 @@ def _account_problem(processes: Iterable[Process], user: str) -> str:
 def _folder_problem(processes: Iterable[Process], folder: Path) -> str:
     """Returns which of `processes` belongs to another working folder than `folder`, or "".
 
-    A process belongs to a folder in or below which it runs or was started (its PWD). One whose
-    working folder cannot be read is left to the other checks.
+    A live process whose folder cannot be read may be another run's: there is no proof (harm 29).
     """
-    folder = folder.resolve()
     for process in processes:
-        try:
-            current = Path(f"/proc/{process.pid}/cwd").readlink()
-        except OSError:
+        attributes = ProcessAttributes(process.pid)
+        belongs = is_of_folder(folder, attributes)
+        if belongs or (belongs is None and not is_alive(process.identity)):
             continue
-        started = Path((read_environment(process.pid) or {}).get("PWD", current))
-        if not any(path.resolve().is_relative_to(folder) for path in (current, started)):
-            return f"process {process.pid} runs in {current}, not in {folder}"
+        if (current := attributes.working_folder) is None:
+            return f"the working folder of process {process.pid} cannot be read"
+        return f"process {process.pid} runs in {current}, not in {folder}"
     return ""
 
 

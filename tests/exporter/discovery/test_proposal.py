@@ -127,24 +127,42 @@ def test_a_server_that_fits_two_runs_is_in_none() -> None:
     assert [reason for _, reason in proposal.unclear] == ["fits several runs"]
 
 
-def test_equal_command_lines_of_two_runs_are_distinguished() -> None:
-    first = Candidate(10, ("python3", "train.py"), 1, Path("/a"), environment_folder="/a", user="u")
-    second = Candidate(
-        11, ("python3", "train.py"), 1, Path("/b"), environment_folder="/b", user="u"
+@pytest.mark.parametrize(
+    ("folders", "start_folders"),
+    [
+        (("/a", "/b"), ("/a", "/b")),
+        (("/data", "/data"), ("/a", "/b")),  # they changed it
+        (("/a", "/b"), ("/data", "/data")),  # one program started both
+        (("/a", "/b/below"), (None, None)),
+        (("/data", "/data"), (None, None)),
+    ],
+)
+def test_equal_command_lines_of_two_runs_are_distinguished_by_their_folders(
+    folders: tuple[str, str], start_folders: tuple[str | None, str | None]
+) -> None:
+    both = tuple(
+        Candidate(
+            pid,
+            ("python3", "train.py"),
+            1,
+            Path(folder),
+            user="u",
+            start_folder=None if started is None else Path(started),
+        )
+        for pid, folder, started in zip((10, 11), folders, start_folders, strict=True)
     )
     scan = HostScan(
-        (first, second),
+        both,
         (RunFolder(Path("/a")), RunFolder(Path("/b"))),
         trainers={10: Path("/a"), 11: Path("/b")},
     )
     one, two = read(propose(scan)).runs
-    assert one.workers[0].match.environment is not None
-    assert one.workers[0].match.environment["PWD"].pattern == "/a"
     assert two.workers[0].match.user == "u"
-    plain = replace(
-        scan, candidates=tuple(replace(c, environment_folder="") for c in (first, second))
-    )
-    assert "# Not distinguishable from pid 11" in render(propose(plain))
+    if "/a" in (*folders, *start_folders):
+        assert one.workers[0].match.cwd == Path("/a")
+        assert two.workers[0].match.cwd in (Path("/b"), Path("/b/below"))
+    else:
+        assert "# Not distinguishable from pid 11" in render(propose(scan))
 
 
 def test_tools_are_no_workers_and_watchdogs_become_heartbeats() -> None:

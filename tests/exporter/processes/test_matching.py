@@ -40,6 +40,16 @@ class TestTrees:
     def test_a_worker_that_does_not_run_has_an_empty_tree(self, proc: FakeProc) -> None:
         assert make(proc, trainer={"command": "train"}).find() == {TRAINER: ProcessTree()}
 
+    def test_a_process_of_another_folder_does_not_hide_that_the_worker_has_ended(
+        self, proc: FakeProc, tmp_path: Path
+    ) -> None:
+        proc.add(10, ["python", "train.py"], environment={}, cwd=tmp_path / "mine")
+        proc.add(11, ["python", "train.py"], environment={}, cwd=tmp_path / "other")
+        matcher = make(proc, trainer={"command": "train", "cwd": str(tmp_path / "mine")})
+        assert pids(matcher.find()[TRAINER]) == ([10], [10])
+        proc.remove(10)
+        assert matcher.find() == {TRAINER: ProcessTree()}
+
     def test_children_are_folded_into_the_worker_at_any_depth(self, proc: FakeProc) -> None:
         proc.add(10, ["python", "train.py"])
         proc.add(11, ["cc1"], parent=10)

@@ -130,6 +130,42 @@ def test_what_may_not_be_read_is_undecided_unless_another_condition_fails(proc: 
 
 
 @pytest.mark.parametrize(
+    ("cwd", "started", "met"),
+    [
+        ("mine", None, True),
+        ("mine/outputs", None, True),
+        ("link/outputs", None, True),
+        ("mine-too", None, False),
+        ("elsewhere", "mine", True),
+        ("elsewhere", "mine/outputs", True),
+        ("elsewhere", "elsewhere", False),
+        (None, "mine", True),
+        (None, "elsewhere", None),
+    ],
+)
+def test_a_process_belongs_to_the_folder_that_it_runs_or_was_started_in(
+    proc: FakeProc, tmp_path: Path, cwd: str | None, started: str | None, *, met: bool | None
+) -> None:
+    for name in ("mine/outputs", "mine-too", "elsewhere"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "link").symlink_to("mine")
+    environment = {} if started is None else {"PWD": str(tmp_path / started)}
+    proc.add(5, ["train"], environment=environment, cwd=cwd and tmp_path / cwd)
+    attributes = ProcessAttributes(5, proc.root)
+    for wanted in ("mine", "link"):
+        assert matches_selector(selector(cwd=str(tmp_path / wanted)), attributes) is met
+
+
+def test_a_folder_without_the_environment_is_undecided_only_where_it_is_another(
+    proc: FakeProc, tmp_path: Path
+) -> None:
+    proc.add(5, ["train"], cwd=tmp_path)
+    attributes = ProcessAttributes(5, proc.root)
+    assert matches_selector(selector(cwd=str(tmp_path)), attributes) is True
+    assert matches_selector(selector(cwd="/elsewhere"), attributes) is None
+
+
+@pytest.mark.parametrize(
     ("controllers", "path", "inside"),
     [
         ("", "/system.slice/trainer.service", True),

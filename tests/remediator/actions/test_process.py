@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ import sys
 import time
 import uuid
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,10 +24,12 @@ from trainwarden_exporter.exceptions import CollectError
 from trainwarden_exporter.gpu.driver import DriverReading as DriverSight
 from trainwarden_exporter.gpu.model import GpuKey, GpuMemory, GpuReading, ListedProcess
 from trainwarden_exporter.gpu.snapshot import GpuSnapshot
-from trainwarden_exporter.processes.matching import Selector, WorkerKey
+from trainwarden_exporter.processes.config import WorkerConfig
+from trainwarden_exporter.processes.matching import ProcessTree, Selector, WorkerKey
 from trainwarden_exporter.processes.procfs import read_environment, read_owner, read_process
 from trainwarden_remediator.actions import gpu_memory, process, process_count, termination
 from trainwarden_remediator.actions.base import ActionState
+from trainwarden_remediator.actions.process_count import selector_problem
 from trainwarden_remediator.actions.spawn import (
     ACTION_VARIABLE,
     INHERITED_VARIABLES,
@@ -159,17 +163,59 @@ def test_a_process_of_another_folder_is_refused(yard: Yard, tmp_path: Path) -> N
     assert yard.action._children == []
 
 
-@pytest.mark.parametrize("where", ["mine/outputs", "elsewhere"])
-def test_a_process_that_changed_its_folder_is_of_the_folder_it_was_started_in(
-    yard: Yard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+def test_a_process_that_runs_below_the_folder_belongs_to_it(
+    yard: Yard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / where).mkdir(parents=True)
-    (tmp_path / "mine").mkdir(exist_ok=True)
+    (outputs := tmp_path / "mine" / "outputs").mkdir(parents=True)
     yard.acting(cwd=tmp_path / "mine")
-    monkeypatch.setenv("PWD", str(tmp_path / "mine"))
-    old = yard.run(TERM_EXITS, folder=tmp_path / where)
+    monkeypatch.delenv("PWD", raising=False)
+    old = yard.run(TERM_EXITS, folder=outputs)
     yard.action.perform("7", Steps())
     assert old.wait(60) == 3
+
+
+def test_a_process_that_changed_its_folder_is_of_the_folder_it_was_started_in(
+    yard: Yard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("mine", "elsewhere"):
+        (tmp_path / name).mkdir()
+    yard.acting(cwd=tmp_path / "mine")
+    monkeypatch.setenv("PWD", str(tmp_path / "mine"))
+    old = yard.run(TERM_EXITS, folder=tmp_path / "elsewhere")
+    yard.action.perform("7", Steps())
+    assert old.wait(60) == 3
+
+
+def test_a_process_whose_folder_cannot_be_read_is_refused(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = yard.run(SLEEP)
+
+    def denied(path: str) -> str:
+        if path == f"/proc/{own.pid}/cwd":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return os.readlink(path)  # noqa: PTH115 - the function that is replaced
+
+    links = SimpleNamespace(**{**vars(os), "readlink": denied})
+    monkeypatch.setattr("trainwarden_exporter.processes.procfs.os", links)
+    monkeypatch.delenv("PWD", raising=False)
+    with pytest.raises(
+        ProcessesDifferError, match=f"folder of process {own.pid} cannot be read: narrow"
+    ):
+        yard.action.perform("7", Steps())
+    assert alive(own.pid)
+    assert yard.action._children == []
+
+
+def test_a_process_that_has_ended_meanwhile_needs_no_proof(yard: Yard) -> None:
+    own = yard.run(SLEEP)
+    process = read_process(own.pid)
+    assert process is not None
+    own.kill()
+    own.wait()
+    trees = {ROLLOUT: ProcessTree((process,), (process,))}
+    worker = WorkerConfig(name="rollout-0", match=Selector(command=yard.mark))
+    assert selector_problem(trees, {ROLLOUT: worker}, yard.process(yard.target())) == ""
 
 
 def test_a_process_of_another_account_is_refused(
