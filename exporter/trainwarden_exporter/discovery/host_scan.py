@@ -128,10 +128,8 @@ def scan_host(path: Path | None, frameworks: Sequence[Framework] = FRAMEWORKS) -
     run_folders, trainers = find_run_folders(candidates, frameworks)
     if path is not None:
         run_folder = scan_folder(path, frameworks, running)
-        inside = [one for one in run_folders.values() if one.path.is_relative_to(path)]
-        if run_folder.detected is None and len(inside) == 1:
-            run_folder = replace(inside[0], is_shared=False)
-        run_folders, trainers = {run_folder.path: run_folder}, {}
+        run_folder, trainers = limit_to_folder(path, run_folder, run_folders, trainers)
+        run_folders = {run_folder.path: run_folder}
     return HostScan(
         candidates, tuple(run_folders.values()), gpus, servers, trainers, ports, clients
     )
@@ -158,6 +156,24 @@ def find_run_folders(
             if known.framework == "generic" != run_folder.framework:
                 found[run_folder.path] = run_folder
     return found, trainers
+
+
+def limit_to_folder(
+    path: Path,
+    scanned: RunFolder,
+    found: Mapping[Path, RunFolder],
+    trainers: Mapping[int, Path],
+) -> tuple[RunFolder, dict[int, Path]]:
+    """Returns the folder of the run in `path`, and its trainers, which may have been started above.
+
+    If no framework is recognised in `path`, the only run that a process trains there is meant.
+    """
+    inside = [one for one in found.values() if one.path.is_relative_to(path)]
+    run_folder = scanned
+    if scanned.detected is None and len(inside) == 1:
+        run_folder = replace(inside[0], is_shared=False)
+    root = run_folder.path
+    return run_folder, {pid: root for pid, at in trainers.items() if at.is_relative_to(root)}
 
 
 def _find_run_folder(

@@ -12,6 +12,7 @@ from trainwarden_exporter.discovery.host_scan import (
     DetectedServer,
     detect_engine,
     find_run_folders,
+    limit_to_folder,
     matching_frameworks,
     read_servers,
     scan_folder,
@@ -106,6 +107,24 @@ def test_trainers_in_one_working_folder_are_runs_of_their_own(tmp_path: Path) ->
         "out_a": "trl",
         "out_b": "lightning",
     }
+
+
+@pytest.mark.parametrize("detected", [False, True])
+def test_a_trainer_started_above_the_folder_that_it_writes_to_belongs_to_it(
+    tmp_path: Path, detected: bool
+) -> None:
+    script = "from trl import SFTTrainer\n" if detected else "import torch\n"
+    (tmp_path / "train.py").write_text(f"{script}out = 'out'\n")
+    (tmp_path / "out" / "checkpoint-10").mkdir(parents=True)
+    if detected:
+        state = tmp_path / "out" / "checkpoint-10" / "trainer_state.json"
+        state.write_text('{"global_step": 10}')
+    found, trainers = find_run_folders([trainer(10, tmp_path, "train.py")], FRAMEWORKS)
+    run_folder, own = limit_to_folder(
+        tmp_path, scan_folder(tmp_path, FRAMEWORKS), found, {**trainers, 11: Path("/other")}
+    )
+    assert run_folder.path == (tmp_path if detected else tmp_path / "out")
+    assert own == {10: run_folder.path}
 
 
 def test_a_search_is_recognised_by_its_script_or_its_log(tmp_path: Path) -> None:
