@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any
 
 from tests.remediator.fake_clock import FakeClock
@@ -98,6 +100,10 @@ def numbered(action_token: str) -> int:
     return int(number)
 
 
+_START_TICKS = count(os.getpid() << 32)
+"""Of no other test: remediators of one host lock what they end."""
+
+
 @dataclass(eq=False)
 class FakeAction(Action):
     """Restarts a worker of `observer`; `heal` is what becomes of it, `error` is raised."""
@@ -112,6 +118,7 @@ class FakeAction(Action):
     patience: float = 1.0
     restarts: list[int] = field(default_factory=list)
     finishes: list[int] = field(default_factory=list)
+    identity: Identity = field(default_factory=lambda: Identity(4242, next(_START_TICKS)))
     before: Callable[[], None] = lambda: None
     after: Callable[[], None] = lambda: None
 
@@ -122,7 +129,7 @@ class FakeAction(Action):
         return self.patience
 
     def find_instances(self) -> Collection[TargetInstance]:
-        return [Identity(4242, 17)]
+        return [self.identity]
 
     def proof_problem(self, exporter: ExporterState) -> str:
         return self.differs

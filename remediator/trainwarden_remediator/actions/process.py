@@ -33,6 +33,7 @@ from trainwarden_remediator.actions.base import (
 )
 from trainwarden_remediator.actions.child_exits import ChildExits
 from trainwarden_remediator.actions.descendants import DescendantTracker
+from trainwarden_remediator.actions.earlier_start import earlier_starts, withdraw
 from trainwarden_remediator.actions.gpu_memory import (
     DRIVER_TIMEOUT_SECONDS,
     describe_unreleased,
@@ -218,6 +219,11 @@ class ProcessAction(Action):
             log.error("journal failed", extra={"error": str(error)})
         child = start_process(self._process, action_token)
         self._children.append(child)
+        with suppress(ActionError):  # what cannot be observed is no reason to end it
+            if earlier := earlier_starts(child, self._find_processes().roots):
+                self._child_exits.expect_exit([child.pid])
+                withdraw(child, self.grace)
+                return {"started_by": "another", "processes": [one.pid for one in earlier]}
         self._last_child = child
         return {"started_by": "trainwarden", "processes": [child.pid]}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as NoAnswerError
 from contextlib import ExitStack
@@ -23,7 +23,7 @@ from trainwarden_remediator.exceptions import (
     OutcomeUnknownError,
 )
 from trainwarden_remediator.journal.rows import Outcome
-from trainwarden_remediator.model import Result
+from trainwarden_remediator.model import Result, TargetInstance
 from trainwarden_remediator.observation.model import RunState
 from trainwarden_remediator.observation.snapshot import RESPONSE_TIMEOUT_SECONDS
 from trainwarden_remediator.policy.conditions import is_fresh, is_saving
@@ -68,6 +68,8 @@ class ActionRequest:
     keys: tuple[WorkerKey, ...] = ()
     step: float | None = None
     """The step of the run at the intent."""
+    instances: Collection[TargetInstance] = ()
+    """The instances that it may end."""
     workers_hash: int = 0
     """The hash of the workers in exporter.yml at the decision."""
 
@@ -154,9 +156,14 @@ class ActionRunner:
         return not isinstance(act.exception(), ActionDeferredError)
 
     def _lock_names(self, request: ActionRequest) -> list[str]:
-        """Returns the names of the workers on this host; another remediator has the same."""
+        """Returns names of the workers and of their instances on this host.
+
+        Another remediator has the same ones: those of the workers, or, with a copy of exporter.yml,
+        those of the instances.
+        """
         file = self._context.setup.config.exporter.config.resolve()
-        return [f"{file}\0{key.run}\0{key.worker}" for key in request.keys or (request.key,)]
+        workers = [f"{file}\0{key.run}\0{key.worker}" for key in request.keys or (request.key,)]
+        return [*workers, *(f"instance\0{one}" for one in request.instances)]
 
     async def record(self, write: Callable[..., None], *values: Any, **facts: Any) -> None:
         """Writes a record to the journal, retrying until it succeeds.

@@ -163,7 +163,8 @@ class Executor:
             step=run.step,
             checkpoint=run.checkpoint,
         )
-        return self._action_request(number, incident.remediation, decision.rung, target, run)
+        request = self._action_request(number, incident.remediation, decision.rung, target, run)
+        return replace(request, instances=processes)
 
     async def _run_action(
         self,
@@ -279,6 +280,7 @@ class Executor:
                 *(left.id, left.remediation, left.rung, target),
                 RunState(step=left.step, checkpoint=left.checkpoint),
             )
+            action_request = replace(action_request, instances=left.processes)
         await self._crash_recovery.recover(left, action_request)
         self._done()
 

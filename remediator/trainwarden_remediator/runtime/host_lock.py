@@ -13,12 +13,16 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from trainwarden_exporter.processes.procfs import list_pids, read_uid
+
 log = logging.getLogger(__name__)
 
 _ATTEMPTS = 5
 _ATTEMPT_SECONDS = 0.1
 WAIT_SECONDS = 30.0
 """How long to wait for the end of another process's lock before it is reported."""
+_LISTENS = 0x10000
+"""The flag of a listening socket in proc_net_unix (__SO_ACCEPTCON)."""
 _CREDENTIALS = "3i"
 """struct ucred of unix(7): pid, uid, gid."""
 
@@ -72,12 +76,43 @@ def _refuse_if_trusted(address: str) -> None:
             peer.connect(address)
             size = struct.calcsize(_CREDENTIALS)
             answer = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+        except BlockingIOError as error:  # its queue is full: another account may have filled it
+            if (holder := _find_listener(address)) is not None:
+                raise BlockingIOError(f"process {holder} acts on the same target") from error
+            return
         except OSError:  # it does not listen
             return
         pid, uid, _ = struct.unpack(_CREDENTIALS, answer)
-        if uid in (0, os.geteuid()):
+        if _is_trusted(uid):
             # The kernel closes this connection, which is never accepted, with the lock.
             waiting = select.poll()
             waiting.register(peer, select.POLLIN)
             waiting.poll(WAIT_SECONDS * 1000)
             raise BlockingIOError(f"process {pid} acts on the same target")
+
+
+def _find_listener(address: str) -> int | None:
+    """Returns the process of root or of this account that listens at `address`, if it is known."""
+    inodes = set()
+    with suppress(OSError):
+        for line in Path("/proc/net/unix").read_text(encoding="utf-8").splitlines()[1:]:
+            _, _, _, flags, _, _, inode, *name = line.split(maxsplit=7)
+            if name == [address.replace("\0", "@", 1)] and int(flags, 16) & _LISTENS:
+                inodes.add(f"socket:[{inode}]")
+    for pid in list_pids():
+        # The sockets of the processes of other accounts are known only to root.
+        if _is_trusted(read_uid(pid)) and inodes.intersection(_links(Path(f"/proc/{pid}/fd"))):
+            return pid
+    return None
+
+
+def _links(folder: Path) -> Iterator[str]:
+    """Yields what the links in a folder name, as far as they can be read."""
+    with suppress(OSError):
+        for entry in list(folder.iterdir()):
+            with suppress(OSError):  # closed meanwhile
+                yield str(entry.readlink())
+
+
+def _is_trusted(uid: int | None) -> bool:
+    return uid in (0, os.geteuid())

@@ -31,7 +31,6 @@ print("up", flush=True)
 time.sleep(600)
 """
 SIGNAL = SaveRequest(signal="SIGUSR1", timeout=0.01)
-ASKED = Identity(4242, 17)
 HANDLES_NOTHING = "import time; print('up', flush=True); time.sleep(600)"
 
 
@@ -109,7 +108,7 @@ def saving(scene: Scene, *, command: list[str], checkpoint: float = 50) -> None:
     scene.context.setup = replace(
         scene.setup, config=config.model_copy(update={"targets": targets})
     )
-    vars(scene.engine._executor._tracker)["roots"] = lambda _: [ASKED]
+    vars(scene.engine._executor._tracker)["roots"] = lambda _: [scene.action.identity]
     scene.observer.runs = {"demo": RunState(step=57.0, checkpoint=checkpoint)}
 
 
@@ -217,11 +216,20 @@ async def test_it_is_asked_once_however_long_what_came_of_it_cannot_be_written_d
 
 
 def asked_before(
-    scene: Scene, tmp_path: Path, *, ago: float, subject: Identity = ASKED, worker: str = ""
+    scene: Scene,
+    tmp_path: Path,
+    *,
+    ago: float,
+    subject: Identity | None = None,
+    worker: str = "",
 ) -> None:
     """A program that died so many seconds ago had announced that it would ask."""
     saving(scene, command=["sh", "-c", f"echo asked >> {tmp_path / 'asked'}"])
-    about = {"run": "demo", "worker": worker or "rollout-0", "subjects": [subject]}
+    about = {
+        "run": "demo",
+        "worker": worker or "rollout-0",
+        "subjects": [subject or scene.action.identity],
+    }
     scene.clock.pass_by(-ago)
     scene.journal.record_event("save_requested", **about, checkpoint=50.0)
     scene.clock.pass_by(ago)

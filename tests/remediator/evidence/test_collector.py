@@ -297,9 +297,10 @@ async def test_it_is_taken_after_the_intent_and_before_the_act(stage: Stage) -> 
         scene.hear()
         await scene.clock.advance(3)
         assert scene.action.restarts
+        ended = scene.action.identity
     trigger = taken[0].occasions[0]
     assert (trigger.kind, trigger.key, trigger.action) == ("act", ROLLOUT, 1)
-    assert list(trigger.processes) == [Identity(4242, 17)]
+    assert list(trigger.processes) == [ended]
     assert trigger.snapshot is not None
     assert taken[0].done_before[0] == []
 

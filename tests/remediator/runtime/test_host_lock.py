@@ -7,7 +7,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from threading import Timer
 
 import pytest
@@ -76,11 +76,9 @@ def test_it_is_released_at_its_end_and_after_an_error(name: str) -> None:
         pass
 
 
-@needs_root
-@pytest.mark.parametrize("listens", [True, False])
-def test_another_account_cannot_prevent_a_lock(
-    name: str, monkeypatch: pytest.MonkeyPatch, *, listens: bool
-) -> None:
+@pytest.fixture
+def address(name: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of the lock `name`."""
     addresses: list[str] = []
 
     class Recorded(socket.socket):
@@ -92,16 +90,47 @@ def test_another_account_cannot_prevent_a_lock(
         patch.setattr(socket, "socket", Recorded)
         with host_locks(name):
             pass
+    return addresses[0]
 
+
+def fill_queue(stack: ExitStack, address: str) -> None:
+    """Connects to `address` until its queue of connections is full."""
+    while True:
+        peer = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        peer.setblocking(False)
+        try:
+            peer.connect(address)
+        except BlockingIOError:
+            return
+
+
+def test_a_full_queue_of_connections_does_not_let_a_second_process_in(
+    name: str, address: str
+) -> None:
+    with child(lambda: host_locks(name)) as pid, ExitStack() as stack:
+        fill_queue(stack, address)
+        with pytest.raises(BlockingIOError, match=f"process {pid} acts"), host_locks(name):
+            sys.exit("two processes hold one lock")
+    with host_locks(name):
+        pass
+
+
+@needs_root
+@pytest.mark.parametrize(("listens", "full"), [(True, True), (True, False), (False, False)])
+def test_another_account_cannot_prevent_a_lock(
+    name: str, address: str, *, listens: bool, full: bool
+) -> None:
     @contextmanager
     def squat() -> Iterator[None]:
         os.setgroups([])
         os.setgid(STRANGER)
         os.setuid(STRANGER)
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as held:
-            held.bind(addresses[0])
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as held, ExitStack() as stack:
+            held.bind(address)
             if listens:
-                held.listen()
+                held.listen(1)
+                if full:
+                    fill_queue(stack, address)
             yield
 
     with child(squat), host_locks(name):

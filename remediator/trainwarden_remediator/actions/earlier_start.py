@@ -1,0 +1,41 @@
+"""Withdraws a start if something else started the same worker a moment earlier."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from subprocess import Popen
+
+from trainwarden_exporter.processes.procfs import (
+    Identity,
+    descendants,
+    read_process,
+    read_processes,
+)
+from trainwarden_remediator.actions.base import reading_processes
+from trainwarden_remediator.actions.termination import terminate
+
+
+def earlier_starts(child: Popen[bytes], roots: Iterable[Identity]) -> list[Identity]:
+    """Returns those of the worker's `roots` that started before `child`.
+
+    The child may have launched a process that started later. Of two starts at the same moment, only
+    the later one finds the other here.
+    """
+    with reading_processes():
+        own = read_process(child.pid)
+    if own is None:
+        return []
+    return [one for one in roots if _order(one) < _order(own.identity)]
+
+
+def withdraw(child: Popen[bytes], grace: float) -> None:
+    """Terminates a child process and its descendants. Raises ActionError if that fails."""
+    with reading_processes():
+        processes = read_processes()
+    pids = descendants(processes, [child.pid]) | {child.pid}
+    identities = [processes[pid].identity for pid in pids if pid in processes]
+    terminate([one for one in identities if one.pid == child.pid], identities, grace=grace)
+
+
+def _order(identity: Identity) -> tuple[int, int]:
+    return identity.start_ticks, identity.pid
