@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import IO
 
 from results import mebibytes, milliseconds
+from trainwarden_exporter.processes.ancestry import descendants
 from trainwarden_exporter.processes.process_table import read_cpu_clock
-from trainwarden_exporter.processes.procfs import descendants, read_processes, read_resident_bytes
+from trainwarden_exporter.processes.procfs import read_processes, read_resident_bytes
 
 READY_SECONDS = 60.0
 AS_PROMETHEUS = {

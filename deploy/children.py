@@ -9,9 +9,9 @@ import subprocess
 import time
 from collections.abc import Callable, Collection
 
+from trainwarden_exporter.processes.ancestry import descendants
 from trainwarden_exporter.processes.procfs import (
     Identity,
-    descendants,
     read_environment,
     read_process,
     read_processes,

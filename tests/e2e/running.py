@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 from tests.waiting import connected
 
+from trainwarden_exporter.processes.ancestry import descendants
 from trainwarden_exporter.processes.procfs import (
     Identity,
-    descendants,
     read_command_line,
     read_process,
     read_processes,

@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from trainwarden_exporter.processes.procfs import descendants, read_processes, read_resident_bytes
+from trainwarden_exporter.processes.ancestry import descendants
+from trainwarden_exporter.processes.procfs import read_processes, read_resident_bytes
 
 PROGRAMS = Path(__file__).parent.parent.parent / "examples" / "demo"
 Start = Callable[..., subprocess.Popen[bytes]]

@@ -22,7 +22,8 @@ from tests.waiting import connected
 from measuring import LIMITS, Measure
 from night import BACK_AFTER, GIB, Night, a_run_about_to_die
 from running import SCRIPTS, Up, alive, fetch, up
-from trainwarden_exporter.processes.procfs import Identity, start_timestamp
+from trainwarden_exporter.processes.procfs import Identity
+from trainwarden_exporter.processes.start_times import start_timestamp
 from trainwarden_remediator.config.targets import GpuCleanup
 
 SEEN_SECONDS, HEALED_SECONDS = LIMITS[5].seen, LIMITS[5].healed

@@ -21,7 +21,8 @@ from tests.remediator.samples import FINGERPRINT, GIB, ROLLOUT, TOKEN, sent_aler
 from trainwarden_exporter.config import load_config
 from trainwarden_exporter.processes.config import hash_workers
 from trainwarden_exporter.processes.matching import Matcher
-from trainwarden_exporter.processes.procfs import Identity, read_environment, start_timestamp
+from trainwarden_exporter.processes.procfs import Identity, read_environment
+from trainwarden_exporter.processes.start_times import start_timestamp
 from trainwarden_remediator.actions.process import ACTION_VARIABLE
 from trainwarden_remediator.journal.database import connect
 from trainwarden_remediator.journal.rows import Event, read_events

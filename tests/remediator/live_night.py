@@ -16,7 +16,8 @@ from tests.remediator.live_host import WORKER, Box
 from tests.remediator.samples import GIB, TRAINER
 
 from trainwarden_exporter.processes.matching import Matcher, Selector
-from trainwarden_exporter.processes.procfs import Identity, read_environment, start_timestamp
+from trainwarden_exporter.processes.procfs import Identity, read_environment
+from trainwarden_exporter.processes.start_times import start_timestamp
 from trainwarden_remediator.actions.process import ACTION_VARIABLE
 
 

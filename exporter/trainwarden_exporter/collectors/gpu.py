@@ -21,7 +21,8 @@ from trainwarden_exporter.gpu.xid_watcher import XidWatcher
 from trainwarden_exporter.processes.config import RunWorkers, WorkerConfig, workers_by_key
 from trainwarden_exporter.processes.matching import Matcher, WorkerKey
 from trainwarden_exporter.processes.process_table import ProcessTable
-from trainwarden_exporter.processes.procfs import PROC, Identity, start_timestamp
+from trainwarden_exporter.processes.procfs import PROC, Identity
+from trainwarden_exporter.processes.start_times import start_timestamp
 from trainwarden_exporter.scrape.collector import Collector, Family
 
 log = logging.getLogger(__name__)

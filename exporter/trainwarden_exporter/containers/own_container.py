@@ -14,7 +14,8 @@ from pathlib import Path
 from trainwarden_exporter.containers.follower import ContainerObservation
 from trainwarden_exporter.containers.history import ContainerHistory, last_line, stabilise
 from trainwarden_exporter.exceptions import CollectError
-from trainwarden_exporter.processes.procfs import PROC, read_process, start_timestamp
+from trainwarden_exporter.processes.procfs import PROC, read_process
+from trainwarden_exporter.processes.start_times import start_timestamp
 from trainwarden_exporter.runtime.state_file import StateFile
 
 _CLOCK_TOLERANCE_SECONDS = 2.0

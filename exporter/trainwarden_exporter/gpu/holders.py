@@ -13,17 +13,17 @@ from trainwarden_exporter.gpu.device_files import COMPUTE_FILE, DeviceFileScanne
 from trainwarden_exporter.gpu.interactive import interactive_reason
 from trainwarden_exporter.gpu.model import NO_GPU, GpuKey, GpuReading
 from trainwarden_exporter.gpu.system_services import is_system_service
+from trainwarden_exporter.processes.ancestry import parent
 from trainwarden_exporter.processes.matching import ProcessTree, WorkerKey, read_own_pid
 from trainwarden_exporter.processes.procfs import (
     PROC,
     Identity,
     Process,
-    parent,
     read_command_line,
     read_owner,
     read_process,
-    start_timestamp,
 )
+from trainwarden_exporter.processes.start_times import start_timestamp
 from trainwarden_exporter.runtime.formatting import format_duration, format_size
 from trainwarden_exporter.runtime.redaction import redact_command
 

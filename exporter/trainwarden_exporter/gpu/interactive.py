@@ -10,13 +10,8 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from trainwarden_exporter.processes.procfs import (
-    PROC,
-    Process,
-    parent,
-    read_command_line,
-    read_text,
-)
+from trainwarden_exporter.processes.ancestry import parent
+from trainwarden_exporter.processes.procfs import PROC, Process, read_command_line, read_text
 
 _NOTEBOOKS = ("ipykernel", "jupyter", "colab_kernel_launcher", "marimo")
 _SESSIONS = ("sshd", "tmux", "screen", "SCREEN", "mosh-server", "login")

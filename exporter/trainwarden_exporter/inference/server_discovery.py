@@ -28,13 +28,8 @@ from trainwarden_exporter.inference.target import ServerTarget
 from trainwarden_exporter.processes.config import WorkerConfig
 from trainwarden_exporter.processes.listening_ports import Listener, read_listeners
 from trainwarden_exporter.processes.matching import Matcher, ProcessTree, WorkerKey
-from trainwarden_exporter.processes.procfs import (
-    PROC,
-    Identity,
-    Process,
-    read_command_line,
-    start_timestamp,
-)
+from trainwarden_exporter.processes.procfs import PROC, Identity, Process, read_command_line
+from trainwarden_exporter.processes.start_times import start_timestamp
 from trainwarden_exporter.runtime.background_poller import BackgroundPoller
 
 INTERVAL = 10.0

@@ -11,21 +11,13 @@ from itertools import compress
 from pathlib import Path
 from typing import NamedTuple
 
+from trainwarden_exporter.processes.ancestry import descendants, parent
 from trainwarden_exporter.processes.pid_file import PidFile, read_pid_file
 from trainwarden_exporter.processes.process_table import YOUNG_SECONDS, ProcessTable
-from trainwarden_exporter.processes.procfs import (
-    PROC,
-    Identity,
-    Process,
-    boot_seconds,
-    descendants,
-    parent,
-    read_process,
-    read_uid,
-    start_timestamp,
-)
+from trainwarden_exporter.processes.procfs import PROC, Identity, Process, read_process, read_uid
 from trainwarden_exporter.processes.procfs_parser import TICKS_PER_SECOND
 from trainwarden_exporter.processes.selector import ProcessAttributes, Selector, matches_selector
+from trainwarden_exporter.processes.start_times import boot_seconds, start_timestamp
 
 __all__ = ["Matcher", "ProcessTree", "Selector", "WorkerKey", "read_own_pid"]
 log = logging.getLogger(__name__)

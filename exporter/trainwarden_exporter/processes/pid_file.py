@@ -7,7 +7,8 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainwarden_exporter.processes.procfs import Process, start_timestamp
+from trainwarden_exporter.processes.procfs import Process
+from trainwarden_exporter.processes.start_times import start_timestamp
 from trainwarden_exporter.runtime.safe_open import open_regular
 
 _CLOCK_TOLERANCE_SECONDS = 2.0

@@ -21,12 +21,12 @@ from trainwarden_exporter.processes.pid_counters import (
 from trainwarden_exporter.processes.procfs import (
     PROC,
     Process,
-    boot_seconds,
     is_own_proc,
     list_pids,
     read_process,
 )
 from trainwarden_exporter.processes.procfs_parser import TICKS_PER_SECOND
+from trainwarden_exporter.processes.start_times import boot_seconds
 
 REREAD_SECONDS = 20.0
 """Seconds after which an unmatched process is read again if it has run since, because it may

@@ -11,9 +11,7 @@ import math
 import os
 import pwd
 import resource
-import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -21,7 +19,6 @@ from typing import TypeVar
 
 from trainwarden_exporter.exceptions import CollectError
 from trainwarden_exporter.processes.procfs_parser import (
-    TICKS_PER_SECOND,
     Cgroup,
     Identity,
     Process,
@@ -38,16 +35,12 @@ from trainwarden_exporter.processes.procfs_parser import (
 
 __all__ = [
     "PROC",
-    "BootTime",
     "Cgroup",
     "Identity",
     "Process",
     "Transfers",
-    "boot_seconds",
-    "descendants",
     "is_own_proc",
     "list_pids",
-    "parent",
     "parse_stat",
     "read_cgroups",
     "read_command_line",
@@ -64,12 +57,10 @@ __all__ = [
     "read_transfers",
     "read_uid",
     "read_working_folder",
-    "start_timestamp",
 ]
 
 PROC = Path("/proc")
 T = TypeVar("T")
-_STEPPED_SECONDS = 0.5
 _RECORD_BYTES = 1 << 12
 """Larger than any record. Memory of this size is allocated for each read and then trimmed; for
 a larger size (see `_set_up_heap` in memory.py) both require system calls."""
@@ -224,64 +215,6 @@ def read_text(path: str) -> str | None:
     """Returns the text of any other file of a process."""
     data = _read(path)
     return None if data is None else data.decode("utf-8", "replace")
-
-
-def boot_seconds() -> float:
-    """Returns seconds since boot including sleep: the clock of start times."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-class BootTime:
-    """The boot time in Unix seconds; stable, changes only when the clock is set."""
-
-    def __init__(
-        self, clock: Callable[[], float] = time.time, since_boot: Callable[[], float] = boot_seconds
-    ) -> None:
-        self._clock = clock
-        self._since_boot = since_boot
-        self._last = -math.inf
-
-    def __call__(self) -> float:
-        now = self._clock() - self._since_boot()
-        if abs(now - self._last) > _STEPPED_SECONDS:
-            self._last = now
-        return self._last
-
-
-_boot_time = BootTime()
-
-
-def start_timestamp(identity: Identity) -> float:
-    """Returns the start time in Unix seconds; the same number at every call (see BootTime)."""
-    return round(_boot_time() + identity.start_ticks / TICKS_PER_SECOND, 2)
-
-
-def parent(process: Process, processes: Mapping[int, Process]) -> Process | None:
-    """Returns the parent of `process` in `processes`.
-
-    The table is not atomic: a pid may have been reused during the read. A process younger than its
-    child is not its parent.
-    """
-    found = processes.get(process.parent_pid)
-    if found is None or found.identity.start_ticks > process.identity.start_ticks:
-        return None
-    return found
-
-
-def descendants(processes: Mapping[int, Process], roots: Iterable[int]) -> set[int]:
-    """Returns the pids below `roots`; a root only if it is below another one."""
-    children = defaultdict[int, list[int]](list)
-    for pid, process in processes.items():
-        children[process.parent_pid].append(pid)
-    found: set[int] = set()
-    waiting = [pid for pid in roots if pid in processes]
-    while waiting:
-        above = waiting.pop()
-        for pid in children.get(above, ()):
-            if pid not in found and pid != above and parent(processes[pid], processes) is not None:
-                found.add(pid)
-                waiting.append(pid)
-    return found
 
 
 def _read_living_thread(pid: int, root: Path) -> Process | None:

@@ -8,7 +8,8 @@ from typing import Self
 
 from trainwarden_exporter.processes import restart_loop
 from trainwarden_exporter.processes.matching import ProcessTree, WorkerKey
-from trainwarden_exporter.processes.procfs import Identity, start_timestamp
+from trainwarden_exporter.processes.procfs import Identity
+from trainwarden_exporter.processes.start_times import start_timestamp
 from trainwarden_exporter.runtime.state_file import StateFile
 
 StartsByWorker = dict[str, dict[str, float]]

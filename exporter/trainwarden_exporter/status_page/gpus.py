@@ -8,7 +8,7 @@ from html import escape
 
 from trainwarden_exporter.gpu.holders import Holder
 from trainwarden_exporter.gpu.xid import describe
-from trainwarden_exporter.processes.procfs import start_timestamp
+from trainwarden_exporter.processes.start_times import start_timestamp
 from trainwarden_exporter.runtime.formatting import format_size
 from trainwarden_exporter.scrape.scraper import Outcome
 from trainwarden_exporter.status_page.fragments import (

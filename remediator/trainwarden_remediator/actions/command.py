@@ -19,8 +19,8 @@ from trainwarden_exporter.processes.procfs import (
     read_environment,
     read_process,
     read_processes,
-    start_timestamp,
 )
+from trainwarden_exporter.processes.start_times import start_timestamp
 from trainwarden_exporter.runtime.safe_open import open_regular
 from trainwarden_remediator.actions.base import (
     ActionState,

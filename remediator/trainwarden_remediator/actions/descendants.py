@@ -13,15 +13,9 @@ from threading import Lock
 from typing import Protocol
 
 from trainwarden_exporter.exceptions import CollectError
+from trainwarden_exporter.processes.ancestry import descendants
 from trainwarden_exporter.processes.matching import Matcher, ProcessTree, WorkerKey
-from trainwarden_exporter.processes.procfs import (
-    PROC,
-    Identity,
-    Process,
-    descendants,
-    read_processes,
-    read_text,
-)
+from trainwarden_exporter.processes.procfs import PROC, Identity, Process, read_processes, read_text
 from trainwarden_remediator.exceptions import JournalError
 
 log = logging.getLogger(__name__)

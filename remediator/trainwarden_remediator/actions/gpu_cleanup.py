@@ -12,8 +12,9 @@ from trainwarden_exporter.exceptions import CollectError
 from trainwarden_exporter.gpu.holders import Holder
 from trainwarden_exporter.gpu.snapshot import GpuSnapshot, TakeGpuSnapshot, take_gpu_snapshot
 from trainwarden_exporter.processes.pid_file import read_pid_file
-from trainwarden_exporter.processes.procfs import read_owner, read_processes, start_timestamp
+from trainwarden_exporter.processes.procfs import read_owner, read_processes
 from trainwarden_exporter.processes.selector import is_account
+from trainwarden_exporter.processes.start_times import start_timestamp
 from trainwarden_exporter.runtime.blocking_thread import run_with_timeout
 from trainwarden_remediator.actions.base import (
     Action,

@@ -9,7 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
-from trainwarden_exporter.processes.procfs import descendants, read_processes
+from trainwarden_exporter.processes.ancestry import descendants
+from trainwarden_exporter.processes.procfs import read_processes
 from trainwarden_remediator.actions.base import (
     Action,
     ActionState,

@@ -13,14 +13,10 @@ from typing import Any
 
 from trainwarden_exporter.exceptions import CollectError
 from trainwarden_exporter.gpu.snapshot import GpuSnapshot, TakeGpuSnapshot, take_gpu_snapshot
+from trainwarden_exporter.processes.ancestry import descendants
 from trainwarden_exporter.processes.config import workers_by_key
 from trainwarden_exporter.processes.matching import Matcher, ProcessTree, WorkerKey
-from trainwarden_exporter.processes.procfs import (
-    Identity,
-    Process,
-    descendants,
-    read_processes,
-)
+from trainwarden_exporter.processes.procfs import Identity, Process, read_processes
 from trainwarden_exporter.run_specs import checkpoint_specs
 from trainwarden_exporter.runtime.blocking_thread import run_with_timeout
 from trainwarden_remediator.actions.base import (

@@ -30,8 +30,8 @@ from trainwarden_exporter.processes.procfs import (
     read_command_line,
     read_processes,
     read_resident_bytes,
-    start_timestamp,
 )
+from trainwarden_exporter.processes.start_times import start_timestamp
 from trainwarden_exporter.run_specs import log_specs
 from trainwarden_exporter.runtime.redaction import redact, redact_command
 from trainwarden_remediator.config.schema import Setup

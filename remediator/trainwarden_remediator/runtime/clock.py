@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import Protocol
 
-from trainwarden_exporter.processes.procfs import boot_seconds
+from trainwarden_exporter.processes.start_times import boot_seconds
 
 JUMP_SECONDS = 60.0
 """A smaller change of the clock is an ordinary correction."""

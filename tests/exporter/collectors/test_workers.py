@@ -12,7 +12,8 @@ from trainwarden_exporter.collectors.workers import WorkersCollector
 from trainwarden_exporter.config_file import loader
 from trainwarden_exporter.exceptions import ConfigError, NoData
 from trainwarden_exporter.processes.config import RunWorkers, WorkerConfig
-from trainwarden_exporter.processes.procfs import Identity, read_process, start_timestamp
+from trainwarden_exporter.processes.procfs import Identity, read_process
+from trainwarden_exporter.processes.start_times import start_timestamp
 from trainwarden_exporter.scrape.validation import validated
 
 if TYPE_CHECKING:

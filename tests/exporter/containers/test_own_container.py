@@ -15,7 +15,8 @@ import pytest
 from trainwarden_exporter.containers.history import ContainerHistory
 from trainwarden_exporter.containers.own_container import OwnContainer, read_exit, read_start
 from trainwarden_exporter.exceptions import CollectError
-from trainwarden_exporter.processes.procfs import Identity, boot_seconds, start_timestamp
+from trainwarden_exporter.processes.procfs import Identity
+from trainwarden_exporter.processes.start_times import boot_seconds, start_timestamp
 from trainwarden_exporter.runtime.state_file import StateFile
 
 if TYPE_CHECKING:

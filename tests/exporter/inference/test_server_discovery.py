@@ -11,7 +11,8 @@ import pytest
 
 from trainwarden_exporter.inference.health_model import ProcessInfo
 from trainwarden_exporter.inference.server_discovery import ServerDiscovery
-from trainwarden_exporter.processes.procfs import read_process, start_timestamp
+from trainwarden_exporter.processes.procfs import read_process
+from trainwarden_exporter.processes.start_times import start_timestamp
 from trainwarden_exporter.run_config import RunConfig
 
 if TYPE_CHECKING:

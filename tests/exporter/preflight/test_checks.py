@@ -24,7 +24,8 @@ from trainwarden_exporter.preflight import gpu as gpuchecks
 from trainwarden_exporter.preflight.checks import run_checks
 from trainwarden_exporter.preflight.report import Finding, PreflightContext, render, worst_result
 from trainwarden_exporter.processes.matching import WorkerKey
-from trainwarden_exporter.processes.procfs import Identity, Process, start_timestamp
+from trainwarden_exporter.processes.procfs import Identity, Process
+from trainwarden_exporter.processes.start_times import start_timestamp
 
 if TYPE_CHECKING:
     from tests.exporter.conftest import Start

@@ -16,8 +16,9 @@ from trainwarden_exporter.containers.config import ContainerKey, history_path
 from trainwarden_exporter.containers.history import ContainerHistory
 from trainwarden_exporter.preflight import host
 from trainwarden_exporter.preflight.report import Finding, PreflightContext
-from trainwarden_exporter.processes.procfs import Identity, start_timestamp
+from trainwarden_exporter.processes.procfs import Identity
 from trainwarden_exporter.processes.start_history import start_log_path
+from trainwarden_exporter.processes.start_times import start_timestamp
 from trainwarden_exporter.runtime.state_file import StateFile
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ import pytest
 
 from trainwarden_exporter.exceptions import CollectError
 from trainwarden_exporter.processes.matching import Matcher, ProcessTree, Selector, WorkerKey
-from trainwarden_exporter.processes.procfs import Identity, read_processes, start_timestamp
+from trainwarden_exporter.processes.procfs import Identity, read_processes
+from trainwarden_exporter.processes.start_times import start_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from trainwarden_exporter.processes.pid_file import PidFile, parse_pid, read_pid_file
-from trainwarden_exporter.processes.procfs import Identity, Process, start_timestamp
+from trainwarden_exporter.processes.procfs import Identity, Process
+from trainwarden_exporter.processes.start_times import start_timestamp
 
 
 @pytest.mark.parametrize(

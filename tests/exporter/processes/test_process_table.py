@@ -17,13 +17,8 @@ from trainwarden_exporter.processes.pid_counters import (
     read_pids_allocated,
 )
 from trainwarden_exporter.processes.process_table import REREAD_SECONDS, ProcessTable
-from trainwarden_exporter.processes.procfs import (
-    Process,
-    boot_seconds,
-    list_pids,
-    read_process,
-    read_processes,
-)
+from trainwarden_exporter.processes.procfs import Process, list_pids, read_process, read_processes
+from trainwarden_exporter.processes.start_times import boot_seconds
 
 if TYPE_CHECKING:
     from pathlib import Path

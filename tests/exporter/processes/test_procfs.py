@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from trainwarden_exporter.exceptions import CollectError
-from trainwarden_exporter.processes import procfs
+from trainwarden_exporter.processes import ancestry, procfs, start_times
 from trainwarden_exporter.processes.procfs import Identity, Process
 
 if TYPE_CHECKING:
@@ -144,17 +144,17 @@ class TestStartTime:
         found = procfs.read_process(program.pid)
 
         assert found is not None
-        assert before - 0.6 <= procfs.start_timestamp(found.identity) <= time.time() + 0.6
+        assert before - 0.6 <= start_times.start_timestamp(found.identity) <= time.time() + 0.6
 
     def test_does_not_tremble_with_the_clock(self) -> None:
         since_boot = iter([5000.0, 5000.004, 4999.8, 5000.3])
-        boot = procfs.BootTime(lambda: 1_800_000_000.0, lambda: next(since_boot))
+        boot = start_times.BootTime(lambda: 1_800_000_000.0, lambda: next(since_boot))
 
         assert [boot() for _ in range(4)] == [1_799_995_000.0] * 4
 
     def test_follows_a_clock_that_was_set(self) -> None:
         clock = iter([1_800_000_000.0, 1_800_003_600.0])
-        boot = procfs.BootTime(lambda: next(clock), lambda: 5000.0)
+        boot = start_times.BootTime(lambda: next(clock), lambda: 5000.0)
 
         assert [boot(), boot()] == [1_799_995_000.0, 1_799_998_600.0]
 
@@ -163,17 +163,17 @@ class TestAncestry:
     def test_descendants_are_found_at_any_depth(self) -> None:
         table = {p.pid: p for p in (process(1, 0), process(2, 1), process(3, 2), process(4, 1))}
 
-        assert procfs.descendants(table, [2]) == {3}
-        assert procfs.descendants(table, [1]) == {2, 3, 4}
-        assert procfs.descendants(table, [99]) == set()
+        assert ancestry.descendants(table, [2]) == {3}
+        assert ancestry.descendants(table, [1]) == {2, 3, 4}
+        assert ancestry.descendants(table, [99]) == set()
 
     def test_a_younger_process_with_the_parents_pid_is_not_the_parent(self) -> None:
         table = {p.pid: p for p in (process(5, 1, start=900), process(6, 5, start=100))}
 
-        assert procfs.parent(table[6], table) is None
-        assert procfs.descendants(table, [5]) == set()
+        assert ancestry.parent(table[6], table) is None
+        assert ancestry.descendants(table, [5]) == set()
 
     def test_a_circle_seen_in_a_torn_table_ends(self) -> None:
         table = {p.pid: p for p in (process(5, 6), process(6, 5))}
 
-        assert procfs.descendants(table, [5]) == {5, 6}
+        assert ancestry.descendants(table, [5]) == {5, 6}

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from trainwarden_exporter.processes import procfs, restart_loop
+from trainwarden_exporter.processes import restart_loop, start_times
 from trainwarden_exporter.processes.matching import ProcessTree, WorkerKey
-from trainwarden_exporter.processes.procfs import Identity, Process, start_timestamp
+from trainwarden_exporter.processes.procfs import Identity, Process
 from trainwarden_exporter.processes.start_history import StartLog
+from trainwarden_exporter.processes.start_times import start_timestamp
 
 TRAINER, ROLLOUT = WorkerKey("grpo", "trainer"), WorkerKey("grpo", "rollout")
 
@@ -68,8 +69,8 @@ def test_the_dead_have_not_started() -> None:
 def test_a_clock_that_is_set_makes_no_start(monkeypatch: pytest.MonkeyPatch) -> None:
     log, trees = StartLog(None), {TRAINER: tree(process(10, 100))}
     log.record(trees, at(120))
-    boot = procfs._boot_time()
-    monkeypatch.setattr(procfs, "_boot_time", lambda: boot + 30)
+    boot = start_times._boot_time()
+    monkeypatch.setattr(start_times, "_boot_time", lambda: boot + 30)
     log.record(trees, at(120))
     assert len(log.recent(TRAINER)) == 1
 

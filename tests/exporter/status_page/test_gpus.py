@@ -10,7 +10,8 @@ from trainwarden_exporter.collectors.gpu import GpuCollector
 from trainwarden_exporter.collectors.xid import XidCollector
 from trainwarden_exporter.gpu.holders import Holder
 from trainwarden_exporter.gpu.model import GpuKey
-from trainwarden_exporter.processes.procfs import Identity, Process, start_timestamp
+from trainwarden_exporter.processes.procfs import Identity, Process
+from trainwarden_exporter.processes.start_times import start_timestamp
 from trainwarden_exporter.scrape.scraper import Outcome
 from trainwarden_exporter.status_page import page as status_page
 from trainwarden_exporter.status_page.gpus import (

@@ -21,7 +21,8 @@ from trainwarden_exporter.gpu.holders import Holder, Survey
 from trainwarden_exporter.gpu.model import GpuKey, GpuMemory, GpuReading, ListedProcess
 from trainwarden_exporter.gpu.snapshot import GpuSnapshot
 from trainwarden_exporter.processes.matching import WorkerKey
-from trainwarden_exporter.processes.procfs import Identity, read_process, start_timestamp
+from trainwarden_exporter.processes.procfs import Identity, read_process
+from trainwarden_exporter.processes.start_times import start_timestamp
 from trainwarden_remediator.actions import gpu_cleanup, gpu_memory, termination
 from trainwarden_remediator.actions.base import ActionState
 from trainwarden_remediator.actions.gpu_cleanup import GpuCleanupAction

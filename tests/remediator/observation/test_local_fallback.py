@@ -12,7 +12,8 @@ from trainwarden_exporter.config import Config as ExporterConfig
 from trainwarden_exporter.host.config import HostConfig
 from trainwarden_exporter.processes.config import WorkerConfig
 from trainwarden_exporter.processes.matching import Selector, WorkerKey
-from trainwarden_exporter.processes.procfs import read_process, start_timestamp
+from trainwarden_exporter.processes.procfs import read_process
+from trainwarden_exporter.processes.start_times import start_timestamp
 from trainwarden_exporter.run_config import RunConfig
 from trainwarden_remediator.config.schema import Config, Setup
 from trainwarden_remediator.exceptions import ObservationError
