@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from subprocess import Popen
 
-from trainwarden_exporter.processes.procfs import (
-    Identity,
-    descendants,
-    read_process,
-    read_processes,
-)
+from trainwarden_exporter.processes.ancestry import descendants
+from trainwarden_exporter.processes.procfs import Identity, read_process, read_processes
 from trainwarden_remediator.actions.base import reading_processes
 from trainwarden_remediator.actions.termination import terminate
 
