@@ -20,6 +20,7 @@ from trainwarden_exporter.progress.progress_files import (
     ProgressFileScanner,
     ProgressFileSpec,
 )
+from trainwarden_exporter.progress.run_time import RunState
 from trainwarden_exporter.progress.specs import ProgressSpec
 from trainwarden_exporter.progress.stall_limits import pause_limit, restart_limit, stall_limit
 from trainwarden_exporter.progress.state import RunProgress
@@ -93,6 +94,19 @@ SOURCE_TIME = _gauge(
 VALUE = _gauge("value", "Last value of that name in a progress file or a beat.", "source", "name")
 VALUE_TIME = _gauge("value_timestamp_seconds", "Last write of the value.", "source", "name")
 PATH_EXISTS = _gauge("path_exists", "Whether the configured path of the run is an existing folder.")
+
+_run_table = MetricTable("trainwarden_run_", "run")
+RUN_TIME = _run_table.counter(
+    "time_seconds_total",
+    "Time of the run by state; each second belongs to exactly one. At most one stall limit behind"
+    " the clock, because a pause may turn out to be a stall.",
+    "state",
+)
+RUN_STEPS = _run_table.counter(
+    "steps_total",
+    "Steps of the run while it was watched: made, those of them that repeat lost ones (redone).",
+    "kind",
+)
 FINITE = _gauge("value_finite", "Whether the last value is finite.", "source", "name")
 
 
@@ -100,7 +114,7 @@ class ProgressCollector(Collector):
     """Feeds the tracker with polled files and checkpoints, and exports its state."""
 
     name = "progress"
-    metrics = _table.metrics
+    metrics = (*_table.metrics, *_run_table.metrics)
 
     def __init__(
         self,
@@ -177,6 +191,11 @@ class ProgressCollector(Collector):
         for spec, state in self._tracker.states():
             for metric, more, value in _samples(spec, state):
                 yield metric, (spec.run, *more), value
+        for run, time in self._tracker.run_times().items():
+            for state_name in RunState:
+                yield RUN_TIME, (run, state_name), time.seconds.get(state_name, 0.0)
+            yield RUN_STEPS, (run, "made"), time.steps_made
+            yield RUN_STEPS, (run, "redone"), time.steps_redone
         for (run, _), path_poller in self._paths:
             if (exists := path_poller.result()) is not None:
                 yield PATH_EXISTS, (run,), exists.value
@@ -219,6 +238,7 @@ class ProgressCollector(Collector):
         # After the start of the trainer: checkpoints from before say less.
         for run, records in _most_records(self._complete_checkpoints()):
             self._tracker.record_checkpoints(run, records)
+        self._tracker.record_look(_trainers_alive(self._specs, liveness))
 
     def _update_trainer(
         self, spec: ProgressSpec, liveness: Mapping[WorkerKey, WorkerLiveness]
@@ -235,6 +255,21 @@ class ProgressCollector(Collector):
                 self._tracker.record_trainer_restart(spec.run, newest)
         finished = all(liveness[key].finished for key in keys)
         self._tracker.record_trainer(spec.run, started, finished=finished)
+
+
+def _trainers_alive(
+    specs: Iterable[ProgressSpec], liveness: Mapping[WorkerKey, WorkerLiveness]
+) -> dict[str, bool]:
+    """Returns whether all trainers of each run live, for runs where that is known."""
+    trainers = {
+        spec.run: [liveness.get(WorkerKey(spec.run, worker)) for worker in spec.trainers]
+        for spec in specs
+    }
+    return {
+        run: all(one is not None and one.started is not None for one in found)
+        for run, found in trainers.items()
+        if found and None not in found
+    }
 
 
 def _is_folder(path: Path) -> bool:

@@ -31,7 +31,9 @@ from trainwarden_exporter.progress.events import (
 from trainwarden_exporter.progress.log_lines import events_from_line
 from trainwarden_exporter.progress.progress_files import FileProgress, ProgressFileSpec
 from trainwarden_exporter.progress.reducer import apply
+from trainwarden_exporter.progress.run_time import RunTime, count_event, count_look
 from trainwarden_exporter.progress.specs import TRAINER, ProgressSpec
+from trainwarden_exporter.progress.stall_limits import pause_limit, stall_limit
 from trainwarden_exporter.progress.state import RunProgress, without_guesses
 from trainwarden_exporter.runtime.state_file import StateFile
 
@@ -45,6 +47,9 @@ _PHASE_EVENTS = frozenset({PhaseBegan, PhaseEnded, RunFinished})
 _OWN_TIME_SECONDS = 1.0
 """A line that existed before observation began has a valid time of its own if that is at least
 this many seconds earlier."""
+
+_CLOCK_SET_SECONDS = 5.0
+"""Difference between two clocks over one look from which on the wall clock was set."""
 
 _CLOCK_TOLERANCE_SECONDS = 2.0
 """Seconds by which the start of one process may appear to differ across restarts of the
@@ -64,9 +69,10 @@ class ProgressTracker:
         *,
         state_folder: Path | None = None,
         now: Callable[[], float] = time.time,
+        elapsed: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
     ) -> None:
         self._now = now
-        self._shared = _SharedState({spec.run: spec for spec in specs}, state_folder, now)
+        self._shared = _SharedState({spec.run: spec for spec in specs}, state_folder, now, elapsed)
 
     def take_over_from(self, predecessor: ProgressTracker) -> None:
         """Continues the states of `predecessor` for runs in both configurations.
@@ -130,6 +136,14 @@ class ProgressTracker:
         """Records the start of the newest process of several trainers."""
         self._shared.record(run, Interrupted(started))
 
+    def record_look(self, trainers_alive: Mapping[str, bool]) -> None:
+        """Records that all runs were looked at, and whether their trainers lived where known."""
+        self._shared.record_look(trainers_alive)
+
+    def run_times(self) -> Mapping[str, RunTime]:
+        """Returns how the time of each run was spent."""
+        return self._shared.times
+
     def step(self, run: str) -> int | None:
         """Returns the completed steps of `run`; None if unknown."""
         state = self._shared.states.get(run)
@@ -165,10 +179,14 @@ class _SharedState:
     """State shared by trackers that took over from one another."""
 
     def __init__(
-        self, specs: Mapping[str, ProgressSpec], state_folder: Path | None, now: Callable[[], float]
+        self,
+        specs: Mapping[str, ProgressSpec],
+        state_folder: Path | None,
+        now: Callable[[], float],
+        elapsed: Callable[[], float],
     ) -> None:
         self._specs = dict(specs)
-        self._now = now
+        self._now, self._elapsed = now, elapsed
         self._watched_since = now()
         self._lock = Lock()
         self._saving: dict[str, float] = {}
@@ -183,6 +201,10 @@ class _SharedState:
             for run, state in self._file.value.items()
             if run in specs
         }
+        times = None if state_folder is None else state_folder / "run_time.json"
+        self._times_file = StateFile[dict[str, RunTime]](times, dict[str, RunTime], empty={})
+        self.times = {run: one for run, one in self._times_file.value.items() if run in specs}
+        self._clocks = now(), elapsed()
         # Reports between a reload and the first collection after it must reach the predecessor's
         # states too.
         self._pending: deque[tuple[str, ProgressEvent]] | None = deque(maxlen=MAX_PENDING)
@@ -191,10 +213,11 @@ class _SharedState:
         """Hands over to the configuration of `successor`, including its reports so far."""
         with successor._lock:
             specs, file, waiting = successor._specs, successor._file, successor._pending or ()
-            pending = tuple(waiting)
+            times_file, pending = successor._times_file, tuple(waiting)
         with self._lock:
-            self._specs, self._file = specs, file
+            self._specs, self._file, self._times_file = specs, file, times_file
             self.states = {run: one for run, one in self.states.items() if run in specs}
+            self.times = {run: one for run, one in self.times.items() if run in specs}
         for run, event in pending:
             self.record(run, event)
 
@@ -268,15 +291,36 @@ class _SharedState:
             return
         event = _limit_to_now(event, self._now())
         with self._lock:
+            self._follow_clock()
             state = self.states.get(run, RunProgress())
             if isinstance(event, StepReported):
                 state, accepted = resolve_count(state, event, configured_total=spec.total)
                 if accepted is None:
                     return
                 event = accepted
-            self.states[run] = apply(state, event)
+            new = self.states[run] = apply(state, event)
+            if run in self.times:
+                limit = _silence_limit(state, spec)
+                self.times[run] = count_event(self.times[run], state, new, event.timestamp, limit)
             if self._pending is not None:
                 self._pending.append((run, event))
+
+    def record_look(self, trainers_alive: Mapping[str, bool]) -> None:
+        now = self._now()
+        with self._lock:
+            self._follow_clock()
+            for run, spec in self._specs.items():
+                time, state = self.times.get(run, RunTime(now, now)), self.states.get(run)
+                alive, state = trainers_alive.get(run, True), state or RunProgress()
+                limit = _silence_limit(state, spec)
+                self.times[run] = count_look(time, state, now, alive=alive, limit=limit)
+
+    def _follow_clock(self) -> None:
+        before, self._clocks = self._clocks, (self._now(), self._elapsed())
+        now, elapsed = self._clocks
+        set_by = (now - before[0]) - (elapsed - before[1])
+        if abs(set_by) > _CLOCK_SET_SECONDS:
+            self.times = {run: time.shifted(set_by, now) for run, time in self.times.items()}
 
     def signs(self, run: str, state: RunProgress) -> RunSigns:
         """Returns the signs; a record, such as a checkpoint, is no sign of a running trainer."""
@@ -298,8 +342,15 @@ class _SharedState:
 
     def save(self) -> None:
         with self._lock:
-            states = dict(self.states)
+            states, times = dict(self.states), dict(self.times)
         self._file.save(states)
+        self._times_file.save(times)
+
+
+def _silence_limit(state: RunProgress, spec: ProgressSpec) -> float | None:
+    """Returns the seconds after which silence is a stall: evaluations may not be logged."""
+    announced = spec.announces_evaluations and state.evaluations_seen
+    return (stall_limit if announced else pause_limit)(state, spec.limits)
 
 
 def _is_fatal(pattern: LinePattern, event: LineEvent) -> bool:

@@ -15,6 +15,7 @@ from trainwarden_exporter.frameworks.base import LinePattern, Phase, ProgressFil
 from trainwarden_exporter.logs.events import LineEvent
 from trainwarden_exporter.processes.matching import WorkerKey, WorkerLiveness
 from trainwarden_exporter.progress.progress_files import ProgressFileSpec
+from trainwarden_exporter.progress.run_time import RunState
 from trainwarden_exporter.progress.specs import ProgressSpec
 from trainwarden_exporter.progress.stall_limits import StallLimits
 from trainwarden_exporter.progress.tracker import ProgressTracker
@@ -54,7 +55,7 @@ class Box:
         liveness: Callable[[], Iterable[WorkerLiveness]] = tuple,
     ) -> None:
         self.clock = Clock()
-        self.tracker = ProgressTracker(specs, now=self.clock)
+        self.tracker = ProgressTracker(specs, now=self.clock, elapsed=self.clock)
         self.collector = ProgressCollector(
             specs,
             self.tracker,
@@ -69,15 +70,16 @@ class Box:
         event = LineEvent("grpo", "trainer", "trainer", pattern, message, self.clock.now)
         self.tracker.record_line(event)
 
-    def scrape(self) -> dict[str, float]:
-        """Values by name and labels, without prefix and run."""
+    def scrape(self, prefix: str = "trainwarden_training_") -> dict[str, float]:
+        """Values by name and labels of the metrics with `prefix`, without it and the run."""
         found = {}
         for family in validated(self.collector.collect(), self.collector.metrics):
             for sample in family.samples:
                 run, *more = sample.labels.values()
                 assert run in {"grpo", "other"}
-                name = sample.name.removeprefix("trainwarden_training_")
-                found[" ".join([name, *more])] = sample.value
+                if sample.name.startswith(prefix):
+                    name = sample.name.removeprefix(prefix)
+                    found[" ".join([name, *more])] = sample.value
         return found
 
 
@@ -95,6 +97,20 @@ def test_an_unknown_run_shows_only_its_limits() -> None:
         "steps_repeated_total": 0,
         "finished": 0,
     }
+
+
+def test_the_time_of_a_run_is_counted_by_its_state() -> None:
+    box = Box(SPEC)
+    box.scrape()
+    for step in range(1, 6):
+        box.clock.now += 20
+        box.line("step", step)
+    seen = box.scrape("trainwarden_run_")
+    assert seen.pop("time_seconds_total training") == 80
+    assert seen.pop("time_seconds_total unknown") == 20
+    assert seen.pop("steps_total made") == 5
+    assert set(seen.values()) == {0}
+    assert len(seen) == len(RunState) - 2 + 1
 
 
 def test_a_configured_path_that_does_not_exist_is_shown(tmp_path: Path) -> None:

@@ -1,0 +1,301 @@
+"""Each second of a run counts in the state that it was in, and none is lost or counted twice."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from trainwarden_exporter.frameworks.base import LinePattern, Phase
+from trainwarden_exporter.logs.events import LineEvent
+from trainwarden_exporter.progress.run_time import RunState, RunTime
+from trainwarden_exporter.progress.specs import ProgressSpec
+from trainwarden_exporter.progress.stall_limits import StallLimits
+from trainwarden_exporter.progress.tracker import ProgressTracker
+
+LINES = (
+    LinePattern("step", r"step (?P<step>\d+)", phase=Phase.TRAINING),
+    LinePattern("loaded", "loaded", phase=Phase.TRAINING),
+    LinePattern("saving", "saving", phase=Phase.SAVING),
+    LinePattern("saved", "saved", ends=Phase.SAVING),
+    LinePattern("evaluating", "evaluating", phase=Phase.EVALUATING),
+    LinePattern("evaluated", "evaluated", ends=Phase.EVALUATING),
+    LinePattern("waiting", "waiting", phase=Phase.WAITING_FOR_ROLLOUTS),
+    LinePattern("received", "received", ends=Phase.WAITING_FOR_ROLLOUTS),
+    LinePattern("finished", "finished", phase=Phase.FINISHED),
+)
+SPEC = ProgressSpec(
+    "grpo",
+    limits=StallLimits(
+        phases={Phase.SAVING: 600, Phase.EVALUATING: 900, Phase.WAITING_FOR_ROLLOUTS: 900}
+    ),
+    lines={("trainer", one.name): one for one in LINES},
+    announces_evaluations=True,
+)
+LOOK = 10.0
+BEGIN = 1_000_000.0
+
+
+class Line(NamedTuple):
+    """A line that the run writes at `at`, or an empty one for a start or an end of its process."""
+
+    at: float
+    pattern: str
+    step: int | None = None
+    started: bool | None = None
+
+
+@dataclass
+class Run:
+    """A run as it is: what it writes, and the seconds it truly spends in each state."""
+
+    random: random.Random
+    at: float = BEGIN
+    lines: list[Line] = field(default_factory=list)
+    truth: dict[RunState, float] = field(default_factory=lambda: defaultdict(float))
+    step: int = 0
+    highest: int = 0
+    redone: int = 0
+    step_seconds: float = 20.0
+
+    def spend(self, state: RunState, seconds: float) -> None:
+        self.truth[state] += seconds
+        self.at += seconds
+
+    def write(self, pattern: str, step: int | None = None) -> None:
+        self.lines.append(Line(self.at, pattern, step))
+
+    def start(self) -> None:
+        self.lines.append(Line(self.at, "", started=True))
+        self.spend(RunState.STARTING, self.random.uniform(20, 60))
+        self.write("loaded")
+        self.spend(RunState.FIRST_STEP, 2 * self.step_seconds)
+        self._made()
+
+    def train(self, steps: int) -> None:
+        for _ in range(steps):
+            state = RunState.REDOING if self.step < self.highest else RunState.TRAINING
+            self.spend(state, self.step_seconds * self.random.uniform(0.8, 1.2))
+            self._made()
+
+    def _made(self) -> None:
+        self.step += 1
+        self.redone += self.step <= self.highest
+        self.write("step", self.step)
+
+    def phase(self, begin: str, state: RunState, end: str, seconds: float) -> None:
+        self.write(begin)
+        self.spend(state, seconds)
+        self.write(end)
+
+    def die(self, down: float, lost: int) -> None:
+        self.lines.append(Line(self.at, "", started=False))
+        self.spend(RunState.DOWN, down)
+        self.highest = max(self.highest, self.step)
+        self.step = max(0, self.step - lost)
+
+    def finish(self) -> None:
+        self.write("finished")
+        self.spend(RunState.FINISHED, 600)
+
+
+@dataclass
+class Watch:
+    """The tracker of an exporter that looks at a run every ten seconds."""
+
+    folder: Path | None = None
+    now: float = BEGIN
+    set_by: float = 0.0
+    process: float | None = None
+
+    def __post_init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        self.tracker = ProgressTracker(
+            [SPEC],
+            state_folder=self.folder,
+            now=lambda: self.now + self.set_by,
+            elapsed=lambda: self.now,
+        )
+
+    def follow(self, run: Run, *, blind: tuple[float, float] = (0.0, 0.0)) -> None:
+        """Reads all lines, and looks between them; nobody looks during `blind`."""
+        self.look(BEGIN)
+        looked = BEGIN
+        for line in [*run.lines, Line(run.at, "")]:
+            while looked + LOOK <= line.at:
+                looked += LOOK
+                if not blind[0] <= looked < blind[1]:
+                    self.look(looked)
+            self._read(line, unseen=blind[0] <= line.at < blind[1])
+
+    def _read(self, line: Line, *, unseen: bool) -> None:
+        self.now = line.at
+        if line.started is not None:
+            self.process = line.at if line.started else None
+        elif line.pattern:
+            groups = {} if line.step is None else {"step": str(line.step)}
+            at = line.at + self.set_by
+            self.tracker.record_line(
+                LineEvent("grpo", "trainer", "trainer", line.pattern, groups, at, not unseen)
+            )
+
+    def look(self, at: float) -> None:
+        self.now = at
+        started = None if self.process is None else self.process + self.set_by
+        self.tracker.record_trainer("grpo", started, finished=False)
+        self.tracker.record_look({"grpo": self.process is not None})
+
+    @property
+    def time(self) -> RunTime:
+        return self.tracker.run_times()["grpo"]
+
+
+def close(time: RunTime, run: Run) -> None:
+    """Asserts that each state is within a hundredth of the whole of what it truly was."""
+    whole = run.at - BEGIN
+    assert sum(time.seconds.values()) == pytest.approx(whole, abs=0.01 * whole)
+    wrong = {
+        state: (round(time.seconds.get(state, 0.0)), round(run.truth[state]))
+        for state in RunState
+        if abs(time.seconds.get(state, 0.0) - run.truth[state]) > 0.01 * whole
+    }
+    assert wrong == {}, "counted, true"
+
+
+def seeded(seed: int) -> Run:
+    return Run(random.Random(seed))  # noqa: S311 - a model, no secret
+
+
+def night(seed: int, parts: int = 8) -> Run:
+    """Six hours or so with everything that happens to a run."""
+    run = seeded(seed)
+    run.start()
+    for _ in range(parts):
+        run.train(run.random.randint(60, 120))
+        run.phase("evaluating", RunState.EVALUATING, "evaluated", run.random.uniform(100, 400))
+        run.train(run.random.randint(5, 20))
+        run.phase("saving", RunState.SAVING, "saved", run.random.uniform(20, 200))
+        run.phase("waiting", RunState.WAITING_FOR_ROLLOUTS, "received", run.random.uniform(30, 300))
+        if run.random.random() < 0.5:
+            run.train(3)
+            run.die(run.random.uniform(60, 900), run.random.randint(0, 40))
+            run.start()
+        if run.random.random() < 0.3:
+            run.spend(RunState.STALLED, run.random.uniform(600, 1800))
+            run.train(1)
+    run.finish()
+    return run
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whole_nights_are_counted_as_they_were(seed: int) -> None:
+    run, watch = night(seed), Watch()
+    watch.follow(run)
+    close(watch.time, run)
+    assert watch.time.steps_redone == run.redone
+
+
+def test_totals_never_decrease() -> None:
+    run, watch = night(3), Watch()
+    before: dict[RunState, float] = {}
+    original = watch.look
+
+    def look(at: float) -> None:
+        original(at)
+        for state, seconds in watch.time.seconds.items():
+            assert seconds >= before.get(state, 0.0)
+            before[state] = seconds
+
+    watch.look = look  # type: ignore[method-assign]
+    watch.follow(run)
+    assert before
+
+
+def test_a_restart_of_the_exporter_loses_nothing(tmp_path: Path) -> None:
+    run, watch = night(5, parts=1), Watch(tmp_path)
+    parts = list(_parts(run, 4))
+    for number, part in enumerate(parts):
+        if number:
+            watch.tracker.save()
+            watch.restart()
+        for line in part.lines:
+            while watch.now + LOOK <= line.at:
+                watch.look(watch.now + LOOK)
+            watch._read(line, unseen=False)
+    while watch.now + LOOK <= run.at:
+        watch.look(watch.now + LOOK)
+    close(watch.time, run)
+
+
+def _parts(run: Run, count: int) -> Iterator[Run]:
+    size = len(run.lines) // count + 1
+    for start in range(0, len(run.lines), size):
+        yield replace(run, lines=run.lines[start : start + size])
+
+
+def test_what_nobody_saw_is_known_from_the_log_afterwards() -> None:
+    run = seeded(1)
+    run.start()
+    run.train(60)
+    begin = run.at
+    run.train(60)
+    end = run.at
+    run.train(60)
+    run.finish()
+    watch = Watch()
+    watch.follow(run, blind=(begin, end))
+    close(watch.time, run)
+
+
+def test_silence_that_nobody_saw_is_unknown() -> None:
+    run = seeded(1)
+    run.start()
+    run.train(60)
+    begin = run.at
+    run.spend(RunState.UNKNOWN, 3600)
+    end = run.at
+    run.train(60)
+    run.finish()
+    watch = Watch()
+    watch.follow(run, blind=(begin, end))
+    close(watch.time, run)
+
+
+@pytest.mark.parametrize("seconds", [-86400.0, -30.0, 45.0, 86400.0])
+def test_a_clock_that_is_set_adds_no_time(seconds: float) -> None:
+    run = seeded(2)
+    run.start()
+    run.train(80)
+    middle = len(run.lines)
+    run.train(80)
+    watch = Watch()
+    watch.follow(replace(run, lines=run.lines[:middle], at=run.lines[middle - 1].at))
+    watch.set_by = seconds
+    before = watch.time
+    watch.look(watch.now + LOOK)
+    for line in run.lines[middle:]:
+        while watch.now + LOOK <= line.at:
+            watch.look(watch.now + LOOK)
+        watch._read(line, unseen=False)
+    elapsed = watch.now - BEGIN
+    assert sum(watch.time.seconds.values()) <= elapsed
+    assert sum(watch.time.seconds.values()) >= 0.9 * elapsed
+    assert all(watch.time.seconds[state] >= spent for state, spent in before.seconds.items())
+
+
+def test_a_run_without_any_sign_is_unknown_and_not_training() -> None:
+    watch = Watch()
+    for look in range(100):
+        watch.look(BEGIN + LOOK * look)
+    assert set(watch.time.seconds) == {RunState.DOWN}
+    watch.process = watch.now - 1e6
+    for _ in range(100):
+        watch.look(watch.now + LOOK)
+    assert watch.time.seconds[RunState.UNKNOWN] == pytest.approx(1000, abs=40)
