@@ -23,6 +23,9 @@ exit status:
 `trainwarden COMMAND --help` has the options, examples and further exit statuses of a command."""
 
 
+WIDTH = 90
+
+
 class Command(Protocol):
     """A module of `trainwarden.commands`."""
 
@@ -63,7 +66,7 @@ def build_command_parser(name: str, command: Command) -> argparse.ArgumentParser
         prog=f"trainwarden {name}",
         description=command.__doc__,
         epilog=command.EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Formatter,
         allow_abbrev=False,
     )
     command.add_arguments(parser)
@@ -76,7 +79,7 @@ def build_parser() -> argparse.ArgumentParser:
         prog="trainwarden",
         description="Watch training runs on this host, and heal them.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Formatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
@@ -93,6 +96,13 @@ def command_help() -> list[tuple[str, str]]:
         *((name, text[0].lower() + text[1:]) for name, text in own),
         *((name, text) for name, (_, text) in doors.DOORS.items()),
     ]
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """With a fixed width: argparse would import shutil and, with it, a MiB of compressors."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=WIDTH)
 
 
 class _Version(argparse.Action):

@@ -1,0 +1,153 @@
+"""The announcement of a run: a file in `runs.d/` that the exporter and the remediator read."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from trainwarden.run.folder import RunFiles, make_folders, run_files, write_private
+from trainwarden.run.process_tree import read_start_ticks
+
+KEPT_SECONDS = 7 * 86400.0
+"""How long the announcement of an ended run is kept."""
+KEPT_EXITS = 8
+"""Number of ended processes whose exit status is kept."""
+
+
+class Announcement:
+    """What is announced of one worker of a run; `save` writes it.
+
+    `exits` holds pid, start ticks and wait status of the last processes that ended.
+    """
+
+    def __init__(self, files: RunFiles, content: dict[str, Any]) -> None:
+        self.files = files
+        self.content = content
+
+    @property
+    def exits(self) -> list[list[int]]:
+        exits: list[list[int]] = self.content["exits"]
+        return exits
+
+    def record_start(self, pid: int, start_ticks: int) -> None:
+        self.content.update(
+            state="running",
+            pid=pid,
+            start_ticks=start_ticks,
+            started_at=time.time(),
+            exit_status=None,
+            ended_at=None,
+            last_lines=[],
+            starts=self.content["starts"] + 1,
+        )
+        self.save()
+
+    def record_exit(self, state: str, status: int, last_lines: Sequence[str] = ()) -> None:
+        """Records the end of the process; `status` is its wait status."""
+        ended = [self.content["pid"], self.content["start_ticks"], status]
+        if ended not in self.exits:
+            self.exits.append(ended)
+        del self.exits[:-KEPT_EXITS]
+        self.content.update(
+            state=state, exit_status=status, ended_at=time.time(), last_lines=list(last_lines)
+        )
+        self.save()
+
+    def reload(self) -> None:
+        """Reads what another wrapper of the run has written."""
+        with suppress(OSError, ValueError):
+            self.content = json.loads(self.files.announcement.read_bytes())
+
+    def save(self) -> None:
+        """Writes the file. A full disk does not end the run: the file is then out of date."""
+        with suppress(OSError):
+            if self.content["pid"]:
+                write_private(self.files.pid_file, f"{self.content['pid']}\n")
+            # what is not UTF-8 in the command line is replaced: the file is for readers
+            text = json.dumps(self.content, ensure_ascii=False, indent=1) + "\n"
+            text = text.encode("utf-8", "replace").decode()
+            write_private(self.files.announcement, text)
+
+
+def claim(folder: Path, content: dict[str, Any], *, free_name: bool) -> Announcement:
+    """Returns the announcement of a new run, and writes it: no other start can take its name.
+
+    With `free_name`, a number is added to the name of the run if another run has it. Raises
+    ValueError if the worker already runs, OSError if the folder cannot be written.
+    """
+    make_folders(folder)
+    name, number = content["run"], 1
+    with _lock(folder / "runs.d"):
+        _remove_old(folder / "runs.d")
+        while True:
+            files = run_files(folder, content["run"], content["worker"])
+            pid = running_pid(files.announcement)
+            if not pid:
+                break
+            if not free_name:
+                which = f"run {content['run']}, worker {content['worker']}"
+                raise ValueError(f"{which}: already runs as process {pid}")
+            number += 1
+            content["run"] = f"{name}-{number}"
+        own = os.getpid()
+        found = Announcement(
+            files,
+            {
+                **content,
+                "log": str(files.log),
+                "socket": str(files.socket),
+                "state": "starting",
+                "wrapper_pid": own,
+                "wrapper_start_ticks": read_start_ticks(own),
+                "pid": 0,
+                "start_ticks": 0,
+                "started_at": None,
+                "starts": 0,
+                "exit_status": None,
+                "ended_at": None,
+                "exits": [],
+                "last_lines": [],
+            },
+        )
+        found.save()
+    return found
+
+
+def running_pid(path: Path) -> int:
+    """Returns the process of an announced run that is not over, or 0."""
+    try:
+        content = json.loads(path.read_bytes())
+        for which in ("", "wrapper_"):
+            pid, ticks = int(content[f"{which}pid"]), int(content[f"{which}start_ticks"])
+            if pid > 0 and ticks and read_start_ticks(pid) == ticks:
+                return pid
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+    return 0
+
+
+class _lock:  # noqa: N801 - a context manager; contextlib's would be no shorter
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __enter__(self) -> None:
+        self._descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+
+def _remove_old(runs: Path) -> None:
+    """Removes what this program wrote for runs that ended long ago; their logs stay."""
+    for path in runs.glob("*.json"):
+        with suppress(OSError):
+            if path.stat().st_mtime < time.time() - KEPT_SECONDS and not running_pid(path):
+                for suffix in (".pid", ".sock", ".json"):
+                    path.with_suffix(suffix).unlink(missing_ok=True)

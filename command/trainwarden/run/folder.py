@@ -1,0 +1,63 @@
+"""The folders and files of announced runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+FOLDER_VARIABLE = "TRAINWARDEN_FOLDER"
+
+
+class RunFiles(NamedTuple):
+    """The files of one worker of a run."""
+
+    announcement: Path
+    pid_file: Path
+    socket: Path
+    log: Path
+
+
+def state_folder() -> Path:
+    """Returns the folder of the account's state, which may not exist yet.
+
+    Raises RuntimeError if the account has no home.
+    """
+    if folder := os.environ.get(FOLDER_VARIABLE):
+        return Path(folder).absolute()
+    # the base directory specification ignores a relative path
+    state = os.environ.get("XDG_STATE_HOME", "")
+    base = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
+    return base / "trainwarden"
+
+
+def run_files(folder: Path, run: str, worker: str) -> RunFiles:
+    """Returns the files below `folder`; names contain no `@`, so no two workers share a file."""
+    stem = f"{run}@{worker}"
+    runs = folder / "runs.d"
+    return RunFiles(
+        runs / f"{stem}.json",
+        runs / f"{stem}.pid",
+        runs / f"{stem}.sock",
+        folder / "logs" / f"{stem}.log",
+    )
+
+
+def make_folders(folder: Path) -> None:
+    """Creates the folders for this account only. Raises OSError if another account owns one."""
+    for one in (folder, folder / "runs.d", folder / "logs"):
+        one.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = one.stat()
+        if status.st_uid != os.geteuid():
+            raise PermissionError(f"{one}: belongs to another account")
+        if status.st_mode & 0o022:
+            one.chmod(0o700)
+
+
+def write_private(path: Path, text: str) -> None:
+    """Writes a file of mode 0600 so that a reader never sees half of it. Raises OSError."""
+    new = path.with_name(f".{path.name}.{os.getpid()}.new")
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    new.replace(path)

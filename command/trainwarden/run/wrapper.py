@@ -1,0 +1,353 @@
+"""The process between the user's terminal and the command."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from trainwarden.run.announcement import Announcement
+from trainwarden.run.control import Client, ControlSocket
+from trainwarden.run.ending import GRACE_SECONDS, MAX_GRACE_SECONDS, TICK_MILLISECONDS, Ending
+from trainwarden.run.launcher import MESSAGE_BYTES, NOT_EXECUTABLE, NOT_FOUND
+from trainwarden.run.policy import NEVER, ON_FAILURE, FailureCount, describe_end, end_state
+from trainwarden.run.process_tree import read_start_ticks
+from trainwarden.run.relay import Relay
+from trainwarden.run.run_log import RunLog
+from trainwarden.run.streams import STDERR, Streams
+
+HANDLED = (
+    *(signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP),
+    *(signal.SIGWINCH, signal.SIGCONT, signal.SIGUSR1, signal.SIGUSR2),
+)
+_GROUP = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGCONT)
+"""Signals that a terminal sends to all processes in its foreground."""
+_STOPS = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
+"""Signals with which the user, or the system, ends the command."""
+RETRY_SECONDS = 3600.0
+"""How long a detached run that has failed waits for a request to start it again."""
+
+
+class Wrapper:
+    """Serves one run until its command has ended. `run` returns the wait status."""
+
+    def __init__(
+        self,
+        announcement: Announcement,
+        streams: Streams,
+        log: RunLog,
+        channel: socket.socket,
+        *,
+        detached: bool = False,
+    ) -> None:
+        self._announcement = announcement
+        self._streams = streams
+        self._log = log
+        self._relay = Relay(streams, log)
+        self._channel = channel
+        self._detached = detached
+        self._control: ControlSocket | None = None
+        self._poll = select.poll()
+        self._registered: dict[int, int] = {}
+        self._running = False
+        self._status: int | None = None
+        self._stopped_at: float | None = None
+        self._failures = FailureCount()
+        self._ending: Ending | None = None
+        self._request: tuple[Client, str] | None = None
+        self._start_at: float | None = None
+        self._retry_until: float | None = None
+
+    def run(self, last_message: Sequence[str] | None = None) -> int:
+        """Returns the wait status of the command; 127 or 126 as its code if it did not start.
+
+        `last_message` is the last word of the launcher to the wrapper before this one.
+        """
+        self._listen()
+        self._catch_signals()
+        self._streams.enter_raw()
+        try:
+            if last_message is None:
+                self._channel.send(b"start")
+            else:
+                self._take_over(last_message)
+            while self._status is None:
+                self._step()
+            self._relay.flush()
+        finally:
+            self._streams.restore()
+            if self._control is not None:
+                self._control.close()
+            with suppress(OSError):
+                self._channel.send(b"bye")
+        return self._status
+
+    def _listen(self) -> None:
+        with suppress(OSError):  # the run itself needs no socket
+            self._control = ControlSocket(self._announcement.files.socket)
+
+    def _catch_signals(self) -> None:
+        self._wakeup, wakeup = os.pipe()
+        for fd in (self._wakeup, wakeup):
+            os.set_blocking(fd, False)
+        for number in HANDLED:
+            # what was ignored from the start, as under nohup, stays so
+            if signal.getsignal(number) is not signal.SIG_IGN or self._detached:
+                signal.signal(number, lambda *_: None)
+        signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+
+    def _take_over(self, message: Sequence[str]) -> None:
+        own = os.getpid()
+        self._announcement.reload()
+        self._announcement.content.update(
+            wrapper_pid=own, wrapper_start_ticks=read_start_ticks(own)
+        )
+        self._announcement.save()
+        if message:
+            self._handle(message)
+        else:
+            self._channel.send(b"start")
+
+    # the loop
+
+    def _step(self) -> None:
+        self._register()
+        for fd, events in self._poll.poll(self._timeout()):
+            if fd == self._wakeup:
+                for number in os.read(self._wakeup, 4096):
+                    self._handle_signal(signal.Signals(number))
+            elif fd == self._channel.fileno():
+                self._receive()
+            elif self._control is not None and fd == self._control.fileno():
+                self._control.accept()
+            elif self._control is not None and fd in self._control.clients:
+                if (found := self._control.read(fd)) is not None:
+                    self._answer(*found)
+            else:
+                self._relay_data(fd, events)
+        self._advance()
+
+    def _relay_data(self, fd: int, events: int) -> None:
+        keys = self._relay.serve(fd, events)
+        if keys is None:
+            self._lose_terminal()
+        elif keys and self._streams.interrupts(keys):
+            self._stopped_at = time.monotonic()
+
+    def _timeout(self) -> int | None:
+        if self._ending is not None:
+            return TICK_MILLISECONDS
+        moments = [one for one in (self._start_at, self._retry_until) if one is not None]
+        if not moments:
+            return None
+        return max(0, int((min(moments) - time.monotonic()) * 1000) + 1)
+
+    def _register(self) -> None:
+        wanted = {self._wakeup: select.POLLIN, self._channel.fileno(): select.POLLIN}
+        wanted |= self._relay.wanted()
+        if self._control is not None:
+            wanted |= dict.fromkeys((self._control.fileno(), *self._control.clients), select.POLLIN)
+        for fd in self._registered.keys() - wanted.keys():
+            self._poll.unregister(fd)
+        for fd, events in wanted.items():
+            if self._registered.get(fd) != events:
+                self._poll.register(fd, events)
+        self._registered = wanted
+
+    def _advance(self) -> None:
+        """Does what is due without an event."""
+        if self._ending is not None and self._ending.step(child_ended=not self._running):
+            self._finish_ending(self._ending.problem)
+        now = time.monotonic()
+        if self._start_at is not None and now >= self._start_at:
+            self._start_at = None
+            self._channel.send(b"start")
+        if self._retry_until is not None and now >= self._retry_until:
+            self._status = self._announcement.content["exit_status"]
+
+    def _lose_terminal(self) -> None:
+        self._relay.drop_user()
+        self._detached = True
+
+    def _say(self, text: str) -> None:
+        """Writes a line of this program to the log and the terminal."""
+        line = f"trainwarden: {text}"
+        self._log.write(f"{line}\n".encode())
+        if STDERR in self._streams.sources.values() or self._streams.terminal is not None:
+            end = "\r\n" if self._streams.passes_input else "\n"
+            with suppress(OSError):
+                os.write(STDERR, f"{line}{end}".encode())
+
+    # signals
+
+    def _handle_signal(self, number: signal.Signals) -> None:
+        if number is signal.SIGWINCH:
+            self._streams.copy_size()
+            return
+        if number is signal.SIGHUP:
+            self._lose_terminal()
+            return
+        if number is signal.SIGCONT:
+            self._streams.enter_raw()
+            self._streams.copy_size()
+        if number in _STOPS:
+            self._stopped_at = time.monotonic()
+            if not self._running and self._ending is None:
+                self._status = self._announcement.content["exit_status"] or 0
+                self._announcement.content["state"] = "stopped"
+                self._announcement.save()
+                return
+        self._signal_child(number)
+
+    def _signal_child(self, number: int) -> None:
+        """Sends a signal to the command, or to its process group as a terminal does."""
+        content = self._announcement.content
+        pid = content["pid"]
+        if not self._running or read_start_ticks(pid) != content["start_ticks"]:
+            return
+        with suppress(OSError):
+            if number in _GROUP:
+                os.killpg(pid, number)
+            else:
+                os.kill(pid, number)
+
+    def _suspend(self) -> None:
+        """Stops as the command has: the shell takes the terminal back."""
+        self._streams.restore()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        self._streams.enter_raw()
+
+    # the launcher
+
+    def _receive(self) -> None:
+        try:
+            message = self._channel.recv(MESSAGE_BYTES)
+        except OSError:
+            message = b""
+        self._handle(message.decode().split() if message else ["lost"])
+
+    def _handle(self, message: Sequence[str]) -> None:
+        match message:
+            case ["started", pid, ticks]:
+                self._running = True
+                self._retry_until = None
+                if self._announcement.content["pid"] != int(pid):
+                    self._announcement.record_start(int(pid), int(ticks))
+                self._answer_request(ok=True, pid=int(pid), start_ticks=int(ticks))
+            case ["failed", number]:
+                self._fail_to_start(int(number))
+            case ["stopped", number] if int(number) != signal.SIGSTOP and not self._detached:
+                self._suspend()
+            case ["exited", pid, status] if int(pid) == self._announcement.content["pid"]:
+                self._running = False
+                self._handle_exit(int(status))
+            case ["lost"]:
+                self._handle_lost_launcher()
+
+    def _fail_to_start(self, number: int) -> None:
+        argv = self._announcement.content["argv"]
+        code = NOT_FOUND if number == 2 else NOT_EXECUTABLE  # noqa: PLR2004 - ENOENT
+        self._answer_request(error=os.strerror(number))
+        self._streams.restore()
+        print(f"trainwarden run: {argv[0]}: {os.strerror(number)}", file=sys.stderr)  # noqa: T201
+        self._status = code << 8
+        self._announcement.record_exit("failed", self._status, [os.strerror(number)])
+
+    def _handle_exit(self, status: int) -> None:
+        self._relay.drain()
+        lasted = time.time() - (self._announcement.content["started_at"] or 0.0)
+        since = None if self._stopped_at is None else time.monotonic() - self._stopped_at
+        state = end_state(status, since_stop=since)
+        if self._ending is not None:
+            state = "stopped" if self._request and self._request[1] == "stop" else "restarting"
+        self._announcement.record_exit(state, status, self._log.last_lines())
+        if self._ending is not None:
+            return
+        policy = self._announcement.content["restart"]
+        if state == "failed" and policy == ON_FAILURE:
+            delay = self._failures.next_delay(lasted)
+            if delay is not None:
+                self._say(f"{describe_end(self._announcement, status)}; next start in {delay:g} s")
+                self._start_at = time.monotonic() + delay
+                return
+        if state == "failed" and policy != NEVER and self._detached:
+            self._say(f"{describe_end(self._announcement, status)}; waits to be started again")
+            self._retry_until = time.monotonic() + RETRY_SECONDS
+            return
+        self._status = status
+
+    def _handle_lost_launcher(self) -> None:
+        """Without the launcher nobody learns how the command ends, and nobody can restart it."""
+        content = self._announcement.content
+        content["state"] = "failed"
+        if read_start_ticks(content["pid"]) == content["start_ticks"]:
+            self._say("the launcher was killed; the command goes on without this program")
+            content["state"] = "running"
+        self._announcement.save()
+        self._status = 1 << 8
+
+    # requests
+
+    def _answer(self, client: Client, request: dict[str, Any]) -> None:
+        match request.get("command"):
+            case "status":
+                client.answer(ok=True, status=self._announcement.content)
+            case "restart" | "stop" as command:
+                if problem := self._refusal(command, request):
+                    client.answer(ok=False, error=problem)
+                    return
+                self._request = client, command
+                self._begin(command, request.get("grace", GRACE_SECONDS))
+            case _:
+                client.answer(ok=False, error="unknown command")
+
+    def _refusal(self, command: str, request: dict[str, Any]) -> str:
+        """Returns why a request is not carried out, or ""."""
+        content = self._announcement.content
+        grace = request.get("grace", GRACE_SECONDS)
+        if not isinstance(grace, int | float) or not 0 <= grace <= MAX_GRACE_SECONDS:
+            return f"grace: expected a number of seconds up to {MAX_GRACE_SECONDS:g}"
+        if self._request is not None or self._ending is not None:
+            return "another request is being carried out"
+        if command == "restart" and content["restart"] == NEVER:
+            return "the run was started with --restart never"
+        meant = request.get("pid"), request.get("start_ticks")
+        if command == "restart" and meant != (content["pid"], content["start_ticks"]):
+            return f"process {content['pid']} is not the requested one"
+        return ""
+
+    def _begin(self, command: str, grace: float) -> None:
+        content = self._announcement.content
+        self._start_at = self._retry_until = None
+        self._say(f"{command} requested")
+        if self._running:
+            child = content["pid"], content["start_ticks"]
+            self._ending = Ending(child, content["run_id"], grace)
+        else:
+            self._finish_ending("")
+
+    def _finish_ending(self, problem: str) -> None:
+        command = "stop" if self._request is None else self._request[1]
+        self._ending = None
+        if problem:
+            self._answer_request(ok=False, error=problem)
+            return
+        if command == "restart":
+            self._channel.send(b"start")
+            return
+        content = self._announcement.content
+        content["state"] = "stopped"
+        self._announcement.save()
+        self._answer_request(ok=True)
+        self._status = content["exit_status"] or 0
+
+    def _answer_request(self, **content: Any) -> None:
+        if self._request is not None:
+            self._request[0].answer(**content)
+            self._request = None

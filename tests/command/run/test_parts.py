@@ -1,0 +1,79 @@
+"""Parts of `trainwarden run` that need no process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainwarden.run.policy import MAX_FAILURES, STEADY_SECONDS, FailureCount, end_state
+from trainwarden.run.run_log import RunLog
+from trainwarden.run.start import check_name, default_name
+
+
+def test_the_log_is_bounded(tmp_path: Path) -> None:
+    log = RunLog(tmp_path / "log", limit=100)
+    for number in range(100):
+        log.write(b"%03d" % number * 10)
+    files = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
+    assert sorted(files) == ["log", "log.1"]
+    assert max(files.values()) <= 130
+    assert (tmp_path / "log").read_bytes().endswith(b"099")
+
+
+def test_a_log_that_cannot_be_written_is_no_reason_to_fail(tmp_path: Path) -> None:
+    log = RunLog(tmp_path / "missing" / "log")
+    log.write(b"one\ntwo\n")
+    assert log.last_lines() == ["one", "two"]
+
+
+def test_last_lines_are_as_they_were_shown(tmp_path: Path) -> None:
+    log = RunLog(tmp_path / "log")
+    log.write(b"\x1b]0;title\x07a\r\n 10%\r 20%\r\x1b[1m 30%\x1b[0m\r\n\n\xff\xfe\n" + b"x" * 999)
+    assert log.last_lines() == ["a", " 30%", "\ufffd\ufffd", "x" * 300]
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("python train.py --lr 1", "train"),
+        ("/usr/bin/python3.11 -u /srv/run/grpo_main.py", "grpo_main"),
+        ("torchrun --nproc-per-node 8 scripts/sft.py", "sft"),
+        ("python -m verl.trainer.main_ppo x=1", "verl.trainer.main_ppo"),
+        ("vllm serve Qwen", "vllm"),
+        ("./my@tool", "my-tool"),
+        ("./__", "run"),
+    ],
+)
+def test_the_name_of_a_run_is_that_of_its_script(command: str, name: str) -> None:
+    assert default_name(command.split()) == name
+    check_name(name)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "../x", "-x", "ä", "a@b", "x" * 101])
+def test_a_name_that_is_no_label_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="a name has"):
+        check_name(name)
+
+
+def test_failures_in_a_row_wait_longer_and_run_out() -> None:
+    count = FailureCount()
+    delays = [count.next_delay(1.0) for _ in range(MAX_FAILURES + 1)]
+    assert delays == [1.0, 2.0, 4.0, 8.0, 16.0, None]
+    assert count.next_delay(STEADY_SECONDS) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("status", "since_stop", "state"),
+    [
+        (0, None, "finished"),
+        (0, 1.0, "stopped"),
+        (256, None, "failed"),
+        (2, 5.0, "stopped"),
+        (256, 7200.0, "failed"),
+    ],
+)
+def test_an_end_long_after_an_interrupt_is_not_its_result(
+    status: int, since_stop: float | None, state: str
+) -> None:
+    assert end_state(status, since_stop=since_stop) == state
