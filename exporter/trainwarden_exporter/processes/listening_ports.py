@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
-import os
 import re
 import sys
 from collections.abc import Iterable
-from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from trainwarden_exporter.processes.procfs import PROC, read_text
+from trainwarden_exporter.processes.procfs import PROC, read_open_links, read_text
 
 _LISTENS = "0A"  # TCP_LISTEN in include/net/tcp_states.h
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
@@ -67,17 +66,8 @@ def read_table(pid: int, root: Path = PROC) -> dict[int, Listener]:
 
 def socket_inodes(pid: int, root: Path = PROC) -> set[int]:
     """Returns the open sockets of a process; none if it has ended or belongs to another user."""
-    found: set[int] = set()
-    try:
-        names = os.listdir(f"{root}/{pid}/fd")  # noqa: PTH208 - there may be thousands
-    except OSError:
-        return found
-    for name in names[:_MOST_FILES]:
-        with suppress(OSError):
-            match = _SOCKET.fullmatch(os.readlink(f"{root}/{pid}/fd/{name}"))  # noqa: PTH115 - as above
-            if match is not None:
-                found.add(int(match[1]))
-    return found
+    links = islice(read_open_links(pid, root), _MOST_FILES)
+    return {int(match[1]) for _, link in links if (match := _SOCKET.fullmatch(link)) is not None}
 
 
 def _address(text: str) -> str:

@@ -11,7 +11,7 @@ import math
 import os
 import pwd
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -48,6 +48,7 @@ __all__ = [
     "read_executable",
     "read_open_files",
     "read_open_files_limit",
+    "read_open_links",
     "read_owner",
     "read_process",
     "read_processes",
@@ -179,6 +180,24 @@ def read_pss(pid: int, root: Path = PROC) -> int | None:
     return _of_process_or_thread(
         pid, root, lambda folder: _read_parsed(f"{folder}/smaps_rollup", parse_pss)
     )
+
+
+def read_open_links(pid: int, root: Path = PROC) -> Iterator[tuple[str, str]]:
+    """Yields the number and the link of each open file descriptor.
+
+    Yields none if the process has ended or belongs to another account.
+    """
+    folder = f"{root}/{pid}/fd"
+    try:
+        names = os.listdir(folder)  # noqa: PTH208 - names are all that is needed
+    except OSError:
+        return
+    for name in names:
+        try:
+            link = os.readlink(f"{folder}/{name}")  # noqa: PTH115 - a link in /proc, not a path
+        except OSError:
+            continue
+        yield name, link
 
 
 def read_open_files(pid: int, root: Path = PROC) -> int | None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from enum import StrEnum
+from functools import cache
 from typing import Any, ClassVar, Protocol
 
 from trainwarden_exporter.exceptions import CollectError
 from trainwarden_exporter.processes.matching import WorkerKey
-from trainwarden_remediator.exceptions import ActionError
+from trainwarden_remediator.exceptions import ActionError, JournalError
 from trainwarden_remediator.model import TargetInstance
 from trainwarden_remediator.observation.model import START_TOLERANCE_SECONDS, ExporterState
 
@@ -136,6 +137,17 @@ def action_errors(operation: str, *kinds: type[Exception]) -> Iterator[None]:
         yield
     except kinds as error:
         raise ActionError(f"{operation}: {error}") from error
+
+
+def record_deferral_once(record_step: RecordStep) -> Callable[[], None]:
+    """Returns a function that records, at its first call, that a checkpoint defers the action."""
+
+    @cache
+    def record() -> None:
+        with suppress(JournalError):
+            record_step("kill_deferred")
+
+    return record
 
 
 def reading_processes() -> AbstractContextManager[None]:

@@ -15,7 +15,6 @@ from trainwarden_exporter.processes.pid_file import read_pid_file
 from trainwarden_exporter.processes.procfs import read_owner, read_processes
 from trainwarden_exporter.processes.selector import is_account
 from trainwarden_exporter.processes.start_times import start_timestamp
-from trainwarden_exporter.runtime.blocking_thread import run_with_timeout
 from trainwarden_remediator.actions.base import (
     Action,
     ActionState,
@@ -24,8 +23,8 @@ from trainwarden_remediator.actions.base import (
     never_saving,
 )
 from trainwarden_remediator.actions.gpu_memory import (
-    DRIVER_TIMEOUT_SECONDS,
     describe_unreleased,
+    read_gpus,
     wait_for_memory,
 )
 from trainwarden_remediator.actions.termination import is_alive, protection_reason, terminate
@@ -156,10 +155,7 @@ class GpuCleanupAction(Action):
         if not any(run.workers for run in self._exporter_config.runs):
             raise ActionError("no worker is configured, so no process can count as a leftover")
         try:
-            view = run_with_timeout(
-                DRIVER_TIMEOUT_SECONDS,
-                lambda: self._gpu_reader(self._exporter_config.gpu, self._exporter_config.runs),
-            )
+            view = read_gpus(self._gpu_reader, self._exporter_config)
         except (CollectError, TimeoutError) as error:
             raise ActionError(f"cannot read which processes hold the GPUs: {error}") from error
         if view.undecided:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
+from trainwarden_exporter.config import Config as ExporterConfig
 from trainwarden_exporter.gpu.model import GpuKey
-from trainwarden_exporter.gpu.snapshot import GpuSnapshot
-from trainwarden_exporter.processes.procfs import PROC
+from trainwarden_exporter.gpu.snapshot import GpuSnapshot, TakeGpuSnapshot
+from trainwarden_exporter.processes.procfs import read_open_links
+from trainwarden_exporter.runtime.blocking_thread import run_with_timeout
 from trainwarden_exporter.runtime.formatting import format_size
 
 DRIVER_TIMEOUT_SECONDS = 15.0
@@ -20,6 +22,11 @@ POLL_SECONDS = 0.5
 
 SLACK_BYTES = 256 * 1024 * 1024
 """Tolerated fluctuation of memory without an owner: the driver's own, or a new context."""
+
+
+def read_gpus(take: TakeGpuSnapshot, config: ExporterConfig) -> GpuSnapshot:
+    """Returns what `take` does, in a thread. Raises CollectError or TimeoutError."""
+    return run_with_timeout(DRIVER_TIMEOUT_SECONDS, partial(take, config.gpu, config.runs))
 
 
 def wait_for_memory(
@@ -66,18 +73,5 @@ def uses_gpu(pids: Iterable[int], device_root: Path) -> bool:
     Much cheaper than a query to the driver.
     """
     return any(
-        link.startswith(f"{device_root}/nvidia") for pid in pids for link in _open_files(pid)
+        link.startswith(f"{device_root}/nvidia") for pid in pids for _, link in read_open_links(pid)
     )
-
-
-def _open_files(pid: int) -> Iterable[str]:
-    folder = f"{PROC}/{pid}/fd"
-    try:
-        names = os.listdir(folder)  # noqa: PTH208 - names are all that is needed
-    except OSError:
-        return
-    for name in names:
-        try:
-            yield os.readlink(f"{folder}/{name}")  # noqa: PTH115 - a link in /proc, not a path
-        except OSError:
-            continue

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -19,11 +18,12 @@ from trainwarden_remediator.actions.base import (
     first_health_problem,
     never_saving,
     reading_processes,
+    record_deferral_once,
 )
 from trainwarden_remediator.actions.termination import protection_reason
 from trainwarden_remediator.config.restart_methods.base import RestartMethod
 from trainwarden_remediator.config.targets import Target
-from trainwarden_remediator.exceptions import ActionError, JournalError, NotEligibleError
+from trainwarden_remediator.exceptions import ActionError, NotEligibleError
 from trainwarden_remediator.model import TargetInstance, processes_among
 from trainwarden_remediator.observation.model import ExporterState
 
@@ -160,12 +160,9 @@ class ManagedAction(Action, Generic[Method]):
     def _wait_while_saving(self, saving: IsSaving, record_step: RecordStep) -> None:
         """Waits, for a limited time, while a checkpoint is written: the manager would not wait."""
         patience = self._target.max_save_delay
-        recorded = False
+        record_deferral = record_deferral_once(record_step)
         # Without a running instance, no process is left that could write.
         while patience > 0 and saving() and self.read_instance().running:
-            if not recorded:
-                recorded = True
-                with suppress(JournalError):
-                    record_step("kill_deferred")
+            record_deferral()
             self._sleep(SAVING_POLL_SECONDS)
             patience -= SAVING_POLL_SECONDS

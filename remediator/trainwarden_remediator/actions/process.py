@@ -14,11 +14,9 @@ from typing import Any
 from trainwarden_exporter.exceptions import CollectError
 from trainwarden_exporter.gpu.snapshot import GpuSnapshot, TakeGpuSnapshot, take_gpu_snapshot
 from trainwarden_exporter.processes.ancestry import descendants
-from trainwarden_exporter.processes.config import workers_by_key
 from trainwarden_exporter.processes.matching import Matcher, ProcessTree, WorkerKey
 from trainwarden_exporter.processes.procfs import Identity, Process, read_processes
 from trainwarden_exporter.run_specs import checkpoint_specs
-from trainwarden_exporter.runtime.blocking_thread import run_with_timeout
 from trainwarden_remediator.actions.base import (
     Action,
     ActionState,
@@ -26,13 +24,15 @@ from trainwarden_remediator.actions.base import (
     RecordStep,
     first_health_problem,
     never_saving,
+    reading_processes,
+    record_deferral_once,
 )
 from trainwarden_remediator.actions.child_exits import ChildExits
 from trainwarden_remediator.actions.descendants import DescendantTracker
 from trainwarden_remediator.actions.earlier_start import earlier_starts, withdraw
 from trainwarden_remediator.actions.gpu_memory import (
-    DRIVER_TIMEOUT_SECONDS,
     describe_unreleased,
+    read_gpus,
     uses_gpu,
     wait_for_memory,
 )
@@ -104,18 +104,17 @@ class ProcessAction(Action):
         gpu_reader: TakeGpuSnapshot = take_gpu_snapshot,
     ) -> None:
         self._target = target
-        keys = (key for key in target.keys if key in setup.selectors)
-        self._process = with_account(process, [setup.selectors[key] for key in keys])
+        self._workers = {key: setup.workers[key] for key in target.keys if key in setup.workers}
+        self._process = with_account(process, [one.match for one in self._workers.values()])
         self._start_account = StartAccount(self._process)
-        self._exporter_config = setup.exporter_config
+        self._device_root = setup.exporter_config.gpu.device_root
         # All selectors: a process that belongs to another worker does not belong to this one.
         self._matcher = Matcher(setup.selectors)
         self._tracker = tracker
-        self._gpu_reader = gpu_reader
-        runs = [one for one in setup.exporter_config.runs if one.name == target.run]
-        protected = any(map(setup.is_trainer, target.keys))
-        specs = [spec for run in runs if protected for spec in checkpoint_specs(run)]
-        self._save_check = SaveCheck(specs)
+        self._read_gpus = partial(read_gpus, gpu_reader, setup.exporter_config)
+        run = setup.run_config(target.run)
+        protected = run is not None and any(map(setup.is_trainer, target.keys))
+        self._save_check = SaveCheck(checkpoint_specs(run) if run and protected else ())
         self._children: list[subprocess.Popen[bytes]] = []
         self._child_exits = ChildExits()
         self._last_child: subprocess.Popen[bytes] | None = None
@@ -172,31 +171,30 @@ class ProcessAction(Action):
                     raise ProcessesDifferError(f"refused: {problem}")
                 self._child_exits.expect_exit(alive)
 
-            facts = self._terminate(now.roots, members, announce, _SavingGuard(saving, record_step))
+            record_deferral = record_deferral_once(record_step)
+
+            def defer_kill() -> bool:
+                if is_saving := saving():
+                    record_deferral()
+                return is_saving
+
+            facts = self._terminate(now.roots, members, announce, defer_kill)
         return {**facts, **self.finish(action_token, record_step)}
 
     def _wait_while_writing(self, members: Sequence[Process], record_step: RecordStep) -> None:
         """Waits, for a limited time, while one of `members` writes a checkpoint (harm 17)."""
         deadline = time.monotonic() + self._target.max_save_delay
-        recorded = False
+        record_deferral = record_deferral_once(record_step)
         while alive := [one.pid for one in members if is_alive(one.identity)]:
             if time.monotonic() >= deadline or not self._save_check.saving(alive):
                 return
-            if not recorded:
-                recorded = True
-                with suppress(JournalError):
-                    record_step("kill_deferred")
+            record_deferral()
             time.sleep(SAVE_LOOK_INTERVAL_SECONDS)
 
     def _own_problem(self, found: _WorkerProcesses) -> str:
         """Returns why the processes found may not all be this target's, or "" (harm 29)."""
-        workers = {
-            key: worker
-            for key, worker in workers_by_key(self._exporter_config.runs).items()
-            if key in self._target.keys
-        }
-        return surplus_problem(found.trees, workers) or selector_problem(
-            found.trees, workers, self._process
+        return surplus_problem(found.trees, self._workers) or selector_problem(
+            found.trees, self._workers, self._process
         )
 
     def finish(self, action_token: str, record_step: RecordStep) -> Mapping[str, Any]:
@@ -273,11 +271,9 @@ class ProcessAction(Action):
         return bool(self._children)
 
     def _find_processes(self) -> _WorkerProcesses:
-        try:
+        with reading_processes():
             processes = read_processes()
             trees = self._matcher.assign(processes)
-        except CollectError as error:
-            raise ActionError(f"cannot read the processes: {error}") from error
         keys = self._target.keys
         if not all(key in trees for key in keys):
             raise ActionError("the worker is no longer in the exporter's file")
@@ -296,7 +292,7 @@ class ProcessAction(Action):
         roots: Collection[Identity],
         members: Collection[Process],
         announce: Callable[[], None],
-        defer_kill: _SavingGuard,
+        defer_kill: Callable[[], bool],
     ) -> Mapping[str, Any]:
         """Terminates the worker and waits for its ports and GPU memory. Returns journal facts."""
         identities = [process.identity for process in members]
@@ -320,15 +316,10 @@ class ProcessAction(Action):
             )
         if before is not None:
             pids = {identity.pid for identity in identities}
-            gpu_reader = partial(
-                run_with_timeout,
-                DRIVER_TIMEOUT_SECONDS,
-                partial(self._gpu_reader, self._exporter_config.gpu, self._exporter_config.runs),
-            )
             # No wait if the GPUs cannot be read; unreleased memory may not be needed.
             with suppress(CollectError, TimeoutError):
                 unreleased = wait_for_memory(
-                    gpu_reader, before, pids, self._process.gpu_memory_release_timeout
+                    self._read_gpus, before, pids, self._process.gpu_memory_release_timeout
                 )
                 if unreleased:
                     facts["late"] = describe_unreleased(unreleased)
@@ -337,15 +328,10 @@ class ProcessAction(Action):
     def _gpus_in_use(self, identities: Collection[Identity]) -> GpuSnapshot | None:
         """Returns the state of the GPUs if these processes use any and the driver responds."""
         pids = [identity.pid for identity in identities]
-        if not uses_gpu(pids, self._exporter_config.gpu.device_root):
-            return None
-        try:
-            return run_with_timeout(
-                DRIVER_TIMEOUT_SECONDS,
-                partial(self._gpu_reader, self._exporter_config.gpu, self._exporter_config.runs),
-            )
-        except (CollectError, TimeoutError):
-            return None
+        if uses_gpu(pids, self._device_root):
+            with suppress(CollectError, TimeoutError):
+                return self._read_gpus()
+        return None
 
     def _new_descendants(self, pids: Collection[int]) -> Iterable[Identity]:
         """Yields current descendants of `pids` that are not protected or another worker's."""
@@ -372,21 +358,3 @@ def _describe_change(before: Collection[Identity], now: Collection[Identity]) ->
         if some
     ]
     return ", ".join(parts)
-
-
-class _SavingGuard:
-    """Whether a kill is deferred because of a checkpoint; records the first deferral."""
-
-    def __init__(self, saving: IsSaving, record_step: RecordStep) -> None:
-        self._saving = saving
-        self._announce = record_step
-        self._recorded = False
-
-    def __call__(self) -> bool:
-        if not self._saving():
-            return False
-        if not self._recorded:
-            self._recorded = True
-            with suppress(JournalError):
-                self._announce("kill_deferred")
-        return True

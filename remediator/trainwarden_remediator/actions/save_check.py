@@ -14,7 +14,7 @@ from pathlib import Path
 
 from trainwarden_exporter.checkpoints.scanner import CheckpointScanner
 from trainwarden_exporter.checkpoints.specs import CheckpointSpec
-from trainwarden_exporter.processes.procfs import PROC, read_text
+from trainwarden_exporter.processes.procfs import PROC, read_open_links, read_text
 from trainwarden_exporter.runtime.blocking_thread import run_with_timeout
 from trainwarden_exporter.step_dirs.names import NameParser
 
@@ -76,16 +76,7 @@ def written_files(pid: int, proc: Path = PROC) -> Iterator[str]:
 
     Yields none if the process has ended or belongs to another account.
     """
-    folder = f"{proc}/{pid}/fd"
-    try:
-        names = os.listdir(folder)  # noqa: PTH208 - names are all that is needed
-    except OSError:
-        return
-    for name in names:
-        try:
-            path = os.readlink(f"{folder}/{name}")  # noqa: PTH115 - as above
-        except OSError:
-            continue
+    for name, path in read_open_links(pid, proc):
         if path.startswith("/") and _is_writable(f"{proc}/{pid}/fdinfo/{name}"):
             yield path
 

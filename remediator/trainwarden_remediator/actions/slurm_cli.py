@@ -12,7 +12,7 @@ import re
 import subprocess
 from dataclasses import dataclass
 
-from trainwarden_remediator.actions.spawn import INHERITED_VARIABLES
+from trainwarden_remediator.actions.spawn import inherited_environment
 from trainwarden_remediator.config.restart_methods.slurm import SlurmTarget
 from trainwarden_remediator.exceptions import ActionError, OutcomeUnknownError
 
@@ -111,13 +111,10 @@ class SlurmClient:
             ) from error
 
     def _run(self, program: str, *arguments: str) -> str:
-        environment = {
-            name: value
-            for name, value in os.environ.items()
-            if name in INHERITED_VARIABLES or name.startswith("LC_") or name == "SLURM_CONF"
-        }
-        if self._target.conf is not None:
-            environment["SLURM_CONF"] = str(self._target.conf)
+        environment = inherited_environment()
+        conf = self._target.conf or os.environ.get("SLURM_CONF")
+        if conf is not None:
+            environment["SLURM_CONF"] = str(conf)
         try:
             done = subprocess.run(  # noqa: S603 - a fixed argument list, no shell
                 [self._target.program(program), *arguments],

@@ -115,14 +115,19 @@ class _Start:
         raise TimeoutError("cancelled")
 
 
-def _environment(
-    process: ProcessTarget, account: pwd.struct_passwd | None, action_token: str
-) -> dict[str, str]:
-    environment = {
+def inherited_environment() -> dict[str, str]:
+    """Returns the part of the remediator's environment that the programs it starts inherit."""
+    return {
         name: value
         for name, value in os.environ.items()
         if name in INHERITED_VARIABLES or name.startswith("LC_")
     }
+
+
+def _environment(
+    process: ProcessTarget, account: pwd.struct_passwd | None, action_token: str
+) -> dict[str, str]:
+    environment = inherited_environment()
     if account is not None:
         environment |= {"HOME": account.pw_dir, "USER": account.pw_name}
         environment |= {"LOGNAME": account.pw_name, "SHELL": account.pw_shell}

@@ -85,21 +85,12 @@ class Maintenance:
         watch: ClockWatch | None = None
         while True:
             config = self._context.setup.config
-            if watch is None:
-                with suppress(JournalError, MemoryError):
+            try:
+                if watch is None:
                     latest = await self._pruning.call(self._journal.last_event_at)
                     watch = ClockWatch(self._clock, latest)
-            if watch is None:
-                await self._clock.sleep(PRUNE_SECONDS)
-                continue
-            prune = partial(
-                self._journal.prune,
-                config.journal_limits,
-                budget_window(config),
-                watch.bounded_now(),
-            )
-            try:
-                await self._pruning.call(prune)
+                kept = budget_window(config), watch.bounded_now()
+                await self._pruning.call(partial(self._journal.prune, config.journal_limits, *kept))
             except (JournalError, MemoryError) as error:
                 log.error("journal not pruned", extra={"error": str(error) or "out of memory"})
             await self._clock.sleep(PRUNE_SECONDS)

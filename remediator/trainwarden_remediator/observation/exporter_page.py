@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -53,6 +53,10 @@ class _Page:
 
     def maybe(self, name: str, **labels: str) -> float | None:
         return next((value for _, value in self.all(name, **labels)), None)
+
+    def reader(self, prefix: str, **labels: str) -> Callable[[str], float | None]:
+        """Returns a function that reads the metric of a name after `prefix`, with these labels."""
+        return lambda name: self.maybe(f"{prefix}_{name}", **labels)
 
     def active_label(self, name: str, label: str, **labels: str) -> str:
         """Returns the value of `label` in the sample that is 1, where all others are 0."""
@@ -120,8 +124,7 @@ def _orphans(page: _Page) -> float | None:
 
 
 def _worker(key: WorkerKey, page: _Page) -> WorkerState:
-    def maybe(name: str) -> float | None:
-        return page.maybe(f"worker_{name}", run=key.run, worker=key.worker)
+    maybe = page.reader("worker", run=key.run, worker=key.worker)
 
     def needed(name: str) -> float:
         if (value := maybe(name)) is None:
@@ -177,8 +180,7 @@ _OF_A_RUN = ("training_step", "training_stall_limit_seconds", "checkpoint_comple
 
 
 def _run(page: _Page, run: str) -> RunState:
-    def training(name: str) -> float | None:
-        return page.maybe(f"training_{name}", run=run)
+    training = page.reader("training", run=run)
 
     def checkpoints(name: str) -> list[float]:
         return [value for _, value in page.all(f"checkpoint_{name}", run=run)]
@@ -209,9 +211,7 @@ _OF_A_DISK = ("disk_up", "disk_free_bytes")
 
 
 def _disk(page: _Page, path: str) -> DiskState:
-    def maybe(name: str) -> float | None:
-        return page.maybe(f"disk_{name}", path=path)
-
+    maybe = page.reader("disk", path=path)
     return DiskState(
         path=path,
         up=maybe("up") != 0,

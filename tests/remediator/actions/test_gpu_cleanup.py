@@ -23,7 +23,7 @@ from trainwarden_exporter.gpu.snapshot import GpuSnapshot
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import Identity, read_process
 from trainwarden_exporter.processes.start_times import start_timestamp
-from trainwarden_remediator.actions import gpu_cleanup, gpu_memory, termination
+from trainwarden_remediator.actions import gpu_memory, termination
 from trainwarden_remediator.actions.base import ActionState
 from trainwarden_remediator.actions.gpu_cleanup import GpuCleanupAction
 from trainwarden_remediator.actions.gpu_memory import unaccounted_bytes
@@ -244,7 +244,7 @@ def test_a_driver_that_hangs_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) ->
         released.wait(60)
         return GpuSnapshot(DriverSight("ok"))
 
-    monkeypatch.setattr(gpu_cleanup, "DRIVER_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(gpu_memory, "DRIVER_TIMEOUT_SECONDS", 0.05)
     action = GpuCleanupAction(GpuCleanup(), WATCHED, gpu_reader=hang)
     with pytest.raises(ActionError, match="no answer within"):
         action.find_instances()
