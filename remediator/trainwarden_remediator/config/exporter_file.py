@@ -7,7 +7,7 @@ from pathlib import Path
 from trainwarden_exporter.exceptions import ConfigError
 from trainwarden_remediator.config.schema import Setup, load_exporter_file
 
-_Version = tuple[int, int, int] | None
+_Version = tuple[int, int, int, int] | None
 
 
 class ExporterFile:
@@ -37,6 +37,7 @@ class ExporterFile:
             found = load_exporter_file(self._path, setup.config)
         except ConfigError as error:
             self.problem = str(error).partition("\n")[0]
+            self._version = None  # the cause may pass without a change of the file
             return setup
         return setup if found == setup else found
 
@@ -47,4 +48,4 @@ def _version(file: Path) -> _Version:
         status = file.stat()
     except OSError:
         return None
-    return status.st_ino, status.st_size, status.st_mtime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

@@ -109,6 +109,12 @@ class ActionRunner:
             return answer.result()
         except MemoryError as error:
             raise ActionError("cannot inspect the processes: out of memory") from error
+        except ActionError:
+            raise
+        except Exception as error:  # one odd process must not end the control loop of all targets
+            log.exception("query failed")
+            what = f"{type(error).__name__}: {error}"
+            raise ActionError(f"cannot inspect the processes: {what}") from error
 
     async def run(self, request: ActionRequest, perform: Perform) -> bool:
         """Performs an action and verifies its effect.

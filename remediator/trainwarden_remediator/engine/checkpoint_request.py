@@ -97,9 +97,17 @@ async def _wait_for_checkpoint(
             return f"saved step {step:g}"
         if clock.monotonic() >= deadline:
             return f"no newer checkpoint within {request.timeout:g} s"
-        if roots and done and not any(map(is_alive, roots)):
+        if roots and done and not await asyncio.to_thread(_any_alive, roots):
             return "the worker has exited"
         await clock.sleep(CHECK_SECONDS)
+
+
+def _any_alive(roots: Collection[Identity]) -> bool:
+    """Whether one of `roots` lives, or may; blocks."""
+    try:
+        return any(map(is_alive, roots))
+    except ActionError:
+        return True
 
 
 def _not_requested(error: BaseException) -> str:

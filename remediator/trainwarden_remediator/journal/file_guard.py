@@ -90,7 +90,12 @@ class FileGuard:
             if (state.device, state.inode) != (known.device, known.inode):
                 return f"{name} was replaced"
             cut = cut or state.size < known.size
-        if os.pread(self._fd, len(_DATABASE_HEADER), 0) != _DATABASE_HEADER:
+        try:
+            header = os.pread(self._fd, len(_DATABASE_HEADER), 0)
+        except OSError as error:
+            # Perhaps for a moment only, as on a file server: nothing is known to be lost.
+            raise JournalError(f"{self._path}: {error.strerror}") from error
+        if header != _DATABASE_HEADER:
             return f"{self._path.name} was overwritten"
         if cut:
             # Also the effect of a VACUUM or of a checkpoint with another program: harmless.

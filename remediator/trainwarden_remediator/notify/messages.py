@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from trainwarden_exporter.runtime.formatting import format_time, plural
+from trainwarden_exporter.runtime.redaction import redact
 from trainwarden_remediator.config.notifications import URGENT, NotificationEvent
 from trainwarden_remediator.journal import event_text
 from trainwarden_remediator.journal.rows import Event
@@ -131,7 +132,7 @@ def _item(notification: Notification, mode: str) -> MessageItem:
     values = {
         "Alert": event.alert,
         "Worker": event_text.worker_name(event),
-        "What": event_text.describe(event),
+        "What": redact(event_text.describe(event)),
         "Tried": _describe_attempts(notification.attempts),
         "When": format_time(event.at),
         "Incident": "" if event.incident is None else f"#{event.incident}",

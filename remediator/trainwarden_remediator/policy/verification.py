@@ -153,9 +153,13 @@ class EffectCheck:
         )
 
     def _needs_step(self, exporter: ExporterState) -> bool:
-        """Whether the run must make a step; not where the exporter observes no steps of it."""
+        """Whether the run must make a step; not where the exporter has never observed one of it.
+
+        A step that was known at the intent counts too: its metrics may be missing for a moment.
+        """
         run = exporter.runs.get(self.key.run)
-        return self.verify.progress or (self.trainer and run is not None and run.observed)
+        observed = self.step is not None or (run is not None and run.observed)
+        return self.verify.progress or (self.trainer and observed)
 
     def _steps_may_be_unlogged(self, first: float, start: float) -> bool:
         """Whether the steps between were perhaps made and not logged, as with one line in N steps.

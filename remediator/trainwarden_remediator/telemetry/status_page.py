@@ -10,6 +10,7 @@ from html import escape
 from typing import Any
 
 from trainwarden_exporter.runtime import formatting
+from trainwarden_exporter.runtime.redaction import redact
 from trainwarden_exporter.webserver import html
 from trainwarden_remediator.config.schema import Config
 from trainwarden_remediator.config.targets import Target
@@ -132,7 +133,7 @@ def _journal(events: Iterable[Event]) -> str:
         f'<td class="name short" data-label="Worker">{escape(event_text.worker_name(event))}</td>'
         f'<td data-label="Event"><span class="state {_tone(event)}">{escape(event.kind)}</span>'
         "</td>"
-        f'<td data-label="What">{escape(event_text.describe(event))}</td></tr>'
+        f'<td data-label="What">{escape(redact(event_text.describe(event)))}</td></tr>'
         for event in events
     )
     if not rows:
@@ -164,7 +165,7 @@ def _attempts(target: Target) -> str:
 def _targets(config: Config) -> str:
     rows = "\n".join(
         f'<tr><td class="name short" data-label="Worker">{escape("/".join(target.key))}</td>'
-        f'<td data-label="Start"><code>{escape(target.restart_method.summary)}</code></td>'
+        f'<td data-label="Start"><code>{escape(redact(target.restart_method.summary))}</code></td>'
         f"{html.number('Grace', formatting.format_duration(target.restart_method.grace))}"
         f"{html.number('Cooldown', formatting.format_duration(target.cooldown))}"
         f"{html.number('Attempts', _attempts(target))}"

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from trainwarden_exporter.exceptions import ConfigError, Problem
+from trainwarden_remediator.config import exporter_file
 from trainwarden_remediator.config.exporter_file import ExporterFile
 from trainwarden_remediator.config.schema import Setup, load_setup
 
@@ -43,6 +45,22 @@ def test_a_change_before_the_first_look_is_noticed(path: Path) -> None:
     setup = load_setup(path)
     write(path.parent, "train.py")
     assert matches(ExporterFile(path).read_if_changed(setup)) == ["train.py"]
+
+
+def test_a_read_error_that_passes_is_no_problem_any_more(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, setup = ExporterFile(path), load_setup(path)
+
+    def fail(*_: object) -> None:
+        raise ConfigError(Problem(path, None, "", "Permission denied"))
+
+    with monkeypatch.context() as moment:
+        moment.setattr(exporter_file, "load_exporter_file", fail)
+        assert file.read_if_changed(setup) is setup
+        assert "Permission denied" in file.problem
+    assert file.read_if_changed(setup) is setup
+    assert not file.problem
 
 
 @pytest.mark.parametrize("text", ["runs: [", "runs: 3", None])

@@ -19,7 +19,7 @@ from trainwarden_exporter.processes.procfs import Identity
 from trainwarden_remediator.config.restart_methods.base import SaveRequest
 from trainwarden_remediator.engine.checkpoint_request import request_checkpoint
 from trainwarden_remediator.engine.context import EngineContext
-from trainwarden_remediator.exceptions import JournalError
+from trainwarden_remediator.exceptions import ActionError, JournalError
 from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.observation.model import RunState
 from trainwarden_remediator.runtime.clock import WallClock
@@ -292,3 +292,14 @@ def test_a_request_that_makes_no_sense_is_refused(tmp_path: Path, save: dict[str
     target = {"run": "demo", "worker": "rollout-0", "process": process, "save": save}
     with pytest.raises(ValidationError):
         make_config(tmp_path, targets=[target])
+
+
+async def test_a_worker_that_cannot_be_looked_at_is_waited_for(
+    yard: Yard, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Identity) -> bool:
+        raise ActionError("too many open files")
+
+    monkeypatch.setattr("trainwarden_remediator.engine.checkpoint_request.is_alive", fail)
+    _, ask = asked(yard, journal, SAVES)
+    assert await ask() == "no newer checkpoint within 0.01 s"

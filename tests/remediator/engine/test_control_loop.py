@@ -769,3 +769,20 @@ def test_a_hold_file_of_any_kind_holds_also_where_it_cannot_be_looked_for(tmp_pa
     (tmp_path / "file").touch()
     assert is_held(tmp_path / "file" / "hold")
     assert is_held(tmp_path / ("x" * 300))
+
+
+async def test_an_odd_process_does_not_end_the_loop_of_all_targets(
+    stage: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stage() as scene:
+
+        def fail() -> None:
+            raise RuntimeError("Symlink loop")
+
+        with monkeypatch.context() as moment:
+            moment.setattr(scene.action, "find_instances", fail)
+            scene.hear(starts_at=NOW - 20)
+            await scene.clock.advance(60)
+            assert scene.action.restarts == []
+        await scene.clock.advance(600)
+        assert scene.action.restarts

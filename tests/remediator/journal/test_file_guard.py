@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sqlite3
@@ -76,6 +77,19 @@ def test_a_loss_counts_until_the_restart_even_if_the_file_comes_back(
     (tmp_path / "elsewhere").rename(tmp_path / NAME)
     with pytest.raises(JournalError):
         journal.count_open()
+
+
+def test_a_file_that_cannot_be_read_for_a_moment_is_not_lost(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> bytes:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    with monkeypatch.context() as moment:
+        moment.setattr(os, "pread", fail)
+        with pytest.raises(JournalError, match="Stale file handle"):
+            journal.count_open()
+    assert journal.count_open() == 1
 
 
 def test_an_overwritten_file_is_found_before_the_next_transaction(

@@ -88,6 +88,14 @@ def test_a_run_has_resumed_once_it_has_made_a_step(run: RunState | None, ill: st
     assert STEPS.health_problem(exporter(run=run), NOW) == ill
 
 
+@pytest.mark.parametrize("run", [None, RunState()])
+def test_a_trainer_has_not_resumed_while_its_progress_is_not_shown(run: RunState | None) -> None:
+    check = EffectCheck(ROLLOUT, NOW, Verify(), trainer=True, step=1900)
+    assert check.health_problem(exporter(run=run), NOW) != ""
+    never_seen = replace(check, step=None)
+    assert never_seen.health_problem(exporter(run=run), NOW) == ""
+
+
 def test_a_token_that_could_not_be_asked_for_is_reported() -> None:
     assert SERVES.remark(exporter(ANSWERED)) == ""
     unasked = replace(ANSWERED, asked_at=None, answered=None)

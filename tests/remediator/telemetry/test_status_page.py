@@ -90,6 +90,18 @@ async def test_an_action_is_reported_with_what_came_of_it(box: Box) -> None:
         assert (reported.outcome, reported.tone) == ("healed", "good")
 
 
+async def test_the_page_shows_no_secret_of_a_command_line(box: Box) -> None:
+    async with asked(box) as (client, remediator):
+        journal = remediator.journal
+        journal.record_alerts(parse_notification(delivery(box.alert())).alerts)
+        (incident,) = journal.open_incidents()
+        action = journal.record_intent(incident.id, ROLLOUT, "restart", ())
+        journal.record_step(action, "start", command=["serve", "--api-key", "abcdefgh12345678"])
+        page = await (await client.get("/")).text()
+        assert "--api-key" in page
+        assert "abcdefgh12345678" not in page
+
+
 async def test_it_is_open_as_the_page_is_and_tells_no_secret(box: Box) -> None:
     async with asked(box) as (client, _):
         answer = await client.get("/status.json")
