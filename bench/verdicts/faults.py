@@ -51,6 +51,7 @@ CONSEQUENCES: Mapping[str, str] = {
     "TrainingStepStalled": "a run without a needed part stalls",
     "TrainingWaitingForRollouts": "its trainer waits meanwhile",
     "TrainingWaitingForServer": "also while a server starts",
+    "TrainingInferenceRecovering": "a server of it was down",
     "TrainingRolloutLag": "no new batch comes",
     "TrainingLogSilent": "a stalled run writes nothing",
     "TrainingCheckpointOverdue": "a stalled run saves nothing",

@@ -23,6 +23,11 @@ ROUTES = [
     ("over limit", "severity=critical remediation=restart_leaking_worker", [REMEDIATOR, ON_CALL]),
     ("over 90 %", "alertname=TrainingWorkerMemoryOverLimit severity=warning", [ON_CALL]),
     ("gone", "severity=critical remediation=start_missing_worker", [REMEDIATOR, ON_CALL]),
+    (
+        "gone by an XID",
+        "severity=critical remediation=start_missing_worker explained_by=TrainingGpuXid",
+        [REMEDIATOR, "nobody"],
+    ),
     ("old and growing", "severity=warning remediation=recycle_aged_worker", [REMEDIATOR, ON_CALL]),
     ("floor", "severity=critical remediation=relieve_memory", [REMEDIATOR, ON_CALL]),
     ("loop", f"severity=critical {LOOP}", [REMEDIATOR, ON_CALL]),
@@ -137,13 +142,13 @@ def test_what_is_held_wakes_an_operator_at_once_though_a_playbook_answers_it(
     arguments = ("config", "routes", "test", "--tree", f"--config.file={CONFIG}")
     result = amtool(binaries, *arguments, "severity=critical", LOOP)
     assert '{severity="critical"}  receiver: on-call' in result.stdout
-    critical = routes()[4]
+    critical = routes()[5]
     assert critical["matchers"] == ['severity="critical"']
     assert seconds(critical["group_wait"]) <= 10
 
 
 def test_the_on_call_is_paged_for_a_critical_alert_sooner_than_for_a_warning() -> None:
-    handled, critical, warning = routes()[3:]
+    handled, critical, warning = routes()[4:]
     assert 'remediation!="hold_restarts"' in handled["matchers"]
     assert seconds(handled["group_wait"]) == 120
     assert critical["matchers"] == ['severity="critical"']

@@ -30,8 +30,16 @@ def test_alertmanager_routes_every_severity(alerts: Alerts) -> None:
     assert {alert["labels"]["severity"] for alert in alerts} <= SEVERITIES
 
 
-def test_a_rule_adds_no_label_but_severity_and_remediation(alerts: Alerts) -> None:
-    assert {label for alert in alerts for label in alert["labels"]} == {"severity", "remediation"}
+def test_a_rule_adds_no_label_but_severity_remediation_and_cause(alerts: Alerts) -> None:
+    labels = {label for alert in alerts for label in alert["labels"]}
+    assert labels == {"severity", "remediation", "explained_by"}
+
+
+def test_a_label_that_names_a_cause_names_an_alert_that_calls_the_on_call(alerts: Alerts) -> None:
+    calling = {one["alert"] for one in alerts if one["labels"]["severity"] == "critical"}
+    named = {one["labels"]["explained_by"] for one in alerts if "explained_by" in one["labels"]}
+    assert named
+    assert named <= calling
 
 
 def test_every_remediation_is_a_playbook_and_every_playbook_has_an_alert(alerts: Alerts) -> None:

@@ -58,7 +58,7 @@ MATRIX: Mapping[str, Sequence[str]] = {
     # Cause over symptom over what follows from that; a name alone means all alerts of that name.
     "WorkerGone": [
         *LACK_OF_A_PART,
-        *("WorkerLeak", "WorkerOldAndGrowing", "WorkerTrialsDone", "BrakeFiring"),
+        *("WorkerLeak", "WorkerOldAndGrowing", "WorkerTrialsDone", "BrakeFiring", "OomKill"),
     ],
     "WorkerEnded": LACK_OF_A_PART,
     "WorkerInterrupted": LACK_OF_A_PART,
@@ -68,6 +68,10 @@ MATRIX: Mapping[str, Sequence[str]] = {
     ],
     "InferenceDown": SERVER_OUT,
     "InferenceHung": [*SERVER_OUT, "InferenceDown"],
+    "InferenceRecovering": [
+        *("ErrorStorm", "RolloutLag", "PolicyStale", "LogSilent", "CheckpointOverdue", "GpuIdle"),
+        *("TroubleLine pattern=engine_died", "TroubleLine pattern=rollouts_stalled"),
+    ],
     "InferenceStartingTooLong": ["WaitingForRollouts/warning cause=slow"],
     "InferencePausedTooLong": ["WaitingForRollouts/warning cause=slow"],
     "InferenceNoModel": ["WaitingForRollouts/warning cause=slow"],

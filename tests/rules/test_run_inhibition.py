@@ -51,6 +51,7 @@ HUNG = alert("InferenceHung", CRITICAL, remediation="restart_inference") | SERVE
 DOWN_ALONE = alert("InferenceDown", CRITICAL, remediation="restart_inference", server="s")
 STARTING = alert("InferenceStartingTooLong", CRITICAL, server="s", engine="vllm")
 PAUSED = alert("InferencePausedTooLong", CRITICAL, server="s", engine="vllm")
+RECOVERING: Labels = alert("InferenceRecovering", {"severity": "info"}) | SERVER
 STARVED = alert("InferenceQueueStarved")
 ERRORS = alert("InferenceErrors", server="s", engine="vllm")
 BEHIND = alert("InferenceWeightsBehind", server="s", engine="vllm")
@@ -107,6 +108,21 @@ CASES: list[Case] = [
         HUNG | RUN,
         [STORM | RUN, STALLED | RUN, NO_SERVER | RUN, LATE | RUN, SERVER_GONE | RUN],
         [STALLED | OTHER_RUN, NAN | RUN],
+    ),
+    (
+        "a server that loads after a fault is still one problem, and heals no trainer that hangs",
+        RECOVERING | RUN,
+        [
+            *(STORM | RUN, LAG | RUN, STALE | RUN, SILENT | RUN, OVERDUE | RUN, GPU_IDLE | RUN),
+            LINE_OF_SERVER | RUN,
+        ],
+        [STORM | OTHER_RUN, STALLED | RUN, NAN | RUN],
+    ),
+    (
+        "a server that recovers keeps neither itself nor other parts from being healed",
+        RECOVERING | RUN,
+        [],
+        [SERVER_GONE | RUN, STARTING | RUN, LINE | RUN],
     ),
     (
         "a server that is nobody's worker keeps no worker from being started",
