@@ -16,8 +16,10 @@ from trainwarden_exporter.processes.procfs import Identity
 from trainwarden_remediator.actions.base import (
     Action,
     ActionState,
+    Confirm,
     IsSaving,
     RecordStep,
+    confirm_always,
     health_problem,
     never_saving,
 )
@@ -119,6 +121,7 @@ class FakeAction(Action):
     restarts: list[int] = field(default_factory=list)
     finishes: list[int] = field(default_factory=list)
     identity: Identity = field(default_factory=lambda: Identity(4242, next(_START_TICKS)))
+    wait: Callable[[], None] = lambda: None
     before: Callable[[], None] = lambda: None
     after: Callable[[], None] = lambda: None
 
@@ -140,8 +143,11 @@ class FakeAction(Action):
         record_step: RecordStep,
         intended: Collection[TargetInstance] | None = None,
         saving: IsSaving = never_saving,
+        confirm: Confirm = confirm_always,
     ) -> Mapping[str, Any]:
         del intended
+        self.wait()
+        confirm()
         self.restarts.append(numbered(action_token))
         record_step("stop", processes=[4242])
         self.before()

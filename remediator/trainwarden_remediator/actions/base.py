@@ -37,6 +37,14 @@ def never_saving() -> bool:
     return False
 
 
+Confirm = Callable[[], None]
+"""Raises ActionDeferredError if the action must not be taken any more; may block for some
+seconds."""
+
+
+def confirm_always() -> None: ...
+
+
 class RecordStep(Protocol):
     """Records a step of an action in the journal before the step is taken."""
 
@@ -85,13 +93,15 @@ class Action(ABC):
         record_step: RecordStep,
         intended: Collection[TargetInstance] | None = None,
         saving: IsSaving = never_saving,
+        confirm: Confirm = confirm_always,
     ) -> Mapping[str, Any]:
         """Carries out the action and returns facts for the journal.
 
         Processes that the action starts, and no others, carry `action_token`. The action ends only
         `intended` instances, those of the moment of the decision (None: all current instances). It
-        defers a kill for a limited time while the target is `saving`. Raises ActionError if the
-        action fails, and ProcessesDifferError, before any change, if the target's processes are
+        defers a kill for a limited time while the target is `saving`. Calls `confirm` before its
+        first change, after all waits. Raises ActionError if the action fails, and
+        ActionDeferredError, before any change, if `confirm` does or if the target's processes are
         not the intended ones.
         """
 

@@ -18,8 +18,10 @@ from trainwarden_exporter.processes.start_times import start_timestamp
 from trainwarden_remediator.actions.base import (
     Action,
     ActionState,
+    Confirm,
     IsSaving,
     RecordStep,
+    confirm_always,
     never_saving,
 )
 from trainwarden_remediator.actions.gpu_memory import (
@@ -92,6 +94,7 @@ class GpuCleanupAction(Action):
         record_step: RecordStep,
         intended: Collection[TargetInstance] | None = None,
         saving: IsSaving = never_saving,
+        confirm: Confirm = confirm_always,
     ) -> Mapping[str, Any]:
         before = self._read_gpus()
         spared, chosen = self._partition(before)
@@ -108,6 +111,7 @@ class GpuCleanupAction(Action):
             {"pid": holder.process.pid, "owner": holder.owner, "command": holder.command[:200]}
             for holder in chosen
         ]
+        confirm()
         record_step("end", processes=ended)
         # Not their descendants: the launcher of an earlier run may hold the GPU, while the worker
         # that it started is healthy.

@@ -13,8 +13,10 @@ from trainwarden_exporter.processes.procfs import read_processes
 from trainwarden_remediator.actions.base import (
     Action,
     ActionState,
+    Confirm,
     IsSaving,
     RecordStep,
+    confirm_always,
     first_health_problem,
     never_saving,
     reading_processes,
@@ -116,8 +118,10 @@ class ManagedAction(Action, Generic[Method]):
         record_step: RecordStep,
         intended: Collection[TargetInstance] | None = None,
         saving: IsSaving = never_saving,
+        confirm: Confirm = confirm_always,
     ) -> Mapping[str, Any]:
         self._wait_while_saving(saving, record_step)
+        confirm()
         instance = self.read_instance()
         if intended is not None and instance.identity not in intended:
             # It was restarted since the decision: the alert was not about the new instance.

@@ -20,8 +20,10 @@ from trainwarden_exporter.run_specs import checkpoint_specs
 from trainwarden_remediator.actions.base import (
     Action,
     ActionState,
+    Confirm,
     IsSaving,
     RecordStep,
+    confirm_always,
     first_health_problem,
     never_saving,
     reading_processes,
@@ -143,6 +145,7 @@ class ProcessAction(Action):
         record_step: RecordStep,
         intended: Collection[TargetInstance] | None = None,
         saving: IsSaving = never_saving,
+        confirm: Confirm = confirm_always,
     ) -> Mapping[str, Any]:
         now = self._find_processes()
         roots = frozenset(now.roots)
@@ -163,6 +166,7 @@ class ProcessAction(Action):
 
             def announce() -> None:
                 self._wait_while_writing(members, record_step)
+                confirm()
                 record_step("stop", processes=alive)
                 # With all pidfds open: what is counted here is what is signalled (harm 29).
                 last = self._find_processes()
@@ -179,6 +183,8 @@ class ProcessAction(Action):
                 return is_saving
 
             facts = self._terminate(now.roots, members, announce, defer_kill)
+        else:
+            confirm()
         return {**facts, **self.finish(action_token, record_step)}
 
     def _wait_while_writing(self, members: Sequence[Process], record_step: RecordStep) -> None:

@@ -17,6 +17,7 @@ from trainwarden_remediator.engine.action_runner import ActionRequest, ActionRun
 from trainwarden_remediator.engine.checkpoint_request import request_checkpoint
 from trainwarden_remediator.engine.context import EngineContext
 from trainwarden_remediator.engine.crash_recovery import CrashRecovery
+from trainwarden_remediator.engine.permission import Permission, blocker_here
 from trainwarden_remediator.evidence.triggers import EvidenceTrigger, trigger_before_action
 from trainwarden_remediator.exceptions import (
     ActionError,
@@ -30,8 +31,6 @@ from trainwarden_remediator.model import Decision, Incident, TargetInstance, Ver
 from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.observation.snapshot import Snapshot
 from trainwarden_remediator.policy.blockers import refuse_other_processes
-from trainwarden_remediator.policy.context import PolicyState
-from trainwarden_remediator.policy.rung import blocking_alert
 
 
 class Executor:
@@ -138,8 +137,9 @@ class Executor:
             before = trigger_before_action(
                 incident, action_request.key, action_request.number, processes, snapshot
             )
+            permission = Permission(self._context, incident, decision.target, snapshot)
             group.create_task(
-                self._run_action(action_request, processes, before),
+                self._run_action(action_request, processes, before, permission),
                 name=f"action {action_request.number}",
             )
         except MemoryError as error:
@@ -171,9 +171,12 @@ class Executor:
         action_request: ActionRequest,
         processes: Collection[TargetInstance],
         before: EvidenceTrigger,
+        permission: Permission,
     ) -> None:
         await self.take_evidence(before)
-        why = await self._request_checkpoint(action_request, processes)
+        why = await permission.blocker()
+        why = why or await self._request_checkpoint(action_request, processes)
+        why = why or await permission.blocker()
         if why := why or await self._config_change(action_request):
             # Decided again in the next cycle, not at once: the cause probably still exists.
             await self.action_runner.record(
@@ -184,7 +187,7 @@ class Executor:
         if await self.action_runner.run(
             action_request,
             lambda action_token, record_step, saving: perform(
-                action_token, record_step, processes, saving
+                action_token, record_step, processes, saving, permission.confirm
             ),
         ):
             self._done()
@@ -225,8 +228,7 @@ class Executor:
         with suppress(ActionError):
             action = action_request.action
             await self.action_runner.query(action, action.find_instances)
-        holds = await asyncio.to_thread(self.current_holds)
-        return "held meanwhile" if any(one.covers(action_request.key) for one in holds) else ""
+        return ""
 
     async def _config_change(self, action_request: ActionRequest) -> str:
         """Returns how exporter.yml has changed since the decision, or "" (harm 29)."""
@@ -286,19 +288,8 @@ class Executor:
 
     def _start_blocker(self, left: OpenAction) -> str:
         """Returns why a terminated worker must not be started now, or ""; blocks."""
-        config = self._config
-        if config.mode == "observe":
-            return "the mode is observe"
-        if hold := next((one for one in self.current_holds() if one.covers(left.key)), None):
-            return f"held {hold.description}".strip()
-        if self._clock.now() - left.intent_at > config.alert_stale_after:
+        if self._clock.now() - left.intent_at > self._config.alert_stale_after:
             return "too long ago"
-        target = config.budget(left.key)
-        try:
-            incidents = self._journal.open_incidents()
-            actions = self._journal.past_actions(left.intent_at)
-        except JournalError as error:
-            return str(error)
-        known = PolicyState(self._context.setup, incidents=incidents, actions=actions)
-        alert = blocking_alert(target, known) if isinstance(target, Target) else ""
-        return f"held while {alert} lasts" if alert else ""
+        if (target := self._config.budget(left.key)) is None:
+            return "no longer a configured target"
+        return blocker_here(self._context, target)

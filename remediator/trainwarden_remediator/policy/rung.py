@@ -11,7 +11,14 @@ from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_remediator.alertmanager.api import AlertState, is_silenced
 from trainwarden_remediator.config.playbooks import Condition, Rung
 from trainwarden_remediator.config.targets import GPUS, Budget, Target, cooldown_after
-from trainwarden_remediator.model import NEEDS_OPERATOR, Decision, Incident, PastAction, Verdict
+from trainwarden_remediator.model import (
+    NEEDS_OPERATOR,
+    Decision,
+    Incident,
+    PastAction,
+    Reason,
+    Verdict,
+)
 from trainwarden_remediator.observation.model import ExporterState, WorkerState
 from trainwarden_remediator.observation.snapshot import AlertmanagerState, Snapshot
 from trainwarden_remediator.policy.blockers import (
@@ -252,22 +259,32 @@ def _suppression(
     context: DecisionContext, target: Budget | None, alerts: AlertmanagerState
 ) -> Decision | None:
     """A decision to wait where Alertmanager suppresses the alert or does not list it, else None."""
-    match alerts.states.get(context.incident.fingerprint):
+    listed = not context.in_follow_up
+    reason = find_suppression(context.incident, alerts, must_be_listed=listed)
+    return context.wait(reason, target) if reason else None
+
+
+def find_suppression(
+    incident: Incident, alerts: AlertmanagerState, *, must_be_listed: bool
+) -> Reason | None:
+    """Returns why the alert of `incident` must not be acted upon at Alertmanager's word, or None.
+
+    In a follow-up the alert may have resolved, and need not be listed.
+    """
+    match alerts.states.get(incident.fingerprint):
         # An operator silenced it (harm 23).
         case AlertState.SILENCED:
-            return context.wait("silenced", target)
+            return "silenced"
         # Its cause has an alert of its own, which is acted upon instead (harm 7).
         case AlertState.INHIBITED:
-            return context.wait("inhibited", target)
+            return "inhibited"
         case AlertState.ACTIVE:
             return None
     # It has resolved, or was never real (harm 4).
-    if not context.in_follow_up:
-        return context.wait("not_active", target)
-    # In a follow-up the alert has resolved and is not listed; a silence still applies (harm 23).
-    if is_silenced(context.incident.labels, alerts.silences):
-        return context.wait("silenced", target)
-    return None
+    if must_be_listed:
+        return "not_active"
+    # A silence still applies to an alert that is not listed (harm 23).
+    return "silenced" if is_silenced(incident.labels, alerts.silences) else None
 
 
 def _decide_by_observation(

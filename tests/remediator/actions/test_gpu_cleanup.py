@@ -28,7 +28,7 @@ from trainwarden_remediator.actions.base import ActionState
 from trainwarden_remediator.actions.gpu_cleanup import GpuCleanupAction
 from trainwarden_remediator.actions.gpu_memory import unaccounted_bytes
 from trainwarden_remediator.config.targets import GpuCleanup
-from trainwarden_remediator.exceptions import ActionError
+from trainwarden_remediator.exceptions import ActionDeferredError, ActionError
 from trainwarden_remediator.observation.model import ExporterState
 
 GIB = 1 << 30
@@ -153,6 +153,18 @@ def test_exactly_the_leftovers_are_ended_listed_or_not(gpu: Gpu) -> None:
     assert step == "end"
     assert [one["pid"] for one in announced["processes"]] == [o.process.pid for o in leftovers]
     assert action.health_problem(exporter(0), 0) == ""
+
+
+def test_an_action_that_is_no_longer_allowed_ends_nothing(gpu: Gpu) -> None:
+    holder, steps = gpu.hold(), Steps()
+
+    def confirm() -> None:
+        raise ActionDeferredError("silenced at Alertmanager")
+
+    with pytest.raises(ActionDeferredError, match="silenced"):
+        cleaner(gpu).perform("7", announcing(steps), confirm=confirm)
+    assert steps == []
+    assert is_alive(holder.process.identity)
 
 
 def test_what_a_leftover_has_started_is_not_ended_with_it(gpu: Gpu) -> None:

@@ -18,7 +18,7 @@ from trainwarden_remediator.actions.base import ActionState, RecordStep
 from trainwarden_remediator.actions.manager_target import ManagedAction, ManagedInstance
 from trainwarden_remediator.config.restart_methods.docker import DockerTarget
 from trainwarden_remediator.config.targets import Target
-from trainwarden_remediator.exceptions import NotEligibleError
+from trainwarden_remediator.exceptions import ActionDeferredError, NotEligibleError
 from trainwarden_remediator.journal import event_text
 from trainwarden_remediator.journal.journal import Journal
 
@@ -87,6 +87,19 @@ def test_a_checkpoint_is_waited_for_but_not_for_ever() -> None:
     action.perform("m", steps, saving=lambda: True)
     assert sum(naps) == 5
     assert [step for step, _ in steps] == ["kill_deferred", "restart"]
+
+
+def test_an_operator_who_holds_during_the_wait_for_a_checkpoint_is_heeded() -> None:
+    naps: list[float] = []
+
+    def confirm() -> None:
+        assert sum(naps) == 5
+        raise ActionDeferredError("held")
+
+    action, steps = Made(sleep=naps.append), Steps()
+    with pytest.raises(ActionDeferredError, match="held"):
+        action.perform("m", steps, saving=lambda: True, confirm=confirm)
+    assert (action.restarts, action.starts) == (0, 0)
 
 
 def test_a_process_is_not_started_for_a_container_that_the_file_named_before(yard: Yard) -> None:

@@ -37,7 +37,12 @@ from trainwarden_remediator.actions.spawn import (
     start_process,
 )
 from trainwarden_remediator.config.restart_methods.process import ProcessTarget
-from trainwarden_remediator.exceptions import ActionError, JournalError, ProcessesDifferError
+from trainwarden_remediator.exceptions import (
+    ActionDeferredError,
+    ActionError,
+    JournalError,
+    ProcessesDifferError,
+)
 from trainwarden_remediator.observation.model import ExporterState
 
 # restarting
@@ -61,6 +66,20 @@ def test_a_worker_is_ended_and_restarted(yard: Yard) -> None:
 def test_a_worker_that_does_not_run_is_started(yard: Yard) -> None:
     facts = yard.action.perform("7", Steps())
     until(lambda: [root.pid for root in yard.tree().roots] == facts["processes"])
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_hold_after_the_decision_is_heeded(yard: Yard, *, runs: bool) -> None:
+    own = yard.run(SLEEP) if runs else None
+    steps = Steps()
+
+    def confirm() -> None:
+        raise ActionDeferredError("held")
+
+    with pytest.raises(ActionDeferredError, match="held"):
+        yard.action.perform("7", steps, confirm=confirm)
+    assert steps == []
+    assert own is None or alive(own.pid)
 
 
 def test_each_step_is_announced_before_it_is_taken(yard: Yard) -> None:

@@ -16,6 +16,7 @@ from tests.waiting import until
 from trainwarden_exporter.run_config import RunConfig
 from trainwarden_exporter.run_specs import checkpoint_specs
 from trainwarden_remediator.actions.save_check import RECENT_SECONDS, SaveCheck, written_files
+from trainwarden_remediator.exceptions import ActionDeferredError
 
 KIND = {
     "name": "default",
@@ -96,6 +97,20 @@ def test_sigterm_waits_for_a_save_that_the_exporter_has_not_seen(
     assert (yard.folder / "out" / "step_7" / "DONE").exists()
     assert (yard.folder / "out" / "step_7" / "weights").read_text() == "whole"
     assert own.wait(60) == -signal.SIGTERM
+
+
+def test_an_operator_who_holds_during_the_wait_for_a_save_is_heeded(yard: Yard) -> None:
+    own, steps = trainer(yard), Steps()
+    yard.action._target = yard.action._target.model_copy(update={"max_save_delay": 0.1})
+
+    def confirm() -> None:
+        assert steps  # the wait was recorded, and is over
+        raise ActionDeferredError("held")
+
+    with pytest.raises(ActionDeferredError, match="held"):
+        yard.action.perform("7", steps, confirm=confirm)
+    assert len(steps) == 1
+    assert alive(own.pid)
 
 
 def test_once_the_writer_has_ended_there_is_no_wait(yard: Yard) -> None:

@@ -163,7 +163,7 @@ async def test_an_operator_who_holds_meanwhile_is_heeded(
         await scene.clock.advance(60)
         assert scene.action.restarts == []
         (event,) = (e for e in scene.journal.newest_events(99) if e.kind == "result")
-        assert event.facts == {"result": "interrupted", "found": "held meanwhile"}
+        assert event.facts == {"result": "interrupted", "found": "held"}
 
 
 async def test_where_the_journal_cannot_be_written_no_save_is_requested_and_it_is_tried_again(

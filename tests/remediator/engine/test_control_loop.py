@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
@@ -37,6 +37,7 @@ from trainwarden_remediator.engine.control_loop import (
 )
 from trainwarden_remediator.exceptions import ActionError, JournalError, ObservationError
 from trainwarden_remediator.journal.journal import Journal
+from trainwarden_remediator.model import TargetInstance
 from trainwarden_remediator.observation.model import ExporterState
 from trainwarden_remediator.policy.decide import decide
 
@@ -198,6 +199,35 @@ async def test_a_hold_that_comes_while_the_world_is_asked_is_heeded(stage: Stage
         await scene.clock.advance(30)
         assert scene.action.restarts == []
         assert scene.journaled() == ["alert", "held"]
+
+
+async def test_a_hold_after_the_confirming_decision_is_heeded(stage: Stage) -> None:
+    async with stage() as scene:
+
+        def find_and_be_held() -> Collection[TargetInstance]:
+            (scene.folder / "hold").touch()
+            return [scene.action.identity]
+
+        scene.action.find_instances = find_and_be_held
+        scene.hear()
+        await scene.clock.advance(30)
+        assert scene.action.restarts == []
+        assert scene.journaled() == ["alert", "restart", "intent", "interrupted", "held"]
+
+
+async def test_a_hold_while_the_action_waits_for_a_save_is_heeded_and_costs_no_attempt(
+    stage: Stage,
+) -> None:
+    async with stage() as scene:
+        scene.action.wait = (scene.folder / "hold").touch
+        scene.hear()
+        await scene.clock.advance(30)
+        assert scene.action.restarts == []
+        assert scene.journaled() == ["alert", "restart", "intent", "interrupted", "held"]
+        scene.action.wait = lambda: None
+        (scene.folder / "hold").unlink()
+        await scene.clock.advance(CYCLE_SECONDS)
+        assert scene.action.restarts == [2]
 
 
 async def test_observing_touches_nothing_until_the_mode_is_changed(stage: Stage) -> None:

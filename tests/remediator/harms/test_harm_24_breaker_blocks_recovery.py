@@ -9,7 +9,13 @@ from tests.remediator.fakes import FakeAction, FakeObserver
 from tests.remediator.policy.test_breaker import BUSY, open_it, restarts
 from tests.remediator.samples import NOW, OTHER
 
-from trainwarden_remediator.actions.base import IsSaving, RecordStep, never_saving
+from trainwarden_remediator.actions.base import (
+    Confirm,
+    IsSaving,
+    RecordStep,
+    confirm_always,
+    never_saving,
+)
 from trainwarden_remediator.alertmanager.api import AlertState
 from trainwarden_remediator.config.targets import GPUS
 from trainwarden_remediator.observation.model import ExporterState
@@ -35,6 +41,7 @@ class Cleaning(FakeAction):
         record_step: RecordStep,
         intended: Any = None,
         saving: IsSaving = never_saving,
+        confirm: Confirm = confirm_always,
     ) -> dict[str, Any]:
         self.restarts.append(1)
         self.observer.__class__ = FakeObserver
