@@ -93,7 +93,7 @@ class FileGuard:
         try:
             header = os.pread(self._fd, len(_DATABASE_HEADER), 0)
         except OSError as error:
-            # Perhaps for a moment only, as on a file server: nothing is known to be lost.
+            # Perhaps for a moment only, as on a file server: no transaction is known to be lost.
             raise JournalError(f"{self._path}: {error.strerror}") from error
         if header != _DATABASE_HEADER:
             return f"{self._path.name} was overwritten"
