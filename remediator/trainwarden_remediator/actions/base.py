@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from enum import StrEnum
 from functools import cache
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from trainwarden_exporter.exceptions import CollectError
 from trainwarden_exporter.processes.matching import WorkerKey
@@ -149,13 +149,15 @@ def action_errors(operation: str, *kinds: type[Exception]) -> Iterator[None]:
         raise ActionError(f"{operation}: {error}") from error
 
 
-def record_deferral_once(record_step: RecordStep) -> Callable[[], None]:
+def record_deferral_once(
+    record_step: RecordStep, step: Literal["stop_deferred", "kill_deferred"]
+) -> Callable[[], None]:
     """Returns a function that records, at its first call, that a checkpoint defers the action."""
 
     @cache
     def record() -> None:
         with suppress(JournalError):
-            record_step("kill_deferred")
+            record_step(step)
 
     return record
 

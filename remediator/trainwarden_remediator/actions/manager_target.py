@@ -164,7 +164,7 @@ class ManagedAction(Action, Generic[Method]):
     def _wait_while_saving(self, saving: IsSaving, record_step: RecordStep) -> None:
         """Waits, for a limited time, while a checkpoint is written: the manager would not wait."""
         patience = self._target.max_save_delay
-        record_deferral = record_deferral_once(record_step)
+        record_deferral = record_deferral_once(record_step, "stop_deferred")
         # Without a running instance, no process is left that could write.
         while patience > 0 and saving() and self.read_instance().running:
             record_deferral()

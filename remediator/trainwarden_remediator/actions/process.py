@@ -175,7 +175,7 @@ class ProcessAction(Action):
                     raise ProcessesDifferError(f"refused: {problem}")
                 self._child_exits.expect_exit(alive)
 
-            record_deferral = record_deferral_once(record_step)
+            record_deferral = record_deferral_once(record_step, "kill_deferred")
 
             def defer_kill() -> bool:
                 if is_saving := saving():
@@ -190,7 +190,7 @@ class ProcessAction(Action):
     def _wait_while_writing(self, members: Sequence[Process], record_step: RecordStep) -> None:
         """Waits, for a limited time, while one of `members` writes a checkpoint (harm 17)."""
         deadline = time.monotonic() + self._target.max_save_delay
-        record_deferral = record_deferral_once(record_step)
+        record_deferral = record_deferral_once(record_step, "stop_deferred")
         while alive := [one.pid for one in members if is_alive(one.identity)]:
             if time.monotonic() >= deadline or not self._save_check.saving(alive):
                 return

@@ -108,7 +108,16 @@ def describe(event: Event) -> str:
         case "intent":
             rung = f", rung {facts['rung'] + 1} of its ladder" if facts.get("rung") else ""
             return f"action {event.action}: about to {_intent(facts)}{rung}"
-        case "stop" | "end" | "kill_deferred" | "start" | "restart" | "requeue" | "cancel":
+        case (
+            "stop"
+            | "end"
+            | "stop_deferred"
+            | "kill_deferred"
+            | "start"
+            | "restart"
+            | "requeue"
+            | "cancel"
+        ):
             return _step(event.kind, facts)
         case "output":
             status = "timed out" if facts["status"] is None else f"status {facts['status']}"
@@ -151,6 +160,8 @@ def _step(kind: str, facts: dict[str, Any]) -> str:
             return f"SIGTERM to {_pids(facts['processes'])}"
         case "end":
             return f"SIGTERM to {'; '.join(_leftover(one) for one in facts['processes'])}"
+        case "stop_deferred":
+            return "a checkpoint is being written, or may be: stop deferred"
         case "kill_deferred":
             return "a checkpoint is being written, or may be: SIGKILL deferred"
     return " ".join(facts["command"])

@@ -164,9 +164,13 @@ class Journal(JournalReader):
             write_event(db, now, "paged", incident.id, action, **facts)
 
     def record_step(self, action: int, step: str, **facts: Any) -> None:
-        """Records the next step of an action, before it is performed."""
+        """Records the next step of an action, before it is performed.
+
+        A deferred stop is an event only: the action has not changed anything yet.
+        """
         with self._transaction() as (db, now):
-            db.execute("UPDATE action SET last_step = ? WHERE id = ?", (step, action))
+            if step != "stop_deferred":
+                db.execute("UPDATE action SET last_step = ? WHERE id = ?", (step, action))
             write_event(db, now, step, incident_of(db, action), action, **facts)
 
     def record_result(self, action: int, result: Result, **facts: Any) -> None:

@@ -86,7 +86,7 @@ def test_a_checkpoint_is_waited_for_but_not_for_ever() -> None:
     action, steps = Made(sleep=naps.append), Steps()
     action.perform("m", steps, saving=lambda: True)
     assert sum(naps) == 5
-    assert [step for step, _ in steps] == ["kill_deferred", "restart"]
+    assert [step for step, _ in steps] == ["stop_deferred", "restart"]
 
 
 def test_an_operator_who_holds_during_the_wait_for_a_checkpoint_is_heeded() -> None:

@@ -88,12 +88,12 @@ def test_sigterm_waits_for_a_save_that_the_exporter_has_not_seen(
 
     def record_step(step: str, **facts: object) -> None:
         steps(step, **facts)
-        if step == "kill_deferred":
+        if step == "stop_deferred":
             assert alive(own.pid)
             (yard.folder / "finish").touch()
 
     yard.action.perform("7", record_step)
-    assert [step for step, _ in steps] == ["kill_deferred", "stop", "start"]
+    assert [step for step, _ in steps] == ["stop_deferred", "stop", "start"]
     assert (yard.folder / "out" / "step_7" / "DONE").exists()
     assert (yard.folder / "out" / "step_7" / "weights").read_text() == "whole"
     assert own.wait(60) == -signal.SIGTERM
@@ -117,7 +117,7 @@ def test_once_the_writer_has_ended_there_is_no_wait(yard: Yard) -> None:
     own = trainer(yard)
 
     def record_step(step: str, **_: object) -> None:
-        if step == "kill_deferred":
+        if step == "stop_deferred":
             own.kill()
             own.wait()
 

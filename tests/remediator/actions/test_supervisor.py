@@ -283,7 +283,7 @@ def test_a_checkpoint_that_is_being_written_is_waited_for(running: Running) -> N
     action._sleep = sleep
     message = RecordedOutput()
     action.perform("m", message, saving=lambda: next(saving))
-    assert (message, len(naps)) == (["kill_deferred", "stop", "start"], 2)
+    assert (message, len(naps)) == (["stop_deferred", "stop", "start"], 2)
 
 
 def test_it_is_asked_by_tcp_with_a_password(running: Running, tmp_path: Path) -> None:

@@ -607,6 +607,8 @@ SETTLED = [
     (None, ActionState.ENDED, ["interrupted"]),
     (None, ActionState.REPLACED, ["interrupted"]),
     (None, ActionState.STARTED, ["done", "healed"]),
+    # The trainer ended while its save was waited for, perhaps because it had finished.
+    ("stop_deferred", ActionState.ENDED, ["interrupted"]),
     ("stop", ActionState.UNTOUCHED, ["interrupted"]),
     ("stop", ActionState.ENDED, ["start", "done", "healed"]),
     ("stop", ActionState.REPLACED, ["interrupted"]),

@@ -72,6 +72,7 @@ def event(kind: str, facts: dict[str, Any] | None = None, **changes: Any) -> Eve
             {"result": "done", "ended": [{"pid": 7}, {"pid": 8}], "killed": [8]},
             "terminated processes 7, 8, SIGKILL to process 8; the GPU memory is free",
         ),
+        ("stop_deferred", {}, "a checkpoint is being written, or may be: stop deferred"),
         ("stop", {"processes": [7]}, "SIGTERM to process 7"),
         ("start", {"command": ["python", "a b"]}, "python a b"),
         (
