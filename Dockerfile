@@ -7,6 +7,10 @@ COPY pyproject.toml README.md LICENSE /source/
 COPY command /source/command
 COPY exporter /source/exporter
 COPY remediator /source/remediator
+COPY deploy /source/deploy
+COPY examples /source/examples
+COPY grafana /source/grafana
+COPY rules /source/rules
 # pip is only needed to install, and is not taken along.
 RUN python3 -m venv /opt/trainwarden \
     && /opt/trainwarden/bin/python -m pip install --no-cache-dir --no-compile --disable-pip-version-check /source \

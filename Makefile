@@ -27,7 +27,7 @@ PYTHON := $(or $(PYTHON),$(shell for python in python3.13 python3.12 python3.11 
 BIN := .venv/bin
 
 up: .venv/stack.done
-	@$(BIN)/python deploy/up.py
+	@TRAINWARDEN_STACK_DIR=$${TRAINWARDEN_STACK_DIR:-$(CURDIR)/.stack} $(BIN)/trainwarden up
 
 # Three at a time, because most of them wait: file by file, in the order of the folders, the nights early. In a
 # folder of a short name, because the path of a socket is short; it is kept when something fails.

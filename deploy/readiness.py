@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -50,11 +50,18 @@ def is_ready(run: RunFolder, name: str, program: supervision.Program) -> bool:
     """Whether a part runs and, if it is a server, says that it is ready."""
     if program.state != "RUNNING":
         return False
-    if name not in SERVERS:
-        return True
-    connection = http.client.HTTPConnection(ports.LOOPBACK, run.ports[name], timeout=2)
+    return name not in SERVERS or _answers(run.ports[name], READY_PATH)
+
+
+def page(run: RunFolder, name: str, paths: Sequence[str]) -> str:
+    """The first of the pages that the server has; the last where it has none."""
+    return next((path for path in paths if _answers(run.ports[name], path)), paths[-1])
+
+
+def _answers(port: int, path: str) -> bool:
+    connection = http.client.HTTPConnection(ports.LOOPBACK, port, timeout=2)
     try:
-        connection.request("GET", READY_PATH)
+        connection.request("GET", path)
         return connection.getresponse().status == http.client.OK
     except (OSError, http.client.HTTPException):
         return False

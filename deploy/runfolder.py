@@ -20,7 +20,7 @@ import rendering
 import simulation
 from ruleset import RULES
 from simulation import Simulation
-from stack import PROJECT, Binaries, StackError
+from stack import PROJECT, Binaries, StackError, script
 from trainwarden_exporter.exceptions import ConfigError
 from trainwarden_remediator.config.schema import Config, load_setup
 from write_rules import own_rules
@@ -31,8 +31,8 @@ SOCKET_PATH_BYTES = 90
 """Of the 107 that unix(7) allows, less what supervisord adds while it binds."""
 
 OBSERVE = """\
-# Made by `make up`, since the folder it was given has no remediator.yml: decides and records, and
-# touches nothing. Copy it there and add targets.
+# Made by `trainwarden up`, since the folder it was given has no remediator.yml: decides and
+# records, and touches nothing. Copy it there and add targets.
 mode: observe
 token_file: secrets/webhook-token
 journal: state/journal.db
@@ -226,17 +226,16 @@ def _write_shared(
 
 
 def _commands(made: RunFolder, binaries: Binaries, mode: str) -> dict[str, Sequence[str | Path]]:
-    scripts = Path(sys.executable).parent
     folder, address = made.path, f"{ports.LOOPBACK}:"
     commands: dict[str, Sequence[str | Path]] = {
         "exporter": (
-            scripts / "trainwarden-exporter",
+            script("trainwarden-exporter"),
             "run",
             f"--config.file={made.exporter_file}",
             f"--web.listen-address={address}{made.ports['exporter']}",
         ),
         "remediator": (
-            scripts / "trainwarden-remediator",
+            script("trainwarden-remediator"),
             "run",
             f"--config.file={made.remediator_file}",
             f"--web.listen-address={address}{made.ports['remediator']}",

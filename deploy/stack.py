@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import platform
 import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,8 +67,29 @@ ALERTMANAGER = Package(
 
 
 def stack_folder() -> Path:
-    """Where what `make up` needs is kept: $TRAINWARDEN_STACK_DIR, else `.stack` in the project."""
-    return Path(os.environ.get("TRAINWARDEN_STACK_DIR") or PROJECT / ".stack").absolute()
+    """Where programs, logs and history are kept: $TRAINWARDEN_STACK_DIR, else `.stack` in a clone.
+
+    Without a clone: `stack` below $TRAINWARDEN_FOLDER, else in the state folder of this account.
+    """
+    if folder := os.environ.get("TRAINWARDEN_STACK_DIR"):
+        return Path(folder).absolute()
+    if (PROJECT / "pyproject.toml").exists():
+        return PROJECT / ".stack"
+    if folder := os.environ.get("TRAINWARDEN_FOLDER"):
+        return Path(folder).absolute() / "stack"
+    state = os.environ.get("XDG_STATE_HOME")
+    return (Path(state) if state else Path.home() / ".local/state") / "trainwarden" / "stack"
+
+
+def script(name: str) -> Path:
+    """A command of this Python's environment. Raises StackError if it is not installed."""
+    folders = [str(Path(sys.executable).parent), sysconfig.get_path("scripts")]
+    if sysconfig.get_preferred_scheme("user") in sysconfig.get_scheme_names():
+        folders.append(sysconfig.get_path("scripts", sysconfig.get_preferred_scheme("user")))
+    found = shutil.which(name, path=os.pathsep.join(folders))
+    if found is None:
+        raise StackError(f"there is no {name} in {folders[0]}: pip install 'trainwarden[stack]'")
+    return Path(found)
 
 
 def stack_suite() -> str | None:
@@ -290,8 +313,30 @@ def _run(command: Sequence[str | Path], scratch: Path, package: Package) -> None
 def _put_on_path(package: Package) -> str:
     return (
         f"put {package.names[0]} and {package.tool}, "
-        f"{package.title} {_dotted(package.oldest)} or newer, on PATH"
+        f"{package.title} {_dotted(package.oldest)} or newer, on PATH ({how_to_install()})"
     )
+
+
+INSTALL: Mapping[str, str] = {
+    "alpine": "apk add prometheus alertmanager",
+    "arch": "pacman -S prometheus alertmanager",
+    "suse": "zypper install golang-github-prometheus-prometheus"
+    " golang-github-prometheus-alertmanager",
+}
+"""The command that installs both programs, by ID or ID_LIKE of os-release(5)."""
+
+
+def how_to_install(release: Mapping[str, str] | None = None) -> str:
+    """The command that gets both programs on this distribution, or where they are to be had."""
+    if release is None:
+        try:
+            release = platform.freedesktop_os_release()
+        except OSError:
+            release = {}
+    for name in (release.get("ID", ""), *release.get("ID_LIKE", "").split()):
+        if name in INSTALL:
+            return INSTALL[name]
+    return "from https://prometheus.io/download/"
 
 
 def _dotted(numbers: tuple[int, int]) -> str:

@@ -1,4 +1,4 @@
-"""Runs the whole stack in the foreground until Ctrl-C: what `make up` does.
+"""Runs the whole stack until Ctrl-C: what `trainwarden up` and `make up` do.
 
 Without a configuration it runs the demo: a small training run with a leaking worker.
 """
@@ -6,8 +6,6 @@ Without a configuration it runs the demo: a small training run with a leaking wo
 from __future__ import annotations
 
 import argparse
-import fcntl
-import hashlib
 import os
 import select
 import signal
@@ -15,24 +13,28 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import children
 import readiness
 import supervision
+from claims import claimed, default_folder
+from detached import LAST_LINE, detach
 from readiness import tail
 from runfolder import RunFolder, prepare_demo, prepare_own
-from stack import StackError, find_binaries, stack_folder
+from stack import PROJECT, StackError, find_binaries, script
 from trainwarden_exporter.processes.procfs import Identity, read_command_line, read_processes
 from trainwarden_remediator.actions.process import ACTION_VARIABLE
 
 GRACE_SECONDS = 10.0
 SHUTDOWN_SECONDS = 60.0
 LEAKING = "rollout-1"
+PAGES = ("/alerts", "/classic/alerts", "/api/v1/alerts")
+"""Pages of Prometheus: upstream's and Debian's 2.x; Debian's 3.5 has the API alone."""
 CONFIG_FILES = ("exporter.yml", "remediator.yml")
-SCRIPTS = Path(sys.executable).parent
+BOARDS = PROJECT / "grafana" / "dashboards"
 
 Child = subprocess.Popen[bytes]
 
@@ -61,33 +63,18 @@ class Signals:
 
 
 def main() -> int:
-    """Run the stack. Returns the exit status: 0 after Ctrl-C, 1 when something is missing."""
-    options = parse_arguments()
-    signals = Signals()
-    try:
-        binaries = find_binaries(say=say)
-        config = None if options.config is None else own_folder(options.config)
-        mode = options.mode or ("act" if config is None else "observe")
-        folder = options.folder or default_folder(config)
-        with claimed(folder):
-            if config is None:
-                end_leftovers(folder)
-                run = prepare_demo(folder, binaries, mode=mode, any_free=options.any_free)
-            else:
-                run = prepare_own(folder, config, binaries, mode=mode, any_free=options.any_free)
-            check(run)
-            return run_stack(run, signals, mode)
-    except StackError as error:
-        print(error, file=sys.stderr)
-        return 1
-
-
-def parse_arguments() -> argparse.Namespace:
-    """The command line; CONFIG and MODE in the environment stand for two of the options."""
+    """Run the stack as the command line and the environment ask."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    add_arguments(parser)
+    return run(parser.parse_args())
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options; CONFIG and MODE in the environment stand for two of them."""
     parser.add_argument(
         "--config",
         type=Path,
+        metavar="FOLDER",
         default=Path(os.environ["CONFIG"]) if os.environ.get("CONFIG") else None,
         help="folder with your exporter.yml and, if you like, remediator.yml; else the demo runs",
     )
@@ -97,14 +84,56 @@ def parse_arguments() -> argparse.Namespace:
         default=os.environ.get("MODE") or None,
         help="what the remediator may do; the demo acts, your own configuration is observed",
     )
-    parser.add_argument("--folder", type=lambda text: Path(text).resolve(), help="where to run")
+    parser.add_argument(
+        "--detach", action="store_true", help="run in the background; `trainwarden down` ends it"
+    )
+    parser.add_argument(
+        "--folder",
+        type=lambda text: Path(text).resolve(),
+        help="where to keep logs, history and what is generated",
+    )
     parser.add_argument(
         "--any-free", action="store_true", help="take any free ports, not the usual ones"
     )
-    options = parser.parse_args()
+    parser.add_argument("--background", action="store_true", help=argparse.SUPPRESS)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the stack. Returns the exit status: 0 after Ctrl-C, 1 when something is missing."""
     if options.mode not in (None, "observe", "act"):  # argparse does not look at a default
-        parser.error(f"MODE is {options.mode!r}: write observe or act")
-    return options
+        print(f"MODE is {options.mode!r}: write observe or act", file=sys.stderr)
+        return 2
+    try:
+        config = None if options.config is None else own_folder(options.config)
+        mode = options.mode or ("act" if config is None else "observe")
+        folder = options.folder or default_folder(config)
+        if options.detach:
+            arguments = ["--background", "--folder", folder, "--mode", mode]
+            arguments += ["--any-free"] * options.any_free
+            return detach(folder, arguments if config is None else [*arguments, "--config", config])
+        return run_here(folder, config, mode, options)
+    except StackError as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+def run_here(folder: Path, config: Path | None, mode: str, options: argparse.Namespace) -> int:
+    """Run the stack in `folder` until a signal comes. Raises StackError."""
+    signals = Signals()
+    script("supervisord")  # the first to be missed where the extra is not installed
+    binaries = find_binaries(say=say)
+    with claimed(folder):
+        watched = "the demo run" if config is None else f"the run in {shown(config)}"
+        say(f"Starting exporter, Prometheus, Alertmanager and remediator for {watched};")
+        say("they are ready in half a minute, on a busy machine in one.")
+        if config is None:
+            end_leftovers(folder)
+            made = prepare_demo(folder, binaries, mode=mode, any_free=options.any_free)
+        else:
+            made = prepare_own(folder, config, binaries, mode=mode, any_free=options.any_free)
+        check(made)
+        how_to_end = "`trainwarden down`" if options.background else "Ctrl-C"
+        return run_stack(made, signals, mode, how_to_end)
 
 
 def own_folder(path: Path) -> Path:
@@ -113,26 +142,6 @@ def own_folder(path: Path) -> Path:
     if not any((folder / name).exists() for name in CONFIG_FILES):
         raise StackError(f"there is no exporter.yml in {folder}")
     return folder
-
-
-def default_folder(config: Path | None) -> Path:
-    """A folder for the demo, or one for each folder of configuration, which keeps its history."""
-    if config is None:
-        return stack_folder() / "demo"
-    digest = hashlib.sha256(os.fsencode(config)).hexdigest()[:6]
-    return stack_folder() / f"run-{config.name}-{digest}"
-
-
-@contextmanager
-def claimed(folder: Path) -> Iterator[None]:
-    """Lock `folder`: only this process runs the stack in it. Raises StackError if locked."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder.parent / f".{folder.name}.lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise StackError(f"the stack runs in {folder} already; end that one first") from error
-        yield
 
 
 def end_leftovers(folder: Path) -> None:
@@ -154,13 +163,13 @@ def end_leftovers(folder: Path) -> None:
 def check(run: RunFolder) -> None:
     """Have both programs read their configuration. Raises StackError with all that is wrong."""
     for name, path in (("exporter", run.exporter_file), ("remediator", run.remediator_file)):
-        command: list[str | Path] = [SCRIPTS / f"trainwarden-{name}", "check", path]
+        command: list[str | Path] = [script(f"trainwarden-{name}"), "check", path]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         if result.returncode != 0:
             raise StackError((result.stderr or result.stdout).strip())
 
 
-def run_stack(run: RunFolder, signals: Signals, mode: str) -> int:
+def run_stack(run: RunFolder, signals: Signals, mode: str, how_to_end: str) -> int:
     """Start everything, tell what happens until a signal comes, end everything."""
     children.adopt_orphans()
     if run.demo:
@@ -171,7 +180,7 @@ def run_stack(run: RunFolder, signals: Signals, mode: str) -> int:
     status = 1
     try:
         readiness.wait(run, supervisord, signals.pause)
-        announce(run, mode)
+        announce(run, mode, how_to_end)
         journal = ("trainwarden-remediator", "journal", "--config.file", run.remediator_file)
         own.append(start(*journal, "--follow", output=None))
         status = watch(run, own, signals)
@@ -184,10 +193,10 @@ def run_stack(run: RunFolder, signals: Signals, mode: str) -> int:
     return status
 
 
-def start(script: str, *arguments: str | Path, output: int | None = subprocess.DEVNULL) -> Child:
+def start(name: str, *arguments: str | Path, output: int | None = subprocess.DEVNULL) -> Child:
     """Start a program of our own environment, out of the terminal's reach: Ctrl-C is for us."""
     return subprocess.Popen(
-        [SCRIPTS / script, *arguments],
+        [script(name), *arguments],
         stdin=subprocess.DEVNULL,
         stdout=output,
         start_new_session=True,
@@ -195,16 +204,17 @@ def start(script: str, *arguments: str | Path, output: int | None = subprocess.D
     )
 
 
-def announce(run: RunFolder, mode: str) -> None:
+def announce(run: RunFolder, mode: str, how_to_end: str) -> None:
     """Tell where everything is and what to try."""
-    remediator = SCRIPTS / "trainwarden-remediator"
+    remediator = script("trainwarden-remediator")
     journal = f"{shown(remediator)} journal --config.file {shown(run.remediator_file)}"
-    say(f"Trainwarden is up; the remediator's mode is {mode}. Ctrl-C ends it.\n")
+    say(f"\nTrainwarden is up; the remediator's mode is {mode}. {how_to_end} ends it.\n")
     say(f"  exporter      {run.url('exporter')}/")
     say(f"  remediator    {run.url('remediator')}/")
-    say(f"  Prometheus    {run.url('prometheus')}/")
+    say(f"  Prometheus    {run.url('prometheus')}{readiness.page(run, 'prometheus', PAGES)}")
     say(f"  Alertmanager  {run.url('alertmanager')}/")
     say(f"  all files     {shown(run.path)}/ (logs, state, configuration)")
+    say(f"  boards        {shown(BOARDS)}/ (for a Grafana of yours)")
     say(f"  the journal   {journal}")
     if run.demo:
         say(f"\nThis is the demo run: {', '.join(run.demo)}. {LEAKING} leaks 6 MiB a second")
@@ -219,7 +229,7 @@ def announce(run: RunFolder, mode: str) -> None:
         say("a process behind that holds one of them and belongs to no worker.")
     elif run.gpus is not None:
         say(f"\nThe simulated GPUs are left out: {run.gpus.missing}.")
-    say("\nWhat happens:")
+    say(f"\n{LAST_LINE}")
 
 
 def watch(run: RunFolder, own: list[Child], signals: Signals) -> int:

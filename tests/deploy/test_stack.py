@@ -211,3 +211,41 @@ def test_a_package_that_is_too_old_is_reported(machine: Machine) -> None:
 def test_the_real_programs_run(binaries: stack.Binaries) -> None:
     assert stack.version(binaries.prometheus) >= stack.PROMETHEUS.oldest
     assert stack.version(binaries.alertmanager) >= stack.ALERTMANAGER.oldest
+
+
+@pytest.mark.parametrize(
+    ("release", "command"),
+    [
+        ({"ID": "arch"}, "pacman -S prometheus alertmanager"),
+        ({"ID": "manjaro", "ID_LIKE": "arch"}, "pacman -S prometheus alertmanager"),
+        ({"ID": "alpine"}, "apk add prometheus alertmanager"),
+        ({"ID": "unheard-of", "ID_LIKE": "of too"}, "from https://prometheus.io/download/"),
+        ({}, "from https://prometheus.io/download/"),
+    ],
+)
+def test_a_system_without_apt_is_given_the_command_of_its_own(
+    release: dict[str, str], command: str
+) -> None:
+    assert stack.how_to_install(release) == command
+
+
+def test_without_a_clone_the_stack_lives_in_the_state_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("TRAINWARDEN_STACK_DIR", "TRAINWARDEN_FOLDER", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    assert stack.stack_folder() == stack.PROJECT / ".stack"
+    monkeypatch.setattr(stack, "PROJECT", tmp_path)
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert stack.stack_folder() == Path("/home/someone/.local/state/trainwarden/stack")
+    monkeypatch.setenv("XDG_STATE_HOME", "/state")
+    assert stack.stack_folder() == Path("/state/trainwarden/stack")
+    monkeypatch.setenv("TRAINWARDEN_FOLDER", "/srv/tw")
+    assert stack.stack_folder() == Path("/srv/tw/stack")
+    monkeypatch.setenv("TRAINWARDEN_STACK_DIR", "/srv/stack")
+    assert stack.stack_folder() == Path("/srv/stack")
+
+
+def test_a_missing_extra_is_named() -> None:
+    with pytest.raises(stack.StackError, match=r"no nothing-like-it .*'trainwarden\[stack\]'"):
+        stack.script("nothing-like-it")

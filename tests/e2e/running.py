@@ -1,4 +1,4 @@
-"""Runs `deploy/up.py` for a test, and asks its parts."""
+"""Runs `trainwarden up` for a test, and asks its parts."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from tests.waiting import connected
 
+import claims
 from trainwarden_exporter.processes.ancestry import descendants
 from trainwarden_exporter.processes.procfs import (
     Identity,
@@ -33,7 +34,7 @@ UP_SECONDS = 180
 
 
 class Up:
-    """One `deploy/up.py` that runs in a folder of the test's."""
+    """One `trainwarden up` that runs in a folder of the test's."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         self.folder = folder
@@ -41,7 +42,7 @@ class Up:
         self.started = time.time()
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, PROJECT / "deploy" / "up.py", "--any-free", "--folder", folder],
+                [SCRIPTS / "trainwarden", "up", "--any-free", "--folder", folder],
                 env={**os.environ, **environment},
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -54,15 +55,22 @@ class Up:
         """Until `seen` returns something true; fails the test when that takes too long."""
         deadline = time.monotonic() + seconds
         while not seen():
-            if self.process.poll() is not None or time.monotonic() > deadline:
+            if self.has_ended() or time.monotonic() > deadline:
                 pytest.fail(f"not seen within {seconds} s; output of make up:\n{self.text()}")
             time.sleep(0.2)
+
+    def has_ended(self) -> bool:
+        return self.process.poll() is not None
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
 
     def wait_until_up(self) -> None:
         self.wait_until(lambda: "What happens:" in self.text(), UP_SECONDS)
 
     def url(self, part: str) -> str:
-        match = re.search(rf"^  {part} +(http://\S+)/$", self.text(), re.MULTILINE)
+        match = re.search(rf"^  {part} +(http://[^/\s]+)/", self.text(), re.MULTILINE)
         assert match is not None
         return match[1]
 
@@ -77,12 +85,47 @@ class Up:
         table = read_processes()
         return {
             " ".join(read_command_line(pid) or ()): table[pid].identity
-            for pid in descendants(table, [self.process.pid])
+            for pid in descendants(table, [self.pid])
         }
 
     def interrupt(self) -> None:
         self.process.send_signal(signal.SIGINT)
         assert self.process.wait(60) == 0, self.text()
+
+
+class Detached(Up):
+    """The demo as `trainwarden up --detach` of another installation runs it, without a clone."""
+
+    def __init__(self, program: Path, state: Path) -> None:
+        self.program, self.folder = program, state / "trainwarden" / "stack" / "demo"
+        self.output = self.folder.with_suffix(".out")
+        self._environment = {**os.environ, "XDG_STATE_HOME": str(state), "CONFIG": "", "MODE": ""}
+        for name in ("TRAINWARDEN_STACK_DIR", "TRAINWARDEN_FOLDER"):
+            self._environment.pop(name, None)
+        self.started = time.time()
+
+    def run(self, *arguments: str) -> str:
+        """What the command prints; it must succeed."""
+        result = subprocess.run(
+            [self.program, *arguments],
+            cwd=self.program.parent,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=UP_SECONDS,
+        )
+        assert (result.returncode, result.stderr) == (0, ""), result.stdout
+        return result.stdout
+
+    @property
+    def pid(self) -> int:
+        running = claims.owner(claims.lock_of(self.folder))
+        return 0 if running is None else running.pid
+
+    def has_ended(self) -> bool:
+        return self.pid == 0
 
 
 @contextmanager

@@ -1,0 +1,95 @@
+"""Which process runs the stack in a folder: at most one, known by a locked file beside it."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import children
+from stack import StackError, stack_folder
+from trainwarden_exporter.processes.procfs import Identity, read_process
+
+POLL_SECONDS = 0.1
+
+
+def default_folder(config: Path | None) -> Path:
+    """A folder for the demo, or one for each folder of configuration, which keeps its history."""
+    if config is None:
+        return stack_folder() / "demo"
+    digest = hashlib.sha256(os.fsencode(config)).hexdigest()[:6]
+    return stack_folder() / f"run-{config.name}-{digest}"
+
+
+def lock_of(folder: Path) -> Path:
+    """The lock file of a folder."""
+    return folder.parent / f".{folder.name}.lock"
+
+
+def all_locks() -> list[Path]:
+    """The lock files of all folders that `default_folder` returns, running or not."""
+    where = stack_folder()
+    return [*where.glob(".demo.lock"), *sorted(where.glob(".run-*.lock"))]
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Lock `folder`: only this process runs the stack in it. Raises StackError if locked."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with lock_of(folder).open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StackError(f"the stack runs in {folder} already; end that one first") from error
+        own = read_process(os.getpid())
+        file.truncate(0)
+        if own is not None:
+            file.write(f"{own.pid} {own.identity.start_ticks}\n")
+            file.flush()
+        yield
+
+
+def owner(lock: Path) -> Identity | None:
+    """The process that holds the lock; None if it is free. Raises StackError if it is unknown."""
+    try:
+        with lock.open() as file:
+            if not _is_held(file.fileno()):
+                return None
+            words = file.read().split()
+    except FileNotFoundError:
+        return None
+    try:
+        pid, start_ticks = map(int, words)
+    except ValueError as error:
+        raise StackError(f"{lock} does not say which process holds it") from error
+    return Identity(pid, start_ticks)
+
+
+def _is_held(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    return False
+
+
+def _lives(identity: Identity) -> bool:
+    process = read_process(identity.pid)
+    return process is not None and process.identity == identity and process.alive
+
+
+def end(running: Identity, *, seconds: float) -> bool:
+    """Ask the stack to end, as Ctrl-C does, and wait. Returns whether it has ended."""
+    children.send(running, signal.SIGTERM)
+    deadline = time.monotonic() + seconds
+    while _lives(running):  # for a moment longer than it holds the lock
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_SECONDS)
+    return True

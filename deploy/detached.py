@@ -1,0 +1,86 @@
+"""Runs the stack in the background, and ends it: `trainwarden up --detach`, `trainwarden down`."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import claims
+from stack import StackError, stack_folder
+
+LAST_LINE = "What happens:"
+"""The line of `up` after which the stack is up."""
+END_SECONDS = 120.0
+POLL_SECONDS = 0.2
+
+
+def detach(folder: Path, arguments: Sequence[str | Path]) -> int:
+    """Run `up` with these arguments in the background.
+
+    Returns 0 once the stack is up, and its exit status if it does not come up.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    output = folder.parent / f"{folder.name}.out"
+    with output.open("wb") as file:
+        child = subprocess.Popen(
+            [sys.executable, Path(__file__).with_name("up.py"), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        if _follow(output, child):
+            print(f"\nIt runs in the background and writes to {output}; end it: trainwarden down")
+            return 0
+    except KeyboardInterrupt:
+        child.terminate()
+    return child.wait() or 1
+
+
+def _follow(output: Path, child: subprocess.Popen[bytes]) -> bool:
+    """Print what the stack prints until it is up. Returns False if it ends before."""
+    with output.open(encoding="utf-8", errors="replace") as file:
+        while True:
+            ended = child.poll() is not None
+            for line in iter(file.readline, ""):
+                if line.strip() == LAST_LINE:
+                    return True
+                print(line, end="", flush=True)
+            if ended:
+                return False
+            time.sleep(POLL_SECONDS)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `trainwarden down`."""
+    parser.add_argument("--config", type=Path, metavar="FOLDER", help="only the stack of this run")
+    parser.add_argument(
+        "--folder", type=lambda text: Path(text).resolve(), help="only the stack that runs there"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """End the stacks. Returns 0 if none runs any more."""
+    locks = claims.all_locks()
+    if options.folder is not None or options.config is not None:
+        config = None if options.config is None else options.config.resolve()
+        locks = [claims.lock_of(options.folder or claims.default_folder(config))]
+    try:
+        running = [(lock, one) for lock in locks if (one := claims.owner(lock)) is not None]
+    except StackError as error:
+        print(error, file=sys.stderr)
+        return 1
+    for lock, one in running:
+        name = lock.name.removeprefix(".").removesuffix(".lock")
+        print(f"ending the stack {name} (process {one.pid}) …", flush=True)
+        if not claims.end(one, seconds=END_SECONDS):
+            print(f"process {one.pid} has not ended after {END_SECONDS:.0f} s", file=sys.stderr)
+            return 1
+    where = locks[0].parent if locks else stack_folder()
+    print(f"ended; {where} keeps the logs" if running else "no stack runs")
+    return 0
