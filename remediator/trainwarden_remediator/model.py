@@ -155,6 +155,13 @@ NO_ACTION_NEEDED: frozenset[Reason] = frozenset(
 """Reasons for which no action is needed; a wait for any other reason should be temporary."""
 
 
+def is_unattended(last_decision: str) -> bool:
+    """Whether no action follows a decision (its text) until an operator changes something."""
+    verdict, _, reason = last_decision.partition(" ")
+    waits_for_operator = NEEDS_OPERATOR | {"observe_mode", "held", "breaker_open"}
+    return verdict == "refuse" or reason in waits_for_operator | {"awaiting_operator"}
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """A verdict and its reason. `target` is None if none was determined.

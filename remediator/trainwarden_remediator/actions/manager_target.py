@@ -131,7 +131,8 @@ class ManagedAction(Action, Generic[Method]):
         if instance.pid is not None and (reason := self._protection_reason(instance.pid)):
             raise ActionError(f"refused: {reason}")
         self.restart(instance, action_token, record_step)
-        started = [self.read_instance().identity]
+        after = self.read_instance()  # a manager may take its time, or have been asked to cancel
+        started = [after.identity] if after.running else []
         return {"killed": [], "started_by": "trainwarden", "processes": started}
 
     def finish(self, action_token: str, record_step: RecordStep) -> Mapping[str, Any]:

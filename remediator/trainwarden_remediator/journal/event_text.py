@@ -185,11 +185,15 @@ def _result(facts: dict[str, Any]) -> str:
     killed = f", SIGKILL to {_pids(facts['killed'])}" if facts.get("killed") else ""
     if "ended" in facts:
         ended = _pids([process["pid"] for process in facts["ended"]])
+        if not facts["ended"]:
+            return "no process was left to terminate; the GPU memory is free"
         return f"terminated {ended}{killed}; the GPU memory is free"
     if facts.get("late"):
         killed += f"; its GPU memory is not free yet: {facts['late']}"
     if facts["started_by"] == "another":
         return f"another program started {_pids(facts['processes'])} first{killed}"
+    if not facts["processes"]:  # it was requested from a manager, and nothing runs yet
+        return f"done: no new instance is known yet{killed}"
     return f"started {_pids(facts['processes'])}{killed}"
 
 

@@ -85,7 +85,7 @@ CREATE TABLE notice (            -- notifications of the on-call, and their deli
     receiver TEXT NOT NULL,
     occasion TEXT NOT NULL,
     subject TEXT NOT NULL,       -- sent only once for each occasion
-    about TEXT NOT NULL,         -- alert, run and worker
+    about TEXT NOT NULL,         -- alert, run, worker and reason
     event INTEGER NOT NULL,      -- the event that it reports
     at REAL NOT NULL,
     settled TEXT,                -- result of the delivery; NULL while it is pending

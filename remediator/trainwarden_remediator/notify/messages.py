@@ -34,6 +34,9 @@ TITLES: Mapping[NotificationEvent, str] = {
     "not_healed": "an action was not successful",
 }
 
+WAITS_TITLE = "not healed before an operator changes something"
+"""The title of `gave_up` where the remediator goes on once the cause is removed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Notification:
@@ -90,22 +93,26 @@ def notification_event_of(event: Event) -> NotificationEvent | None:
 
 
 def deduplication_key(notification_event: NotificationEvent, event: Event) -> str:
-    """Returns the key by which repeated notifications are recognised."""
+    """Returns the key by which a repeated notification of the same fact is recognised.
+
+    An incident may need an operator several times: for another reason, or again after `resume`.
+    """
     if notification_event in ("action_started", "healed", "not_healed"):
         return f"action {event.action}"
-    # After an operator has closed the breaker, the same incident may open it again.
-    once = notification_event != "breaker_opened" and event.incident is not None
-    return f"incident {event.incident}" if once else f"line {event.id}"
+    return f"line {event.id}"
+
+
+def subject_of(event: Event) -> Sequence[object]:
+    """Returns what a lasting notification is about, by which its repetitions are recognised."""
+    cause = event.facts.get("reason", event.facts.get("rung"))
+    return (event.alert, event.run, event.worker, cause)
 
 
 def build_message(notifications: Sequence[Notification], *, instance: str, mode: str) -> Message:
     """Combines notifications into one message, urgent ones first."""
     ranked = sorted(notifications, key=lambda one: (one.notification_event not in URGENT, one.id))
     events = tuple(dict.fromkeys(notification.notification_event for notification in ranked))
-    if len(ranked) == 1:
-        title = TITLES[ranked[0].notification_event]
-    else:
-        title = plural(len(ranked), "notification")
+    title = _title(ranked[0]) if len(ranked) == 1 else plural(len(ranked), "notification")
     return Message(
         title=title,
         items=[_item(notification, mode) for notification in ranked[:MAX_ITEMS]],
@@ -139,9 +146,15 @@ def _item(notification: Notification, mode: str) -> MessageItem:
         "Mode": "observe (no actions are taken)" if mode == "observe" else "",
     }
     return MessageItem(
-        TITLES[notification.notification_event],
+        _title(notification),
         {name: one_line(value) for name, value in values.items() if value},
     )
+
+
+def _title(notification: Notification) -> str:
+    if notification.event.facts.get("reason") in NEEDS_OPERATOR:
+        return WAITS_TITLE
+    return TITLES[notification.notification_event]
 
 
 def _describe_attempts(actions: Sequence[tuple[str, str]]) -> str:

@@ -22,6 +22,7 @@ from trainwarden_remediator.notify.messages import (
     Notification,
     deduplication_key,
     notification_event_of,
+    subject_of,
 )
 
 MAX_QUEUE = 200
@@ -138,7 +139,9 @@ class Outbox:
         event: Event,
         notification_event: NotificationEvent,
     ) -> None:
-        concerned = json.dumps([event.alert, event.run, event.worker])
+        concerned = json.dumps(subject_of(event))
+        reset = "SELECT coalesce(max(at), 0) FROM event WHERE kind = 'resume' AND id < ?"
+        resumed_at = db.execute(reset, (event.id,)).fetchone()[0]
         for receiver in notify.receivers:
             if notification_event not in receiver.events:
                 continue
@@ -150,7 +153,7 @@ class Outbox:
                     receiver.name,
                     notification_event,
                     concerned,
-                    event.at - notify.repeat_interval,
+                    max(event.at - notify.repeat_interval, resumed_at),
                     event.at,
                 ),
             ).fetchone()

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from trainwarden_exporter.runtime.formatting import format_duration
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
+from trainwarden_remediator.model import is_unattended
 from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.report.current_state import CurrentState
 from trainwarden_remediator.report.incident import RUNBOOKS, ReportStyle
@@ -105,7 +106,9 @@ def _unhandled(current: CurrentState, incidents: Sequence[IncidentRecord]) -> li
     handled = {
         (one.alert, one.run, one.worker)
         for one in incidents
-        if one.ended_at is None and headline(one).state in ("open", "healed")
+        if one.ended_at is None
+        and headline(one).state in ("open", "healed")
+        and not is_unattended(one.last_decision)
     }
     found = [one for one in current.alerts if (one.name, one.run, one.worker) not in handled]
     return sorted(found, key=lambda one: one.starts_at)

@@ -8,16 +8,13 @@ from typing import Literal
 
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.journal import event_text
-from trainwarden_remediator.model import NEEDS_OPERATOR, Incident
+from trainwarden_remediator.model import Incident, is_unattended
 from trainwarden_remediator.observation.active_alerts import ActiveAlerts
 
 Tone = Literal["good", "warn", "bad", "quiet"]
 
 DELIVERY_SECONDS = 60.0
 """Time within which an alert with a playbook is delivered to the remediator and decided."""
-
-NOT_HANDLED = frozenset({"observe_mode", "held", "breaker_open", "awaiting_operator"})
-"""Reasons to wait for which no action follows until an operator changes something."""
 
 _PASSIVE = {"hold": "restarts are held; nobody heals it", "notify": "the on-call is notified"}
 """Decisions to act that heal nothing, by reason."""
@@ -69,7 +66,7 @@ def _view(alert: Alert, incident: Incident | None, *, complete: bool, now: float
         return AlertView(alert, handled=False, handling="nobody acts on it")
     verdict, _, reason = incident.last_decision.partition(" ")
     described = event_text.describe_reason(reason)
-    if verdict == "refuse" or reason in NEEDS_OPERATOR | NOT_HANDLED:
+    if is_unattended(incident.last_decision):
         return AlertView(alert, handled=False, handling=f"nobody acts on it: {described}")
     if reason in _PASSIVE:
         return AlertView(alert, handled=False, handling=_PASSIVE[reason])

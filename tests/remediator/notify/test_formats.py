@@ -21,6 +21,7 @@ from trainwarden_remediator.notify.messages import (
     build_trial_message,
     deduplication_key,
     notification_event_of,
+    subject_of,
     without_values,
 )
 
@@ -89,11 +90,13 @@ def test_only_what_an_operator_would_want_to_hear_is_an_occasion(
     assert notification_event_of(reported) == expected
 
 
-def test_an_action_is_reported_each_time_an_incident_once_and_a_breaker_each_time() -> None:
+def test_an_action_is_reported_once_and_another_event_each_time() -> None:
     assert deduplication_key("action_started", event(action=4)) != deduplication_key(
         "action_started", event(action=5)
     )
-    assert deduplication_key("gave_up", event(id=1)) == deduplication_key("gave_up", event(id=2))
+    assert deduplication_key("gave_up", event(id=1)) != deduplication_key("gave_up", event(id=2))
+    assert subject_of(event(id=1)) == subject_of(event(id=2))
+    assert subject_of(event()) != subject_of(event(facts={"reason": "no_checkpoint"}))
     assert deduplication_key("breaker_opened", event(id=1)) != deduplication_key(
         "breaker_opened", event(id=2)
     )

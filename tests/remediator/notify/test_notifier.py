@@ -157,6 +157,39 @@ async def test_a_loop_that_comes_and_goes_calls_seldom_and_not_every_17_seconds(
     assert all(content["events"] == ["held_by_alert"] for _, content in post.sent)
 
 
+async def test_another_reason_and_a_second_time_after_resume_are_news(
+    journal: Journal, clock: FakeClock, calling: Calling
+) -> None:
+    post = FakePost()
+    async with calling(journal, post, receivers()):
+        decide(journal, Decision(Verdict.REFUSE, "processes_differ"))
+        await clock.advance(60)
+        decide(journal, Decision(Verdict.WAIT, "cooldown"))
+        decide(journal, Decision(Verdict.REFUSE, "processes_differ"))
+        await clock.advance(60)
+        assert post.titles() == ["not healed before an operator changes something"]
+        decide(journal)
+        await clock.advance(60)
+        assert post.titles()[1:] == ["incident abandoned, operator needed"]
+        journal.record_event("resume")
+        decide(journal, starts_at=clock.now())
+        await clock.advance(60)
+        assert len(post.sent) == 3
+
+
+async def test_each_rung_that_notifies_is_news(
+    journal: Journal, clock: FakeClock, calling: Calling
+) -> None:
+    post = FakePost()
+    async with calling(journal, post, receivers(events=["paged"])):
+        journal.record_alerts([make_alert()])
+        (incident,) = journal.open_incidents()
+        for rung in (0, 2):
+            journal.record_page(incident, rung)
+            await clock.advance(60)
+    assert len(post.sent) == 2
+
+
 async def test_another_worker_is_news(journal: Journal, clock: FakeClock, calling: Calling) -> None:
     post = FakePost()
     async with calling(journal, post, receivers()):

@@ -18,6 +18,7 @@ from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.config.schema import load_setup
 from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.journal.journal import Journal
+from trainwarden_remediator.model import Decision, Verdict
 from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.report.current_state import CurrentState, read_current_state
 from trainwarden_remediator.report.incident import ReportStyle
@@ -96,6 +97,27 @@ def test_an_alert_with_an_open_incident_is_acted_on(tmp_path: Path, journal: Jou
     text = head(report(tmp_path, CurrentState(exporter(TRAINS), [alert, OOM])))
     assert "- 1 of 2 active alerts: the remediator acts on them." in text
     assert "Nobody acts on TrainingWorkerMemoryOverLimit" not in text
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [
+        Decision(Verdict.WAIT, "observe_mode"),
+        Decision(Verdict.WAIT, "breaker_open"),
+        Decision(Verdict.WAIT, "held"),
+        Decision(Verdict.REFUSE, "unknown_target"),
+    ],
+)
+def test_an_incident_that_waits_for_an_operator_is_not_acted_on(
+    tmp_path: Path, journal: Journal, decision: Decision
+) -> None:
+    alert = make_alert(starts_at=NOW - 20)
+    journal.record_alerts([alert])
+    (incident,) = journal.open_incidents()
+    journal.record_decisions([(incident, decision)])
+    text = head(report(tmp_path, CurrentState(exporter(TRAINS), [alert])))
+    assert "the remediator acts on them" not in text
+    assert "**Nobody acts on TrainingWorkerMemoryOverLimit**" in text
 
 
 def test_what_repeats_is_counted(tmp_path: Path, journal: Journal) -> None:
