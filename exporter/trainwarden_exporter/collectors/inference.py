@@ -16,6 +16,7 @@ from trainwarden_exporter.inference.health_model import ProcessInfo
 from trainwarden_exporter.inference.http_client import HttpClient
 from trainwarden_exporter.inference.probe_loop import FIRST_ROUND_SECONDS, ProbeLoop
 from trainwarden_exporter.inference.prober import Prober
+from trainwarden_exporter.inference.process_activity import ProcessActivity
 from trainwarden_exporter.inference.server_discovery import InferenceRun, ServerDiscovery
 from trainwarden_exporter.inference.target import ServerTarget
 from trainwarden_exporter.scrape.collector import Collector, Family
@@ -103,7 +104,12 @@ class _ProberFactory:
         engine = build_engine(target.engine, target.config, target.url or "", target.metrics_url)
         client = HttpClient(target.config.timeout, self._key_source(target), _context(target))
         return Prober(
-            target, engine, client, process=self._process, logged_update=self._logged_update
+            target,
+            engine,
+            client,
+            process=self._process,
+            activity=self._activity,
+            logged_update=self._logged_update,
         )
 
     def close(self) -> None:
@@ -119,6 +125,9 @@ class _ProberFactory:
 
     def _process(self, target: ServerTarget) -> ProcessInfo | None:
         return self.discovery.process(target)
+
+    def _activity(self, target: ServerTarget) -> ProcessActivity | None:
+        return self.discovery.activity(target)
 
     def _logged_update(self, run: str) -> float | None:
         return self.logged_update(run)

@@ -107,11 +107,22 @@ def _after_failure(
     result: ProbeResult, state: HealthState, now: float, limits: HealthLimits
 ) -> HealthState:
     timeouts = (*state.timeouts, result.liveness is Liveness.SILENT)[-_TIMEOUT_WINDOW:]
-    state = replace(state, timeouts=timeouts, failures=state.failures + 1, loop_lost_at=None)
+    state = replace(
+        state,
+        timeouts=timeouts,
+        failures=state.failures + 1,
+        idle_failures=state.idle_failures + 1 if result.idle else 0,
+        loop_lost_at=None,
+    )
     if result.liveness in _IMMEDIATE_REASONS:
         return replace(state, reason=_IMMEDIATE_REASONS[result.liveness])
     if _is_starting(result, state, now, limits, if_unknown=result.liveness is Liveness.NOT_READY):
         return replace(state, reason=HealthReason.STARTING)
+    # The kernel proves what a silence only suggests: load keeps a process busy.
+    if result.stopped or state.idle_failures >= limits.failures:
+        return replace(state, reason=HealthReason.HUNG)
+    if state.reason is HealthReason.HUNG and result.liveness is Liveness.SILENT:
+        return state
     if state.failures >= limits.failures or _is_intermittent(state):
         return replace(state, reason=_FAILURE_REASONS[result.liveness])
     return state
@@ -128,7 +139,9 @@ def _after_success(
     result: ProbeResult, state: HealthState, now: float, limits: HealthLimits
 ) -> HealthAssessment:
     timeouts = (*state.timeouts, False)[-_TIMEOUT_WINDOW:] if any(state.timeouts) else ()
-    state = _update_activity(result, replace(state, failures=0, timeouts=timeouts), now)
+    state = _update_activity(
+        result, replace(state, failures=0, idle_failures=0, timeouts=timeouts), now
+    )
     stats = result.stats
     idle_reason = _idle_reason(result, state, limits, worked=state.last_progress_at == now)
     if stats.unready and _is_starting(result, state, now, limits, if_unknown=idle_reason is None):

@@ -26,7 +26,8 @@ class HealthReason(StrEnum):
     ENGINE_DEAD = "engine_dead"
     """The server reports that its engine has died."""
     HUNG = "hung"
-    """The server answers, but does no work."""
+    """The server answers but does no work; or it does not answer, and its processes are stopped or
+    use no CPU."""
     STARTING = "starting"
     PAUSED = "paused"
     SLEEPING = "sleeping"
@@ -92,6 +93,10 @@ class ProbeResult:
     completion: CompletionProbe | None = None
     completion_pending: bool = False
     """Whether a completion is in progress."""
+    stopped: bool = False
+    """Whether one of the server's processes is stopped (SIGSTOP)."""
+    idle: bool = False
+    """Whether the server's processes used no CPU during an unanswered probe."""
     logged_update: float | None = None
     """Duration in seconds of a weight update in progress according to the run's log."""
 
@@ -118,6 +123,8 @@ class HealthState:
     has_served: bool = False
     failures: int = 0
     """Consecutive failed rounds."""
+    idle_failures: int = 0
+    """Consecutive unanswered rounds in which the server's processes used no CPU."""
     timeouts: tuple[bool, ...] = ()
     """For each recent round, whether it timed out."""
     activity_marks: Mapping[str, ActivityMark] = field(default_factory=dict)

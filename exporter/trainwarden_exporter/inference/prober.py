@@ -23,6 +23,7 @@ from trainwarden_exporter.inference.health_model import (
 )
 from trainwarden_exporter.inference.http_client import ProbeClient, Send
 from trainwarden_exporter.inference.http_messages import HttpOutcome, HttpRequest, HttpResponse
+from trainwarden_exporter.inference.process_activity import ProcessActivity
 from trainwarden_exporter.inference.target import CompletionResult, ServerHealth, ServerTarget
 
 log = logging.getLogger(__name__)
@@ -33,15 +34,19 @@ RARE_INTERVAL = 30.0
 ABSENT_RETRY_SECONDS = 300.0
 """Seconds after which a missing endpoint is requested again."""
 
+STOPPED_POLL_SECONDS = 2.0
+"""Seconds between two looks whether the process of a server that has not answered yet is stopped;
+after two, the probe ends."""
+
 _NO_URL = HttpResponse(HttpOutcome.REFUSED, detail="its worker is not running or has no open port")
 
 
 class Prober:
     """The probe rounds of one server. All methods belong to one event loop.
 
-    `process` and `logged_update` are called in each round and must not block: they return the
-    server's process, and the start (Unix seconds) of a weight update in progress according to the
-    log.
+    `process`, `activity` and `logged_update` are called in each round and must not block: they
+    return the server's process, what its processes do, and the start (Unix seconds) of a weight
+    update in progress according to the log.
     """
 
     def __init__(
@@ -52,6 +57,7 @@ class Prober:
         *,
         limits: HealthLimits | None = None,
         process: Callable[[ServerTarget], ProcessInfo | None] = lambda _: None,
+        activity: Callable[[ServerTarget], ProcessActivity | None] = lambda _: None,
         logged_update: Callable[[str], float | None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
@@ -67,6 +73,7 @@ class Prober:
             probes_completions=engine.probes_completions if configured is None else configured,
         )
         self._process = process
+        self._activity = activity
         self._weight_update_started = logged_update
         self._clock = clock
         self._now = now
@@ -100,13 +107,18 @@ class Prober:
     async def probe_once(self) -> None:
         """Runs one round: probes, assesses, and requests a completion if due."""
         began, timestamp = self._clock(), self._now()
+        activity = self._activity(self.target)
         responses: dict[str, HttpResponse] = {}
         stats = EngineStats()
         if self.target.url is None:
             responses["liveness"] = _NO_URL
         else:
             async with self._client.connect() as send:
-                responses["liveness"] = await self._send(send, self._engine.liveness_request)
+                responses["liveness"] = (
+                    await self._send(send, self._engine.liveness_request)
+                    if activity is None
+                    else await self._send_liveness(send)
+                )
                 if self._engine.parse_liveness(responses["liveness"]) is Liveness.SERVING:
                     stats = await self._collect_stats(send, responses, began)
         liveness = self._engine.parse_liveness(responses["liveness"])
@@ -116,7 +128,24 @@ class Prober:
             self._rare_stats = EngineStats()
             self._completion_result = None
             self._rare_due = 0.0
-        self._assess(liveness, responses["liveness"], stats, timestamp)
+        self._assess(liveness, responses["liveness"], stats, timestamp, activity)
+
+    async def _send_liveness(self, send: Send) -> HttpResponse:
+        """Requests the liveness; does not wait for the answer of a stopped process."""
+        began = self._clock()
+        request = asyncio.ensure_future(self._send(send, self._engine.liveness_request))
+        looks = 0
+        try:
+            while not (await asyncio.wait({request}, timeout=STOPPED_POLL_SECONDS))[0]:
+                activity = self._activity(self.target)
+                looks = looks + 1 if activity is not None and activity.stopped else 0
+                if looks > 1:
+                    seconds = self._clock() - began
+                    detail = "a process of the server is stopped"
+                    return HttpResponse(HttpOutcome.SILENT, seconds=seconds, detail=detail)
+            return request.result()
+        finally:
+            request.cancel()
 
     async def _probe_safely(self) -> None:
         try:
@@ -180,11 +209,18 @@ class Prober:
         return await send(self._engine.url_of(request), request)
 
     def _assess(
-        self, liveness: Liveness, response: HttpResponse, stats: EngineStats, timestamp: float
+        self,
+        liveness: Liveness,
+        response: HttpResponse,
+        stats: EngineStats,
+        timestamp: float,
+        activity_before: ProcessActivity | None,
     ) -> None:
         before, now = self.health, self._clock()
         update_started = self._weight_update_started(self.target.run)
         completion, self._completion_probe = self._completion_probe, None
+        silent = liveness is Liveness.SILENT
+        activity = self._activity(self.target) if silent else None
         assessment = assess_health(
             ProbeResult(
                 liveness,
@@ -192,6 +228,10 @@ class Prober:
                 process=self._process(self.target),
                 completion=completion,
                 completion_pending=self._completion_task is not None,
+                stopped=activity is not None and activity.stopped,
+                idle=activity is not None
+                and activity_before is not None
+                and activity.is_idle_since(activity_before),
                 logged_update=None if update_started is None else self._now() - update_started,
             ),
             self._state,

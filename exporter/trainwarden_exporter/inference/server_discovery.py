@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Protocol, Self
 from urllib.parse import urlsplit
 
+from trainwarden_exporter.exceptions import CollectError
 from trainwarden_exporter.frameworks import get_framework
 from trainwarden_exporter.inference.command_lines import (
     ENGINE_PORTS,
@@ -24,6 +25,7 @@ from trainwarden_exporter.inference.command_lines import (
 from trainwarden_exporter.inference.config import ServerConfig
 from trainwarden_exporter.inference.health_model import ProcessInfo
 from trainwarden_exporter.inference.local_sockets import WorkerSockets, read_sockets
+from trainwarden_exporter.inference.process_activity import ProcessActivity, read_activity
 from trainwarden_exporter.inference.target import ServerTarget
 from trainwarden_exporter.processes.config import WorkerConfig
 from trainwarden_exporter.processes.listening_ports import Listener, read_listeners
@@ -58,6 +60,8 @@ class DiscoveryResult:
 
     targets: tuple[ServerTarget, ...] = ()
     started: Mapping[ServerTarget, float | None] = field(default_factory=dict)
+    processes: Mapping[ServerTarget, tuple[Identity, ...]] = field(default_factory=dict)
+    """The processes of each server's worker."""
 
 
 class ServerDiscovery:
@@ -114,7 +118,26 @@ class ServerDiscovery:
         if self._poller.failure is not None or self._now() - seen.timestamp > _STALE:
             return None
         started = seen.value.started[target]
+        if started is not None and self._has_ended(started, seen.value.processes[target]):
+            started = None
         return ProcessInfo(started, 0.0 if started is None else self._now() - started)
+
+    def activity(self, target: ServerTarget) -> ProcessActivity | None:
+        """Returns what the processes of `target` do now; None while they are unknown."""
+        seen = self._poller.result(timeout=0) if self._wants_processes else None
+        processes = () if seen is None else seen.value.processes.get(target, ())
+        try:
+            return read_activity(processes, self._root)
+        except CollectError:
+            return None
+
+    def _has_ended(self, started: float, processes: Sequence[Identity]) -> bool:
+        """Whether the process with that start has ended since it was discovered."""
+        serving = [one for one in processes if start_timestamp(one) == started]
+        try:
+            return bool(serving) and read_activity(serving, self._root) is None
+        except CollectError:
+            return False
 
     def discover(self) -> DiscoveryResult:
         """Runs one discovery. Raises CollectError if processes cannot be listed."""
@@ -122,15 +145,18 @@ class ServerDiscovery:
         self._forget(trees.values())
         targets: dict[tuple[str, str], ServerTarget] = {}
         started: dict[ServerTarget, float | None] = {}
+        processes: dict[ServerTarget, tuple[Identity, ...]] = {}
         for run, server in self._servers():
             tree = trees.get(WorkerKey(run.name, server.worker or ""), ProcessTree())
             candidates = self._candidates(tree) if server.worker else []
-            pids = [process.pid for process in tree.members if process.alive]
+            living = tuple(process.identity for process in tree.members if process.alive)
+            pids = [identity.pid for identity in living]
             for target, start in self._targets(run, server, candidates, pids):
                 first = targets.setdefault((target.run, target.server), target)
                 if first is target and server.worker:
                     started[target] = start
-        return DiscoveryResult(tuple(targets.values()), started)
+                    processes[target] = living
+        return DiscoveryResult(tuple(targets.values()), started, processes)
 
     def _servers(self) -> Iterator[tuple[InferenceRun, ServerConfig]]:
         return ((run, server) for run in self._runs for server in run.inference)

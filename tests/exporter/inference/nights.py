@@ -17,6 +17,7 @@ from trainwarden_exporter.inference.health_model import HealthReason, ProcessInf
 from trainwarden_exporter.inference.http_client import Send
 from trainwarden_exporter.inference.http_messages import HttpOutcome, HttpRequest, HttpResponse
 from trainwarden_exporter.inference.prober import Prober
+from trainwarden_exporter.inference.process_activity import ProcessActivity
 from trainwarden_exporter.inference.target import ServerHealth, ServerTarget
 
 MIDNIGHT = 1_790_000_000.0
@@ -103,6 +104,8 @@ class Night:
         self.started: float | None = None
         """Start of the server's process, in seconds of this night; None for no process."""
         self.knows_process = False
+        self.activity: Callable[[], ProcessActivity | None] = lambda: None
+        """What the server's processes do."""
         self.logged_update: float | None = None
         """Start of a weight update according to the log, in seconds of this night."""
         loop = asyncio.get_running_loop()
@@ -111,6 +114,7 @@ class Night:
             build_engine(fake.name, config, config.url or ""),
             self.line,
             process=self._process,
+            activity=lambda _: self.activity(),
             logged_update=lambda _: (
                 None if self.logged_update is None else MIDNIGHT + self.logged_update
             ),
