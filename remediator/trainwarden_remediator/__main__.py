@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import aiohttp
 
@@ -223,13 +224,17 @@ async def _current_state(config: Config) -> CurrentState:
 
 def _hold(given: argparse.Namespace) -> int:
     setup, now = load_setup(given.config_file), time.time()
-    until = None if given.duration is None else now + given.duration
     why = service.normalize_reason(given.why)
-    wanted = Hold(given.run, given.worker, until, now, _operator_name(), why)
+    wanted = Hold(since=now)
+    if given.duration is not None:
+        wanted = Hold.lasting(given.duration, WallClock())
+    who = _operator_name()
+    wanted = replace(wanted, run=given.run, worker=given.worker, who=who, why=why)
     try:
         service.hold(setup, wanted, now)
     except JournalError as error:  # the hold is in force nevertheless
         print(f"not recorded in the journal: {error}", file=sys.stderr)
+    until = wanted.until
     lasts = "until `resume`" if until is None else f"until {format_time(until)}, or `resume`"
     what = "no actions" if wanted.everything else f"no actions on {wanted.scope}"
     print(f"held: {what} {lasts} ({setup.config.hold_file})")

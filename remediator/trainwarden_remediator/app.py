@@ -140,7 +140,7 @@ class Remediator:
             )
         except JournalError:
             summary = None
-        holds = read_holds(config.hold_file, self.clock.now())
+        holds = read_holds(config.hold_file, self.clock.now(), self.clock.since_boot())
         return RemediatorState(
             mode=config.mode,
             paused=any(hold.everything for hold in holds),

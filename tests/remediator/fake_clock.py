@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from tests.remediator.samples import NOW
 
 from trainwarden_exporter.runtime.blocking_thread import SerialThread
+from trainwarden_remediator.runtime.clock import boot_id
 
 T = TypeVar("T")
 
@@ -33,6 +34,9 @@ class FakeClock:
 
     def since_boot(self) -> float:
         return self.monotonic()
+
+    def boot(self) -> str:
+        return boot_id()
 
     def set_forward(self, seconds: float) -> None:
         """Set the time of day, and nothing else."""
@@ -58,15 +62,15 @@ class FakeClock:
 
     async def advance(self, seconds: float) -> None:
         """Wake everybody whose time comes within `seconds`, in order."""
-        end = self._now + seconds
+        end = self.monotonic() + seconds  # the time of day may be set meanwhile
         await self.settle()
-        while self._sleepers and self._sleepers[0][0] <= end:
+        while self._sleepers and self._sleepers[0][0] <= end + self._set:
             at, _, woken = heapq.heappop(self._sleepers)
             if not woken.done():
                 self._now = max(self._now, at)
                 woken.set_result(None)
                 await self.settle()
-        self._now = end
+        self._now = end + self._set
 
     def pass_by(self, seconds: float) -> None:
         """Let time pass without waking anybody: something took that long."""

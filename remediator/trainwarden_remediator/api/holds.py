@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from aiohttp import web
 
@@ -83,8 +84,11 @@ async def _answer(request: web.Request, remediator: Remediator, command: Command
 
 def _hold(remediator: Remediator, query: dict[str, str], who: str, why: str) -> str:
     now = remediator.clock.now()
-    until = now + parse_duration(query["for"]) if "for" in query else None
-    wanted = Hold(query.get("run", ""), query.get("worker", ""), until, now, who, why)
+    wanted = Hold(since=now)
+    if "for" in query:
+        wanted = Hold.lasting(parse_duration(query["for"]), remediator.clock)
+    run, worker = query.get("run", ""), query.get("worker", "")
+    wanted = replace(wanted, run=run, worker=worker, who=who, why=why)
     service.hold(remediator.setup, wanted, now)
     return f"held: {wanted.scope} {wanted.description}"
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as NoAnswerError
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from trainwarden_exporter.processes.matching import WorkerKey
@@ -126,7 +126,7 @@ class ActionRunner:
         def record_step(step: str, **facts: Any) -> None:
             self._journal.record_step(request.number, step, **facts)
 
-        began, saving = self._clock.now(), self._save_check(request)
+        began, saving = self._clock.since_boot(), self._save_check(request)
         action_token = self._journal.action_token(request.key, request.number)
         # A thread of its own: webhook handlers must not wait for a worker's grace period.
         try:
@@ -197,11 +197,11 @@ class ActionRunner:
     async def verify(self, request: ActionRequest, began: float) -> None:
         """Observes the target until it has been healthy for `steady`, or time runs out.
 
-        `began` is the time at which the action started, in Unix seconds.
+        `began`: when the action started, in seconds since boot: the time of day may be set.
         """
         verify = request.verify
         check = EffectCheck(
-            *(request.key, began, verify, request.checkpoint, request.restartable, request.keys),
+            *(request.key, 0.0, verify, request.checkpoint, request.restartable, request.keys),
             trainer=request.protected,
             step=request.step,
         )
@@ -217,7 +217,8 @@ class ActionRunner:
                 ill = str(error)
             else:
                 today = self._clock.now()
-                ill = request.action.health_problem(exporter, began) or check.health_problem(
+                check = replace(check, began=today - (self._clock.since_boot() - began))
+                ill = request.action.health_problem(exporter, check.began) or check.health_problem(
                     exporter, today
                 )
                 granted, remark = check.extra_seconds(exporter), check.remark(exporter)
@@ -231,7 +232,7 @@ class ActionRunner:
             now = self._clock.monotonic()
             well_since = None if ill else now if well_since is None else well_since
             if well_since is not None and now - well_since >= settle:
-                facts: dict[str, Any] = {"seconds": round(self._clock.now() - began, 1)}
+                facts: dict[str, Any] = {"seconds": round(self._clock.since_boot() - began, 1)}
                 facts |= _progress_facts(exporter.runs.get(request.key.run))
                 if remark:
                     facts["remark"] = remark
@@ -284,7 +285,7 @@ class ActionRunner:
         def check() -> bool:
             nonlocal first_called_at
             if first_called_at is None:
-                first_called_at = self._clock.now()
+                first_called_at = self._clock.since_boot()
             observation = self._context.observer_with_fallback.observe()
             try:
                 answer = asyncio.run_coroutine_threadsafe(observation, loop)
@@ -302,7 +303,8 @@ class ActionRunner:
             if run is None:
                 return False
             seen, now = run.checkpoints_seen_at, self._clock.now()
-            scanned = seen is None or seen >= first_called_at or not is_fresh(seen, now)
+            called = now - (self._clock.since_boot() - first_called_at)
+            scanned = seen is None or seen >= called or not is_fresh(seen, now)
             return not scanned or is_saving(run, now)
 
         return check

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_remediator.config.schema import Setup
+from trainwarden_remediator.engine.clock_correction import ClockCorrection
 from trainwarden_remediator.engine.context import EngineContext
 from trainwarden_remediator.engine.executor import Executor
 from trainwarden_remediator.engine.maintenance import Maintenance
@@ -62,6 +63,7 @@ class ControlLoop:
         self._wake = asyncio.Event()
         self._executor = Executor(context, done=self._wake.set)
         self._maintenance = Maintenance(context)
+        self._clock_correction = ClockCorrection(context)
         self._finished: Collection[WorkerKey] = ()
         self._last_cycle_setup: Setup | None = None
         """The configuration of the last complete cycle."""
@@ -237,9 +239,10 @@ class ControlLoop:
     async def _state(self) -> PolicyState:
         reread = self._context.reread_exporter_file
         problem = await reread() if reread is not None else ""
+        await self._clock_correction.apply()
         setup = self._context.setup
         reloaded = setup is not self._last_cycle_setup
-        state = await read_state(self._journal, setup, self._clock.now(), include_unowned=reloaded)
+        state = await read_state(self._journal, setup, self._clock, include_unowned=reloaded)
         self._finished = state.finished.keys()
         return replace(state, config_problem=problem)
 

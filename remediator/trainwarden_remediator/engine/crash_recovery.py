@@ -43,13 +43,13 @@ class CrashRecovery:
             await self._abandon(left)
             return
         if left.result is not None:
-            await self._action_runner.verify(request, left.intent_at)
+            await self._action_runner.verify(request, self._began(left))
             return
         state = await self._wait_for_end(left, request.action)
         match state:
             case ActionState.STARTED:
                 await self._action_runner.record_result(left.id, "done", settled=state.value)
-                await self._action_runner.verify(request, left.intent_at)
+                await self._action_runner.verify(request, self._began(left))
             case ActionState.ENDED if left.last_step is not None:
                 if why := await asyncio.to_thread(self._start_blocker, left):
                     await self._record_interrupted(left, f"ended, not started again: {why}")
@@ -62,6 +62,12 @@ class CrashRecovery:
                     )
             case _:
                 await self._record_interrupted(left, state.value)
+
+    def _began(self, left: OpenAction) -> float:
+        """Returns when an action began, in seconds since boot."""
+        passed = self._clock.now() - left.intent_at
+        # The clock was set back since: what runs was started in this boot.
+        return 0.0 if passed < 0 else self._clock.since_boot() - passed
 
     async def _abandon(self, left: OpenAction) -> None:
         why = "no longer a configured target"

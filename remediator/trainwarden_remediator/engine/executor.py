@@ -84,7 +84,7 @@ class Executor:
 
     def current_holds(self) -> tuple[Hold, ...]:
         """Returns the holds in force; blocks."""
-        return read_holds(self._config.hold_file, self._clock.now())
+        return read_holds(self._config.hold_file, self._clock.now(), self._clock.since_boot())
 
     # from a decision on
 

@@ -14,7 +14,6 @@ from trainwarden_exporter.processes.matching import Matcher
 from trainwarden_remediator.engine.context import EngineContext
 from trainwarden_remediator.engine.state_loader import budget_window
 from trainwarden_remediator.exceptions import JournalError
-from trainwarden_remediator.runtime.clock import ClockWatch
 
 log = logging.getLogger(__name__)
 
@@ -23,9 +22,6 @@ DESCENDANTS_SECONDS = 5.0
 
 PRUNE_SECONDS = 600.0
 """Seconds between two prunings of the journal."""
-
-CLOCK_SECONDS = 5.0
-"""Seconds between two comparisons of the clocks."""
 
 VERIFY_SECONDS = 3600.0
 """Seconds between two reads of the whole journal."""
@@ -40,7 +36,6 @@ class Maintenance:
         self._clock = context.clock
         self._tracking = context.thread_factory("track descendants")
         self._pruning = context.thread_factory("prune the journal")
-        self._clocking = context.thread_factory("watch the clock")
         self._verifying = context.thread_factory("verify the journal")
 
     async def run(self) -> None:
@@ -48,7 +43,6 @@ class Maintenance:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._track_descendants(), name="track descendants")
             group.create_task(self._prune(), name="prune the journal")
-            group.create_task(self._watch_clock(), name="watch the clock")
             group.create_task(self._verify(), name="verify the journal")
 
     async def _track_descendants(self) -> None:
@@ -62,38 +56,18 @@ class Maintenance:
                     await self._tracking.call(partial(self._context.tracker.observe, matcher, keys))
             await self._clock.sleep(DESCENDANTS_SECONDS)
 
-    async def _watch_clock(self) -> None:
-        watch = ClockWatch(self._clock)
-        correct = True
-        while True:
-            try:
-                if correct:
-                    moved = await self._clocking.call(self._journal.move_future_times)
-                    correct = False
-                    if moved:
-                        log.warning("actions of the future count from now", extra={"count": moved})
-                if jump := watch.jump():
-                    log.warning("the clock was set", extra={"seconds": round(jump)})
-                    correct = True
-                    record = partial(self._journal.record_event, "clock_set", seconds=round(jump))
-                    await self._clocking.call(record)
-            except (JournalError, MemoryError) as error:
-                log.error("journal failed", extra={"error": str(error) or "out of memory"})
-            await self._clock.sleep(CLOCK_SECONDS)
-
     async def _prune(self) -> None:
-        watch: ClockWatch | None = None
         while True:
-            config = self._context.setup.config
             try:
-                if watch is None:
-                    latest = await self._pruning.call(self._journal.last_event_at)
-                    watch = ClockWatch(self._clock, latest)
-                kept = budget_window(config), watch.bounded_now()
-                await self._pruning.call(partial(self._journal.prune, config.journal_limits, *kept))
+                await self._pruning.call(self._prune_now)
             except (JournalError, MemoryError) as error:
                 log.error("journal not pruned", extra={"error": str(error) or "out of memory"})
             await self._clock.sleep(PRUNE_SECONDS)
+
+    def _prune_now(self) -> None:
+        config = self._context.setup.config
+        now = self._journal.bounded_time(self._clock.since_boot(), self._clock.boot())
+        self._journal.prune(config.journal_limits, budget_window(config), now)
 
     async def _verify(self) -> None:
         while True:

@@ -102,7 +102,7 @@ def blocker_here(context: EngineContext, target: Budget) -> str:
     if not isinstance(target, Target):  # leftovers may be cleaned up during a hold (harm 24)
         return ""
     now = context.clock.now()
-    holds = read_holds(setup.config.hold_file, now)
+    holds = read_holds(setup.config.hold_file, now, context.clock.since_boot())
     try:
         incidents, actions = context.journal.open_incidents(), context.journal.past_actions(now)
     except JournalError as error:

@@ -11,6 +11,7 @@ from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.journal.rows import actions_since_resume, finished_workers
 from trainwarden_remediator.model import BreakerState
 from trainwarden_remediator.policy.context import PolicyState
+from trainwarden_remediator.runtime.clock import Clock
 
 
 def budget_window(config: Config) -> float:
@@ -21,21 +22,21 @@ def budget_window(config: Config) -> float:
 
 
 async def read_state(
-    journal: Journal, setup: Setup, now: float, *, include_unowned: bool = True
+    journal: Journal, setup: Setup, clock: Clock, *, include_unowned: bool = True
 ) -> PolicyState:
-    """Returns the policy state at `now` (Unix seconds), without a snapshot. Raises JournalError.
+    """Returns the policy state now, without a snapshot. Raises JournalError.
 
     Without `include_unowned`, firing alerts that match no playbook or target are left out until
     they expire: only another configuration can change the decision about them.
     """
-    config = setup.config
+    config, now = setup.config, clock.now()
     incidents, actions, holds, timestamps = await asyncio.gather(
         asyncio.to_thread(
             journal.open_incidents,
             unowned_received_before=math.inf if include_unowned else now - config.alert_stale_after,
         ),
         asyncio.to_thread(journal.past_actions, now - budget_window(config)),
-        asyncio.to_thread(read_holds, config.hold_file, now),
+        asyncio.to_thread(read_holds, config.hold_file, now, clock.since_boot()),
         asyncio.to_thread(journal.timestamps),
     )
     return PolicyState(

@@ -19,8 +19,10 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.processes.start_times import boot_seconds
 from trainwarden_exporter.runtime.formatting import format_time
 from trainwarden_remediator.exceptions import HoldError
+from trainwarden_remediator.runtime.clock import Clock, boot_id
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +46,28 @@ class Hold:
     since: float | None = None
     who: str = ""
     why: str = ""
+    boot: str = ""
+    boot_until: float | None = None
+    """The end in seconds since the boot that `boot` identifies: a clock that is set does not move
+    it."""
+
+    @classmethod
+    def lasting(cls, seconds: float, clock: Clock) -> Hold:
+        """Returns a hold on everything that ends `seconds` from now."""
+        now, end = clock.now(), clock.since_boot() + seconds
+        return cls(until=now + seconds, since=now, boot=clock.boot(), boot_until=end)
+
+    def in_force(self, now: float, since_boot: float, boot: str) -> bool:
+        """Whether it is in force at `now` (Unix seconds), `since_boot` seconds after `boot`."""
+        if self.until is None:
+            return True
+        if self.boot_until is None:  # of an earlier version
+            return now < self.until
+        if boot and self.boot == boot:
+            return since_boot < self.boot_until
+        # After a reboot only the time of day tells what has passed; it may be wrong by years.
+        longest = self.until - (self.until if self.since is None else self.since)
+        return now < self.until and since_boot < longest
 
     @property
     def everything(self) -> bool:
@@ -72,8 +96,11 @@ EVERYTHING = Hold()
 _HOLD = TypeAdapter(Hold)
 
 
-def read_holds(hold_file: Path, now: float) -> tuple[Hold, ...]:
-    """Returns the holds in force at `now` (Unix seconds). An unreadable file holds everything."""
+def read_holds(hold_file: Path, now: float, since_boot: float | None = None) -> tuple[Hold, ...]:
+    """Returns the holds in force at `now` (Unix seconds). An unreadable file holds everything.
+
+    `since_boot`: seconds since boot, if not those of this moment.
+    """
     try:
         content = _read(hold_file)
     except OSError as error:
@@ -82,7 +109,8 @@ def read_holds(hold_file: Path, now: float) -> tuple[Hold, ...]:
     if content is None:
         return ()
     holds = parse_holds(content)
-    return tuple(hold for hold in holds if hold.until is None or hold.until > now)
+    passed, boot = boot_seconds() if since_boot is None else since_boot, boot_id()
+    return tuple(hold for hold in holds if hold.in_force(now, passed, boot))
 
 
 def parse_holds(content: bytes) -> tuple[Hold, ...]:

@@ -19,9 +19,14 @@ from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.config.limits import JournalLimits
 from trainwarden_remediator.config.targets import ON_CALL
 from trainwarden_remediator.exceptions import JournalError
+from trainwarden_remediator.journal.clock_times import (
+    bounded_time,
+    move_future_times,
+    move_times,
+)
 from trainwarden_remediator.journal.database import JournalFile
 from trainwarden_remediator.journal.queries import LAST_ACTIONS, DescendantsByRoot, JournalReader
-from trainwarden_remediator.journal.retention import move_future_times, prune
+from trainwarden_remediator.journal.retention import prune
 from trainwarden_remediator.journal.rows import (
     FINISHED_PREFIX,
     Outcome,
@@ -211,6 +216,24 @@ class Journal(JournalReader):
         """
         at = self._clock() if now is None else now
         prune(self._file, limits, now=at, counted=counted, last_actions=LAST_ACTIONS)
+
+    def record_clock_jump(self, seconds: float, counted: float) -> None:
+        """Records that the clock was set forward by `seconds`, or backward.
+
+        Moves the times of the last `counted` seconds by as much: they are as long ago as before.
+        """
+        with self._transaction() as (db, now):
+            move_times(db, now - seconds - counted, now - seconds, seconds)
+            write_event(db, now, "clock_set", None, None, seconds=round(seconds))
+
+    def bounded_time(self, since_boot: float, boot: str) -> float:
+        """Returns the time of day, at most a day later than it can be if the host never rested.
+
+        `since_boot`: seconds since the boot that `boot` identifies. A wrong clock gains a day at
+        most in each boot, however often the program is started.
+        """
+        with self._transaction() as (db, now):
+            return bounded_time(db, now, since_boot, boot)
 
     def move_future_times(self) -> int:
         """Moves times that are over a day in the future to now; returns the number of actions.

@@ -180,11 +180,6 @@ class JournalReader:
         rows = self._file.read(f"{EVENTS} ORDER BY event.id DESC LIMIT ?", (count,))
         return tuple(as_event(row) for row in rows)
 
-    def last_event_at(self) -> float | None:
-        """Returns the time of the newest event (Unix seconds), or None."""
-        rows = self._file.read("SELECT at FROM event ORDER BY id DESC LIMIT 1")
-        return float(rows[0][0]) if rows else None
-
     def blocked_since(self) -> Mapping[str, float]:
         """Returns since when the oldest firing alert is blocked, by reason (Unix seconds).
 

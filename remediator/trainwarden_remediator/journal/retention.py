@@ -7,7 +7,6 @@ target are never deleted; nor is the newest row of a table, so that no id is use
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterator
 
 from trainwarden_remediator.config.limits import (
@@ -73,31 +72,6 @@ def prune(
             if bytes_used(file) <= limits.size:
                 return
             _delete_closed(file, min(before, latest), last_actions, idle=idle)
-
-
-_TIMES = {
-    "action": ("intent_at", "result_at", "outcome_at"),
-    "incident": ("first_received_at", "last_received_at", "last_decided_at", "closed_at"),
-    "timestamp": ("at",),
-    "evidence": ("at",),
-}
-"""The columns with times by which the remediator decides or deletes, by table."""
-
-FUTURE_SECONDS = 86400.0
-"""A clock that is a day off may be right again soon; budgets wait for a day at most."""
-
-
-def move_future_times(db: sqlite3.Connection, now: float) -> int:
-    """Sets times over FUTURE_SECONDS after `now` to `now`. Returns the number of intents."""
-    moved = 0
-    for table, columns in _TIMES.items():
-        for column in columns:
-            changed = db.execute(
-                f"UPDATE {table} SET {column} = ? WHERE {column} > ?",  # noqa: S608 - words of ours
-                (now, now + FUTURE_SECONDS),
-            ).rowcount
-            moved += changed if column == "intent_at" else 0
-    return moved
 
 
 def bytes_used(file: JournalFile) -> int:

@@ -6,13 +6,11 @@ import asyncio
 import time
 from typing import Protocol
 
+from trainwarden_exporter.processes.procfs import read_text
 from trainwarden_exporter.processes.start_times import boot_seconds
 
 JUMP_SECONDS = 60.0
 """A smaller change of the clock is an ordinary correction."""
-
-MAX_REST_SECONDS = 86400.0
-"""For how long the program may have been stopped before its clock counts as doubtful."""
 
 
 class ConditionTimer:
@@ -42,16 +40,11 @@ class ConditionTimer:
 
 
 class ClockWatch:
-    """Detects that the time of day was set, and bounds it.
+    """Detects that the time of day was set."""
 
-    `latest`: the last time of day that is known from before the start (Unix seconds), if any.
-    """
-
-    def __init__(self, clock: Clock, latest: float | None = None) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._latest = latest
-        self._start = clock.since_boot()
-        self._offset = clock.now() - self._start
+        self._offset = clock.now() - clock.since_boot()
 
     def jump(self) -> float:
         """Returns by how many seconds the clock was set since the last call, or 0."""
@@ -59,12 +52,10 @@ class ClockWatch:
         change, self._offset = offset - self._offset, offset
         return 0.0 if abs(change) < JUMP_SECONDS else change
 
-    def bounded_now(self) -> float:
-        """Returns the time of day, at most a day later than it can be if the host never rested."""
-        if self._latest is None:
-            return self._clock.now()
-        passed = self._clock.since_boot() - self._start
-        return min(self._clock.now(), self._latest + passed + MAX_REST_SECONDS)
+
+def boot_id() -> str:
+    """Returns the identifier of this boot, or "" if it is unknown."""
+    return (read_text("/proc/sys/kernel/random/boot_id") or "").strip()
 
 
 class Clock(Protocol):
@@ -78,6 +69,9 @@ class Clock(Protocol):
 
     def since_boot(self) -> float:
         """Returns the same, but including the time for which the host was suspended."""
+
+    def boot(self) -> str:
+        """Returns the identifier of this boot, or "" if it is unknown."""
 
     async def sleep(self, seconds: float) -> None:
         """Returns after `seconds`."""
@@ -94,6 +88,9 @@ class WallClock:
 
     def since_boot(self) -> float:
         return boot_seconds()
+
+    def boot(self) -> str:
+        return boot_id()
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
