@@ -198,7 +198,8 @@ def _run_name(path: Path) -> str:
 
 
 _CONTENT = re.compile(
-    r"(?:ck|ckpts?|checkpoints?|out|outputs?|logs?|runs?|results?|saved?|models?)", re.IGNORECASE
+    r"(?:ck|ckpts?|checkpoints?|out|outputs?|(?:lightning_)?logs?|runs?|results?|saved?|models?)",
+    re.IGNORECASE,
 )
 
 

@@ -108,7 +108,7 @@ def find_instances(
     search = _PathSearch(max_names)
     found: dict[str, tuple[PathMatch, ...]] = {}
     for template in templates:
-        matches = search.run(path, _parsed(template), variables)
+        matches = _without_repetitions(search.run(path, _parsed(template), variables))
         found[template] = tuple(heapq.nsmallest(MAX_MATCHES, matches, key=_newest_first))
     everything = sorted(chain.from_iterable(found.values()), key=_newest_first)
     groups = _group_names(everything, max_instances) or [{}]
@@ -130,6 +130,18 @@ def find_instances(
         )
         for names, changed in zip(groups, changes, strict=True)
     )
+
+
+def _without_repetitions(matches: Iterable[PathMatch]) -> Iterator[PathMatch]:
+    """Yields the first match of each path.
+
+    If only one of two optional folders exists, either name fits it: its files are not two runs.
+    """
+    seen: set[Path] = set()
+    for match in matches:
+        if match.path not in seen:
+            seen.add(match.path)
+            yield match
 
 
 def _group_names(matches: Sequence[PathMatch], max_instances: int) -> list[dict[str, str]]:

@@ -196,6 +196,12 @@ def test_a_server_known_only_by_its_metrics_is_proposed_with_its_address() -> No
     assert config.runs[0].workers[0].role == "inference"
 
 
+@pytest.mark.parametrize("content", ["out", "checkpoints", "lightning_logs"])
+def test_a_run_is_not_named_after_the_kind_of_its_content(content: str) -> None:
+    (run,) = propose(HostScan((), (RunFolder(DATA / content),))).runs
+    assert run.name == DATA.name
+
+
 def test_work_logs_and_lines_are_described() -> None:
     text = "step 1/9 loss 1\nstep 2/9 loss 1\nwaiting for rollouts"
     logs = (DiscoveredLog(DATA / "logs" / "train.log", propose_patterns(text)),)

@@ -68,6 +68,15 @@ def test_a_variable_selects_an_instance(tmp_path: Path) -> None:
     assert found.folders(CHECKPOINTS) == (wanted,)
 
 
+def test_a_folder_that_fits_either_of_two_optional_names_is_one_run(tmp_path: Path) -> None:
+    templates = ("{logger?}/{version?}/checkpoints", "{logger?}/{version?}/metrics.csv")
+    folder(tmp_path / "version_0/checkpoints", 10_000)
+    file(tmp_path / "version_0/metrics.csv", 10_000)
+    found = resolve(tmp_path, templates, {})
+    assert found.other_recent_runs == ()
+    assert len(found.files(templates[1])) == 1
+
+
 def test_others_that_live_too_are_reported(tmp_path: Path) -> None:
     file(tmp_path / "logs/root/trial0/main.log", 10_000)
     file(tmp_path / "logs/root/trial1/main.log", 9_990)
