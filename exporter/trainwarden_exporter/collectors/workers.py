@@ -37,6 +37,7 @@ from trainwarden_exporter.processes.process_table import ProcessTable
 from trainwarden_exporter.processes.procfs import PROC, Identity
 from trainwarden_exporter.processes.resource_usage import read_usage
 from trainwarden_exporter.processes.start_history import RestartLog, StartLog, start_log_path
+from trainwarden_exporter.processes.systemd_units import UnitStops
 from trainwarden_exporter.processes.worker_history import WorkerHistory
 from trainwarden_exporter.processes.worker_trials import TrialCounter
 from trainwarden_exporter.runtime.state_file import StateFile
@@ -85,6 +86,7 @@ class WorkersCollector(Collector):
         self._start_log = StartLog(start_log_path(state_folder))
         self._restart_log = RestartLog(restarts)
         self._presence_log = PresenceLog(presence, root)
+        self._unit_stops = UnitStops(root)
         self._run_signs = run_signs
         self._near_matches = NearMatchFinder(root)
         self._last_over_age_at: dict[WorkerKey, float] = {}
@@ -110,6 +112,7 @@ class WorkersCollector(Collector):
         self._start_log.take_over_from(predecessor._start_log)
         self._restart_log.take_over_from(predecessor._restart_log)
         self._presence_log.take_over_from(predecessor._presence_log)
+        self._unit_stops.take_over_from(predecessor._unit_stops)
         self._last_over_age_at |= {
             key: predecessor._last_over_age_at[key]
             for key in known & predecessor._last_over_age_at.keys()
@@ -173,6 +176,7 @@ class WorkersCollector(Collector):
             trees, now, {key: one.roots.harmless_ends for key, one in self._histories.items()}
         )
         self._presence_log.record(trees)
+        self._unit_stops.record(trees)
         self._restart_log.record(
             {key: one.roots.failure_restarts for key, one in self._histories.items()}, now
         )
@@ -185,7 +189,7 @@ class WorkersCollector(Collector):
             start, limit = started_at[key], worker.age_limit
             if start is not None and limit is not None and now - start > limit:
                 self._last_over_age_at[key] = now
-        absences = self._absence_reasons(trees)
+        absences = self._absence_reasons(trees, now)
         return {
             key: WorkerObservation(
                 worker=worker,
@@ -207,7 +211,7 @@ class WorkersCollector(Collector):
         }
 
     def _absence_reasons(
-        self, trees: Mapping[WorkerKey, ProcessTree]
+        self, trees: Mapping[WorkerKey, ProcessTree], now: float
     ) -> dict[WorkerKey, AbsenceReason | None]:
         """Returns for each worker why an absence of its processes would be no failure."""
         found: dict[WorkerKey, AbsenceReason | None] = {}
@@ -217,13 +221,16 @@ class WorkersCollector(Collector):
             idle = not any(count_live_roots(trees[WorkerKey(run.name, one)]) for one in trainers)
             for worker in run.workers:
                 key = WorkerKey(run.name, worker.name)
+                roots = self._histories[key].roots
+                ended_at = roots.last_exit_timestamp if roots.unreplaced_statuses else None
                 found[key] = find_absence_reason(
-                    self._histories[key].roots,
+                    roots,
                     signs,
                     seen=self._presence_log.was_seen(key),
                     finishes=worker.finishes,
                     ended_by_reboot=self._presence_log.ended_by_reboot(key),
                     is_only_trainer=worker.name in trainers and idle,
+                    unit_stopped=self._unit_stops.was_stopped(key, ended_at, now),
                 )
         return found
 

@@ -30,7 +30,7 @@ class AbsenceReason(StrEnum):
     EXIT_UNKNOWN = "exit_unknown"
     """A worker that may finish has ended, with an unknown exit status."""
     INTERRUPTED = "interrupted"
-    """Ended by SIGINT, as by Ctrl-C in a terminal."""
+    """Ended by SIGINT, as by Ctrl-C in a terminal, or by a stop of its systemd unit."""
     PROGRESSING = "progressing"
     """The run makes progress without a trainer: the selector may be wrong."""
 
@@ -107,10 +107,12 @@ def find_absence_reason(
     finishes: bool,
     ended_by_reboot: bool,
     is_only_trainer: bool,
+    unit_stopped: bool = False,
 ) -> AbsenceReason | None:
     """Returns why the absence of processes is no failure; None if they failed.
 
     `is_only_trainer`: whether the worker makes the steps of its run, and no trainer runs.
+    `unit_stopped`: whether an operator has stopped its systemd unit.
     """
     if not seen:
         return AbsenceReason.NEVER_SEEN
@@ -124,7 +126,7 @@ def find_absence_reason(
         and signs.progress_at > ended_at + PROGRESS_LAG_SECONDS
     ):
         return AbsenceReason.PROGRESSING
-    if statuses and all(map(is_interrupt, statuses)):
+    if statuses and (unit_stopped or all(map(is_interrupt, statuses))):
         return AbsenceReason.INTERRUPTED
     if not finishes or ended_by_reboot or any(status not in (None, 0) for status in statuses):
         return None

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import pwd
 import subprocess
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError
-
+from trainwarden_exporter.processes.systemd_units import PROPERTIES, Unit, parse_unit
 from trainwarden_remediator.actions.base import RecordStep, action_errors
 from trainwarden_remediator.actions.manager_target import ManagedAction, ManagedInstance
 from trainwarden_remediator.config.restart_methods.base import refuse_protected
@@ -127,73 +126,6 @@ def _one_line(output: str) -> str:
     """Returns the error output of systemctl in one line."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     return " ".join(lines)[:300] or "failed without an error message"
-
-
-_SELF_CAUSED_RESULTS = frozenset(
-    {"oom-kill", "watchdog", "resources", "protocol", "start-limit-hit"}
-)
-"""Results of a unit that nobody requested to stop, although systemd may have stopped it."""
-
-
-_Number = Annotated[int, BeforeValidator(lambda text: text or 0)]
-
-
-class Unit(BaseModel):
-    """A unit as systemd shows it. Times are microseconds of the monotonic clock, 0 for never.
-
-    `active_exit`: when the unit last left the state active.
-    """
-
-    names: str = Field("", alias="Names")
-    load: str = Field(alias="LoadState")
-    active: str = Field(alias="ActiveState")
-    sub: str = Field("", alias="SubState")
-    result: str = Field("", alias="Result")
-    invocation: str = Field(alias="InvocationID")
-    main_pid: _Number = Field(0, alias="MainPID")
-    job: str = Field("", alias="Job")
-    main_start: _Number = Field(0, alias="ExecMainStartTimestampMonotonic")
-    main_exit: _Number = Field(0, alias="ExecMainExitTimestampMonotonic")
-    active_exit: _Number = Field(0, alias="ActiveExitTimestampMonotonic")
-
-    @property
-    def has_run(self) -> bool:
-        """Whether the unit has run, as far as systemd remembers."""
-        return bool(self.invocation and self.main_start)
-
-    @property
-    def ended(self) -> bool:
-        return self.active in ("inactive", "failed")
-
-    @property
-    def was_stop_requested(self) -> bool:
-        """Whether the last run ended by a stop request of an operator or of another unit.
-
-        On a stop request, the unit leaves the state active before its process ends; otherwise it
-        leaves it afterwards. The result is no evidence: many programs fail on a stop request.
-        """
-        if not self.ended or self.result in _SELF_CAUSED_RESULTS:
-            return False
-        if not self.has_run:
-            return self.active == "inactive"
-        if self.active_exit < self.main_start:  # the unit never became active
-            return self.result == "success"
-        return self.main_exit > self.active_exit
-
-
-def parse_unit(text: str) -> Unit:
-    """Parses the output of `systemctl show --property`. Raises ValueError if it is malformed."""
-    found = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
-    try:
-        return Unit.model_validate(found)
-    except ValidationError as error:
-        wrong = error.errors()[0]
-        message = f"not a description of a unit: {wrong['loc'][0]}: {wrong['msg']}"
-        raise ValueError(message) from error
-
-
-PROPERTIES = tuple(str(field.alias) for field in Unit.model_fields.values())
-"""The unit properties to query."""
 
 
 def managed_instance(name: str, unit: Unit) -> ManagedInstance:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from trainwarden_exporter.processes.systemd_units import parse_unit
 from trainwarden_remediator.actions import systemd
-from trainwarden_remediator.actions.systemd import SystemdAction, managed_instance, parse_unit
+from trainwarden_remediator.actions.systemd import SystemdAction, managed_instance
 from trainwarden_remediator.config.targets import Target
 from trainwarden_remediator.exceptions import ActionError, NotEligibleError
 
