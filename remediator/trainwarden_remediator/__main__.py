@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import getpass
+import math
 import os
 import sys
 import time
@@ -23,7 +24,7 @@ from trainwarden_remediator.actions.gpu_cleanup import GpuCleanupAction
 from trainwarden_remediator.api.bind_policy import check_exposure, check_web_config
 from trainwarden_remediator.api.server import build_app
 from trainwarden_remediator.app import Remediator
-from trainwarden_remediator.cli import PROGRAM, build_parser
+from trainwarden_remediator.cli import NEWEST_EVENTS, PROGRAM, build_parser
 from trainwarden_remediator.config.schema import Config, Setup, load_setup
 from trainwarden_remediator.config.targets import GpuCleanup
 from trainwarden_remediator.config_check.check import cross_check
@@ -36,7 +37,7 @@ from trainwarden_remediator.holds.hold_file import Hold, read_holds
 from trainwarden_remediator.journal import event_text
 from trainwarden_remediator.journal.database import journal_exists, open_database
 from trainwarden_remediator.journal.file_modes import mode_problems
-from trainwarden_remediator.journal.rows import read_events
+from trainwarden_remediator.journal.rows import last_id_before, read_events
 from trainwarden_remediator.notify.http import secret_problem
 from trainwarden_remediator.notify.notifier import try_receivers
 from trainwarden_remediator.report.current_state import CurrentState, read_current_state
@@ -188,8 +189,11 @@ def _journal(given: argparse.Namespace) -> int:
         time.sleep(FOLLOW_SECONDS)
     if not given.json:
         print(event_text.format_heading(), flush=True)
-    last = 0
+    # By default the newest ones; with a time, all of them since.
+    count = NEWEST_EVENTS if given.lines is None and given.since is None else given.lines
+    since = -math.inf if given.since is None else time.time() - given.since
     with open_database(path, mode="ro") as connection:
+        last = last_id_before(connection, count, since)
         while True:
             for event in read_events(connection, last):
                 line = event_text.as_json(event) if given.json else event_text.format_line(event)

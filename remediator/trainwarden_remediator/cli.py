@@ -11,6 +11,8 @@ from trainwarden_exporter.webserver.flags import add_serving_flags
 
 PROGRAM = "trainwarden-remediator"
 LISTEN_ADDRESS = "127.0.0.1:10978"
+NEWEST_EVENTS = 1000
+"""The events that `journal` shows without an option: a journal may have millions."""
 
 
 def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
@@ -56,6 +58,16 @@ def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
         "journal", help="show the journal: alerts, decisions, actions, outcomes"
     )
     _add_config_file(journal)
+    journal.add_argument(
+        "-n",
+        "--lines",
+        type=_count,
+        metavar="N",
+        help=f"show the newest N events (default {NEWEST_EVENTS}, or all of `--since`)",
+    )
+    journal.add_argument(
+        "--since", type=_duration, metavar="TIME", help="show the events since then, such as 12h"
+    )
     journal.add_argument("--follow", action="store_true", help="keep printing new events")
     journal.add_argument("--json", action="store_true", help="print one JSON object per line")
 
@@ -115,6 +127,12 @@ def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
 def _incident(text: str) -> int:
     """Parses an incident number, also in the form `#3`."""
     return int(text.removeprefix("#"))
+
+
+def _count(text: str) -> int:
+    if (count := int(text)) < 0:
+        raise argparse.ArgumentTypeError("must not be negative")
+    return count
 
 
 def _duration(text: str) -> float:

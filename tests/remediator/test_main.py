@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -181,6 +182,39 @@ def test_the_journal_is_reported_as_json(config: Path, capsys: Captured) -> None
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [event["kind"] for event in events] == ["alert", "decision", "intent", "result"]
     assert events[-1]["facts"] == {"result": "failed", "error": "a\nb"}
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        ([], [2, 3, 4]),
+        (["-n", "2"], [3, 4]),
+        (["--lines=0"], []),
+        (["-n", "9"], [1, 2, 3, 4]),
+        (["--since=90m"], [3, 4]),
+        (["--since=90m", "-n1"], [4]),
+        (["--since=1d"], [1, 2, 3, 4]),
+        (["--since=1m"], []),
+    ],
+)
+def test_the_newest_of_the_journal_is_shown(
+    config: Path,
+    capsys: Captured,
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[str],
+    shown: list[int],
+) -> None:
+    monkeypatch.setattr("trainwarden_remediator.__main__.NEWEST_EVENTS", 3)
+    monkeypatch.setattr("trainwarden_remediator.journal.rows.BATCH_ROWS", 2)
+    clock = FakeClock(time.time() - 3 * 3600)
+    journal = Journal(config.parent / "state" / "journal.db", clock=clock)
+    for passed in (0, 0, 7200, 0):
+        clock.pass_by(passed)
+        journal.record_event("alerts_stale")
+    journal.close()
+    assert main(["journal", f"--config.file={config}", "--json", *options]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [json.loads(line)["id"] for line in lines] == shown
 
 
 def test_a_journal_that_is_not_there_is_one_clear_line(config: Path, capsys: Captured) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -84,13 +84,30 @@ EVENTS = (
 )
 
 
-def read_events(connection: sqlite3.Connection, after: int = 0) -> tuple[Event, ...]:
-    """Returns the events with an id above `after`, the oldest first.
+BATCH_ROWS = 1000
+"""Rows of one query: a reader that is slow to print must not keep the journal from shrinking."""
+
+
+def read_events(connection: sqlite3.Connection, after: int = 0) -> Iterator[Event]:
+    """Yields the events with an id above `after`, the oldest first.
 
     A running remediator is not affected.
     """
-    rows = connection.execute(f"{EVENTS} WHERE event.id > ? ORDER BY event.id", (after,))
-    return tuple(as_event(row) for row in rows)
+    query = f"{EVENTS} WHERE event.id > ? ORDER BY event.id LIMIT ?"
+    while rows := connection.execute(query, (after, BATCH_ROWS)).fetchall():
+        yield from map(as_event, rows)
+        after = rows[-1]["id"]
+
+
+def last_id_before(connection: sqlite3.Connection, count: int | None, since: float) -> int:
+    """Returns the id before the newest `count` events (None: any number) since `since`."""
+    # From the newest on: the times have no index.
+    old = "SELECT id FROM event WHERE at < ? ORDER BY id DESC LIMIT 1"
+    rows = connection.execute(old, (since,)).fetchall()
+    if count is not None:
+        newer = "SELECT id FROM event ORDER BY id DESC LIMIT 1 OFFSET ?"
+        rows += connection.execute(newer, (count,)).fetchall()
+    return max((row[0] for row in rows), default=0)
 
 
 FINISHED_PREFIX = "finished "

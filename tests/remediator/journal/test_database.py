@@ -384,7 +384,7 @@ def test_reading_what_is_no_journal_is_refused(tmp_path: Path) -> None:
         pytest.raises(JournalError, match=r"journal.db: no such table"),
         open_database(path, mode="ro") as reader,
     ):
-        read_events(reader)
+        list(read_events(reader))
 
 
 def test_no_two_journals_mark_what_they_start_alike(tmp_path: Path, clock: FakeClock) -> None:
