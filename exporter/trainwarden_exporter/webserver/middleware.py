@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
 import time
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from trainwarden_exporter.webserver.sockets import is_loopback_name
 from trainwarden_exporter.webserver.tls import subject_names
 from trainwarden_exporter.webserver.tls_config import TLSServerConfig
 from trainwarden_exporter.webserver.web_config import RateLimit, WebConfig
+
+log = logging.getLogger(__name__)
 
 AUTHENTICATED_USER = web.RequestKey("authenticated_user", str)
 """The user of the web config file who sent the request."""
@@ -100,6 +103,12 @@ class Admission:
             except web.HTTPException as answer:
                 self._close_if_needed(request, answer)
                 raise
+            except ConnectionResetError:
+                if request.transport is not None:
+                    raise
+                # Its peer has left before the whole request was read: no answer can be sent.
+                log.warning("a request was lost with its connection")
+                return web.Response(status=400)
             self._close_if_needed(request, response)
             return response
 
