@@ -77,8 +77,10 @@ def stack_folder() -> Path:
         return PROJECT / ".stack"
     if folder := os.environ.get("TRAINWARDEN_FOLDER"):
         return Path(folder).absolute() / "stack"
-    state = os.environ.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path.home() / ".local/state") / "trainwarden" / "stack"
+    # the base directory specification ignores a relative path
+    state = os.environ.get("XDG_STATE_HOME", "")
+    base = Path(state) if state.startswith("/") else Path.home() / ".local/state"
+    return base / "trainwarden" / "stack"
 
 
 def script(name: str) -> Path:

@@ -171,8 +171,10 @@ def beats_folder() -> Path:
     """
     if folder := os.environ.get("TRAINWARDEN_FOLDER"):
         return Path(folder) / "beats"
-    state = os.environ.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path.home() / ".local" / "state") / "trainwarden" / "beats"
+    # the base directory specification ignores a relative path
+    state = os.environ.get("XDG_STATE_HOME", "")
+    base = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
+    return base / "trainwarden" / "beats"
 
 
 def prepare_file() -> Path:

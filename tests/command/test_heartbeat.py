@@ -17,6 +17,7 @@ from tests.waiting import until
 
 import trainwarden
 from trainwarden import heartbeat
+from trainwarden.run.folder import state_folder
 from trainwarden_exporter.frameworks.base import Phase
 from trainwarden_exporter.processes.procfs import read_process
 from trainwarden_exporter.progress.beats import Beat, default_beats_folder, read_beats
@@ -205,13 +206,21 @@ def test_a_process_that_is_killed_loses_no_more_than_the_last_second(tmp_path: P
     assert (beat.step, beat.ended) == (5, True)
 
 
-def test_both_sides_look_in_the_same_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    for variables in ({}, {"XDG_STATE_HOME": "/state"}, {"TRAINWARDEN_FOLDER": "/run/tw"}):
+def test_the_exporter_and_the_run_command_look_in_the_same_folder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cases = (
+        {},
+        {"XDG_STATE_HOME": "/state"},
+        {"XDG_STATE_HOME": "relative"},
+        {"TRAINWARDEN_FOLDER": "/run/tw"},
+    )
+    for variables in cases:
         for name in ("XDG_STATE_HOME", "TRAINWARDEN_FOLDER"):
             monkeypatch.delenv(name, raising=False)
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
-        assert heartbeat.beats_folder() == default_beats_folder()
+        assert heartbeat.beats_folder() == default_beats_folder() == state_folder() / "beats"
 
 
 def test_it_imports_nothing_but_the_standard_library() -> None:

@@ -57,11 +57,13 @@ def default_beats_folder() -> Path | None:
     """Returns where programs of this account leave their beats; None for one without a home."""
     if folder := os.environ.get("TRAINWARDEN_FOLDER"):
         return Path(folder) / "beats"
+    # the base directory specification ignores a relative path
+    state = os.environ.get("XDG_STATE_HOME", "")
     try:
-        state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+        base = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
     except RuntimeError:
         return None
-    return Path(state) / "trainwarden" / "beats"
+    return base / "trainwarden" / "beats"
 
 
 def read_beats(folder: Path) -> tuple[Beat, ...]:
