@@ -209,7 +209,7 @@ def test_a_process_that_is_killed_loses_no_more_than_the_last_second(tmp_path: P
 def test_the_exporter_and_the_run_command_look_in_the_same_folder(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    cases = (
+    cases: tuple[dict[str, str], ...] = (
         {},
         {"XDG_STATE_HOME": "/state"},
         {"XDG_STATE_HOME": "relative"},

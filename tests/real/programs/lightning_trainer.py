@@ -8,7 +8,7 @@ import time
 import lightning
 import torch
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
-from truth import record
+from truth import beat_callbacks, record
 
 steps, seconds = int(sys.argv[1]), float(sys.argv[2])
 
@@ -35,7 +35,11 @@ class Truth(Callback):
 
 data = torch.utils.data.DataLoader(torch.randn(4000, 8), batch_size=2)
 saver = ModelCheckpoint(dirpath="out", filename="{step}", every_n_train_steps=10, save_top_k=-1)
+callbacks = [Truth(), saver, *beat_callbacks("lightning")]
 trainer = lightning.Trainer(
-    max_steps=steps, callbacks=[Truth(), saver], accelerator="cpu", log_every_n_steps=5
+    max_steps=steps,
+    callbacks=callbacks,
+    accelerator="cpu",
+    log_every_n_steps=5,
 )
 trainer.fit(Model(), data)

@@ -8,7 +8,7 @@ import time
 import optuna
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
-from truth import record
+from truth import beat_callbacks, record
 
 trials, seconds = int(sys.argv[1]), float(sys.argv[2])
 
@@ -21,4 +21,4 @@ def objective(trial):
 
 storage = JournalStorage(JournalFileBackend("journal.log"))
 study = optuna.create_study(study_name="s", storage=storage, load_if_exists=True)
-study.optimize(objective, n_trials=trials)
+study.optimize(objective, n_trials=trials, callbacks=beat_callbacks("optuna"))

@@ -7,7 +7,7 @@ import time
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
-from truth import record
+from truth import beat_callbacks, record
 
 steps, seconds = int(sys.argv[1]), float(sys.argv[2])
 
@@ -43,4 +43,9 @@ arguments = TrainingArguments(
     report_to=[],
     use_cpu=True,
 )
-Trainer(LlamaForCausalLM(config), arguments, train_dataset=data, callbacks=[Truth()]).train()
+Trainer(
+    LlamaForCausalLM(config),
+    arguments,
+    train_dataset=data,
+    callbacks=[Truth(), *beat_callbacks("transformers")],
+).train()
