@@ -341,8 +341,9 @@ class ProcessAction(Action):
 
     def _new_descendants(self, pids: Collection[int]) -> Iterable[Identity]:
         """Yields current descendants of `pids` that are not protected or another worker's."""
-        processes = read_processes()
-        trees = self._matcher.assign(processes)
+        with reading_processes():
+            processes = read_processes()
+            trees = self._matcher.assign(processes)
         others = {
             member.identity
             for key, tree in trees.items()

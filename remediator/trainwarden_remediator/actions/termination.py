@@ -93,8 +93,9 @@ def terminate(
     """Terminates `roots` and `members`. Returns the pids that had to be killed.
 
     Calls `confirm` once all pidfds are open, right before the first signal; it raises to refuse.
-    Sends SIGTERM to the roots, which terminate their children, and, once they have ended, to the
-    members that survive. After `grace` seconds, sends SIGKILL to the rest and to the processes that
+    Adds the processes that `find_new` finds for them, because `confirm` may have waited. Sends
+    SIGTERM to the roots, which terminate their children, and, once they have ended, to the members
+    that survive. After `grace` seconds, sends SIGKILL to the rest and to the processes that
     `find_new` finds for them; defers this while `defer_kill()` returns True, for at most
     `max_defer_seconds`. Raises ActionError if a process survives: a process in state D cannot be
     killed.
@@ -103,6 +104,8 @@ def terminate(
         first = _open_pidfds(stack, roots)
         pidfds = first | _open_pidfds(stack, members)
         confirm()
+        # A child in a session of its own would survive its root, and hold its GPU or port.
+        pidfds |= _open_pidfds(stack, find_new([identity.pid for identity in pidfds]))
         deadline = time.monotonic() + grace
         _send(first, signal.SIGTERM)
         _wait_until_ended(first, deadline)

@@ -126,6 +126,30 @@ def test_what_has_started_since_it_was_looked_at_is_left_alone(yard: Yard) -> No
     assert alive(newcomer.pid)
 
 
+FORKS_LATE = """
+import pathlib, subprocess, sys, time
+print("up", flush=True)
+while not pathlib.Path("fork").exists():
+    time.sleep(0.01)
+sleep = [sys.executable, "-c", "import time; time.sleep(60)"]
+print(subprocess.Popen(sleep, start_new_session=True).pid, flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_child_that_starts_while_a_save_is_waited_for_is_ended_with_its_root(yard: Yard) -> None:
+    old, children = yard.run(FORKS_LATE), []
+
+    def confirm() -> None:
+        (yard.folder / "fork").touch()
+        assert old.stdout is not None
+        children.append(int(old.stdout.readline()))
+        yard.care_for(children[0])
+
+    yard.action.perform("7", Steps(), confirm=confirm)
+    assert not alive(children[0])
+
+
 # the remediator's own count
 
 
