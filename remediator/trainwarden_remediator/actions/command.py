@@ -6,7 +6,7 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,7 @@ from trainwarden_remediator.actions.base import (
 )
 from trainwarden_remediator.actions.manager_target import ManagedAction, ManagedInstance
 from trainwarden_remediator.actions.process_count import exporter_problem, surplus_problem
-from trainwarden_remediator.actions.spawn import ACTION_VARIABLE, start_process
+from trainwarden_remediator.actions.spawn import ACTION_VARIABLE, runs_command, start_process
 from trainwarden_remediator.actions.termination import terminate
 from trainwarden_remediator.config.restart_methods.command import CommandTarget
 from trainwarden_remediator.config.restart_methods.process import ProcessTarget
@@ -208,15 +208,6 @@ def running_commands(command: CommandTarget, action_token: str) -> tuple[Process
             and runs_command(command.restart, read_command_line(process.pid) or ())
             and _session(process.pid) == process.pid
         )
-
-
-def runs_command(command: Sequence[str], line: Sequence[str]) -> bool:
-    """Whether a process with command line `line` runs `command`, also through an interpreter."""
-    program, *arguments = command
-    before = line[: len(line) - len(arguments)]
-    if not before or list(line[len(before) :]) != arguments:
-        return False
-    return Path(before[-1]).name == Path(program).name
 
 
 def terminate_session(first: Identity, grace: float, excluded: Collection[Identity]) -> None:

@@ -7,6 +7,7 @@ import pwd
 import subprocess
 from collections.abc import Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from threading import Lock
 
 from trainwarden_exporter.processes.procfs import (
@@ -133,7 +134,9 @@ def _environment(
         environment |= {"LOGNAME": account.pw_name, "SHELL": account.pw_shell}
     if account is not None and account.pw_uid != os.geteuid():
         environment |= {"PATH": ACCOUNT_PATH}
-    return {**environment, **UNBUFFERED, **process.environment, ACTION_VARIABLE: action_token}
+    # It shows where the process was started, also if that changes its folder (harm 29).
+    environment |= {**UNBUFFERED, "PWD": str(process.cwd.absolute())}
+    return {**environment, **process.environment, ACTION_VARIABLE: action_token}
 
 
 def has_process_with_token(action_token: str) -> bool:
@@ -146,20 +149,28 @@ def has_process_with_token(action_token: str) -> bool:
         )
 
 
+def runs_command(command: Sequence[str], line: Sequence[str]) -> bool:
+    """Whether a process with command line `line` runs `command`, also through an interpreter."""
+    program, *arguments = command
+    before = line[: len(line) - len(arguments)]
+    if not before or list(line[len(before) :]) != arguments:
+        return False
+    return Path(before[-1]).name == Path(program).name
+
+
 def find_started(action_token: str, command: Sequence[str]) -> list[int]:
     """Returns the pids of `command` that an action on the same worker started and that still run.
 
     Other processes with such a token are descendants, which inherit it. Raises ActionError.
     """
-    worker, arguments = _worker(action_token), tuple(command)
+    worker = _worker(action_token)
     with reading_processes():
         return [
             process.pid
             for process in read_processes().values()
             if process.alive
             and not process.kernel_thread
-            # A script shows its interpreter first.
-            and (read_command_line(process.pid) or ())[-len(arguments) :] == arguments
+            and runs_command(command, read_command_line(process.pid) or ())
             and _worker((read_environment(process.pid) or {}).get(ACTION_VARIABLE, "")) == worker
         ]
 

@@ -30,13 +30,13 @@ from trainwarden_remediator.actions.command import (
     NO_PROCESS,
     OUTPUT_TAIL_BYTES,
     CommandAction,
-    runs_command,
 )
 from trainwarden_remediator.actions.descendants import DescendantTracker
 from trainwarden_remediator.actions.spawn import (
     ACTION_VARIABLE,
     INHERITED_VARIABLES,
     UNBUFFERED,
+    runs_command,
 )
 from trainwarden_remediator.config.restart_methods.command import CommandTarget
 from trainwarden_remediator.config.schema import Config, Setup

@@ -229,6 +229,20 @@ def test_a_process_that_changed_its_folder_is_of_the_folder_it_was_started_in(
     assert old.wait(60) == 3
 
 
+def test_a_worker_that_was_restarted_and_changed_its_folder_is_restarted_again(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("mine", "outputs"):
+        (yard.folder / name).mkdir()
+    program = f"import os; os.chdir('../outputs'); {SLEEP}"
+    yard.acting(cwd=yard.folder / "mine", start=[sys.executable, "-c", program, yard.mark])
+    monkeypatch.delenv("PWD", raising=False)
+    (first,) = yard.action.perform("7", Steps())["processes"]
+    until(lambda: Path(f"/proc/{first}/cwd").readlink().name == "outputs")
+    (second,) = yard.action.perform("8", Steps())["processes"]
+    assert second != first
+
+
 def test_a_process_whose_folder_cannot_be_read_is_refused(
     yard: Yard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -351,6 +365,23 @@ def test_nor_after_a_restart_of_the_remediator(yard: Yard) -> None:
         yard.action.perform("demo/rollout-0/8/journal", Steps())
     assert yard.action._children == []
     yard.action._children = children
+
+
+def test_nor_a_script_of_the_path_which_shows_its_interpreter_and_folder(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = yard.folder / "mytrain"
+    script.write_text(f"#!{sys.executable}\nimport time\ntime.sleep(30)\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", str(yard.folder), prepend=os.pathsep)
+    start = ["mytrain", f"without-{uuid.uuid4().hex}"]
+    yard.acting(start=start)
+    (pid,) = yard.action.perform("demo/rollout-0/7/journal", Steps())["processes"]
+    children = yard.action._children
+    yard.acting(start=start)  # after a restart of the remediator
+    with pytest.raises(ActionError, match=rf"already started \[{pid}\]"):
+        yard.action.perform("demo/rollout-0/8/journal", Steps())
+    yard.action._children += children
 
 
 # what outlives its root
@@ -693,6 +724,7 @@ def test_only_what_is_allowed_is_passed_on(yard: Yard, monkeypatch: pytest.Monke
         "$(id)": "`id`",
         ACTION_VARIABLE: "demo/rollout-0/7",
         "LC_TIME": "C",
+        "PWD": str(yard.folder),
     }
     assert {name: shown.get(name) for name in own} == own
     allowed = {*INHERITED_VARIABLES, *UNBUFFERED, *own, "LC_CTYPE"}
