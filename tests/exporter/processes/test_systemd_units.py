@@ -65,7 +65,7 @@ def test_systemd_says_whether_a_unit_was_stopped_on_request(
     assert was_stop_requested("w.service", systemctl=systemctl(tmp_path, unit)) is answer
 
 
-def test_without_systemd_nothing_is_known(tmp_path: Path) -> None:
+def test_without_systemd_no_stop_is_known(tmp_path: Path) -> None:
     assert was_stop_requested("w.service", systemctl=str(tmp_path / "none")) is None
 
 
