@@ -21,8 +21,11 @@ POLL_SECONDS = 0.2
 def detach(folder: Path, arguments: Sequence[str | Path]) -> int:
     """Run `up` with these arguments in the background.
 
-    Returns 0 once the stack is up, and its exit status if it does not come up.
+    Returns 0 once the stack is up, and its exit status if it does not come up. Raises StackError
+    if a stack runs in `folder`, whose output goes on.
     """
+    if claims.owner(claims.lock_of(folder)) is not None:
+        raise StackError(f"the stack runs in {folder} already; end that one first")
     folder.parent.mkdir(parents=True, exist_ok=True)
     output = folder.parent / f"{folder.name}.out"
     with output.open("wb") as file:

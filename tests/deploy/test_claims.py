@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 from tests.waiting import until
 
 import claims
+import detached
 from stack import StackError
 from trainwarden_exporter.processes.procfs import read_process
 
@@ -69,3 +71,29 @@ def test_a_process_that_does_not_end_is_left_running(tmp_path: Path) -> None:
         assert not claims.end(running, seconds=0.3)
         assert process.poll() is None
         process.kill()
+
+
+def test_a_second_start_in_the_background_leaves_the_first_ones_output(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    output = tmp_path / "run.out"
+    output.write_text("the first\n")
+    with claims.claimed(folder), pytest.raises(StackError, match="already"):
+        detached.detach(folder, [])
+    assert output.read_text() == "the first\n"
+
+
+def test_what_the_start_prints_is_shown_and_its_status_returned(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--folder", tmp_path / "run", "--config", tmp_path]
+    assert detached.detach(tmp_path / "run", arguments) == 1
+    assert capsys.readouterr().out == f"there is no exporter.yml in {tmp_path}\n"
+
+
+def test_down_without_a_stack_reports_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINWARDEN_STACK_DIR", str(tmp_path))
+    with claims.claimed(tmp_path / "other"):  # no stack: down does not end it
+        assert detached.run(argparse.Namespace(config=None, folder=None)) == 0
+    assert capsys.readouterr().out == "no stack runs\n"

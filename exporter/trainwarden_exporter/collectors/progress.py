@@ -32,6 +32,9 @@ from trainwarden_exporter.step_dirs.locations import InstanceFinder
 INTERVAL = 5.0
 """Seconds between two reads of a progress file."""
 
+BEATS_INTERVAL = 1.0
+"""Seconds between two reads of the beats, which are written once a second: phases may be short."""
+
 CheckpointSource = Callable[[], Iterable[tuple[str, str, int, float]]]
 """Newest complete checkpoints: run, checkpoint, step and completion time (Unix seconds)."""
 
@@ -157,7 +160,9 @@ class ProgressCollector(Collector):
         self._beats: BackgroundPollers[Path, tuple[Beat, ...]] = BackgroundPollers(
             {
                 folder: BackgroundPoller(
-                    f"beats in {folder}", partial(read_beats, folder), interval=interval
+                    f"beats in {folder}",
+                    partial(read_beats, folder),
+                    interval=min(interval, BEATS_INTERVAL),
                 )
                 for folder in ([] if beats_folder is None or not specs else [beats_folder])
             }
