@@ -85,7 +85,7 @@ def test_a_second_start_in_the_background_leaves_the_first_ones_output(tmp_path:
 def test_what_the_start_prints_is_shown_and_its_status_returned(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["--folder", tmp_path / "run", "--config", tmp_path]
+    arguments: list[str | Path] = ["--folder", tmp_path / "run", "--config", tmp_path]
     assert detached.detach(tmp_path / "run", arguments) == 1
     assert capsys.readouterr().out == f"there is no exporter.yml in {tmp_path}\n"
 
