@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from trainwarden_exporter.runtime.repeated_logs import limit_repetition
 from trainwarden_exporter.webserver.basic_auth import BasicAuthenticator, parse_credentials
 from trainwarden_exporter.webserver.connections import Connection
 from trainwarden_exporter.webserver.sockets import is_loopback_name
@@ -19,6 +20,7 @@ from trainwarden_exporter.webserver.tls_config import TLSServerConfig
 from trainwarden_exporter.webserver.web_config import RateLimit, WebConfig
 
 log = logging.getLogger(__name__)
+limit_repetition(log)  # a peer can provoke its messages
 
 AUTHENTICATED_USER = web.RequestKey("authenticated_user", str)
 """The user of the web config file who sent the request."""

@@ -18,6 +18,10 @@ from trainwarden_exporter.webserver.server import WebServer
 
 PATIENCE = 60.0
 LARGE = b"x" * (16 << 20)
+POST = (
+    b"POST /length HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
+    b"Content-Length: 9\r\n\r\nx"
+)
 REQUEST = b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
@@ -111,3 +115,17 @@ async def test_silent_tls_handshakes_make_room_for_a_client(tmp_path: Path) -> N
         assert len(server._connections) <= 11
         for _, other in [*silent, (reader, writer)]:
             other.transport.abort()
+
+
+async def test_requests_that_are_lost_with_their_connection_log_one_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with serving() as server:
+        for _ in range(3):
+            with socket.create_connection(server.addresses[0]) as peer:
+                peer.sendall(POST)
+                await asyncio.to_thread(peer.recv, 100)  # its handler reads now
+            await empties(server)
+    (line,) = caplog.records
+    assert line.message == "a request was lost with its connection"
+    assert line.exc_info is None
