@@ -73,6 +73,10 @@ class CrashRecovery:
         why = "no longer a configured target"
         if left.result is None:
             await self._record_interrupted(left, why)
+            if left.last_step is not None:  # nobody else would learn that the worker may be down
+                detail = f"an action was interrupted after `{left.last_step}`, and it is {why}"
+                page = self._journal.record_page
+                await self._action_runner.record(page, left.incident, left.key, left.rung, detail)
         else:
             await self._action_runner.record_outcome(left.id, "not_healed", seen=why)
 

@@ -128,7 +128,8 @@ class Executor:
         Raises JournalError, and IntentLostError if memory runs out after the intent was recorded.
         """
         if decision.target is None:
-            await asyncio.to_thread(self._journal.record_page, incident, decision.rung)
+            about = WorkerKey(incident.run, incident.worker)
+            await asyncio.to_thread(self._journal.record_page, incident.id, about, decision.rung)
             return
         try:
             action_request = await self._record_intent(

@@ -64,7 +64,6 @@ _FIXED_TEXTS = {
     "breaker_reset": "an operator reset the circuit breaker",
     "alerts_stale": ("the watchdog alert stopped arriving: only the failsafe watches the memory"),
     "alerts_resumed": "the watchdog alert arrives again",
-    "paged": "the on-call is notified",
 }
 
 
@@ -128,13 +127,16 @@ def describe(event: Event) -> str:
             return _outcome(facts)
         case "hold" | "resume":
             return _describe_hold_event(event.kind, facts)
-        case "save_result" | "clock_set":
-            return _describe_change(facts)
+        case "save_result" | "clock_set" | "paged":
+            return _describe_change(event.kind, facts)
     return _FIXED_TEXTS.get(event.kind) or json.dumps(facts)
 
 
-def _describe_change(facts: dict[str, Any]) -> str:
-    if "came" in facts:
+def _describe_change(kind: str, facts: dict[str, Any]) -> str:
+    if kind == "paged":
+        detail = f": {facts['detail']}" if facts.get("detail") else ""
+        return f"the on-call is notified{detail}"
+    if kind == "save_result":
         return f"before the restart: {facts['came']}"
     way = "forward" if facts["seconds"] > 0 else "back"
     return f"the clock of the host was set {way} by {abs(facts['seconds'])} s"

@@ -154,19 +154,19 @@ class Journal(JournalReader):
             write_event(db, now, "intent", incident, action, doing=kind, processes=pids, rung=rung)
             return action
 
-    def record_page(self, incident: Incident, rung: int) -> None:
-        """Records a notification of the on-call; this completes the rung."""
+    def record_page(self, incident: int, key: WorkerKey, rung: int, detail: str = "") -> None:
+        """Records a notification of the on-call about a worker; this completes the rung."""
         with self._transaction() as (db, now):
-            db.execute("UPDATE incident SET last_decision = NULL WHERE id = ?", (incident.id,))
+            db.execute("UPDATE incident SET last_decision = NULL WHERE id = ?", (incident,))
             action = db.execute(
                 "INSERT INTO action (incident, run, worker, kind, intent_at, processes, rung,"
                 " last_step, result, result_at, outcome, outcome_at)"
                 " VALUES (?, ?, ?, 'notify', ?, '[]', ?, 'paged', 'done', ?, 'not_healed', ?)",
-                (incident.id, *ON_CALL, now, rung, now, now),
+                (incident, *ON_CALL, now, rung, now, now),
             ).lastrowid
             increment_counter(db, "actions", [*ON_CALL, "notify", "done"])
-            facts = {"run": incident.run, "worker": incident.worker, "rung": rung}
-            write_event(db, now, "paged", incident.id, action, **facts)
+            facts = {**key._asdict(), "rung": rung} | ({"detail": detail} if detail else {})
+            write_event(db, now, "paged", incident, action, **facts)
 
     def record_step(self, action: int, step: str, **facts: Any) -> None:
         """Records the next step of an action, before it is performed.

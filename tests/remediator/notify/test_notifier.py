@@ -185,7 +185,7 @@ async def test_each_rung_that_notifies_is_news(
         journal.record_alerts([make_alert()])
         (incident,) = journal.open_incidents()
         for rung in (0, 2):
-            journal.record_page(incident, rung)
+            journal.record_page(incident.id, ROLLOUT, rung)
             await clock.advance(60)
     assert len(post.sent) == 2
 
@@ -461,7 +461,7 @@ async def test_a_page_to_the_on_call_is_no_attempt(
     async with calling(journal, post, receivers(events=["paged"])):
         journal.record_alerts([make_alert()])
         (incident,) = journal.open_incidents()
-        journal.record_page(incident, 0)
+        journal.record_page(incident.id, ROLLOUT, 0)
         await clock.advance(5)
     ((_, content),) = post.sent
     assert (content["events"], content["items"][0]["worker"]) == (["paged"], "demo/rollout-0")

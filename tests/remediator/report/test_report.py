@@ -285,7 +285,7 @@ def test_that_the_on_call_was_paged_is_reported_and_is_no_attempt_to_mend_it(
     reported: Story,
 ) -> None:
     incident = reported.hear()
-    reported.journal.record_page(incident, 0)
+    reported.journal.record_page(incident.id, ROLLOUT, 0)
     report = reported.tell(incident)
     assert "**Notification of `on-call`** at 09:00:00" in report
     assert "queued for delivery" in report
