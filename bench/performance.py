@@ -66,7 +66,7 @@ def nights(text: str | None) -> Result:
     if first is None and text is not None:
         raise SystemExit("that is not what `make nights` prints")
     rows = itertools.takewhile(
-        lambda line: line.split()[:1] and line.split()[0].isdigit(),
+        re.compile(r" +\d+ ").match,  # the line with the number of tests is not indented
         lines[len(lines) if first is None else first + 1 :],
     )
     columns = ("night", "what", "seconds", "limit", "")
@@ -74,7 +74,8 @@ def nights(text: str | None) -> Result:
     about = (
         "Not part of this run: `make nights` measures them, `make bench NIGHTS=file` shows them."
         if text is None
-        else "From the fault to the alert to the healed run, end to end, as shipped: seconds."
+        else "From the fault to the alert to the healed run, end to end, as shipped: seconds. A "
+        "worker counts as healed once it has lived for 30 s, a trainer once it has made a step."
     )
     cells = tuple(tuple([*part, "", ""][: len(columns)]) for part in parts)
     return Result("The five nights", about, columns, cells)

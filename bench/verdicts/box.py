@@ -65,6 +65,8 @@ class Remediator:
     """Dropped notifications."""
     broken_off: int = 0
     """Turns for which there was no memory."""
+    workers_hash: int = 7
+    """Of the workers in exporter.yml as it has read them."""
 
     def put(self, page: Page, now: float) -> None:
         if self.hears:
@@ -72,6 +74,8 @@ class Remediator:
         page.put("trainwarden_remediator_watchdog_timestamp_seconds", self.watchdog)
         page.put("trainwarden_remediator_journal_success", self.journal)
         page.put("trainwarden_remediator_config_last_reload_successful", self.config)
+        hash_name = "trainwarden_remediator_exporter_config_workers_hash"
+        page.put(hash_name, self.workers_hash)
         page.put("trainwarden_remediator_evaluations_aborted_total", self.broken_off)
         page.put("trainwarden_remediator_blocked_since_timestamp_seconds", self.blocked, "budget")
         page.put("trainwarden_remediator_breaker_open", self.breaker)
@@ -139,6 +143,9 @@ class Box:
         self.exporter_started = BASE - 4e6
         self.failing: set[str] = set()
         self.config_good = True
+        self.workers_hash = self.remediator.workers_hash
+        self.path_exists = True
+        """Whether the folder of the run is where its configuration says."""
         self.lost = 0
         """Scrapes to come that will be lost."""
         self.sparse = 1
@@ -259,6 +266,7 @@ class Box:
         page = self.page
         page.put("process_start_time_seconds", self.exporter_started)
         page.put("trainwarden_config_last_reload_successful", self.config_good)
+        page.put("trainwarden_config_workers_hash", self.workers_hash)
         for collector in COLLECTORS:
             page.put("trainwarden_collector_success", collector not in self.failing, collector)
         if "host" not in self.failing:
@@ -298,6 +306,7 @@ class Box:
         for family in self.progress.collect():
             for sample in family.samples:
                 self.page.put(sample.name, sample.value, *sample.labels.values())
+        self.page.put("trainwarden_training_path_exists", self.path_exists, RUN)
 
     def _put_rollouts(self) -> None:
         name = self.known.rollout or "batches"

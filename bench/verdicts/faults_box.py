@@ -36,8 +36,22 @@ def oom_kill(run: Run, strike: Strike) -> Happening:
 
 def reboot(run: Run, strike: Strike) -> Happening:
     """Everything restarts automatically except the workers, as after the nights."""
-    box = run.box
     yield max(0.0, ENOUGH - at(run))
+    yield from _boot(run)
+    strike()
+
+
+def reboots_again(run: Run, strike: Strike) -> Happening:
+    """Each time it comes back, for some minutes."""
+    for turn in range(1, 5):
+        yield from _boot(run)
+        if turn == 3:  # noqa: PLR2004 - the third time within three hours
+            strike()
+        yield run.box.rng.uniform(800, 1500)
+
+
+def _boot(run: Run) -> Happening:
+    box = run.box
     run.end()
     for worker in box.workers:
         worker.end(137)
@@ -49,7 +63,6 @@ def reboot(run: Run, strike: Strike) -> Happening:
     for server in box.servers:
         server.state = "down"
     box.exporter_begins()
-    strike()
 
 
 def heartbeat_stops(run: Run, strike: Strike) -> Happening:
@@ -137,6 +150,13 @@ def gpu_lost(run: Run, strike: Strike) -> Happening:
 
 def gpu_held(run: Run, strike: Strike) -> Happening:
     _gpu(run).orphans = run.box.rng.randrange(1, 4)
+    strike()
+    yield 0.0
+
+
+def gpu_in_use(run: Run, strike: Strike) -> Happening:
+    """Somebody works with it, in a notebook."""
+    _gpu(run).in_use = run.box.rng.randrange(1, 3)
     strike()
     yield 0.0
 
@@ -252,6 +272,13 @@ def config_refused(run: Run, strike: Strike) -> Happening:
         run.box.config_good = False
     else:
         run.box.remediator.config = False
+    strike()
+    yield 0.0
+
+
+def configs_differ(run: Run, strike: Strike) -> Happening:
+    """Its file is edited, and only the remediator has read it."""
+    run.box.remediator.workers_hash += 1
     strike()
     yield 0.0
 

@@ -189,6 +189,52 @@ def worker_dies(run: Run, strike: Strike) -> Happening:
     yield 0.0
 
 
+def _leaves(run: Run, absence: str) -> None:
+    worker = run.trainer
+    run.end()
+    worker.end(130)
+    worker.exit_code, worker.absence = None, absence
+
+
+def ends_unseen(run: Run, strike: Strike) -> Happening:
+    """Nobody could read its exit status."""
+    _leaves(run, "exit_unknown")
+    strike()
+    yield 0.0
+
+
+def is_interrupted(run: Run, strike: Strike) -> Happening:
+    """Somebody presses Ctrl-C."""
+    _leaves(run, "interrupted")
+    strike()
+    yield 0.0
+
+
+def is_not_found(run: Run, strike: Strike) -> Happening:
+    """Its selector no longer matches, and the run goes on."""
+    run.trainer.processes, run.trainer.absence = 0, "progressing"
+    strike()
+    yield 0.0
+
+
+def is_suspended(run: Run, strike: Strike) -> Happening:
+    run.trainer.stopped, run.hangs = 1, True
+    strike()
+    yield 0.0
+
+
+def holds_lines_back(run: Run, strike: Strike) -> Happening:
+    run.box.rng.choice(list(run.box.logs.values())).buffered = True
+    strike()
+    yield 0.0
+
+
+def loses_its_folder(run: Run, strike: Strike) -> Happening:
+    run.box.path_exists = False
+    strike()
+    yield 0.0
+
+
 def worker_loops(run: Run, strike: Strike) -> Happening:
     worker, period = run.trainer, run.box.rng.uniform(15, 60)
     for turn in range(1, 12):

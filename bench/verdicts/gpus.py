@@ -34,6 +34,8 @@ class Gpu:
     unused: bool = False
     """Whether its holder computes elsewhere."""
     orphans: int = 0
+    in_use: int = 0
+    """Processes of no worker that hold it and that somebody works with."""
     mode: str = "default"
     throttled: set[str] = field(default_factory=set)
     uncorrected: int = 0
@@ -70,6 +72,7 @@ class Gpu:
         page.put("trainwarden_gpu_memory_total_bytes", self.total, *self.labels)
         page.put("trainwarden_gpu_memory_free_bytes", self.total - self.used, *self.labels)
         page.put("trainwarden_gpu_orphan_holders", self.orphans, *self.labels)
+        page.put("trainwarden_gpu_unowned_holders_in_use", self.in_use, *self.labels)
         for mode in COMPUTE_MODES:
             page.put("trainwarden_gpu_compute_mode", mode == self.mode, *self.labels, mode)
         for reason in (*HARDWARE_REASONS, "sw_power_cap", "sw_thermal_slowdown"):

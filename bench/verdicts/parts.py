@@ -54,6 +54,10 @@ class Worker:
     trials: int | None = None
     """Ended since its start; None where they are not counted."""
     trials_limit: int | None = None
+    absence: str = ""
+    """Why the exporter takes its absence for no sign of a failure."""
+    stopped: int = 0
+    """Processes that a signal has stopped."""
 
     @property
     def alive(self) -> bool:
@@ -71,7 +75,7 @@ class Worker:
         self.restarts += replaced
         self.unseen += [now] * replaced
         self.ended, self.processes, self.started = 0, self.expected, now
-        self.resident, self.finished = resident, False
+        self.resident, self.finished, self.absence = resident, False, ""
         self.trials = None if self.trials is None else 0
 
     def forget(self) -> None:
@@ -95,6 +99,7 @@ class Worker:
         if self.alive:
             page.put("trainwarden_worker_trials", self.trials, *labels)
             page.put("trainwarden_worker_resident_bytes", round(self.resident), *labels)
+            page.put("trainwarden_worker_process_states", self.stopped, *labels, "stopped")
             page.put("trainwarden_worker_start_timestamp_seconds", self.started, *labels)
         self._put_trouble(page, now)
 
@@ -105,6 +110,10 @@ class Worker:
         self.remembered = [one for one in seen if now - RECENT_SECONDS < one <= now]
         self.unseen.clear()
         missing = 0 if self.finished else self.expected - self.processes
+        if self.absence and missing > 0:
+            name = "trainwarden_worker_unconfirmed_missing_processes"
+            page.put(name, missing, *labels, self.absence)
+            missing = 0
         recent = len(self.remembered)
         for metric, value in (
             ("missing_processes", missing),
@@ -263,6 +272,8 @@ class Log:
     values: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Numbers from log lines, with their times."""
     value_time: float | None = None
+    buffered: bool = False
+    """Whether its writer holds lines back."""
     seen: float | None = None
     """When it was last looked at, where that is no longer done."""
 
@@ -283,6 +294,7 @@ class Log:
         page.put("trainwarden_log_seen_timestamp_seconds", self.seen or now, *labels)
         page.put("trainwarden_log_last_write_timestamp_seconds", self.written, *labels)
         page.put("trainwarden_log_silence_limit_seconds", self.silence_limit, *labels)
+        page.put("trainwarden_log_block_buffered", self.buffered, *labels)
         page.put("trainwarden_log_error_lines_total", self.troubles, *labels)
         for pattern, moment in self.last_match.items():
             page.put("trainwarden_log_last_match_timestamp_seconds", moment, *labels, pattern)

@@ -9,6 +9,7 @@ from verdicts.faults_box import (
     breaker_opens,
     collector_fails,
     config_refused,
+    configs_differ,
     disk_full,
     disk_nearly_full,
     disk_read_only,
@@ -22,6 +23,7 @@ from verdicts.faults_box import (
     gpu_full,
     gpu_held,
     gpu_idle,
+    gpu_in_use,
     gpu_lost,
     heartbeat_stops,
     memory_floor,
@@ -31,6 +33,7 @@ from verdicts.faults_box import (
     probe_fails,
     probed,
     reboot,
+    reboots_again,
     remap_fails,
     remap_pending,
     remediator_blocked,
@@ -85,6 +88,13 @@ ITS_DEVICE = {
     "TrainingGpuLost": "what has fallen off the bus is lost",
     "TrainingGpuXid": "the driver reports it, too",
 }
+AFTER_A_BOOT = {
+    "TrainingExporterDown": "it was down for that long",
+    "TrainingRemediatorDown": "as was this",
+    "TrainingWorkerGone": "the workers did not come back by themselves",
+    "TrainingInferenceDown": "nor did the servers",
+    "TrainingHeartbeatMissed": "nor did the watchdog",
+}
 SAVERS = ("areal", "verl", "torchtitan", "skyrl", "openrlhf")
 
 BOX_FAULTS: tuple[Fault, ...] = (
@@ -105,14 +115,16 @@ BOX_FAULTS: tuple[Fault, ...] = (
         "TrainingReboot",
         "warning",
         30,
-        beside={
-            **CONSEQUENCES,
-            "TrainingExporterDown": "it was down for that long",
-            "TrainingRemediatorDown": "as was this",
-            "TrainingWorkerGone": "the workers did not come back by themselves",
-            "TrainingInferenceDown": "nor did the servers",
-            "TrainingHeartbeatMissed": "nor did the watchdog",
-        },
+        beside={**CONSEQUENCES, **AFTER_A_BOOT},
+        night=3,
+    ),
+    _box(
+        "the host reboots again and again",
+        reboots_again,
+        "TrainingRebootLoop",
+        "critical",
+        800,
+        beside={**CONSEQUENCES, **AFTER_A_BOOT, "TrainingReboot": "it tells each one"},
         night=3,
     ),
     _box(
@@ -181,6 +193,15 @@ BOX_FAULTS: tuple[Fault, ...] = (
         "TrainingGpuHeldByLeftovers",
         "critical",
         30,
+        needs=GPUS,
+        night=5,
+    ),
+    _box(
+        "somebody works with a GPU",
+        gpu_in_use,
+        "TrainingGpuHeldByLeftovers",
+        "warning",
+        690,
         needs=GPUS,
         night=5,
     ),
@@ -272,6 +293,14 @@ BOX_FAULTS: tuple[Fault, ...] = (
         "TrainingConfigReloadFailed",
         "warning",
         90,
+        needs=HEALS,
+    ),
+    _box(
+        "exporter and remediator have read other workers",
+        configs_differ,
+        "TrainingConfigsDiffer",
+        "warning",
+        150,
         needs=HEALS,
     ),
     _box(

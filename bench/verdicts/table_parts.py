@@ -17,13 +17,19 @@ from verdicts.faults_parts import (
     container_oom,
     container_stops,
     container_unhealthy,
+    ends_unseen,
     engine_dead,
     fails_requests,
     flaps,
     flooded,
     healthy_container,
+    holds_lines_back,
+    is_interrupted,
+    is_not_found,
+    is_suspended,
     leaks_over,
     leaks_slowly,
+    loses_its_folder,
     loses_its_model,
     nears_limit,
     nobody_asks,
@@ -46,6 +52,7 @@ from verdicts.faults_parts import (
 CALM = {"step": 20.0, "save": 20.0, "update": 2.0, "evaluation": 30.0}
 GOES_ON: dict[str, object] = {**CALM, "recycled_after": None}
 """No worker restarts itself: a restart would free its memory."""
+ALONE: dict[str, object] = {**CALM, "search": False, "container": False}
 SERVED = {"inference": True, "sleeps": False, "step": 20.0, "update": 2.0, "save": 20.0}
 SERVING = ("areal", "prime_rl", "verl", "openrlhf", "slime", "nemo_rl", "skyrl")
 TELL_WAITING = ("prime_rl", "slime", "nemo_rl", "skyrl")
@@ -248,6 +255,58 @@ PART_FAULTS: tuple[Fault, ...] = (
         CONSEQUENCES,
         {**CALM, "container": False},
         night=3,
+    ),
+    Fault(
+        "a trainer ends and nobody knows how",
+        ends_unseen,
+        (Expected("TrainingWorkerEnded", "warning", 45),),
+        120,
+        CONSEQUENCES,
+        ALONE,
+    ),
+    Fault(
+        "somebody interrupts a trainer",
+        is_interrupted,
+        (Expected("TrainingWorkerInterrupted", "info", 45),),
+        120,
+        CONSEQUENCES,
+        ALONE,
+    ),
+    Fault(
+        "a trainer is not found, and makes progress",
+        is_not_found,
+        (
+            Expected("TrainingWorkerNotFound", "info", 90),
+            Expected("TrainingWorkerNotFound", "warning", 640),
+        ),
+        720,
+        {},
+        ALONE,
+    ),
+    Fault(
+        "a trainer is stopped by a signal",
+        is_suspended,
+        (Expected("TrainingWorkerSuspended", "warning", 150),),
+        240,
+        CONSEQUENCES,
+        ALONE,
+    ),
+    Fault(
+        "a log is written by blocks",
+        holds_lines_back,
+        (Expected("TrainingLogBuffered", "info", 270),),
+        345,
+        {},
+        CALM,
+        SERVING,
+    ),
+    Fault(
+        "the folder of a run is not there",
+        loses_its_folder,
+        (Expected("TrainingRunNotFound", "warning", 1050),),
+        1130,
+        {},
+        ALONE,
     ),
     Fault(
         "a trainer is restarted again and again",

@@ -81,7 +81,10 @@ NOW = Row(
         ),
         Stat(
             title="Configuration is up to date",
-            about="Of both programs. Good: yes. No: a file was refused; the old one is in force.",
+            about=(
+                "Of both programs. Good: yes. No: a file was refused and the old one is in force, "
+                "or the two have read different workers: TrainingConfigsDiffer."
+            ),
             queries=[
                 Query(
                     """
@@ -89,6 +92,18 @@ NOW = Row(
                       trainwarden_config_last_reload_successful{BOX}
                       or trainwarden_remediator_config_last_reload_successful{HEALER}
                       or trainwarden_web_config_last_reload_successful{HEALER}
+                      or max by (host) (
+                        label_replace(
+                          trainwarden_config_workers_hash{BOX},
+                          "host", "$1", "instance", "(.+):[0-9]+"
+                        )
+                        == bool on (host) group_left () max by (host) (
+                          label_replace(
+                            trainwarden_remediator_exporter_config_workers_hash{HEALER},
+                            "host", "$1", "instance", "(.+):[0-9]+"
+                          )
+                        )
+                      )
                     )
                     """
                 )

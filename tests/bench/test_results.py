@@ -16,7 +16,6 @@ OUTPUT = """..                                              [100%]
 night  what                                                        seconds   limit
     1  seen                                                           17.7      60
     2  healed                                                         90.0      90  TOO LATE
-
 2 passed in 300.00s
 """
 

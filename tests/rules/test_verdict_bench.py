@@ -98,20 +98,8 @@ def test_what_is_judged_seldom_fires_until_it_is_judged_again_and_the_on_call_is
     assert "on-call" in {one.receiver for one in Alertmanager().notifications([firing])}
 
 
-PROMTOOL_ONLY = {
-    ("TrainingConfigsDiffer", "warning"),
-    ("TrainingGpuHeldByLeftovers", "warning"),
-    ("TrainingLogBuffered", "info"),
-    ("TrainingRebootLoop", "critical"),
-    ("TrainingRunNotFound", "warning"),
-    ("TrainingWatchdog", "none"),
-    ("TrainingWorkerEnded", "warning"),
-    ("TrainingWorkerInterrupted", "info"),
-    ("TrainingWorkerNotFound", "info"),
-    ("TrainingWorkerNotFound", "warning"),
-    ("TrainingWorkerSuspended", "warning"),
-}
-"""Alerts that the model has no fault for yet; the page lists them, and promtool tests them."""
+PROMTOOL_ONLY = {("TrainingWatchdog", "none")}
+"""The alert that always fires has no fault; promtool tests it."""
 
 
 def test_every_other_alert_has_a_fault_of_its_own() -> None:
@@ -151,7 +139,9 @@ def test_the_page_is_what_the_bench_wrote_for_these_rules() -> None:
     for verdict in ("missed", "later than allowed"):
         assert f"| {verdict} | 0 |" in text, verdict
     for alert, severity in shipped() - PROMTOOL_ONLY:
-        assert f"| [{alert}](runbooks/{alert}.md) | {severity} |" in text, alert
+        judged = f"| [{alert}](runbooks/{alert}.md) | {severity} |" in text
+        # The page says so where it is older than the fault of an alert.
+        assert judged or f"{alert} ({severity})" in text, alert
 
 
 def test_an_exporter_that_restarts_knows_what_it_had_learned() -> None:
