@@ -71,6 +71,7 @@ SERVER_DOWN: Mapping[str, str] = {
     **ERRORS,
     "TrainingWorkerGone": "its process is gone; the server's own alert mutes this",
     "TrainingInferenceErrors": "requests in flight fail",
+    "TrainingInferenceRecovering": "it is down, or was a moment ago",
 }
 
 

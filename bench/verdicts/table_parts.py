@@ -65,7 +65,10 @@ PART_FAULTS: tuple[Fault, ...] = (
     Fault(
         "an inference server dies",
         server_dies,
-        (Expected("TrainingInferenceDown", "critical", 30),),
+        (
+            Expected("TrainingInferenceDown", "critical", 30),
+            Expected("TrainingInferenceRecovering", "info", 45),
+        ),
         150,
         SERVER_DOWN,
         SERVED,
