@@ -64,6 +64,9 @@ __all__ = ["ACTION_VARIABLE", "ProcessAction"]
 
 log = logging.getLogger(__name__)
 
+LAUNCHER_POLL_SECONDS = 0.5
+"""Seconds between two looks whether a launcher has ended, whose worker was ended."""
+
 SAVE_LOOK_INTERVAL_SECONDS = 0.5
 """Seconds between two looks for a checkpoint that is being written."""
 
@@ -204,13 +207,21 @@ class ProcessAction(Action):
         )
 
     def finish(self, action_token: str, record_step: RecordStep) -> Mapping[str, Any]:
-        if others := [root.pid for root in self._find_processes().roots]:
-            # Something else has restarted this worker; a second copy would do harm.
-            return {"started_by": "another", "processes": others}
-        lost = [child.pid for child in self._children if child.poll() is None]
-        if lost := lost or find_started(action_token, self._process.start):
-            # Another start would not help: `match` would not find that process either.
-            raise ActionError(f"already started {lost}, which `match` does not find")
+        deadline = time.monotonic() + self.grace
+        while True:
+            if others := [root.pid for root in self._find_processes().roots]:
+                # Something else has restarted this worker; a second copy would do harm.
+                return {"started_by": "another", "processes": others}
+            lost = [child.pid for child in self._children if child.poll() is None]
+            if not (lost := lost or find_started(action_token, self._process.start)):
+                break
+            # Perhaps a launcher, which cleans up after the worker below it has ended.
+            if time.monotonic() >= deadline:
+                # Another start would not help: `match` would not find that process either.
+                raise ActionError(
+                    f"already started {lost}, which still runs and `match` does not find"
+                )
+            time.sleep(LAUNCHER_POLL_SECONDS)
         self._start_account.check()
         try:
             record_step("start", command=list(self._process.start))

@@ -348,19 +348,51 @@ def test_no_process_is_started_beside_a_running_replacement(yard: Yard) -> None:
 
 def test_what_the_selector_does_not_find_is_not_started_again_and_again(yard: Yard) -> None:
     unseen = [sys.executable, "-c", SLEEP, "without-the-mark"]
-    yard.acting(start=unseen)
+    yard.acting(start=unseen, grace=0.1)
     (pid,) = yard.action.perform("7", Steps())["processes"]
     with pytest.raises(ActionError, match=rf"already started \[{pid}\]"):
         yard.action.perform("8", Steps())
     assert len(yard.action._children) == 1
 
 
+LAUNCHER = """
+import pathlib, subprocess, sys, time
+subprocess.call([sys.executable, "-c", sys.argv[1], "".join(sys.argv[2:])])
+while not pathlib.Path("clean").exists():
+    time.sleep(0.01)
+"""
+
+
+def test_a_launcher_may_clean_up_after_its_worker_was_ended(yard: Yard) -> None:
+    # `match` does not find the mark in two parts.
+    start = [sys.executable, "-c", LAUNCHER, SLEEP, yard.mark[:9], yard.mark[9:]]
+    yard.acting(start=start, grace=60)
+    (first,) = yard.action.perform("demo/rollout-0/7/journal", Steps())["processes"]
+    until(lambda: yard.tree().roots)
+    find, looks = yard.action._find_processes, []
+
+    def look() -> Any:
+        found = find()
+        looks.append(bool(found.roots))
+        if looks.count(False) == 2:
+            (yard.folder / "clean").touch()
+        return found
+
+    yard.action._find_processes = look
+    facts = yard.action.perform("demo/rollout-0/8/journal", Steps())
+    assert facts["started_by"] == "trainwarden"
+    assert facts["processes"] != [first]
+    assert not alive(first)
+    until(lambda: yard.tree().roots)
+    yard.care_for(yard.tree().roots[0].pid)
+
+
 def test_nor_after_a_restart_of_the_remediator(yard: Yard) -> None:
     unseen = [sys.executable, "-c", SLEEP, f"without-{uuid.uuid4().hex}"]
-    yard.acting(start=unseen)
+    yard.acting(start=unseen, grace=0.1)
     (pid,) = yard.action.perform("demo/rollout-0/7/journal", Steps())["processes"]
     children = yard.action._children
-    yard.acting(start=unseen)  # knows nothing of the first
+    yard.acting(start=unseen, grace=0.1)  # knows nothing of the first
     with pytest.raises(ActionError, match=rf"already started \[{pid}\]"):
         yard.action.perform("demo/rollout-0/8/journal", Steps())
     assert yard.action._children == []
@@ -375,10 +407,10 @@ def test_nor_a_script_of_the_path_which_shows_its_interpreter_and_folder(
     script.chmod(0o755)
     monkeypatch.setenv("PATH", str(yard.folder), prepend=os.pathsep)
     start = ["mytrain", f"without-{uuid.uuid4().hex}"]
-    yard.acting(start=start)
+    yard.acting(start=start, grace=0.1)
     (pid,) = yard.action.perform("demo/rollout-0/7/journal", Steps())["processes"]
     children = yard.action._children
-    yard.acting(start=start)  # after a restart of the remediator
+    yard.acting(start=start, grace=0.1)  # after a restart of the remediator
     with pytest.raises(ActionError, match=rf"already started \[{pid}\]"):
         yard.action.perform("demo/rollout-0/8/journal", Steps())
     yard.action._children += children
