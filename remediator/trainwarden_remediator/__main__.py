@@ -166,8 +166,14 @@ def config_warnings(setup: Setup) -> list[str]:
     found = mode_problems(config.journal)
     if config.token_file is not None:
         try:
-            BearerTokens(config.token_file).read()
-        except ConfigError as error:
+            if config.token_file.exists():
+                BearerTokens(config.token_file).read()
+            else:
+                found.append(
+                    f"{config.token_file} does not exist: `make up` creates it when it starts;"
+                    " otherwise create it, because without it all webhooks are rejected"
+                )
+        except (ConfigError, OSError) as error:
             found.append(f"all webhooks would be rejected: {error}")
     for index, target in enumerate(config.targets):
         found += [f"targets[{index}].{warning}" for warning in target.restart_method.warnings()]

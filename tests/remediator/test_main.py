@@ -68,7 +68,7 @@ def test_check_says_what_will_hardly_work_here(config: Path, capsys: Captured) -
     config.write_text(CONFIG.replace("/bin/true", "/no/such/program"))
     assert main(["check", str(config)]) == 0
     output = capsys.readouterr().err
-    assert "all webhooks would be rejected" in output
+    assert "does not exist: `make up` creates it when it starts" in output
     assert "targets[0].process.start: no such program: /no/such/program" in output
     config.write_text(CONFIG.replace("/bin/true]", "/bin/true], cwd: nowhere"))
     assert main(["check", str(config)]) == 0

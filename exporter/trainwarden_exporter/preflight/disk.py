@@ -77,9 +77,9 @@ def _judge_space(disk: DiskSnapshot) -> ResultWithText | None:
         return None
     if checkpoint:
         fit = free / checkpoint
-        summary = (
-            f"{format_size(free)} free, room for {fit:.1f} checkpoints of {format_size(checkpoint)}"
-        )
+        count = f"{fit:.1f}" if fit < 10 else f"{fit:,.0f}"  # noqa: PLR2004 - whole ones from there on
+        size = format_size(checkpoint)
+        summary = f"{format_size(free)} free, room for {count} checkpoints of {size}"
         return "refuse" if fit < 1 else "warn" if fit < _FEW_CHECKPOINTS else "ok", summary
     summary = f"{format_size(free)} free"
     if floor is None or free >= floor:

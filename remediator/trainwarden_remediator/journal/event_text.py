@@ -57,6 +57,14 @@ _REASONS = {
     "saving": "a checkpoint is being written: waiting",
 }
 
+_VERDICTS = {
+    "resolved": "closed",
+    "alert_stale": "closed",
+    "progressing": "no action",
+    "has_finished": "no action",
+}
+"""Words for decisions that close an incident or refuse nothing, by reason."""
+
 _FIXED_TEXTS = {
     "breaker_opened": "circuit breaker open: no actions until an operator runs `resume`",
     "save_requested": "requested a final checkpoint before the restart",
@@ -101,8 +109,7 @@ def describe(event: Event) -> str:
         case "decision":
             detail = f" ({facts['detail']})" if facts.get("detail") else ""
             reason = describe_reason(facts["reason"])
-            closed = facts["reason"] in ("resolved", "alert_stale")
-            verdict = "closed" if closed else facts["verdict"]
+            verdict = _VERDICTS.get(facts["reason"], facts["verdict"])
             return f"{event.alert}: {verdict}: {reason}{detail}"
         case "intent":
             rung = f", rung {facts['rung'] + 1} of its ladder" if facts.get("rung") else ""

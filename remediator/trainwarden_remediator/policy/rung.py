@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.runtime.formatting import format_time
 from trainwarden_remediator.alertmanager.api import AlertState, is_silenced
 from trainwarden_remediator.config.playbooks import Condition, Rung
 from trainwarden_remediator.config.targets import GPUS, Budget, Target, cooldown_after
@@ -239,9 +240,11 @@ def _too_soon(
 ) -> Decision | None:
     """A decision to wait while the cooldown of the last attempt lasts, else None."""
     count = count_attempts(context, history, budget)
-    if count < budget.attempts and _cooldown_left(history, count, budget, context.now) > 0:
-        healed = history[-1].incident == context.incident.id and history[-1].healed
-        return context.wait("alert_lingers" if healed else "cooldown", budget)
+    left = _cooldown_left(history, count, budget, context.now)
+    if count < budget.attempts and left > 0:
+        if history[-1].incident == context.incident.id and history[-1].healed:
+            return context.wait("alert_lingers", budget)
+        return context.wait("cooldown", budget, f"until {format_time(context.now + left)}")
     return None
 
 

@@ -66,6 +66,13 @@ class TestSpace:
         assert given == result
         assert ("minimum 5.0 GiB" in message) == (result != "ok")
 
+    @pytest.mark.parametrize(
+        ("size", "count"), [(10 * GIB, "3.0"), (3 * GIB, "10"), (1 << 20, "30,720")]
+    )
+    def test_many_checkpoints_are_counted_whole(self, size: int, count: str) -> None:
+        _, message = results(disk_checks.check_space, disk(disk_usage=free(30), checkpoint=size))
+        assert f"room for {count} checkpoints of " in message
+
     @pytest.mark.parametrize(("gib", "result"), [(30, "ok"), (29, "warn"), (9, "refuse")])
     def test_is_judged_by_checkpoints_where_one_is_known(self, gib: float, result: str) -> None:
         one = disk(disk_usage=free(gib), checkpoint=10 * GIB)

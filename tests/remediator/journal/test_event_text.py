@@ -47,6 +47,11 @@ def event(kind: str, facts: dict[str, Any] | None = None, **changes: Any) -> Eve
         ),
         (
             "decision",
+            {"verdict": "refuse", "reason": "progressing"},
+            "TrainingWorkerGone: no action: healed, and the run makes progress",
+        ),
+        (
+            "decision",
             {"verdict": "wait", "reason": "observation_failed", "detail": "it is away"},
             "TrainingWorkerGone: wait: observation failed: no action taken (it is away)",
         ),

@@ -581,6 +581,14 @@ def test_a_cooldown_ends_to_the_second(config: Config) -> None:
         assert decide(incident(), state(config, actions=(ago(age),)), NOW).reason == reason
 
 
+def test_a_decision_within_the_cooldown_says_when_it_ends_and_stays_the_same(
+    config: Config,
+) -> None:
+    acted = state(config, actions=(ago(100),))
+    now, later = (decide(incident(), acted, NOW + passed) for passed in (0.0, 20.0))
+    assert now.detail == later.detail == "until 2027-01-15 08:00:25 UTC"
+
+
 def test_each_action_of_the_window_doubles_the_cooldown(tmp_path: Path) -> None:
     config = make_config(tmp_path, attempts=100, attempts_window=100_000)
     older = [ago(90_000 + index) for index in range(20)]
