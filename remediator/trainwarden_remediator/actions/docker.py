@@ -44,8 +44,15 @@ class DockerAction(ManagedAction[DockerTarget]):
             return self.start(instance, token, record_step)
         identifier = self._current_id(instance)
         record_step("restart", manager="docker", what=self._method.container)
-        with action_errors(f"docker restart {self._method.container}", DockerError):
+        try:
             self._engine.restart(identifier, grace=self._method.grace)
+        except DockerError as error:
+            # The engine may stop the container after that, and not start it.
+            if not (isinstance(error.__cause__, TimeoutError) and self._wait_for_end(instance)):
+                raise ActionError(f"docker restart {self._method.container}: {error}") from error
+            now = self.read_instance()
+            if now.identity == instance.identity:
+                return self.start(now, token, record_step)
         return None
 
     def start(self, instance: ManagedInstance, token: str, record_step: RecordStep) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -25,14 +26,17 @@ from trainwarden_remediator.actions.base import (
 from trainwarden_remediator.actions.termination import protection_reason
 from trainwarden_remediator.config.restart_methods.base import RestartMethod
 from trainwarden_remediator.config.targets import Target
-from trainwarden_remediator.exceptions import ActionError, NotEligibleError
+from trainwarden_remediator.exceptions import ActionDeferredError, ActionError, NotEligibleError
 from trainwarden_remediator.model import TargetInstance, processes_among
 from trainwarden_remediator.observation.model import ExporterState
 
 Method = TypeVar("Method", bound=RestartMethod)
 
-SAVING_POLL_SECONDS = 1.0
-"""Time between two checks whether a checkpoint is still being written."""
+POLL_SECONDS = 1.0
+"""Time between two checks whether a checkpoint is still being written, or the instance stopped."""
+
+MAX_STOP_SECONDS = 600.0
+"""How long a stop may take after the manager should have completed it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +131,7 @@ class ManagedAction(Action, Generic[Method]):
             # It was restarted since the decision: the alert was not about the new instance.
             return {"killed": [], "started_by": "another", "processes": [instance.identity]}
         if instance.blocker:
-            raise NotEligibleError(f"refused: {instance.blocker}")
+            raise ActionDeferredError(f"refused: {instance.blocker}")
         if instance.pid is not None and (reason := self._protection_reason(instance.pid)):
             raise ActionError(f"refused: {reason}")
         self.restart(instance, action_token, record_step)
@@ -164,10 +168,31 @@ class ManagedAction(Action, Generic[Method]):
 
     def _wait_while_saving(self, saving: IsSaving, record_step: RecordStep) -> None:
         """Waits, for a limited time, while a checkpoint is written: the manager would not wait."""
-        patience = self._target.max_save_delay
+        deadline = self._clock() + self._target.max_save_delay
         record_deferral = record_deferral_once(record_step, "stop_deferred")
         # Without a running instance, no process is left that could write.
-        while patience > 0 and saving() and self.read_instance().running:
+        while self._clock() < deadline and saving() and self._may_run():
             record_deferral()
-            self._sleep(SAVING_POLL_SECONDS)
-            patience -= SAVING_POLL_SECONDS
+            self._sleep(POLL_SECONDS)
+
+    def _may_run(self) -> bool:
+        """Whether the instance runs, or the manager does not answer at the moment."""
+        try:
+            return self.read_instance().running
+        except ActionError:
+            return True
+
+    def _wait_for_end(self, instance: ManagedInstance) -> bool:
+        """Waits, for a limited time, until a stop that took too long has ended `instance`.
+
+        The manager continues with it. Returns whether the instance has ended: left alone, it would
+        look as if somebody else had stopped it.
+        """
+        deadline = self._clock() + MAX_STOP_SECONDS
+        while self._clock() < deadline:
+            with suppress(ActionError):  # asked again
+                now = self.read_instance()
+                if now.identity != instance.identity or not now.running:
+                    return True
+            self._sleep(POLL_SECONDS)
+        return False

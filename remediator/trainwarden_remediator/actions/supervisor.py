@@ -20,9 +20,9 @@ from trainwarden_remediator.actions.manager_target import ManagedAction, Managed
 from trainwarden_remediator.config.restart_methods.supervisor import SupervisorTarget
 from trainwarden_remediator.credentials.outgoing import read_secret
 from trainwarden_remediator.exceptions import (
+    ActionDeferredError,
     ActionError,
     JournalError,
-    NotEligibleError,
     SecretError,
 )
 
@@ -53,11 +53,14 @@ class SupervisorAction(ManagedAction[SupervisorTarget]):
             try:
                 self._supervisord().stop(name, within=self._method.grace + ANSWER_SECONDS)
             except SupervisordError as error:
-                if error.fault != NOT_RUNNING:
+                timed_out = isinstance(error.__cause__, TimeoutError)
+                if error.fault == NOT_RUNNING:
+                    # It ended before the stop request: it exited, or another client stopped it.
+                    if blocker := self.read_instance().blocker:
+                        raise ActionDeferredError(f"refused: {blocker}") from error
+                # `stopwaitsecs` of the program may be longer than the grace.
+                elif not (timed_out and self._wait_for_end(instance)):
                     raise ActionError(f"supervisord, stop {name}: {error}") from error
-                # It ended before the stop request: it exited, or another client stopped it.
-                if blocker := self.read_instance().blocker:
-                    raise NotEligibleError(f"refused: {blocker}") from error
         try:
             record_step("start", manager="supervisord", what=name)
         except JournalError as error:

@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.remediator.process_yard import Steps
 
 from trainwarden_exporter.containers.docker_api import Event, parse_events, parse_inspection
 from trainwarden_exporter.containers.docker_client import DockerError
 from trainwarden_remediator.actions.docker import (
+    DockerAction,
     DockerControlClient,
     managed_instance,
     was_stop_requested,
 )
+from trainwarden_remediator.config.targets import Target
 
 ID = "c0ffee" * 10 + "beef"
 
@@ -120,6 +123,34 @@ def test_a_container_is_identified_by_its_id_and_its_start() -> None:
     assert managed_instance("pod", container(), []).identity == first
     later = container("running", StartedAt="2026-11-22T01:00:00.123457Z")
     assert managed_instance("pod", later, []).identity != first
+
+
+def test_a_container_that_a_late_restart_leaves_stopped_is_started(tmp_path: Path) -> None:
+    content = {"container": "pod", "socket": tmp_path / "s"}
+    target = Target.model_validate({"run": "demo", "worker": "w", "docker": content})
+    assert target.docker is not None
+    action, states, steps = DockerAction(target, target.docker), ["running"], Steps()
+
+    class Engine:
+        def restart(self, identifier: str, *, grace: float) -> None:
+            states.extend(["running", "exited"])
+            raise DockerError("failing", f"{identifier}: after {grace:g} s") from TimeoutError()
+
+        def start(self, identifier: str, *_: object) -> None:
+            states[:] = ["running"]
+
+        def inspect(self, name: str) -> Any:
+            del name
+            state = states.pop(0) if len(states) > 1 else states[0]
+            return container(state)
+
+        def events(self, *_: object) -> list[Event]:
+            return events("kill", "die", "stop", signal="15")
+
+    vars(action).update({"_engine": Engine(), "_sleep": lambda _: None})
+    action.perform("m", steps)
+    assert states == ["running"]
+    assert [step for step, _ in steps] == ["restart", "start"]
 
 
 class FakeDocker(DockerControlClient):

@@ -18,7 +18,7 @@ from trainwarden_remediator.actions.base import ActionState, RecordStep
 from trainwarden_remediator.actions.manager_target import ManagedAction, ManagedInstance
 from trainwarden_remediator.config.restart_methods.docker import DockerTarget
 from trainwarden_remediator.config.targets import Target
-from trainwarden_remediator.exceptions import ActionDeferredError, NotEligibleError
+from trainwarden_remediator.exceptions import ActionDeferredError, ActionError, NotEligibleError
 from trainwarden_remediator.journal import event_text
 from trainwarden_remediator.journal.journal import Journal
 
@@ -28,10 +28,16 @@ class Made(ManagedAction[DockerTarget]):
 
     restarts_atomically = False
 
-    def __init__(self, *, sleep: Callable[[float], None] = lambda _: None, **instance: Any) -> None:
+    def __init__(
+        self,
+        *,
+        sleep: Callable[[float], None] = lambda _: None,
+        clock: Callable[[], float] = lambda: 0.0,
+        **instance: Any,
+    ) -> None:
         content = {"run": "demo", "worker": "rollout-0", "docker": {"container": "pod"}}
         target = Target.model_validate({**content, "max_save_delay": 5})
-        super().__init__(target, DockerTarget(container="pod"), sleep=sleep)
+        super().__init__(target, DockerTarget(container="pod"), sleep=sleep, clock=clock)
         self.instance = replace(ManagedInstance(identity="pod 1", running=True), **instance)
         self.restarts = 0
         self.starts = 0
@@ -83,10 +89,51 @@ def test_hands_are_kept_off_before_the_intent_and_at_the_act(*, running: bool) -
 
 def test_a_checkpoint_is_waited_for_but_not_for_ever() -> None:
     naps: list[float] = []
-    action, steps = Made(sleep=naps.append), Steps()
+    action, steps = Made(sleep=naps.append, clock=lambda: sum(naps)), Steps()
     action.perform("m", steps, saving=lambda: True)
     assert sum(naps) == 5
     assert [step for step, _ in steps] == ["stop_deferred", "restart"]
+
+
+def test_the_wait_for_a_checkpoint_ends_in_time_however_slowly_the_exporter_answers() -> None:
+    naps: list[float] = []
+
+    def saving() -> bool:
+        naps.append(3)  # it takes that long to find out
+        return True
+
+    action, steps = Made(sleep=naps.append, clock=lambda: sum(naps)), Steps()
+    action.perform("m", steps, saving=saving)
+    assert sum(naps) < 10
+    assert action.restarts == 1
+
+
+def test_a_manager_that_does_not_answer_once_during_the_wait_is_asked_again() -> None:
+    saving = iter([True, True, False])
+    action, steps = Made(), Steps()
+    read, reads = action.read_instance, iter([ActionError("no answer")])
+
+    def read_once_without_an_answer() -> ManagedInstance:
+        for error in reads:
+            raise error
+        return read()
+
+    vars(action)["read_instance"] = read_once_without_an_answer
+    action.perform("m", steps, saving=lambda: next(saving))
+    assert action.restarts == 1
+
+
+def test_a_stop_by_an_operator_during_the_wait_costs_no_attempt() -> None:
+    action, steps = Made(), Steps()
+    saving = iter([True, False])
+
+    def stop(_: float) -> None:
+        action.instance = replace(action.instance, blocker="it was stopped on request")
+
+    action._sleep = stop
+    with pytest.raises(ActionDeferredError, match="refused: it was stopped on request"):
+        action.perform("m", steps, saving=lambda: next(saving))
+    assert action.restarts == 0
 
 
 def test_an_operator_who_holds_during_the_wait_for_a_checkpoint_is_heeded() -> None:
@@ -96,7 +143,7 @@ def test_an_operator_who_holds_during_the_wait_for_a_checkpoint_is_heeded() -> N
         assert sum(naps) == 5
         raise ActionDeferredError("held")
 
-    action, steps = Made(sleep=naps.append), Steps()
+    action, steps = Made(sleep=naps.append, clock=lambda: sum(naps)), Steps()
     with pytest.raises(ActionDeferredError, match="held"):
         action.perform("m", steps, saving=lambda: True, confirm=confirm)
     assert (action.restarts, action.starts) == (0, 0)

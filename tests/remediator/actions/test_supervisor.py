@@ -286,6 +286,50 @@ def test_a_checkpoint_that_is_being_written_is_waited_for(running: Running) -> N
     assert (message, len(naps)) == (["stop_deferred", "stop", "start"], 2)
 
 
+class SlowToStop:
+    """A supervisord whose program takes longer to stop than a request may."""
+
+    def __init__(self, *, states: int) -> None:
+        self._left = states
+        self.state = "RUNNING"
+        self.starts = 0
+
+    def info(self, name: str, *, within: float) -> SupervisedProgram:
+        del name, within
+        if self.state == "STOPPING":
+            self._left -= 1
+            self.state = "STOPPING" if self._left else "STOPPED"
+        content = {"statename": self.state, "start": 100 + self.starts, "stop": 0, "now": 900}
+        return SupervisedProgram.model_validate({**content, "pid": 0})
+
+    def stop(self, name: str, *, within: float) -> None:
+        self.state = "STOPPING"
+        raise SupervisordError(f"{name}: timed out after {within:g} s") from TimeoutError()
+
+    def start(self, name: str, *, within: float) -> None:
+        del name, within
+        self.starts, self.state = self.starts + 1, "RUNNING"
+
+
+@pytest.mark.parametrize(("states", "starts"), [(3, 1), (sys.maxsize, 0)])
+def test_a_program_that_is_slow_to_stop_is_started_once_it_has(
+    tmp_path: Path, *, states: int, starts: int
+) -> None:
+    content = {"program": "slow", "socket": tmp_path / "s"}
+    target = Target.model_validate(
+        {"run": ROLLOUT.run, "worker": ROLLOUT.worker, "supervisor": content}
+    )
+    assert target.supervisor is not None
+    naps: list[float] = []
+    action = SupervisorAction(target, target.supervisor, sleep=naps.append, clock=lambda: sum(naps))
+    slow, message = SlowToStop(states=states), RecordedOutput()
+    vars(action)["_supervisord"] = lambda: slow
+    with suppress(ActionError):
+        action.perform("m", message, intended=action.find_instances())
+    assert slow.starts == starts
+    assert message == ["stop", *["start"] * starts]
+
+
 def test_it_is_asked_by_tcp_with_a_password(running: Running, tmp_path: Path) -> None:
     (tmp_path / "password").write_text(f"{SECRET}\n")
     (tmp_path / "wrong").write_text("wrong\n")
