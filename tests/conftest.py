@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Callable
 
 import hypothesis
@@ -9,6 +11,9 @@ import pytest
 
 import stack
 from measuring import PROPERTY, Measure, table
+
+# runs of the account that runs the tests are none of theirs
+os.environ["TRAINWARDEN_FOLDER"] = tempfile.gettempdir() + "/no-trainwarden-folder"
 
 # a busy machine is no fault of what is tested
 hypothesis.settings.register_profile("untimed", deadline=None)

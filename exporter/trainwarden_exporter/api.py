@@ -88,6 +88,7 @@ def build_app(exporter: Exporter) -> web.Application:
 async def show_metrics(request: web.Request) -> web.Response:
     """Serves all metrics, or only those of the collectors named by `collect[]`."""
     exporter = request.app[EXPORTER]
+    await exporter.refresh_runs()
     names = request.query.getall("collect[]", None)
     unknown = sorted(set(names or ()) - set(exporter.scraper.names))
     if unknown:
@@ -101,6 +102,7 @@ async def show_metrics(request: web.Request) -> web.Response:
 async def show_status(request: web.Request) -> web.Response:
     """Serves the status page, freshly collected."""
     exporter = request.app[EXPORTER]
+    await exporter.refresh_runs()
     outcomes, remediator = await asyncio.gather(
         request.app[SHARED_SCRAPES].scrape(exporter.scraper, _budget(request)),
         fetch_status(exporter.config.remediator),

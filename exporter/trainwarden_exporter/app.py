@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import platform
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from prometheus_client import ProcessCollector
@@ -24,11 +27,18 @@ from trainwarden_exporter.collectors.progress import ProgressCollector
 from trainwarden_exporter.collectors.rollouts import RolloutsCollector
 from trainwarden_exporter.collectors.workers import WorkersCollector
 from trainwarden_exporter.collectors.xid import XidCollector
-from trainwarden_exporter.config import Config, load_config
+from trainwarden_exporter.config import (
+    Config,
+    announcements_folder,
+    load_config,
+    with_announced,
+)
 from trainwarden_exporter.containers.config import ContainerKey
+from trainwarden_exporter.exceptions import Problem
 from trainwarden_exporter.gpu.nvml_library import Nvml
 from trainwarden_exporter.gpu.xid_watcher import XidWatcher
 from trainwarden_exporter.heartbeats.registry import HeartbeatRegistry
+from trainwarden_exporter.processes.announcements import read_announcements
 from trainwarden_exporter.processes.config import hash_workers
 from trainwarden_exporter.processes.process_table import ProcessTable
 from trainwarden_exporter.progress.beats import default_beats_folder
@@ -46,6 +56,8 @@ from trainwarden_exporter.scrape.scraper import Scraper
 from trainwarden_exporter.webserver.service import Readiness, Reloader
 from trainwarden_exporter.webserver.web_file import WebConfigFile
 
+log = logging.getLogger(__name__)
+
 COLLECTORS: tuple[type[Collector], ...] = (
     HostCollector,
     WorkersCollector,
@@ -60,6 +72,8 @@ COLLECTORS: tuple[type[Collector], ...] = (
     HeartbeatsCollector,
     InferenceCollector,
 )
+REFRESH_SECONDS = 2.0
+"""How long a scrape waits for the folder of announced runs, which may be on a dead mount."""
 CLOSE_SECONDS = 5.0
 """How long a shutdown waits for the disk with the state folder."""
 
@@ -111,6 +125,7 @@ def build_collectors(config: Config) -> tuple[Collector, ...]:
         state_folder=config.state_folder,
         trials_logged=logs.trials_logged,
         run_signs=tracker.signs,
+        announced=partial(read_announcements, announcements_folder(config)),
         table=table,
     )
     return (
@@ -173,11 +188,15 @@ class Exporter:
         self.started = now()
         self.now = now
         self._build = build
+        self._file_config = Config()
+        self.run_problems: tuple[Problem, ...] = ()
+        """What is wrong with the files of announced runs."""
         self.config, self._collectors = self._read()
         self.scraper = Scraper(self._collectors)
         self.reloader = Reloader(self._reload_configuration, now=now)
         self._web_config_file: WebConfigFile | None = None
         self._file_thread = SerialThread("read files")
+        self._refresh: asyncio.Future[None] | None = None
         self._process = ProcessCollector(registry=None)
 
     @property
@@ -214,9 +233,39 @@ class Exporter:
                 with suppress(TimeoutError):
                     run_with_timeout(CLOSE_SECONDS, one.close)
 
+    async def refresh_runs(self) -> None:
+        """Adds runs that were announced since the last call, and drops the runs that are over."""
+        if self._refresh is None or self._refresh.done():
+            self._refresh = asyncio.ensure_future(self._refresh_runs())
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(self._refresh), REFRESH_SECONDS)
+
+    async def _refresh_runs(self) -> None:
+        found = await self._file_thread.call(self._read_announced)
+        if found is not None:
+            self.config, self._collectors = found
+            self.scraper.replace_collectors(self._collectors)
+
+    def _read_announced(self) -> tuple[Config, Collection[Collector]] | None:
+        config = self._with_announced(self._file_config)
+        return None if config == self.config else (config, self._build(config))
+
+    def _with_announced(self, config: Config) -> Config:
+        announced = read_announcements(announcements_folder(config), self.now())
+        merged, problems = with_announced(config, announced)
+        problems = (*announced.problems, *problems)
+        for problem in problems:
+            if problem not in self.run_problems:
+                log.warning("announced run ignored", extra={"problem": str(problem)})
+        self.run_problems = problems
+        return merged
+
     def _read(self) -> tuple[Config, Collection[Collector]]:
-        config = Config() if self.path is None else load_config(self.path)
-        return config, self._build(config)
+        loaded = Config() if self.path is None else load_config(self.path)
+        config = self._with_announced(loaded)
+        collectors = self._build(config)
+        self._file_config = loaded
+        return config, collectors
 
     async def _reload_configuration(self) -> None:
         self.config, self._collectors = await self._file_thread.call(self._read)

@@ -5,18 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import model_validator
+from pydantic import ValidationError, model_validator
 
 from trainwarden_exporter.config_file import loader
 from trainwarden_exporter.config_file.loader import LocatedError, Section, unique_by
 from trainwarden_exporter.config_file.types import LocalPath
 from trainwarden_exporter.containers.config import DockerConfig
 from trainwarden_exporter.disk.config import Disks
+from trainwarden_exporter.exceptions import Problem
 from trainwarden_exporter.gpu.config import GpuConfig
 from trainwarden_exporter.heartbeats.registry import HeartbeatConfig
 from trainwarden_exporter.host.config import HostConfig
 from trainwarden_exporter.inference.config import TlsConfig, Url
+from trainwarden_exporter.processes.announcements import AnnouncedRuns, AnnouncedWorker
 from trainwarden_exporter.processes.worker_trials import TRIAL_PREFIX
+from trainwarden_exporter.progress.beats import default_beats_folder
 from trainwarden_exporter.run_config import RunConfig
 from trainwarden_exporter.run_specs import log_specs
 
@@ -59,6 +62,10 @@ class Config(Section):
 
     heartbeats_accept: Literal["configured", "any"] = "configured"
     """Whether heartbeats with unconfigured names are accepted too, up to 100 names."""
+
+    runs_folder: LocalPath | None = None
+    """Folder in which `trainwarden run` announces runs: `runs.d` in its TRAINWARDEN_FOLDER.
+    Default: the folder that programs of this exporter's account use."""
 
     beats_folder: LocalPath | None = None
     """Folder into which `trainwarden.beat` writes: `beats` in the TRAINWARDEN_FOLDER of the
@@ -115,3 +122,70 @@ class Config(Section):
 def load_config(path: Path) -> Config:
     """Loads the configuration in `path`. Raises ConfigError with all problems."""
     return loader.load(path, Config)
+
+
+def announcements_folder(config: Config) -> Path | None:
+    """Returns the folder of announced runs; None for an account without a home."""
+    if config.runs_folder is not None:
+        return config.runs_folder
+    beats = default_beats_folder()
+    return None if beats is None else beats.with_name("runs.d")
+
+
+def with_announced(config: Config, announced: AnnouncedRuns) -> tuple[Config, tuple[Problem, ...]]:
+    """Returns `config` with the announced workers, and why some of them are left out.
+
+    A worker in the file takes precedence over an announced one of the same name.
+    """
+    runs = {run.name: run for run in config.runs}
+    problems = []
+    for key, worker in announced.workers.items():
+        before = runs.get(key.run)
+        if before is not None and any(one.name == key.worker for one in before.workers):
+            continue
+        try:
+            runs[key.run] = _add_worker(before, worker)
+        except ValidationError as error:
+            message = error.errors(include_url=False)[0]["msg"]
+            problems.append(Problem(worker.file, None, "", message))
+    if list(runs.values()) == list(config.runs):
+        return config, tuple(problems)
+    return config.model_copy(update={"runs": tuple(runs.values())}), tuple(problems)
+
+
+def _add_worker(run: RunConfig | None, announced: AnnouncedWorker) -> RunConfig:
+    """Raises ValidationError."""
+    one = announced.announcement
+    worker = {
+        "name": one.worker,
+        "role": one.role,
+        "match": {"pid_file": announced.pid_file, "user": str(announced.uid)},
+        "finishes": one.finishes,
+        "memory_limit": one.memory_limit,
+        "age_limit": one.age_limit,
+    }
+    log = {"name": one.worker, "files": [str(one.log)], "worker": one.worker}
+    added = RunConfig.model_validate(
+        {
+            "name": one.run,
+            "framework": one.framework,
+            "path": one.path,
+            "workers": [worker],
+            "logs": [] if one.log is None else [log],
+            "inference": [{"name": one.worker, "worker": one.worker}]
+            if one.role == "inference"
+            else [],
+        },
+        context={"folder": announced.file.parent},
+    )
+    if run is None:
+        return added
+    taken = {log.name for log in run.logs}
+    return run.model_copy(
+        update={
+            "workers": (*run.workers, *added.workers),
+            "logs": (*run.logs, *(log for log in added.logs if log.name not in taken)),
+            "inference": (*run.inference, *added.inference),
+            **({} if one.path is None else {"path": added.path, "framework": added.framework}),
+        }
+    )

@@ -15,6 +15,7 @@ from trainwarden_exporter.processes.absence import (
     RunSigns,
     find_absence_reason,
 )
+from trainwarden_exporter.processes.announcements import AnnouncedRuns
 from trainwarden_exporter.processes.config import RunWorkers, workers_by_key
 from trainwarden_exporter.processes.exit_status import ExitWatcher
 from trainwarden_exporter.processes.matching import (
@@ -61,13 +62,15 @@ class WorkersCollector(Collector):
         run_signs: Callable[[str], RunSigns] = lambda _: RunSigns(),
         root: Path = PROC,
         clock: Callable[[], float] = time.time,
+        announced: Callable[[float], AnnouncedRuns] = lambda _: AnnouncedRuns(),
         table: ProcessTable | None = None,
     ) -> None:
         """Observes `runs`; keeps finished workers and starts in `state_folder`.
 
         `table` is the process table at `root`, if shared with other collectors. `trials_logged`
         returns the trials that the logs of a worker report; None while unknown. `run_signs`
-        returns what the logs and files of a run show.
+        returns what the logs and files of a run show. `announced` returns the runs that are
+        announced at a time.
         """
         self._workers = workers_by_key(runs)
         self._runs = runs
@@ -93,6 +96,8 @@ class WorkersCollector(Collector):
         self._trial_counter = TrialCounter(trials)
         self._trials_logged = trials_logged
         self._exit_watcher = ExitWatcher(root)
+        self._read_announced = announced
+        self._announced = AnnouncedRuns()
         self._root = root
         self._clock = clock
         self.liveness: tuple[WorkerLiveness, ...] = ()
@@ -132,6 +137,9 @@ class WorkersCollector(Collector):
         if not self._workers:
             raise NoData("no workers are configured")
         trees, now = self._matcher.find(), self._clock()
+        # read after the processes: the end of a process that is gone has then been announced
+        self._announced = self._read_announced(now)
+        self._exit_watcher.announced = self._announced.exit_of
         seen = self._observe(trees, now)
         self._root_pids = {
             key: tuple(root.pid for root in tree.roots) for key, tree in trees.items()
@@ -226,19 +234,28 @@ class WorkersCollector(Collector):
                 found[key] = find_absence_reason(
                     roots,
                     signs,
-                    seen=self._presence_log.was_seen(key),
-                    finishes=worker.finishes,
+                    seen=self._presence_log.was_seen(key) or key in self._announced.workers,
+                    finishes=worker.finishes and self._announced_state(key) != "failed",
                     ended_by_reboot=self._presence_log.ended_by_reboot(key),
                     is_only_trainer=worker.name in trainers and idle,
                     unit_stopped=self._unit_stops.was_stopped(key, ended_at, now),
                 )
         return found
 
+    def _announced_state(self, key: WorkerKey) -> str | None:
+        """Returns the state that the run announces once it is over, else None."""
+        found = self._announced.workers.get(key)
+        if found is None or not found.announcement.has_ended:
+            return None
+        return found.announcement.state
+
     def _has_finished(
         self, key: WorkerKey, tree: ProcessTree, absence: AbsenceReason | None
     ) -> bool:
         if any(root.alive for root in tree.roots):
             return False
+        if (state := self._announced_state(key)) is not None:
+            return state == "finished"
         roots = self._histories[key].roots
         if roots.finished or (key in self._finished.value and roots.last_exit_timestamp is None):
             return True

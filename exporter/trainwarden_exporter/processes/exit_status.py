@@ -15,7 +15,7 @@ import struct
 import subprocess
 import sys
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,8 +50,15 @@ class ProcessExit(NamedTuple):
 class ExitWatcher:
     """Holds a pidfd of each watched process (at most `capacity`) to read its exit status."""
 
-    def __init__(self, root: Path = PROC, *, capacity: int = _MAX_PIDFDS) -> None:
+    def __init__(
+        self,
+        root: Path = PROC,
+        *,
+        capacity: int = _MAX_PIDFDS,
+    ) -> None:
         self._root = root
+        self.announced: Callable[[Identity], ProcessExit | None] = lambda _: None
+        """Returns how a process ended by its parent's account; None if it has none."""
         self._capacity = capacity
         self._pidfds: dict[Identity, int] = {}
         weakref.finalize(self, _close_all, self._pidfds)
@@ -81,6 +88,8 @@ class ExitWatcher:
             if process.alive:
                 return None
             return ProcessExit(read_zombie_status(identity, self._root), reaped=False)
+        if (announced := self.announced(identity)) is not None:
+            return announced
         pidfd = self._pidfds.get(identity)
         return ProcessExit(None if pidfd is None else _exit_status(pidfd), reaped=True)
 

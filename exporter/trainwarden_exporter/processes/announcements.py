@@ -1,0 +1,202 @@
+"""Reads the runs that announce themselves: the files of `trainwarden run` in `runs.d/`.
+
+A file speaks only for processes of the account that owns it, which the pid file beside it ensures.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from trainwarden_exporter.config_file.types import Bytes, Name, Seconds
+from trainwarden_exporter.exceptions import Problem
+from trainwarden_exporter.processes.exit_status import ProcessExit
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.processes.procfs import Identity
+from trainwarden_exporter.runtime.safe_open import open_regular
+
+MAX_FILES = 200
+MAX_BYTES = 256 << 10
+SHOWN_SECONDS = 86400.0
+"""How long a run that has ended is shown."""
+
+_Text = Annotated[str, Field(max_length=4096)]
+_Exit = tuple[int, int, int]
+
+
+class Announcement(BaseModel):
+    """One worker of an announced run. Keys of a newer `trainwarden run` are ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    run: Name
+    worker: Name
+    role: Annotated[str, Field(min_length=1, max_length=100)] = "worker"
+    state: Literal["starting", "running", "restarting", "finished", "failed", "stopped"] = "running"
+    restart: Literal["never", "on-failure", "on-request"] = "never"
+    pid: Annotated[int, Field(ge=0)]
+    start_ticks: Annotated[int, Field(ge=0)] = 0
+    starts: Annotated[int, Field(ge=0)] = 1
+    ended_at: float | None = None
+    exits: Annotated[tuple[_Exit, ...], Field(max_length=100)] = ()
+    """Pid, start time in ticks and wait status of the last processes that ended."""
+    last_lines: Annotated[tuple[_Text, ...], Field(max_length=100)] = ()
+    log: Path | None = None
+    socket: Path | None = None
+    framework: Name = "generic"
+    path: Path | None = None
+    memory_limit: Annotated[Bytes, Field(gt=0)] | None = None
+    age_limit: Annotated[Seconds, Field(gt=0)] | None = None
+    finishes: bool = True
+    """Whether exit status 0 is the end of the run."""
+
+    @property
+    def key(self) -> WorkerKey:
+        return WorkerKey(self.run, self.worker)
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in ("finished", "failed", "stopped")
+
+    def exit_of(self, identity: Identity) -> ProcessExit | None:
+        """Returns how a process of this worker ended; None if it is not one.
+
+        A process whose end is not announced yet counts as not reaped: its status follows.
+        """
+        for pid, ticks, status in self.exits:
+            if (pid, ticks) == identity:
+                return ProcessExit(status, reaped=True)
+        if (self.pid, self.start_ticks) == identity and not self.has_ended:
+            return ProcessExit(None, reaped=False)
+        return None
+
+
+@dataclass(frozen=True)
+class AnnouncedRuns:
+    """The valid announcements, and what is wrong with the other files."""
+
+    workers: Mapping[WorkerKey, AnnouncedWorker] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
+
+    def exit_of(self, identity: Identity) -> ProcessExit | None:
+        """Returns how an announced process ended; None if nothing announces it."""
+        exits = (one.announcement.exit_of(identity) for one in self.workers.values())
+        return next((found for found in exits if found is not None), None)
+
+
+@dataclass(frozen=True)
+class AnnouncedWorker:
+    """A valid announcement with its file and the account (uid) that owns it."""
+
+    announcement: Announcement
+    file: Path
+    uid: int
+
+    @property
+    def pid_file(self) -> Path:
+        return self.file.with_suffix(".pid")
+
+
+ReadAnnouncements = Callable[[], AnnouncedRuns]
+
+
+def read_announcements(folder: Path | None, now: float) -> AnnouncedRuns:
+    """Returns the runs announced in `folder` that are shown at `now` (Unix seconds)."""
+    if folder is None:
+        return AnnouncedRuns()
+    try:
+        files = sorted(path for path in folder.iterdir() if path.match("[!.]*.json"))
+        owner = folder.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return AnnouncedRuns()
+    except OSError as error:
+        return AnnouncedRuns(problems=(Problem(folder, None, "", error.strerror or str(error)),))
+    workers: dict[WorkerKey, AnnouncedWorker] = {}
+    problems: list[Problem] = []
+    if len(files) > MAX_FILES:
+        problems.append(Problem(folder, None, "", f"more than {MAX_FILES} runs: the rest ignored"))
+    for path in files[:MAX_FILES]:
+        found = _read(path, owner)
+        if isinstance(found, Problem):
+            problems.append(found)
+        elif found is not None and _is_shown(found.announcement, now):
+            key = found.announcement.key
+            if workers.setdefault(key, found) is not found:
+                problems.append(Problem(path, None, "", f"another file announces {'/'.join(key)}"))
+    return AnnouncedRuns(workers, tuple(problems))
+
+
+def _is_shown(announcement: Announcement, now: float) -> bool:
+    """A run that an operator stopped, or that has not started yet, is not."""
+    if announcement.state in ("stopped", "starting"):
+        return False
+    ended = announcement.ended_at
+    return not announcement.has_ended or ended is None or now - ended < SHOWN_SECONDS
+
+
+class _InvalidFileError(Exception):
+    def __init__(self, path: Path, message: str, line: int | None = None, where: str = "") -> None:
+        super().__init__(message)
+        self.problem = Problem(path, line, where, message)
+
+
+def _read(path: Path, folder: os.stat_result) -> AnnouncedWorker | Problem | None:
+    """Returns what a file announces, or what is wrong with it; None if it is gone."""
+    try:
+        return _read_file(path, folder)
+    except FileNotFoundError:
+        return None
+    except _InvalidFileError as error:
+        return error.problem
+    except OSError as error:
+        return Problem(path, None, "", error.strerror or str(error))
+
+
+def _read_file(path: Path, folder: os.stat_result) -> AnnouncedWorker:
+    """Raises OSError or _InvalidFileError."""
+    descriptor = open_regular(path)
+    if descriptor is None:
+        raise _InvalidFileError(path, "not a regular file")
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if status.st_uid not in (0, os.geteuid(), folder.st_uid):
+            raise _InvalidFileError(path, "belongs to another account than its folder")
+        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise _InvalidFileError(path, "can be written by other accounts")
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise _InvalidFileError(path, "too large to be an announcement")
+    announcement = _parse(path, content)
+    # a file of another account must not have this program read for it what it cannot read itself
+    state_folder = path.parent.parent
+    named = (announcement.log, announcement.socket)
+    if status.st_uid not in (0, os.geteuid()) and not all(
+        one is None or (one.is_relative_to(state_folder) and ".." not in one.parts) for one in named
+    ):
+        raise _InvalidFileError(path, f"names a file outside {state_folder}")
+    return AnnouncedWorker(announcement, path, status.st_uid)
+
+
+def _parse(path: Path, content: bytes) -> Announcement:
+    try:
+        found = json.loads(content)
+    except ValueError as error:
+        line = getattr(error, "lineno", None)
+        raise _InvalidFileError(path, f"not JSON: {getattr(error, 'msg', error)}", line) from None
+    try:
+        return Announcement.model_validate(found)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        key = f'"{first["loc"][0]}"'.encode() if first["loc"] else b""
+        line = next(
+            (n for n, text in enumerate(content.splitlines(), 1) if key and key in text), None
+        )
+        raise _InvalidFileError(path, first["msg"], line, where) from None

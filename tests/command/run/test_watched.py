@@ -1,0 +1,107 @@
+"""The exporter shows what `trainwarden run` runs, without a configuration."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from running_runs import Runs
+from trainwarden_exporter.app import Exporter
+from trainwarden_exporter.processes import exit_status
+from trainwarden_exporter.scrape import scraper
+
+TRAIN = """
+import itertools, sys, time
+for step in itertools.count(1):
+    print(f"step {step}/1000 loss {1 / step}", flush=True)
+    time.sleep(0.05)
+    if code := open(sys.argv[1]).read():
+        break
+if code != "0":
+    print("ValueError: bad thing", flush=True)
+sys.exit(int(code))
+"""
+TIMEOUT = 60.0
+
+
+async def scrape(exporter: Exporter) -> Mapping[tuple[str, str], float]:
+    """Values by name and worker (or run)."""
+    await exporter.refresh_runs()
+    outcomes = await exporter.scraper.scrape(60.0)
+    return {
+        (sample.name.removeprefix("trainwarden_"), sample.labels.get("status", "")): sample.value
+        for family in scraper.families(outcomes)
+        for sample in family.samples
+        if sample.labels.get("run") == "r"
+    }
+
+
+@pytest.fixture
+def exporter(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> Exporter:
+    monkeypatch.setenv("TRAINWARDEN_FOLDER", str(runs.folder))
+    # as on a kernel before 6.15, and without the right to trace
+    monkeypatch.setattr(exit_status, "_pidfd_info", lambda _: None)
+    monkeypatch.setattr(exit_status, "read_zombie_status", lambda *_: None)
+    return Exporter(None)
+
+
+@pytest.mark.parametrize(("code", "state"), [(0, "finished"), (3, "failed")])
+async def test_a_run_appears_within_one_scrape_and_leaves_as_it_ended(
+    runs: Runs, exporter: Exporter, code: int, state: str, tmp_path: Path
+) -> None:
+    assert await scrape(exporter) == {}
+    gate = tmp_path / "gate"
+    gate.touch()
+    process = runs.piped(sys.executable, "-c", TRAIN, str(gate))
+    runs.wait_until(state="running")
+    seen = await scrape(exporter)
+    assert seen["worker_processes", ""] == 1
+    assert seen["worker_expected_processes", ""] == 1
+    deadline = time.monotonic() + TIMEOUT
+    # logs are followed beside the scrapes
+    while seen.get(("training_step", ""), 0) < 3 or ("log_value", "") not in seen:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.1)
+        seen = await scrape(exporter)
+    assert 0 < seen["log_value", ""] < 1
+
+    gate.write_text(str(code))
+    process.communicate()
+    seen = await scrape(exporter)
+    assert seen["worker_exits_total", str(code)] == 1
+    assert seen["worker_last_exit_code", ""] == code
+    assert seen["worker_finished", ""] == (code == 0)
+    assert (("worker_missing_processes", "") in seen) == (code != 0)
+    assert runs.announced()["state"] == state
+
+    # an exporter that starts afterwards shows the same
+    seen = await scrape(Exporter(None))
+    assert seen["worker_finished", ""] == (code == 0)
+    if code:
+        assert seen["worker_missing_processes", ""] == 1
+        assert ("worker_unconfirmed_missing_processes", "") not in seen
+
+
+async def test_a_restarted_process_is_the_same_worker(runs: Runs, exporter: Exporter) -> None:
+    runs.piped("sleep", "1000")
+    runs.wait_until(state="running")
+    assert (await scrape(exporter))["worker_processes", ""] == 1
+    assert runs.restart()["ok"]
+    seen = await scrape(exporter)
+    assert seen["worker_processes", ""] == 1
+    assert seen["worker_restarts_total", ""] == 1
+    assert seen["worker_exits_total", "SIGTERM"] == 1
+
+
+async def test_a_run_that_its_operator_stopped_leaves(runs: Runs, exporter: Exporter) -> None:
+    process = runs.piped("sleep", "1000")
+    runs.wait_until(state="running")
+    assert await scrape(exporter) != {}
+    process.terminate()
+    process.communicate()
+    assert await scrape(exporter) == {}

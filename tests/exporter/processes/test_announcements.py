@@ -1,0 +1,166 @@
+"""Which files of `runs.d/` are believed, and what they say about a worker."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainwarden_exporter.config import Config, with_announced
+from trainwarden_exporter.processes.announcements import (
+    MAX_BYTES,
+    AnnouncedRuns,
+    Announcement,
+    read_announcements,
+)
+from trainwarden_exporter.processes.exit_status import ProcessExit
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.processes.procfs import Identity
+
+NOW = 1_800_000_000.0
+KEY = WorkerKey("demo", "trainer")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    found = tmp_path / "runs.d"
+    found.mkdir()
+    return found
+
+
+def announce(folder: Path, name: str = "demo@trainer", **content: Any) -> Path:
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps({"run": "demo", "worker": "trainer", "pid": 7, **content}))
+    path.chmod(0o600)
+    return path
+
+
+def problems(folder: Path) -> list[str]:
+    return [str(one) for one in read_announcements(folder, NOW).problems]
+
+
+def test_without_a_folder_no_run_is_announced(tmp_path: Path) -> None:
+    assert read_announcements(tmp_path / "missing", NOW) == AnnouncedRuns()
+    assert read_announcements(None, NOW) == AnnouncedRuns()
+
+
+def test_an_announced_worker_is_added_with_its_log_and_limits(folder: Path) -> None:
+    log = folder.parent / "logs" / "demo.log"
+    announce(folder, log=str(log), role="trainer", memory_limit="2GiB", state="running")
+    config, wrong = with_announced(Config(), read_announcements(folder, NOW))
+    (run,) = config.runs
+    (worker,) = run.workers
+    assert wrong == ()
+    assert (run.name, worker.name, worker.role) == ("demo", "trainer", "trainer")
+    assert worker.match.pid_file == folder / "demo@trainer.pid"
+    assert worker.match.user == str(os.getuid())
+    assert worker.memory_limit == 2 << 30
+    assert worker.finishes
+    assert run.logs[0].files == (str(log),)
+
+
+def test_workers_of_one_run_belong_together_and_the_file_takes_precedence(folder: Path) -> None:
+    announce(folder)
+    announce(folder, "demo@vllm", worker="vllm", role="inference")
+    configured = Config.model_validate(
+        {"runs": [{"name": "demo", "workers": [{"name": "trainer", "match": {"command": "own"}}]}]}
+    )
+    config, _ = with_announced(configured, read_announcements(folder, NOW))
+    (run,) = config.runs
+    assert [worker.name for worker in run.workers] == ["trainer", "vllm"]
+    assert run.workers[0].match.command is not None
+    assert [server.name for server in run.inference] == ["vllm"]
+
+
+@pytest.mark.parametrize(
+    ("state", "ended_ago", "shown"),
+    [
+        ("running", None, True),
+        ("restarting", None, True),
+        ("finished", 60.0, True),
+        ("failed", 60.0, True),
+        ("failed", 90_000.0, False),
+        ("stopped", 1.0, False),
+        ("starting", None, False),
+    ],
+)
+def test_a_run_that_was_stopped_or_ended_long_ago_is_not_shown(
+    folder: Path, state: str, ended_ago: float | None, shown: bool
+) -> None:
+    announce(folder, state=state, ended_at=None if ended_ago is None else NOW - ended_ago)
+    assert (KEY in read_announcements(folder, NOW).workers) == shown
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ('{"run": "demo",\n nonsense}', "bad.json:2: not JSON: "),
+        ("[]", "bad.json: "),
+        ('{"run": "demo",\n "worker": "a b",\n "pid": 1}', "bad.json:2: worker: "),
+        ('{"run": "demo", "worker": "a"}', "bad.json: pid: "),
+        ('{"run": "demo", "worker": "a", "pid": -1}', "bad.json:1: pid: "),
+        ("x" * (MAX_BYTES + 1), "bad.json: too large"),
+        ("\ud800", "bad.json:1: not JSON: "),
+    ],
+)
+def test_a_bad_file_is_one_line_with_its_path_and_the_others_count(
+    folder: Path, content: str, problem: str
+) -> None:
+    announce(folder)
+    bad = folder / "bad.json"
+    bad.write_bytes(content.encode("utf-8", "surrogatepass"))
+    bad.chmod(0o600)
+    (found,) = problems(folder)
+    assert found.startswith(f"{folder}/{problem}")
+    assert "\n" not in found
+    assert list(read_announcements(folder, NOW).workers) == [KEY]
+
+
+def test_a_file_that_others_can_write_is_not_believed(folder: Path) -> None:
+    announce(folder).chmod(0o666)
+    assert problems(folder) == [f"{folder}/demo@trainer.json: can be written by other accounts"]
+
+
+def test_what_is_no_regular_file_is_not_opened(folder: Path) -> None:
+    os.mkfifo(folder / "pipe.json")
+    (folder / "gone.json").symlink_to("/no/such/file")
+    (folder / ".new.json").write_text("{")
+    assert problems(folder) == [f"{folder}/pipe.json: not a regular file"]
+
+
+def test_two_files_for_one_worker_are_a_problem(folder: Path) -> None:
+    announce(folder, "a")
+    announce(folder, "b")
+    assert problems(folder) == [f"{folder}/b.json: another file announces demo/trainer"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a second account")
+def test_another_accounts_file_names_no_log_outside_its_folder(folder: Path) -> None:
+    path = announce(folder, log="/etc/shadow")
+    os.chown(path, 65533, 65533)
+    assert problems(folder) == [f"{path}: belongs to another account than its folder"]
+    os.chown(folder, 65533, 65533)
+    assert problems(folder) == [f"{path}: names a file outside {folder.parent}"]
+    path = announce(folder, log=str(folder.parent / "logs" / "demo.log"))
+    os.chown(path, 65533, 65533)
+    found = read_announcements(folder, NOW)
+    assert (found.problems, found.workers[KEY].uid) == ((), 65533)
+
+
+def test_the_exit_of_an_announced_process_is_known() -> None:
+    one = Announcement(run="demo", worker="t", pid=9, start_ticks=90, exits=((7, 70, 256),))
+    assert one.exit_of(Identity(7, 70)) == ProcessExit(256, reaped=True)
+    assert one.exit_of(Identity(9, 90)) == ProcessExit(None, reaped=False)  # it follows
+    assert one.exit_of(Identity(9, 91)) is None
+    ended = one.model_copy(update={"state": "failed"})
+    assert ended.exit_of(Identity(9, 90)) is None
+
+
+def test_a_worker_that_is_no_valid_configuration_is_left_out(folder: Path) -> None:
+    path = announce(folder, framework="no-such")
+    config, (problem,) = with_announced(Config(), read_announcements(folder, NOW))
+    assert config == Config()
+    assert str(problem).startswith(f"{path}: ")
