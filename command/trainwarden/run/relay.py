@@ -80,7 +80,7 @@ class Relay:
         """Reads once; returns whether there was something."""
         try:
             data = os.read(fd, CHUNK)
-        except BlockingIOError:  # an interrupt flushes what the terminal had ready
+        except BlockingIOError:
             return False
         except OSError:
             data = b""

@@ -30,7 +30,6 @@ class Streams:
         ends: dict[int, int] = {}
         if self.terminal is not None:
             self.master, self.slave = pty.openpty()
-            os.set_blocking(self.master, False)
             self.sources[self.master] = self.terminal
             self.copy_size()
         for fd in (STDOUT, STDERR):
@@ -41,6 +40,9 @@ class Streams:
             else:
                 reader, ends[fd] = os.pipe()
                 self.sources[reader] = fd
+        for source in self.sources:
+            # what was ready when polled may have been read, or flushed by an interrupt, since
+            os.set_blocking(source, False)
         self.passes_input = self.slave is not None and _is_terminal(STDIN)
         if self.slave is not None and self.terminal is not None:
             modes = termios.tcgetattr(self.terminal)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import select
 from pathlib import Path
 
 import pytest
 
 from trainwarden.run.policy import MAX_FAILURES, STEADY_SECONDS, FailureCount, end_state
+from trainwarden.run.relay import Relay
 from trainwarden.run.run_log import RunLog
 from trainwarden.run.start import check_name, default_name
+from trainwarden.run.streams import Streams
 
 
 def test_the_log_is_bounded(tmp_path: Path) -> None:
@@ -31,6 +34,15 @@ def test_last_lines_are_as_they_were_shown(tmp_path: Path) -> None:
     log = RunLog(tmp_path / "log")
     log.write(b"\x1b]0;title\x07a\r\n 10%\r 20%\r\x1b[1m 30%\x1b[0m\r\n\n\xff\xfe\n" + b"x" * 999)
     assert log.last_lines() == ["a", " 30%", "\ufffd\ufffd", "x" * 300]
+
+
+def test_output_that_was_read_since_it_was_polled_does_not_block(tmp_path: Path) -> None:
+    streams = Streams()
+    relay = Relay(streams, RunLog(tmp_path / "log"))
+    assert streams.sources
+    assert [relay.serve(source, select.POLLIN) for source in streams.sources] == [
+        b"" for _ in streams.sources
+    ]
 
 
 @pytest.mark.parametrize(
