@@ -14,9 +14,9 @@ from trainwarden_remediator.holds.hold_file import read_holds
 from trainwarden_remediator.journal.event_text import describe_reason
 from trainwarden_remediator.model import Incident
 from trainwarden_remediator.observation.snapshot import RESPONSE_TIMEOUT_SECONDS, Snapshot
+from trainwarden_remediator.policy.alert_blockers import blocking_alert, find_suppression
 from trainwarden_remediator.policy.context import PolicyState
 from trainwarden_remediator.policy.decide import snapshot_for
-from trainwarden_remediator.policy.rung import blocking_alert, find_suppression
 
 ANSWER_COUNTS_SECONDS = 5.0
 """For how long an answer of Alertmanager counts; most actions wait for nothing before they act."""

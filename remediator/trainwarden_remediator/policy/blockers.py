@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from trainwarden_exporter.runtime.formatting import format_time
 from trainwarden_remediator.config.playbooks import Condition
-from trainwarden_remediator.config.targets import Budget, Target
+from trainwarden_remediator.config.targets import Budget, Target, cooldown_after
 from trainwarden_remediator.model import HARMLESS_KINDS, Decision, Incident, PastAction, Verdict
 from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.policy.conditions import (
@@ -173,6 +174,26 @@ def count_attempts(context: DecisionContext, history: Sequence[PastAction], targ
     return sum(context.now - action.intent_at < target.attempts_window for action in history)
 
 
+def too_soon(
+    context: DecisionContext, budget: Budget, history: Sequence[PastAction]
+) -> Decision | None:
+    """A decision to wait while the cooldown of the last attempt lasts, else None.
+
+    Each action in the window doubles the cooldown.
+    """
+    count = count_attempts(context, history, budget)
+    if not history or count >= budget.attempts:
+        return None
+    # From the act, not from the end of its verification, which may take many minutes.
+    last = max(action.acted_at for action in history)
+    until = last + cooldown_after(count, budget.cooldown)
+    if until <= context.now:
+        return None
+    if history[-1].incident == context.incident.id and history[-1].healed:
+        return context.wait("alert_lingers", budget)
+    return context.wait("cooldown", budget, f"until {format_time(until)}")
+
+
 SETTLE_SECONDS = 30.0
 """How long after its start a worker's processes may not be visible yet."""
 
@@ -278,9 +299,9 @@ def larger_worker_first(
     waiting = context.wait("larger_worker_first", target)
     if context.incident.repeated_for(waiting, context.now) >= LARGER_WORKER_WAIT_SECONDS:
         return None
-    own = _size(target, exporter)
+    own = resident_bytes(target, exporter)
     for other in context.state.config.targets:
-        if other.run != target.run or other.key == target.key or _size(other, exporter) <= own:
+        if other.run != target.run or resident_bytes(other, exporter) <= own:
             continue
         over = any(still_holds(context.condition, key, exporter, context.now) for key in other.keys)
         remediation = context.incident.remediation
@@ -289,6 +310,7 @@ def larger_worker_first(
     return None
 
 
-def _size(target: Target, exporter: ExporterState) -> float:
-    seen = (exporter.workers.get(key) for key in target.keys)
-    return sum(worker.resident_bytes for worker in seen if worker is not None)
+def resident_bytes(target: Target, exporter: ExporterState) -> float:
+    """Returns the memory that the living processes of a target hold."""
+    seen = (exporter.workers[key] for key in target.keys if key in exporter.workers)
+    return sum(worker.resident_bytes for worker in seen if worker.processes > 0)

@@ -11,6 +11,7 @@ from trainwarden_remediator.config.targets import Target
 from trainwarden_remediator.model import Decision, Incident, PastAction, Verdict
 from trainwarden_remediator.observation.model import ExporterState
 from trainwarden_remediator.observation.snapshot import FAILSAFE_FINGERPRINT, Snapshot
+from trainwarden_remediator.policy.alert_blockers import blocks_others
 from trainwarden_remediator.policy.conditions import (
     find_root_cause,
     missing_observation,
@@ -20,7 +21,6 @@ from trainwarden_remediator.policy.conditions import (
 from trainwarden_remediator.policy.context import DecisionContext, PolicyState
 from trainwarden_remediator.policy.ladder import LadderPosition, find_position
 from trainwarden_remediator.policy.rung import (
-    blocks_others,
     decide_gpu_cleanup,
     decide_largest_worker,
     decide_notify,

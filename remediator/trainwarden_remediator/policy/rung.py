@@ -5,23 +5,19 @@ Each refusal names the harm of docs/harms.md that it prevents.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from trainwarden_exporter.processes.matching import WorkerKey
-from trainwarden_exporter.runtime.formatting import format_time
-from trainwarden_remediator.alertmanager.api import AlertState, is_silenced
-from trainwarden_remediator.config.playbooks import Condition, Rung
-from trainwarden_remediator.config.targets import GPUS, Budget, Target, cooldown_after
+from trainwarden_remediator.config.playbooks import Condition
+from trainwarden_remediator.config.targets import GPUS, Budget, Target
 from trainwarden_remediator.model import (
     NEEDS_OPERATOR,
     Decision,
-    Incident,
     PastAction,
-    Reason,
     Verdict,
 )
 from trainwarden_remediator.observation.model import ExporterState, WorkerState
-from trainwarden_remediator.observation.snapshot import AlertmanagerState, Snapshot
+from trainwarden_remediator.policy.alert_blockers import alert_blocker, blocking_alert, suppression
 from trainwarden_remediator.policy.blockers import (
     budget_exhausted,
     check_breaker,
@@ -30,8 +26,9 @@ from trainwarden_remediator.policy.blockers import (
     find_blocker,
     is_acting,
     larger_worker_first,
-    refuse_other_configuration,
     refuse_other_processes,
+    resident_bytes,
+    too_soon,
 )
 from trainwarden_remediator.policy.conditions import (
     describe_observed,
@@ -40,7 +37,6 @@ from trainwarden_remediator.policy.conditions import (
     still_holds,
 )
 from trainwarden_remediator.policy.context import DecisionContext, PolicyState
-from trainwarden_remediator.policy.ladder import find_position
 
 
 def decide_gpu_cleanup(context: DecisionContext, budget: Budget) -> Decision:
@@ -51,12 +47,12 @@ def decide_gpu_cleanup(context: DecisionContext, budget: Budget) -> Decision:
         # leftover (harm 13).
         return context.wait("busy", budget)
     history = [action for action in state.actions if action.key == budget.key]
-    if (too_soon := _too_soon(context, budget, history)) is not None:
-        return too_soon
+    if (wait := too_soon(context, budget, history)) is not None:
+        return wait
     # An old observation may show holders that have ended since (harm 4).
     if state.snapshot is None:
         return context.decide(Verdict.OBSERVE_FIRST, "needs_observation", budget)
-    if (blocker := _alert_blocker(context, budget, state.snapshot)) is not None:
+    if (blocker := alert_blocker(context, budget, state.snapshot)) is not None:
         return blocker
     orphans = state.snapshot.exporter.gpu_orphans if state.snapshot.exporter else None
     # Unknown is not bad: no answer is no ground to terminate anything (harm 9).
@@ -105,16 +101,9 @@ def decide_largest_worker(context: DecisionContext) -> Decision:
 
 def largest(targets: Sequence[Target], exporter: ExporterState) -> Target | None:
     """Returns the target whose living processes hold the most memory."""
-    sizes = {target.key: _size(target, exporter) for target in targets}
-    free = [target for target in targets if sizes[target.key] is not None]
-    return max(free, key=lambda target: sizes[target.key] or 0.0, default=None)
-
-
-def _size(target: Target, exporter: ExporterState) -> float | None:
-    """Resident bytes of its workers; None while none of them runs."""
-    seen = (exporter.workers[key] for key in target.keys if key in exporter.workers)
-    sizes = [worker.resident_bytes for worker in seen if worker.processes > 0]
-    return sum(sizes) if sizes else None
+    sizes = {target.key: resident_bytes(target, exporter) for target in targets}
+    running = [target for target in targets if sizes[target.key] > 0]
+    return max(running, key=lambda target: sizes[target.key], default=None)
 
 
 def decide_notify(context: DecisionContext) -> Decision:
@@ -131,7 +120,7 @@ def decide_notify(context: DecisionContext) -> Decision:
     # A silence by an operator also silences the page (harm 23).
     if (
         snapshot.alerts is not None
-        and (blocker := _suppression(context, None, snapshot.alerts)) is not None
+        and (blocker := suppression(context, None, snapshot.alerts)) is not None
     ):
         return blocker
     # Nobody is paged for a condition that has cleared (harm 4).
@@ -179,15 +168,12 @@ def decide_target(context: DecisionContext, target: Target) -> Decision:
         if action.key == target.key or (shared and _is_attempt_of(context, action))
     ]
     # The distance between attempts grows, so that a slow crash loop exhausts its budget (harm 11).
-    if (
-        not context.ladder_exhausted
-        and (too_soon := _too_soon(context, target, history)) is not None
-    ):
-        return too_soon
+    if not context.ladder_exhausted and (wait := too_soon(context, target, history)) is not None:
+        return wait
     # The condition is observed again right before the act: the alert may be old (harm 4).
     if state.snapshot is None:
         return context.decide(Verdict.OBSERVE_FIRST, "needs_observation", target)
-    if (blocker := _alert_blocker(context, target, state.snapshot)) is not None:
+    if (blocker := alert_blocker(context, target, state.snapshot)) is not None:
         return blocker
     return _decide_by_observation(context, target, history)
 
@@ -211,85 +197,6 @@ def _is_attempt_of(context: DecisionContext, action: PastAction) -> bool:
     return action.incident == context.incident.id and action.kind != "notify"
 
 
-def blocking_alert(target: Target, state: PolicyState) -> str:
-    """Returns the name of the alert that blocks actions on `target`, or "".
-
-    An alert without a worker blocks its whole run.
-    """
-    workers = ("", target.worker, *target.additional_workers)
-    about = state.blocking_incidents(target.run, *workers)
-    return next((one.alert for one in about if blocks_others(one, state)), "")
-
-
-def blocks_others(incident: Incident, state: PolicyState) -> bool:
-    """Whether the current rung of an incident is to block other actions."""
-    rung = _current(incident, state)
-    return rung is not None and rung.action == "hold"
-
-
-def _current(incident: Incident, state: PolicyState) -> Rung | None:
-    playbook = state.config.playbook(incident.remediation)
-    if playbook is None:
-        return None
-    following = find_position(playbook.ladder, state.ended_actions(incident)).next_rung
-    return None if following is None else playbook.ladder[following]
-
-
-def _too_soon(
-    context: DecisionContext, budget: Budget, history: Sequence[PastAction]
-) -> Decision | None:
-    """A decision to wait while the cooldown of the last attempt lasts, else None."""
-    count = count_attempts(context, history, budget)
-    left = _cooldown_left(history, count, budget, context.now)
-    if count < budget.attempts and left > 0:
-        if history[-1].incident == context.incident.id and history[-1].healed:
-            return context.wait("alert_lingers", budget)
-        return context.wait("cooldown", budget, f"until {format_time(context.now + left)}")
-    return None
-
-
-def _alert_blocker(context: DecisionContext, target: Budget, snapshot: Snapshot) -> Decision | None:
-    """A decision to wait where the alert is not confirmed, else None."""
-    # Without both answers the alert is not confirmed: no answer, no act (harms 4 and 9).
-    if snapshot.exporter is None or snapshot.alerts is None:
-        return context.wait("observation_failed", target, snapshot.unknown)
-    return _suppression(context, target, snapshot.alerts) or refuse_other_configuration(
-        context, target, snapshot.exporter
-    )
-
-
-def _suppression(
-    context: DecisionContext, target: Budget | None, alerts: AlertmanagerState
-) -> Decision | None:
-    """A decision to wait where Alertmanager suppresses the alert or does not list it, else None."""
-    listed = not context.in_follow_up
-    reason = find_suppression(context.incident, alerts, must_be_listed=listed)
-    return context.wait(reason, target) if reason else None
-
-
-def find_suppression(
-    incident: Incident, alerts: AlertmanagerState, *, must_be_listed: bool
-) -> Reason | None:
-    """Returns why the alert of `incident` must not be acted upon at Alertmanager's word, or None.
-
-    In a follow-up the alert may have resolved, and need not be listed.
-    """
-    match alerts.states.get(incident.fingerprint):
-        # An operator silenced it (harm 23).
-        case AlertState.SILENCED:
-            return "silenced"
-        # Its cause has an alert of its own, which is acted upon instead (harm 7).
-        case AlertState.INHIBITED:
-            return "inhibited"
-        case AlertState.ACTIVE:
-            return None
-    # It has resolved, or was never real (harm 4).
-    if must_be_listed:
-        return "not_active"
-    # A silence still applies to an alert that is not listed (harm 23).
-    return "silenced" if is_silenced(incident.labels, alerts.silences) else None
-
-
 def _decide_by_observation(
     context: DecisionContext, target: Target, history: Sequence[PastAction]
 ) -> Decision:
@@ -302,8 +209,8 @@ def _decide_by_observation(
     # still fires, and the operator would be paged without need (harm 16).
     blocker = budget_exhausted(context, target, history)
     # Again, because the run may show progress that renews the budget: the cooldown then counts.
-    if blocker is None and (too_soon := _too_soon(context, target, history)) is not None:
-        return too_soon
+    if blocker is None and (wait := too_soon(context, target, history)) is not None:
+        return wait
     blocker = blocker or find_blocker(context, target, exporter)
     if context.state.config.mode == "observe" and (
         blocker is None or blocker.reason in NEEDS_OPERATOR
@@ -387,14 +294,3 @@ def _target_blocker(
     ):
         return context.wait("already_restarted", target)
     return None
-
-
-def _cooldown_left(
-    history: Collection[PastAction], count: int, target: Budget, now: float
-) -> float:
-    """Seconds of cooldown left; each action in the window doubles it."""
-    if not history:
-        return 0
-    # From the act, not from the end of its verification, which may take many minutes.
-    last = max(action.acted_at for action in history)
-    return last + cooldown_after(count, target.cooldown) - now
