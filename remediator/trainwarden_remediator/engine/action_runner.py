@@ -224,11 +224,11 @@ class ActionRunner:
                 granted, remark = check.extra_seconds(exporter), check.remark(exporter)
                 lost = check.hopeless_reason(exporter, today)
                 settle = check.settle_seconds(exporter)
-                lost = lost or life.update(
-                    self._clock.monotonic(),
-                    lives=check.has_processes(exporter),
-                    failure=request.action.start_failure(),
-                )
+                lives = check.has_processes(exporter)
+                failure = request.action.start_failure()
+                if not lives:  # the exporter may still show its predecessor as finished
+                    ill = ill or failure
+                lost = lost or life.update(self._clock.monotonic(), lives=lives, failure=failure)
             now = self._clock.monotonic()
             well_since = None if ill else now if well_since is None else well_since
             if well_since is not None and now - well_since >= settle:

@@ -106,6 +106,17 @@ async def test_a_process_that_is_known_to_have_failed_need_not_be_seen(stage: St
         assert outcomes(scene) == [("not_healed", "it exited with status 3")]
 
 
+async def test_a_start_that_failed_is_not_healed_because_its_predecessor_had_finished(
+    stage: Stage,
+) -> None:
+    async with stage(before=gone(ROLLOUT)) as scene:
+        scene.action.heal = {"processes": 0, "finished": True}
+        vars(scene.action)["start_failure"] = lambda: "it exited with status 127"
+        await started(scene, ROLLOUT)
+        await scene.clock.advance(8)
+        assert outcomes(scene) == [("not_healed", "it exited with status 127")]
+
+
 async def test_a_worker_that_has_not_appeared_yet_is_waited_for(stage: Stage) -> None:
     async with stage(before=gone(ROLLOUT)) as scene:
         scene.action.heal = {"processes": 0}
