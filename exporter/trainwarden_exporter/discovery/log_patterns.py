@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from trainwarden_exporter.frameworks.base import Phase
+from trainwarden_exporter.runtime.safe_open import open_regular
 
 READ_BYTES = 256 << 10
 
@@ -15,7 +17,7 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _STEPS = (
     r"\b[Ss]tep (?P<step>\d+)/(?P<total>\d+)",
     r"\b[Ss]tep[ :=]+(?P<step>\d+)",
-    r"\b[Ii]ter(?:ation)?[ :=]+(?P<step>\d+)(?:/(?P<total>\d+))?",
+    r"\b[Ii]ter(?:ation)?[ :=]+(?P<step>\d+)(?:/ *(?P<total>\d+))?",
     r"\bglobal_step['\" :=]+(?P<step>\d+)",
     r"\b[Ee]pisode[ :=]+(?P<step>\d+)",
     r"\b[Tt]rial (?P<step>\d+) finished",
@@ -44,7 +46,10 @@ class ProposedPattern:
 def read_tail(path: Path) -> str:
     """Returns the last lines of a log without colours; empty if it cannot be read."""
     try:
-        with path.open("rb") as file:
+        descriptor = open_regular(path)
+        if descriptor is None:
+            return ""  # opening a pipe would block
+        with os.fdopen(descriptor, "rb") as file:
             size = file.seek(0, 2)
             file.seek(max(0, size - READ_BYTES))
             content = file.read(READ_BYTES)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 
 import pytest
@@ -23,7 +25,7 @@ from trainwarden_exporter.frameworks.base import Phase
         ),
         (
             ("iteration 7/9", "iteration 8/9"),
-            r"\b[Ii]ter(?:ation)?[ :=]+(?P<step>\d+)(?:/(?P<total>\d+))?",
+            r"\b[Ii]ter(?:ation)?[ :=]+(?P<step>\d+)(?:/ *(?P<total>\d+))?",
             (),
         ),
         (
@@ -72,3 +74,19 @@ def test_numbers_are_proposed_without_a_colon_and_by_any_prefix() -> None:
     text = "step 10 loss 0.5 lr 1e-4\nstep 20 loss 0.4 train_loss=nan val_acc 0.9"
     (pattern,) = propose_patterns(text)
     assert pattern.values == ("loss", "train_loss", "val_acc")
+
+
+def test_the_total_of_megatron_stands_in_a_column() -> None:
+    text = (
+        " iteration       10/    1000 | lm loss: 9.1\n iteration       20/    1000 | lm loss: 8.9"
+    )
+    (pattern,) = propose_patterns(text)
+    match = re.search(pattern.regex, text)
+    assert match is not None
+    assert (match["step"], match["total"]) == ("10", "1000")
+
+
+def test_a_pipe_that_is_named_like_a_log_is_not_opened(tmp_path: Path) -> None:
+    pipe = tmp_path / "train.log"
+    os.mkfifo(pipe)
+    assert read_tail(pipe) == ""

@@ -1,0 +1,396 @@
+"""The facts that the causes are judged by, derived from what was read. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from statistics import median
+
+from trainwarden.autopsy import patterns
+from trainwarden.autopsy.gather import CheckpointFinding, Material, is_copy
+from trainwarden.autopsy.model import Attempt, Line, LogReading, Tally
+from trainwarden_exporter.frameworks.base import Phase
+
+ALIVE_SECONDS = 300.0
+"""A run that wrote this recently may still be active."""
+COPIED_SECONDS = 86_400.0
+BEFORE_END_SECONDS = 600.0
+"""Lines of other parts count if they are at most this much older than the last progress."""
+MIN_STARTS = 3
+MIN_PERIOD_SECONDS = 2.0
+"""Starts at a shorter distance are those of many ranks, not of a loop."""
+MAX_PERIOD_SECONDS = 900.0
+NEAR_STEPS = 2
+WATCHDOG_SILENCE_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """The lines of one kind in all logs."""
+
+    name: str
+    count: int
+    first: Line
+    last: Line
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StartLoop:
+    """Starts in a row without progress."""
+
+    file: str
+    count: int
+    period: float | None
+    """Median distance in seconds."""
+    first_at: float | None
+    last_at: float | None
+    errors: int
+    """Lines that report a failed start, an exit or another error, in the same file."""
+
+
+@dataclass(frozen=True, slots=True)
+class SameStep:
+    """Attempts that ended at about the same step."""
+
+    ended: int
+    of: int
+    step: int
+    spread: int
+
+
+class Case:
+    """One run. All properties are derived from the material."""
+
+    def __init__(self, material: Material) -> None:
+        self.material = material
+
+    @property
+    def logs(self) -> Sequence[LogReading]:
+        return self.material.logs
+
+    @cached_property
+    def attempts(self) -> tuple[Attempt, ...]:
+        """All attempts with progress in order of time, without those of copies."""
+        found: list[Attempt] = []
+        known: set[tuple[int | None, int | None, int]] = set()
+        for log in self.logs:
+            for attempt in log.attempts:
+                key = (attempt.first_step, attempt.last_step, round(attempt.progress_at or 0))
+                # a bar without times that ended twice in the same way is that of another rank
+                is_rank = attempt.finished and attempt.progress_at is None
+                is_known = (is_copy(log.log) or is_rank) and key in known
+                if attempt.has_progress and not is_known:
+                    known.add(key)
+                    found.append(attempt)
+        ends = {log.name: self.end_of(log) for log in self.logs}
+
+        def moment(attempt: Attempt) -> tuple[float, int]:
+            at = attempt.progress_at or attempt.ended_at or ends[attempt.file]
+            return (at or 0.0, attempt.progress_order)
+
+        return tuple(sorted(found, key=moment))
+
+    @property
+    def latest(self) -> Attempt | None:
+        return self.attempts[-1] if self.attempts else None
+
+    @cached_property
+    def parallel(self) -> tuple[Attempt, ...]:
+        """The latest attempts of all files that were active at the same time as the latest one."""
+        latest = self.latest
+        if latest is None:
+            return ()
+        since = latest.began_at
+        last_of = {attempt.file: attempt for attempt in self.attempts}
+        return tuple(
+            one
+            for one in last_of.values()
+            if one is latest
+            or (since is not None and one.progress_at is not None and one.progress_at >= since)
+        )
+
+    @cached_property
+    def last_progress_at(self) -> float | None:
+        times = [one.progress_at for one in self.attempts if one.progress_at is not None]
+        return max(times, default=None)
+
+    @cached_property
+    def _copied(self) -> bool:
+        """Whether the times of the files are those of a copy: long after their last lines."""
+        gaps = [log.log.modified - log.last_at for log in self.logs if log.last_at is not None]
+        return bool(gaps) and median(gaps) > COPIED_SECONDS
+
+    def end_of(self, log: LogReading) -> float | None:
+        """Returns the time of the last line of `log`, else the last change of the file."""
+        if log.last_at is None and not self._copied:
+            return log.log.modified
+        return log.last_at
+
+    @cached_property
+    def last_sign(self) -> tuple[float, str] | None:
+        """The last line of the run's own logs, and its file."""
+        own = [log for log in self.logs if log.log.source in ("log", "watchdog")]
+        found = [(at, log.name) for log in own if (at := self.end_of(log)) is not None]
+        return max(found, default=None)
+
+    @cached_property
+    def first_sign_at(self) -> float | None:
+        return min((log.first_at for log in self.logs if log.first_at is not None), default=None)
+
+    @property
+    def finished(self) -> bool:
+        return bool(self.parallel) and all(one.finished for one in self.parallel)
+
+    @property
+    def may_be_active(self) -> bool:
+        newest = self.material.files.newest_change
+        return newest is not None and self.material.now - newest < ALIVE_SECONDS
+
+    @cached_property
+    def last_step(self) -> int | None:
+        steps = [one.last_step for one in self.parallel if one.last_step is not None]
+        return max(steps, default=None)
+
+    def tallies(self, kinds: Collection[str]) -> Iterator[Tally]:
+        for log in self.logs:
+            for kind in kinds:
+                if (tally := log.tallies.get(kind)) is not None:
+                    yield tally
+
+    def find(self, *kinds: str) -> Kind | None:
+        """Returns all lines of `kinds`, in the whole history."""
+        return _merge(self.tallies(kinds))
+
+    def late(self, *kinds: str) -> Kind | None:
+        """Returns the lines of `kinds` that no progress followed."""
+        return _merge(tally for tally in self._late() if tally.kind in kinds)
+
+    def _late(self) -> Iterator[Tally]:
+        ends = {attempt.file: attempt for attempt in self.parallel}
+        latest_files = {attempt.file for attempt in self.attempts}
+        for log in self.logs:
+            if log.name in ends:
+                yield from ends[log.name].after.values()
+            elif log.name in latest_files and log.log.source == "log":
+                continue  # an earlier attempt of the run
+            else:
+                yield from (one for one in log.tallies.values() if self._is_late(one, log))
+
+    def _is_late(self, tally: Tally, log: LogReading) -> bool:
+        if self.last_progress_at is None:
+            return True
+        at = tally.last.at
+        if at is None:
+            at = self.end_of(log)
+            return at is None or at >= self.last_progress_at - BEFORE_END_SECONDS
+        return at >= self.last_progress_at - BEFORE_END_SECONDS
+
+    def late_in(self, role: str, *kinds: str) -> Kind | None:
+        """Returns the late lines of `kinds` in the logs of one part."""
+        files = {log.name for log in self.logs if log.role == role}
+        return _merge(
+            tally for tally in self._late() if tally.kind in kinds and tally.last.file in files
+        )
+
+    @cached_property
+    def error_kinds(self) -> frozenset[str]:
+        """The kinds of lines that count as errors."""
+        own = {line.name for line in self.material.framework.lines if line.error}
+        return patterns.ERRORS | own
+
+    @cached_property
+    def errors(self) -> tuple[Kind, ...]:
+        """All errors by kind, the most frequent first."""
+        kinds = {kind for log in self.logs for kind in log.tallies}
+        found = [one for kind in kinds & self.error_kinds if (one := self.find(kind)) is not None]
+        return tuple(sorted(found, key=lambda kind: (-kind.count, kind.name)))
+
+    @cached_property
+    def first_error(self) -> Tally | None:
+        """The first error after the last progress; a traceback only without a better one."""
+        found = [tally for tally in self._late() if tally.kind in self.error_kinds]
+        named = [tally for tally in found if tally.kind != "exception"] or found
+        return min(
+            named,
+            key=lambda tally: (
+                self.material.now if tally.first.at is None else tally.first.at,
+                tally.first.order,
+            ),
+            default=None,
+        )
+
+    @cached_property
+    def loop(self) -> StartLoop | None:
+        """The longest row of starts without progress."""
+        loops = [loop for log in self.logs if (loop := _loop_of(log)) is not None]
+        return max(loops, key=lambda loop: loop.count, default=None)
+
+    @cached_property
+    def same_step(self) -> SameStep | None:
+        """At least three attempts, and more than half, that ended at about one step."""
+        ends = [
+            one.last_step for one in self.attempts if one.last_step is not None and not one.finished
+        ]
+        if len(ends) < MIN_STARTS:
+            return None
+        step, near = max(
+            ((step, [end for end in ends if abs(end - step) <= NEAR_STEPS]) for step in set(ends)),
+            key=lambda one: (len(one[1]), one[0]),
+        )
+        if len(near) < MIN_STARTS or 2 * len(near) <= len(ends) or step <= NEAR_STEPS:
+            return None
+        center = Counter(near).most_common(1)[0][0]
+        return SameStep(len(near), len(ends), center, max(abs(end - center) for end in near))
+
+    @cached_property
+    def checkpoint(self) -> CheckpointFinding | None:
+        """The kind of checkpoint from which a resume begins: with a record, else the newest."""
+        found = [
+            one
+            for one in self.material.checkpoints
+            if one.snapshot.result.newest is not None or one.snapshot.recovery is not None
+        ]
+        return max(
+            found,
+            key=lambda one: (
+                one.snapshot.recovery is not None,
+                0.0
+                if one.snapshot.result.newest is None
+                else one.snapshot.result.newest.completed_at,
+            ),
+            default=None,
+        )
+
+    @property
+    def checkpoint_step(self) -> int | None:
+        found = self.checkpoint
+        if found is None:
+            return None
+        recovery, newest = found.snapshot.recovery, found.snapshot.result.newest
+        if recovery is not None and recovery.is_complete:
+            return recovery.step
+        return None if newest is None else newest.step(found.spec.layout.step_offset)
+
+    @cached_property
+    def highest_memory(self) -> tuple[float, LogReading] | None:
+        """The highest share of memory in use that a log shows, and the log."""
+        found = []
+        for log in self.logs:
+            values = log.values
+            if (percent := values.get("memory_percent")) is not None:
+                found.append((percent.high / 100, log))
+            elif (used := values.get("memory_used")) is not None and "memory_total" in values:
+                total = values["memory_total"].high
+                if total > 0:
+                    found.append((min(used.high / total, 1.0), log))
+        return max(found, key=lambda one: one[0], default=None)
+
+    @cached_property
+    def silent_watchdogs(self) -> tuple[tuple[LogReading, float], ...]:
+        """Logs of watchdogs that ended before the run did, and how many seconds before."""
+        ends = [self.end_of(log) for log in self.logs if log.log.source == "log"]
+        last = max((at for at in ends if at is not None), default=None)
+        if last is None:
+            return ()
+        return tuple(
+            (log, last - at)
+            for log in self.logs
+            if log.log.source == "watchdog"
+            and (at := self.end_of(log)) is not None
+            and last - at > WATCHDOG_SILENCE_SECONDS
+        )
+
+    @cached_property
+    def boots(self) -> tuple[float | None, ...]:
+        """Boots in the logs of the system; several lines of one boot count once."""
+        times = sorted(at for tally in self.tallies(("boot",)) for at in tally.times)
+        found: list[float | None] = []
+        for at in times:
+            if not found or found[-1] is None or at - found[-1] > 60:  # noqa: PLR2004 - lines of one boot
+                found.append(at)
+        undated = sum(tally.count - len(tally.times) for tally in self.tallies(("boot",)))
+        return (*found, *([None] * undated if not found else ()))
+
+    @cached_property
+    def waiting(self) -> Attempt | None:
+        """The attempt that ended waiting for a batch."""
+        return next(
+            (one for one in self.parallel if one.phase is Phase.WAITING_FOR_ROLLOUTS), None
+        ) or next(
+            (
+                attempt
+                for log in self.logs
+                for attempt in log.attempts[-1:]
+                if not self.parallel and attempt.phase is Phase.WAITING_FOR_ROLLOUTS
+            ),
+            None,
+        )
+
+    @cached_property
+    def not_finite(self) -> tuple[str, int, LogReading] | None:
+        """A loss that is not finite at the end: its name, how often in a row, and the log."""
+        for log in self.logs:
+            for name, values in log.values.items():
+                if name.endswith("loss") and values.not_finite >= MIN_STARTS:
+                    return name, values.not_finite, log
+        return None
+
+    @cached_property
+    def part_ends(self) -> tuple[LogReading, ...]:
+        """Logs of inference servers and orchestrators that end before the trainer's."""
+        trainers = [self.end_of(log) for log in self.logs if log.role in ("trainer", "")]
+        last = max((at for at in trainers if at is not None), default=None)
+        return tuple(
+            log
+            for log in self.logs
+            if last is not None
+            and log.role in ("inference", "orchestrator", "rollout")
+            and log.last_at is not None
+            and last - log.last_at > ALIVE_SECONDS
+        )
+
+
+def _merge(tallies: Iterator[Tally]) -> Kind | None:
+    found = [tally for tally in tallies if tally.count]
+    if not found:
+        return None
+    names = sorted({tally.kind for tally in found})
+    dated = [tally for tally in found if tally.first.at is not None] or found
+    first = min(dated, key=lambda one: (one.first.at or 0.0, one.first.order)).first
+    last = max(dated, key=lambda one: (one.last.at or 0.0, one.last.order)).last
+    files = tuple(dict.fromkeys(tally.first.file for tally in found))
+    return Kind(" or ".join(names), sum(tally.count for tally in found), first, last, files)
+
+
+def _loop_of(log: LogReading) -> StartLoop | None:
+    if log.log.source != "log":
+        return None
+    failures = sum(log.tallies[kind].count for kind in patterns.ERRORS if kind in log.tallies)
+    exits = log.tallies.get("exit_status")
+    failures += 0 if exits is None else sum(n for code, n in exits.codes.items() if code != "0")
+    loops = []
+    for kind in ("start", "start_failed", patterns.FIRST_LINE):
+        tally = log.tallies.get(kind)
+        if tally is None or tally.count < MIN_STARTS or 2 * failures < tally.count:
+            continue
+        if kind == "start_failed" or log.idle_starts >= MIN_STARTS:
+            period = _period(tally.times)
+            is_certain = period is None and kind != patterns.FIRST_LINE
+            if is_certain or (
+                period is not None and MIN_PERIOD_SECONDS <= period <= MAX_PERIOD_SECONDS
+            ):
+                loops.append(
+                    StartLoop(
+                        log.name, tally.count, period, tally.first.at, tally.last.at, failures
+                    )
+                )
+    return max(loops, key=lambda loop: loop.count, default=None)
+
+
+def _period(times: Sequence[float]) -> float | None:
+    gaps = [later - earlier for earlier, later in pairwise(sorted(times))]
+    return median(gaps) if len(gaps) >= MIN_STARTS - 1 else None

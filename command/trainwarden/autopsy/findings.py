@@ -1,0 +1,332 @@
+"""Evidence that is more than a kind of line: loops, silences, memory, reboots."""
+
+from __future__ import annotations
+
+from trainwarden.autopsy.case import ALIVE_SECONDS, Case
+from trainwarden.autopsy.signs import Evidence
+from trainwarden_exporter.frameworks.base import Phase
+from trainwarden_exporter.gpu.xid import describe as describe_xid
+from trainwarden_exporter.runtime.formatting import format_duration, format_time, plural
+
+FULL_MEMORY = 0.9
+LOW_MEMORY = 0.8
+STILL_SECONDS = 1800.0
+REBOOT_SECONDS = 1800.0
+MANY_REBOOTS = 2
+
+
+def start_loop(case: Case) -> Evidence | None:
+    loop = case.loop
+    if loop is None:
+        return None
+    pace = "" if loop.period is None else f", one each {format_duration(round(loop.period))}"
+    span = ""
+    if loop.first_at is not None and loop.last_at is not None:
+        span = f", from {format_time(loop.first_at)} to {format_time(loop.last_at)}"
+    return Evidence(
+        f"{loop.file} shows {loop.count} starts in a row without progress{pace}{span}; "
+        f"{plural(loop.errors, 'line')} of it report a failure"
+    )
+
+
+def progress_after_loop(case: Case) -> Evidence | None:
+    loop, at = case.loop, case.last_progress_at
+    if loop is None or loop.last_at is None or at is None or at < loop.last_at + ALIVE_SECONDS:
+        return None
+    return Evidence(f"The run made progress after the last of these starts, at {format_time(at)}")
+
+
+def named_start_error(case: Case) -> Evidence | None:
+    """The starts failed of something that is a cause of its own."""
+    if case.loop is None:
+        return None
+    generic = {"start_failed", "exception", "process_killed", "connection_refused", "engine_died"}
+    for log in case.logs:
+        if log.name != case.loop.file:
+            continue
+        for kind in case.error_kinds - generic:
+            tally = log.tallies.get(kind)
+            if tally is not None and 2 * tally.count >= case.loop.count:
+                name = kind.replace("_", " ")
+                return Evidence(f"Each start failed of the same error: {name}", tally.last.text)
+    return None
+
+
+def same_exit(case: Case) -> Evidence | None:
+    codes: dict[str, int] = {}
+    for tally in case.tallies(("exit_status",)):
+        for code, count in tally.codes.items():
+            codes[code] = codes.get(code, 0) + count
+    code, count = max(codes.items(), key=lambda item: item[1], default=("0", 0))
+    if code == "0" or count < 3:  # noqa: PLR2004 - a loop has at least three
+        return None
+    return Evidence(f"The exit status was the same each time: {code}, {count} times")
+
+
+def same_step(case: Case) -> Evidence | None:
+    same = case.same_step
+    if same is None:
+        return None
+    spread = f" ± {same.spread}" if same.spread else ""
+    return Evidence(f"{same.ended} of {same.of} attempts ended at step {same.step}{spread}")
+
+
+def loop_explains(case: Case) -> Evidence | None:
+    if case.loop is None:
+        return None
+    return Evidence(
+        f"{case.loop.file} shows a restart loop, which ends every attempt, whatever its step"
+    )
+
+
+def error_explains(case: Case) -> Evidence | None:
+    first = case.first_error
+    if first is None or first.kind in ("exception", "raised"):
+        return None
+    return Evidence(f"The logs name an error after it: {first.kind.replace('_', ' ')}")
+
+
+def weights_at_end(case: Case) -> Evidence | None:
+    ended = [one for one in case.attempts if one.phase is Phase.UPDATING_WEIGHTS]
+    return Evidence("The last phase was a weight update") if ended else None
+
+
+def no_step_after_errors(case: Case) -> Evidence | None:
+    """The trainer lived on after its last progress, with refused connections."""
+    refused, at = case.late("connection_refused"), case.last_progress_at
+    if refused is None or at is None or refused.last.at is None:
+        return None
+    waited = refused.last.at - at
+    if waited < ALIVE_SECONDS:
+        return None
+    return Evidence(f"No progress for {format_duration(waited)} while connections were refused")
+
+
+def server_log_ended(case: Case) -> Evidence | None:
+    for log in case.part_ends:
+        if log.role == "inference" and log.last_at is not None:
+            text = f"{log.name} ends at {format_time(log.last_at)}, before the trainer's"
+            return Evidence(text, log.last_lines[-1] if log.last_lines else "")
+    return None
+
+
+def writer_log_ended(case: Case) -> Evidence | None:
+    for log in case.part_ends:
+        if log.role in ("orchestrator", "rollout") and log.last_at is not None:
+            return Evidence(f"{log.name} ends at {format_time(log.last_at)}, before the trainer's")
+    return None
+
+
+def memory_full(case: Case) -> Evidence | None:
+    found = case.highest_memory
+    if found is None or found[0] < FULL_MEMORY:
+        return None
+    share, log = found
+    used, total = log.values.get("memory_used"), log.values.get("memory_total")
+    amount = ""
+    if used is not None and total is not None:
+        amount = f": {used.high:g} of {total.high:g} GB"
+    return Evidence(f"{log.name} shows memory {share * 100:.1f} % full{amount}")
+
+
+def memory_free(case: Case) -> Evidence | None:
+    found = case.highest_memory
+    if found is None or found[0] >= LOW_MEMORY:
+        return None
+    return Evidence(
+        f"{found[1].name} never shows more than {found[0] * 100:.0f} % of memory in use"
+    )
+
+
+def little_available(case: Case) -> Evidence | None:
+    lows = [
+        (values.low, log)
+        for log in case.logs
+        if (values := log.values.get("memory_available")) is not None
+    ]
+    low = min(lows, key=lambda one: one[0], default=None)
+    if low is None or low[0] > 2:  # noqa: PLR2004 - GB
+        return None
+    return Evidence(f"{low[1].name} shows only {low[0]:g} GB available")
+
+
+def reboots(case: Case) -> Evidence | None:
+    if not case.boots:
+        return None
+    times = [format_time(at) for at in case.boots if at is not None]
+    when = f": {', '.join(times[-5:])}" if times else ""
+    return Evidence(f"The logs of the system show {plural(len(case.boots), 'boot')}{when}")
+
+
+def several_reboots(case: Case) -> Evidence | None:
+    return reboots(case) if len(case.boots) >= MANY_REBOOTS else None
+
+
+def reboot_at_end(case: Case) -> Evidence | None:
+    at = case.last_progress_at or (case.last_sign[0] if case.last_sign else None)
+    if at is None:
+        return None
+    for boot in case.boots:
+        if boot is not None and 0 <= boot - at <= REBOOT_SECONDS:
+            after = format_duration(boot - at)
+            return Evidence(
+                f"The host booted at {format_time(boot)}, {after} after the last progress"
+            )
+    return None
+
+
+def reboot_of_this_host(case: Case) -> Evidence | None:
+    boot, sign = case.material.booted_at, case.last_sign
+    if boot is None or sign is None or not 0 <= boot - sign[0] <= REBOOT_SECONDS:
+        return None
+    after = format_duration(boot - sign[0])
+    return Evidence(
+        f"This host (if the run was on it) booted at {format_time(boot)}, {after} after the end"
+    )
+
+
+def memory_explains(case: Case) -> Evidence | None:
+    if memory_full(case) is None and case.find("oom_kill", "brake") is None:
+        return None
+    return Evidence("Memory was short before: then the restart is a consequence")
+
+
+def silent_watchdog(case: Case) -> Evidence | None:
+    found = case.silent_watchdogs
+    if not found:
+        return None
+    log, seconds = max(found, key=lambda one: one[1])
+    at = "" if log.last_at is None else f" at {format_time(log.last_at)}"
+    return Evidence(
+        f"{log.name} ends{at}, {format_duration(seconds)} before the last line of the run",
+        log.last_lines[-1] if log.last_lines else "",
+    )
+
+
+def waiting(case: Case) -> Evidence | None:
+    attempt = case.waiting
+    if attempt is None:
+        return None
+    step = "" if attempt.last_step is None else f" after step {attempt.last_step}"
+    since = "" if attempt.phase_at is None else f", since {format_time(attempt.phase_at)}"
+    found = case.late("waiting", "found_waiting_for_rollouts")
+    line = "" if found is None else found.last.text
+    return Evidence(f"{attempt.file} ends waiting for a training batch{step}{since}", line)
+
+
+def no_newer_batch(case: Case) -> Evidence | None:
+    if case.waiting is None:
+        return None
+    batches = [one for one in case.material.rollouts if one.spec.carries == "batches"]
+    if not batches:
+        return Evidence("The folder holds no batch at all")
+    steps = [
+        one.snapshot.result.newest.step(one.spec.layout.step_offset if one.spec.layout else 0)
+        for one in batches
+        if one.snapshot.result.newest is not None
+    ]
+    newest = max((step for step in steps if step is not None), default=None)
+    last = case.last_step
+    if newest is None:
+        return Evidence("The folder of the batches holds no complete one")
+    if last is not None and newest > last + 1:
+        return None
+    return Evidence(f"The newest complete batch is that of step {newest}")
+
+
+def newer_batch(case: Case) -> Evidence | None:
+    for one in case.material.rollouts:
+        newest = one.snapshot.result.newest
+        if one.spec.carries != "batches" or newest is None or case.last_step is None:
+            continue
+        step = newest.step(one.spec.layout.step_offset if one.spec.layout else 0)
+        if step is not None and step > case.last_step + 1:
+            return Evidence(f"A complete batch of step {step} exists")
+    return None
+
+
+def writer_errors(case: Case) -> Evidence | None:
+    kinds = tuple(error.name for error in case.errors if error.name != "exception")
+    for role in ("orchestrator", "rollout", "environment"):
+        if (found := case.late_in(role, *kinds)) is not None:
+            return Evidence(f"The {role} reports {found.name.replace('_', ' ')}", found.last.text)
+    return None
+
+
+def writer_logs_missing(case: Case) -> Evidence | None:
+    if any(log.role in ("orchestrator", "inference", "rollout") for log in case.logs):
+        return None
+    return Evidence("No log of the orchestrator or of an inference server is in the folder")
+
+
+def before_first_step(case: Case) -> Evidence | None:
+    found = case.late("gpu_busy")
+    if found is None:
+        return None
+    own = [one for one in case.attempts if one.file == found.last.file]
+    return None if own else Evidence("It came before the first step, when a GPU is first used")
+
+
+def stood_still(case: Case) -> Evidence | None:
+    """The run had made no progress for long when it was ended from outside."""
+    found = case.late("interrupted", "cancelled", "terminated", "time_limit")
+    at = case.last_progress_at
+    if found is None or at is None or found.first.at is None:
+        return None
+    still = found.first.at - at
+    if still < STILL_SECONDS:
+        return None
+    return Evidence(f"The run had made no progress for {format_duration(still)} when it was ended")
+
+
+def refused_before(case: Case) -> Evidence | None:
+    found = case.late("connection_refused")
+    if found is None or found.count < 3:  # noqa: PLR2004 - a single one is retried
+        return None
+    return Evidence(f"Connections to a server were refused {found.count} times before")
+
+
+def silence(case: Case) -> Evidence | None:
+    """The log goes on without progress and without an error."""
+    latest, at = case.latest, case.last_progress_at
+    if latest is None or at is None or latest.progress_at is None or case.finished:
+        return None
+    if case.first_error is not None or case.late(*ENDED_FROM_OUTSIDE) is not None:
+        return None
+    ends = [case.end_of(log) for log in case.logs if log.name == latest.file]
+    end = case.material.now if case.may_be_active else ends[0]
+    if end is None or end - at < STILL_SECONDS:
+        return None
+    return Evidence(f"No progress in the last {format_duration(end - at)} of {latest.file}")
+
+
+def ended_silently(case: Case) -> Evidence | None:
+    if case.may_be_active or case.finished or case.latest is None:
+        return None
+    if case.first_error is not None or case.late(*ENDED_FROM_OUTSIDE) is not None:
+        return None
+    step = case.last_step
+    total = case.latest.total
+    where = "" if step is None else f" at step {step}" + (f" of {total}" if total else "")
+    return Evidence(f"{case.latest.file} ends{where} without an error and without an end")
+
+
+ENDED_FROM_OUTSIDE = ("time_limit", "preempted", "cancelled", "interrupted", "terminated")
+
+
+def not_finite(case: Case) -> Evidence | None:
+    found = case.not_finite
+    if found is None:
+        return None
+    name, count, log = found
+    return Evidence(f"{name} is not finite in the last {plural(count, 'line')} of {log.name}")
+
+
+def fatal_xid(case: Case) -> Evidence | None:
+
+    for tally in case.tallies(("xid",)):
+        for code in tally.codes:
+            known = describe_xid(int(code))
+            if known.severity in ("fatal", "warning"):
+                return Evidence(f"XID {code}: {known.meaning}", tally.last.text)
+    return None

@@ -1,0 +1,337 @@
+"""Reads all that a folder shows of a run: logs, checkpoints, recovery record, system logs."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from trainwarden.autopsy import host
+from trainwarden.autopsy import patterns as autopsy_patterns
+from trainwarden.autopsy.files import (
+    MAX_TOTAL_BYTES,
+    FolderFiles,
+    LogFile,
+    find_files,
+    read_sample,
+)
+from trainwarden.autopsy.model import LogReading
+from trainwarden.autopsy.reading import LogReader, first_line_pattern
+from trainwarden_exporter.checkpoints.scanner import CheckpointScanner, CheckpointSnapshot
+from trainwarden_exporter.checkpoints.specs import CheckpointSpec
+from trainwarden_exporter.config import Config
+from trainwarden_exporter.config_file import loader
+from trainwarden_exporter.discovery.artifacts import detect_by_lines
+from trainwarden_exporter.discovery.host_scan import DiscoveredLog, RunFolder, scan_folder
+from trainwarden_exporter.discovery.log_patterns import propose_patterns
+from trainwarden_exporter.discovery.proposal import Proposal, ProposedLog, ProposedRun
+from trainwarden_exporter.discovery.yaml_writer import render
+from trainwarden_exporter.frameworks import FRAMEWORKS, get_framework
+from trainwarden_exporter.frameworks.base import Framework, LinePattern
+from trainwarden_exporter.frameworks.error_lines import COMMON_ERROR_PATTERNS
+from trainwarden_exporter.logs.deduplication import LineDeduplicator
+from trainwarden_exporter.logs.pattern_search import compile_patterns
+from trainwarden_exporter.rollouts.scanner import RolloutScanner, RolloutSnapshot
+from trainwarden_exporter.rollouts.specs import RolloutSpec
+from trainwarden_exporter.run_specs import checkpoint_specs, rollout_specs
+from trainwarden_exporter.step_dirs.locations import InstanceFinder
+
+_ROLES = (
+    ("inference", r"infer|llm_server|vllm|sglang|serv(?:er|ing)"),
+    ("orchestrator", r"orchestrat|\borch\b"),
+    ("rollout", r"rollout|actor_\d|generat"),
+    ("environment", r"\benvs?\b"),
+    ("container", r"container|docker|pod\b|entrypoint|startup|boot"),
+    ("trainer", r"train|rank|main|learner"),
+)
+_MIN_OWN_PATTERNS = 2
+_WANDB_COPY = re.compile(r"(?:^|/)wandb/(?:.*/)?output\.log$")
+MAX_SCANS = 8
+"""Scans of a folder of checkpoints, each of a bounded number of entries."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFinding:
+    """The checkpoints of one kind."""
+
+    spec: CheckpointSpec
+    snapshot: CheckpointSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutFinding:
+    """The rollouts of one kind."""
+
+    spec: RolloutSpec
+    snapshot: RolloutSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """All that was read."""
+
+    folder: Path
+    now: float
+    files: FolderFiles
+    framework: Framework
+    config_text: str
+    """An exporter.yml for the run, as far as its files show it."""
+    run: str
+    logs: tuple[LogReading, ...] = ()
+    checkpoints: tuple[CheckpointFinding, ...] = ()
+    rollouts: tuple[RolloutFinding, ...] = ()
+    unread: tuple[str, ...] = ()
+    booted_at: float | None = None
+    """Boot of this host, on which the run may not have been."""
+
+
+def gather(
+    folder: Path,
+    *,
+    now: float | None = None,
+    read_boot_time: Callable[[], float | None] = host.read_boot_time,
+    read_kernel_log: Callable[[], host.KernelLog | None] = host.read_kernel_log,
+) -> Material:
+    """Reads `folder`, or one log. Raises OSError if it cannot be read."""
+    folder = folder.absolute()
+    files = find_files(folder)
+    unread = list(files.unread)
+    samples: dict[str, bytes] = {}
+    binary = 0
+    for log in files.logs:
+        try:
+            sample = read_sample(log)
+        except OSError as error:
+            unread.append(f"{log.name}: {error.strerror or error}")
+            continue
+        if sample is None:
+            binary += 1
+            continue
+        samples[log.name] = sample
+    files = replace(files, others=files.others + binary)
+    run_folder = _scan(folder, samples)
+    framework = get_framework(run_folder.framework)
+    run, text = _proposed_config(run_folder)
+    logs = tuple(_read_logs(files.logs, samples, framework, unread))
+    kernel = read_kernel_log()
+    if kernel is not None:
+        logs += _of_this_host(kernel, logs)
+    checkpoints, rollouts = _scan_steps(text, unread)
+    return Material(
+        folder,
+        time.time() if now is None else now,
+        files,
+        framework,
+        text,
+        run,
+        logs,
+        checkpoints,
+        rollouts,
+        tuple(unread),
+        read_boot_time(),
+    )
+
+
+def _scan(folder: Path, samples: dict[str, bytes]) -> RunFolder:
+    """Finds the framework by its files, else by its lines."""
+    run_folder = scan_folder(folder) if folder.is_dir() else RunFolder(folder.parent)
+    if run_folder.framework != "generic":
+        return run_folder
+    text = b"\n".join(samples.values())
+    found = _framework_of_lines(text)
+    if found is None:
+        logs = run_folder.logs
+        if not folder.is_dir():
+            sample = next(iter(samples.values()), b"").decode(errors="replace")
+            logs = (DiscoveredLog(folder, propose_patterns(sample)),)
+        return replace(run_folder, logs=logs)
+    return replace(run_folder, framework=found.name, logs=())
+
+
+def _framework_of_lines(text: bytes) -> Framework | None:
+    """Returns the framework whose lines are in `text`, of the most kinds, if that is clear."""
+    decoded = text.decode(errors="replace")
+    if (signed := detect_by_lines(decoded, FRAMEWORKS)) is not None:
+        return signed
+    scores: list[tuple[int, Framework]] = []
+    for framework in FRAMEWORKS:
+        own = tuple(line for line in framework.lines if not line.redrawn)
+        if framework.name == "generic" or not own:
+            continue
+        found = {
+            match.pattern.name
+            for line in compile_patterns(own).search(text, 0, len(text))
+            for match in line.matches
+        }
+        scores.append((len(found), framework))
+    scores.sort(key=lambda one: -one[0])
+    (best, framework), (second, _) = scores[0], scores[1]
+    if best >= _MIN_OWN_PATTERNS and best > second:
+        return framework
+    return None
+
+
+def _proposed_config(run_folder: RunFolder) -> tuple[str, str]:
+    logs = tuple(
+        ProposedLog(name, log)
+        for name, log in _named_logs(run_folder.logs)
+        if run_folder.framework == "generic"
+    )
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", run_folder.path.name).strip("-.") or "training"
+    return name, render(Proposal((ProposedRun(name, run_folder, (), logs),)))
+
+
+def _named_logs(logs: Iterable[DiscoveredLog]) -> Iterator[tuple[str, DiscoveredLog]]:
+    names: set[str] = set()
+    for log in logs:
+        base = re.sub(r"[^A-Za-z0-9_.-]+", "-", log.path.stem).strip("-.") or "log"
+        name, number = base[:80], 1
+        while name in names:
+            number += 1
+            name = f"{base[:80]}-{number}"
+        names.add(name)
+        yield name, log
+
+
+def _read_logs(
+    files: Sequence[LogFile],
+    samples: dict[str, bytes],
+    framework: Framework,
+    unread: list[str],
+) -> Iterator[LogReading]:
+    copies = LineDeduplicator() if any(map(is_copy, files)) else None
+    left = MAX_TOTAL_BYTES
+    for log in sorted(files, key=is_copy):
+        if log.name not in samples:
+            continue
+        if left <= 0:
+            unread.append(f"{log.name}: {MAX_TOTAL_BYTES >> 30} GiB were read before it")
+            continue
+        role = role_of(log, framework)
+        shares = role in ("", "trainer") and log.source == "log"
+        reader = LogReader(
+            log,
+            _patterns(log, samples[log.name], framework),
+            role=role,
+            copies=copies if shares else None,
+        )
+        try:
+            reading = reader.read()
+        except OSError as error:
+            unread.append(f"{log.name}: {error.strerror or error}")
+            continue
+        left -= reading.bytes_read
+        if not reading.whole:
+            unread.append(f"the middle of {log.name}")
+        yield reading
+
+
+def is_copy(log: LogFile) -> bool:
+    """Whether `log` is the copy of the console that Weights & Biases keeps."""
+    return _WANDB_COPY.search(str(log.path)) is not None
+
+
+def role_of(log: LogFile, framework: Framework) -> str:
+    """Returns the part of the run that writes `log`; empty if its name does not tell."""
+    if log.source != "log":
+        return log.source
+    if is_copy(log):
+        return "trainer"
+    base = Path(log.name).name
+    for layout in framework.logs:
+        # `logs/*.log` holds the logs of all parts, whatever its role
+        if any(_fits(base, Path(template).name) for template in layout.files):
+            return layout.role
+    return next((role for role, words in _ROLES if re.search(words, base, re.IGNORECASE)), "")
+
+
+def _fits(name: str, template: str) -> bool:
+    return not set("{*") & set(template) and name == template
+
+
+def _patterns(log: LogFile, sample: bytes, framework: Framework) -> tuple[LinePattern, ...]:
+    chosen = [*COMMON_ERROR_PATTERNS, *autopsy_patterns.ALL]
+    if log.source == "log":
+        chosen += [*framework.lines, *framework.default_lines]
+        if framework.name == "generic" or not _has_steps(chosen, sample):
+            chosen += [*get_framework("generic").lines, *get_framework("generic").default_lines]
+        wanted = {"waiting_for_rollouts", "finished"}
+        if not _has_steps(chosen, sample):
+            wanted |= {"step", "saving", "evaluating"}
+        chosen += [
+            LinePattern(f"found_{one.name}", one.regex, phase=one.phase, values=one.values)
+            for one in propose_patterns(sample.decode(errors="replace"))
+            if one.name in wanted
+        ]
+    if (first := first_line_pattern(sample)) is not None:
+        chosen.append(first)
+    by_name: dict[str, LinePattern] = {}
+    for pattern in chosen:
+        by_name.setdefault(pattern.name, pattern)
+    return tuple(by_name.values())
+
+
+def _has_steps(patterns: Sequence[LinePattern], sample: bytes) -> bool:
+    stepping = tuple(
+        one for one in patterns if ("(?P<step>" in one.regex or one.advances) and not one.error
+    )
+    if not stepping:
+        return False
+    text = sample.replace(b"\r", b"\n")
+    return next(compile_patterns(stepping).search(text, 0, len(text)), None) is not None
+
+
+def _scan_steps(
+    text: str, unread: list[str]
+) -> tuple[tuple[CheckpointFinding, ...], tuple[RolloutFinding, ...]]:
+    """Scans the folders of checkpoints and rollouts by the proposed configuration."""
+    config = loader.parse(text, Path("exporter.yml"), Config, environment={})
+    checkpoints: list[CheckpointFinding] = []
+    rollouts: list[RolloutFinding] = []
+    for run in config.runs:
+        for spec in checkpoint_specs(run):
+            try:
+                snapshot = _scan_checkpoints(spec)
+            except OSError as error:
+                unread.append(f"checkpoints {spec.layout.name}: {error.strerror}")
+                continue
+            if snapshot.folders or snapshot.recovery is not None:
+                checkpoints.append(CheckpointFinding(spec, snapshot))
+        for rollout in rollout_specs(run):
+            if rollout.layout is None:
+                continue
+            finder = InstanceFinder(rollout.location)
+            try:
+                found = RolloutScanner(finder, rollout.layout, ranks=rollout.ranks)()
+            except OSError as error:
+                unread.append(f"rollouts {rollout.name}: {error.strerror}")
+                continue
+            if found.folders:
+                rollouts.append(RolloutFinding(rollout, found))
+    return tuple(checkpoints), tuple(rollouts)
+
+
+def _scan_checkpoints(spec: CheckpointSpec) -> CheckpointSnapshot:
+    """Scans until all entries are examined, or often enough for thousands of them."""
+    scanner = CheckpointScanner(spec)
+    snapshot = scanner()
+    for _ in range(MAX_SCANS):
+        if not snapshot.result.unexamined_count:
+            break
+        snapshot = scanner()
+    return snapshot
+
+
+_AFTER_END_SECONDS = 900.0
+
+
+def _of_this_host(kernel: host.KernelLog, logs: Sequence[LogReading]) -> tuple[LogReading, ...]:
+    """Returns the kernel's lines of this host from the time of the run."""
+    times = [at for log in logs for at in (log.first_at, log.last_at) if at is not None]
+    if not times:
+        return ()
+    patterns = (*COMMON_ERROR_PATTERNS, *autopsy_patterns.ALL)
+    found = host.tally_kernel_log(kernel, patterns, min(times), max(times) + _AFTER_END_SECONDS)
+    return () if found is None else (found,)

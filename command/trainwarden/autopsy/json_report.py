@@ -1,0 +1,85 @@
+"""The verdict as data for programs. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainwarden.autopsy.case import Kind
+from trainwarden.autopsy.report import (
+    alerts,
+    next_steps,
+    proposed_settings,
+)
+from trainwarden.autopsy.timeline import how_it_ended, timeline
+from trainwarden.autopsy.verdict import Verdict
+
+
+def as_data(verdict: Verdict) -> dict[str, Any]:
+    """Returns the verdict; times are Unix seconds, null where unknown."""
+    case = verdict.case
+    sign, checkpoint = case.last_sign, case.checkpoint
+    newest = None if checkpoint is None else checkpoint.snapshot.result.newest
+    recovery = None if checkpoint is None else checkpoint.snapshot.recovery
+    step = case.checkpoint_step
+    return {
+        "folder": str(case.material.folder),
+        "headline": verdict.headline,
+        "healthy": verdict.has_material and not verdict.likely and case.latest is not None,
+        "framework": case.material.framework.name,
+        "finished": case.finished,
+        "last_sign_of_life": None if sign is None else {"at": sign[0], "file": sign[1]},
+        "last_step": case.last_step,
+        "last_progress_at": case.last_progress_at,
+        "checkpoint": None
+        if newest is None
+        else {"name": newest.name.text, "step": step, "completed_at": newest.completed_at},
+        "recovery": None
+        if recovery is None
+        else {"step": recovery.step, "complete": recovery.is_complete},
+        "resume_step": None if step is None else step + 1,
+        "causes": [
+            {
+                "name": one.cause.name,
+                "title": one.cause.title,
+                "score": one.score,
+                "likely": one.likely,
+                "evidence": [
+                    {"points": points, "text": found.text, "line": found.line}
+                    for points, found in one.evidence
+                ],
+            }
+            for one in verdict.weighed
+        ],
+        "next_steps": next_steps(verdict),
+        "alerts": alerts(verdict),
+        "exporter_yml": proposed_settings(verdict),
+        "errors": [_kind(error) for error in case.errors],
+        "attempts": [
+            {
+                "file": one.file,
+                "first_step": one.first_step,
+                "last_step": one.last_step,
+                "total": one.total,
+                "began_at": one.began_at,
+                "progress_at": one.progress_at,
+                "finished": one.finished,
+                "end": how_it_ended(case, one),
+            }
+            for one in case.attempts
+        ],
+        "timeline": [
+            {"at": event.at, "text": event.text, "line": event.line} for event in timeline(case)
+        ],
+        "unread": list(case.material.unread),
+    }
+
+
+def _kind(kind: Kind) -> dict[str, Any]:
+    return {
+        "kind": kind.name,
+        "count": kind.count,
+        "first_at": kind.first.at,
+        "last_at": kind.last.at,
+        "files": list(kind.files),
+        "last_line": kind.last.text,
+    }

@@ -1,0 +1,121 @@
+"""What the files of a run show. All times are Unix seconds; None means unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from trainwarden.autopsy.files import LogFile
+from trainwarden_exporter.frameworks.base import Phase
+
+MAX_TIMES = 2_000
+"""Times kept of one kind of line in one file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a log."""
+
+    text: str
+    at: float | None
+    order: int
+    """Number of the line among the matching ones of its file."""
+    file: str = ""
+
+
+@dataclass(slots=True)
+class Tally:
+    """The lines of one kind in one file."""
+
+    kind: str
+    first: Line
+    last: Line
+    count: int = 1
+    times: list[float] = field(default_factory=list)
+    """The first ones."""
+    codes: dict[str, int] = field(default_factory=dict)
+    """Number of lines by the number in the line, such as an exit status."""
+
+    def add(self, line: Line, count: int) -> None:
+        self.last = line
+        self.count += count
+        if line.at is not None and len(self.times) < MAX_TIMES:
+            self.times.append(line.at)
+
+    def shifted(self, seconds: float) -> Tally:
+        """Returns the tally with all times changed by `seconds`."""
+        return replace(
+            self,
+            first=shift_line(self.first, seconds),
+            last=shift_line(self.last, seconds),
+            times=[at + seconds for at in self.times],
+        )
+
+
+def shift_line(line: Line, seconds: float) -> Line:
+    return replace(line, at=None if line.at is None else line.at + seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class ValueRange:
+    """The numbers of one name in a log."""
+
+    first: float
+    last: float
+    low: float
+    high: float
+    not_finite: int = 0
+    """How many in a row are not finite at the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """The run from one start to its end, as one log shows it."""
+
+    file: str
+    began_at: float | None = None
+    first_step: int | None = None
+    last_step: int | None = None
+    total: int | None = None
+    progress_at: float | None = None
+    """The last step or other sign of progress."""
+    progress_order: int = 0
+    advances: int = 0
+    """Signs of progress without a step, such as trials."""
+    phase: Phase | None = None
+    phase_at: float | None = None
+    after: Mapping[str, Tally] = field(default_factory=dict)
+    """What was logged after the last progress, by kind."""
+    ended_at: float | None = None
+    """The last line of the attempt that has a time."""
+
+    @property
+    def finished(self) -> bool:
+        return self.phase is Phase.FINISHED
+
+    @property
+    def has_progress(self) -> bool:
+        return self.last_step is not None or self.advances > 0 or self.finished
+
+
+@dataclass(frozen=True, slots=True)
+class LogReading:
+    """What one file shows."""
+
+    log: LogFile
+    role: str
+    tallies: Mapping[str, Tally]
+    attempts: tuple[Attempt, ...]
+    values: Mapping[str, ValueRange]
+    first_at: float | None
+    last_at: float | None
+    last_lines: tuple[str, ...]
+    bytes_read: int
+    whole: bool = True
+    """Whether the file was read from its beginning to its end."""
+    idle_starts: int = 0
+    """Starts at the end of the file between which no progress was made."""
+
+    @property
+    def name(self) -> str:
+        return self.log.name

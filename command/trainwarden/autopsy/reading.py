@@ -1,0 +1,346 @@
+"""Reads one log from beginning to end, with the patterns and the reducer of the exporter."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from trainwarden.autopsy import patterns as autopsy_patterns
+from trainwarden.autopsy.files import LogFile, is_read_whole, read_blocks
+from trainwarden.autopsy.line_times import LineTimes
+from trainwarden.autopsy.model import (
+    Attempt,
+    Line,
+    LogReading,
+    Tally,
+    ValueRange,
+)
+from trainwarden_exporter.frameworks.base import LinePattern, Phase
+from trainwarden_exporter.logs.deduplication import LineDeduplicator
+from trainwarden_exporter.logs.events import LineEvent
+from trainwarden_exporter.logs.line_blocks import LineBlock
+from trainwarden_exporter.logs.line_parser import parse_number, shorten_line, strip_prefixes
+from trainwarden_exporter.logs.pattern_search import (
+    MatchedLine,
+    PatternMatch,
+    compile_patterns,
+)
+from trainwarden_exporter.progress.counts import resolve_count
+from trainwarden_exporter.progress.events import Advanced, ProgressEvent, StepReported
+from trainwarden_exporter.progress.log_lines import events_from_line
+from trainwarden_exporter.progress.reducer import apply
+from trainwarden_exporter.progress.state import RunProgress
+from trainwarden_exporter.runtime.redaction import redact
+
+SHOWN_LINES = 5
+MAX_MATCHES = 300_000
+"""Matching lines of one file, at about 0.1 ms each, before its middle is skipped."""
+TAIL_BYTES = 16 << 20
+"""Of such a file, this much of the end is read again."""
+_LINES_BACK = 40
+"""Lines above a line without a time in which its time is sought."""
+_EDGE_LINES = 200
+_LIVE_PHASES = (None, Phase.TRAINING, Phase.STARTING)
+_CODES = ("exit_status", "exit_code", "xid")
+_MIN_JUMP = 2
+"""Steps by which a count must go back to be a new attempt, without a line that reports a start."""
+
+_FIRST_LINE_WORDS = re.compile(rb"[A-Za-z]{3}")
+MAX_FIRST_LINE = 200
+
+
+def first_line_pattern(sample: bytes) -> LinePattern | None:
+    """Returns a pattern of the first line of a log, with any numbers; None if it is too general."""
+    line = next((one for one in sample.splitlines() if one.strip()), b"")
+    text = line.decode("ascii", errors="ignore")
+    usable = len(line) == len(text) <= MAX_FIRST_LINE and text.isprintable()
+    if not usable or len(_FIRST_LINE_WORDS.findall(line)) < 2:  # noqa: PLR2004 - one word recurs by chance
+        return None
+    regex = "^" + r"\d+".join(map(re.escape, re.split(r"\d+", text.rstrip()))) + r"\s*$"
+    lines = sample.decode("ascii", errors="replace").splitlines()
+    recurring = sum(re.match(regex, one) is not None for one in lines)
+    # a start is followed by at least one other line
+    if 2 * recurring > len(lines) + 2:
+        return None
+    return LinePattern(autopsy_patterns.FIRST_LINE, regex)
+
+
+class LogReader:
+    """Reads one file. `copies` counts lines once that are in several files."""
+
+    def __init__(
+        self,
+        log: LogFile,
+        patterns: Sequence[LinePattern],
+        *,
+        role: str = "",
+        copies: LineDeduplicator | None = None,
+    ) -> None:
+        self._log = log
+        self._role = role
+        self._copies = copies
+        self._search = compile_patterns(tuple(patterns))
+        self._times = LineTimes(log.modified)
+        self._tallies: dict[str, Tally] = {}
+        self._values: dict[str, ValueRange] = {}
+        self._progress = RunProgress()
+        self._attempt = Attempt(log.name)
+        self._attempts: list[Attempt] = []
+        self._after: dict[str, Tally] = {}
+        self._bytes = 0
+        self._order = 0
+        self._position = 0
+        self._first_at: float | None = None
+        self._seen_lines = 0
+        self._idle_starts = 0
+        self._tail: list[bytes] = []
+        self._whole = is_read_whole(log)
+        self._tallied = {one.name for one in patterns if _is_tallied(one)}
+        self._folded = {one.name for one in patterns if _is_folded(one)}
+
+    def read(self) -> LogReading:
+        """Raises OSError if the file cannot be read."""
+        for block in read_blocks(self._log):
+            if self._order >= MAX_MATCHES and self._log.size - self._bytes > TAIL_BYTES:
+                self._bytes += block.used_bytes
+                self._whole = False
+                continue
+            if self._first_at is None and self._seen_lines < _EDGE_LINES:
+                self._find_first_time(block)
+            self._position = block.start
+            for line in self._search.search(block.text, block.start, block.end):
+                self._add(line, block)
+            self._bytes += block.used_bytes
+            self._keep_tail(block)
+        return self._result()
+
+    def _find_first_time(self, block: LineBlock) -> None:
+        lines = bytes(block.text[block.start : block.end]).splitlines()[:_EDGE_LINES]
+        self._seen_lines += len(lines)
+        first = LineTimes(self._log.modified)
+        self._first_at = next((at for line in lines if (at := first.read(line)) is not None), None)
+
+    def _keep_tail(self, block: LineBlock) -> None:
+        text = block.text
+        start = max(block.start, block.end - 32_768)
+        lines = [line for line in bytes(text[start : block.end]).splitlines() if line.strip()]
+        self._tail = [*self._tail, *lines][-_EDGE_LINES:]
+
+    def _add(self, line: MatchedLine, block: LineBlock) -> None:
+        self._order += 1
+        start = block.text.find(line.text, self._position, block.end)
+        at = self._times.read(line.text)
+        own = self._time_above(block, start, self._position) if at is None else at
+        if at is None:
+            at = self._time_above(block, start, block.start)
+        self._position = start + len(line.text)
+        text = line.text.decode(errors="replace")
+        kinds = {match.pattern.name for match in line.matches}
+        for match in line.matches:
+            if match.pattern.name in self._folded:
+                self._fold(match, own)
+        starts = {"start", "start_failed", autopsy_patterns.FIRST_LINE}
+        if kinds & starts or any(one.pattern.phase is Phase.STARTING for one in line.matches):
+            self._idle_starts += 1
+        shown = Line(text, at, self._order, self._log.name)
+        for kind in kinds - {"raised"} if "interrupted" in kinds else kinds:
+            if kind in self._tallied:
+                self._tally(next(one for one in line.matches if one.pattern.name == kind), shown)
+
+    def _time_above(self, block: LineBlock, end: int, begin: int) -> float | None:
+        """Returns the time of a line shortly above the position `end`, at or after `begin`.
+
+        A traceback follows a dated line. A progress bar has no time, and the line above may be as
+        old as the bar: what is drawn after another match without a dated line between has none.
+        """
+        text = block.text
+        for _ in range(_LINES_BACK):
+            if end <= begin:
+                break
+            start = text.rfind(b"\n", begin, end - 1) + 1 or begin
+            if (at := self._times.peek(bytes(text[start:end]))) is not None:
+                self._times.last = at
+                return at
+            end = start
+        return self._times.last if begin == block.start else None
+
+    def _tally(self, match: PatternMatch, line: Line) -> None:
+        kind = match.pattern.name
+        count = 1
+        if self._copies is not None:
+            count = self._copies.add("", self._log.name, kind, strip_prefixes(line.text))
+        if not count:
+            return
+        for tallies in (self._tallies, self._after):
+            known = tallies.get(kind)
+            if known is None:
+                known = tallies[kind] = Tally(kind, line, line, 0)
+            known.add(line, count)
+            for name in _CODES:
+                if (code := match.groups.get(name)) is not None:
+                    known.codes[code] = known.codes.get(code, 0) + 1
+
+    def _fold(self, match: PatternMatch, at: float | None) -> None:
+        for name, text in match.groups.items():
+            if name.endswith("loss") or name.startswith("memory_"):
+                number = parse_number(text)
+                if number is not None:
+                    self._values[name] = _with_number(self._values.get(name), number)
+        event = LineEvent(
+            "run",
+            self._log.name,
+            self._role,
+            match.pattern.name,
+            match.groups,
+            (self._times.last or float(self._order)) if at is None else at,
+        )
+        for found in events_from_line(event, match.pattern, dated=True):  # in order, if not exact
+            self._apply(found, at)
+
+    def _apply(self, event: ProgressEvent, at: float | None) -> None:
+        before = self._progress
+        if isinstance(event, StepReported):
+            state, accepted = resolve_count(before, event, configured_total=None)
+            if accepted is None:
+                self._progress = state
+                return
+            before, event = state, accepted
+        state = apply(before, event)
+        if state.attempt.number != before.attempt.number and self._is_restart(state):
+            self._close_attempt()
+        self._progress = state
+        step = state.step if state.steps else None
+        moved = (step is not None and step != self._attempt.last_step) or isinstance(
+            event, Advanced
+        )
+        if moved:
+            self._after = {}
+            self._idle_starts = 0
+            self._attempt = replace(
+                self._attempt,
+                began_at=at if self._attempt.began_at is None else self._attempt.began_at,
+                first_step=step if self._attempt.first_step is None else self._attempt.first_step,
+                last_step=step,
+                progress_at=at,
+                progress_order=self._order,
+                advances=self._attempt.advances + isinstance(event, Advanced),
+            )
+        if moved or state.phase is not before.phase or state.total_steps != self._attempt.total:
+            self._attempt = replace(
+                self._attempt,
+                total=state.total_steps,
+                phase=state.phase,
+                phase_at=None if at is None else state.phase_began_at,
+            )
+
+    def _is_restart(self, state: RunProgress) -> bool:
+        """Whether a new attempt is more than lines of several ranks out of order."""
+        last, step = self._attempt.last_step, state.step
+        if not self._attempt.has_progress:
+            return False
+        return state.attempt.started or last is None or step is None or step < last - _MIN_JUMP
+
+    def _close_attempt(self) -> None:
+        after = _as_shown(self._after)
+        self._attempts.append(replace(self._attempt, after=after, ended_at=self._times.last))
+        self._attempt, self._after = Attempt(self._log.name), {}
+
+    def _result(self) -> LogReading:
+        last_at = next(
+            (at for line in reversed(self._tail) if (at := self._times.peek(line)) is not None),
+            self._times.last,
+        )
+        self._close_attempt()
+        attempts = [one for one in self._attempts if one.has_progress]
+        if not attempts:
+            attempts = self._attempts[-1:]
+        shift = self._times.shift
+        reading = LogReading(
+            self._log,
+            self._role,
+            _as_shown(self._tallies),
+            tuple(attempts),
+            self._values,
+            self._first_at,
+            last_at,
+            tuple(
+                redact(shorten_line(line.decode(errors="replace")))
+                for line in self._tail[-SHOWN_LINES:]
+            ),
+            self._bytes,
+            whole=self._whole,
+            idle_starts=self._idle_starts,
+        )
+        return _shifted(reading, shift) if shift else reading
+
+
+def _is_tallied(pattern: LinePattern) -> bool:
+    phases = (Phase.STARTING, Phase.WAITING_FOR_ROLLOUTS, Phase.FINISHED)
+    named = pattern in autopsy_patterns.ALL or pattern.name == autopsy_patterns.FIRST_LINE
+    return pattern.error or named or pattern.phase in phases
+
+
+def _is_folded(pattern: LinePattern) -> bool:
+    """Whether lines of the pattern show progress or numbers."""
+    return bool(
+        pattern.phase
+        or pattern.ends
+        or pattern.advances
+        or pattern.values
+        or "(?P<" in pattern.regex
+    )
+
+
+def _as_shown(tallies: Mapping[str, Tally]) -> dict[str, Tally]:
+    """Returns the tallies with their lines as they may be shown: short, and without secrets."""
+
+    def shown(line: Line) -> Line:
+        return replace(line, text=redact(shorten_line(line.text)))
+
+    return {
+        kind: replace(tally, first=shown(tally.first), last=shown(tally.last))
+        for kind, tally in tallies.items()
+    }
+
+
+def _with_number(known: ValueRange | None, number: float) -> ValueRange:
+    if not math.isfinite(number):
+        return (
+            ValueRange(number, number, math.inf, -math.inf, 1)
+            if known is None
+            else replace(known, last=number, not_finite=known.not_finite + 1)
+        )
+    if known is None:
+        return ValueRange(number, number, number, number)
+    return ValueRange(known.first, number, min(known.low, number), max(known.high, number))
+
+
+def _shifted(reading: LogReading, seconds: float) -> LogReading:
+    """Returns `reading` with the times of clocks without a date on the right days."""
+
+    def moved(at: float | None) -> float | None:
+        return None if at is None else at + seconds
+
+    def tallies(found: Mapping[str, Tally]) -> dict[str, Tally]:
+        return {kind: tally.shifted(seconds) for kind, tally in found.items()}
+
+    return replace(
+        reading,
+        tallies=tallies(reading.tallies),
+        attempts=tuple(
+            replace(
+                one,
+                began_at=moved(one.began_at),
+                progress_at=moved(one.progress_at),
+                phase_at=moved(one.phase_at),
+                ended_at=moved(one.ended_at),
+                after=tallies(one.after),
+            )
+            for one in reading.attempts
+        ),
+        last_at=moved(reading.last_at),
+        # the first line was read before any day had passed
+        first_at=moved(reading.first_at),
+    )

@@ -1,0 +1,300 @@
+"""Writes the verdict as Markdown. Pure."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from trainwarden.autopsy import settings
+from trainwarden.autopsy.case import Case
+from trainwarden.autopsy.cause import LIKELY, Setting
+from trainwarden.autopsy.model import Attempt, LogReading
+from trainwarden.autopsy.timeline import how_it_ended, timeline
+from trainwarden.autopsy.verdict import Verdict, Weighed
+from trainwarden_exporter.runtime.formatting import (
+    format_duration,
+    format_size,
+    format_time,
+    plural,
+)
+from trainwarden_remediator.report.markdown import bullets, code, fence, table, text
+
+SHOWN_CAUSES = 4
+_SHOWN_ERRORS = 20
+_SHOWN_ATTEMPTS = 15
+_SHOWN_LOGS = 15
+
+
+def render(verdict: Verdict) -> str:
+    """Returns the whole report."""
+    case = verdict.case
+    sections = [
+        f"# Autopsy of {code(str(case.material.folder))}",
+        f"**{text(verdict.headline)}**",
+    ]
+    if verdict.has_material:
+        sections += [
+            *_at_a_glance(verdict),
+            *_causes(verdict),
+            *_next_steps(verdict),
+            *_configuration(verdict),
+            *_timeline(case),
+            *_attempts(case),
+            *_errors(case),
+        ]
+    sections += _material(case)
+    return "\n\n".join(sections) + "\n"
+
+
+def _at_a_glance(verdict: Verdict) -> Iterator[str]:
+    case = verdict.case
+    rows: list[tuple[str, str]] = []
+    if case.last_sign is not None:
+        at, name = case.last_sign
+        rows.append(("Last sign of life", f"{format_time(at)}, in {code(name)}"))
+    latest = case.latest
+    if latest is not None:
+        rows.append(("Last progress", _progress(latest, case)))
+    rows.append(("Last good checkpoint", checkpoint_text(case)))
+    if not case.finished:
+        rows.append(("A resume begins at", resume_text(case)))
+    if len(case.attempts) > 1:
+        rows.append(("Attempts", attempts_text(case)))
+    count = sum(error.count for error in case.errors)
+    rows.append(("Errors", f"{count}, in {plural(len(case.errors), 'kind')}" if count else "none"))
+    yield table(("", ""), [(f"**{name}**", value) for name, value in rows])
+
+
+def _progress(attempt: Attempt, case: Case) -> str:
+    parts = []
+    if attempt.last_step is not None:
+        total = f" of {attempt.total}" if attempt.total else ""
+        parts.append(f"step {attempt.last_step}{total}")
+    elif attempt.advances:
+        parts.append(plural(attempt.advances, "sign") + " of progress, without a step")
+    if attempt.progress_at is not None:
+        parts.append(format_time(attempt.progress_at))
+    elif attempt.ended_at is not None and not attempt.finished:
+        parts.append(f"before {format_time(attempt.ended_at)}")
+    if attempt.finished:
+        parts.append("the run reported its end")
+    elif attempt.phase is not None:
+        parts.append(f"phase {attempt.phase.value.replace('_', ' ')}")
+    sign = case.last_sign
+    if sign and attempt.progress_at is not None and sign[0] - attempt.progress_at >= 60:  # noqa: PLR2004 - shorter is usual
+        parts.append(f"{format_duration(sign[0] - attempt.progress_at)} before the last line")
+    return text(", ".join(parts) or "unknown")
+
+
+def checkpoint_text(case: Case) -> str:
+    """Returns the last complete checkpoint, and an incomplete one after it."""
+    found = case.checkpoint
+    if found is None:
+        kinds = len(case.material.checkpoints)
+        return "none is complete" if kinds else "none was found"
+    newest, offset = found.snapshot.result.newest, found.spec.layout.step_offset
+    parts = []
+    if newest is not None:
+        step = newest.step(offset)
+        what = code(newest.name.text) + ("" if step is None else f", step {step}")
+        parts.append(
+            f"{what}, saved {format_time(newest.completed_at)}, {format_size(newest.size)}"
+        )
+    started = found.snapshot.result.in_progress
+    if started is not None:
+        parts.append(f"{code(started.name.text)} after it is **incomplete**: do not resume from it")
+    recovery = found.snapshot.recovery
+    if recovery is not None:
+        state = "complete" if recovery.is_complete else "**incomplete**"
+        missing = f", {code(recovery.missing)} is missing" if recovery.missing else ""
+        parts.append(f"recovery record of step {recovery.step}, {state}{missing}")
+    return "; ".join(parts) or "none is complete"
+
+
+def resume_text(case: Case) -> str:
+    step = case.checkpoint_step
+    if step is None:
+        return "the beginning, as far as the files show"
+    found, last = case.checkpoint, case.last_step
+    offset = 0 if found is None else found.spec.layout.step_offset
+    own = f", which the framework's own records count as {step + 1 - offset}" if offset else ""
+    lost = f"; steps {step + 1} to {last} are repeated" if last is not None and last > step else ""
+    return f"step {step + 1}{own}{lost}"
+
+
+def attempts_text(case: Case) -> str:
+    same, count = case.same_step, len(case.attempts)
+    if same is None:
+        finished = sum(one.finished for one in case.attempts)
+        return f"{count}, of them {finished} finished"
+    spread = f" ± {same.spread}" if same.spread else ""
+    return f"{same.ended} of {same.of} ended at step {same.step}{spread}"
+
+
+def _causes(verdict: Verdict) -> Iterator[str]:
+    if verdict.likely:
+        yield "## Likely causes"
+        yield (
+            "A cause's score is the sum of the points of the evidence below it; "
+            f"{LIKELY} or more is likely."
+        )
+    for number, weighed in enumerate(verdict.likely[:SHOWN_CAUSES], 1):
+        yield f"### {number}. {text(weighed.cause.title)} (score {weighed.score})"
+        yield _evidence(weighed)
+    others = (*verdict.likely[SHOWN_CAUSES:], *verdict.unlikely)
+    if others:
+        yield "## Also considered"
+        for weighed in others:
+            yield f"**{text(weighed.cause.title)}** (score {weighed.score})"
+            yield _evidence(weighed)
+
+
+def _evidence(weighed: Weighed) -> str:
+    rows = []
+    for points, evidence in sorted(weighed.evidence, key=lambda one: -one[0]):
+        line = f": {code(evidence.line)}" if evidence.line else ""
+        side = "for" if points > 0 else "against" if points < 0 else "note"
+        rows.append(f"{side} ({points:+d}): {text(evidence.text)}{line}")
+    if not weighed.opposing:
+        rows.append("against: no evidence was found")
+    return bullets(rows)
+
+
+def next_steps(verdict: Verdict) -> list[str]:
+    """Returns what to do now, of the likely causes."""
+    found = [step for one in verdict.likely[:2] for step in one.cause.next_steps]
+    case = verdict.case
+    if case.finished or not verdict.likely:
+        return found
+    step = case.checkpoint_step
+    if step is not None and case.checkpoint is not None:
+        found.append(f"Resume from the checkpoint of step {step}: the next step is {step + 1}.")
+    return list(dict.fromkeys(found))
+
+
+def _next_steps(verdict: Verdict) -> Iterator[str]:
+    if found := next_steps(verdict):
+        yield "## What to do now"
+        yield bullets(_with_code(step) for step in found)
+
+
+def _with_code(step: str) -> str:
+    """Escapes all but what stands in backticks."""
+    pieces = step.split("`")
+    return "".join(
+        code(piece) if index % 2 else text(f".{piece}.")[1:-1] for index, piece in enumerate(pieces)
+    )
+
+
+def proposed_settings(verdict: Verdict) -> str:
+    """Returns an exporter.yml with which the likely causes are caught next time."""
+    wanted: list[Setting] = [name for one in verdict.likely[:3] for name in one.cause.settings] or [
+        "workers"
+    ]
+    return settings.propose(verdict.case, wanted)
+
+
+def alerts(verdict: Verdict) -> list[str]:
+    """Returns the alerts that report the likely causes."""
+    found = [alert for one in verdict.likely[:3] for alert in one.cause.alerts]
+    return list(dict.fromkeys(found))
+
+
+def _configuration(verdict: Verdict) -> Iterator[str]:
+    yield "## To catch it next time" if verdict.likely else "## To watch such a run"
+    named = alerts(verdict)
+    if named:
+        yield f"With this `exporter.yml`, these alerts report it: {', '.join(map(code, named))}."
+    yield fence(proposed_settings(verdict).splitlines(), "yaml")
+    yield (
+        "The commands, limits and numbers in it are guesses: compare them with yours, then run "
+        "`trainwarden check exporter.yml`."
+    )
+
+
+def _timeline(case: Case) -> Iterator[str]:
+    events = timeline(case)
+    if not events:
+        return
+    yield "## Timeline (UTC)"
+    rows = []
+    for event in events:
+        line = f" {code(_shortened(event.line))}" if event.line else ""
+        clock = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(event.at))
+        rows.append((clock, f"{text(event.text)}{line}"))
+    yield table(("time", "event"), rows)
+
+
+def _shortened(line: str) -> str:
+    return line if len(line) <= 120 else line[:119] + "…"  # noqa: PLR2004 - fits a table
+
+
+def _attempts(case: Case) -> Iterator[str]:
+    if len(case.attempts) < 2:  # noqa: PLR2004 - one attempt is in the table above
+        return
+    yield f"## Attempts: {attempts_text(case)}"
+    rows = []
+    for one in case.attempts[-_SHOWN_ATTEMPTS:]:
+        steps = "" if one.last_step is None else f"{one.first_step} to {one.last_step}"
+        began = "" if one.began_at is None else format_time(one.began_at)
+        ended = "" if one.progress_at is None else format_time(one.progress_at)
+        rows.append((code(one.file), began, ended, steps, text(how_it_ended(case, one))))
+    yield table(("log", "first progress", "last progress", "steps", "end"), rows)
+    if len(case.attempts) > _SHOWN_ATTEMPTS:
+        yield f"The last {_SHOWN_ATTEMPTS} of {len(case.attempts)}."
+
+
+def _errors(case: Case) -> Iterator[str]:
+    if not case.errors:
+        return
+    yield "## Errors, each counted once"
+    rows = [
+        (
+            text(error.name.replace("_", " ")),
+            str(error.count),
+            "" if error.first.at is None else format_time(error.first.at),
+            "" if error.last.at is None else format_time(error.last.at),
+            ", ".join(map(code, error.files[:3])),
+            code(_shortened(error.last.text)),
+        )
+        for error in case.errors[:_SHOWN_ERRORS]
+    ]
+    yield table(("kind", "lines", "first", "last", "in", "the last one"), rows)
+    yield (
+        "A line that is in several files of the run counts once. "
+        "An error that progress followed did not end the run."
+    )
+
+
+def _relative(log: LogReading, case: Case) -> str:
+    folder = case.material.folder
+    return (
+        str(log.log.path.relative_to(folder)) if log.log.path.is_relative_to(folder) else log.name
+    )
+
+
+def _material(case: Case) -> Iterator[str]:
+    material = case.material
+    yield "## What was read"
+    framework = (
+        material.framework.title if material.framework.name != "generic" else "not recognised"
+    )
+    size = sum(log.bytes_read for log in case.logs)
+    points = [
+        f"Framework: {text(framework)}.",
+        f"{plural(len(case.logs), 'log')}, {format_size(size)}.",
+        f"{plural(material.files.others, 'other file')}, not read as text.",
+    ]
+    zone = time.strftime("%Z")
+    points.append(f"Times in logs without a zone are taken as {zone}, the zone of this host.")
+    logs = sorted(case.logs, key=lambda log: -(case.end_of(log) or 0.0))[:_SHOWN_LOGS]
+    points += [
+        f"{code(_relative(log, case))}"
+        + (f" ({log.role})" if log.role else "")
+        + (f": {format_time(log.last_at)} last" if log.last_at is not None else ": without times")
+        for log in logs
+    ]
+    if len(case.logs) > _SHOWN_LOGS:
+        points.append(f"and {len(case.logs) - _SHOWN_LOGS} older ones")
+    points += [f"Not read: {code(one)}" for one in material.unread[:10]]
+    yield bullets(points)

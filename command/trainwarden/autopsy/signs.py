@@ -1,0 +1,98 @@
+"""The signs that speak for or against a cause: each looks at the case and finds evidence or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from trainwarden.autopsy.case import Case, Kind
+from trainwarden_exporter.runtime.formatting import format_duration, format_time
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What was found: a sentence, and the line that shows it."""
+
+    text: str
+    line: str = ""
+
+
+Find = Callable[[Case], Evidence | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """Evidence and its weight: points above zero speak for the cause, below zero against it."""
+
+    points: int
+    find: Find
+    key: bool = False
+    """Whether the cause is considered only with this sign, or with another key sign."""
+
+
+def lines(
+    *kinds: str, points: int, what: str, least: int = 1, key: bool = True, role: str = ""
+) -> Sign:
+    """Lines of `kinds` that no progress followed; with `role`, only in the logs of that part."""
+
+    def find(case: Case) -> Evidence | None:
+        found = case.late_in(role, *kinds) if role else case.late(*kinds)
+        if found is None or found.count < least:
+            return None
+        return Evidence(f"{what}: {describe(found)}", found.last.text)
+
+    return Sign(points, find, key=key)
+
+
+def any_time(*kinds: str, points: int, what: str, least: int = 1, key: bool = True) -> Sign:
+    """Lines of `kinds` at any time, also before later progress."""
+
+    def find(case: Case) -> Evidence | None:
+        found = case.find(*kinds)
+        if found is None or found.count < least:
+            return None
+        return Evidence(f"{what}: {describe(found)}", found.last.text)
+
+    return Sign(points, find, key=key)
+
+
+def absent(*kinds: str, points: int, what: str) -> Sign:
+    """No such line in any log, although some log was read."""
+
+    def find(case: Case) -> Evidence | None:
+        return Evidence(what) if case.logs and case.find(*kinds) is None else None
+
+    return Sign(points, find)
+
+
+def first_of(*kinds: str, points: int = 2) -> Sign:
+    """The first error after the last progress is one of `kinds`: what follows are consequences."""
+
+    def find(case: Case) -> Evidence | None:
+        first = case.first_error
+        if first is None or first.kind not in kinds:
+            return None
+        return Evidence("It is the first error after the last progress")
+
+    return Sign(points, find)
+
+
+FINISHED = Sign(
+    -8, lambda case: Evidence("The run reported that it finished") if case.finished else None
+)
+
+
+def describe(found: Kind) -> str:
+    """`64 times, from 05:09:02 to 18:33:10 UTC, in trainer.log`."""
+    count = "once" if found.count == 1 else f"{found.count} times"
+    start, end = found.first.at, found.last.at
+    when = ""
+    if start is not None and end is not None and end - start >= 1:
+        when = f", from {format_time(start)} to {format_time(end)}"
+        if end - start >= 3600:  # noqa: PLR2004 - below an hour the two times show it
+            when += f" ({format_duration(end - start)})"
+    elif start is not None:
+        when = f", at {format_time(start)}"
+    names = list(found.files)
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""  # noqa: PLR2004 - enough to find it
+    return f"{count}{when}, in {', '.join(names[:3])}{more}"

@@ -1,0 +1,90 @@
+"""Weighs the causes. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from trainwarden.autopsy.case import Case
+from trainwarden.autopsy.cause import LIKELY, Cause
+from trainwarden.autopsy.machine_causes import MACHINE_CAUSES
+from trainwarden.autopsy.run_causes import RUN_CAUSES
+from trainwarden.autopsy.signs import Evidence
+
+CAUSES = (*MACHINE_CAUSES, *RUN_CAUSES)
+"""Of equal scores, the first is shown first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """A cause with the evidence that was found."""
+
+    cause: Cause
+    evidence: tuple[tuple[int, Evidence], ...]
+
+    @property
+    def score(self) -> int:
+        return sum(points for points, _ in self.evidence)
+
+    @property
+    def likely(self) -> bool:
+        return self.score >= LIKELY
+
+    @property
+    def supporting(self) -> tuple[tuple[int, Evidence], ...]:
+        return tuple(one for one in self.evidence if one[0] >= 0)
+
+    @property
+    def opposing(self) -> tuple[tuple[int, Evidence], ...]:
+        return tuple(one for one in self.evidence if one[0] < 0)
+
+
+class Verdict:
+    """What the case comes to."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+
+    @cached_property
+    def weighed(self) -> tuple[Weighed, ...]:
+        """All causes that have a key sign, the likeliest first."""
+        found = [one for cause in CAUSES if (one := weigh(cause, self.case)) is not None]
+        return tuple(sorted(found, key=lambda one: -one.score))
+
+    @property
+    def likely(self) -> tuple[Weighed, ...]:
+        return tuple(one for one in self.weighed if one.likely)
+
+    @property
+    def unlikely(self) -> tuple[Weighed, ...]:
+        return tuple(one for one in self.weighed if not one.likely)
+
+    @property
+    def has_material(self) -> bool:
+        return bool(self.case.logs or self.case.material.checkpoints)
+
+    @property
+    def headline(self) -> str:
+        case = self.case
+        if not self.has_material:
+            return "The folder holds no log and no checkpoint of a run."
+        if self.likely:
+            return f"{self.likely[0].cause.title}."
+        if case.finished:
+            return "Nothing wrong was found: the run finished."
+        if case.latest is None:
+            return "No cause was found, and no step either: the logs show no training."
+        if case.may_be_active:
+            return "Nothing wrong was found: the run was active within the last minutes."
+        return "No cause was found."
+
+
+def weigh(cause: Cause, case: Case) -> Weighed | None:
+    """Returns `cause` with its evidence; None without a key sign."""
+    evidence: list[tuple[int, Evidence]] = []
+    considered = False
+    for sign in cause.signs:
+        if (found := sign.find(case)) is not None:
+            evidence.append((sign.points, found))
+            considered = considered or sign.key
+    return Weighed(cause, tuple(evidence)) if considered else None

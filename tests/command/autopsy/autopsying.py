@@ -1,0 +1,25 @@
+"""Examines a folder as on a host that remembers no boot and no kernel log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainwarden.autopsy.case import Case
+from trainwarden.autopsy.gather import gather
+from trainwarden.autopsy.verdict import Verdict
+
+LATER = 2_000_000_000.0
+"""When no run is active any more (Unix seconds)."""
+
+
+def examine(folder: Path, *, now: float = LATER, booted_at: float | None = None) -> Verdict:
+    material = gather(
+        folder, now=now, read_boot_time=lambda: booted_at, read_kernel_log=lambda: None
+    )
+    return Verdict(Case(material))
+
+
+def first_cause(folder: Path) -> str:
+    """The name of the likeliest cause; empty without a likely one."""
+    likely = examine(folder).likely
+    return likely[0].cause.name if likely else ""

@@ -1,0 +1,217 @@
+"""Healthy runs, other causes, odd folders, and the command."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import night_folders as nights
+from autopsying import LATER, examine, first_cause
+from night_folders import areal_line, areal_steps, at, stamp, write
+from trainwarden import cli
+from trainwarden.autopsy.json_report import as_data
+from trainwarden.autopsy.report import render
+
+BEGIN = at("2025-11-10 02:00:00")
+TRAINER = "outputs/grpo/logs/root/gsm8k/trial0/trainer.log"
+
+
+def healthy(folder: Path, *, total: int = 40, end: int = 40) -> Path:
+    """A run with an error that it survived, and an earlier attempt."""
+    first = areal_steps(BEGIN, range(1, 21), total=total, pace=30)
+    refused = [areal_line(BEGIN + 600, "Connection refused, retrying")] * 5
+    second = areal_steps(BEGIN + 900, range(11, end + 1), total=total, pace=30)
+    done = [areal_line(BEGIN + 1900, "Training completes! Total time elapsed 1900.00.")]
+    lines = [*first, *refused, *second, *(done if end == total else [])]
+    write(folder / TRAINER, lines, changed=BEGIN + 2000)
+    return folder
+
+
+def test_nothing_wrong_is_found_in_a_run_that_finished(tmp_path: Path) -> None:
+    verdict = examine(healthy(tmp_path))
+    assert verdict.headline == "Nothing wrong was found: the run finished."
+    assert verdict.likely == ()
+    data = as_data(verdict)
+    assert data["healthy"]
+    assert data["finished"]
+    assert [error["count"] for error in data["errors"]] == [5]
+
+
+def test_nothing_wrong_is_found_in_a_run_that_is_active(tmp_path: Path) -> None:
+    verdict = examine(healthy(tmp_path, end=39), now=BEGIN + 2060)
+    assert verdict.likely == ()
+    assert "active within the last minutes" in verdict.headline
+
+
+def test_a_run_that_stopped_half_way_is_not_called_healthy(tmp_path: Path) -> None:
+    verdict = examine(healthy(tmp_path, end=39))
+    assert verdict.likely[0].cause.name == "unknown_end"
+    assert "step 39 of 40" in render(verdict)
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        (
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB",
+            "gpu_out_of_memory",
+        ),
+        ("OSError: [Errno 28] No space left on device", "disk_full"),
+        ("PermissionError: [Errno 13] Permission denied: '/outputs/step_0'", "not_writable"),
+        ("OSError: [Errno 5] Input/output error", "disk_error"),
+        ("ModuleNotFoundError: No module named 'verifiers'", "environment_missing"),
+        ("CUDA error: an illegal memory access was encountered", "gpu_fault"),
+        (
+            "[rank3]: Watchdog caught collective operation timeout: WorkNCCL(SeqNum=12)",
+            "nccl",
+        ),
+        ("ray.exceptions.ActorDiedError: The actor died unexpectedly", "ray_death"),
+        ("OSError: [Errno 98] Address already in use", "port_in_use"),
+        (
+            "TimeoutError: Timeout waiting for key 'root/t/update_weights_from_disk/57'",
+            "weight_update",
+        ),
+        (
+            "slurmstepd: error: *** JOB 7 ON n CANCELLED AT 2025-11-10T02:30:00 DUE TO TIME LIMIT",
+            "ended_from_outside",
+        ),
+        ("KeyboardInterrupt", "interrupted"),
+        ("ValueError: expected a tensor of shape (4, 8)", "exception"),
+        ("Killed", "killed"),
+    ],
+)
+def test_the_last_error_names_the_cause(line: str, cause: str, tmp_path: Path) -> None:
+    steps = areal_steps(BEGIN, range(1, 21), total=40, pace=30)
+    trace = ["Traceback (most recent call last):"] if "Error: " in line else []
+    write(tmp_path / TRAINER, [*steps, *trace, line], changed=BEGIN + 620)
+    assert first_cause(tmp_path) == cause
+
+
+def test_an_out_of_memory_kill_in_the_kernel_log_explains_a_silent_end(tmp_path: Path) -> None:
+    healthy(tmp_path, end=30)
+    killed = stamp(BEGIN + 1500, "%a %b %d %H:%M:%S %Y")
+    line = f"[{killed}] Out of memory: Killed process 4711 (python) total-vm:9000kB"
+    write(tmp_path / "dmesg.txt", [line], changed=BEGIN + 2000)
+    assert first_cause(tmp_path) == "memory_full"
+
+
+def test_a_boot_right_after_the_last_line_is_a_cause(tmp_path: Path) -> None:
+    verdict = examine(healthy(tmp_path, end=30), booted_at=BEGIN + 2100)
+    assert verdict.likely[0].cause.name == "reboot"
+    assert not any(
+        one.cause.name == "reboot" for one in examine(tmp_path, booted_at=BEGIN + 90_000).likely
+    )
+
+
+def test_a_loss_that_is_not_finite_is_a_cause(tmp_path: Path) -> None:
+    lines = [f"step {step}/100 loss: {1.0 if step < 20 else float('nan')}" for step in range(1, 41)]
+    write(tmp_path / "train.log", lines)
+    assert first_cause(tmp_path) == "not_finite"
+
+
+def test_an_incomplete_checkpoint_is_not_the_one_to_resume_from(tmp_path: Path) -> None:
+    for step in (100, 200):
+        folder = tmp_path / f"out/checkpoint-{step}"
+        write(folder / "model.safetensors", ["x"])
+        state = json.dumps({"global_step": step, "max_steps": 1000})
+        write(folder / "trainer_state.json", [state if step == 100 else state[:9]])
+    write(tmp_path / "out/train.log", ["{'loss': 0.5, 'epoch': 0.1}"] * 3)
+    data = as_data(examine(tmp_path))
+    assert data["framework"] == "trl"
+    assert data["resume_step"] == 101
+    assert "`checkpoint-200` after it is **incomplete**" in render(examine(tmp_path))
+
+
+def test_an_empty_folder_says_so(tmp_path: Path) -> None:
+    verdict = examine(tmp_path)
+    assert verdict.headline == "The folder holds no log and no checkpoint of a run."
+    assert verdict.likely == ()
+    assert "0 logs" in render(verdict)
+    assert as_data(verdict)["healthy"] is False
+
+
+def test_binary_content_is_not_read_as_a_log(tmp_path: Path) -> None:
+    noise = os.urandom(300_000)
+    (tmp_path / "train.log").write_bytes(noise)
+    (tmp_path / "core").write_bytes(b"\x7fELF" + b"CUDA error: out of memory\n" + noise)
+    assert examine(tmp_path).case.logs == ()
+
+
+def test_half_written_files_are_read_as_far_as_they_go(tmp_path: Path) -> None:
+    lines = [f"step {step}/100 loss: 0.5\n" for step in range(1, 3000)]
+    packed = gzip.compress("".join(lines).encode())
+    (tmp_path / "train.log.1.gz").write_bytes(packed[: len(packed) // 2])
+    (tmp_path / "train.log").write_bytes(b"step 5/100 loss: 0.5\nstep 6/100 loss: 0.4\nRuntimeErr")
+    case = examine(tmp_path).case
+    assert {log.name for log in case.logs} == {"train.log", "train.log.1.gz"}
+    assert [one.last_step for one in case.attempts if one.file == "train.log"] == [6]
+
+
+def test_a_folder_with_pipes_links_and_unreadable_files_is_read(tmp_path: Path) -> None:
+    healthy(tmp_path)
+    os.mkfifo(tmp_path / "pipe.log")
+    (tmp_path / "loop").symlink_to(tmp_path)
+    (tmp_path / "gone.log").symlink_to(tmp_path / "absent")
+    assert examine(tmp_path).case.finished
+
+
+def test_the_folder_is_left_as_it_is_and_no_pickle_is_loaded(tmp_path: Path) -> None:
+    nights.inference_down(tmp_path)
+    marker = tmp_path / "marker"
+
+    class Trap:
+        def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+            return (Path.touch, (marker,))
+
+    for name in ("trap.pkl", "rank_0.pt", "trap.log"):
+        (tmp_path / name).write_bytes(pickle.dumps(Trap()))
+
+    def content() -> dict[str, tuple[int, int]]:
+        files = (path for path in tmp_path.rglob("*"))
+        return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in files}
+
+    before = content()
+    render(examine(tmp_path))
+    assert content() == before
+    assert not marker.exists()
+
+
+def test_secrets_and_markdown_in_logs_do_not_reach_the_report(tmp_path: Path) -> None:
+    line = "ValueError: token=hf_abcdefghijklmnop ```\n# Forged\n| a | b |"
+    write(tmp_path / "train.log", ["step 1/9 loss: 1", "step 2/9 loss: 1", line])
+    report = render(examine(tmp_path))
+    assert "hf_abcdefghijklmnop" not in report
+    assert "\n# Forged" not in report
+
+
+def test_an_autopsy_of_one_log_needs_no_folder(tmp_path: Path) -> None:
+    log = write(tmp_path / "slurm-7.out", [" iteration  10/ 100 | lm loss: 9.1"] * 2)
+    write(tmp_path / "other.log", ["CUDA out of memory. Tried to allocate"])
+    assert [log.name for log in examine(log).case.logs] == ["slurm-7.out"]
+
+
+def test_the_command_prints_markdown_or_json_and_says_by_its_status_what_it_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["autopsy", str(healthy(tmp_path / "good"))]) == 0
+    assert capsys.readouterr().out.startswith("# Autopsy of ")
+    assert cli.main(["autopsy", "--json", str(nights.gpu_held(tmp_path / "bad"))]) == 3
+    assert json.loads(capsys.readouterr().out)["causes"][0]["name"] == "gpu_held"
+    assert cli.main(["autopsy", str(tmp_path / "absent")]) == 1
+    assert "absent" in capsys.readouterr().err
+
+
+def test_the_command_runs_without_a_configuration(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "trainwarden", "autopsy", str(healthy(tmp_path))]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert LATER > BEGIN

@@ -1,0 +1,101 @@
+"""Times of lines, attempts, and blocks of a log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autopsying import examine
+from night_folders import at, write
+from trainwarden.autopsy import files
+from trainwarden.autopsy.line_times import LineTimes
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("2026-02-15T01:14:02Z kernel: x", "2026-02-15 01:14:02"),
+        ("[2026-02-15 01:14:02Z] x", "2026-02-15 01:14:02"),
+        ("(AReaL) 20260215-01:14:02.000Z x", "2026-02-15 01:14:02"),
+        ("2009-02-15 01:14:02Z older than a year", "2009-02-15 01:14:02"),
+    ],
+)
+def test_a_date_of_any_age_is_read(line: str, expected: str) -> None:
+    assert LineTimes(at("2026-11-23 00:00:00")).read(line.encode()) == at(expected)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("Feb 15 01:14:02 host kernel: x", "2026-02-15 01:14:02"),
+        ("[Sun Feb 15 01:14:02 2026] x", "2026-02-15 01:14:02"),
+        ("reboot   system boot  6.8.0  Sun Feb 15 01:14   still running", "2026-02-15 01:14:00"),
+        ("Dec 30 10:00:00 host cron: x", "2025-12-30 10:00:00"),
+    ],
+)
+def test_the_times_of_system_logs_are_read(
+    line: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    assert LineTimes(at("2026-02-16 00:00:00")).read(line.encode()) == at(expected)
+
+
+@pytest.mark.parametrize("line", ["", "May", "Foo 15 01:14:02", "Feb 31 01:14:02 x", "12:61:99"])
+def test_what_is_no_time_is_none(line: str) -> None:
+    assert LineTimes(at("2026-02-16 00:00:00")).read(line.encode()) is None
+
+
+def test_clocks_without_a_date_are_counted_over_days(tmp_path: Path) -> None:
+    """The last clock belongs to the day of the file's last change, the others to those before."""
+    lines = [
+        f"{hour:02}:00:00 INFO step {day * 24 + hour + 1}/100 loss: 1.0"
+        for day in range(3)
+        for hour in range(24)
+    ]
+    write(tmp_path / "train.log", lines, changed=at("2026-02-15 23:30:00"))
+    (attempt,) = examine(tmp_path).case.attempts
+    assert attempt.began_at is not None
+    assert attempt.progress_at is not None
+    assert attempt.progress_at - attempt.began_at == 71 * 3600
+
+
+def test_a_count_that_goes_back_begins_another_attempt(tmp_path: Path) -> None:
+    lines = [f"step {step}/100 loss: 1.0" for last in (57, 58, 56) for step in range(1, last)]
+    write(tmp_path / "train.log", lines)
+    assert [one.last_step for one in examine(tmp_path).case.attempts] == [56, 57, 55]
+
+
+def test_lines_of_several_ranks_out_of_order_are_one_attempt(tmp_path: Path) -> None:
+    lines = [f"step {step + shift}/100 loss: 1.0" for step in range(1, 50) for shift in (1, 0, 1)]
+    write(tmp_path / "train.log", lines)
+    assert [one.last_step for one in examine(tmp_path).case.attempts] == [50]
+
+
+def test_long_lines_and_lines_over_the_edge_of_a_block_are_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "BLOCK_BYTES", 64)
+    lines = [f"step {step}/100 loss: 1.0 {'x' * (step % 50)}" for step in range(1, 90)]
+    write(tmp_path / "train.log", [*lines, "y" * 200_000, "step 90/100 loss: 1.0"])
+    (log,) = examine(tmp_path).case.logs
+    assert log.attempts[-1].last_step == 90
+    assert log.bytes_read == (tmp_path / "train.log").stat().st_size
+
+
+def test_of_a_huge_log_the_beginning_and_the_end_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "MAX_FILE_BYTES", 40_000)
+    monkeypatch.setattr(files, "HEAD_BYTES", 10_000)
+    write(tmp_path / "train.log", [f"step {step}/9999 loss: 1.0" for step in range(1, 4000)])
+    case = examine(tmp_path).case
+    assert case.last_step == 3999
+    assert case.material.unread == ("the middle of train.log",)
+
+
+def test_names_are_as_short_as_they_can_be(tmp_path: Path) -> None:
+    for name in ("a/train.log", "b/train.log", "b/server.log"):
+        write(tmp_path / name, ["step 1/2"])
+    found = {log.name for log in files.find_files(tmp_path).logs}
+    assert found == {"a/train.log", "b/train.log", "server.log"}
