@@ -46,6 +46,7 @@ from trainwarden_exporter.gpu.snapshot import take_gpu_snapshot
 from trainwarden_exporter.inference.command_lines import parse_server_command
 from trainwarden_exporter.processes.listening_ports import read_listeners
 from trainwarden_exporter.runtime.blocking_thread import run_with_timeout
+from trainwarden_exporter.runtime.linear_search import is_found
 
 GPU_TIMEOUT_SECONDS = 10.0
 HTTP_TIMEOUT_SECONDS = 2.0
@@ -348,7 +349,7 @@ def find_role(candidate: Candidate, frameworks: Sequence[Framework]) -> ProcessP
     """Returns the first role of the frameworks that matches, or None."""
     for framework in frameworks:
         for role in framework.roles:
-            if re.search(role.command, candidate.command):
+            if is_found(re.compile(role.command), candidate.command):
                 return role
     return None
 
@@ -357,7 +358,7 @@ def matching_frameworks(candidate: Candidate, frameworks: Sequence[Framework]) -
     """Yields the frameworks that the process may belong to; none for an inference engine."""
     for framework in frameworks:
         if any(
-            not role.engine and re.search(role.command, candidate.command)
+            not role.engine and is_found(re.compile(role.command), candidate.command)
             for role in framework.roles
         ):
             yield framework.name

@@ -9,6 +9,7 @@ from pathlib import PurePath
 
 from trainwarden_exporter.discovery.processes import Candidate, ancestor_pids
 from trainwarden_exporter.discovery.programs import find_launched_script, find_script
+from trainwarden_exporter.runtime.linear_search import is_found
 
 _NAMING_OPTIONS = ("--name", "--role", "--worker", "--worker-index", "--index", "--rank", "--port")
 """Options whose values usually distinguish the copies of a program, best first."""
@@ -59,7 +60,7 @@ def _select(
         for one in all_candidates
         if one.pid not in pids
         and (not first.user or one.user == first.user)
-        and re.search(pattern, one.command)
+        and is_found(re.compile(pattern), one.command)
         and not pids & set(above[one.pid])
     ]
     conditions: dict[str, object] = {"user": first.user} if first.user else {}

@@ -33,6 +33,7 @@ from trainwarden_exporter.processes.matching import Matcher, ProcessTree, Worker
 from trainwarden_exporter.processes.procfs import PROC, Identity, Process, read_command_line
 from trainwarden_exporter.processes.start_times import start_timestamp
 from trainwarden_exporter.runtime.background_poller import BackgroundPoller
+from trainwarden_exporter.runtime.linear_search import is_found
 
 INTERVAL = 10.0
 """Seconds between two discoveries."""
@@ -311,7 +312,7 @@ def _by_ports(
     """Yields servers of processes with an unknown command whose port is unambiguous."""
     for one in candidates:
         command = " ".join(one.arguments)
-        kind = engine or next((name for name, regex in patterns if regex.search(command)), None)
+        kind = engine or next((name for name, regex in patterns if is_found(regex, command)), None)
         usual = ENGINE_PORTS.get(kind or "")
         chosen = [listener for listener in one.listeners if listener.port == usual]
         if not chosen and len(one.listeners) == 1:

@@ -38,7 +38,7 @@ _CLOCK = re.compile(
 
 # Ray: (TaskRunner pid=12, ip=10.0.0.1); torchrun and AReaL: [rank0]: or [actor].
 _PREFIX = re.compile(r"\s*(?:\([\w.:-]+ pid=\d+(?:, ip=[^)]*)?\)|\[[A-Za-z]\w*\]:?)\s+")
-_REPEATED = re.compile(r"\s*\[repeated \d+x across cluster\].*$")
+_REPEATED = re.compile(r"\[repeated \d+x across cluster\].*$")
 
 _NUMBER = re.compile(
     r"(?:[\w.]+\()?"  # np.float64(…), tensor(…)

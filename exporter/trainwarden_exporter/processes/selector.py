@@ -24,6 +24,7 @@ from trainwarden_exporter.processes.procfs import (
     read_owner,
     read_working_folder,
 )
+from trainwarden_exporter.runtime.linear_search import is_found, is_whole
 
 _UNIT_KINDS = (".service", ".scope", ".slice")
 
@@ -145,7 +146,7 @@ def matches_selector(selector: Selector, attributes: ProcessAttributes) -> bool 
     # cheapest and most selective first: one process may be compared to hundreds of selectors
     if (command := selector.command) is not None:
         line = attributes.command_line
-        if line is not None and command.search(line) is None:
+        if line is not None and not is_found(command, line):
             return False
         undecided = line is None
     for condition in _remaining_conditions(selector, attributes):
@@ -164,7 +165,7 @@ def _remaining_conditions(
         yield None if owner is None else is_account(owner, user)
     if (cgroup := selector.cgroup) is not None:
         cgroups = attributes.cgroups
-        yield None if cgroups is None else any(cgroup.search(path) for _, path in cgroups)
+        yield None if cgroups is None else any(is_found(cgroup, path) for _, path in cgroups)
     if (unit := selector.systemd_unit) is not None:
         cgroups = attributes.cgroups
         yield None if cgroups is None else in_systemd_unit(unit, cgroups)
@@ -179,7 +180,7 @@ def _remaining_conditions(
             None
             if variables is None
             else all(
-                name in variables and pattern.fullmatch(variables[name]) is not None
+                name in variables and is_whole(pattern, variables[name])
                 for name, pattern in patterns.items()
             )
         )

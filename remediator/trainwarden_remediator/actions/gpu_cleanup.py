@@ -15,6 +15,7 @@ from trainwarden_exporter.processes.pid_file import read_pid_file
 from trainwarden_exporter.processes.procfs import read_owner, read_processes
 from trainwarden_exporter.processes.selector import is_account
 from trainwarden_exporter.processes.start_times import start_timestamp
+from trainwarden_exporter.runtime.linear_search import is_found
 from trainwarden_remediator.actions.base import (
     Action,
     ActionState,
@@ -184,7 +185,7 @@ def select_leftovers(
         if (
             age >= cleanup.min_age
             and any(is_account(holder.owner, owner) for owner in cleanup.owners)
-            and (cleanup.command is None or cleanup.command.search(holder.command))
+            and (cleanup.command is None or is_found(cleanup.command, holder.command))
         ):
             yield holder
 
