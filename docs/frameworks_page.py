@@ -81,14 +81,16 @@ def _real_versions() -> str:
     if not REAL_VERSIONS.exists():
         return ""
     rows = "".join(
-        f"| {package} {row['version']} | `{row['framework']}` | {', '.join(row['shown'])} |\n"
-        for package, row in sorted(json.loads(REAL_VERSIONS.read_text()).items())
+        f"| `{name}` | {row['package']} {row.get('version', '')} | `{row['framework']}` "
+        f"| {row.get('skipped') or ', '.join(row['shown'])} |\n"
+        for name, row in sorted(json.loads(REAL_VERSIONS.read_text()).items())
     )
     return (
         "\n## Seen with real versions\n\n"
-        "Written by `make test-real`: real programs on the CPU, with the file that `discover` "
-        "printed for them,\nunedited, compared with what their own callbacks recorded.\n\n"
-        f"| package | framework | as the program itself |\n|---|---|---|\n{rows}"
+        "Written by `make test-real`: the programs of tests/real/programs on the CPU, with the "
+        "file that `discover`\nprinted for them, unedited, compared with what their own callbacks "
+        "recorded. A line is added once its test\nhas passed with that version.\n\n"
+        f"| program | package | framework | as the program itself |\n|---|---|---|---|\n{rows}"
     )
 
 

@@ -1,231 +1,233 @@
 """Real frameworks, as their users run them: discover, check, an unedited watch, and what it shows.
 
-`make test-real` installs the frameworks into a virtual environment of their own and writes the
-versions that passed to docs/real_versions.json, from which docs/frameworks.md is made.
+`make test-real` installs the frameworks into a virtual environment of their own and writes what
+each version showed to docs/real_versions.json, from which docs/frameworks.md is made.
 """
 
 from __future__ import annotations
 
-import json
-import os
+import math
 import signal
-import socket
-import subprocess
-import sys
 import time
-import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
+from tests.real.cases import CASES, EVALUATION_SECONDS, Case
+from tests.real.watching import PATIENCE, Program, Watched, record_seen, require, watched
 from tests.waiting import until
 
-PROGRAMS = Path(__file__).parent / "programs"
-VERSIONS = Path(__file__).resolve().parents[2] / "docs" / "real_versions.json"
-PYTHON = Path(os.environ.get("TRAINWARDEN_REAL_PYTHON", ".venv-real/bin/python")).absolute()
-EXPORTER = Path(sys.executable).with_name("trainwarden-exporter")
-STEPS = 200
-START_SECONDS = 180.0
-"""Imports of a framework take long on a loaded machine."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """A program, its package, and what `discover` should recognise."""
-
-    program: str
-    package: str
-    framework: str
-    complete: str = ""
-    """Glob of the checkpoints; empty if it makes none."""
-
-    has_live_log: bool = True
-    """Whether its log shows steps live: a bar of Rich writes nothing into a file."""
-
-    @property
-    def has_steps(self) -> bool:
-        return bool(self.complete)
-
-
-CASES = (
-    Case("plain", "torch", "generic", "step_*"),
-    Case("transformers_trainer", "transformers", "trl", "checkpoint-*"),
-    Case("lightning_trainer", "lightning", "lightning", "step=*", has_live_log=False),
-    Case("optuna_search", "optuna", "optuna"),
-)
-
-
-def version(package: str) -> str:
-    """Returns the installed version; skips the test without one."""
-    script = f"import importlib.metadata as m; print(m.version({package!r}))"
-    try:
-        done = subprocess.run([PYTHON, "-c", script], capture_output=True, text=True, check=False)
-    except OSError as error:
-        pytest.skip(f"{PYTHON}: {error.strerror}; run make test-real")
-    if done.returncode:
-        pytest.skip(f"{package} is not installed in {PYTHON.parents[1]}")
-    return done.stdout.strip()
+LEAKED_BYTES = 200 << 20
+SETTLE_SECONDS = 45
+"""After which a file without changes counts as complete in every layout."""
 
 
 @dataclass
 class Run:
-    """A running program in its folder, with an exporter that watches it unedited."""
+    """A program of a case, and what the stack shows of it."""
 
-    case: Case
-    folder: Path
-    program: subprocess.Popen[bytes]
-    port: int = 0
-    name: str = ""
+    program: Program
+    watched: Watched
 
-    def truth(self, kind: str) -> list[dict[str, Any]]:
-        path = self.folder / "truth.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
-        return [event for line in lines if (event := json.loads(line))["kind"] == kind]
+    @property
+    def case(self) -> Case:
+        return self.program.case
 
-    def metrics(self) -> dict[str, float]:
-        """Returns the samples of this run by series name and labels."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=30) as page:
-            lines = page.read().decode().splitlines()
-        found = (line.rpartition(" ") for line in lines if f'run="{self.name}"' in line)
-        return {series: float(value) for series, _, value in found}
+    def value(self, metric: str, **labels: str) -> float | None:
+        return self.watched.value(self.program.name, metric, old_kernel=False, **labels)
 
-    def value(self, metric: str, *labels: str) -> float | None:
-        for series, number in self.metrics().items():
-            if series.startswith(f"trainwarden_{metric}{{") and all(x in series for x in labels):
-                return number
-        return None
+    def firing(self, severity: str = ".*") -> set[str]:
+        return self.watched.firing(self.program.name, severity)
 
+    def seen(self, *what: str) -> None:
+        record_seen(self.case, *what)
 
-def discovered(folder: Path, pid: int) -> Mapping[str, Any]:
-    """Returns the file that `discover` prints, with the run of `pid` only."""
-    done = subprocess.run([EXPORTER, "discover"], capture_output=True, text=True, check=False)
-    config: dict[str, Any] = yaml.safe_load(done.stdout)
-    (folder / "discovered.yml").write_text(done.stdout)
-    assert f"pid {pid}: " in done.stdout
-    own = [run for run in config["runs"] if run["path"].startswith(str(folder))]
-    assert len(own) == 1, done.stdout
-    return {"state_folder": str(folder / "state"), "runs": own}
+    def shows_progress(self) -> bool:
+        """Whether the exporter shows the last step, or trials, within the lag of the case."""
+        if self.case.counts == "trial":
+            before = len(self.program.truth("step")) - self.case.lag
+            return (self.value("log_matches_total", pattern="trial_finished") or 0) >= before
+        before = self.program.last_step
+        shown = self.value("training_step")
+        after = self.program.last_step
+        return shown is not None and before - self.case.lag <= shown <= after + 1
 
+    def until(self, true: Callable[[], object], seconds: float = PATIENCE) -> None:
+        """Waits until `true` returns something true; fails with what the exporter shows."""
+        try:
+            until(true, seconds)
+        except AssertionError:
+            name = self.program.name
+            kinds = ("worker_", "run_", "training_", "checkpoint_", "log_value")
+            shown = [
+                f"{metric} {kernel} {sample.labels} {sample.value}"
+                for kernel in (False, True)
+                for metric, samples in self.watched.samples(name, old_kernel=kernel).items()
+                for sample in samples
+                if metric.startswith(kinds)
+            ]
+            shown += [f"firing: {self.firing()}", self.program.log()]
+            pytest.fail("\n".join(shown))
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
-
-
-def start(case: Case, folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
-    environment |= {"PYTHONPATH": str(PROGRAMS), "PWD": str(folder), "CUDA_VISIBLE_DEVICES": ""}
-    with (folder / "trainer.log").open("ab") as log:
-        return subprocess.Popen(
-            [PYTHON, PROGRAMS / f"{case.program}.py", *arguments],
-            cwd=folder,
-            stdout=log,
-            stderr=log,
-            stdin=subprocess.DEVNULL,
-            env=environment,
-            start_new_session=True,
-        )
+    def advance(self, steps: int) -> None:
+        """Waits until the program has made some more steps."""
+        self.program.wait_for("step", len(self.program.truth("step")) + steps)
 
 
-@pytest.fixture(params=CASES, ids=lambda case: case.program)
-def run(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Run]:
+@pytest.fixture(scope="module", params=CASES, ids=lambda case: case.program)
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     case: Case = request.param
-    version(case.package)
-    program = start(case, tmp_path, str(STEPS), "0.5")
-    run = Run(case, tmp_path, program)
-    exporter: subprocess.Popen[bytes] | None = None
+    require(case)
+    folder = tmp_path_factory.mktemp("real")
+    program = Program(case, folder / case.program)
+    program.folder.mkdir()
     try:
-        kind = "step" if case.has_steps else "trial"
-        until(lambda: len(run.truth(kind)) > 12 or program.poll() is not None, START_SECONDS)
-        assert program.poll() is None, (tmp_path / "trainer.log").read_text()[-2000:]
-        config = discovered(tmp_path, program.pid)
-        run.name = config["runs"][0]["name"]
-        assert config["runs"][0].get("framework", "generic") == case.framework
-        file = tmp_path / "exporter.yml"
-        file.write_text(yaml.safe_dump(config))
-        subprocess.run([EXPORTER, "check", file], check=True)
-        run.port = free_port()
-        address = f"--web.listen-address=127.0.0.1:{run.port}"
-        exporter = subprocess.Popen([EXPORTER, "run", f"--config.file={file}", address])
-        until(lambda: _answers(run))
-        yield run
+        program.start(case.steps)
+        program.wait_for("step", 12)
+        with watched([program], folder) as seen:
+            yield Run(program, seen)
     finally:
-        for process in (program, exporter):
-            if process is not None and process.poll() is None:
-                process.kill()
-                process.wait()
+        program.end()
 
 
-def _answers(run: Run) -> bool:
+def test_step_total_and_loss_are_those_of_the_program(run: Run) -> None:
+    run.until(run.shows_progress)
+    run.seen("live step" if run.case.counts == "step" else "trials")
+    if run.case.shows_total:
+        assert run.value("training_total_steps") == run.case.steps
+        run.seen("total")
+    if run.case.loss:
+
+        def same() -> bool:
+            shown = run.value(run.case.loss, name="loss")
+            known = [event["loss"] for event in run.program.truth("loss")[-20:]]
+            return shown is not None and any(math.isclose(shown, x, rel_tol=0.01) for x in known)
+
+        run.until(same)
+        run.seen("loss")
+    assert run.firing("critical|warning") == set()
+
+
+def test_a_long_evaluation_is_no_fault(run: Run) -> None:
+    """The first that the exporter sees: its duration is not known yet."""
+    before = time.time()
+    with run.program.order("evaluate"):
+        run.program.wait_for("slow_evaluation", 1)
+        begun = time.monotonic()
+        if run.case.shows_evaluations:
+            run.until(lambda: run.value("training_phase", phase="evaluating") == 1)
+            run.seen("phase of an evaluation")
+        run.until(
+            lambda: time.monotonic() - begun > EVALUATION_SECONDS, EVALUATION_SECONDS + PATIENCE
+        )
+        assert run.program.alive
+        assert run.firing("critical") == set()
+    run.advance(3)
+    run.until(run.shows_progress)
+    if run.case.shows_evaluations:
+        run.until(lambda: run.value("training_phase", phase="training") == 1)
+    fired = run.watched.fired(run.program.name, "critical", time.time() - before)
+    assert fired == set()
+    run.seen(f"evaluation of {EVALUATION_SECONDS:.0f} s")
+
+
+def test_a_leak_is_in_the_memory_of_its_worker(run: Run) -> None:
+    before = run.value("worker_resident_bytes")
+    assert before is not None
+
+    def leaked() -> float:
+        return max((event["bytes"] for event in run.program.truth("leak")), default=0.0)
+
+    with run.program.order("leak"):
+        run.until(lambda: leaked() >= LEAKED_BYTES or not run.program.alive)
+    run.advance(1)
+    run.until(lambda: (run.value("worker_resident_bytes") or 0) - before > 0.8 * leaked())
+    grown = (run.value("worker_resident_bytes") or 0) - before
+    assert grown < 1.5 * leaked()
+    run.seen("leak")
+
+
+def test_a_hang_is_a_stall_and_ends_with_it(run: Run) -> None:
+    """First of a stopped process, then of a rank that sleeps."""
+    stopped = run.program.signal(signal.SIGSTOP)
     try:
-        return bool(run.metrics())
-    except OSError:
-        return False
+        shown = lambda: (run.value("worker_process_states", state="stopped") or 0) > 0  # noqa: E731
+        run.until(shown)
+        run.until(lambda: "TrainingStepStalled" in run.firing())
+    finally:
+        assert stopped <= run.program.signal(signal.SIGCONT)
+    run.until(lambda: "TrainingStepStalled" not in run.firing())
+    run.seen("SIGSTOP")
+    with run.program.order("hang"):
+        run.program.wait_for("hang", 1)
+        run.until(lambda: "TrainingStepStalled" in run.firing())
+    run.until(lambda: "TrainingStepStalled" not in run.firing())
+    run.seen("hang")
 
 
-def seen(run: Run, *what: str) -> None:
-    """Adds to the table of docs/frameworks.md what this version showed."""
-    table = json.loads(VERSIONS.read_text()) if VERSIONS.exists() else {}
-    row = table.setdefault(run.case.package, {"framework": run.case.framework})
-    installed = version(run.case.package)
-    if row.get("version") != installed:
-        row["shown"] = []
-    row["version"] = installed
-    row["shown"] = sorted({*row["shown"], *what})
-    VERSIONS.write_text(json.dumps(table, indent=2, sort_keys=True) + "\n")
+def test_a_loss_that_is_not_finite_is_critical(run: Run) -> None:
+    if not run.case.loss or not run.case.survives_nan:
+        pytest.skip("it logs no loss" if not run.case.loss else "it does not survive it")
+    with run.program.order("nan"):
+        run.until(
+            lambda: (
+                run.program.truth("loss")
+                and not math.isfinite(run.program.truth("loss")[-1]["loss"] or math.nan)
+            ),
+            PATIENCE,
+        )
+        began = time.monotonic()
+        run.until(lambda: "TrainingNotFinite" in run.firing("critical"))
+        assert run.program.alive, run.program.log()
+    assert time.monotonic() - began < PATIENCE
+    run.seen("NaN")
 
 
-def test_the_live_step_the_total_and_the_end_are_those_of_the_program(run: Run) -> None:
-    if not run.case.has_steps:
-        pytest.skip("a search has no step")
-
-    def follows() -> bool:
-        before = run.truth("step")[-1]["step"]
-        shown = run.value("training_step")
-        after = run.truth("step")[-1]["step"]
-        return shown is not None and before - 2 <= shown <= after + 1
-
-    until(follows)
-    if run.case.has_live_log:
-        assert run.value("training_total_steps") == STEPS
-    assert run.value("worker_processes") == 1
-    run.program.wait(timeout=START_SECONDS)
-    assert run.program.returncode == 0
-    until(lambda: run.value("training_step") == STEPS)
-    until(lambda: run.value("training_finished") == 1 or run.value("run_workers_finished") == 1)
-    live = ("live step", "total") if run.case.has_live_log else ("step at each checkpoint",)
-    seen(run, *live, "normal end")
-
-
-def test_trials_are_progress(run: Run) -> None:
-    if run.case.has_steps:
-        pytest.skip("it has steps")
-    before = run.value("training_progress_timestamp_seconds")
-    until(lambda: (run.value("training_progress_timestamp_seconds") or 0) > (before or 0))
-    count = len(run.truth("trial"))
-    until(lambda: (run.value("log_matches_total", 'pattern="trial_finished"') or 0) >= count)
-    seen(run, "trials")
-
-
-def test_a_killed_run_shows_its_newest_whole_checkpoint(run: Run) -> None:
-    if not run.case.has_steps:
+def test_kill_in_mid_save_leaves_the_newest_complete_checkpoint(run: Run) -> None:
+    if not run.case.saves:
         pytest.skip("it makes no checkpoints")
-    until(lambda: list((run.folder).rglob(run.case.complete)))
-    os.kill(run.program.pid, signal.SIGKILL)
-    run.program.wait()
-    until(lambda: run.value("worker_processes") == 0)
-    saves = [event["step"] for event in run.truth("save_end")]
-    newest = run.value("checkpoint_step")
-    deadline = time.monotonic() + START_SECONDS
-    while newest is None and time.monotonic() < deadline:
-        time.sleep(0.5)
-        newest = run.value("checkpoint_step")
-    assert newest is not None
-    assert newest % 10 == 0
-    assert not saves or newest >= saves[-1]
-    seen(run, "checkpoint after kill -9")
+    with run.program.order("slow_save"):
+        run.program.wait_for("half_saved", len(run.program.truth("half_saved")) + 1)
+        saved = run.program.truth("saved")[-1]
+        run.program.end()
+    killed = time.monotonic()
+    run.until(lambda: run.value("worker_processes") == 0)
+    run.until(lambda: time.monotonic() - killed > SETTLE_SECONDS)
+    if run.case.saves == "step":
+        assert run.value("checkpoint_step") == saved["step"]
+    else:
+        shown = run.value("checkpoint_timestamp_seconds")
+        assert shown is not None
+        assert abs(shown - saved["time"]) < 10
+    run.until(lambda: "TrainingWorkerGone" in run.firing("critical"))
+    run.seen("checkpoint after kill -9")
+
+
+def test_a_normal_end_is_not_missed_and_starts_nothing(run: Run) -> None:
+    """Started again by hand from the newest checkpoint; on this kernel and on an old one."""
+    if run.program.alive:
+        run.program.end()
+    if run.case.counts == "trial":
+        run.program.start(len(run.program.truth("step")) + 8)
+    else:
+        saved = run.program.truth("saved")[-1]["step"] if run.case.saves else 0
+        run.program.start(saved + 15)
+    process = run.program.process
+    assert process is not None
+    run.until(lambda: not run.program.alive, 2 * PATIENCE)
+    assert process.returncode == 0, run.program.log()
+    name = run.program.name
+    if run.case.counts == "step":
+        run.until(run.shows_progress)
+    run.until(lambda: run.value("run_workers_finished") == 1)
+    run.until(lambda: run.firing("critical") <= {"TrainingNotFinite"})
+    run.seen("normal end")
+    value = run.watched.value
+    run.until(lambda: value(name, "worker_processes", old_kernel=True) == 0)
+    assert not value(name, "worker_missing_processes", old_kernel=True)
+    if run.case.tells_end:
+        run.until(lambda: value(name, "run_workers_finished", old_kernel=True) == 1)
+    else:
+        unknown = {"reason": "exit_unknown", "old_kernel": True}
+        assert value(name, "worker_unconfirmed_missing_processes", **unknown)  # type: ignore[arg-type]
+    run.seen("normal end on an old kernel")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-import time
+from pathlib import Path
 
 import lightning
 import torch
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
-from truth import beat_callbacks, record
+from lightning.pytorch.loggers import CSVLogger
+from truth import EVALUATION_BATCHES, beat_callbacks, evaluation_batch, poison, record, step_done
 
 steps, seconds = int(sys.argv[1]), float(sys.argv[2])
 
@@ -23,23 +24,51 @@ class Model(lightning.LightningModule):
         self.log("loss", loss, prog_bar=True)
         return loss
 
+    def validation_step(self, batch):
+        self.log("val_loss", self.layer(batch).pow(2).mean())
+
     def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.01)
+        return torch.optim.SGD(self.parameters(), lr=0.001)
 
 
 class Truth(Callback):
+    def on_train_batch_start(self, trainer, model, *args):
+        poison(model)
+
     def on_train_batch_end(self, trainer, *args):
-        time.sleep(seconds)
-        record("step", step=trainer.global_step)
+        step_done(trainer.global_step, seconds)
+        if "loss" in trainer.logged_metrics:
+            record("loss", loss=float(trainer.logged_metrics["loss"]))
+
+    def on_validation_batch_end(self, trainer, model, outputs, batch, number, *args):
+        if not trainer.sanity_checking:
+            evaluation_batch(number)
 
 
-data = torch.utils.data.DataLoader(torch.randn(4000, 8), batch_size=2)
-saver = ModelCheckpoint(dirpath="out", filename="{step}", every_n_train_steps=10, save_top_k=-1)
-callbacks = [Truth(), saver, *beat_callbacks("lightning")]
-trainer = lightning.Trainer(
+class Trainer(lightning.Trainer):
+    def save_checkpoint(self, *args, **kwargs):
+        super().save_checkpoint(*args, **kwargs)
+        record("saved", step=self.global_step)
+
+
+def batches(count):
+    return torch.utils.data.DataLoader(torch.randn(count * 2, 8), batch_size=2)
+
+
+found = Path("lightning_logs").glob("version_*/checkpoints/step=*.ckpt")
+saved = sorted(found, key=lambda one: int(one.stem.rpartition("=")[2]))
+saver = ModelCheckpoint(filename="{step}", every_n_train_steps=10, save_top_k=-1)
+trainer = Trainer(
     max_steps=steps,
-    callbacks=callbacks,
+    callbacks=[Truth(), saver, *beat_callbacks("lightning")],
     accelerator="cpu",
+    logger=CSVLogger(".", flush_logs_every_n_steps=10),
     log_every_n_steps=5,
+    val_check_interval=60,
 )
-trainer.fit(Model(), data)
+trainer.fit(
+    Model(),
+    batches(4000),
+    batches(EVALUATION_BATCHES),
+    ckpt_path=str(saved[-1]) if saved else None,
+)
