@@ -105,7 +105,7 @@ async def show_status(request: web.Request) -> web.Response:
     await exporter.refresh_runs()
     outcomes, remediator = await asyncio.gather(
         request.app[SHARED_SCRAPES].scrape(exporter.scraper, _budget(request)),
-        fetch_status(exporter.config.remediator),
+        fetch_status(exporter.config.remediator, exporter.identity),
     )
     page = status_page.PageData(
         now=exporter.now(),

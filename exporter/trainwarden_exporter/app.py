@@ -53,6 +53,7 @@ from trainwarden_exporter.scrape.process_metrics import (
     WEB_RELOAD_SUCCESS,
 )
 from trainwarden_exporter.scrape.scraper import Scraper
+from trainwarden_exporter.status_page.remediator_client import ExporterIdentity
 from trainwarden_exporter.webserver.service import Readiness, Reloader
 from trainwarden_exporter.webserver.web_file import WebConfigFile
 
@@ -208,6 +209,11 @@ class Exporter:
     def heartbeats(self) -> HeartbeatRegistry:
         shown = (one for one in self._collectors if isinstance(one, HeartbeatsCollector))
         return next((one.heartbeats for one in shown), HeartbeatRegistry())
+
+    @property
+    def identity(self) -> ExporterIdentity:
+        """The configuration in force, by which its remediator is recognised."""
+        return ExporterIdentity(self.path, hash_workers(self.config.runs))
 
     def reload_with(self, web_config_file: WebConfigFile) -> None:
         """Reloads `web_config_file` at each reload too, and exports the result."""

@@ -28,7 +28,8 @@ class RemediatorConfig(Section):
     """Source of the alerts and actions on the status page. Not used by metrics or collectors."""
 
     url: Url
-    """Address of the remediator, such as `http://127.0.0.1:10978`."""
+    """Address of the remediator, such as `http://127.0.0.1:10978`. A remediator that reads
+    another exporter.yml is not shown."""
 
     tls: TlsConfig | None = None
     """TLS settings of an https connection."""

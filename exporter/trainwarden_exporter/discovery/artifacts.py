@@ -66,6 +66,8 @@ class StepFolder:
     partial: str = ""
     marker: str = ""
     """File that is written last and exists in all entries, possibly except the newest."""
+    renamed: bool = False
+    """Whether the script that writes the entries renames temporary files."""
 
 
 def folders_below(path: Path) -> tuple[Path, ...]:

@@ -37,6 +37,7 @@ from trainwarden_exporter.discovery.programs import (
     literal_folders,
     names_training,
     read_script,
+    renames_temporary_files,
     runs_python,
 )
 from trainwarden_exporter.frameworks import FRAMEWORKS
@@ -210,6 +211,9 @@ def _find_run_folder(
         best = RunFolder(next(iter((*outputs, *own)), candidate.folder))
     found_logs = tuple(DiscoveredLog(log, propose_patterns(read_tail(log))) for log in logs)
     is_shared = best.path in shared
+    if renames_temporary_files(text):
+        renamed = tuple(replace(one, renamed=True) for one in best.step_folders)
+        best = replace(best, step_folders=renamed)
     if best.detected is not None:
         return replace(best, framework=best.detected.framework.name, is_shared=is_shared)
     kept = () if is_shared else best.logs

@@ -38,6 +38,11 @@ _TRAINS = re.compile(
     r"(?:[_\-.]|$)",
     re.IGNORECASE,
 )
+_RENAMES = re.compile(
+    r"\b(?:os\.(?:replace|rename)|shutil\.move)\([^\n]*(?:tmp|temp|partial)"
+    r"|(?:tmp|temp|partial)\w*\.(?:replace|rename)\((?!['\"])",
+    re.IGNORECASE,
+)
 _LITERALS = re.compile(r"""["']([\w./-]{2,200})["']""")
 _IMPORTS = re.compile(r"^\s*(?:from\s+([\w.]+)\s+import\b|import\s+([\w., ]+))", re.MULTILINE)
 
@@ -116,6 +121,11 @@ def read_script(candidate: Candidate) -> str:
             return file.read(MAX_SCRIPT_BYTES).decode(errors="replace")
     except (OSError, ValueError):
         return ""
+
+
+def renames_temporary_files(text: str) -> bool:
+    """Whether a script renames temporary files, so that what has its final name is complete."""
+    return bool(_RENAMES.search(text))
 
 
 def imported_modules(text: str) -> frozenset[str]:

@@ -33,6 +33,8 @@ def render(proposal: Proposal, *, gpus: int = 0) -> str:
         "# Proposed by `trainwarden-exporter discover` for this host. Review before use:",
         "# names can be changed, and limits that trigger actions are never guessed.",
         "state_folder: state",
+        "# Where `make up` starts the remediator; that of another exporter.yml is not shown.",
+        "remediator: {url: 'http://127.0.0.1:10978'}",
     ]
     if gpus:
         lines.append(f"gpu: {{expected: {gpus}}}")
@@ -143,7 +145,7 @@ def _entries(run_folder: RunFolder, work: StepFolder) -> str:
     folder = work.path.relative_to(run_folder.path)
     if work.marker:
         complete: dict[str, Any] = {"marker": [work.marker]}
-    elif work.partial:
+    elif work.partial or work.renamed:
         complete = {"renamed": True}
     else:
         complete = {"settled": ["*"]} | ({"settled_for": 5} if work.kind == "batches" else {})

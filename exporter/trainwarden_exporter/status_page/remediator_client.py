@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from http import HTTPStatus
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, StringConstraints, ValidationError
@@ -81,6 +83,10 @@ class RemediatorHold(_StatusModel):
 class RemediatorStatus(_StatusModel):
     """Status of the remediator. Alerts are sorted oldest first, actions newest first."""
 
+    exporter_file: _Text = ""
+    """The exporter.yml that it reads."""
+    workers_hash: int | None = None
+    """Hash of the workers in that file."""
     mode: Literal["observe", "act"]
     tone: Tone
     verdict: _Text
@@ -116,8 +122,28 @@ TIMEOUT_SECONDS = 2.0
 _QUESTION = HttpRequest("standing", "/status.json", limit=512 << 10, timeout=TIMEOUT_SECONDS)
 
 
-async def fetch_status(config: RemediatorConfig | None) -> RemediatorStatus | str | None:
-    """Returns the remediator's status, or why there is none; None if none is configured."""
+@dataclass(frozen=True, slots=True)
+class ExporterIdentity:
+    """The configuration of this exporter, by which its own remediator is recognised."""
+
+    file: Path | None
+    workers_hash: int
+
+    def is_served_by(self, status: RemediatorStatus) -> bool:
+        """Whether the remediator reads the same file, or in a container another copy of it."""
+        if status.workers_hash == self.workers_hash:
+            return True
+        return self.file is not None and status.exporter_file == str(self.file.resolve())
+
+
+async def fetch_status(
+    config: RemediatorConfig | None, exporter: ExporterIdentity
+) -> RemediatorStatus | str | None:
+    """Returns the status of the `exporter`'s remediator, or why there is none.
+
+    None if no remediator is configured. At a port that is not reserved, the remediator of another
+    account may answer.
+    """
     if config is None:
         return None
     try:
@@ -125,7 +151,10 @@ async def fetch_status(config: RemediatorConfig | None) -> RemediatorStatus | st
     except (OSError, ValueError) as error:  # the file existed when the configuration was loaded
         return f"CA file unusable: {error}"
     async with HttpClient(TIMEOUT_SECONDS, context=context).connect() as put:
-        return parse_answer(await put(f"{config.url}{_QUESTION.path}", _QUESTION))
+        status = parse_answer(await put(f"{config.url}{_QUESTION.path}", _QUESTION))
+    if isinstance(status, RemediatorStatus) and not exporter.is_served_by(status):
+        return "the remediator of another exporter.yml answers at its address"
+    return status
 
 
 def parse_answer(answer: HttpResponse) -> RemediatorStatus | str:

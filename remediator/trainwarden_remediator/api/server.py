@@ -145,7 +145,7 @@ async def render_status_json(request: web.Request) -> RenderedPage:
     remediator = request.app[REMEDIATOR]
     work = await _current_work(request)
     summary = await asyncio.to_thread(
-        status_page.status_json, work, remediator.setup.config, now=remediator.clock.now()
+        status_page.status_json, work, remediator.setup, now=remediator.clock.now()
     )
     return RenderedPage(
         json.dumps(summary).encode(), {"Content-Type": "application/json; charset=utf-8"}

@@ -12,7 +12,7 @@ from typing import Any
 from trainwarden_exporter.runtime import formatting
 from trainwarden_exporter.runtime.redaction import redact
 from trainwarden_exporter.webserver import html
-from trainwarden_remediator.config.schema import Config
+from trainwarden_remediator.config.schema import Config, Setup
 from trainwarden_remediator.config.targets import Target
 from trainwarden_remediator.journal import event_text
 from trainwarden_remediator.journal.rows import Event
@@ -179,7 +179,7 @@ def _targets(config: Config) -> str:
     return html.table(columns, rows)
 
 
-def status_json(work: CurrentWork, config: Config, *, now: float) -> Mapping[str, Any]:
+def status_json(work: CurrentWork, setup: Setup, *, now: float) -> Mapping[str, Any]:
     """Returns a summary of the page, as JSON data for another program.
 
     Times are Unix seconds; a tone is `good`, `warn`, `bad` or `quiet`. `open_alerts` and `alerts`
@@ -187,9 +187,12 @@ def status_json(work: CurrentWork, config: Config, *, now: float) -> Mapping[str
     are not known.
     """
     state, views = work.state, work.views(now)
+    config = setup.config
     tone, verdict = headline(work, config, now=now)
     journal = state.journal
     return {
+        "exporter_file": str(config.exporter.config.resolve()),
+        "workers_hash": setup.workers_hash,
         "mode": state.mode,
         "tone": tone,
         "verdict": verdict,

@@ -10,6 +10,7 @@ import pytest
 
 from trainwarden_exporter.discovery.host_scan import (
     DetectedServer,
+    HostScan,
     detect_engine,
     find_run_folders,
     limit_to_folder,
@@ -18,6 +19,8 @@ from trainwarden_exporter.discovery.host_scan import (
     scan_folder,
 )
 from trainwarden_exporter.discovery.processes import Candidate
+from trainwarden_exporter.discovery.proposal import propose
+from trainwarden_exporter.discovery.yaml_writer import render
 from trainwarden_exporter.frameworks import FRAMEWORKS
 
 VLLM = '# HELP vllm:num_requests_running x\nvllm:num_requests_running{engine="0"} 0.0\n'
@@ -107,6 +110,33 @@ def test_trainers_in_one_working_folder_are_runs_of_their_own(tmp_path: Path) ->
         "out_a": "trl",
         "out_b": "lightning",
     }
+
+
+@pytest.mark.parametrize(
+    ("save", "renamed"),
+    [
+        ("torch.save(state, tmp)\n    os.replace(tmp, path)", True),
+        ("torch.save(state, f'{path}.tmp')\n    os.rename(f'{path}.tmp', path)", True),
+        ("torch.save(state, temporary)\n    temporary.rename(path)", True),
+        ("torch.save(state, path)\n    name = name.replace('tmp', '')", False),
+        ("torch.save(state, path)\n    os.replace(state_file, other)", False),
+    ],
+)
+def test_a_script_that_renames_what_it_has_saved_needs_no_wait(
+    tmp_path: Path, save: str, *, renamed: bool
+) -> None:
+    (tmp_path / "train.py").write_text(f"import os, torch\nout = 'out'\nif True:\n    {save}\n")
+    (tmp_path / "out").mkdir()
+    for step in (10, 20):
+        (tmp_path / "out" / f"ckpt_{step}.pt").write_bytes(b"x")
+    found, trainers = find_run_folders([trainer(10, tmp_path, "train.py")], FRAMEWORKS)
+    (work,) = found[tmp_path / "out"].step_folders
+    assert work.renamed is renamed
+    one = Candidate(10, ("python3", "train.py"), 1, tmp_path)
+    scan = HostScan((one,), tuple(found.values()), trainers=trainers)
+    text = render(propose(scan))
+    assert ("complete: {renamed: true}" in text) is renamed
+    assert ("settled" in text) is not renamed
 
 
 @pytest.mark.parametrize("detected", [False, True])

@@ -22,6 +22,7 @@ from trainwarden_exporter.inference.http_messages import HttpOutcome, HttpReques
 from trainwarden_exporter.status_page import remediator_client
 from trainwarden_exporter.status_page.remediator_client import (
     MAX_ENTRIES,
+    ExporterIdentity,
     RemediatorStatus,
     fetch_status,
     parse_answer,
@@ -38,6 +39,8 @@ ALERT = {
     "reason": "too soon",
 }
 ANSWER: dict[str, Any] = {
+    "exporter_file": "/srv/run/exporter.yml",
+    "workers_hash": 8,
     "mode": "act",
     "tone": "warn",
     "verdict": "Watching 1 incident.",
@@ -47,6 +50,8 @@ ANSWER: dict[str, Any] = {
     "something": "of a newer version",
 }
 
+EXPORTER = ExporterIdentity(Path("/srv/run/exporter.yml"), 7)
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -54,7 +59,7 @@ async def status_from(handler: Handler) -> RemediatorStatus | str | None:
     app = web.Application()
     app.router.add_get("/status.json", handler)
     async with TestServer(app) as server:
-        return await fetch_status(RemediatorConfig(url=str(server.make_url(""))))
+        return await fetch_status(RemediatorConfig(url=str(server.make_url(""))), EXPORTER)
 
 
 def answering(answer: web.Response) -> Handler:
@@ -74,15 +79,33 @@ async def test_what_it_says_is_taken() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"exporter_file": "/home/somebody/exporter.yml"},
+        {"exporter_file": ""},
+        {"workers_hash": None, "exporter_file": "exporter.yml"},
+    ],
+)
+async def test_the_remediator_of_a_stranger_is_never_shown(other: dict[str, Any]) -> None:
+    found = await status_from(answering(web.json_response(ANSWER | other)))
+    assert found == "the remediator of another exporter.yml answers at its address"
+
+
+async def test_a_copy_of_the_file_in_a_container_has_the_same_workers() -> None:
+    copy = ANSWER | {"exporter_file": "/etc/trainwarden/exporter.yml", "workers_hash": 7}
+    assert isinstance(await status_from(answering(web.json_response(copy))), RemediatorStatus)
+
+
 async def test_none_is_asked_where_none_is_configured() -> None:
-    assert await fetch_status(None) is None
+    assert await fetch_status(None, EXPORTER) is None
 
 
 async def test_where_nobody_listens_that_is_reported() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound, and not listening
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        assert await fetch_status(RemediatorConfig(url=url)) == "connection refused"
+        assert await fetch_status(RemediatorConfig(url=url), EXPORTER) == "connection refused"
 
 
 async def test_a_silent_remediator_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +121,7 @@ async def test_a_silent_remediator_is_not_waited_for(monkeypatch: pytest.MonkeyP
     app.router.add_get("/status.json", never)
     async with TestServer(app) as server:
         try:
-            assert await fetch_status(RemediatorConfig(url=str(server.make_url("")))) == (
+            assert await fetch_status(RemediatorConfig(url=str(server.make_url(""))), EXPORTER) == (
                 "no answer within 0.05 s"
             )
         finally:
@@ -161,7 +184,7 @@ def test_a_url_that_cannot_be_meant_is_an_error(url: str) -> None:
 
 async def test_the_page_shows_it_and_stands_without_it(tmp_path: Path) -> None:
     async def answer(_: web.Request) -> web.Response:
-        return web.json_response(ANSWER)
+        return web.json_response(ANSWER | {"exporter_file": str(path.resolve())})
 
     asked = web.Application()
     asked.router.add_get("/status.json", answer)

@@ -24,7 +24,11 @@ from tests.remediator.samples import FINGERPRINT, LATER, ROLLOUT, delivery, make
 from trainwarden_exporter.config import RemediatorConfig
 from trainwarden_exporter.scrape.scraper import Outcome
 from trainwarden_exporter.status_page.page import PageData, render
-from trainwarden_exporter.status_page.remediator_client import RemediatorStatus, fetch_status
+from trainwarden_exporter.status_page.remediator_client import (
+    ExporterIdentity,
+    RemediatorStatus,
+    fetch_status,
+)
 from trainwarden_remediator.alertmanager.webhook_payload import parse_notification
 from trainwarden_remediator.api.server import build_app
 from trainwarden_remediator.app import Remediator
@@ -99,7 +103,10 @@ class Stage:
         self.remediator.journal.record_alerts(parse_notification(delivery(self.box.alert())).alerts)
 
     async def shown(self, **changes: Samples) -> Shown:
-        status = await fetch_status(RemediatorConfig(url=str(self.client.make_url(""))))
+        status = await fetch_status(
+            RemediatorConfig(url=str(self.client.make_url(""))),
+            ExporterIdentity(None, self.remediator.setup.workers_hash),
+        )
         page = rendered(status, **changes)
         own_tone, own_sentence = verdict(await (await self.client.get("/")).text())
         return Shown(*verdict(page), own_tone, own_sentence, plain(page), status)

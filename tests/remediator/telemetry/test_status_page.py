@@ -11,17 +11,19 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from tests.remediator.live_host import Box
-from tests.remediator.samples import NOW, ROLLOUT, delivery, make_alert, make_config
+from tests.remediator.samples import NOW, ROLLOUT, delivery, make_alert, make_setup
 
 from trainwarden_exporter.config import RemediatorConfig
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.status_page.remediator_client import (
     MAX_ENTRIES,
+    ExporterIdentity,
     RemediatorStatus,
     fetch_status,
 )
 from trainwarden_remediator.alertmanager.webhook_payload import parse_notification
 from trainwarden_remediator.api.server import build_app
+from trainwarden_remediator.api.webhook import REMEDIATOR
 from trainwarden_remediator.app import Remediator
 from trainwarden_remediator.config.targets import ON_CALL
 from trainwarden_remediator.exceptions import JournalError
@@ -44,10 +46,25 @@ async def asked(box: Box) -> AsyncIterator[tuple[Client, Remediator]]:
         yield client, remediator
 
 
-async def status_from(client: Client) -> RemediatorStatus:
-    reported = await fetch_status(RemediatorConfig(url=str(client.make_url(""))))
+async def status_from(client: Client, exporter_file: Path | None = None) -> RemediatorStatus:
+    workers_hash = 0 if exporter_file else client.app[REMEDIATOR].setup.workers_hash
+    reported = await fetch_status(
+        RemediatorConfig(url=str(client.make_url(""))),
+        ExporterIdentity(exporter_file, workers_hash),
+    )
     assert isinstance(reported, RemediatorStatus), reported
     return reported
+
+
+async def test_an_exporter_recognises_its_remediator_by_its_file(box: Box) -> None:
+    async with asked(box) as (client, remediator):
+        file = remediator.setup.config.exporter.config
+        assert (await status_from(client, file)).mode == "act"
+        stranger = ExporterIdentity(file.with_name("another.yml"), 1)
+        url = RemediatorConfig(url=str(client.make_url("")))
+        assert await fetch_status(url, stranger) == (
+            "the remediator of another exporter.yml answers at its address"
+        )
 
 
 async def test_a_received_alert_is_shown(box: Box) -> None:
@@ -198,7 +215,7 @@ def test_the_newest_action_comes_first_and_each_says_what_came_of_it(tmp_path: P
     summary = JournalSummary(counters={}, timestamps={}, given_up=(), open_incidents=0)
     state = RemediatorState("act", False, True, NOW, None, {}, summary)
     reported = RemediatorStatus.model_validate(
-        status_json(CurrentWork(state, (), (), actions), make_config(tmp_path), now=NOW)
+        status_json(CurrentWork(state, (), (), actions), make_setup(tmp_path), now=NOW)
     )
     assert [(one.doing, one.outcome, one.tone) for one in reported.actions] == [
         ("something new", "in progress", "warn"),
