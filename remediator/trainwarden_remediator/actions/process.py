@@ -5,16 +5,13 @@ from __future__ import annotations
 import logging
 import subprocess
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from trainwarden_exporter.exceptions import CollectError
 from trainwarden_exporter.gpu.snapshot import GpuSnapshot, TakeGpuSnapshot, take_gpu_snapshot
-from trainwarden_exporter.processes.ancestry import descendants
-from trainwarden_exporter.processes.matching import Matcher, ProcessTree, WorkerKey
 from trainwarden_exporter.processes.procfs import Identity, Process, read_processes
 from trainwarden_exporter.run_specs import checkpoint_specs
 from trainwarden_remediator.actions.base import (
@@ -26,7 +23,6 @@ from trainwarden_remediator.actions.base import (
     confirm_always,
     first_health_problem,
     never_saving,
-    reading_processes,
     record_deferral_once,
 )
 from trainwarden_remediator.actions.child_exits import ChildExits
@@ -53,6 +49,7 @@ from trainwarden_remediator.actions.spawn import (
 )
 from trainwarden_remediator.actions.start_account import StartAccount, with_account
 from trainwarden_remediator.actions.termination import is_alive, protection_reason, terminate
+from trainwarden_remediator.actions.worker_processes import WorkerProcesses, WorkerProcessFinder
 from trainwarden_remediator.config.restart_methods.process import ProcessTarget
 from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.config.targets import Target
@@ -69,25 +66,6 @@ LAUNCHER_POLL_SECONDS = 0.5
 
 SAVE_LOOK_INTERVAL_SECONDS = 0.5
 """Seconds between two looks for a checkpoint that is being written."""
-
-
-@dataclass(frozen=True, slots=True)
-class _WorkerProcesses:
-    """The current processes of a worker. `survivors`: descendants of roots that are gone."""
-
-    trees: Mapping[WorkerKey, ProcessTree]
-    """The tree of each worker of the target."""
-    tree: ProcessTree
-    """All of them as one."""
-    survivors: tuple[Process, ...]
-
-    @property
-    def roots(self) -> list[Identity]:
-        return [root.identity for root in self.tree.roots if root.alive]
-
-    @property
-    def alive(self) -> list[Process]:
-        return [one for one in (*self.tree.members, *self.survivors) if one.alive]
 
 
 class ProcessAction(Action):
@@ -113,8 +91,8 @@ class ProcessAction(Action):
         self._process = with_account(process, [one.match for one in self._workers.values()])
         self._start_account = StartAccount(self._process)
         self._device_root = setup.exporter_config.gpu.device_root
-        # All selectors: a process that belongs to another worker does not belong to this one.
-        self._matcher = Matcher(setup.selectors)
+        finder = WorkerProcessFinder(target.keys, setup.selectors, tracker)
+        self._find_processes, self._new_descendants = finder.find, finder.new_descendants
         self._tracker = tracker
         self._read_gpus = partial(read_gpus, gpu_reader, setup.exporter_config)
         run = setup.run_config(target.run)
@@ -200,7 +178,7 @@ class ProcessAction(Action):
             record_deferral()
             time.sleep(SAVE_LOOK_INTERVAL_SECONDS)
 
-    def _own_problem(self, found: _WorkerProcesses) -> str:
+    def _own_problem(self, found: WorkerProcesses) -> str:
         """Returns why the processes found may not all be this target's, or "" (harm 29)."""
         return surplus_problem(found.trees, self._workers) or selector_problem(
             found.trees, self._workers, self._process
@@ -287,23 +265,6 @@ class ProcessAction(Action):
             )
         return bool(self._children)
 
-    def _find_processes(self) -> _WorkerProcesses:
-        with reading_processes():
-            processes = read_processes()
-            trees = self._matcher.assign(processes)
-        keys = self._target.keys
-        if not all(key in trees for key in keys):
-            raise ActionError("the worker is no longer in the exporter's file")
-        members = [member for key in keys for member in trees[key].members]
-        pids = {member.pid for member in members}
-        # A launcher terminates the ranks below it, even if a rank is a worker too.
-        roots = [root for key in keys for root in trees[key].roots if root.parent_pid not in pids]
-        survivors = [
-            one for key in keys for one in self._tracker.survivors_of(key, processes, trees)
-        ]
-        tree = ProcessTree(tuple(roots), tuple(members))
-        return _WorkerProcesses({key: trees[key] for key in keys}, tree, tuple(survivors))
-
     def _terminate(
         self,
         roots: Collection[Identity],
@@ -349,22 +310,6 @@ class ProcessAction(Action):
             with suppress(CollectError, TimeoutError):
                 return self._read_gpus()
         return None
-
-    def _new_descendants(self, pids: Collection[int]) -> Iterable[Identity]:
-        """Yields current descendants of `pids` that are not protected or another worker's."""
-        with reading_processes():
-            processes = read_processes()
-            trees = self._matcher.assign(processes)
-        others = {
-            member.identity
-            for key, tree in trees.items()
-            if key not in self._target.keys
-            for member in tree.members
-        }
-        for pid in descendants(processes, [pid for pid in pids if pid in processes]):
-            process = processes[pid]
-            if process.identity not in others and not protection_reason([process], processes):
-                yield process.identity
 
 
 def _describe_change(before: Collection[Identity], now: Collection[Identity]) -> str:

@@ -27,7 +27,13 @@ from trainwarden_exporter.gpu.snapshot import GpuSnapshot
 from trainwarden_exporter.processes.config import WorkerConfig
 from trainwarden_exporter.processes.matching import ProcessTree, Selector, WorkerKey
 from trainwarden_exporter.processes.procfs import read_environment, read_owner, read_process
-from trainwarden_remediator.actions import gpu_memory, process, process_count, termination
+from trainwarden_remediator.actions import (
+    gpu_memory,
+    process,
+    process_count,
+    termination,
+    worker_processes,
+)
 from trainwarden_remediator.actions.base import ActionState
 from trainwarden_remediator.actions.process_count import selector_problem
 from trainwarden_remediator.actions.spawn import (
@@ -887,7 +893,7 @@ def test_what_cannot_be_seen_is_reported_as_such(
     def blind() -> None:
         raise CollectError("cannot list /proc: too many open files")
 
-    monkeypatch.setattr(process, "read_processes", blind)
+    monkeypatch.setattr(worker_processes, "read_processes", blind)
     for question in (yard.action.find_instances, lambda: yard.action.inspect("7", [])):
         with pytest.raises(ActionError, match="too many open files"):
             question()
