@@ -32,11 +32,15 @@ class PlanStep:
 def plan(rules: Iterable[AlertRule], setup: Setup) -> Sequence[PlanStep]:
     """Returns the steps of all alerts that name a playbook, by alert name."""
     named = sorted({(rule.name, rule.remediation) for rule in rules if rule.remediation})
+    has_servers = any(run.inference for run in setup.exporter_config.runs)
     found: list[PlanStep] = []
     for alert, name in named:
         playbook = setup.config.playbook(name)
         if playbook is None:
             found.append(PlanStep(alert, name, 0, None, "—", "nothing: there is no such playbook"))
+            continue
+        if playbook.condition is Condition.INFERENCE_DOWN and not has_servers:
+            found.append(PlanStep(alert, name, 0, None, "—", "nothing: no run has a server"))
             continue
         for index, rung in enumerate(playbook.ladder):
             why = f"nothing: {_why_unreachable(rung, playbook)}"

@@ -152,6 +152,18 @@ def test_what_no_rule_names_and_no_target_serves_is_noted(config: Path, capsys: 
     )
 
 
+def test_a_run_without_servers_is_told_nothing_of_the_rungs_of_servers(
+    config: Path, capsys: Captured
+) -> None:
+    edit(config, "exporter.yml", WATCHED[WATCHED.index("    inference:") :], "")
+    check(config)
+    output = capsys.readouterr()
+    assert "never tried" not in output.err
+    (line,) = (one for one in output.out.splitlines() if "restart_inference" in one)
+    assert line.endswith("nothing: no run has a server")
+    assert "if healed and no step" not in output.out
+
+
 @pytest.mark.parametrize(
     ("change", "line", "output"),
     [
