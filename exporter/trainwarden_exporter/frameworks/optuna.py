@@ -24,8 +24,12 @@ FRAMEWORK = fw.Framework(
             advances=True,
         ),
         fw.LinePattern("trial_pruned", r"Trial (?P<trial>\d+) pruned\b", advances=True),
+        # A second line, "failed with value", follows each of these.
         fw.LinePattern(
-            "trial_failed", r"Trial (?P<trial>\d+) failed with ", advances=True, error=True
+            "trial_failed",
+            r"Trial (?P<trial>\d+) failed with parameters",
+            advances=True,
+            error=True,
         ),
         fw.LinePattern("best", rf"Best is trial \d+ with value: (?P<best_value>{NUMBER})"),
         fw.LinePattern(

@@ -23,6 +23,12 @@ MAX_STREAMS = 1000
 _ANY_ERROR = ""
 """Stands for all error patterns together, because a line may match several."""
 
+TRACEBACK = "exception"
+"""Name of the pattern of a traceback."""
+
+TRACEBACK_SECONDS = 10.0
+"""Seconds after the line of a failed trial within which a traceback explains it."""
+
 _DIGITS = re.compile(r"\d+")
 
 
@@ -91,6 +97,7 @@ class LineCounters:
             (origin, {name: n for name, n in streak.items() if name in self._streak_patterns})
             for origin, streak in counts.streaks.items()
         )
+        self._failed_trials: dict[str, float] = {}
         self._lines: OrderedDict[tuple[str, str], ErrorLine] = OrderedDict()
         if deduplicator is not None:
             deduplicator.restore(log, counts.copies)
@@ -105,7 +112,11 @@ class LineCounters:
         )
         self._record_streaks(line, source.origin)
         errors = [match.pattern.name for match in line.matches if match.pattern.error]
-        if errors and (times := self._uncounted_times(_ANY_ERROR, source, text)):
+        if (
+            errors
+            and not self._explains_failed_trial(line, errors, source.origin, timestamp)
+            and (times := self._uncounted_times(_ANY_ERROR, source, text))
+        ):
             self._errors += times
             self._record_error(errors[0], text, timestamp, times)
         return counted
@@ -174,6 +185,25 @@ class LineCounters:
         if self._deduplicator is None:
             return 1
         return self._deduplicator.add(self._log, source.location, kind, strip_prefixes(text))
+
+    def _explains_failed_trial(
+        self, line: MatchedLine, errors: Sequence[str], origin: str, timestamp: float
+    ) -> bool:
+        """Whether the line is the traceback of a trial whose failure was counted.
+
+        A search goes on after a failed trial: its lines are one error, not several.
+        """
+        if any(match.pattern.error and match.pattern.advances for match in line.matches):
+            if len(self._failed_trials) >= MAX_STREAMS:
+                self._failed_trials.clear()
+            self._failed_trials[origin] = timestamp
+            return False
+        failed_at = self._failed_trials.get(origin)
+        return (
+            errors == [TRACEBACK]
+            and failed_at is not None
+            and abs(timestamp - failed_at) <= TRACEBACK_SECONDS
+        )
 
     def _record_streaks(self, line: MatchedLine, origin: str) -> None:
         # Copies need no deduplication: each stream has its own streak.

@@ -164,6 +164,7 @@ OPTUNA = (
         "error: ValueError('x').",
         {"trial_failed": {"trial": "8"}},
     ),
+    Line("[W 2026-08-21 05:08:31,219] Trial 8 failed with value None."),
     Line(
         '{"op_code":6,"worker_id":"w-1","trial_id":8,"state":1,"values":[0.5]}', {"journaled": {}}
     ),

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
+from trainwarden_exporter.frameworks import get_framework
 from trainwarden_exporter.frameworks.base import LinePattern
+from trainwarden_exporter.frameworks.error_lines import COMMON_ERROR_PATTERNS
 from trainwarden_exporter.logs.counters import (
     MAX_ERROR_LINES,
     MAX_STREAMS,
@@ -22,9 +25,9 @@ PATTERNS = (
 HERE = LineSource("/a.log", "a.log")
 
 
-def parse(text: str) -> MatchedLine:
+def parse(text: str, patterns: Sequence[LinePattern] = PATTERNS) -> MatchedLine:
     line = text.encode()
-    (found,) = compile_patterns(PATTERNS).search(line + b"\n", 0, len(line) + 1)
+    (found,) = compile_patterns(patterns).search(line + b"\n", 0, len(line) + 1)
     return found
 
 
@@ -41,6 +44,21 @@ def test_each_pattern_counts_and_the_line_once_as_trouble() -> None:
     assert one.counts.matches == {"brake": 1, "error": 2}
     assert one.counts.last_matches == {"brake": 10.0, "error": 10.0}
     assert one.counts.troubles == 2
+
+
+def test_a_failed_trial_and_its_traceback_are_one_error() -> None:
+    patterns = (*get_framework("optuna").lines, *COMMON_ERROR_PATTERNS)
+    one = LineCounters("run", "log", patterns)
+    failed = "[W 2026-08-21 05:08:31,218] Trial {} failed with parameters: {{}} because of the x."
+    traceback = "Traceback (most recent call last):"
+    for trial in range(3):
+        one.add(parse(failed.format(trial), patterns), HERE, 100.0 + trial)
+        one.add(parse(traceback, patterns), HERE, 101.0 + trial)
+    assert one.counts.troubles == 3
+    one.add(parse(traceback, patterns), HERE, 200.0)
+    one.add(parse(traceback, patterns), LineSource("/b.log", "b.log"), 103.0)
+    assert one.counts.troubles == 5
+    assert one.counts.matches["exception"] == 5
 
 
 def test_a_row_goes_on_until_a_line_ends_it() -> None:

@@ -152,7 +152,7 @@ def test_what_no_rule_names_and_no_target_serves_is_noted(config: Path, capsys: 
     )
 
 
-def test_a_run_without_servers_is_told_nothing_of_the_rungs_of_servers(
+def test_the_rungs_of_servers_are_left_out_where_no_run_has_a_server(
     config: Path, capsys: Captured
 ) -> None:
     edit(config, "exporter.yml", WATCHED[WATCHED.index("    inference:") :], "")
