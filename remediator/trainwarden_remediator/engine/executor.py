@@ -18,7 +18,7 @@ from trainwarden_remediator.engine.checkpoint_request import request_checkpoint
 from trainwarden_remediator.engine.context import EngineContext
 from trainwarden_remediator.engine.crash_recovery import CrashRecovery
 from trainwarden_remediator.engine.permission import Permission, blocker_here
-from trainwarden_remediator.evidence.triggers import EvidenceTrigger, trigger_before_action
+from trainwarden_remediator.evidence.triggers import EvidenceTrigger
 from trainwarden_remediator.exceptions import (
     ActionError,
     IntentLostError,
@@ -27,7 +27,13 @@ from trainwarden_remediator.exceptions import (
 )
 from trainwarden_remediator.holds.hold_file import Hold, read_holds
 from trainwarden_remediator.journal.rows import OpenAction
-from trainwarden_remediator.model import Decision, Incident, TargetInstance, Verdict
+from trainwarden_remediator.model import (
+    Decision,
+    Incident,
+    TargetInstance,
+    Verdict,
+    processes_among,
+)
 from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.observation.snapshot import Snapshot
 from trainwarden_remediator.policy.blockers import refuse_other_processes
@@ -135,8 +141,10 @@ class Executor:
             action_request = await self._record_intent(
                 incident, decision, decision.target, processes, snapshot
             )
-            before = trigger_before_action(
-                incident, action_request.key, action_request.number, processes, snapshot
+            before = EvidenceTrigger(
+                *("act", incident.id, action_request.key, incident.run, action_request.number),
+                processes=processes_among(processes),
+                snapshot=snapshot,
             )
             permission = Permission(self._context, incident, decision.target, snapshot)
             group.create_task(

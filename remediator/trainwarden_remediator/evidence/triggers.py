@@ -14,8 +14,6 @@ from trainwarden_remediator.model import (
     NEEDS_OPERATOR,
     Decision,
     Incident,
-    TargetInstance,
-    processes_among,
 )
 from trainwarden_remediator.observation.snapshot import Snapshot
 from trainwarden_remediator.policy.context import PolicyState
@@ -38,18 +36,6 @@ class EvidenceTrigger:
     action: int | None = None
     processes: Collection[Identity] = ()
     snapshot: Snapshot | None = None
-
-
-def trigger_before_action(
-    incident: Incident,
-    key: WorkerKey,
-    action: int,
-    instances: Collection[TargetInstance],
-    snapshot: Snapshot | None,
-) -> EvidenceTrigger:
-    """Returns the trigger right before an action that ends `instances`."""
-    processes = processes_among(instances)
-    return EvidenceTrigger("act", incident.id, key, incident.run, action, processes, snapshot)
 
 
 def trigger_for_decision(

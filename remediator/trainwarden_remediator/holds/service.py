@@ -6,7 +6,7 @@ nevertheless.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from trainwarden_exporter.runtime.formatting import plural
@@ -50,13 +50,7 @@ def hold(setup: Setup, wanted: Hold, now: float) -> None:
     """
     check_scope(setup, wanted.run, wanted.worker)
     add_hold(setup.config.hold_file, wanted, now)
-    facts = {
-        "run": wanted.run,
-        "worker": wanted.worker,
-        "until": wanted.until,
-        "who": wanted.who,
-        "why": wanted.why,
-    }
+    facts = {name: fact for name, fact in asdict(wanted).items() if name != "since"}
     if journal_exists(setup.config.journal):  # it is created by the remediator's first start
         with offline_transaction(setup.config.journal) as db:
             write_event(db, now, "hold", None, None, **_without_empty(facts))

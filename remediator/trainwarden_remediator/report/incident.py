@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from trainwarden_exporter.runtime.redaction import redact
@@ -116,11 +116,16 @@ def _alert_text(incident: IncidentRecord) -> str:
     return "\n\n".join(paragraphs) or "The alert has no description."
 
 
+def runbook_link(alert: str, annotations: Mapping[str, str]) -> str:
+    """Returns the link to the runbook of an alert, or "" if its name is not plain."""
+    if url := annotations.get("runbook_url"):
+        return link(url)
+    return link(f"{RUNBOOKS}{alert}.md") if _NAME.fullmatch(alert) else ""
+
+
 def _links(incident: IncidentRecord) -> Iterator[str]:
-    if url := incident.annotations.get("runbook_url"):
-        yield f"Runbook: {link(url)}"
-    elif _NAME.fullmatch(incident.alert):
-        yield f"Runbook: {link(f'{RUNBOOKS}{incident.alert}.md')}"
+    if runbook := runbook_link(incident.alert, incident.annotations):
+        yield f"Runbook: {runbook}"
     if url := incident.annotations.get("dashboard_url"):
         yield f"Dashboard: {link(url)}"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
@@ -11,8 +10,8 @@ from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.model import is_unattended
 from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.report.current_state import CurrentState
-from trainwarden_remediator.report.incident import RUNBOOKS, ReportStyle
-from trainwarden_remediator.report.markdown import bullets, code, link, text
+from trainwarden_remediator.report.incident import ReportStyle, runbook_link
+from trainwarden_remediator.report.markdown import bullets, code, text
 from trainwarden_remediator.report.model import IncidentRecord
 from trainwarden_remediator.report.summary import headline
 
@@ -25,8 +24,6 @@ PAUSES = frozenset({"starting", "saving", "evaluating", "updating_weights", "fin
 
 REPEATS = 2
 """Number of incidents of the same kind from which on they repeat."""
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}")
 
 
 def now_section(
@@ -165,7 +162,8 @@ def _todo(
                 yield f"Find out why {code(name)} stands still: look at its log and its servers."
     for alert in unhandled:
         if alert.labels.get("severity") in ("critical", "warning"):
-            yield f"{text(alert.name)}{_on(alert)}: {_runbook(alert)}"
+            runbook = runbook_link(alert.name, alert.annotations) or "no runbook"
+            yield f"{text(alert.name)}{_on(alert)}: {runbook}"
     if current.holds:
         yield f"Run {code('trainwarden-remediator resume')} when the work is done."
     if isinstance(current.exporter, str) or isinstance(current.alerts, str):
@@ -175,9 +173,3 @@ def _todo(
 def _on(alert: Alert) -> str:
     name = "/".join(part for part in (alert.run, alert.worker) if part)
     return f" on {code(name)}" if name else " on the host"
-
-
-def _runbook(alert: Alert) -> str:
-    if url := alert.annotations.get("runbook_url"):
-        return link(url)
-    return link(f"{RUNBOOKS}{alert.name}.md") if _NAME.fullmatch(alert.name) else "no runbook"

@@ -124,7 +124,7 @@ async def test_an_intent_that_nobody_can_carry_out_ends_it_and_the_next_start_ac
         if before:
             patch.setattr(Journal, "record_intent", starve)
         else:
-            patch.setattr(executor, "trigger_before_action", starve)
+            patch.setattr(executor, "EvidenceTrigger", starve)
         scenes: list[Scene] = []
         with suppress(AssertionError):  # the stage asks that its engine goes on
             async with stage(before=scenes.append):
