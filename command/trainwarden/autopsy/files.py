@@ -129,7 +129,7 @@ def find_files(folder: Path) -> FolderFiles:
 def _short_names(names: Sequence[str]) -> dict[str, str]:
     """Returns for each relative path its shortest end that no other has."""
     ends = Counter(end for name in names for end in _ends(name))
-    return {name: next(end for end in _ends(name) if ends[end] == 1) for name in names}
+    return {name: next((end for end in _ends(name) if ends[end] == 1), name) for name in names}
 
 
 def _ends(name: str) -> list[str]:

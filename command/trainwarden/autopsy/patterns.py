@@ -42,6 +42,13 @@ FINISHED = LinePattern(
 
 STARTS = (
     LinePattern(
+        "resumed_at",
+        r"(?i:\b(?:resum(?:ed|ing|es?)|continu(?:ed|ing)|restart(?:ed|ing)) "
+        r"(?:training )?(?:at|from|with) (?:the )?(?:checkpoint )?(?:of |at )?"
+        r"(?:global[ _])?(?:step|iteration)[ =:]*(?P<step>\d+))",
+        Phase.STARTING,
+    ),
+    LinePattern(
         "start",
         r"(?i:\bstart(?:ing)? container\b|\bcontainer (?:start|restart)(?:ed|ing)?\b)"
         r"|^Cloning into '",

@@ -28,16 +28,21 @@ from trainwarden_exporter.logs.pattern_search import (
     compile_patterns,
 )
 from trainwarden_exporter.progress.counts import resolve_count
-from trainwarden_exporter.progress.events import Advanced, ProgressEvent, StepReported
+from trainwarden_exporter.progress.events import (
+    Advanced,
+    ProgressEvent,
+    StepReported,
+    TrainerStarted,
+)
 from trainwarden_exporter.progress.log_lines import events_from_line
 from trainwarden_exporter.progress.reducer import apply
 from trainwarden_exporter.progress.state import RunProgress
 from trainwarden_exporter.runtime.redaction import redact
 
 SHOWN_LINES = 5
-MAX_MATCHES = 300_000
+MAX_MATCHES = 150_000
 """Matching lines of one file, at about 0.1 ms each, before its middle is skipped."""
-TAIL_BYTES = 16 << 20
+TAIL_BYTES = 8 << 20
 """Of such a file, this much of the end is read again."""
 _LINES_BACK = 40
 """Lines above a line without a time in which its time is sought."""
@@ -99,6 +104,7 @@ class LogReader:
         self._whole = is_read_whole(log)
         self._tallied = {one.name for one in patterns if _is_tallied(one)}
         self._folded = {one.name for one in patterns if _is_folded(one)}
+        self._reporting = {one.name for one in patterns if _reports_progress(one)}
 
     def read(self) -> LogReading:
         """Raises OSError if the file cannot be read."""
@@ -188,6 +194,8 @@ class LogReader:
                 number = parse_number(text)
                 if number is not None:
                     self._values[name] = _with_number(self._values.get(name), number)
+        if match.pattern.name not in self._reporting:
+            return
         event = LineEvent(
             "run",
             self._log.name,
@@ -201,6 +209,10 @@ class LogReader:
 
     def _apply(self, event: ProgressEvent, at: float | None) -> None:
         before = self._progress
+        if isinstance(event, TrainerStarted):
+            # another command line may have another total; a smaller one would count as a bar of
+            # something else
+            before = replace(before, total=None, bar_total=None, epoch_total=None)
         if isinstance(event, StepReported):
             state, accepted = resolve_count(before, event, configured_total=None)
             if accepted is None:
@@ -283,14 +295,13 @@ def _is_tallied(pattern: LinePattern) -> bool:
 
 
 def _is_folded(pattern: LinePattern) -> bool:
-    """Whether lines of the pattern show progress or numbers."""
-    return bool(
-        pattern.phase
-        or pattern.ends
-        or pattern.advances
-        or pattern.values
-        or "(?P<" in pattern.regex
-    )
+    """Whether lines of the pattern show progress or a number that is kept."""
+    return _reports_progress(pattern) or "loss>" in pattern.regex or "(?P<memory_" in pattern.regex
+
+
+def _reports_progress(pattern: LinePattern) -> bool:
+    reported = pattern.phase or pattern.ends or pattern.advances
+    return bool(reported or "(?P<step>" in pattern.regex or "(?P<total>" in pattern.regex)
 
 
 def _as_shown(tallies: Mapping[str, Tally]) -> dict[str, Tally]:

@@ -113,6 +113,8 @@ def checkpoint_text(case: Case) -> str:
 
 def resume_text(case: Case) -> str:
     step = case.checkpoint_step
+    if step is None and case.checkpoint is not None:
+        return "that checkpoint; its name holds no step"
     if step is None:
         return "the beginning, as far as the files show"
     found, last = case.checkpoint, case.last_step

@@ -95,7 +95,18 @@ def test_of_a_huge_log_the_beginning_and_the_end_are_read(
 
 
 def test_names_are_as_short_as_they_can_be(tmp_path: Path) -> None:
-    for name in ("a/train.log", "b/train.log", "b/server.log"):
+    for name in ("train.log", "a/train.log", "b/train.log", "b/server.log"):
         write(tmp_path / name, ["step 1/2"])
     found = {log.name for log in files.find_files(tmp_path).logs}
-    assert found == {"a/train.log", "b/train.log", "server.log"}
+    assert found == {"train.log", "a/train.log", "b/train.log", "server.log"}
+
+
+def test_a_resume_with_a_smaller_total_is_another_attempt_of_the_run(tmp_path: Path) -> None:
+    """The lines of an example as it logs a restart with fewer steps."""
+    first = [f"step {step}/600 loss 0.3" for step in range(1, 121)]
+    second = [f"step {step}/125 loss 0.3" for step in range(111, 126)]
+    lines = [*first, "resumed from step 110", *second, "training finished"]
+    write(tmp_path / "trainer.log", lines)
+    case = examine(tmp_path).case
+    assert [one.last_step for one in case.attempts] == [120, 125]
+    assert case.finished
