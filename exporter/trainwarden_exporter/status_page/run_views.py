@@ -177,7 +177,6 @@ class RunView:
     name: str
     framework: str = ""
     phase: str = ""
-    phase_age: float | None = None
     step: float | None = None
     total: float | None = None
     step_seconds: float | None = None

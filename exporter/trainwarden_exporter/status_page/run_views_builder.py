@@ -37,7 +37,6 @@ def build_run_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[RunView
             name=run,
             framework=frameworks.get(run, ""),
             phase=series.word("training_phase", run),
-            phase_age=series.age("training_phase_timestamp_seconds", run),
             step=series.of("training_step", run),
             total=series.of("training_total_steps", run),
             step_seconds=series.of("training_step_duration_seconds", run),

@@ -98,8 +98,12 @@ def action_in_progress(action: PastAction) -> str:
 
 def subject(run: str, worker: str) -> str:
     """Returns the run and worker of an alert, bounded and printable."""
-    parts = (event_text.printable(part[:MAX_NAME_LENGTH]) for part in (run, worker) if part)
-    return "/".join(parts) or "the host"
+    return "/".join(bounded(part) for part in (run, worker) if part) or "the host"
+
+
+def bounded(name: str) -> str:
+    """Returns a name, bounded and printable."""
+    return event_text.printable(name[:MAX_NAME_LENGTH])
 
 
 def _clock(at: float, now: float) -> str:
@@ -121,10 +125,9 @@ def _held(state: RemediatorState, now: float) -> str:
 
 def _firing(views: Sequence[AlertView]) -> str:
     first = views[0].alert
-    name = event_text.printable(first.name[:MAX_NAME_LENGTH])
     on = f" on {subject(first.run, first.worker)}"
     more = f" (and {len(views) - 1} more)" if len(views) > 1 else ""
-    return f"{name} fires{on}{more}."
+    return f"{bounded(first.name)} fires{on}{more}."
 
 
 def _count(views: Sequence[AlertView]) -> str:
@@ -142,10 +145,9 @@ def _in_progress(work: CurrentWork) -> str:
     verdict, _, reason = first.last_decision.partition(" ")
     described = event_text.describe_reason(reason)
     answers = {"act": "acts", "wait": f"waits: {described}", "refuse": f"does not act: {described}"}
-    name = event_text.printable(first.alert[:MAX_NAME_LENGTH])
     more = f" And {len(waiting) - 1} more, below." if len(waiting) > 1 else ""
     return (
-        f"{name} fires on {subject(first.run, first.worker)}. "
+        f"{bounded(first.alert)} fires on {subject(first.run, first.worker)}. "
         f"The remediator {answers.get(verdict, 'is deciding')}.{more}"
     )
 

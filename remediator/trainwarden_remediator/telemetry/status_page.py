@@ -25,9 +25,9 @@ from trainwarden_remediator.model import (
 )
 from trainwarden_remediator.telemetry.active_alerts import AlertView
 from trainwarden_remediator.telemetry.headline import (
-    MAX_NAME_LENGTH,
     CurrentWork,
     action_in_progress,
+    bounded,
     critical_problem,
     describe_hold,
     headline,
@@ -89,11 +89,10 @@ def _active_alerts(work: CurrentWork, *, now: float) -> str:
 def _active_alert(view: AlertView, *, now: float) -> str:
     alert = view.alert
     age = formatting.format_duration(round(max(0.0, now - alert.starts_at)))
-    name = event_text.printable(alert.name[:MAX_NAME_LENGTH])
     about = escape(subject(alert.run, alert.worker))
     # Not only the colour shows that nobody acts on an alert: the text does too.
     return (
-        f'<tr><td class="name" data-label="Alert">{escape(name)}</td>'
+        f'<tr><td class="name" data-label="Alert">{escape(bounded(alert.name))}</td>'
         f'<td data-label="About">{about}</td>'
         f'<td data-label="What is done"><span class="state {view.tone}">'
         f"{escape(view.handling)}</span></td>{html.number('Since', age)}</tr>"
@@ -217,14 +216,13 @@ def status_json(work: CurrentWork, setup: Setup, *, now: float) -> Mapping[str, 
 
 def _firing_json(view: AlertView) -> Mapping[str, Any]:
     alert = view.alert
-    summary = alert.annotations.get("summary", "")
     return {
-        "alert": event_text.printable(alert.name[:MAX_NAME_LENGTH]),
-        "run": event_text.printable(alert.run[:MAX_NAME_LENGTH]),
-        "worker": event_text.printable(alert.worker[:MAX_NAME_LENGTH]),
+        "alert": bounded(alert.name),
+        "run": bounded(alert.run),
+        "worker": bounded(alert.worker),
         "since": alert.starts_at,
         "tone": view.tone,
-        "summary": event_text.printable(summary[:MAX_NAME_LENGTH]),
+        "summary": bounded(alert.annotations.get("summary", "")),
         "handled": view.handled,
         "handling": view.handling,
     }
@@ -234,9 +232,9 @@ def _alert_json(incident: Incident) -> Mapping[str, Any]:
     verdict, _, reason = incident.last_decision.partition(" ")
     tone = "bad" if reason in NEEDS_OPERATOR else "quiet" if reason in NO_ACTION_NEEDED else "warn"
     return {
-        "alert": event_text.printable(incident.alert[:MAX_NAME_LENGTH]),
-        "run": event_text.printable(incident.run[:MAX_NAME_LENGTH]),
-        "worker": event_text.printable(incident.worker[:MAX_NAME_LENGTH]),
+        "alert": bounded(incident.alert),
+        "run": bounded(incident.run),
+        "worker": bounded(incident.worker),
         "since": incident.starts_at,
         "tone": "quiet" if incident.resolved else tone,
         "verdict": _VERDICTS.get(verdict, "is being decided"),

@@ -130,7 +130,6 @@ def test_a_run_is_put_together_from_all_series() -> None:
             name="grpo",
             framework="AReaL",
             phase="training",
-            phase_age=7200,
             step=1501,
             total=4675,
             step_seconds=31.25,
