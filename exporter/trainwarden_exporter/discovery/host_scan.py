@@ -24,7 +24,6 @@ from trainwarden_exporter.discovery.artifacts import (
 )
 from trainwarden_exporter.discovery.log_patterns import ProposedPattern, propose_patterns, read_tail
 from trainwarden_exporter.discovery.processes import (
-    TEXT_SUFFIXES,
     Candidate,
     read_candidates,
     topmost,
@@ -228,7 +227,7 @@ def _find_run_folder(
 
 def _is_log(candidate: Candidate, path: Path) -> bool:
     """Whether the process writes its output, or a file that is named like a log, to `path`."""
-    return path in candidate.outputs or path.suffix in TEXT_SUFFIXES
+    return path in candidate.outputs or candidate.is_named_like_a_log(path)
 
 
 def is_program(candidate: Candidate) -> bool:

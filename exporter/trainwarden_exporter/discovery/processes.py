@@ -52,7 +52,15 @@ class Candidate:
     def outputs(self) -> tuple[Path, ...]:
         """Standard output and error, as far as they are files; `written` may hold others too."""
         first, others = self.written[:1], self.written[1:2]
-        return (*first, *(path for path in others if path.suffix in TEXT_SUFFIXES))
+        return (*first, *filter(self.is_named_like_a_log, others))
+
+    def is_named_like_a_log(self, path: Path) -> bool:
+        """A file that is named after the process, as Ray names some, is not that of the next one.
+
+        So it is no log of the run.
+        """
+        named_after_it = re.search(rf"(?<!\d){self.pid}(?!\d)", path.name)
+        return path.suffix in TEXT_SUFFIXES and named_after_it is None
 
     @property
     def command(self) -> str:

@@ -157,6 +157,19 @@ def test_a_trainer_started_above_the_folder_that_it_writes_to_belongs_to_it(
     assert own == {10: run_folder.path}
 
 
+def test_a_log_that_is_named_after_the_process_is_not_that_of_the_run(tmp_path: Path) -> None:
+    (tmp_path / "work" / "out").mkdir(parents=True)
+    (tmp_path / "work" / "tune.py").write_text("from ray import tune\nstorage = 'out'\n")
+    logs = [tmp_path / "logs" / "train.log", tmp_path / "session" / "core-driver-01_4711.log"]
+    for log in logs:
+        log.parent.mkdir()
+        log.write_text("step 1/9\n")
+    one = Candidate(4711, ("python3", "tune.py"), 1, tmp_path / "work", tuple(logs), started=1.0)
+    found, _ = find_run_folders([one], FRAMEWORKS)
+    (run_folder,) = found.values()
+    assert [log.path for log in run_folder.logs] == logs[:1]
+
+
 def test_a_search_is_recognised_by_its_script_or_its_log(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "hpo.py").write_text("import numpy, optuna\n")
