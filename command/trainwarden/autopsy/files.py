@@ -50,7 +50,7 @@ _SKIPPED_FOLDER = re.compile(
     r"^(?:\.git|\.venv|venv|node_modules|__pycache__|site-packages|\.cache)$"
 )
 _KERNEL = re.compile(
-    r"dmesg|journal(?!.*\.jsonl)|kern(?:el)?[._-]|^kern$|syslog|^messages|reboot|boots?\b|last\b.*x?\.",
+    r"dmesg|journalctl|^journal\.txt$|^system|kern(?:el)?[._-]|^kern$|syslog|^messages|reboot|boots?\b|last\b.*x?\.",
     re.IGNORECASE,
 )
 _WATCHDOG = re.compile(r"watch_?dog|cron|supervis|monitor|health_?check|keep_?alive", re.IGNORECASE)

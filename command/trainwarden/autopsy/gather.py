@@ -252,7 +252,7 @@ def _fits(name: str, template: str) -> bool:
 
 
 def _patterns(log: LogFile, sample: bytes, framework: Framework) -> tuple[LinePattern, ...]:
-    chosen = [*COMMON_ERROR_PATTERNS, *autopsy_patterns.ALL]
+    chosen = [*COMMON_ERROR_PATTERNS, *autopsy_patterns.BY_SOURCE[log.source]]
     if log.source == "log":
         chosen += [*framework.lines, *framework.default_lines]
         if framework.name == "generic" or not _has_steps(chosen, sample):
@@ -332,6 +332,6 @@ def _of_this_host(kernel: host.KernelLog, logs: Sequence[LogReading]) -> tuple[L
     times = [at for log in logs for at in (log.first_at, log.last_at) if at is not None]
     if not times:
         return ()
-    patterns = (*COMMON_ERROR_PATTERNS, *autopsy_patterns.ALL)
+    patterns = (*COMMON_ERROR_PATTERNS, *autopsy_patterns.SYSTEM)
     found = host.tally_kernel_log(kernel, patterns, min(times), max(times) + _AFTER_END_SECONDS)
     return () if found is None else (found,)

@@ -6,6 +6,8 @@ Sources: dmesg and journalctl of Linux 5 and 6 (mm/oom_kill.c), last(1), Slurm 2
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from trainwarden_exporter.frameworks.base import LinePattern, Phase
 from trainwarden_exporter.frameworks.error_lines import COMMON_ERROR_PATTERNS
 
@@ -36,7 +38,8 @@ ENDINGS = (
 
 FINISHED = LinePattern(
     "run_finished",
-    r"\btrain_runtime +=|(?i:^\W*(?:training|study|run) (?:is )?(?:finished|completed?|done)\b)",
+    r"\btrain_runtime +=|(?i:^\W*(?:training|study|run) (?:is )?(?:finished|completed?|done)"
+    r"(?:[.!]*\s*$|[.!,]? (?:in|after|at|successfully|do not forget)\b))",
     Phase.FINISHED,
 )
 
@@ -129,16 +132,16 @@ FIRST_LINE = "first_line"
 """Name of the pattern of the line that a file begins with: it recurs at each start of a program
 whose output is appended."""
 
-ALL: tuple[LinePattern, ...] = (
-    *ENDINGS,
-    FINISHED,
-    *STARTS,
-    *MEMORY,
-    *WATCHDOG,
-    *SYSTEM,
-    *GPU,
-    *CAUSES_IN_LOGS,
-)
+EVERYWHERE = (*ENDINGS, FINISHED, *STARTS, *MEMORY, *GPU, *CAUSES_IN_LOGS)
+BY_SOURCE: Mapping[str, tuple[LinePattern, ...]] = {
+    "log": EVERYWHERE,
+    "gpu": EVERYWHERE,
+    "kernel": (*EVERYWHERE, *SYSTEM),
+    "watchdog": (*EVERYWHERE, *SYSTEM, *WATCHDOG),
+}
+"""By what wrote a file: a training also prints the version of Linux, and lists what is missing."""
+
+ALL = frozenset((*EVERYWHERE, *SYSTEM, *WATCHDOG))
 
 ERRORS = frozenset(
     (

@@ -224,9 +224,9 @@ class LogReader:
             self._close_attempt()
         self._progress = state
         step = state.step if state.steps else None
-        moved = (step is not None and step != self._attempt.last_step) or isinstance(
-            event, Advanced
-        )
+        steps = step is not None and step != self._attempt.last_step
+        ends = state.finished and not self._attempt.finished
+        moved = steps or ends or isinstance(event, Advanced)
         if moved:
             self._after = {}
             self._idle_starts = 0

@@ -77,9 +77,24 @@ def first_of(*kinds: str, points: int = 2) -> Sign:
     return Sign(points, find)
 
 
-FINISHED = Sign(
-    -8, lambda case: Evidence("The run reported that it finished") if case.finished else None
+_HARMS_THE_RESULT = frozenset(
+    (
+        *("disk_full", "not_writable", "disk_error", "gpu_out_of_memory", "host_out_of_memory"),
+        *("oom_kill", "gpu_fault"),
+    )
 )
+"""After the end of the training, what remains is a last save. Other errors are those of programs
+that end one after the other."""
+
+
+def _finished(case: Case) -> Evidence | None:
+    error = case.first_error
+    if not case.finished or (error is not None and error.kind in _HARMS_THE_RESULT):
+        return None
+    return Evidence("The run reported that it finished")
+
+
+FINISHED = Sign(-8, _finished)
 
 
 def describe(found: Kind) -> str:

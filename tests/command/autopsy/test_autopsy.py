@@ -110,6 +110,36 @@ def test_a_boot_right_after_the_last_line_is_a_cause(tmp_path: Path) -> None:
     )
 
 
+def test_a_last_save_that_fails_is_a_cause_although_the_training_finished(tmp_path: Path) -> None:
+    log = healthy(tmp_path) / TRAINER
+    with log.open("a") as file:
+        file.write(
+            "Traceback (most recent call last):\nOSError: [Errno 28] No space left on device\n"
+        )
+    assert first_cause(tmp_path) == "disk_full"
+
+
+def test_errors_of_programs_that_end_after_the_run_are_no_cause(tmp_path: Path) -> None:
+    log = healthy(tmp_path) / TRAINER
+    with log.open("a") as file:
+        file.write("Connection refused\n" * 5 + "[rank1]: NCCL communicator was aborted\n")
+    assert first_cause(tmp_path) == ""
+
+
+def test_a_run_that_finished_with_an_error_status_did_not_finish(tmp_path: Path) -> None:
+    steps = [f"step {step}/100 loss: 1.0" for step in range(1, 30)]
+    write(tmp_path / "train.log", [*steps, "Run finished with exit code 1"])
+    assert first_cause(tmp_path) in ("unknown_end", "killed")
+
+
+def test_a_training_that_prints_the_version_of_linux_is_no_boot(tmp_path: Path) -> None:
+    healthy(tmp_path)
+    write(tmp_path / "env.log", ["Linux version 6.8.0, worker 3 keys missing"] * 3)
+    case = examine(tmp_path).case
+    assert case.boots == ()
+    assert {error.name for error in case.errors} == {"connection_refused"}
+
+
 def test_a_loss_that_is_not_finite_is_a_cause(tmp_path: Path) -> None:
     lines = [f"step {step}/100 loss: {1.0 if step < 20 else float('nan')}" for step in range(1, 41)]
     write(tmp_path / "train.log", lines)

@@ -94,6 +94,24 @@ def test_of_a_huge_log_the_beginning_and_the_end_are_read(
     assert case.material.unread == ("the middle of train.log",)
 
 
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("journal.txt", "kernel"),
+        ("journalctl-b-1.log", "kernel"),
+        ("dmesg", "kernel"),
+        ("kern.log.1", "kernel"),
+        ("journal.log", "log"),  # Optuna's storage
+        ("worker_watchdog.log", "watchdog"),
+        ("nvidia-smi.txt", "gpu"),
+        ("trainer.log", "log"),
+    ],
+)
+def test_what_wrote_a_file_is_known_by_its_name(name: str, source: str, tmp_path: Path) -> None:
+    write(tmp_path / name, ["x"])
+    assert [log.source for log in files.find_files(tmp_path).logs] == [source]
+
+
 def test_names_are_as_short_as_they_can_be(tmp_path: Path) -> None:
     for name in ("train.log", "a/train.log", "b/train.log", "b/server.log"):
         write(tmp_path / name, ["step 1/2"])
