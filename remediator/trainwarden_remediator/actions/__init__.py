@@ -9,6 +9,7 @@ from trainwarden_remediator.actions.docker import DockerAction
 from trainwarden_remediator.actions.gpu_cleanup import GpuCleanupAction
 from trainwarden_remediator.actions.kubernetes import KubernetesAction
 from trainwarden_remediator.actions.process import ProcessAction
+from trainwarden_remediator.actions.run import RunAction
 from trainwarden_remediator.actions.slurm import SlurmAction
 from trainwarden_remediator.actions.supervisor import SupervisorAction
 from trainwarden_remediator.actions.systemd import SystemdAction
@@ -16,6 +17,7 @@ from trainwarden_remediator.config.restart_methods.command import CommandTarget
 from trainwarden_remediator.config.restart_methods.docker import DockerTarget
 from trainwarden_remediator.config.restart_methods.kubernetes import KubernetesTarget
 from trainwarden_remediator.config.restart_methods.process import ProcessTarget
+from trainwarden_remediator.config.restart_methods.run import RunTarget
 from trainwarden_remediator.config.restart_methods.slurm import SlurmTarget
 from trainwarden_remediator.config.restart_methods.supervisor import SupervisorTarget
 from trainwarden_remediator.config.restart_methods.systemd import SystemdTarget
@@ -40,6 +42,8 @@ def action_for(budget: Budget, setup: Setup, tracker: DescendantTracker) -> Acti
             return KubernetesAction(budget, pod)
         case Target(restart_method=SlurmTarget() as slurm):
             return SlurmAction(budget, slurm, setup)
+        case Target(restart_method=RunTarget() as run):
+            return RunAction(budget, run, setup)
         case Target(restart_method=CommandTarget() as command):
             return CommandAction(budget, command, setup)
     raise TypeError(f"no action for {type(budget).__name__}")

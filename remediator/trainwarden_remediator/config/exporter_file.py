@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from trainwarden_exporter.config import announcements_folder
 from trainwarden_exporter.exceptions import ConfigError
 from trainwarden_remediator.config.schema import Setup, load_exporter_file
 
 _Version = tuple[int, int, int, int] | None
+_Runs = frozenset[tuple[Path, _Version]]
 
 
 class ExporterFile:
@@ -19,7 +21,7 @@ class ExporterFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._version: tuple[Path, _Version] | None = None
+        self._version: tuple[Path, _Version, _Runs] | None = None
         self.problem = ""
         """Why the file as it is now cannot be used, or ""."""
 
@@ -29,7 +31,7 @@ class ExporterFile:
         Also `setup` itself while the file has a `problem`. Blocks.
         """
         file = setup.config.exporter.config
-        version = file, _version(file)
+        version = file, _version(file), _announced(announcements_folder(setup.exporter_config))
         if version == self._version:
             return setup
         self._version, self.problem = version, ""
@@ -40,6 +42,15 @@ class ExporterFile:
             self._version = None  # the cause may pass without a change of the file
             return setup
         return setup if found == setup else found
+
+
+def _announced(folder: Path | None) -> _Runs:
+    """Returns what changes when a run is announced, starts again or ends."""
+    try:
+        files = list(folder.glob("*.json")) if folder is not None else []
+    except OSError:
+        return frozenset()
+    return frozenset((path, _version(path)) for path in files)
 
 
 def _version(file: Path) -> _Version:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,10 +12,12 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import BeforeValidator, ConfigDict, model_validator
 
 from trainwarden_exporter.config import Config as ExporterConfig
+from trainwarden_exporter.config import announcements_folder, with_announced
 from trainwarden_exporter.config import load_config as load_exporter_config
 from trainwarden_exporter.config_file.loader import LocatedError, Section, load, problem_at
 from trainwarden_exporter.config_file.types import Bytes, LocalPath, Name, Seconds
 from trainwarden_exporter.exceptions import ConfigError
+from trainwarden_exporter.processes.announcements import AnnouncedRuns, read_announcements
 from trainwarden_exporter.processes.config import WorkerConfig, hash_workers, workers_by_key
 from trainwarden_exporter.processes.matching import Selector, WorkerKey
 from trainwarden_exporter.run_config import RunConfig
@@ -28,7 +31,8 @@ from trainwarden_remediator.config.playbooks import (
     Playbook,
     with_shipped_condition,
 )
-from trainwarden_remediator.config.targets import GPUS, GpuCleanup, Target
+from trainwarden_remediator.config.restart_methods.run import run_methods
+from trainwarden_remediator.config.targets import GPUS, AnnouncedTarget, GpuCleanup, Target
 
 __all__ = ["PLAYBOOKS", "Config", "Setup", "load_setup"]
 
@@ -222,7 +226,11 @@ def load_exporter_file(path: Path, config: Config) -> Setup:
 
     Raises ConfigError as `load_setup`.
     """
-    setup = Setup(config, exporter_config=load_exporter_config(config.exporter.config))
+    exporter_config = load_exporter_config(config.exporter.config)
+    announced = read_announcements(announcements_folder(exporter_config), time.time())
+    exporter_config, _ = with_announced(exporter_config, announced)
+    config = _with_announced_targets(config, announced)
+    setup = Setup(config, exporter_config=exporter_config)
     workers = setup.selectors
     problems = [
         problem_at(
@@ -238,6 +246,19 @@ def load_exporter_file(path: Path, config: Config) -> Setup:
     if problems:
         raise ConfigError(*problems)
     return setup
+
+
+def _with_announced_targets(config: Config, announced: AnnouncedRuns) -> Config:
+    """Returns `config` with a target for each announced worker that it does not name itself."""
+    named = tuple(one for one in config.targets if not isinstance(one, AnnouncedTarget))
+    keys = {key for target in named for key in target.keys}
+    added = tuple(
+        AnnouncedTarget(run=key.run, worker=key.worker, announced=method)
+        for key, method in run_methods(announced).items()
+        if key not in keys
+    )
+    targets = (*named, *added)
+    return config if targets == config.targets else config.model_copy(update={"targets": targets})
 
 
 def _missing_rung_targets(setup: Setup) -> Iterator[tuple[str, tuple[int | str, ...]]]:

@@ -17,6 +17,7 @@ from trainwarden_remediator.config.restart_methods.command import CommandTarget
 from trainwarden_remediator.config.restart_methods.docker import DockerTarget
 from trainwarden_remediator.config.restart_methods.kubernetes import KubernetesTarget
 from trainwarden_remediator.config.restart_methods.process import ProcessTarget
+from trainwarden_remediator.config.restart_methods.run import RunTarget
 from trainwarden_remediator.config.restart_methods.slurm import SlurmTarget
 from trainwarden_remediator.config.restart_methods.supervisor import SupervisorTarget
 from trainwarden_remediator.config.restart_methods.systemd import SystemdTarget
@@ -144,6 +145,20 @@ class Target(Budget):
             if (restart_method := getattr(self, name)) is not None
         )
         return found
+
+
+class AnnouncedTarget(Target):
+    """A worker that `trainwarden run` announces; it needs no entry in remediator.yml."""
+
+    announced: RunTarget
+
+    @model_validator(mode="after")
+    def _has_one_restart_method(self) -> Self:
+        return self
+
+    @property
+    def restart_method(self) -> RestartMethod:
+        return self.announced
 
 
 GPUS = WorkerKey("", "gpus")

@@ -1,0 +1,43 @@
+"""Restart method `run`: a command that `trainwarden run` started and announces."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from trainwarden_exporter.config_file.types import Seconds
+from trainwarden_exporter.processes.announcements import AnnouncedRuns, AnnouncedWorker
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_remediator.config.restart_methods.base import RestartMethod
+
+
+class RunTarget(RestartMethod):
+    """A worker that `trainwarden run` stops and starts; the announcement is its configuration."""
+
+    run: str
+    """What is restarted, for the status page."""
+    socket: Path
+    """The socket at which `trainwarden run` answers."""
+    owner: int
+    """The account (uid) of the run."""
+    grace: Seconds = 30
+    """Seconds between SIGTERM and SIGKILL."""
+
+    @property
+    def summary(self) -> str:
+        return f"trainwarden run, {self.run}"
+
+
+def run_methods(announced: AnnouncedRuns) -> Mapping[WorkerKey, RunTarget]:
+    """Returns the restart method of each announced worker that may be restarted on request."""
+    return {
+        key: RunTarget(run="/".join(key), socket=one.announcement.socket, owner=one.uid)
+        for key, one in announced.workers.items()
+        if one.announcement.socket is not None and _may_restart(one)
+    }
+
+
+def _may_restart(worker: AnnouncedWorker) -> bool:
+    # an account other than root can restart nothing of a third one, so it has no target there
+    return worker.announcement.restart != "never" and os.geteuid() in (0, worker.uid)

@@ -1,0 +1,30 @@
+"""`trainwarden stop` ends the runs of a name."""
+
+from __future__ import annotations
+
+import pytest
+
+from running_runs import Runs, is_alive
+from trainwarden import cli
+
+
+def test_a_run_is_stopped_with_all_its_workers(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TRAINWARDEN_FOLDER", str(runs.folder))
+    process = runs.piped("sleep", "1000")
+    pid = runs.wait_until(state="running")["pid"]
+    assert cli.main(["stop", "r", "--worker", "other"]) == 1
+    assert is_alive(pid)
+    assert cli.main(["stop", "r"]) == 0
+    assert capsys.readouterr().out == "r/trainer: stopped\n"
+    process.communicate()
+    assert runs.announced()["state"] == "stopped"
+    assert cli.main(["stop", "r"]) == 1
+    assert "no run named r is running" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["*", "../r", "r@x"])
+def test_a_name_that_is_none_stops_no_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["stop", name]) == 1
+    assert "a name has" in capsys.readouterr().err

@@ -1,0 +1,219 @@
+"""The restart of a worker through the `trainwarden run` that started it, with real ones."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.remediator.fakes import NoRecords
+
+from running_runs import Runs, is_alive, wait_for
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.processes.procfs import Identity
+from trainwarden_remediator.actions import action_for
+from trainwarden_remediator.actions.base import ActionState
+from trainwarden_remediator.actions.descendants import DescendantTracker
+from trainwarden_remediator.actions.run import RunAction
+from trainwarden_remediator.config.exporter_file import ExporterFile
+from trainwarden_remediator.config.restart_methods.run import RunTarget
+from trainwarden_remediator.config.schema import load_setup
+from trainwarden_remediator.exceptions import (
+    ActionError,
+    NotEligibleError,
+    ProcessesDifferError,
+)
+
+KEY = WorkerKey("r", "trainer")
+SLEEP = ("sleep", "1000")
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runs]:
+    found = Runs(tmp_path / "state")
+    monkeypatch.setenv("TRAINWARDEN_FOLDER", str(found.folder))
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    (tmp_path / "exporter.yml").write_text("runs: []\n")
+    path = tmp_path / "remediator.yml"
+    path.write_text("insecure: true\nmode: act\n")
+    return path
+
+
+@pytest.fixture
+def act(path: Path) -> Callable[[], RunAction]:
+    """Returns the action on the run as it is announced."""
+
+    def build() -> RunAction:
+        setup = load_setup(path)
+        target = setup.config.target(KEY)
+        assert target is not None
+        action = action_for(target, setup, DescendantTracker(NoRecords()))
+        assert isinstance(action, RunAction)
+        return action
+
+    return build
+
+
+class Steps:
+    def __init__(self) -> None:
+        self.taken: list[str] = []
+        self.facts: dict[str, Any] = {}
+
+    def __call__(self, step: str, **facts: Any) -> None:
+        self.taken.append(step)
+        self.facts |= facts
+
+
+def identity(announced: dict[str, Any]) -> Identity:
+    return Identity(announced["pid"], announced["start_ticks"])
+
+
+def test_an_announced_run_is_a_target_without_an_entry(runs: Runs, path: Path) -> None:
+    file, before = ExporterFile(path), load_setup(path)
+    assert file.read_if_changed(before) is before
+    assert before.config.targets == ()
+    runs.piped(*SLEEP)
+    runs.wait_until(state="running")
+    setup = file.read_if_changed(before)
+    (target,) = setup.config.targets
+    assert isinstance(target.restart_method, RunTarget)
+    assert target.key == KEY
+    assert setup.is_trainer(KEY)
+    runs.request(command="stop")
+    assert file.read_if_changed(setup).config.targets == ()
+
+
+def test_a_run_that_is_never_restarted_is_observed_and_no_target(runs: Runs, path: Path) -> None:
+    runs.piped(*SLEEP, options=("--name", "r", "--restart", "never"))
+    runs.wait_until(state="running")
+    setup = load_setup(path)
+    assert KEY in setup.selectors
+    assert setup.config.targets == ()
+
+
+def test_a_target_in_the_file_takes_precedence(runs: Runs, path: Path) -> None:
+    runs.piped(*SLEEP)
+    runs.wait_until(state="running")
+    path.write_text(
+        "insecure: true\ntargets: [{run: r, worker: trainer, process: {start: [/bin/true]}}]\n"
+    )
+    (target,) = load_setup(path).config.targets
+    assert target.process is not None
+
+
+def test_it_ends_the_process_and_starts_the_same_command(
+    runs: Runs, act: Callable[[], RunAction]
+) -> None:
+    runs.piped(*SLEEP)
+    before = runs.wait_until(state="running")
+    action, steps = act(), Steps()
+    assert action.find_instances() == [identity(before)]
+    facts = action.perform("7", steps, intended=[identity(before)])
+    now = runs.wait_until(starts=2, state="running")
+    assert facts == {"killed": [], "started_by": "trainwarden", "processes": [now["pid"]]}
+    assert steps.taken == ["stop", "start"]
+    assert steps.facts == {"processes": [before["pid"]], "command": list(SLEEP)}
+    assert not is_alive(before["pid"])
+    assert action.inspect("7", [identity(before)]) is ActionState.STARTED
+
+
+def test_a_process_that_was_restarted_since_the_decision_is_left_alone(
+    runs: Runs, act: Callable[[], RunAction]
+) -> None:
+    runs.piped(*SLEEP)
+    before = runs.wait_until(state="running")
+    runs.restart()
+    now = runs.wait_until(starts=2, state="running")
+    facts = act().perform("7", Steps(), intended=[identity(before)])
+    assert facts == {"killed": [], "started_by": "another", "processes": [now["pid"]]}
+    assert is_alive(now["pid"])
+
+
+def test_another_process_than_that_of_trainwarden_run_is_never_ended(
+    runs: Runs, act: Callable[[], RunAction]
+) -> None:
+    """Also if the pid file names it."""
+    runs.piped(*SLEEP)
+    pid = runs.wait_until(state="running")["pid"]
+    decoy = subprocess.Popen(SLEEP)
+    try:
+        (runs.folder / "runs.d" / "r@trainer.pid").write_text(f"{decoy.pid}\n")
+        with pytest.raises(ProcessesDifferError, match=f"`match` finds {decoy.pid}"):
+            act().perform("7", Steps())
+        assert decoy.poll() is None
+        assert is_alive(pid)
+        assert runs.announced()["starts"] == 1
+    finally:
+        decoy.kill()
+        decoy.wait()
+
+
+def test_a_socket_of_another_account_is_not_asked(runs: Runs, act: Callable[[], RunAction]) -> None:
+    runs.piped(*SLEEP)
+    pid = runs.wait_until(state="running")["pid"]
+    action = act()
+    action._run = action._run.model_copy(update={"owner": os.geteuid() + 1})
+    with pytest.raises(ActionError, match="listens at"):
+        action.perform("7", Steps())
+    assert is_alive(pid)
+
+
+def test_a_run_whose_wrapper_has_ended_is_not_eligible(
+    runs: Runs, act: Callable[[], RunAction]
+) -> None:
+    runs.piped("false").communicate()
+    assert runs.announced()["state"] == "failed"
+    with pytest.raises(NotEligibleError, match="start the run again"):
+        act().find_instances()
+
+
+def test_a_failed_command_is_started_again_where_its_wrapper_waits(
+    runs: Runs, act: Callable[[], RunAction]
+) -> None:
+    """It waits where nobody is at the terminal any more."""
+    wrapper = runs.piped(*SLEEP)
+    runs.wait_until(state="running")
+    wrapper.kill()
+    wait_for(lambda: runs.announced()["wrapper_pid"] != wrapper.pid)
+    os.kill(runs.announced()["pid"], signal.SIGKILL)
+    runs.wait_until(state="failed")
+    action = act()
+    assert action.find_instances() == []
+    assert action.inspect("7", []) is ActionState.ENDED
+    facts = action.perform("7", Steps(), intended=[])
+    assert facts["started_by"] == "trainwarden"
+    assert runs.wait_until(starts=2)["state"] == "running"
+    assert action.finish("7", Steps())["started_by"] == "another"
+
+
+def test_a_save_defers_the_end(runs: Runs, act: Callable[[], RunAction]) -> None:
+    runs.piped(*SLEEP)
+    runs.wait_until(state="running")
+    looks = iter([True, False])
+    steps = Steps()
+    act().perform("7", steps, saving=lambda: next(looks))
+    assert steps.taken == ["kill_deferred", "stop", "start"]
+
+
+def test_no_process_ends_if_the_last_confirmation_is_refused(
+    runs: Runs, act: Callable[[], RunAction]
+) -> None:
+    runs.piped(*SLEEP)
+    pid = runs.wait_until(state="running")["pid"]
+
+    def refuse() -> None:
+        raise ProcessesDifferError("refused")
+
+    with pytest.raises(ProcessesDifferError):
+        act().perform("7", Steps(), confirm=refuse)
+    assert is_alive(pid)
+    assert runs.announced()["starts"] == 1
