@@ -114,9 +114,12 @@ def detect_framework(
         for framework in frameworks:
             if not (framework.checkpoints or framework.rollouts or framework.progress_files):
                 continue
-            instance = find_instances(
-                folder, framework.templates, {}, max_instances=2, max_names=MAX_NAMES
-            )[0]
+            try:
+                instance = find_instances(
+                    folder, framework.templates, {}, max_instances=2, max_names=MAX_NAMES
+                )[0]
+            except OSError:  # as of a folder in /proc whose process ends
+                continue
             score = _score(framework, instance)
             if score and framework.name in running:
                 score += MIN_SCORE

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from trainwarden_exporter.discovery.artifacts import (
     folders_below,
     logs_below,
 )
+from trainwarden_exporter.frameworks import FRAMEWORKS
 from trainwarden_exporter.frameworks.base import CheckpointLayout, Framework, LogLayout
 from trainwarden_exporter.frameworks.completeness_rules import MarkerRule
 
@@ -144,3 +146,12 @@ def test_logs_are_found_and_are_no_numbered_work(tmp_path: Path) -> None:
 def test_a_folder_that_is_closed_to_us_holds_nothing(tmp_path: Path) -> None:
     assert folders_below(tmp_path / "absent") == (tmp_path / "absent",)
     assert find_step_folders([tmp_path / "absent"]) == ()
+
+
+def test_a_folder_that_cannot_be_listed_is_skipped() -> None:
+    """The working folder of some process is /, and other processes end while it is searched."""
+    with subprocess.Popen(["true"]) as ended:
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+        with pytest.raises(OSError, match="Invalid argument"):
+            list(Path(f"/proc/{ended.pid}/net").iterdir())
+        assert detect_framework([Path(f"/proc/{ended.pid}/net")], FRAMEWORKS) is None
