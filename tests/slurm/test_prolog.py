@@ -179,7 +179,7 @@ def test_a_job_is_put_back_and_the_node_drained_where_something_is_left(node: No
     assert "held" not in reason.lower()
     reported = node.reported.read_text()
     assert f"job {number}" in reported
-    assert "it is running already" in reported
+    assert "stop it first, or leave it running" in reported
     node.clear()
     node.resume()
     node.start_immediately(number)
@@ -205,7 +205,7 @@ def test_what_a_job_leaves_behind_drains_the_node_after_it(node: Node) -> None:
     assert node.job(number)[0] == "COMPLETED"
     reported = node.reported.read_text()
     assert f"epilog_slurmd of job {number}" in reported
-    assert "it is running already" in reported
+    assert "stop it first, or leave it running" in reported
     node.clear()
     node.resume()
 

@@ -73,7 +73,7 @@ def test_one_task_of_an_array_is_run_again_and_no_other(job: Job) -> None:
     until(lambda: len(job.pids()) == 3)
     numbers = job.cluster.ask("squeue", "-h", "--array", f"--name={job.name}", "-O", "JobArrayID:|")
     tasks = sorted(line.strip("|") for line in numbers.split())
-    with pytest.raises(ActionError, match="3 jobs called"):
+    with pytest.raises(ActionError, match="3 jobs named"):
         job.action(job=job.name).find_instances()
     # The last task has the number of the whole array.
     by_process = job.action()
@@ -95,7 +95,7 @@ def _variable(pid: int, name: str) -> str:
 
 def test_a_job_that_waits_is_left_alone(job: Job) -> None:
     job.submit("--begin=now+1hour")
-    with pytest.raises(NotEligibleError, match="waits to be started"):
+    with pytest.raises(NotEligibleError, match="it is pending"):
         job.action(job=job.name).find_instances()
 
 
@@ -129,7 +129,7 @@ def test_a_job_that_an_operator_has_cancelled_is_left_alone(job: Job) -> None:
 
 def test_of_two_jobs_of_one_name_none_is_touched(job: Job) -> None:
     numbers = [running(job), running(job)]
-    with pytest.raises(ActionError, match="2 jobs called"):
+    with pytest.raises(ActionError, match="2 jobs named"):
         job.action(job=job.name).perform("mark", quiet)
     assert [job.state(number) for number in numbers] == ["RUNNING|0|"] * 2
 
@@ -150,9 +150,9 @@ def test_a_job_is_cancelled_and_nothing_else(job: Job) -> None:
 
 
 def test_what_slurm_does_not_know_is_reported(job: Job) -> None:
-    with pytest.raises(ActionError, match="no job called nobody"):
+    with pytest.raises(ActionError, match="no job named nobody"):
         job.action(job="nobody").find_instances()
-    with pytest.raises(ActionError, match="its job is not known"):
+    with pytest.raises(ActionError, match="its job is unknown"):
         job.action().find_instances()
     assert job.action(job="x")._client.job_by_number(999_999) is None
     assert job.action(job="x")._client.job_by_id("999999_1") is None
