@@ -74,7 +74,16 @@ def test_a_subcommand_of_a_program_is_passed_on_under_the_name_of_the_command(
     assert capsys.readouterr().out.startswith(f"usage: trainwarden {name} ")
 
 
-@pytest.mark.parametrize("arguments", [[], ["frobnicate"], ["status", "--frobnicate"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["frobnicate"],
+        ["status", "--frobnicate"],
+        ["run", "--memory-limit", "64", "--", "true"],
+        ["run", "--age-limit", "soon", "--", "true"],
+    ],
+)
 def test_wrong_usage_exits_with_2(arguments: list[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         cli.main(arguments)

@@ -8,6 +8,8 @@ restart it if its mode is `act`.
 from __future__ import annotations
 
 import argparse
+import re
+from collections.abc import Callable
 
 EXAMPLES = """\
 examples:
@@ -39,7 +41,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="who may start COMMAND again: nobody; this program after a failure, and the"
         " remediator; only the remediator (default: %(default)s)",
     )
+    parser.add_argument(
+        "--memory-limit",
+        type=_checked(r"[1-9]\d*(\.\d+)?[KMGT]i?B?"),
+        metavar="SIZE",
+        help="memory of COMMAND and its descendants, such as 64GiB, above which it is restarted",
+    )
+    parser.add_argument(
+        "--age-limit",
+        type=_checked(r"[1-9]\d*[smhd]"),
+        metavar="DURATION",
+        help="age, such as 12h, from which on COMMAND is restarted if its memory grows",
+    )
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
+
+
+def _checked(pattern: str) -> Callable[[str], str]:
+    """Returns a type of arguments that the exporter accepts; it parses them."""
+
+    def check(text: str) -> str:
+        if re.fullmatch(pattern, text) is None:
+            raise argparse.ArgumentTypeError(f"{text!r}: expected a number with a unit")
+        return text
+
+    return check
 
 
 def run(options: argparse.Namespace) -> int:
@@ -59,5 +84,7 @@ def run(options: argparse.Namespace) -> int:
             "worker": options.worker,
             "role": options.role or ("trainer" if options.worker == "trainer" else "worker"),
             "restart": options.restart,
+            "memory_limit": options.memory_limit,
+            "age_limit": options.age_limit,
         },
     )

@@ -87,6 +87,15 @@ async def test_a_run_appears_within_one_scrape_and_leaves_as_it_ended(
         assert ("worker_unconfirmed_missing_processes", "") not in seen
 
 
+async def test_a_limit_of_the_command_line_is_shown(runs: Runs, exporter: Exporter) -> None:
+    options = ("--name", "r", "--memory-limit", "2GiB", "--age-limit", "12h")
+    runs.piped("sleep", "1000", options=options)
+    runs.wait_until(state="running")
+    seen = await scrape(exporter)
+    assert seen["worker_memory_limit_bytes", ""] == 2 << 30
+    assert seen["worker_age_limit_seconds", ""] == 12 * 3600
+
+
 async def test_a_restarted_process_is_the_same_worker(runs: Runs, exporter: Exporter) -> None:
     runs.piped("sleep", "1000")
     runs.wait_until(state="running")
