@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from trainwarden_exporter.frameworks.base import Phase
 from trainwarden_exporter.progress.state import RunProgress
 
+LIVE_LEEWAY = 1.2
+"""Multiple of the longest silence so far that the next one may take, for live steps."""
+
 PAUSE_LEEWAY = 2.0
 """Multiple of the longest harmless pause that the next pause may take. A warning fires at three
 fifths of the limit, so not for a pause that is a fifth longer."""
@@ -42,7 +45,7 @@ def stall_limit(state: RunProgress, limits: StallLimits) -> float | None:
         return limits.phases[state.phase]
     longest = state.timing.longest_usual_silence
     if longest is None:
-        longest = max(state.timing.longest_silence, state.record_silence)
+        longest = max(_longest_possible(state, limits), state.record_silence)
     limit = max(limits.floor, limits.factor * longest)
     return max(limits.first_step, limit) if _usual(state, limits) is None else limit
 
@@ -80,6 +83,19 @@ def restart_limit(
     if limit is None or usual is None or evaluations_announced:
         return limit
     return max(limit, limits.restart_floor, limits.restart_factor * (state.timing.typical or usual))
+
+
+def _longest_possible(state: RunProgress, limits: StallLimits) -> float:
+    """Returns the silence that may be usual while too few signs are known.
+
+    Steps that are reported as they happen are regular, and the first is the slowest: then this is
+    so short that the limit only just exceeds the longest silence so far.
+    """
+    attempt = state.attempt.number
+    if any(one.is_live and one.attempt == attempt for one in state.reports.values()):
+        longest = max(state.timing.first_silence, *state.timing.intervals, 0.0)
+        return LIVE_LEEWAY * longest / limits.factor
+    return state.timing.longest_silence
 
 
 def _usual(state: RunProgress, limits: StallLimits) -> float | None:
