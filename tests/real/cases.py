@@ -17,7 +17,9 @@ class Case:
     program: str
     package: str
     framework: str
-    steps: int = 600
+    steps: int = 1200
+    """More than are made until the last fault."""
+
     seconds: float = 0.5
     """Duration of a step, beside what the framework needs for it."""
 
@@ -46,7 +48,6 @@ CASES = (
         "transformers_trainer",
         "transformers",
         "trl",
-        steps=300,
         shows_total=True,
         shows_evaluations=True,
         loss="log_value",
@@ -56,7 +57,6 @@ CASES = (
         "trl_sft",
         "trl",
         "trl",
-        steps=300,
         shows_total=True,
         shows_evaluations=True,
         loss="log_value",
@@ -66,7 +66,6 @@ CASES = (
         "trl_grpo",
         "trl",
         "trl",
-        steps=300,
         shows_total=True,
         shows_evaluations=True,
         loss="log_value",
@@ -83,7 +82,6 @@ CASES = (
         "ray_train",
         "ray",
         "ray_train",
-        steps=300,
         seconds=0.1,
         loss="log_value",
         saves="time",
