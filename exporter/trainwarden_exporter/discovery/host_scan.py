@@ -172,7 +172,13 @@ def limit_to_folder(
     inside = [one for one in found.values() if one.path.is_relative_to(path)]
     run_folder = scanned
     if scanned.detected is None and len(inside) == 1:
-        run_folder = replace(inside[0], is_shared=False)
+        # The operator has named the folder, so its logs are those of the run.
+        logs = {log.path: log for log in scanned.logs if log.path.is_relative_to(inside[0].path)}
+        if inside[0].detected is None:
+            logs |= {log.path: log for log in inside[0].logs}
+            run_folder = replace(inside[0], is_shared=False, logs=tuple(logs.values()))
+        else:
+            run_folder = replace(inside[0], is_shared=False)
     root = run_folder.path
     return run_folder, {pid: root for pid, at in trainers.items() if at.is_relative_to(root)}
 

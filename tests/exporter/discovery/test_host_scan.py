@@ -112,6 +112,15 @@ def test_trainers_in_one_working_folder_are_runs_of_their_own(tmp_path: Path) ->
     }
 
 
+def test_the_logs_of_a_folder_that_is_named_are_those_of_its_run(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import torch\n")
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "trainer.log").write_text("step 1 loss 2\nstep 2 loss 1\n")
+    found, trainers = find_run_folders([trainer(10, tmp_path, "train.py")], FRAMEWORKS)
+    run_folder, _ = limit_to_folder(tmp_path, scan_folder(tmp_path, FRAMEWORKS), found, trainers)
+    assert [log.path.name for log in run_folder.logs] == ["trainer.log"]
+
+
 @pytest.mark.parametrize(
     ("save", "renamed"),
     [
