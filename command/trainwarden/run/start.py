@@ -16,7 +16,7 @@ from trainwarden.run.folder import FOLDER_VARIABLE, state_folder
 from trainwarden.run.launcher import Command, Launcher
 from trainwarden.run.process_tree import RUN_ID_VARIABLE
 from trainwarden.run.run_log import RunLog
-from trainwarden.run.streams import Streams
+from trainwarden.run.streams import STDERR, Streams
 from trainwarden.run.wrapper import Wrapper
 
 MAX_NAME = 100
@@ -57,6 +57,7 @@ def start_run(argv: Sequence[str], settings: dict[str, Any]) -> int:
     `settings` are those of the announcement; without a name it is derived. Raises OSError and
     ValueError before the start.
     """
+    _open_standard_descriptors()
     folder = state_folder()
     named = settings.pop("named")
     settings = {**settings, "run": settings["run"] or default_name(argv)}
@@ -94,6 +95,13 @@ def start_run(argv: Sequence[str], settings: dict[str, Any]) -> int:
     theirs.close()
     streams.close_child_ends()
     return end_like(Wrapper(announcement, streams, log, ours).run())
+
+
+def _open_standard_descriptors() -> None:
+    """Opens those of 0, 1 and 2 that are closed, so that no other file gets their number."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= STDERR:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
 
 
 def end_like(status: int) -> int:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import shlex
 import signal
 import struct
+import subprocess
 import sys
 import termios
 from pathlib import Path
@@ -190,6 +192,20 @@ def test_input_that_is_no_terminal_reaches_the_command(runs: Runs, tmp_path: Pat
     runs.sessions.append(session)
     assert session.wait() == 0
     assert session.output == b"a\r\nb\r\n"
+
+
+@pytest.mark.parametrize("closed", ["<&-", "2>&-", "<&- 2>&-"])
+def test_a_standard_descriptor_that_is_closed_is_no_obstacle(runs: Runs, closed: str) -> None:
+    command = shlex.join(runs.argv("sh", "-c", "cat; echo done"))
+    done = subprocess.run(
+        ["sh", "-c", f"exec {command} {closed}"],
+        env=runs.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        timeout=60,
+        check=False,
+    )
+    assert (done.stdout, done.returncode) == (b"done\n", 0)
 
 
 def state_of(pid: int) -> str:
