@@ -57,8 +57,11 @@ def test_of_a_large_log_in_which_every_line_matches_the_middle_is_left_out(tmp_p
     with log.open("w") as file:
         step = 0
         while file.tell() < SIZE:
-            step += 1
-            file.write(f"step {step}/9000000 loss: 0.5 grad_norm: 0.1\n")
+            lines = (
+                f"step {step + n}/9000000 loss: 0.5 grad_norm: 0.1\n" for n in range(1, 10_001)
+            )
+            file.writelines(lines)
+            step += 10_000
         file.write("OSError: [Errno 28] No space left on device\n")
     found, memory = autopsy(log)
     assert isinstance(found["causes"], list)

@@ -40,9 +40,9 @@ from trainwarden_exporter.progress.state import RunProgress
 from trainwarden_exporter.runtime.redaction import redact
 
 SHOWN_LINES = 5
-MAX_MATCHES = 150_000
+MAX_MATCHES = 100_000
 """Matching lines of one file, at about 0.1 ms each, before its middle is skipped."""
-TAIL_BYTES = 8 << 20
+TAIL_BYTES = 4 << 20
 """Of such a file, this much of the end is read again."""
 _LINES_BACK = 40
 """Lines above a line without a time in which its time is sought."""
