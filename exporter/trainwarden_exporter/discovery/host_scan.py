@@ -173,7 +173,7 @@ def limit_to_folder(
     run_folder = scanned
     if scanned.detected is None and len(inside) == 1:
         # The operator has named the folder, so its logs are those of the run.
-        logs = {log.path: log for log in scanned.logs if log.path.is_relative_to(inside[0].path)}
+        logs = {log.path: log for log in scanned.logs}
         if inside[0].detected is None:
             logs |= {log.path: log for log in inside[0].logs}
             run_folder = replace(inside[0], is_shared=False, logs=tuple(logs.values()))

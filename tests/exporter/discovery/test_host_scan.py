@@ -116,9 +116,12 @@ def test_the_logs_of_a_folder_that_is_named_are_those_of_its_run(tmp_path: Path)
     (tmp_path / "train.py").write_text("import torch\n")
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "trainer.log").write_text("step 1 loss 2\nstep 2 loss 1\n")
-    found, trainers = find_run_folders([trainer(10, tmp_path, "train.py")], FRAMEWORKS)
-    run_folder, _ = limit_to_folder(tmp_path, scan_folder(tmp_path, FRAMEWORKS), found, trainers)
-    assert [log.path.name for log in run_folder.logs] == ["trainer.log"]
+    (tmp_path / "out").mkdir()
+    for arguments in (("train.py",), ("train.py", "--out=out")):
+        found, trainers = find_run_folders([trainer(10, tmp_path, *arguments)], FRAMEWORKS)
+        scanned = scan_folder(tmp_path, FRAMEWORKS)
+        run_folder, _ = limit_to_folder(tmp_path, scanned, found, trainers)
+        assert [log.path.name for log in run_folder.logs] == ["trainer.log"]
 
 
 @pytest.mark.parametrize(
