@@ -245,8 +245,9 @@ def test_two_hundred_servers_with_fifty_hung_are_probed_in_time_without_leaks(
         assert all(reason(probes, one) is HealthReason.OK for one in good)
         assert all(reason(probes, one) is HealthReason.TIMEOUT for one in bad)
         assert {reason(probes, one) for one in stuck} == {None}, "all the while they hung"
-        assert 0 < most_open <= 2 * 200, "one for each, beside the previous one being closed"
-        assert most_tasks <= 2 * 200, "a round for each, and in it a connection being made"
+        # After five rounds, a leak of one for each round would hold 1,000.
+        assert 0 < most_open <= 4 * 200, "one for each, beside previous ones being closed"
+        assert most_tasks <= 4 * 200, "a round for each, and in it connections being made"
         probes.set_targets([])
         wait_until(lambda: tasks_of(probes) <= 2)
         wait_until(lambda: open_files() <= files + 3)  # the loop's own
