@@ -247,7 +247,12 @@ class Exporter:
             await asyncio.wait_for(asyncio.shield(self._refresh), REFRESH_SECONDS)
 
     async def _refresh_runs(self) -> None:
-        found = await self._file_thread.call(self._read_announced)
+        try:
+            found = await self._file_thread.call(self._read_announced)
+        except Exception:
+            # a scrape without new runs is better than none
+            log.exception("announced runs not read; the configuration in force remains")
+            return
         if found is not None:
             self.config, self._collectors = found
             self.scraper.replace_collectors(self._collectors)

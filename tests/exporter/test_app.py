@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from prometheus_client import ProcessCollector
 
-from trainwarden_exporter import __version__
+from trainwarden_exporter import __version__, app
 from trainwarden_exporter.app import COLLECTORS, Exporter, build_collectors, declared_metrics
 from trainwarden_exporter.config import Config
 from trainwarden_exporter.exceptions import ConfigError, Problem
+from trainwarden_exporter.processes.announcements import AnnouncedRuns
 from trainwarden_exporter.processes.config import hash_workers
 from trainwarden_exporter.scrape.collector import Collector, Family, Metric
 from trainwarden_exporter.scrape.process_metrics import PROCESS_METRICS
@@ -192,3 +193,19 @@ async def test_what_was_reported_between_two_reloads_that_nobody_scraped_is_not_
     }
     assert values["trainwarden_heartbeat_beats_total"] == 4
     assert values["trainwarden_training_step"] == 4
+
+
+async def test_an_error_in_announced_runs_leaves_the_configuration_in_force(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = exporter(path)
+    config = one.config
+
+    def read(*_: object) -> AnnouncedRuns:
+        raise OverflowError("too large")
+
+    monkeypatch.setattr(app, "read_announcements", read)
+    await one.refresh_runs()
+    assert one.config is config
+    assert await runs_seen(one) == 1
+    assert "announced runs not read" in caplog.text

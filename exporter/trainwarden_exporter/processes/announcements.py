@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from trainwarden_exporter.config_file.types import Bytes, Name, Seconds
 from trainwarden_exporter.exceptions import Problem
@@ -27,8 +27,16 @@ MAX_BYTES = 256 << 10
 SHOWN_SECONDS = 86400.0
 """How long a run that has ended is shown."""
 
+
+def _check_path(path: Path) -> Path:
+    if "\0" in str(path) or any("\ud800" <= one <= "\udfff" for one in str(path)):
+        raise ValueError("not a path: it cannot be encoded as UTF-8 or contains a NUL character")
+    return path
+
+
 _Text = Annotated[str, Field(max_length=4096)]
-_Exit = tuple[int, int, int]
+_EncodablePath = Annotated[Path, AfterValidator(_check_path)]
+_Exit = tuple[int, int, Annotated[int, Field(ge=0, le=0xFFFF)]]
 
 
 class Announcement(BaseModel):
@@ -48,10 +56,10 @@ class Announcement(BaseModel):
     exits: Annotated[tuple[_Exit, ...], Field(max_length=100)] = ()
     """Pid, start time in ticks and wait status of the last processes that ended."""
     last_lines: Annotated[tuple[_Text, ...], Field(max_length=100)] = ()
-    log: Path | None = None
-    socket: Path | None = None
+    log: _EncodablePath | None = None
+    socket: _EncodablePath | None = None
     framework: Name = "generic"
-    path: Path | None = None
+    path: _EncodablePath | None = None
     memory_limit: Annotated[Bytes, Field(gt=0)] | None = None
     age_limit: Annotated[Seconds, Field(gt=0)] | None = None
     finishes: bool = True
@@ -190,6 +198,8 @@ def _parse(path: Path, content: bytes) -> Announcement:
     except ValueError as error:
         line = getattr(error, "lineno", None)
         raise _InvalidFileError(path, f"not JSON: {getattr(error, 'msg', error)}", line) from None
+    except RecursionError:
+        raise _InvalidFileError(path, "not an announcement: nested too deeply") from None
     try:
         return Announcement.model_validate(found)
     except ValidationError as error:

@@ -22,6 +22,7 @@ from trainwarden_exporter.processes.procfs import Identity
 
 NOW = 1_800_000_000.0
 KEY = WorkerKey("demo", "trainer")
+ANNOUNCED = '{"run": "demo", "worker": "other", "pid": 7,'
 
 
 @pytest.fixture
@@ -104,6 +105,10 @@ def test_a_run_that_was_stopped_or_ended_long_ago_is_not_shown(
         ('{"run": "demo", "worker": "a", "pid": -1}', "bad.json:1: pid: "),
         ("x" * (MAX_BYTES + 1), "bad.json: too large"),
         ("\ud800", "bad.json:1: not JSON: "),
+        ("[" * 100_000, "bad.json: not an announcement: nested too deeply"),
+        (ANNOUNCED + ' "path": "/data/\\ud800"}', "bad.json:1: path: "),
+        (ANNOUNCED + ' "log": "/data/\\u0000"}', "bad.json:1: log: "),
+        (ANNOUNCED + ' "exits": [[1, 2, 1000000000000]]}', "bad.json:1: exits.0.2: "),
     ],
 )
 def test_a_bad_file_is_one_line_with_its_path_and_the_others_count(
