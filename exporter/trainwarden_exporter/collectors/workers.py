@@ -239,7 +239,16 @@ class WorkersCollector(Collector):
                     ended_by_reboot=self._presence_log.ended_by_reboot(key),
                     is_only_trainer=worker.name in trainers and idle,
                     unit_stopped=self._unit_stops.was_stopped(key, ended_at, now),
+                    was_interrupted=self._presence_log.was_interrupted(key),
                 )
+        # Without this, an exporter started later would report a worker that the operator stopped
+        # as failed.
+        self._presence_log.record_ends({
+            key: reason is AbsenceReason.INTERRUPTED
+            for key, reason in found.items()
+            if self._histories[key].roots.unreplaced_statuses
+            and reason is not AbsenceReason.PROGRESSING
+        })  # fmt: skip
         return found
 
     def _announced_state(self, key: WorkerKey) -> str | None:

@@ -56,6 +56,8 @@ class Presence(NamedTuple):
     """The boot of the host; empty if unknown."""
     running: bool
     """Whether it ran."""
+    interrupted: bool = False
+    """Whether its last process was stopped deliberately."""
 
 
 PresenceByWorker = dict[str, Presence]
@@ -83,12 +85,29 @@ class PresenceLog:
                 self._rebooted.add(key)
             if tree.roots:
                 self._rebooted.discard(key)
-                known = Presence(self._boot, any(root.alive for root in tree.roots))
+                alive = any(root.alive for root in tree.roots)
+                interrupted = not alive and known is not None and known.interrupted
+                known = Presence(self._boot, alive, interrupted)
             elif known is not None:
-                known = Presence(self._boot, running=False)
+                known = Presence(self._boot, running=False, interrupted=known.interrupted)
             if known is not None:
                 presence[worker_id(key)] = known
         self._file.save(presence)
+
+    def record_ends(self, interrupted: Mapping[WorkerKey, bool]) -> None:
+        """Records whether the ended workers were stopped deliberately, until they run again."""
+        known = self._file.value
+        ended = {
+            worker_id(key): known[worker_id(key)]._replace(interrupted=value)
+            for key, value in interrupted.items()
+            if worker_id(key) in known and not known[worker_id(key)].running
+        }
+        self._file.save({**known, **ended})
+
+    def was_interrupted(self, key: WorkerKey) -> bool:
+        """Whether the worker was stopped deliberately, and has not run since."""
+        known = self._file.value.get(worker_id(key))
+        return known is not None and known.interrupted
 
     def was_seen(self, key: WorkerKey) -> bool:
         """Whether the worker has ever run."""
@@ -108,11 +127,13 @@ def find_absence_reason(
     ended_by_reboot: bool,
     is_only_trainer: bool,
     unit_stopped: bool = False,
+    was_interrupted: bool = False,
 ) -> AbsenceReason | None:
     """Returns why the absence of processes is no failure; None if they failed.
 
     `is_only_trainer`: whether the worker makes the steps of its run, and no trainer runs.
     `unit_stopped`: whether an operator has stopped its systemd unit.
+    `was_interrupted`: whether an earlier exporter has stored that it was stopped deliberately.
     """
     if not seen:
         return AbsenceReason.NEVER_SEEN
@@ -127,6 +148,8 @@ def find_absence_reason(
     ):
         return AbsenceReason.PROGRESSING
     if statuses and (unit_stopped or all(map(is_interrupt, statuses))):
+        return AbsenceReason.INTERRUPTED
+    if was_interrupted and not statuses:
         return AbsenceReason.INTERRUPTED
     if not finishes or ended_by_reboot or any(status not in (None, 0) for status in statuses):
         return None

@@ -14,6 +14,7 @@ from trainwarden_exporter.frameworks.base import Phase
 from trainwarden_exporter.logs.events import LineEvent
 from trainwarden_exporter.processes import exit_status
 from trainwarden_exporter.processes.absence import AbsenceReason, RunSigns, find_absence_reason
+from trainwarden_exporter.processes.exit_status import ExitWatcher, ProcessExit
 from trainwarden_exporter.processes.procfs import Identity
 from trainwarden_exporter.processes.worker_history import RootHistory
 from trainwarden_exporter.progress.tracker import ProgressTracker
@@ -215,3 +216,23 @@ class TestPresence:
         after = host(config, root=proc.root, state_folder=tmp_path / "state")
         assert after.trainer() == {"finished": 0, expected: 1}
         assert after.trainer() == {"finished": 0, expected: 1}
+
+    def test_a_worker_that_was_stopped_is_not_missing_after_a_restart_of_the_exporter(
+        self, proc: FakeProc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def build() -> Host:
+            return host(self.CONFIG, root=proc.root, state_folder=tmp_path / "state")
+
+        how = iter([signal.SIGINT, signal.SIGKILL])
+        monkeypatch.setattr(
+            ExitWatcher, "process_exit", lambda *_: ProcessExit(next(how), reaped=True)
+        )
+        before = build()
+        for expected in ("interrupted", "missing_processes"):
+            proc.add(10, ["python", "--server"])
+            assert before.trainer() == {"finished": 0}
+            proc.remove(10)
+            assert before.trainer() == {"finished": 0, expected: 1}
+            before = build()
+            assert before.trainer() == {"finished": 0, expected: 1}
+            assert build().trainer() == {"finished": 0, expected: 1}
