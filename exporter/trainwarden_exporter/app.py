@@ -38,7 +38,7 @@ from trainwarden_exporter.exceptions import Problem
 from trainwarden_exporter.gpu.nvml_library import Nvml
 from trainwarden_exporter.gpu.xid_watcher import XidWatcher
 from trainwarden_exporter.heartbeats.registry import HeartbeatRegistry
-from trainwarden_exporter.processes.announcements import read_announcements
+from trainwarden_exporter.processes.announcements import AnnouncedRuns, read_announcements
 from trainwarden_exporter.processes.config import hash_workers
 from trainwarden_exporter.processes.process_table import ProcessTable
 from trainwarden_exporter.progress.beats import default_beats_folder
@@ -190,6 +190,7 @@ class Exporter:
         self.now = now
         self._build = build
         self._file_config = Config()
+        self._announced_runs = AnnouncedRuns()
         self.run_problems: tuple[Problem, ...] = ()
         """What is wrong with the files of announced runs."""
         self.config, self._collectors = self._read()
@@ -262,7 +263,10 @@ class Exporter:
         return None if config == self.config else (config, self._build(config))
 
     def _with_announced(self, config: Config) -> Config:
-        announced = read_announcements(announcements_folder(config), self.now())
+        announced = read_announcements(
+            announcements_folder(config), self.now(), self._announced_runs
+        )
+        self._announced_runs = announced
         merged, problems = with_announced(config, announced)
         problems = (*announced.problems, *problems)
         for problem in problems:

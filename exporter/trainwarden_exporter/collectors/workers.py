@@ -15,7 +15,7 @@ from trainwarden_exporter.processes.absence import (
     RunSigns,
     find_absence_reason,
 )
-from trainwarden_exporter.processes.announcements import AnnouncedRuns
+from trainwarden_exporter.processes.announcements import AnnouncedRuns, ReadAnnouncements
 from trainwarden_exporter.processes.config import RunWorkers, workers_by_key
 from trainwarden_exporter.processes.exit_status import ExitWatcher
 from trainwarden_exporter.processes.matching import (
@@ -62,7 +62,7 @@ class WorkersCollector(Collector):
         run_signs: Callable[[str], RunSigns] = lambda _: RunSigns(),
         root: Path = PROC,
         clock: Callable[[], float] = time.time,
-        announced: Callable[[float], AnnouncedRuns] = lambda _: AnnouncedRuns(),
+        announced: ReadAnnouncements = lambda _now, _before: AnnouncedRuns(),
         table: ProcessTable | None = None,
     ) -> None:
         """Observes `runs`; keeps finished workers and starts in `state_folder`.
@@ -70,7 +70,7 @@ class WorkersCollector(Collector):
         `table` is the process table at `root`, if shared with other collectors. `trials_logged`
         returns the trials that the logs of a worker report; None while unknown. `run_signs`
         returns what the logs and files of a run show. `announced` returns the runs that are
-        announced at a time.
+        announced at a time, after those of the previous collection.
         """
         self._workers = workers_by_key(runs)
         self._runs = runs
@@ -122,6 +122,7 @@ class WorkersCollector(Collector):
             key: predecessor._last_over_age_at[key]
             for key in known & predecessor._last_over_age_at.keys()
         }
+        self._announced = predecessor._announced
         self._trial_counter.take_over_from(predecessor._trial_counter)
 
     def output_files(self, worker: WorkerKey) -> tuple[str, ...]:
@@ -138,7 +139,7 @@ class WorkersCollector(Collector):
             raise NoData("no workers are configured")
         trees, now = self._matcher.find(), self._clock()
         # read after the processes: the end of a process that is gone has then been announced
-        self._announced = self._read_announced(now)
+        self._announced = self._read_announced(now, self._announced)
         self._exit_watcher.announced = self._announced.exit_of
         seen = self._observe(trees, now)
         self._root_pids = {

@@ -22,7 +22,9 @@ from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import Identity
 from trainwarden_exporter.runtime.safe_open import open_regular
 
-MAX_FILES = 200
+MAX_RUNS = 200
+MAX_FILES = 2000
+"""The files of runs that ended in the last week are read too."""
 MAX_BYTES = 256 << 10
 SHOWN_SECONDS = 86400.0
 """How long a run that has ended is shown."""
@@ -112,33 +114,62 @@ class AnnouncedWorker:
         return self.file.with_suffix(".pid")
 
 
-ReadAnnouncements = Callable[[], AnnouncedRuns]
+ReadAnnouncements = Callable[[float, AnnouncedRuns], AnnouncedRuns]
+"""Returns the runs announced at a time (Unix seconds), after those of the read before."""
 
 
-def read_announcements(folder: Path | None, now: float) -> AnnouncedRuns:
-    """Returns the runs announced in `folder` that are shown at `now` (Unix seconds)."""
+def read_announcements(
+    folder: Path | None, now: float, before: AnnouncedRuns | None = None
+) -> AnnouncedRuns:
+    """Returns the runs announced in `folder` that are shown at `now` (Unix seconds).
+
+    A run in `before`, the result of the previous read, remains while an error prevents the read of
+    its file: the error does not show that the run is over.
+    """
     if folder is None:
         return AnnouncedRuns()
+    known = {} if before is None else {one.file: one for one in before.workers.values()}
+    found: list[AnnouncedWorker] = []
+    problems: list[Problem] = []
     try:
         files = sorted(path for path in folder.iterdir() if path.match("[!.]*.json"))
         owner = folder.stat()
     except (FileNotFoundError, NotADirectoryError):
         return AnnouncedRuns()
     except OSError as error:
-        return AnnouncedRuns(problems=(Problem(folder, None, "", error.strerror or str(error)),))
+        problems.append(Problem(folder, None, "", error.strerror or str(error)))
+        files, found = [], [one for one in known.values() if one.file.parent == folder]
+    if len(files) > MAX_FILES:
+        problems.append(Problem(folder, None, "", f"more than {MAX_FILES} files: the rest ignored"))
+    for path in files[:MAX_FILES]:
+        try:
+            found.append(_read_file(path, owner))
+        except FileNotFoundError:
+            continue
+        except _InvalidFileError as error:
+            problems.append(error.problem)
+        except OSError as error:
+            problems.append(Problem(path, None, "", error.strerror or str(error)))
+            found += [known[path]] if path in known else []
+    shown = [one for one in found if _is_shown(one.announcement, now)]
+    workers, left_out = _by_key(folder, shown)
+    return AnnouncedRuns(workers, (*problems, *left_out))
+
+
+def _by_key(
+    folder: Path, shown: list[AnnouncedWorker]
+) -> tuple[dict[WorkerKey, AnnouncedWorker], list[Problem]]:
+    """Returns the workers, at most one for each key, and what is wrong with the others."""
     workers: dict[WorkerKey, AnnouncedWorker] = {}
     problems: list[Problem] = []
-    if len(files) > MAX_FILES:
-        problems.append(Problem(folder, None, "", f"more than {MAX_FILES} runs: the rest ignored"))
-    for path in files[:MAX_FILES]:
-        found = _read(path, owner)
-        if isinstance(found, Problem):
-            problems.append(found)
-        elif found is not None and _is_shown(found.announcement, now):
-            key = found.announcement.key
-            if workers.setdefault(key, found) is not found:
-                problems.append(Problem(path, None, "", f"another file announces {'/'.join(key)}"))
-    return AnnouncedRuns(workers, tuple(problems))
+    if len(shown) > MAX_RUNS:
+        problems.append(Problem(folder, None, "", f"more than {MAX_RUNS} runs: the rest ignored"))
+    # the runs that are not over come first: the limit must not leave them out
+    for one in sorted(shown, key=lambda one: one.announcement.has_ended)[:MAX_RUNS]:
+        key = one.announcement.key
+        if workers.setdefault(key, one) is not one:
+            problems.append(Problem(one.file, None, "", f"another file announces {'/'.join(key)}"))
+    return workers, problems
 
 
 def _is_shown(announcement: Announcement, now: float) -> bool:
@@ -153,18 +184,6 @@ class _InvalidFileError(Exception):
     def __init__(self, path: Path, message: str, line: int | None = None, where: str = "") -> None:
         super().__init__(message)
         self.problem = Problem(path, line, where, message)
-
-
-def _read(path: Path, folder: os.stat_result) -> AnnouncedWorker | Problem | None:
-    """Returns what a file announces, or what is wrong with it; None if it is gone."""
-    try:
-        return _read_file(path, folder)
-    except FileNotFoundError:
-        return None
-    except _InvalidFileError as error:
-        return error.problem
-    except OSError as error:
-        return Problem(path, None, "", error.strerror or str(error))
 
 
 def _read_file(path: Path, folder: os.stat_result) -> AnnouncedWorker:

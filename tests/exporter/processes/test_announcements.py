@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from trainwarden_exporter.config import Config, with_announced
+from trainwarden_exporter.processes import announcements
 from trainwarden_exporter.processes.announcements import (
     MAX_BYTES,
     AnnouncedRuns,
@@ -169,3 +171,49 @@ def test_a_worker_that_is_no_valid_configuration_is_left_out(folder: Path) -> No
     config, (problem,) = with_announced(Config(), read_announcements(folder, NOW))
     assert config == Config()
     assert str(problem).startswith(f"{path}: ")
+
+
+def test_a_run_remains_while_its_file_cannot_be_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = announce(folder)
+    before = read_announcements(folder, NOW)
+
+    def fail(_: object) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(announcements, "open_regular", fail)
+    after = read_announcements(folder, NOW, before)
+    assert after.workers == before.workers
+    assert [str(one) for one in after.problems] == [f"{path}: Input/output error"]
+    monkeypatch.undo()
+    path.unlink()
+    assert read_announcements(folder, NOW, after) == AnnouncedRuns()
+
+
+def test_runs_remain_while_their_folder_cannot_be_listed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    announce(folder)
+    before = read_announcements(folder, NOW)
+
+    def fail(_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(Path, "iterdir", fail)
+    after = read_announcements(folder, NOW, before)
+    assert after.workers == before.workers
+    assert [str(one) for one in after.problems] == [f"{folder}: Too many open files"]
+    assert read_announcements(folder.parent, NOW, before).workers == {}
+
+
+def test_runs_that_are_over_do_not_use_up_the_limit(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(announcements, "MAX_RUNS", 2)
+    announce(folder, "a", worker="a", state="stopped")
+    for name in "bc":
+        announce(folder, name, worker=name, state="finished", ended_at=NOW - 60)
+    announce(folder, "d")
+    assert KEY in read_announcements(folder, NOW).workers
+    assert problems(folder) == [f"{folder}: more than 2 runs: the rest ignored"]
