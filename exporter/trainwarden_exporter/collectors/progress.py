@@ -226,7 +226,9 @@ class ProgressCollector(Collector):
         return None if beat.identity is None else self._run_of(beat.identity)
 
     def _update_tracker(self) -> None:
-        for run, beat in self._newest_beats().items():
+        beats = self._newest_beats()
+        self._tracker.retain_beats(beats)
+        for run, beat in beats.items():
             self._tracker.record_beat(run, beat)
         for subject, poller in self._files:
             seen = poller.result()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
@@ -128,6 +128,10 @@ class ProgressTracker:
         """
         self._shared.record_beat(run, beat)
 
+    def retain_beats(self, runs: Collection[str]) -> None:
+        """Believes the other sources again about all runs but those in `runs`."""
+        self._shared.retain_beats(runs)
+
     def record_trainer(self, run: str, started: float | None, *, finished: bool) -> None:
         """Records the start of the trainer's oldest process, or that all trainers have finished."""
         self._shared.record_trainer(run, started, finished=finished)
@@ -248,6 +252,9 @@ class _SharedState:
         for event in events_from_beat(beat):
             self.record(run, event)
 
+    def retain_beats(self, runs: Collection[str]) -> None:
+        self._exact = {run: exact for run, exact in self._exact.items() if run in runs}
+
     def record_guess(self, run: str, event: ProgressEvent) -> None:
         """Records what an output of the run suggests, unless the run reports that itself."""
         if type(event) not in self._exact.get(run, ()):
@@ -256,6 +263,9 @@ class _SharedState:
     def record_trainer(self, run: str, started: float | None, *, finished: bool) -> None:
         state = self.states.get(run, RunProgress())
         if started is not None and started > state.attempt.began + _CLOCK_TOLERANCE_SECONDS:
+            beat = state.reports.get(BEAT)
+            if beat is None or beat.timestamp < started:
+                self._exact.pop(run, None)  # an earlier process reported
             witnessed = started >= self._watched_since
             self.record(run, TrainerStarted(started, witnessed=witnessed, learned_at=self._now()))
         if finished and not state.finished:

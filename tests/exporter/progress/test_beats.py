@@ -231,6 +231,28 @@ def test_lines_count_again_when_the_next_attempt_does_not_report() -> None:
     assert night.state.step == 5
 
 
+def test_lines_count_again_as_soon_as_the_next_attempt_has_begun() -> None:
+    night = Night()
+    night.beat(100)
+    night.now += 60
+    night.tracker.record_trainer("grpo", night.now, finished=False)
+    night.line("step", 5)
+    assert night.state.step == 5
+
+
+def test_lines_count_again_when_the_beats_belong_to_no_run_any_more(tmp_path: Path) -> None:
+    own_beat(tmp_path)
+    tracker, owners = ProgressTracker([SPEC], now=lambda: NOW), {7: "grpo"}
+    collector = ProgressCollector(
+        [SPEC], tracker, beats_folder=tmp_path, run_of=lambda _: owners.get(7)
+    )
+    for step in (7, 9):
+        list(collector.collect())
+        owners.clear()
+        tracker.record_line(LineEvent("grpo", "trainer", "trainer", "step", {"step": "9"}, NOW))
+        assert tracker.step("grpo") == step
+
+
 def test_a_resumed_run_begins_where_its_beats_begin() -> None:
     night = Night()
     for step in (100, 101, 102):
