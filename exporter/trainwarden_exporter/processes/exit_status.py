@@ -88,10 +88,12 @@ class ExitWatcher:
             if process.alive:
                 return None
             return ProcessExit(read_zombie_status(identity, self._root), reaped=False)
-        if (announced := self.announced(identity)) is not None:
+        announced, pidfd = self.announced(identity), self._pidfds.get(identity)
+        if announced is not None and announced.status is not None:
             return announced
-        pidfd = self._pidfds.get(identity)
-        return ProcessExit(None if pidfd is None else _exit_status(pidfd), reaped=True)
+        # A parent that was killed too announces nothing more, so the kernel's report comes first.
+        status = None if pidfd is None else _exit_status(pidfd)
+        return ProcessExit(status, reaped=status is not None or announced is None)
 
     def retain(self, identities: Iterable[Identity]) -> None:
         """Stops watching all other processes."""
