@@ -81,13 +81,29 @@ def test_a_trainer_of_transformers(calls: Calls) -> None:
 
 
 @pytest.mark.usefixtures("frameworks")
+def test_a_trainer_of_transformers_that_evaluates_and_saves_at_the_end_of_an_epoch(
+    calls: Calls,
+) -> None:
+    callback = importlib.import_module("trainwarden.callbacks.transformers").BeatCallback()
+    state = SimpleNamespace(is_world_process_zero=True, global_step=10, max_steps=20)
+    control = SimpleNamespace(should_evaluate=False, should_save=False)
+    callback.on_step_end(None, state, control)
+    control.should_save = True
+    callback.on_epoch_end(None, state, control)
+    callback.on_save(None, state, control)
+    control.should_evaluate = True
+    callback.on_epoch_end(None, state, control)
+    assert [phase for _, _, phase, _ in calls] == [None, "saving", "training", "evaluating"]
+
+
+@pytest.mark.usefixtures("frameworks")
 def test_a_trainer_of_transformers_that_is_not_the_first_process_is_silent(calls: Calls) -> None:
     callback = importlib.import_module("trainwarden.callbacks.transformers").BeatCallback()
     state = SimpleNamespace(is_world_process_zero=False, global_step=1, max_steps=20)
     events = [name for name in dir(callback) if name.startswith("on_")]
     for event in events:
         getattr(callback, event)(None, state, SimpleNamespace())
-    assert len(events) == 7
+    assert len(events) == 8
     assert calls == []
 
 

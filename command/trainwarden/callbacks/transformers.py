@@ -32,6 +32,10 @@ class BeatCallback(TrainerCallback):
             phase = "evaluating" if control.should_evaluate else phase
             beat(step=state.global_step, total=state.max_steps, phase=phase)
 
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        # With the strategy `epoch`, evaluation and save follow here.
+        self.on_step_end(args, state, control, **kwargs)
+
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.is_world_process_zero:
             beat(phase="saving" if control.should_save else "training")

@@ -234,7 +234,8 @@ def _apply_repeat(state: RunProgress, event: StepReported, last: StepMark) -> Ru
     if not last.dated:
         mark = StepMark(event.step, event.timestamp, paused_seconds=last.paused_seconds)
         state = replace(state, steps=(*state.steps[:-1], mark))
-    if event.is_live and not state.finished:
+    earlier = state.phase_began_at is not None and event.timestamp < state.phase_began_at
+    if event.is_live and not earlier and not state.finished:
         # The line of a step may come last, after its save and its evaluation.
         state = _enter_phase(state, Phase.TRAINING, event.timestamp)
     return state

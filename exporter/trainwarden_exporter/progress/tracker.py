@@ -124,7 +124,7 @@ class ProgressTracker:
         """Records what a program of the run reports of itself.
 
         While it does, steps and totals of other sources are ignored; and phases, if it reports
-        these.
+        these, except for a save that is seen in its folder.
         """
         self._shared.record_beat(run, beat)
 
@@ -289,11 +289,11 @@ class _SharedState:
         state = self.states.get(run, RunProgress())
         if since is None:
             if self._saving.pop(run, None) is not None:
-                self.record_guess(run, PhaseEnded(Phase.SAVING, self._now()))
+                self.record(run, PhaseEnded(Phase.SAVING, self._now()))
         # A save during which steps continue does not block them.
         elif state.phase is Phase.TRAINING and (state.last_step_at or since) <= since:
             self._saving[run] = since
-            self.record_guess(run, PhaseBegan(Phase.SAVING, since))
+            self.record(run, PhaseBegan(Phase.SAVING, since))
 
     def record(self, run: str, event: ProgressEvent) -> None:
         spec = self._specs.get(run)

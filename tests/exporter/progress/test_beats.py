@@ -204,6 +204,25 @@ def test_phases_of_lines_count_until_the_run_reports_phases() -> None:
     assert night.state.finished
 
 
+def test_a_save_that_its_folder_shows_counts_beside_the_phases_that_the_run_reports() -> None:
+    night = Night()
+    began = NOW
+    night.beat(1, phase=Phase.TRAINING, phase_time=began)
+    night.now += 30
+    night.tracker.record_saving("grpo", NOW + 10)
+    night.beat(1, step_time=began, phase=Phase.TRAINING, phase_time=began)
+    assert (night.state.phase, night.state.phase_began_at) == (Phase.SAVING, NOW + 10)
+    night.tracker.record_saving("grpo", None)
+    night.beat(1, step_time=began, phase=Phase.TRAINING, phase_time=began)
+    assert night.state.phase is Phase.TRAINING
+    night.tracker.record_saving("grpo", night.now)
+    night.now += 10
+    night.beat(2, phase=Phase.EVALUATING, phase_time=night.now)
+    assert night.state.phase is Phase.EVALUATING
+    night.tracker.record_saving("grpo", None)
+    assert night.state.phase is Phase.EVALUATING
+
+
 def test_a_run_at_its_last_step_has_finished() -> None:
     night = Night()
     night.beat(10, total=10)
