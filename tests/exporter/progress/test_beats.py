@@ -214,7 +214,7 @@ def test_a_save_that_its_folder_shows_counts_beside_the_phases_that_the_run_repo
     assert (night.state.phase, night.state.phase_began_at) == (Phase.SAVING, NOW + 10)
     night.tracker.record_saving("grpo", None)
     night.beat(1, step_time=began, phase=Phase.TRAINING, phase_time=began)
-    assert night.state.phase is Phase.TRAINING
+    assert night.state.phase == Phase.TRAINING.value
     night.tracker.record_saving("grpo", night.now)
     night.now += 10
     night.beat(2, phase=Phase.EVALUATING, phase_time=night.now)
