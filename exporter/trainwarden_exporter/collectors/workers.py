@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -140,7 +141,6 @@ class WorkersCollector(Collector):
         trees, now = self._matcher.find(), self._clock()
         # read after the processes: the end of a process that is gone has then been announced
         self._announced = self._read_announced(now, self._announced)
-        self._exit_watcher.announced = self._announced.exit_of
         seen = self._observe(trees, now)
         self._root_pids = {
             key: tuple(root.pid for root in tree.roots) for key, tree in trees.items()
@@ -178,7 +178,10 @@ class WorkersCollector(Collector):
             for key, worker in self._workers.items()
         }
         self._histories = {
-            key: history.merge_observed(trees[key], usages[key].transfers, self._exit_watcher, now)
+            key: history.merge_observed(
+                *(trees[key], usages[key].transfers, self._exit_watcher, now),
+                announced=partial(self._announced.exit_of, key),
+            )
             for key, history in self._histories.items()
         }
         self._start_log.record(

@@ -95,10 +95,13 @@ class AnnouncedRuns:
     workers: Mapping[WorkerKey, AnnouncedWorker] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
 
-    def exit_of(self, identity: Identity) -> ProcessExit | None:
-        """Returns how an announced process ended; None if nothing announces it."""
-        exits = (one.announcement.exit_of(identity) for one in self.workers.values())
-        return next((found for found in exits if found is not None), None)
+    def exit_of(self, key: WorkerKey, identity: Identity) -> ProcessExit | None:
+        """Returns how a process of worker `key` ended; None if its announcement does not name it.
+
+        An announcement says nothing about the processes of another worker.
+        """
+        found = self.workers.get(key)
+        return None if found is None else found.announcement.exit_of(identity)
 
 
 @dataclass(frozen=True)

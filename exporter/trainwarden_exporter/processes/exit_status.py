@@ -47,6 +47,10 @@ class ProcessExit(NamedTuple):
     reaped: bool
 
 
+ReadExit = Callable[[Identity], ProcessExit | None]
+"""Returns how a process ended according to the announcement of its worker; None without one."""
+
+
 class ExitWatcher:
     """Holds a pidfd of each watched process (at most `capacity`) to read its exit status."""
 
@@ -57,8 +61,6 @@ class ExitWatcher:
         capacity: int = _MAX_PIDFDS,
     ) -> None:
         self._root = root
-        self.announced: Callable[[Identity], ProcessExit | None] = lambda _: None
-        """Returns how a process ended by its parent's account; None if it has none."""
         self._capacity = capacity
         self._pidfds: dict[Identity, int] = {}
         weakref.finalize(self, _close_all, self._pidfds)
@@ -81,17 +83,22 @@ class ExitWatcher:
         else:
             self._pidfds[identity] = pidfd
 
-    def process_exit(self, identity: Identity) -> ProcessExit | None:
-        """Returns how the process ended; None while it runs."""
+    def process_exit(
+        self, identity: Identity, announced: ProcessExit | None = None
+    ) -> ProcessExit | None:
+        """Returns how the process ended; None while it runs.
+
+        `announced` is how it ended according to the announcement of its worker, if any.
+        """
         process = read_process(identity.pid, self._root)
         if process is not None and process.identity == identity:
             if process.alive:
                 return None
             return ProcessExit(read_zombie_status(identity, self._root), reaped=False)
-        announced, pidfd = self.announced(identity), self._pidfds.get(identity)
         if announced is not None and announced.status is not None:
             return announced
         # A parent that was killed too announces nothing more, so the kernel's report comes first.
+        pidfd = self._pidfds.get(identity)
         status = None if pidfd is None else _exit_status(pidfd)
         return ProcessExit(status, reaped=status is not None or announced is None)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from trainwarden_exporter.processes.exit_status import (
     ExitWatcher,
+    ReadExit,
     is_harmless_end,
     shell_code,
     status_name,
@@ -135,7 +136,11 @@ class RootHistory:
         return tuple(self._unreplaced_roots.values())
 
     def merge_observed(
-        self, tree: ProcessTree, exit_watcher: ExitWatcher, now: float
+        self,
+        tree: ProcessTree,
+        exit_watcher: ExitWatcher,
+        now: float,
+        announced: ReadExit = lambda _: None,
     ) -> RootHistory:
         """Compares with the previous tree; `now` is in Unix seconds."""
         living = frozenset(process.identity for process in tree.roots if process.alive)
@@ -149,7 +154,7 @@ class RootHistory:
         exits, unreplaced, exiting = dict(self.exits), dict(self._unreplaced_roots), set[Identity]()
         code, noticed = self.last_exit_code, self.last_exit_timestamp
         for identity in sorted((before - living) | self._exiting):
-            process_exit = exit_watcher.process_exit(identity)
+            process_exit = exit_watcher.process_exit(identity, announced(identity))
             if process_exit is None:
                 continue  # it still runs, but no longer as a root of this worker
             if identity not in self._exiting:
@@ -196,10 +201,11 @@ class WorkerHistory:
         transfers: Mapping[Identity, Transfers] | None,
         exit_watcher: ExitWatcher,
         now: float,
+        announced: ReadExit = lambda _: None,
     ) -> WorkerHistory:
         """Returns the history including `tree` at `now` (Unix seconds)."""
         return WorkerHistory(
             cpu=self.cpu.merge_observed(tree.members),
             transfers=self.transfers.merge_observed(tree.members, transfers),
-            roots=self.roots.merge_observed(tree, exit_watcher, now),
+            roots=self.roots.merge_observed(tree, exit_watcher, now, announced),
         )

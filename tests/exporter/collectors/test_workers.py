@@ -11,6 +11,11 @@ from pydantic import ValidationError
 from trainwarden_exporter.collectors.workers import WorkersCollector
 from trainwarden_exporter.config_file import loader
 from trainwarden_exporter.exceptions import ConfigError, NoData
+from trainwarden_exporter.processes.announcements import (
+    AnnouncedRuns,
+    AnnouncedWorker,
+    Announcement,
+)
 from trainwarden_exporter.processes.config import RunWorkers, WorkerConfig
 from trainwarden_exporter.processes.procfs import Identity, read_process
 from trainwarden_exporter.processes.start_times import start_timestamp
@@ -389,6 +394,21 @@ class TestAWorkerThatRuns:
         assert found["last_exit_timestamp_seconds", ()] == 1234.5
         assert found["exits_total", (("status", "unknown"),)] == 1
         assert ("last_exit_code", ()) not in found
+
+    @pytest.mark.parametrize(("worker", "status"), [("rollout-0", "0"), ("other", "unknown")])
+    def test_an_announcement_reports_only_the_ends_of_its_own_worker(
+        self, proc: FakeProc, worker: str, status: str
+    ) -> None:
+        proc.add(10, ["python", "--rollout-0"])
+        one = Announcement(run="demo", worker=worker, pid=11, exits=((10, 100, 0),))
+        announced = AnnouncedRuns({one.key: AnnouncedWorker(one, Path("/runs.d/a.json"), 0)})
+        collector = WorkersCollector(
+            [run(rollout())], root=proc.root, announced=lambda _now, _before: announced
+        )
+        samples(collector)
+        proc.remove(10)
+
+        assert samples(collector)["exits_total", (("status", status),)] == 1
 
 
 class TestTotals:

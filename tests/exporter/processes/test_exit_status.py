@@ -79,14 +79,14 @@ def test_the_end_of_a_watched_process_is_known_after_it_was_reaped(
 def test_the_kernel_reports_an_end_that_the_parent_never_announces(start: Start) -> None:
     program = start(READY + "import os; os.kill(os.getpid(), 9)")
     identity, watch = identity_of(program), ExitWatcher()
-    watch.announced = lambda _: ProcessExit(None, reaped=False)
+    running = ProcessExit(None, reaped=False)
     watch.watch(identity)
     go_on(program)
     program.wait()
 
-    assert watch.process_exit(identity) == ProcessExit(KILLED, reaped=True)
+    assert watch.process_exit(identity, running) == ProcessExit(KILLED, reaped=True)
     watch.retain(())
-    assert watch.process_exit(identity) == ProcessExit(None, reaped=False)
+    assert watch.process_exit(identity, running) == running
 
 
 @tells_exits

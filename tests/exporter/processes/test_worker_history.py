@@ -27,7 +27,9 @@ class Ends(ExitWatcher):
     def watch(self, identity: Identity) -> None:
         pass
 
-    def process_exit(self, identity: Identity) -> ProcessExit | None:
+    def process_exit(
+        self, identity: Identity, announced: ProcessExit | None = None
+    ) -> ProcessExit | None:
         return self.ends.get(identity.pid, RUNS)
 
 
