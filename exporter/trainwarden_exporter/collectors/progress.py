@@ -267,13 +267,13 @@ class ProgressCollector(Collector):
 def _trainers_alive(
     specs: Iterable[ProgressSpec], liveness: Mapping[WorkerKey, WorkerLiveness]
 ) -> dict[str, bool]:
-    """Returns whether all trainers of each run live, for runs where that is known."""
+    """Returns whether all trainers of each run that have not finished live, where known."""
     trainers = {
         spec.run: [liveness.get(WorkerKey(spec.run, worker)) for worker in spec.trainers]
         for spec in specs
     }
     return {
-        run: all(one is not None and one.started is not None for one in found)
+        run: all(one is not None and (one.finished or one.started is not None) for one in found)
         for run, found in trainers.items()
         if found and None not in found
     }

@@ -132,11 +132,23 @@ def read_values(path: Path, file: ProgressFile) -> Mapping[str, float]:
 
 
 def _csv_rows(head: str, lines: Sequence[str]) -> Iterator[Mapping[str, object]]:
-    names = next(csv.reader(head.splitlines()[:1]), [])
+    names = _csv_names(head)
     for line in reversed(lines):
-        fields = next(csv.reader([line]), [])
+        fields = _csv_fields(line)
         if fields != names:
             yield dict(zip(names, fields, strict=False))
+
+
+def _csv_names(head: str) -> Sequence[str]:
+    return _csv_fields(next(iter(head.splitlines()), ""))
+
+
+def _csv_fields(line: str) -> Sequence[str]:
+    """Returns the fields of a row; none if one is longer than the module csv accepts."""
+    try:
+        return next(csv.reader([line]), [])
+    except csv.Error:
+        return []
 
 
 def _jsonl_rows(lines: Sequence[str]) -> Iterator[Mapping[str, object]]:
@@ -192,13 +204,12 @@ def parse_jsonl(_: str, tail: str, file: ProgressFile) -> StepAndTotal:
 
 def parse_csv(head: str, tail: str, file: ProgressFile) -> StepAndTotal:
     """Returns step and total from the last row with a step, by the column names."""
-    names = next(csv.reader(head.splitlines()[:1]), [])
+    names = _csv_names(head)
     rows = tail.splitlines()
     whole = rows if tail.endswith(("\n", "\r")) else rows[:-1]
 
     def of_row(row: str) -> StepAndTotal:
-        fields = next(csv.reader([row]), [])
-        return _of_object(dict(zip(names, fields, strict=False)), file)
+        return _of_object(dict(zip(names, _csv_fields(row), strict=False)), file)
 
     return _first_with_step(of_row(row) for row in reversed(whole))
 

@@ -65,6 +65,6 @@ def _is_whole_safetensors(filesystem: FileSystem, path: str, size: int) -> bool 
     try:
         header = json.loads(filesystem.part(path, _LENGTH_BYTES, header_bytes))
         ends = [one["data_offsets"][1] for name, one in header.items() if name != "__metadata__"]
+        return bool(size >= _LENGTH_BYTES + header_bytes + max(ends, default=0))
     except (ValueError, RecursionError, AttributeError, KeyError, TypeError, IndexError):
         return None
-    return bool(size >= _LENGTH_BYTES + header_bytes + max(ends, default=0))

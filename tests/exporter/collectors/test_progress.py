@@ -246,6 +246,22 @@ def test_a_restart_of_one_of_several_trainers_is_no_start_of_the_run() -> None:
     assert box.scrape()["finished"] == 1
 
 
+@pytest.mark.parametrize(("finished", "down"), [(True, 0), (False, 80)])
+def test_a_search_whose_first_worker_has_finished_is_not_down(finished: bool, down: float) -> None:
+    keys = [WorkerKey("grpo", name) for name in ("a", "b")]
+    liveness = [WorkerLiveness(key, NOW - 5, finished=False) for key in keys]
+    box = Box(
+        ProgressSpec("grpo", lines=SPEC.lines, trainers=("a", "b")), liveness=lambda: liveness
+    )
+    box.scrape()
+    liveness[0] = WorkerLiveness(keys[0], None, finished=finished)
+    for step in range(1, 5):
+        box.clock.now += 20
+        box.scrape()
+        box.line("step", step)
+    assert box.scrape("trainwarden_run_")["time_seconds_total down"] == down
+
+
 def test_a_pause_in_which_one_of_several_trainers_restarted_is_not_learned() -> None:
     keys = [WorkerKey("grpo", name) for name in ("a", "b")]
     liveness = [WorkerLiveness(key, NOW - 5, finished=False) for key in keys]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import os
@@ -102,6 +103,15 @@ class TestCsv:
 
     def test_a_row_half_written_is_passed_over(self, tmp_path: Path) -> None:
         assert message(tmp_path, "csv", "step,loss\n1500,0.5\n15") == (1500, None)
+
+    def test_a_row_with_a_field_that_is_too_long_is_passed_over(self, tmp_path: Path) -> None:
+        long = "x" * (csv.field_size_limit() + 1)
+        text = f"step,loss,note\n1,0.5,a\n2,0.4,{long}\n"
+        assert message(tmp_path, "csv", text) == (1, None)
+        path = tmp_path / "metrics.csv"
+        path.write_text(text)
+        file = ProgressFile("metrics", "metrics.csv", "csv", "step")
+        assert read_values(path, file) == {"loss": 0.5}
 
     def test_a_head_alone_says_nothing(self, tmp_path: Path) -> None:
         assert message(tmp_path, "csv", "step,loss\n") is None

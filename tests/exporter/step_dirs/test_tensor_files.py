@@ -62,6 +62,7 @@ def test_safetensors_are_whole_with_their_last_byte(tmp_path: Path) -> None:
         ("model.bin", bytes(100)),
         ("model.safetensors", bytes(100)),
         ("model.safetensors", struct.pack("<Q", 1 << 60) + bytes(100)),
+        ("model.safetensors", struct.pack("<Q", 34) + b'{"a": {"data_offsets": [0, "x"]} }'),
         ("config.json", b""),
     ],
 )
