@@ -42,8 +42,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    logging.getLogger("trainwarden_exporter").setLevel(logging.ERROR)
-    verdict = Verdict(Case(gather(options.folder)))
+    readers = logging.getLogger("trainwarden_exporter")
+    level = readers.level
+    readers.setLevel(logging.ERROR)  # what is odd in the files is told in the report
+    try:
+        verdict = Verdict(Case(gather(options.folder)))
+    finally:
+        readers.setLevel(level)
     if options.json:
         json.dump(as_data(verdict), sys.stdout, indent=2)
         sys.stdout.write("\n")

@@ -43,7 +43,6 @@ LANES = (
     *(f"observe checkpoints, {number}" for number in range(CHECKPOINT_THREADS)),
     "track descendants",
     "prune the journal",
-    "watch the clock",
     "verify the journal",
 )
 
