@@ -7,7 +7,7 @@ The totals are therefore at most one stall limit behind the clock, and never dec
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -22,6 +22,13 @@ GAP_SECONDS = 60.0
 
 CATCH_UP_SECONDS = 30.0
 """Seconds after a gap in which lines that were written during it are read."""
+
+
+KEPT_SECONDS = 7 * 86400.0
+"""Seconds for which the time of a run that is not configured any more is kept."""
+
+MAX_KEPT = 200
+"""Number of such runs, counted from the one that was looked at last."""
 
 
 class RunState(StrEnum):
@@ -86,6 +93,18 @@ class RunTime:
             looked_at=self.looked_at + seconds,
             gap_end=None if self.gap_end is None else self.gap_end + seconds,
         )
+
+
+def retain(times: Mapping[str, RunTime], runs: Collection[str], now: float) -> dict[str, RunTime]:
+    """Returns the times of `runs`, and those of other runs that may be configured again.
+
+    A run that `trainwarden run` announces is not configured while it is stopped or starts. It was
+    not watched meanwhile, so that time is unknown and not down.
+    """
+    others = [run for run, time in times.items() if now - time.looked_at < KEPT_SECONDS]
+    newest = sorted(others, key=lambda run: times[run].looked_at)[-MAX_KEPT:]
+    kept = {run: replace(times[run], down=False) for run in newest}
+    return kept | {run: times[run] for run in runs if run in times}
 
 
 def count_event(

@@ -31,7 +31,7 @@ from trainwarden_exporter.progress.events import (
 from trainwarden_exporter.progress.log_lines import events_from_line
 from trainwarden_exporter.progress.progress_files import FileProgress, ProgressFileSpec
 from trainwarden_exporter.progress.reducer import apply
-from trainwarden_exporter.progress.run_time import RunTime, count_event, count_look
+from trainwarden_exporter.progress.run_time import RunTime, count_event, count_look, retain
 from trainwarden_exporter.progress.specs import TRAINER, ProgressSpec
 from trainwarden_exporter.progress.stall_limits import pause_limit, stall_limit
 from trainwarden_exporter.progress.state import RunProgress, without_guesses
@@ -145,8 +145,8 @@ class ProgressTracker:
         self._shared.record_look(trainers_alive)
 
     def run_times(self) -> Mapping[str, RunTime]:
-        """Returns how the time of each run was spent."""
-        return self._shared.times
+        """Returns how the time of each configured run was spent."""
+        return self._shared.shown_times()
 
     def step(self, run: str) -> int | None:
         """Returns the completed steps of `run`; None if unknown."""
@@ -207,7 +207,7 @@ class _SharedState:
         }
         times = None if state_folder is None else state_folder / "run_time.json"
         self._times_file = StateFile[dict[str, RunTime]](times, dict[str, RunTime], empty={})
-        self.times = {run: one for run, one in self._times_file.value.items() if run in specs}
+        self.times = retain(self._times_file.value, specs, self._watched_since)
         self._clocks = now(), elapsed()
         # Reports between a reload and the first collection after it must reach the predecessor's
         # states too.
@@ -221,7 +221,7 @@ class _SharedState:
         with self._lock:
             self._specs, self._file, self._times_file = specs, file, times_file
             self.states = {run: one for run, one in self.states.items() if run in specs}
-            self.times = {run: one for run, one in self.times.items() if run in specs}
+            self.times = retain(self.times, specs, self._now())
         for run, event in pending:
             self.record(run, event)
 
@@ -349,6 +349,10 @@ class _SharedState:
             return tuple(
                 (spec, self.states.get(run, RunProgress())) for run, spec in self._specs.items()
             )
+
+    def shown_times(self) -> Mapping[str, RunTime]:
+        with self._lock:
+            return {run: self.times[run] for run in self._specs if run in self.times}
 
     def save(self) -> None:
         with self._lock:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +13,7 @@ import pytest
 
 from trainwarden_exporter.frameworks.base import LinePattern, Phase
 from trainwarden_exporter.logs.events import LineEvent
-from trainwarden_exporter.progress.run_time import RunState, RunTime
+from trainwarden_exporter.progress.run_time import MAX_KEPT, RunState, RunTime, retain
 from trainwarden_exporter.progress.specs import ProgressSpec
 from trainwarden_exporter.progress.stall_limits import StallLimits
 from trainwarden_exporter.progress.tracker import ProgressTracker
@@ -117,12 +117,20 @@ class Watch:
         self.restart()
 
     def restart(self) -> None:
-        self.tracker = ProgressTracker(
-            [SPEC],
+        self.tracker = self._start([SPEC])
+
+    def _start(self, specs: Sequence[ProgressSpec]) -> ProgressTracker:
+        return ProgressTracker(
+            specs,
             state_folder=self.folder,
             now=lambda: self.now + self.set_by,
             elapsed=lambda: self.now,
         )
+
+    def reload(self, *specs: ProgressSpec) -> None:
+        """Continues with the configuration `specs`."""
+        before, self.tracker = self.tracker, self._start(specs)
+        self.tracker.take_over_from(before)
 
     def follow(self, run: Run, *, blind: tuple[float, float] = (0.0, 0.0)) -> None:
         """Reads all lines, and looks between them; nobody looks during `blind`."""
@@ -232,6 +240,45 @@ def test_a_restart_of_the_exporter_loses_nothing(tmp_path: Path) -> None:
     while watch.now + LOOK <= run.at:
         watch.look(watch.now + LOOK)
     close(watch.time, run)
+
+
+@pytest.mark.parametrize("exporter_restarts", [False, True])
+def test_the_time_of_a_run_that_is_not_shown_for_a_while_is_kept(
+    tmp_path: Path, exporter_restarts: bool
+) -> None:
+    run, watch = seeded(1), Watch(tmp_path)
+    run.start()
+    run.train(20)
+    run.die(200, lost=0)
+    watch.follow(run)
+    before = watch.time
+    assert before.down
+
+    watch.reload()
+    watch.tracker.record_look({})
+    assert watch.tracker.run_times() == {}
+    watch.tracker.save()
+    watch.now = pause_end = watch.now + 3 * 86400
+    if exporter_restarts:
+        watch.restart()
+    else:
+        watch.reload(SPEC)
+    watch.process = pause_end
+    for _ in range(10):
+        watch.look(watch.now + LOOK)
+
+    after = watch.time
+    assert (after.steps_made, before.steps_made) == (21, 21)
+    for state in before.seconds.keys() - {RunState.STARTING}:
+        assert after.seconds[state] == before.seconds[state]
+    assert after.seconds[RunState.UNKNOWN] >= pause_end - before.counted_until
+
+
+def test_the_times_of_runs_that_are_gone_are_kept_for_a_limited_time_and_number() -> None:
+    week = 7 * 86400.0
+    times = {f"r{n}": RunTime(0, float(n)) for n in range(MAX_KEPT + 2)}
+    assert retain(times, (), week) == {f"r{n}": RunTime(0, n) for n in range(2, MAX_KEPT + 2)}
+    assert retain(times, ("r0",), 10 * week) == {"r0": RunTime(0, 0)}
 
 
 def _parts(run: Run, count: int) -> Iterator[Run]:
