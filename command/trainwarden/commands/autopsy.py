@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     readers = logging.getLogger("trainwarden_exporter")
     level = readers.level
-    readers.setLevel(logging.ERROR)  # what is odd in the files is told in the report
+    readers.setLevel(logging.ERROR)  # the report names what is odd in the files
     try:
         verdict = Verdict(Case(gather(options.folder)))
     finally:

@@ -28,7 +28,7 @@ KEPT_SECONDS = 7 * 86400.0
 """Seconds for which the time of a run that is not configured any more is kept."""
 
 MAX_KEPT = 200
-"""Number of such runs, counted from the one that was looked at last."""
+"""Number of such runs; the most recently watched are kept."""
 
 
 class RunState(StrEnum):
