@@ -54,6 +54,7 @@ class Writer:
         self._closing, self._closed = threading.Event(), threading.Event()
         self._content: dict[str, Any] = {}
         self._numbers: dict[str, float] = {}
+        self._number_times: dict[str, float] = {}
 
     def start(self) -> None:
         """Starts the thread, once."""
@@ -74,7 +75,8 @@ class Writer:
             with suppress(Exception):  # tried again after the next beat
                 if self._merge():
                     path = path or prepare_file()
-                    write(path, {**self._content, "numbers": self._numbers})
+                    numbers = {"numbers": self._numbers, "number_times": self._number_times}
+                    write(path, {**self._content, **numbers})
             for name in sorted(self.ignored.difference(reported)):
                 log.warning("beat: %s is not a plain number: pass its .item()", name)
             reported |= self.ignored
@@ -97,7 +99,7 @@ class Writer:
                 content["phase"], content["phase_time"] = phase, moment
             for name, number in numbers.items():
                 if name in self._numbers or len(self._numbers) < MAX_NUMBERS:
-                    self._numbers[name] = number
+                    self._numbers[name], self._number_times[name] = number, moment
         self._content = content
         return merged
 

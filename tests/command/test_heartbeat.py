@@ -67,6 +67,14 @@ def test_a_step_that_is_repeated_keeps_its_time(folder: Path) -> None:
     assert math.isnan(beat.numbers["loss"])
 
 
+def test_each_number_keeps_the_time_of_its_report(folder: Path) -> None:
+    trainwarden.beat(step=3, loss=math.nan)
+    trainwarden.beat(step=4, reward=1)
+    beat = seen(folder)
+    assert beat.number_times["loss"] < beat.written
+    assert beat.number_times["reward"] == beat.written
+
+
 def test_a_phase_lasts_as_long_as_its_block(folder: Path) -> None:
     seen_phases = []
 

@@ -209,9 +209,11 @@ class ProgressCollector(Collector):
             if seen is not None and seen.value is not None:
                 source = f"file/{subject.file.name}"
                 values = seen.value.values
-                yield from _value_samples(subject.run, source, values, seen.value.timestamp)
+                times = dict.fromkeys(values, seen.value.timestamp)
+                yield from _value_samples(subject.run, source, values, times)
         for run, beat in self._newest_beats().items():
-            yield from _value_samples(run, BEAT, beat.numbers, beat.written)
+            times = {name: beat.number_times.get(name, beat.written) for name in beat.numbers}
+            yield from _value_samples(run, BEAT, beat.numbers, times)
 
     def _newest_beats(self) -> Mapping[str, Beat]:
         seen = [poller.result() for _, poller in self._beats]
@@ -288,12 +290,12 @@ def _is_folder(path: Path) -> bool:
 
 
 def _value_samples(
-    run: str, source: str, values: Mapping[str, float], timestamp: float
+    run: str, source: str, values: Mapping[str, float], times: Mapping[str, float]
 ) -> Iterator[Sample]:
     for name, number in values.items():
         labels = (run, source, name)
         yield VALUE, labels, number
-        yield VALUE_TIME, labels, timestamp
+        yield VALUE_TIME, labels, times[name]
         yield FINITE, labels, math.isfinite(number)
 
 

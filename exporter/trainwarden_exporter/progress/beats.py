@@ -51,6 +51,8 @@ class Beat:
     phase: Phase | None = None
     phase_time: float = 0.0
     numbers: Mapping[str, float] = field(default_factory=dict)
+    number_times: Mapping[str, float] = field(default_factory=dict)
+    """When each number was last reported; `written` for those without a time."""
 
 
 def default_beats_folder() -> Path | None:
@@ -116,6 +118,7 @@ def parse_beat(content: bytes, *, namespace: int) -> Beat | None:
         phase=file.phase,
         phase_time=file.phase_time,
         numbers=dict(islice(file.numbers.items(), MAX_NUMBERS)),
+        number_times=file.number_times,
     )
 
 
@@ -147,6 +150,7 @@ class _File(BaseModel):
     phase: Annotated[Phase | None, BeforeValidator(_known_phase)] = None
     phase_time: _Time = 0.0
     numbers: Annotated[dict[str, float], AfterValidator(_usable_labels)] = {}
+    number_times: dict[str, _Time] = {}
 
 
 def _read_namespace() -> int:

@@ -323,3 +323,10 @@ def test_a_beat_belongs_to_the_run_it_names_or_whose_worker_it_is(
         assert found["value_finite grpo beat loss"] == 0
         assert found["value grpo beat reward"] == 2
         assert found["value_timestamp_seconds grpo beat reward"] == NOW
+
+
+def test_a_number_has_the_time_at_which_it_was_reported(tmp_path: Path) -> None:
+    own_beat(tmp_path, numbers={"loss": math.nan, "kl": 1}, number_times={"loss": NOW - 600})
+    found = scrape(tmp_path, "grpo")
+    assert found["value_timestamp_seconds grpo beat loss"] == NOW - 600
+    assert found["value_timestamp_seconds grpo beat kl"] == NOW
