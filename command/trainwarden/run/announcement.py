@@ -127,7 +127,7 @@ def running_pid(path: Path) -> int:
             pid, ticks = int(content[f"{which}pid"]), int(content[f"{which}start_ticks"])
             if pid > 0 and ticks and read_start_ticks(pid) == ticks:
                 return pid
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return 0
     return 0
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from running_runs import Runs, is_alive
 from trainwarden import cli
+from trainwarden.run.announcement import running_pid
 
 
 def test_a_run_is_stopped_with_all_its_workers(
@@ -28,3 +31,10 @@ def test_a_run_is_stopped_with_all_its_workers(
 def test_a_name_that_is_none_stops_no_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["stop", name]) == 1
     assert "a name has" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, '{"pid": Infinity, "start_ticks": 1}', "[]"])
+def test_a_damaged_announcement_names_no_running_process(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "r@trainer.json"
+    path.write_text(content)
+    assert running_pid(path) == 0
