@@ -28,6 +28,7 @@ from trainwarden_exporter.discovery.host_scan import DiscoveredLog, RunFolder, s
 from trainwarden_exporter.discovery.log_patterns import propose_patterns
 from trainwarden_exporter.discovery.proposal import Proposal, ProposedLog, ProposedRun
 from trainwarden_exporter.discovery.yaml_writer import render
+from trainwarden_exporter.exceptions import ConfigError
 from trainwarden_exporter.frameworks import FRAMEWORKS, get_framework
 from trainwarden_exporter.frameworks.base import Framework, LinePattern
 from trainwarden_exporter.frameworks.error_lines import COMMON_ERROR_PATTERNS
@@ -287,7 +288,12 @@ def _scan_steps(
     text: str, unread: list[str]
 ) -> tuple[tuple[CheckpointFinding, ...], tuple[RolloutFinding, ...]]:
     """Scans the folders of checkpoints and rollouts by the proposed configuration."""
-    config = loader.parse(text, Path("exporter.yml"), Config, environment={})
+    try:
+        config = loader.parse(text, Path("exporter.yml"), Config, environment={})
+    except ConfigError as error:
+        # the proposal is made of names that anybody may have chosen
+        unread.append(f"checkpoints and rollouts: {error.problems[0].message}")
+        return (), ()
     checkpoints: list[CheckpointFinding] = []
     rollouts: list[RolloutFinding] = []
     for run in config.runs:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Iterator, Mapping
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -74,9 +75,10 @@ def _run(run: ProposedRun) -> Iterator[str]:
     yield from _section("workers", [line for worker in run.workers for line in _worker(worker)])
     if run_folder is not None:
         entries: dict[Kind, list[str]] = {"checkpoints": [], "batches": [], "weights": []}
+        names: set[str] = set()
         for one in run_folder.step_folders:
             if _fits(one.path):
-                entries[one.kind].append(_entries(run_folder, one))
+                entries[one.kind].append(_entries(run_folder, one, names))
         yield from _section("checkpoints", entries["checkpoints"])
         yield from _section("rollouts", [*entries["batches"], *entries["weights"]])
     yield from _section("logs", [line for log in run.logs for line in _log(log, run_folder)])
@@ -141,7 +143,8 @@ def _worker(worker: ProposedWorker) -> Iterator[str]:
     yield "        # memory_limit: 8GiB  # above it, the worker is restarted"
 
 
-def _entries(run_folder: RunFolder, work: StepFolder) -> str:
+def _entries(run_folder: RunFolder, work: StepFolder, names: set[str]) -> str:
+    """Returns the entry of `work`, with a name that is not in `names`, and adds it."""
     folder = work.path.relative_to(run_folder.path)
     if work.marker:
         complete: dict[str, Any] = {"marker": [work.marker]}
@@ -149,7 +152,11 @@ def _entries(run_folder: RunFolder, work: StepFolder) -> str:
         complete = {"renamed": True}
     else:
         complete = {"settled": ["*"]} | ({"settled_for": 5} if work.kind == "batches" else {})
-    name = worker_name(Candidate(0, (work.path.name,)))
+    base = worker_name(Candidate(0, (work.path.name,)))
+    # folders of several subfolders may have the same name
+    numbered = (f"{base}-{number}" for number in count(2))
+    name = next(one for one in chain((base,), numbered) if one not in names)
+    names.add(name)
     item: dict[str, Any] = {"name": name, "folder": glob.escape(str(folder)), "entry": work.entry}
     item["complete"] = complete
     if work.partial and work.kind == "checkpoints":  # unfinished rollouts simply do not exist yet

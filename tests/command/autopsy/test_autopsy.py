@@ -16,6 +16,7 @@ import night_folders as nights
 from autopsying import LATER, examine, first_cause
 from night_folders import areal_line, areal_steps, at, stamp, write
 from trainwarden import cli
+from trainwarden.autopsy import gather
 from trainwarden.autopsy.json_report import as_data
 from trainwarden.autopsy.report import render
 
@@ -157,6 +158,27 @@ def test_an_incomplete_checkpoint_is_not_the_one_to_resume_from(tmp_path: Path) 
     assert data["framework"] == "trl"
     assert data["resume_step"] == 101
     assert "`checkpoint-200` after it is **incomplete**" in render(examine(tmp_path))
+
+
+def test_checkpoints_in_folders_of_the_same_name_are_all_read(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder / "out").mkdir(parents=True)
+        for step in (10, 20):
+            (tmp_path / folder / "out" / f"model-{step}.bin").write_bytes(b"weights")
+    found = examine(tmp_path).case.material.checkpoints
+    assert [one.spec.layout.name for one in found] == ["out", "out-2"]
+
+
+def test_a_proposal_that_is_not_valid_is_no_error_of_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "train.log", [f"step {step}/100 loss: 1.0" for step in range(1, 50)])
+    monkeypatch.setattr(
+        gather, "_proposed_config", lambda _: ("run", "runs: [{name: run, colour: red}]")
+    )
+    verdict = examine(tmp_path)
+    assert verdict.case.last_step == 49
+    assert "Not read: `checkpoints and rollouts: " in render(verdict)
 
 
 def test_an_empty_folder_says_so(tmp_path: Path) -> None:
