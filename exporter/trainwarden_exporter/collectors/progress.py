@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import stat
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from trainwarden_exporter.exceptions import NoData
 from trainwarden_exporter.frameworks.base import Phase
@@ -20,7 +21,7 @@ from trainwarden_exporter.progress.progress_files import (
     ProgressFileScanner,
     ProgressFileSpec,
 )
-from trainwarden_exporter.progress.run_time import RunState
+from trainwarden_exporter.progress.run_time import RunState, RunTime
 from trainwarden_exporter.progress.specs import ProgressSpec
 from trainwarden_exporter.progress.stall_limits import pause_limit, restart_limit, stall_limit
 from trainwarden_exporter.progress.state import RunProgress
@@ -34,6 +35,10 @@ INTERVAL = 5.0
 
 BEATS_INTERVAL = 1.0
 """Seconds between two reads of the beats, which are written once a second: phases may be short."""
+
+SAVE_INTERVAL = 30.0
+"""Seconds between two saves while no state of a run changes; a longer time between two exporters
+would count as one in which nobody looked."""
 
 CheckpointSource = Callable[[], Iterable[tuple[str, str, int, float]]]
 """Newest complete checkpoints: run, checkpoint, step and completion time (Unix seconds)."""
@@ -101,8 +106,8 @@ PATH_EXISTS = _gauge("path_exists", "Whether the configured path of the run is a
 _run_table = MetricTable("trainwarden_run_", "run")
 RUN_TIME = _run_table.counter(
     "time_seconds_total",
-    "Time of the run by state; each second belongs to exactly one. At most one stall limit behind"
-    " the clock, because a pause may turn out to be a stall.",
+    "Time of the run by state; each second belongs to exactly one. At most one stall limit and 30"
+    " seconds behind the clock, because a pause may turn out to be a stall.",
     "state",
 )
 RUN_STEPS = _run_table.counter(
@@ -111,6 +116,17 @@ RUN_STEPS = _run_table.counter(
     "kind",
 )
 FINITE = _gauge("value_finite", "Whether the last value is finite.", "source", "name")
+
+
+_States = tuple[tuple[ProgressSpec, RunProgress], ...]
+
+
+class _Saved(NamedTuple):
+    """What was last saved, and when (monotonic clock)."""
+
+    at: float
+    states: _States
+    times: Mapping[str, RunTime]
 
 
 class ProgressCollector(Collector):
@@ -131,6 +147,7 @@ class ProgressCollector(Collector):
         beats_folder: Path | None = None,
         run_of: OwnerSource = lambda _: None,
         interval: float = INTERVAL,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._tracker = tracker
         self._specs = tuple(specs)
@@ -140,6 +157,8 @@ class ProgressCollector(Collector):
         self._saves_in_progress = saves_in_progress
         self._liveness = liveness
         self._run_of = run_of
+        self._clock = clock
+        self._saved: _Saved | None = None
         self._runs = frozenset(spec.run for spec in specs)
         finders = {
             subject.location: InstanceFinder(subject.location)
@@ -188,19 +207,25 @@ class ProgressCollector(Collector):
         if not self._specs:
             raise NoData("no runs are configured")
         self._update_tracker()
-        families = self.families(self._all_samples())
-        self._tracker.save()
-        return families
+        return self.families(self._all_samples())
+
+    def _save(self, states: _States) -> Mapping[str, RunTime]:
+        """Returns the times of all runs as stored: a later exporter continues from these."""
+        now, saved = self._clock(), self._saved
+        if saved is None or states != saved.states or now - saved.at >= SAVE_INTERVAL:
+            saved = self._saved = _Saved(now, states, self._tracker.save())
+        return saved.times
 
     def _all_samples(self) -> Iterator[Sample]:
-        for spec, state in self._tracker.states():
+        states = self._tracker.states()
+        for spec, state in states:
             for metric, more, value in _samples(spec, state):
                 yield metric, (spec.run, *more), value
-        for run, time in self._tracker.run_times().items():
+        for run, spent in self._save(states).items():
             for state_name in RunState:
-                yield RUN_TIME, (run, state_name), time.seconds.get(state_name, 0.0)
-            yield RUN_STEPS, (run, "made"), time.steps_made
-            yield RUN_STEPS, (run, "redone"), time.steps_redone
+                yield RUN_TIME, (run, state_name), spent.seconds.get(state_name, 0.0)
+            yield RUN_STEPS, (run, "made"), spent.steps_made
+            yield RUN_STEPS, (run, "redone"), spent.steps_redone
         for (run, _), path_poller in self._paths:
             if (exists := path_poller.result()) is not None:
                 yield PATH_EXISTS, (run,), exists.value

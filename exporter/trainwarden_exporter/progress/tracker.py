@@ -144,10 +144,6 @@ class ProgressTracker:
         """Records that all runs were looked at, and whether their trainers lived where known."""
         self._shared.record_look(trainers_alive)
 
-    def run_times(self) -> Mapping[str, RunTime]:
-        """Returns how the time of each configured run was spent."""
-        return self._shared.shown_times()
-
     def step(self, run: str) -> int | None:
         """Returns the completed steps of `run`; None if unknown."""
         state = self._shared.states.get(run)
@@ -174,9 +170,12 @@ class ProgressTracker:
         """Returns the states of all runs in configuration order."""
         return self._shared.all()
 
-    def save(self) -> None:
-        """Stores the states for the next start of the exporter, if they changed."""
-        self._shared.save()
+    def save(self) -> Mapping[str, RunTime]:
+        """Stores the states and the times for the next start of the exporter, if they changed.
+
+        Returns how the time of each configured run was spent, as stored.
+        """
+        return self._shared.save()
 
 
 class _SharedState:
@@ -350,15 +349,12 @@ class _SharedState:
                 (spec, self.states.get(run, RunProgress())) for run, spec in self._specs.items()
             )
 
-    def shown_times(self) -> Mapping[str, RunTime]:
+    def save(self) -> Mapping[str, RunTime]:
         with self._lock:
-            return {run: self.times[run] for run in self._specs if run in self.times}
-
-    def save(self) -> None:
-        with self._lock:
-            states, times = dict(self.states), dict(self.times)
+            states, times, runs = dict(self.states), dict(self.times), tuple(self._specs)
         self._file.save(states)
         self._times_file.save(times)
+        return {run: times[run] for run in runs if run in times}
 
 
 def _silence_limit(state: RunProgress, spec: ProgressSpec) -> float | None:

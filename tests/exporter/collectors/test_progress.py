@@ -53,9 +53,12 @@ class Box:
         checkpoints: Callable[[], Iterable[tuple[str, str, int, float]]] = tuple,
         saves_in_progress: Callable[[], Iterable[tuple[str, float | None]]] = tuple,
         liveness: Callable[[], Iterable[WorkerLiveness]] = tuple,
+        state_folder: Path | None = None,
     ) -> None:
         self.clock = Clock()
-        self.tracker = ProgressTracker(specs, now=self.clock, elapsed=self.clock)
+        self.tracker = ProgressTracker(
+            specs, state_folder=state_folder, now=self.clock, elapsed=self.clock
+        )
         self.collector = ProgressCollector(
             specs,
             self.tracker,
@@ -63,6 +66,7 @@ class Box:
             saves_in_progress=saves_in_progress,
             liveness=liveness,
             interval=0.01,
+            clock=self.clock,
         )
 
     def line(self, pattern: str, step: int | None = None, **groups: str) -> None:
@@ -244,6 +248,24 @@ def test_a_restart_of_one_of_several_trainers_is_no_start_of_the_run() -> None:
     assert box.scrape()["finished"] == 0
     liveness[0] = WorkerLiveness(keys[0], None, finished=True)
     assert box.scrape()["finished"] == 1
+
+
+def test_the_time_of_a_run_is_written_seldom_and_never_goes_back(tmp_path: Path) -> None:
+    box = Box(SPEC, state_folder=tmp_path)
+    box.line("step", 1)
+    box.line("finished")
+    written, shown = set[int](), []
+    for _ in range(12):
+        box.clock.now += 10
+        shown.append(box.scrape("trainwarden_run_")["time_seconds_total finished"])
+        written.add((tmp_path / "run_time.json").stat().st_mtime_ns)
+        later = ProgressTracker([SPEC], state_folder=tmp_path, now=box.clock)
+        assert later.save()["grpo"].seconds.get(RunState.FINISHED, 0.0) == shown[-1]
+    assert len(written) == len(set(shown)) == 4
+    box.line("step", 2)  # a change of the state is written with the times
+    assert box.scrape("trainwarden_run_")["steps_total made"] == 1
+    later = ProgressTracker([SPEC], state_folder=tmp_path, now=box.clock)
+    assert later.save()["grpo"].steps_made == 1
 
 
 @pytest.mark.parametrize(("finished", "down"), [(True, 0), (False, 80)])

@@ -162,7 +162,7 @@ class Watch:
 
     @property
     def time(self) -> RunTime:
-        return self.tracker.run_times()["grpo"]
+        return self.tracker.save()["grpo"]
 
 
 def close(time: RunTime, run: Run) -> None:
@@ -256,8 +256,7 @@ def test_the_time_of_a_run_that_is_not_shown_for_a_while_is_kept(
 
     watch.reload()
     watch.tracker.record_look({})
-    assert watch.tracker.run_times() == {}
-    watch.tracker.save()
+    assert watch.tracker.save() == {}
     watch.now = pause_end = watch.now + 3 * 86400
     if exporter_restarts:
         watch.restart()
