@@ -301,7 +301,7 @@ def silence(case: Case) -> Evidence | None:
 
 
 def ended_silently(case: Case) -> Evidence | None:
-    if case.may_be_active or case.finished or case.latest is None:
+    if case.may_be_active or case.finished or case.latest is None or case.latest.at_total:
         return None
     if case.first_error is not None or case.late(*ENDED_FROM_OUTSIDE) is not None:
         return None

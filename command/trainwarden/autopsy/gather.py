@@ -259,6 +259,8 @@ def _patterns(log: LogFile, sample: bytes, framework: Framework) -> tuple[LinePa
         if framework.name == "generic" or not _has_steps(chosen, sample):
             chosen += [*get_framework("generic").lines, *get_framework("generic").default_lines]
         wanted = {"waiting_for_rollouts", "finished"}
+        if framework.name == "generic":
+            wanted |= {"saving", "evaluating"}
         if not _has_steps(chosen, sample):
             wanted |= {"step", "saving", "evaluating"}
         chosen += [

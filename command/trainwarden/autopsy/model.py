@@ -77,6 +77,8 @@ class Attempt:
     first_step: int | None = None
     last_step: int | None = None
     total: int | None = None
+    at_total: bool = False
+    """Whether the last step is the last one of the count in its line, as in `step 300/300`."""
     progress_at: float | None = None
     """The last step or other sign of progress."""
     progress_order: int = 0

@@ -43,6 +43,9 @@ FINISHED = LinePattern(
     Phase.FINISHED,
 )
 
+DONE = LinePattern("done", r"^\W*(?i:(?:all )?(?:done|finished|completed?))\W*$", Phase.FINISHED)
+"""Only after the last step: a save or an evaluation ends with the same word."""
+
 STARTS = (
     LinePattern(
         "resumed_at",
@@ -132,7 +135,7 @@ FIRST_LINE = "first_line"
 """Name of the pattern of the line that a file begins with: it recurs at each start of a program
 whose output is appended."""
 
-EVERYWHERE = (*ENDINGS, FINISHED, *STARTS, *MEMORY, *GPU, *CAUSES_IN_LOGS)
+EVERYWHERE = (*ENDINGS, FINISHED, DONE, *STARTS, *MEMORY, *GPU, *CAUSES_IN_LOGS)
 BY_SOURCE: Mapping[str, tuple[LinePattern, ...]] = {
     "log": EVERYWHERE,
     "gpu": EVERYWHERE,

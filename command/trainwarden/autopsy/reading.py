@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from trainwarden.autopsy import patterns as autopsy_patterns
+from trainwarden.autopsy.attempt_ends import MIN_JUMP, counts_again, is_last_step, shows_failure
 from trainwarden.autopsy.files import LogFile, is_read_whole, read_blocks
 from trainwarden.autopsy.line_times import LineTimes
 from trainwarden.autopsy.model import (
@@ -49,9 +50,6 @@ _LINES_BACK = 40
 _EDGE_LINES = 200
 _LIVE_PHASES = (None, Phase.TRAINING, Phase.STARTING)
 _CODES = ("exit_status", "exit_code", "xid")
-_MIN_JUMP = 2
-"""Steps by which a count must go back to be a new attempt, without a line that reports a start."""
-
 _FIRST_LINE_WORDS = re.compile(rb"[A-Za-z]{3}")
 MAX_FIRST_LINE = 200
 
@@ -105,6 +103,9 @@ class LogReader:
         self._tallied = {one.name for one in patterns if _is_tallied(one)}
         self._folded = {one.name for one in patterns if _is_folded(one)}
         self._reporting = {one.name for one in patterns if _reports_progress(one)}
+        self._redrawn = {one.name for one in patterns if one.redrawn}
+        self._errors = {one.name for one in patterns if one.error}
+        self._step_pattern = ""
 
     def read(self) -> LogReading:
         """Raises OSError if the file cannot be read."""
@@ -196,6 +197,8 @@ class LogReader:
                     self._values[name] = _with_number(self._values.get(name), number)
         if match.pattern.name not in self._reporting:
             return
+        if match.pattern is autopsy_patterns.DONE and not self._attempt.at_total:
+            return
         event = LineEvent(
             "run",
             self._log.name,
@@ -205,9 +208,13 @@ class LogReader:
             (self._times.last or float(self._order)) if at is None else at,
         )
         for found in events_from_line(event, match.pattern, dated=True):  # in order, if not exact
-            self._apply(found, at)
+            self._apply(found, at, match.pattern.name)
 
-    def _apply(self, event: ProgressEvent, at: float | None) -> None:
+    def _apply(self, event: ProgressEvent, at: float | None, pattern: str) -> None:
+        at_total = is_last_step(event)
+        if counts_again(self._progress, event):
+            self._close_attempt()
+            self._progress = RunProgress()
         before = self._progress
         if isinstance(event, TrainerStarted):
             # another command line may have another total; a smaller one would count as a bar of
@@ -230,8 +237,11 @@ class LogReader:
         if moved:
             self._after = {}
             self._idle_starts = 0
+            if steps:
+                self._step_pattern = pattern
             self._attempt = replace(
                 self._attempt,
+                at_total=at_total if steps else self._attempt.at_total,
                 began_at=at if self._attempt.began_at is None else self._attempt.began_at,
                 first_step=step if self._attempt.first_step is None else self._attempt.first_step,
                 last_step=step,
@@ -252,12 +262,25 @@ class LogReader:
         last, step = self._attempt.last_step, state.step
         if not self._attempt.has_progress:
             return False
-        return state.attempt.started or last is None or step is None or step < last - _MIN_JUMP
+        return state.attempt.started or last is None or step is None or step < last - MIN_JUMP
 
     def _close_attempt(self) -> None:
         after = _as_shown(self._after)
-        self._attempts.append(replace(self._attempt, after=after, ended_at=self._times.last))
+        ended = replace(self._attempt, after=after, ended_at=self._times.last)
+        if self._ends_at_total():
+            ended = replace(ended, phase=Phase.FINISHED)
+        self._attempts.append(ended)
         self._attempt, self._after = Attempt(self._log.name), {}
+
+    def _ends_at_total(self) -> bool:
+        """Whether the attempt made its last step and logged no failure and no other phase after it.
+
+        A progress bar does not show that: it may be that of one epoch or of an evaluation.
+        """
+        if not self._attempt.at_total or self._step_pattern in self._redrawn:
+            return False
+        training = self._attempt.phase in (None, Phase.TRAINING)
+        return training and not shows_failure(self._after, self._errors)
 
     def _result(self) -> LogReading:
         last_at = next(

@@ -66,6 +66,54 @@ def test_a_count_that_goes_back_begins_another_attempt(tmp_path: Path) -> None:
     assert [one.last_step for one in examine(tmp_path).case.attempts] == [56, 57, 55]
 
 
+def steps(count: int) -> list[str]:
+    return [f"step {step}/300 loss {1 / step:.4f}" for step in range(1, count + 1)]
+
+
+@pytest.mark.parametrize("end", [[], ["done"], ["exited with status 0"]])
+def test_a_run_that_made_the_last_step_of_its_total_finished(
+    tmp_path: Path, end: list[str]
+) -> None:
+    write(tmp_path / "train.log", [*steps(300), *end])
+    verdict = examine(tmp_path)
+    assert verdict.headline == "Nothing wrong was found: the run finished."
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        ["Traceback (most recent call last):", "ValueError: no space"],
+        ["Saving checkpoint"],
+        ["KeyboardInterrupt"],
+        ["exited with status 137"],
+    ],
+)
+def test_a_run_that_failed_after_its_last_step_did_not_finish(
+    tmp_path: Path, end: list[str]
+) -> None:
+    write(tmp_path / "train.log", [*steps(300), *end])
+    assert not examine(tmp_path).case.finished
+
+
+def test_a_word_such_as_done_before_the_last_step_is_no_end(tmp_path: Path) -> None:
+    write(tmp_path / "train.log", [*steps(200), "done"])
+    assert examine(tmp_path).likely[0].cause.name == "unknown_end"
+
+
+def test_a_full_progress_bar_is_neither_an_end_nor_a_loss(tmp_path: Path) -> None:
+    bars = "\r".join(f"{step:3}%|x| {step}/100 [00:01<00:01, 9.9it/s]" for step in range(1, 101))
+    write(tmp_path / "train.log", [bars])
+    assert examine(tmp_path).headline == "No cause was found."
+    write(tmp_path / "train.log", [bars, "done"])
+    assert examine(tmp_path).case.finished
+
+
+def test_a_start_after_an_end_is_another_attempt_and_no_other_epoch(tmp_path: Path) -> None:
+    write(tmp_path / "train.log", [*steps(300), "done", *steps(27), *steps(106), *steps(74)])
+    ends = [(one.first_step, one.last_step) for one in examine(tmp_path).case.attempts]
+    assert ends == [(1, 300), (1, 27), (1, 106), (1, 74)]
+
+
 def test_lines_of_several_ranks_out_of_order_are_one_attempt(tmp_path: Path) -> None:
     lines = [f"step {step + shift}/100 loss: 1.0" for step in range(1, 50) for shift in (1, 0, 1)]
     write(tmp_path / "train.log", lines)

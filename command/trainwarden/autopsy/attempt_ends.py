@@ -1,0 +1,41 @@
+"""Recognises the end of an attempt that made its last step, and the start of the next one. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from trainwarden.autopsy import patterns
+from trainwarden.autopsy.model import Tally
+from trainwarden_exporter.progress.events import ProgressEvent, StepReported
+from trainwarden_exporter.progress.state import RunProgress
+
+MIN_JUMP = 2
+"""Steps by which a count must go back to be a new attempt, without a line that reports a start."""
+_FAILURES = patterns.ERRORS | {one.name for one in patterns.ENDINGS} | {"raised"}
+
+
+def is_last_step(event: ProgressEvent) -> bool:
+    """Whether the line itself shows the last step of its count, as in `step 300/300`."""
+    return isinstance(event, StepReported) and 0 < (event.total or 0) <= event.step
+
+
+def counts_again(before: RunProgress, event: ProgressEvent) -> bool:
+    """Whether a run that has finished counts from the beginning: it was started again.
+
+    Without the end before, the same count would be that of the next epoch.
+    """
+    if not before.finished or not isinstance(event, StepReported) or not event.total:
+        return False
+    same = event.total in (before.epoch_total, before.bar_total)
+    return same and event.step < event.total - MIN_JUMP
+
+
+def shows_failure(after: Mapping[str, Tally], errors: Collection[str]) -> bool:
+    """Whether an error, an end from outside or a bad exit status is in `after`.
+
+    `errors` are the kinds of lines that the framework reports errors with.
+    """
+    status = after.get("exit_status")
+    if status is not None and set(status.codes) != {"0"}:
+        return True
+    return not after.keys().isdisjoint(_FAILURES | set(errors))
