@@ -178,8 +178,13 @@ def _begin_attempt(state: RunProgress, attempt: Attempt, *, carry: bool = True) 
     earlier_steps = [mark.step for mark in state.steps if not belongs(mark)]
     if attempt.previous_step is not None:
         earlier_steps.append(attempt.previous_step)
+    # Lines without a time, but written since the start: those of this attempt, if read late.
+    unsure = attempt.previous_step is None and all(
+        carry and mark.timestamp >= attempt.began for mark in state.steps
+    )
     if old.previous_step is not None and (same or not earlier_steps):
         earlier_steps.append(old.previous_step)
+        unsure = same and unsure and old.previous_unsure
     reports = {
         source: replace(one, attempt=number) if one.attempt == old.number and belongs(one) else one
         for source, one in state.reports.items()
@@ -192,6 +197,7 @@ def _begin_attempt(state: RunProgress, attempt: Attempt, *, carry: bool = True) 
         if same and attempt.announced_step is None
         else attempt.announced_step,
         previous_step=max(earlier_steps, default=None),
+        previous_unsure=unsure and bool(earlier_steps),
         first_step=kept[0].step if kept else None,
     )
     return replace(

@@ -35,6 +35,8 @@ class Attempt:
     """The step from which the run says it continues."""
     previous_step: int | None = None
     """The step of the run before this attempt."""
+    previous_unsure: bool = False
+    """Whether the previous step may be one of this attempt, learned before its start."""
     first_step: int | None = None
     """First step observed in this attempt."""
 
@@ -45,6 +47,8 @@ class Attempt:
             return False
         if self.previous_step is None:
             return bool(self.announced_step)
+        if self.previous_unsure:
+            return self.first_step <= self.previous_step
         return self.witnessed or self.first_step <= self.previous_step + 1
 
     @property

@@ -317,6 +317,15 @@ class TestBacklog:
         course = follow(line(81, 5300), course=course)
         assert (course.step, course.attempt.first_step, course.resumes) == (81, 81, 1)
 
+    @pytest.mark.parametrize("refined", [[], [TrainerStarted(4992)]], ids=["once", "refined"])
+    def test_read_before_its_start_is_known_makes_no_resume(
+        self, refined: list[ProgressEvent]
+    ) -> None:
+        course = follow(backlog(1, 2, 5000), TrainerStarted(4990), refined, line(3, 5010))
+        assert (course.step, course.resumes, course.attempt.origin) == (3, 0, None)
+        course = follow(TrainerStarted(5100), line(3, 5200), course=course)
+        assert (course.step, course.resumes) == (3, 1)
+
 
 class TestPhases:
     def test_a_step_is_training(self) -> None:
