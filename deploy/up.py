@@ -140,7 +140,10 @@ def own_folder(path: Path) -> Path:
     """The absolute path of a folder of configuration. Raises StackError when it holds none."""
     folder = path.resolve()
     if not any((folder / name).exists() for name in CONFIG_FILES):
-        raise StackError(f"there is no exporter.yml in {folder}")
+        raise StackError(
+            f"there is no exporter.yml in {folder}: `trainwarden discover --output {folder}` "
+            "writes one; `trainwarden run -- COMMAND` needs none"
+        )
     return folder
 
 

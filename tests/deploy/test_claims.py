@@ -87,7 +87,9 @@ def test_what_the_start_prints_is_shown_and_its_status_returned(
 ) -> None:
     arguments: list[str | Path] = ["--folder", tmp_path / "run", "--config", tmp_path]
     assert detached.detach(tmp_path / "run", arguments) == 1
-    assert capsys.readouterr().out == f"there is no exporter.yml in {tmp_path}\n"
+    problem = capsys.readouterr().out
+    assert problem.startswith(f"there is no exporter.yml in {tmp_path}: `trainwarden discover ")
+    assert "`trainwarden run " in problem
 
 
 def test_down_without_a_stack_reports_it(

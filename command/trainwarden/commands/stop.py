@@ -1,6 +1,7 @@
 """Stop a run that `trainwarden run` started, and do not start it again.
 
-Sends SIGTERM to its command, and SIGKILL to what is left of it after the grace.
+Sends SIGTERM to its command, and SIGKILL to what is left of it after the grace. A run that has
+failed is dismissed: it leaves the page, and its alerts end.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ examples:
   trainwarden stop train
   trainwarden stop grpo --worker vllm --grace 120
 
-exit status: 0 if the run has ended, 1 if not"""
+exit status: 0 if the run has ended or is dismissed, 1 if not"""
 
 MARGIN_SECONDS = 30.0
 """How long the end may take beyond the grace."""
@@ -34,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     # here: `trainwarden stop --help` needs none of it
-    from trainwarden.run.announcement import running_pid  # noqa: PLC0415
+    from trainwarden.run.announcement import dismiss, running_pid  # noqa: PLC0415
     from trainwarden.run.folder import run_files, state_folder  # noqa: PLC0415
     from trainwarden.run.start import check_name  # noqa: PLC0415
 
@@ -44,7 +45,10 @@ def run(options: argparse.Namespace) -> int:
     pattern = f"{options.run}@{options.worker or '*'}.json"
     announced = sorted((folder / "runs.d").glob(pattern))
     running = [path for path in announced if running_pid(path)]
-    if not running:
+    dismissed = [path for path in announced if path not in running and dismiss(path)]
+    for path in dismissed:
+        print(f"{options.run}/{path.stem.partition('@')[2]}: had failed; dismissed")
+    if not running and not dismissed:
         raise ValueError(f"no run named {options.run} is running ({folder / 'runs.d'})")
     problems = 0
     for path in running:

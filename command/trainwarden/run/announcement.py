@@ -132,6 +132,26 @@ def running_pid(path: Path) -> int:
     return 0
 
 
+def dismiss(path: Path) -> bool:
+    """Announces a run that failed as stopped, so that it is no longer shown or restarted.
+
+    Returns whether there was such a run. Raises OSError.
+    """
+    with _lock(path.parent):  # a new start of the name must not be marked
+        if running_pid(path):
+            return False
+        try:
+            content = json.loads(path.read_bytes())
+        except (FileNotFoundError, ValueError, RecursionError):
+            return False
+        if not isinstance(content, dict) or content.get("state") in ("finished", "stopped"):
+            return False
+        write_private(
+            path, json.dumps({**content, "state": "stopped"}, ensure_ascii=False, indent=1) + "\n"
+        )
+    return True
+
+
 class _lock:  # noqa: N801 - a context manager; contextlib's would be no shorter
     def __init__(self, folder: Path) -> None:
         self._folder = folder

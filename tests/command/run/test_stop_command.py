@@ -27,6 +27,29 @@ def test_a_run_is_stopped_with_all_its_workers(
     assert "no run named r is running" in capsys.readouterr().err
 
 
+def test_a_run_that_has_failed_is_dismissed_once(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TRAINWARDEN_FOLDER", str(runs.folder))
+    runs.piped("false").communicate()
+    assert runs.announced()["state"] == "failed"
+    assert cli.main(["stop", "r"]) == 0
+    assert capsys.readouterr().out == "r/trainer: had failed; dismissed\n"
+    announced = runs.announced()
+    assert (announced["state"], announced["exit_status"]) == ("stopped", 1 << 8)
+    assert cli.main(["stop", "r"]) == 1
+
+
+def test_a_run_that_has_finished_is_not_dismissed(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TRAINWARDEN_FOLDER", str(runs.folder))
+    runs.piped("true").communicate()
+    assert cli.main(["stop", "r"]) == 1
+    assert "no run named r is running" in capsys.readouterr().err
+    assert runs.announced()["state"] == "finished"
+
+
 @pytest.mark.parametrize("name", ["*", "../r", "r@x"])
 def test_a_name_that_is_none_stops_no_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["stop", name]) == 1
