@@ -10,6 +10,7 @@ from itertools import pairwise
 from statistics import median
 
 from trainwarden.autopsy import patterns
+from trainwarden.autopsy.announced import has_finished
 from trainwarden.autopsy.gather import CheckpointFinding, Material, is_copy
 from trainwarden.autopsy.model import Attempt, Line, LogReading, Tally
 from trainwarden_exporter.frameworks.base import Phase
@@ -143,12 +144,16 @@ class Case:
 
     @property
     def finished(self) -> bool:
-        return bool(self.parallel) and all(one.finished for one in self.parallel)
+        logged = bool(self.parallel) and all(one.finished for one in self.parallel)
+        announced = has_finished(self.material.announced)
+        return logged if announced is None else announced
 
     @property
     def may_be_active(self) -> bool:
         newest = self.material.files.newest_change
-        return newest is not None and self.material.now - newest < ALIVE_SECONDS
+        if self.material.announced or newest is None:
+            return any(one.alive for one in self.material.announced)
+        return self.material.now - newest < ALIVE_SECONDS
 
     @cached_property
     def last_step(self) -> int | None:
@@ -199,8 +204,7 @@ class Case:
     @cached_property
     def error_kinds(self) -> frozenset[str]:
         """The kinds of lines that count as errors."""
-        own = {line.name for line in self.material.framework.lines if line.error}
-        return patterns.ERRORS | own
+        return patterns.ERRORS | {one.name for one in self.material.framework.lines if one.error}
 
     @cached_property
     def errors(self) -> tuple[Kind, ...]:

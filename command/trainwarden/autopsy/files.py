@@ -126,6 +126,23 @@ def find_files(folder: Path) -> FolderFiles:
     return FolderFiles(logs, others, tuple(unread), newest)
 
 
+def add_log(files: FolderFiles, path: Path) -> FolderFiles:
+    """Returns `files` with the log at `path`, which may be outside of the folder.
+
+    Raises OSError if it cannot be read.
+    """
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode) or not status.st_size:
+        return files
+    if any(os.path.samestat(status, log.path.stat()) for log in files.logs):
+        return files
+    log = replace(_log_file(path, path.name, status), source="log")
+    if any(one.name == log.name for one in files.logs):
+        log = replace(log, name=str(path))
+    newest = max(files.newest_change or 0.0, log.modified)
+    return replace(files, logs=(*files.logs, log), newest_change=newest)
+
+
 def _short_names(names: Sequence[str]) -> dict[str, str]:
     """Returns for each relative path its shortest end that no other has."""
     ends = Counter(end for name in names for end in _ends(name))

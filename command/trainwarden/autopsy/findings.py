@@ -303,12 +303,31 @@ def silence(case: Case) -> Evidence | None:
 def ended_silently(case: Case) -> Evidence | None:
     if case.may_be_active or case.finished or case.latest is None or case.latest.at_total:
         return None
+    if any(one.ended for one in case.material.announced):
+        return None
     if case.first_error is not None or case.late(*ENDED_FROM_OUTSIDE) is not None:
         return None
     step = case.last_step
     total = case.latest.total
     where = "" if step is None else f" at step {step}" + (f" of {total}" if total else "")
     return Evidence(f"{case.latest.file} ends{where} without an error and without an end")
+
+
+def announced_failure(case: Case) -> Evidence | None:
+    return _announced_end(case, "failed")
+
+
+def announced_stop(case: Case) -> Evidence | None:
+    return _announced_end(case, "stopped")
+
+
+def _announced_end(case: Case, state: str) -> Evidence | None:
+    ended = [one for one in case.material.announced if one.state == state]
+    if not ended:
+        return None
+    first = min(ended, key=lambda one: one.ended_at or 0.0)
+    how = f", {first.how}" if first.how else ""
+    return Evidence(f"trainwarden run recorded of {first.run}/{first.worker}: {state}{how}")
 
 
 ENDED_FROM_OUTSIDE = ("time_limit", "preempted", "cancelled", "interrupted", "terminated")

@@ -10,10 +10,12 @@ from pathlib import Path
 
 from trainwarden.autopsy import host
 from trainwarden.autopsy import patterns as autopsy_patterns
+from trainwarden.autopsy.announced import AnnouncedWorker
 from trainwarden.autopsy.files import (
     MAX_TOTAL_BYTES,
     FolderFiles,
     LogFile,
+    add_log,
     find_files,
     read_sample,
 )
@@ -86,6 +88,8 @@ class Material:
     unread: tuple[str, ...] = ()
     booted_at: float | None = None
     """Boot of this host, on which the run may not have been."""
+    announced: tuple[AnnouncedWorker, ...] = ()
+    """What `trainwarden run` recorded, if it started the run."""
 
 
 def gather(
@@ -94,11 +98,18 @@ def gather(
     now: float | None = None,
     read_boot_time: Callable[[], float | None] = host.read_boot_time,
     read_kernel_log: Callable[[], host.KernelLog | None] = host.read_kernel_log,
+    announced_in: Callable[[Path], tuple[AnnouncedWorker, ...]] = lambda _: (),
 ) -> Material:
     """Reads `folder`, or one log. Raises OSError if it cannot be read."""
     folder = folder.absolute()
     files = find_files(folder)
     unread = list(files.unread)
+    announced = announced_in(folder)
+    for one in announced:
+        try:
+            files = add_log(files, one.log)
+        except OSError as error:
+            unread.append(f"{one.log}: {error.strerror or error}")
     samples: dict[str, bytes] = {}
     binary = 0
     for log in files.logs:
@@ -132,6 +143,7 @@ def gather(
         rollouts,
         tuple(unread),
         read_boot_time(),
+        announced,
     )
 
 

@@ -27,6 +27,17 @@ def as_data(verdict: Verdict) -> dict[str, Any]:
         "healthy": verdict.has_material and not verdict.likely and case.latest is not None,
         "framework": case.material.framework.name,
         "finished": case.finished,
+        "announced": [
+            {
+                "run": one.run,
+                "worker": one.worker,
+                "state": one.state,
+                "end": one.how or None,
+                "ended_at": one.ended_at,
+                "log": str(one.log),
+            }
+            for one in case.material.announced
+        ],
         "last_sign_of_life": None if sign is None else {"at": sign[0], "file": sign[1]},
         "last_step": case.last_step,
         "last_progress_at": case.last_progress_at,

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 
 from trainwarden.autopsy import settings
+from trainwarden.autopsy.announced import AnnouncedWorker
 from trainwarden.autopsy.case import Case
 from trainwarden.autopsy.cause import LIKELY, Setting
 from trainwarden.autopsy.model import Attempt, LogReading
@@ -60,9 +61,18 @@ def _at_a_glance(verdict: Verdict) -> Iterator[str]:
         rows.append(("A resume begins at", resume_text(case)))
     if len(case.attempts) > 1:
         rows.append(("Attempts", attempts_text(case)))
+    rows += [(f"Worker {one.worker}", _announced(one)) for one in case.material.announced]
     count = sum(error.count for error in case.errors)
     rows.append(("Errors", f"{count}, in {plural(len(case.errors), 'kind')}" if count else "none"))
     yield table(("", ""), [(f"**{name}**", value) for name, value in rows])
+
+
+def _announced(worker: AnnouncedWorker) -> str:
+    if not worker.ended and not worker.alive:
+        return f"no process; run {code(worker.run)} recorded no end"
+    how = f", {worker.how}" if worker.ended and worker.how else ""
+    at = f", {format_time(worker.ended_at)}" if worker.ended and worker.ended_at else ""
+    return f"{text(worker.state)}{how}{at}, as run {code(worker.run)} recorded"
 
 
 def _progress(attempt: Attempt, case: Case) -> str:

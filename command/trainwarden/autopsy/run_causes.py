@@ -187,6 +187,7 @@ RUN_CAUSES: tuple[Cause, ...] = (
         "It was stopped by hand",
         (
             lines("interrupted", points=5, what="Ctrl-C or SIGINT"),
+            Sign(5, seen.announced_stop, key=True),
             Sign(-4, seen.stood_still),
             Sign(-2, seen.refused_before),
             FINISHED,
@@ -203,6 +204,7 @@ RUN_CAUSES: tuple[Cause, ...] = (
         (
             lines("process_killed", points=4, what="A process ended by a signal or a bad status"),
             first_of("process_killed", points=1),
+            Sign(4, seen.announced_failure, key=True),
             absent("oom_kill", points=0, what="No out-of-memory kill is in any log"),
             FINISHED,
         ),

@@ -30,9 +30,7 @@ def propose(case: Case, settings: Iterable[Setting]) -> str:
     run = (config.get("runs") or [{"name": case.material.run}])[0]
     roles = _roles(case, wanted)
     if wanted & {"workers", "inference", "rollouts", "memory", "progress"}:
-        run["workers"] = [
-            _worker(role, command, memory="memory" in wanted) for role, command in roles.items()
-        ]
+        run["workers"] = [_worker(role, command) for role, command in roles.items()]
     if "inference" in wanted or ("rollouts" in wanted and "inference" in roles):
         run["inference"] = [_server(case, roles)]
     if "container" in wanted:
@@ -43,7 +41,7 @@ def propose(case: Case, settings: Iterable[Setting]) -> str:
         config["disks"] = [{"path": str(_folder(case)), "probe": {}}]
     if "watchdog" in wanted:
         config["heartbeats"] = _heartbeats(case, run["name"])
-    return _written(config, run)
+    return _written(config, run, memory="memory" in wanted)
 
 
 def _folder(case: Case) -> Path:
@@ -75,12 +73,10 @@ def _server_lines(case: Case) -> tuple[str, ...]:
     return tuple(line for log in case.logs if log.role == "inference" for line in log.last_lines)
 
 
-def _worker(role: str, command: str, *, memory: bool) -> dict[str, Any]:
+def _worker(role: str, command: str) -> dict[str, Any]:
     item: dict[str, Any] = {"name": role, "role": role, "match": {"command": command}}
     if role == "trainer":
         item["finishes"] = True
-    if memory:
-        item["memory_limit"] = "8GiB"
     return item
 
 
@@ -140,7 +136,7 @@ def _heartbeats(case: Case, run: str) -> list[dict[str, Any]]:
     ]
 
 
-def _written(config: dict[str, Any], run: dict[str, Any]) -> str:
+def _written(config: dict[str, Any], run: dict[str, Any], *, memory: bool) -> str:
     """Writes short items on one line each."""
     lines = ["state_folder: state"]
     for key in ("disks", "heartbeats"):
@@ -157,4 +153,7 @@ def _written(config: dict[str, Any], run: dict[str, Any]) -> str:
         if value:
             lines.append(f"    {key}:")
             lines += [f"      - {flow(item)}" for item in value]
+        if key == "workers" and memory:
+            # a limit restarts a worker, so it is never guessed
+            lines.append("      # of a worker: memory_limit: 8GiB  # above it, it is restarted")
     return "\n".join(lines) + "\n"

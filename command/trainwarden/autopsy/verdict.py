@@ -61,7 +61,8 @@ class Verdict:
 
     @property
     def has_material(self) -> bool:
-        return bool(self.case.logs or self.case.material.checkpoints)
+        material = self.case.material
+        return bool(material.logs or material.checkpoints or material.announced)
 
     @property
     def headline(self) -> str:

@@ -13,11 +13,14 @@ import logging
 import sys
 from pathlib import Path
 
+from trainwarden.autopsy.announced import AnnouncedWorker, read_announced
 from trainwarden.autopsy.case import Case
 from trainwarden.autopsy.gather import gather
 from trainwarden.autopsy.json_report import as_data
 from trainwarden.autopsy.report import render
 from trainwarden.autopsy.verdict import Verdict
+from trainwarden.run.announcement import running_pid
+from trainwarden.run.folder import state_folder
 
 EXAMPLES = """\
 examples:
@@ -41,12 +44,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
+def announced_in(folder: Path) -> tuple[AnnouncedWorker, ...]:
+    """Returns what `trainwarden run` recorded of the last run in `folder`."""
+    try:
+        runs = state_folder() / "runs.d"
+    except RuntimeError:
+        return ()  # the account has no home, so it has no runs
+    return read_announced(folder, runs, running_pid)
+
+
 def run(options: argparse.Namespace) -> int:
     readers = logging.getLogger("trainwarden_exporter")
     level = readers.level
     readers.setLevel(logging.ERROR)  # the report names what is odd in the files
     try:
-        verdict = Verdict(Case(gather(options.folder)))
+        verdict = Verdict(Case(gather(options.folder, announced_in=announced_in)))
     finally:
         readers.setLevel(level)
     if options.json:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+from trainwarden.autopsy.announced import AnnouncedWorker
 from trainwarden.autopsy.case import Case
 from trainwarden.autopsy.gather import gather
 from trainwarden.autopsy.verdict import Verdict
@@ -12,9 +14,19 @@ LATER = 2_000_000_000.0
 """When no run is active any more (Unix seconds)."""
 
 
-def examine(folder: Path, *, now: float = LATER, booted_at: float | None = None) -> Verdict:
+def examine(
+    folder: Path,
+    *,
+    now: float = LATER,
+    booted_at: float | None = None,
+    announced_in: Callable[[Path], tuple[AnnouncedWorker, ...]] = lambda _: (),
+) -> Verdict:
     material = gather(
-        folder, now=now, read_boot_time=lambda: booted_at, read_kernel_log=lambda: None
+        folder,
+        now=now,
+        read_boot_time=lambda: booted_at,
+        read_kernel_log=lambda: None,
+        announced_in=announced_in,
     )
     return Verdict(Case(material))
 

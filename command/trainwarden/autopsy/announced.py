@@ -1,0 +1,108 @@
+"""Finds the run that `trainwarden run` started in a folder: its logs and its exit statuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainwarden_exporter.runtime.safe_open import open_regular
+
+MAX_FILES = 2000
+_MAX_BYTES = 256 << 10
+_ENDED = ("finished", "failed", "stopped")
+
+
+@dataclass(frozen=True, slots=True)
+class AnnouncedWorker:
+    """What `trainwarden run` recorded of one worker."""
+
+    run: str
+    worker: str
+    state: str
+    log: Path
+    alive: bool = False
+    status: int | None = None
+    """Wait status of the last process; None if it is not known to have ended."""
+    started_at: float = 0.0
+    ended_at: float | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.state in _ENDED
+
+    @property
+    def how(self) -> str:
+        """`killed by SIGKILL`, `exit status 3`; empty if unknown."""
+        if self.status is None:
+            return ""
+        code = os.waitstatus_to_exitcode(self.status)
+        if code >= 0:
+            return f"exit status {code}"
+        with suppress(ValueError):
+            return f"killed by {signal.Signals(-code).name}"
+        return f"killed by signal {-code}"
+
+
+def has_finished(workers: Sequence[AnnouncedWorker]) -> bool | None:
+    """Whether the run finished; None if that is not recorded."""
+    states = {one.state for one in workers}
+    if "failed" in states:
+        return False
+    return True if "finished" in states and all(one.ended for one in workers) else None
+
+
+def read_announced(
+    folder: Path, runs: Path, running_pid: Callable[[Path], int]
+) -> tuple[AnnouncedWorker, ...]:
+    """Returns the workers of the run that was started last in `folder`, or that writes this log.
+
+    `runs` holds the announcements, and `running_pid` returns the living process of one, or 0.
+    Announcements that cannot be read, or that belong to another account, are left out.
+    """
+    try:
+        files = sorted(runs.glob("[!.]*.json"))[:MAX_FILES]
+    except OSError:
+        return ()
+    found = [one for path in files for one in _read(path, folder, running_pid)]
+    latest = max(found, key=lambda one: one.started_at, default=None)
+    return tuple(one for one in found if latest is not None and one.run == latest.run)
+
+
+def _read(
+    path: Path, folder: Path, running_pid: Callable[[Path], int]
+) -> Iterator[AnnouncedWorker]:
+    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+        content = _content(path)
+        places = [content.get(key) for key in ("cwd", "path", "log")]
+        if any(isinstance(one, str) and Path(one).resolve() == folder.resolve() for one in places):
+            status, ended = content["exit_status"], content["ended_at"]
+            yield AnnouncedWorker(
+                str(content["run"]),
+                str(content["worker"]),
+                str(content["state"]),
+                Path(content["log"]),
+                running_pid(path) > 0,
+                None if status is None else int(status) & 0xFFFF,
+                float(content["started_at"] or 0.0),
+                None if ended is None else float(ended),
+            )
+
+
+def _content(path: Path) -> dict[str, Any]:
+    """Raises OSError, and ValueError for what is no announcement of this account."""
+    descriptor = open_regular(path)
+    if descriptor is None:
+        raise ValueError(f"{path}: not a regular file")
+    with os.fdopen(descriptor, "rb") as file:
+        if os.fstat(descriptor).st_uid != os.geteuid():
+            raise ValueError(f"{path}: belongs to another account")
+        content = json.loads(file.read(_MAX_BYTES))
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: not an announcement")  # noqa: TRY004 - the content is wrong
+    return content
