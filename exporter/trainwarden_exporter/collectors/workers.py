@@ -151,6 +151,11 @@ class WorkersCollector(Collector):
         self.liveness = tuple(
             WorkerLiveness(key, one.started_at, one.finished) for key, one in seen.items()
         )
+        self.artifacts = tuple(
+            one.announcement
+            for key, one in self._announced.workers.items()
+            if key in trees and not trees[key].roots and one.announcement.failure
+        )
         self._finished.save(frozenset(key for key, one in seen.items() if one.finished))
         self._exit_watcher.retain(
             identity

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -74,6 +75,17 @@ class Announcement(BaseModel):
     @property
     def has_ended(self) -> bool:
         return self.state in ("finished", "failed", "stopped")
+
+    @property
+    def failure(self) -> str:
+        """How the command failed, as `SIGKILL` or `exit status 1`; empty if it did not."""
+        if self.state != "failed" or not self.exits:
+            return ""
+        code = os.waitstatus_to_exitcode(self.exits[-1][2])
+        try:
+            return f"exit status {code}" if code >= 0 else signal.Signals(-code).name
+        except ValueError:
+            return f"signal {-code}"
 
     def exit_of(self, identity: Identity) -> ProcessExit | None:
         """Returns how a process of this worker ended; None if it is not one.

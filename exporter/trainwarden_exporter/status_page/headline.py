@@ -11,6 +11,13 @@ from trainwarden_exporter.status_page.remediator_client import FiringAlert, Reme
 from trainwarden_exporter.status_page.run_views import RunView
 from trainwarden_exporter.status_page.series import Tone
 
+_ELSEWHERE = "managed elsewhere"
+"""The remediator's reason where the `trainwarden run` of a command has ended, too."""
+_NOBODY = (
+    "Nobody starts it again: its trainwarden run has ended. With --restart on-failure, a command "
+    "restarts after a failure."
+)
+
 _ORDER: Sequence[Tone] = ("bad", "warn", "quiet", "good")
 
 
@@ -105,6 +112,8 @@ def _decision(problem: Problem, remediator: RemediatorStatus) -> str:
                 return f"The remediator does not act{reason}."
             if incident.verdict == "acts":
                 return "The remediator acts on it."
+            if problem.failed and incident.reason.startswith(_ELSEWHERE):
+                return _NOBODY
             word = "waits" if incident.verdict == "waits" else "is deciding"
             return f"The remediator {word}{reason}."
     own = [one for one in remediator.firing or () if problem.concerns(one.run, one.worker)]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from trainwarden_exporter.processes.announcements import Announcement
+from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.scrape.scraper import Outcome
 from trainwarden_exporter.status_page.series import Series, Tone
 
@@ -30,6 +32,8 @@ class WorkerView:
     restarts: float | None = None
     unconfirmed: float = 0
     """Absent processes without a sign of a failure."""
+    failure: str = ""
+    """How an announced worker that does not run failed."""
 
     @property
     def memory_tone(self) -> Tone:
@@ -42,6 +46,8 @@ class WorkerView:
     def state(self) -> str:
         if self.finished:
             return "finished"
+        if self.failure:
+            return f"failed: {self.failure}"
         if self.processes < self.expected:
             return (
                 f"{self.expected - self.processes:.0f} missing" if self.processes else "not running"
@@ -84,9 +90,16 @@ class HostView:
         return "bad" if self.available < self.floor else "good"
 
 
+def failures(outcomes: Iterable[Outcome]) -> Mapping[WorkerKey, str]:
+    """Returns how the announced workers that do not run have failed."""
+    artifacts = (artifact for outcome in outcomes for artifact in outcome.artifacts)
+    return {one.key: one.failure for one in artifacts if isinstance(one, Announcement)}
+
+
 def build_worker_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[WorkerView, ...]:
     """Returns the workers in `outcomes` in configuration order; `now` is a Unix time."""
-    series = Series(outcomes, now)
+    outcomes = tuple(outcomes)
+    series, failed = Series(outcomes, now), failures(outcomes)
     return tuple(
         WorkerView(
             run=key[0],
@@ -106,6 +119,7 @@ def build_worker_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[Work
                 for labels, count in series.all("worker_unconfirmed_missing_processes").items()
                 if labels[:3] == key
             ),
+            failure=failed.get(WorkerKey(key[0], key[1]), ""),
         )
         for key, expected in series.all("worker_expected_processes").items()
     )

@@ -28,6 +28,8 @@ class Problem:
     """Without a capital letter and a full stop."""
     run: str = ""
     worker: str = ""
+    failed: bool = False
+    """Whether it is the failure of a command of `trainwarden run`."""
 
     def concerns(self, run: str, worker: str) -> bool:
         """Whether an alert or an action on this run and worker belongs to the problem."""
@@ -39,7 +41,9 @@ def worker_problems(workers: Sequence[WorkerView]) -> Iterator[Problem]:
     for worker in workers:
         if worker.tone in ("bad", "warn"):
             name = f"{worker.run}/{worker.name}" if several_runs else worker.name
-            yield Problem(worker.tone, f"{name} {_worker_state(worker)}", worker.run, worker.name)
+            clause = f"{name} {_worker_state(worker)}"
+            about = worker.run, worker.name
+            yield Problem(worker.tone, clause, *about, failed=bool(worker.failure))
 
 
 def run_problems(run: RunView) -> Iterator[Problem]:
@@ -86,6 +90,8 @@ def host_problems(host: HostView, gpus: GpusView, disks: Iterable[DiskView]) -> 
 
 
 def _worker_state(worker: WorkerView) -> str:
+    if worker.failure:
+        return f"has failed ({worker.failure})"
     if worker.processes < worker.expected:
         if not worker.processes:
             return "is not running"

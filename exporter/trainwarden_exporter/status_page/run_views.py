@@ -188,6 +188,8 @@ class RunView:
     resumes: float = 0
     resume_step: float | None = None
     finished: bool = False
+    failure: str = ""
+    """How its announced trainer failed, which then does not run."""
     checkpoints: tuple[CheckpointView, ...] = ()
     rollouts: tuple[RolloutView, ...] = ()
     servers: tuple[ServerView, ...] = ()
@@ -201,6 +203,7 @@ class RunView:
     def stalled(self) -> bool:
         return (
             not self.finished
+            and not self.failure
             and self.silence is not None
             and self.stall_limit is not None
             and self.silence > self.stall_limit
@@ -209,14 +212,14 @@ class RunView:
     @property
     def late(self) -> bool:
         """Whether the present step takes longer than usual, although no pause explains it."""
-        if self.finished or self.step_age is None or not self.usual_seconds:
+        if self.finished or self.failure or self.step_age is None or not self.usual_seconds:
             return False
         limit = self.usual_seconds + max(self.usual_seconds, LATE_STEP_SECONDS)
         return self.phase not in PAUSES and self.step_age > limit
 
     @property
     def tone(self) -> Tone:
-        if self.stalled:
+        if self.stalled or self.failure:
             return "bad"
         if self.late:
             return "warn"
@@ -226,5 +229,7 @@ class RunView:
     def state(self) -> str:
         if self.finished:
             return "finished"
+        if self.failure:
+            return f"failed: {self.failure}"
         doing = self.phase.replace("_", " ")
         return f"stalled, {doing}" if self.stalled and doing else doing or "not known"

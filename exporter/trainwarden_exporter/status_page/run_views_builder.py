@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trainwarden_exporter.logs.counters import ErrorLine
+from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.progress.specs import ProgressSpec
 from trainwarden_exporter.scrape.scraper import Outcome
+from trainwarden_exporter.status_page.host import failures
 from trainwarden_exporter.status_page.run_views import (
     BRAKE,
     BrakeView,
@@ -30,6 +32,12 @@ def build_run_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[RunView
         for artifact in artifacts
         if isinstance(artifact, ProgressSpec)
     }
+    trainers = {
+        artifact.run: [WorkerKey(artifact.run, worker) for worker in artifact.trainers]
+        for artifact in artifacts
+        if isinstance(artifact, ProgressSpec)
+    }
+    failed = failures(outcomes)
     error_lines = [artifact for artifact in artifacts if isinstance(artifact, ErrorLine)]
     error_lines.sort(key=lambda line: -line.timestamp)
     return tuple(
@@ -47,6 +55,7 @@ def build_run_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[RunView
             resumes=series.of("training_resumes_total", run) or 0,
             resume_step=series.of("training_resume_step", run),
             finished=finished == 1,
+            failure=next((failed[key] for key in trainers.get(run, ()) if key in failed), ""),
             checkpoints=series.each("checkpoint_seen_timestamp_seconds", run, _checkpoint),
             rollouts=series.each("rollout_seen_timestamp_seconds", run, _rollout),
             servers=series.each("inference_up", run, _server),

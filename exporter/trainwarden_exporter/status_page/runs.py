@@ -54,7 +54,7 @@ def heartbeat_table(heartbeats: Iterable[HeartbeatView]) -> str:
 
 def _glance(run: RunView) -> str:
     fragments = []
-    if run.phase or run.finished:
+    if run.phase or run.finished or run.failure:
         fragments.append(state(run.tone, run.state))
     if run.step is not None:
         of = "" if run.total is None else quiet(f"of {run.total:,.0f}")

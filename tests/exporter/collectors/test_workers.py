@@ -410,6 +410,22 @@ class TestAWorkerThatRuns:
 
         assert samples(collector)["exits_total", (("status", status),)] == 1
 
+    def test_an_announced_failure_is_shown_only_while_the_worker_does_not_run(
+        self, proc: FakeProc
+    ) -> None:
+        one = Announcement(
+            run="demo", worker="rollout-0", pid=10, state="failed", exits=((10, 100, 9),)
+        )
+        announced = AnnouncedRuns({one.key: AnnouncedWorker(one, Path("/runs.d/a.json"), 0)})
+        collector = WorkersCollector(
+            [run(rollout())], root=proc.root, announced=lambda _now, _before: announced
+        )
+        samples(collector)
+        assert list(collector.artifacts) == [one]
+        proc.add(10, ["python", "--rollout-0"])
+        samples(collector)
+        assert list(collector.artifacts) == []
+
 
 class TestTotals:
     def test_do_not_fall_when_a_child_dies(self, proc: FakeProc) -> None:

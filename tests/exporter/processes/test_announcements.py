@@ -45,6 +45,21 @@ def problems(folder: Path) -> list[str]:
     return [str(one) for one in read_announcements(folder, NOW).problems]
 
 
+@pytest.mark.parametrize(
+    ("state", "status", "failure"),
+    [
+        ("failed", 9, "SIGKILL"),
+        ("failed", 40, "signal 40"),
+        ("failed", 3 << 8, "exit status 3"),
+        ("running", 9, ""),
+        ("stopped", 9, ""),
+    ],
+)
+def test_a_failure_is_named(state: str, status: int, failure: str) -> None:
+    content = {"run": "demo", "worker": "trainer", "pid": 7, "exits": [[7, 1, status]]}
+    assert Announcement.model_validate({**content, "state": state}).failure == failure
+
+
 def test_without_a_folder_no_run_is_announced(tmp_path: Path) -> None:
     assert read_announcements(tmp_path / "missing", NOW) == AnnouncedRuns()
     assert read_announcements(None, NOW) == AnnouncedRuns()

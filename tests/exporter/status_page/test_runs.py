@@ -13,11 +13,14 @@ from trainwarden_exporter.app import declared_metrics
 from trainwarden_exporter.collectors.inference import InferenceCollector
 from trainwarden_exporter.collectors.rollouts import RolloutsCollector
 from trainwarden_exporter.logs.counters import ErrorLine
+from trainwarden_exporter.processes.announcements import Announcement
 from trainwarden_exporter.progress.specs import ProgressSpec
 from trainwarden_exporter.scrape.scraper import Outcome
 from trainwarden_exporter.status_page import page as status_page
 from trainwarden_exporter.status_page.headline import summarize
-from trainwarden_exporter.status_page.problems import run_problems
+from trainwarden_exporter.status_page.host import build_worker_views
+from trainwarden_exporter.status_page.problems import run_problems, worker_problems
+from trainwarden_exporter.status_page.remediator_client import RemediatorAlert, RemediatorStatus
 from trainwarden_exporter.status_page.run_views import (
     CheckpointView,
     ContainerView,
@@ -335,3 +338,50 @@ def test_whatever_comes_from_outside_is_escaped() -> None:
 def test_no_cell_is_without_its_name_on_a_phone() -> None:
     section = run_section(HEALTHY, "", now=NOW)
     assert len(re.findall("<td", section)) == len(re.findall(r"<td[^>]* data-label=", section)) > 9
+
+
+def failed_run(reason: str) -> str:
+    """Returns the page of a run whose announced trainer was killed."""
+    failure = Announcement(run="grpo", worker="trainer", pid=7, state="failed", exits=((7, 1, 9),))
+    seen = [
+        outcome(
+            {
+                "training_finished": {("grpo",): 0},
+                "training_progress_timestamp_seconds": {("grpo",): NOW - 900},
+                "training_stall_pause_limit_seconds": {("grpo",): 60},
+            },
+            ProgressSpec("grpo", trainers=("trainer",)),
+        ),
+        outcome({"worker_expected_processes": {("grpo", "trainer", "trainer"): 1}}, failure),
+    ]
+    alert = RemediatorAlert(
+        alert="TrainingWorkerGone",
+        run="grpo",
+        worker="trainer",
+        since=NOW - 60,
+        tone="warn",
+        verdict="waits",
+        reason=reason,
+    )
+    remediator = RemediatorStatus(
+        mode="act", tone="warn", verdict="", open_alerts=1, alerts=(alert,), actions=()
+    )
+    runs, workers = build_run_views(seen, now=NOW), build_worker_views(seen, now=NOW)
+    problems = [*worker_problems(workers), *(one for run in runs for one in run_problems(run))]
+    headline = summarize(problems, runs, remediator)
+    return f"{headline.sentence}\n{runs[0].state}\n{workers[0].state}"
+
+
+def test_a_failure_of_an_announced_run_is_named_and_is_no_stall() -> None:
+    shown = failed_run("too soon after the last action")
+    assert shown.splitlines() == [
+        "trainer has failed (SIGKILL). The remediator waits: too soon after the last action.",
+        "failed: SIGKILL",
+        "failed: SIGKILL",
+    ]
+
+
+def test_a_failed_run_that_nobody_starts_again_says_so() -> None:
+    shown = failed_run("managed elsewhere")
+    assert "Nobody starts it again" in shown
+    assert "The remediator waits" not in shown
