@@ -17,12 +17,7 @@ Result = subprocess.CompletedProcess[str]
 
 def promtool(binaries: Binaries, *arguments: str | Path) -> Result:
     return subprocess.run(
-        # The tests that run beside it measure time.
-        ["nice", binaries.promtool, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=900,
+        [binaries.promtool, *arguments], capture_output=True, text=True, check=False, timeout=900
     )
 
 
