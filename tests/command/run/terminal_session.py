@@ -19,6 +19,8 @@ class TerminalSession:
         self.output = bytearray()
         self.pid, self.master = pty.fork()
         if not self.pid:
+            for number in (signal.SIGINT, signal.SIGQUIT):
+                signal.signal(number, signal.SIG_DFL)  # in a background job they are ignored
             try:
                 os.execvpe(argv[0], list(argv), dict(environment))  # noqa: S606
             finally:
