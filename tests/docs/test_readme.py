@@ -1,4 +1,4 @@
-"""README.md is short, and its commands and files work."""
+"""README.md and docs/your-run.md are short, and their commands and files work."""
 
 from __future__ import annotations
 
@@ -14,53 +14,61 @@ from trainwarden_remediator.__main__ import main as remediator
 
 PROJECT = Path(__file__).parents[2]
 README = (PROJECT / "README.md").read_text(encoding="utf-8")
-LONGEST = 250
+YOUR_RUN = (PROJECT / "docs" / "your-run.md").read_text(encoding="utf-8")
+LONGEST = 150
 """Lines; a reader should get through them before the first try."""
+FEWEST_LINKS = 25
 
 
-def blocks(kind: str) -> list[str]:
-    return re.findall(rf"```{kind}\n(.*?)```", README, re.DOTALL)
+def blocks(kind: str, page: str) -> list[str]:
+    return re.findall(rf"```{kind}\n(.*?)```", page, re.DOTALL)
 
 
 def test_it_is_read_in_a_few_minutes() -> None:
     assert README.count("\n") <= LONGEST
+    assert YOUR_RUN.count("\n") <= 200
 
 
 def test_every_link_and_picture_is_there() -> None:
     links = re.findall(r"\]\(([^)]+)\)", README)
-    assert len(links) > LONGEST / 10
+    links = [link for link in links if "://" not in link]
+    assert len(links) > FEWEST_LINKS
     assert [link for link in links if not (PROJECT / link.partition("#")[0]).exists()] == []
     assert any(link.endswith(".png") for link in re.findall(r"!\[[^]]+\]\(([^)]+)\)", README))
 
 
 def test_every_framework_is_named_with_its_example() -> None:
     rows = re.findall(
-        r"^\| [^|]+ \| `(\w+)` \| [^|]+ \| \[(.+?)\]\((.+?)\) \|$", README, re.MULTILINE
+        r"^\| [^|]+ \| `(\w+)` \| [^|]+ \| \[(.+?)\]\((.+?)\) \|$", YOUR_RUN, re.MULTILINE
     )
     known = [framework.name for framework in FRAMEWORKS if framework.name != "generic"]
-    assert rows == [(name, f"examples/{name}", f"examples/{name}") for name in known]
+    assert rows == [(name, f"examples/{name}", f"../examples/{name}") for name in known]
+    assert [name for name in known if f"](examples/{name})" not in README] == []
 
 
 def test_every_collector_is_named() -> None:
-    named = re.findall(r"^\| `(\w+)` \| ", README, re.MULTILINE)
+    named = re.findall(r"^\| `(\w+)` \| ", YOUR_RUN, re.MULTILINE)
     assert sorted(named) == sorted(collector.name for collector in COLLECTORS)
 
 
 def test_the_files_it_shows_are_accepted_and_fit_together(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (watched, healed) = blocks("yaml")
+    (watched, healed) = blocks("yaml", YOUR_RUN)
+    (called,) = blocks("yaml", README)
+    assert len(called.splitlines()) == 3
     (tmp_path / "exporter.yml").write_text(watched)
-    (tmp_path / "remediator.yml").write_text(healed)
+    (tmp_path / "remediator.yml").write_text(f"{healed}\n{called}")
     assert exporter(["check", str(tmp_path / "exporter.yml")]) == 0
     assert remediator(["check", str(tmp_path / "remediator.yml")]) == 0
     assert "ok (mode observe, 1 target)" in capsys.readouterr().out
 
 
 def test_every_command_it_shows_is_there(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = "\n".join((*blocks("console"), *re.findall(r"`([^`\n]+)`", README)))
+    page = README + YOUR_RUN
+    shown = "\n".join((*blocks("console", page), *re.findall(r"`([^`\n]+)`", page)))
     programs = {"trainwarden-exporter": exporter, "trainwarden-remediator": remediator}
-    calls = set(re.findall(rf"({'|'.join(programs)}) ([a-z]+)", shown))
+    calls = set(re.findall(rf"({'|'.join(programs)}) ([a-z-]+)", shown))
     assert len(calls) >= len(programs)
     for program, command in calls:
         with pytest.raises(SystemExit) as ended:
@@ -70,6 +78,6 @@ def test_every_command_it_shows_is_there(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_every_target_of_make_it_names_is_there() -> None:
     makefile = (PROJECT / "Makefile").read_text(encoding="utf-8")
-    named = set(re.findall(r"\bmake ([a-z-]+)\b", README))
+    named = set(re.findall(r"\bmake ([a-z-]+)\b", README + YOUR_RUN))
     assert {"up", "test"} <= named
     assert named <= set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))

@@ -1,6 +1,6 @@
-"""A new user whose run leaves what AReaL leaves, and who does what README.md says, no more.
+"""A new user whose run leaves what AReaL leaves, and who does what docs/your-run.md says, no more.
 
-The commands are read out of README.md and run in a bare copy of the project. Of what `make up`
+The commands are read out of that page and run in a bare copy of the project. Of what `make up`
 would fetch there, what these tests run with is used again: the environment and the servers.
 """
 
@@ -33,7 +33,7 @@ from previewing.asking import Prometheus, Window, answer, choose_all
 from running import PROJECT, SCRIPTS, Up, fetch, journaled
 
 LONGEST_SECONDS = 300
-"""What README.md promises: five minutes from the first command to a board with data."""
+"""What docs/your-run.md promises: five minutes from the first command to a board with data."""
 PATIENCE = 100
 STEP_SECONDS = 0.2
 SAVE_EVERY = 100
@@ -41,10 +41,10 @@ SAVE_EVERY = 100
 BARE = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info")
 ENGINES = Path(__file__).parent / "engines"
 
-README = (PROJECT / "README.md").read_text(encoding="utf-8")
-FIRST_STEPS = README.partition("## Your run, in five minutes")[2].partition("**3. ")[0]
+PAGE = (PROJECT / "docs" / "your-run.md").read_text(encoding="utf-8")
+FIRST_STEPS = PAGE.partition("## Your run, in five minutes")[2].partition("**3. ")[0]
 FOLDER, OUTPUTS = "/srv/run", "/data/outputs"
-"""Where README.md has the configuration, and what the run writes."""
+"""Where docs/your-run.md has the configuration, and what the run writes."""
 
 OF_THIS_RUN = frozenset(
     {
@@ -94,7 +94,7 @@ class User:
     began: float
 
     def typed(self, command: str) -> str:
-        """A command of README.md as it is typed on this box."""
+        """A command of docs/your-run.md as it is typed on this box."""
         return command.replace(OUTPUTS, shlex.quote(str(self.outputs))).replace(
             FOLDER, shlex.quote(str(self.folder))
         )
@@ -219,7 +219,7 @@ def made(user: User) -> Iterator[Made]:
             running.interrupt()
 
 
-def test_readme_says_what_to_type() -> None:
+def test_the_page_says_what_to_type() -> None:
     typed = [*commands(), start_command()]
     assert [line.split()[0] for line in typed] == [
         "export",

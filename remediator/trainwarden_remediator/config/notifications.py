@@ -17,9 +17,11 @@ NotificationEvent = Literal[
     "breaker_opened",
     "paged",
     "alerts_stale",
+    "blocked",
     "action_started",
     "healed",
     "not_healed",
+    "finished",
 ]
 """The events that a receiver can subscribe to."""
 
@@ -29,10 +31,20 @@ URGENT: tuple[NotificationEvent, ...] = (
     "breaker_opened",
     "paged",
     "alerts_stale",
+    "blocked",
 )
 """Events that need an operator; the others are informational."""
 
-LASTING: tuple[NotificationEvent, ...] = ("gave_up", "held_by_alert", "paged")
+DEFAULT: tuple[NotificationEvent, ...] = (*URGENT, "healed", "finished")
+"""The events of a receiver that names none."""
+
+LASTING: tuple[NotificationEvent, ...] = (
+    "gave_up",
+    "held_by_alert",
+    "paged",
+    "blocked",
+    "finished",
+)
 """Events that are not repeated when the same alert only resolves and fires again."""
 
 ReceiverKind = Literal["slack", "discord", "mattermost", "ntfy", "json"]
@@ -77,11 +89,13 @@ class Receiver(Section):
     token_file: LocalPath | None = None
     """The file with a bearer token, for a receiver that requires one; read again for each
     message."""
-    events: Annotated[tuple[NotificationEvent, ...], Field(min_length=1)] = URGENT
+    events: Annotated[tuple[NotificationEvent, ...], Field(min_length=1)] = DEFAULT
     """The events to send: the remediator has abandoned an incident (`gave_up`); an alert blocks
     restarts (`held_by_alert`); the circuit breaker is open (`breaker_opened`); a playbook calls an
-    operator (`paged`); no alerts arrive (`alerts_stale`); an action has started
-    (`action_started`), and has `healed` or `not_healed` the condition."""
+    operator (`paged`); no alerts arrive (`alerts_stale`); an alert has waited for its action for
+    two minutes, and the wait does not end automatically (`blocked`); an action has started
+    (`action_started`), and has `healed` or `not_healed` the condition; a run has `finished`.
+    Default: all but `action_started` and `not_healed`."""
 
     @model_validator(mode="after")
     def _has_one_address(self) -> Self:

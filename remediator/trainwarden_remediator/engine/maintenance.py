@@ -1,6 +1,7 @@
 """Background maintenance: tracks the descendants of targets, verifies and prunes the journal.
 
-Each task has a thread of its own, which may hang without blocking anything else.
+Each task has a thread of its own, which may hang without blocking anything else. The ends of runs
+are recorded too, for receivers that want to know them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from functools import partial
 from trainwarden_exporter.processes.matching import Matcher
 from trainwarden_remediator.engine.context import EngineContext
 from trainwarden_remediator.engine.state_loader import budget_window
-from trainwarden_remediator.exceptions import JournalError
+from trainwarden_remediator.exceptions import JournalError, ObservationError
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +23,9 @@ DESCENDANTS_SECONDS = 5.0
 
 PRUNE_SECONDS = 600.0
 """Seconds between two prunings of the journal."""
+
+RUNS_SECONDS = 30.0
+"""Seconds between two observations of the runs."""
 
 VERIFY_SECONDS = 3600.0
 """Seconds between two reads of the whole journal."""
@@ -44,6 +48,7 @@ class Maintenance:
             group.create_task(self._track_descendants(), name="track descendants")
             group.create_task(self._prune(), name="prune the journal")
             group.create_task(self._verify(), name="verify the journal")
+            group.create_task(self._record_finished_runs(), name="record finished runs")
 
     async def _track_descendants(self) -> None:
         setup, matcher = None, None
@@ -68,6 +73,23 @@ class Maintenance:
         config = self._context.setup.config
         now = self._journal.bounded_time(self._clock.since_boot(), self._clock.boot())
         self._journal.prune(config.journal_limits, budget_window(config), now)
+
+    async def _record_finished_runs(self) -> None:
+        unfinished: set[str] = set()
+        while True:
+            receivers = self._context.setup.config.notify.receivers
+            if any("finished" in receiver.events for receiver in receivers):
+                with suppress(ObservationError, JournalError, MemoryError):
+                    exporter = await self._context.observer.observe()
+                    for name, run in exporter.runs.items():
+                        if not run.finished:
+                            unfinished.add(name)
+                        elif name in unfinished:
+                            await asyncio.to_thread(
+                                self._journal.record_event, "run_finished", run=name
+                            )
+                            unfinished.discard(name)
+            await self._clock.sleep(RUNS_SECONDS)
 
     async def _verify(self) -> None:
         while True:

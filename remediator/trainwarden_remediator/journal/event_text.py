@@ -69,6 +69,7 @@ _FIXED_TEXTS = {
     "breaker_opened": "circuit breaker open: no actions until an operator runs `resume`",
     "save_requested": "requested a final checkpoint before the restart",
     "finished": "exited with status 0: finished",
+    "run_finished": "the run has finished",
     "breaker_reset": "an operator reset the circuit breaker",
     "alerts_stale": ("the watchdog alert stopped arriving: only the failsafe watches the memory"),
     "alerts_resumed": "the watchdog alert arrives again",

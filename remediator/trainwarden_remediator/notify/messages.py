@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from trainwarden_exporter.runtime.formatting import format_time, plural
+from trainwarden_exporter.runtime.formatting import format_duration, format_time, plural
 from trainwarden_exporter.runtime.redaction import redact
 from trainwarden_remediator.config.notifications import URGENT, NotificationEvent
 from trainwarden_remediator.journal import event_text
@@ -29,9 +29,11 @@ TITLES: Mapping[NotificationEvent, str] = {
     "breaker_opened": "circuit breaker open: too many actions, operator needed",
     "paged": "operator needed",
     "alerts_stale": "no alerts arrive, operator needed",
+    "blocked": "an alert waits for its action",
     "action_started": "action started",
     "healed": "healed",
     "not_healed": "an action was not successful",
+    "finished": "a run has finished",
 }
 
 WAITS_TITLE = "not healed before an operator changes something"
@@ -42,7 +44,8 @@ WAITS_TITLE = "not healed before an operator changes something"
 class Notification:
     """A notification for one receiver. `event`: the journal event that it reports.
 
-    `attempts`: the kind and outcome of each completed action of the incident.
+    `attempts`: the kind and outcome of each completed action of the incident. `alert_started_at`
+    (Unix seconds): when its alert started. `step`: the run's step when the action started.
     """
 
     id: int
@@ -50,6 +53,8 @@ class Notification:
     notification_event: NotificationEvent
     event: Event
     attempts: tuple[tuple[str, str], ...] = ()
+    alert_started_at: float | None = None
+    step: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,8 @@ def notification_event_of(event: Event) -> NotificationEvent | None:
             return "action_started"
         case "outcome":
             return "healed" if facts.get("outcome") == "healed" else "not_healed"
+        case "run_finished":
+            return "finished"
     return None
 
 
@@ -141,6 +148,7 @@ def _item(notification: Notification, mode: str) -> MessageItem:
         "Worker": event_text.worker_name(event),
         "What": redact(event_text.describe(event)),
         "Tried": _describe_attempts(notification.attempts),
+        "Cost": _cost(notification),
         "When": format_time(event.at),
         "Incident": "" if event.incident is None else f"#{event.incident}",
         "Mode": "observe (no actions are taken)" if mode == "observe" else "",
@@ -155,6 +163,19 @@ def _title(notification: Notification) -> str:
     if notification.event.facts.get("reason") in NEEDS_OPERATOR:
         return WAITS_TITLE
     return TITLES[notification.notification_event]
+
+
+def _cost(notification: Notification) -> str:
+    """Returns what a fault cost: the time until it was healed, and the steps made again."""
+    event, started = notification.event, notification.alert_started_at
+    if notification.notification_event != "healed" or started is None:
+        return ""
+    cost = f"{format_duration(round(max(event.at - started, 0)))} from the alert to health"
+    first = event.facts.get("first_step")
+    if event.facts.get("resume_step") is None or first is None or notification.step is None:
+        return cost
+    again = round(notification.step - (first - 1))
+    return f"{cost}; {plural(again, 'step')} made again" if again > 0 else f"{cost}; no step lost"
 
 
 def _describe_attempts(actions: Sequence[tuple[str, str]]) -> str:

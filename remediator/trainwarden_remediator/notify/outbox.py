@@ -18,6 +18,7 @@ from trainwarden_remediator.config.notifications import (
 )
 from trainwarden_remediator.journal.database import JournalFile
 from trainwarden_remediator.journal.rows import EVENTS, Event, as_event, increment_counter
+from trainwarden_remediator.model import Decision, Reason, Verdict
 from trainwarden_remediator.notify.messages import (
     Notification,
     deduplication_key,
@@ -28,6 +29,21 @@ from trainwarden_remediator.notify.messages import (
 MAX_QUEUE = 200
 """The maximum number of pending notifications of one receiver; beyond it, the least urgent and
 oldest are dropped."""
+
+BLOCKED_SECONDS = 120.0
+"""Time after which a blocked alert is reported: some waits end within seconds."""
+
+BLOCKING: Sequence[Reason] = (
+    "held",
+    "mass_failure",
+    "observation_failed",
+    "no_candidate",
+    "managed_elsewhere",
+    "ambiguous_target",
+    "disk_unusable",
+)
+"""Reasons to wait that may last until an operator changes something. The circuit breaker has an
+event of its own."""
 
 EVENTS_PER_BATCH = 500
 """The number of journal events to process in one step."""
@@ -50,6 +66,8 @@ class Outbox:
     def __init__(self, file: JournalFile, *, clock: Callable[[], float]) -> None:
         self._file = file
         self._clock = clock
+        self._blocked: set[tuple[int, float]] = set()
+        """The incidents already seen as blocked, each with the time of that decision."""
 
     def collect(self, notify: NotifySettings) -> bool:
         """Creates notifications for new journal events; returns whether there may be more.
@@ -64,6 +82,7 @@ class Outbox:
             f"{EVENTS} WHERE event.id > ? ORDER BY event.id LIMIT ?", (after, EVENTS_PER_BATCH)
         )
         if not rows:
+            self._collect_blocked(notify)
             return False
         with self._file.transaction() as db:
             for event in map(as_event, rows):
@@ -74,6 +93,28 @@ class Outbox:
             for receiver in notify.receivers:
                 self._drop_excess(db, receiver.name)
         return len(rows) == EVENTS_PER_BATCH
+
+    def _collect_blocked(self, notify: NotifySettings) -> None:
+        """Creates a notification for each alert that has been blocked for too long."""
+        blocked = self._file.read(
+            "SELECT id, last_decided_at FROM incident WHERE closed IS NULL AND resolved_at IS NULL"
+            " AND last_decided_at <= ? AND last_decision IN (SELECT value FROM json_each(?))",
+            (
+                self._clock() - BLOCKED_SECONDS,
+                json.dumps([Decision(Verdict.WAIT, reason).text for reason in BLOCKING]),
+            ),
+        )
+        known = {(row["id"], row["last_decided_at"]) for row in blocked}
+        for incident, _ in known - self._blocked:
+            decision = self._file.read(
+                f"{EVENTS} WHERE event.incident = ? AND event.kind = 'decision'"
+                " ORDER BY event.id DESC LIMIT 1",
+                (incident,),
+            )
+            with self._file.transaction() as db:
+                for event in map(as_event, decision):
+                    self._add(db, notify, event, "blocked")
+        self._blocked = known
 
     def expire(self, notify: NotifySettings) -> None:
         """Drops expired notifications, and those for receivers that no longer exist."""
@@ -102,6 +143,7 @@ class Outbox:
         )
         events = [as_event(row) for row in rows]
         attempts = self._attempts({one.incident for one in events if one.incident is not None})
+        beginnings = self._beginnings({one.action for one in events if one.action is not None})
         return tuple(
             Notification(
                 id=row["number"],
@@ -109,6 +151,7 @@ class Outbox:
                 notification_event=row["occasion"],
                 event=event,
                 attempts=tuple(attempts.get(event.incident or 0, ())),
+                **beginnings.get(event.action or 0, {}),
             )
             for row, event in zip(rows, events, strict=True)
         )
@@ -201,3 +244,14 @@ class Outbox:
         for row in rows:
             found[row["incident"]].append((row["kind"], row["outcome"]))
         return found
+
+    def _beginnings(self, actions: Collection[int]) -> Mapping[int, Mapping[str, float | None]]:
+        """Returns what preceded each action: the start of its alert, and the step of the run."""
+        rows = self._file.read(
+            "SELECT action.id, starts_at, step FROM action JOIN incident ON incident.id = incident"
+            " WHERE action.id IN (SELECT value FROM json_each(?))",
+            (json.dumps(sorted(actions)),),
+        )
+        return {
+            row["id"]: {"alert_started_at": row["starts_at"], "step": row["step"]} for row in rows
+        }

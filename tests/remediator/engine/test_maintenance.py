@@ -11,9 +11,10 @@ from tests.remediator.fakes import BlindKin, FakeObserver
 from tests.remediator.samples import make_setup
 
 from trainwarden_remediator.engine.context import EngineContext
-from trainwarden_remediator.engine.maintenance import PRUNE_SECONDS, Maintenance
-from trainwarden_remediator.exceptions import JournalError
+from trainwarden_remediator.engine.maintenance import PRUNE_SECONDS, RUNS_SECONDS, Maintenance
+from trainwarden_remediator.exceptions import JournalError, ObservationError
 from trainwarden_remediator.journal.journal import Journal
+from trainwarden_remediator.observation.model import RunState
 
 
 @pytest.mark.parametrize(
@@ -56,3 +57,39 @@ async def test_a_journal_that_cannot_be_pruned_is_reported_with_its_reason_and_t
     records = [one for one in caplog.records if one.msg == "journal not pruned"]
     assert [vars(one)["error"] for one in records] == [message, message]
     assert len(tries) == len(records)
+
+
+@pytest.mark.parametrize(("events", "recorded"), [(["finished"], ["demo"]), (["healed"], [])])
+async def test_a_run_that_is_seen_to_finish_is_recorded_once_if_a_receiver_wants_to_know(
+    *,
+    journal: Journal,
+    clock: FakeClock,
+    tmp_path: Path,
+    events: list[str],
+    recorded: list[str],
+) -> None:
+    receiver = {"name": "ops", "kind": "json", "url": "http://127.0.0.1:1/", "events": events}
+    observer = FakeObserver(runs={"demo": RunState(), "old": RunState(finished=True)})
+    maintenance = Maintenance(
+        EngineContext(
+            setup=make_setup(tmp_path, notify={"receivers": [receiver]}),
+            journal=journal,
+            observer=observer,
+            clock=clock,
+            tracker=BlindKin(),
+            thread_factory=InlineThread,
+        )
+    )
+    running = asyncio.create_task(maintenance.run())
+    await clock.settle()
+    await clock.advance(RUNS_SECONDS)
+    observer.runs["demo"] = RunState(finished=True)
+    observer.blind = ObservationError("no answer")
+    await clock.advance(RUNS_SECONDS)
+    observer.blind = None
+    await clock.advance(3 * RUNS_SECONDS)
+    assert not running.done()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    ended = [event for event in journal.newest_events(100) if event.kind == "run_finished"]
+    assert [event.run for event in ended] == recorded

@@ -82,6 +82,8 @@ def text_of(kind: ReceiverKind, reported: Message) -> str:
         (event("outcome", facts={"outcome": "healed"}), "healed"),
         (event("outcome", facts={"outcome": "not_healed"}), "not_healed"),
         (event("alert"), None),
+        (event("run_finished"), "finished"),
+        (event("finished"), None),
     ],
 )
 def test_only_what_an_operator_would_want_to_hear_is_an_occasion(
@@ -163,7 +165,7 @@ def test_discord_messages_mention_nobody() -> None:
 def test_ntfy_is_urgent_when_an_operator_is_needed_and_not_otherwise() -> None:
     assert build_request("ntfy", composed()).headers["Priority"] == "urgent"
     healed = notification("healed", kind="outcome", facts={"outcome": "healed", "seconds": 4})
-    assert build_request("ntfy", composed(healed)).headers["Priority"] == "default"
+    assert build_request("ntfy", composed(healed)).headers["Priority"] == "low"
 
 
 LIMITS: dict[ReceiverKind, int] = {

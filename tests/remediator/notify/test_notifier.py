@@ -514,3 +514,81 @@ def test_notices_know_since_when_they_wait(journal: Journal, clock: FakeClock) -
         "rollout-0",
         "trainer",
     ]
+
+
+HELD = Decision(Verdict.WAIT, "held")
+
+
+async def test_an_alert_that_stays_blocked_is_reported_once_after_two_minutes(
+    journal: Journal, clock: FakeClock, calling: Calling
+) -> None:
+    post = FakePost()
+    async with calling(journal, post, receivers()):
+        decide(journal, HELD)
+        await clock.advance(outbox.BLOCKED_SECONDS - 5)
+        assert post.sent == []
+        await clock.advance(600)
+    assert post.titles() == ["an alert waits for its action"]
+    ((_, content),) = post.sent
+    assert content["urgent"]
+    assert "held by an operator" in content["items"][0]["what"]
+
+
+async def test_a_wait_that_ends_automatically_or_in_time_is_not_reported(
+    journal: Journal, clock: FakeClock, calling: Calling
+) -> None:
+    post = FakePost()
+    async with calling(journal, post, receivers()):
+        decide(journal, Decision(Verdict.WAIT, "cooldown"))
+        decide(journal, HELD, worker="trainer", fingerprint=LATER)
+        await clock.advance(outbox.BLOCKED_SECONDS - 5)
+        decide(journal, Decision(Verdict.ACT, "restart"), worker="trainer", fingerprint=LATER)
+        await clock.advance(600)
+    assert post.sent == []
+
+
+async def test_a_blocked_alert_is_not_reported_again_after_a_restart(
+    tmp_path: Path, clock: FakeClock, calling: Calling
+) -> None:
+    post = FakePost()
+    for number in range(3):
+        journal = Journal(tmp_path / "own.db", clock=clock)
+        async with calling(journal, post, receivers()):
+            if not number:
+                decide(journal, HELD)
+            await clock.advance(outbox.BLOCKED_SECONDS + 60)
+        journal.close()
+    assert post.titles() == ["an alert waits for its action"]
+
+
+async def test_a_healed_run_is_reported_quietly_with_what_it_cost(
+    journal: Journal, clock: FakeClock, calling: Calling
+) -> None:
+    post = FakePost()
+    async with calling(journal, post, receivers()):
+        decide(journal, Decision(Verdict.ACT, "restart"), starts_at=clock.now() - 10)
+        (incident,) = journal.open_incidents()
+        number = journal.record_intent(incident.id, ROLLOUT, "restart", (), step=362.0)
+        await clock.advance(60)
+        journal.record_result(number, "done", started_by="us", processes=[])
+        journal.record_outcome(
+            number, "healed", seconds=60.0, step=352.0, resume_step=350.0, first_step=351.0
+        )
+        await clock.advance(10)
+    assert post.titles() == ["healed"]
+    ((_, content),) = post.sent
+    assert not content["urgent"]
+    cost = content["items"][0]["cost"]
+    assert cost == "1 min 10 s from the alert to health; 12 steps made again"
+
+
+async def test_the_end_of_a_run_is_reported_quietly(
+    journal: Journal, clock: FakeClock, calling: Calling
+) -> None:
+    post = FakePost()
+    async with calling(journal, post, receivers()):
+        journal.record_event("run_finished", run="demo")
+        await clock.advance(10)
+    ((_, content),) = post.sent
+    assert (content["title"], content["urgent"]) == ("a run has finished", False)
+    assert content["items"][0]["worker"] == "demo"
