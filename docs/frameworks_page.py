@@ -59,6 +59,8 @@ EXAMPLES = {
     "optuna": ("study", ""),
     "skyrl": ("/root/ckpts", ""),
     "ray_train": ("/mnt/ray_results", "{run: grpo}"),
+    "megatron": ("checkpoints/gpt", ""),
+    "deepspeed": ("checkpoints", "{run: gpt}"),
 }
 """The `path` and the `variables` of the example of each framework."""
 

@@ -52,6 +52,10 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
     },
     "skyrl": {"trainer": "python -m skyrl.train.entrypoints.main_base trainer.ckpt_path=ckpts"},
     "ray_train": {"trainer": "python3 train.py"},
+    "megatron": {
+        "trainer": "python3 /opt/venv/bin/torchrun --nproc_per_node 8 pretrain_gpt.py --save ckpt"
+    },
+    "deepspeed": {"trainer": "python3 /opt/venv/bin/deepspeed --num_gpus 8 train.py --seed 1"},
     "plain": {"trainer": "/opt/venv/bin/python train.py --steps 1000"},
 }
 """How the parts of each look when they run."""

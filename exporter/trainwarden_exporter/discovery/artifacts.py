@@ -177,6 +177,8 @@ def _score(framework: Framework, instance: RunInstance) -> int:
     score += sum(2 for source in framework.progress_files if instance.files(source.file))
     recovery = (place.recovery for place in framework.checkpoints if place.recovery)
     score += sum(2 for record in recovery if instance.files(record.file))
+    if score and framework.own_files and not any(map(instance.files, framework.own_files)):
+        score -= 1
     if score:  # a log alone is not specific
         score += sum(1 for log in framework.logs if any(map(instance.files, log.files)))
     return score

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from trainwarden_exporter.frameworks import (
     areal,
+    deepspeed,
     generic,
     lightning,
+    megatron,
     nemo_rl,
     openrlhf,
     optuna,
@@ -32,6 +34,8 @@ FRAMEWORKS: tuple[Framework, ...] = (
     optuna.FRAMEWORK,
     skyrl.FRAMEWORK,
     ray_train.FRAMEWORK,
+    megatron.FRAMEWORK,
+    deepspeed.FRAMEWORK,
     generic.FRAMEWORK,
 )
 

@@ -225,6 +225,9 @@ class Framework:
     default_lines: tuple[LinePattern, ...] = ()
     """Used unless the configuration of the run names a source of the step. The run need not log
     such lines, so that their absence means nothing."""
+    own_files: tuple[str, ...] = ()
+    """Templates of files that distinguish a run from one of another framework with the same
+    checkpoints, as `discover` recognises it."""
     modules: tuple[str, ...] = ()
     """Python modules that a script of the framework imports, as `discover` recognises it."""
     log_signature: str = ""
@@ -249,5 +252,6 @@ class Framework:
             *(layout.folder for layout in self.rollouts),
             *(file for log in self.logs for file in log.files),
             *(source.file for source in self.progress_files),
+            *self.own_files,
         )
         return tuple(dict.fromkeys(filter(None, templates)))

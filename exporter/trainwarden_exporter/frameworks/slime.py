@@ -73,6 +73,8 @@ FRAMEWORK = fw.Framework(
             "tracker", f"{_RUN}/{_TRACKER}", "text", r"^\s*(?P<step>\d+)", step_offset=1
         ),
     ),
+    # Megatron-LM writes the same checkpoints.
+    own_files=(f"{_RUN}/rollout/global_dataset_state_dict_*.pt",),
     modules=("slime",),
     roles=(
         fw.trainer_process(

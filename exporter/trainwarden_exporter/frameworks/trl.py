@@ -1,7 +1,8 @@
 """TRL, and other training with the Trainer of Transformers 4.57 to 5.
 
-Sources: transformers/trainer.py, trainer_callback.py; trl/trainer/grpo_trainer.py,
-trl/experimental/async_grpo/.
+LLaMA-Factory, Axolotl, Unsloth and ms-swift derive from this Trainer or patch it, and write as it
+does. Sources: transformers/trainer.py, trainer_callback.py; trl/trainer/grpo_trainer.py,
+trl/experimental/async_grpo/; llamafactory/launcher.py, axolotl/cli/train.py, swift/cli/main.py.
 """
 
 from __future__ import annotations
@@ -101,16 +102,24 @@ FRAMEWORK = fw.Framework(
         fw.ProgressFile(
             "final_state", f"{_RUN}/trainer_state.json", "json", "global_step", "max_steps"
         ),
+        # of LLaMA-Factory (train/callbacks.py)
+        fw.ProgressFile(
+            "llamafactory", f"{_RUN}/trainer_log.jsonl", "jsonl", "current_steps", "total_steps"
+        ),
     ),
-    modules=("trl", "transformers"),
+    modules=("trl", "transformers", "llamafactory", "axolotl", "unsloth", "swift"),
     log_signature=r"['\"]train_runtime['\"]: |['\"]grad_norm['\"]: .*['\"]epoch['\"]: ",
     roles=(
         fw.trainer_process(
             r"\baccelerate launch\b|\btrl (?:sft|dpo|grpo|kto|reward|rloo)\b|\btorchrun\b"
+            r"|\bllamafactory-cli train\b|\baxolotl train\b|-m axolotl\.cli\.train\b"
+            r"|\bswift (?:pt|sft|rlhf)\b|\bswift[/.]cli[/.](?:pt|sft|rlhf)\b"
         ),
         VLLM,
     ),
     notes=fw.bullet_points("""
+        - LLaMA-Factory, Axolotl, Unsloth and ms-swift train with this Trainer: `framework: trl`
+          fits their runs, and `discover` proposes it. Megatron-SWIFT writes as `megatron` does.
         - path is output_dir, or the folder above it; trials of a hyper-parameter search are found
           in their run-N.
         - The step is read from the progress bar. With disable_tqdm it is that of the last

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from framework_trees import State
+from framework_trees import write as write_tree
 from trainwarden_exporter.discovery.artifacts import (
     MAX_NAMES,
+    detect_by_modules,
     detect_framework,
     find_step_folders,
     folders_below,
@@ -48,6 +51,19 @@ def test_a_framework_is_recognised_by_the_names_of_its_work(tmp_path: Path) -> N
     assert found is not None
     assert (found.framework, found.path) == (FRAMEWORK, tmp_path / "out")
     assert found.instance.names == {"trial": "trial0"}
+
+
+@pytest.mark.parametrize("name", ["slime", "megatron", "openrlhf", "deepspeed"])
+def test_frameworks_with_the_same_checkpoints_are_distinguished(tmp_path: Path, name: str) -> None:
+    write_tree(tmp_path, name, State.COMPLETE)
+    found = detect_framework(folders_below(tmp_path), FRAMEWORKS)
+    assert found is not None
+    assert found.framework.name == name
+
+
+@pytest.mark.parametrize("module", ["llamafactory", "axolotl", "unsloth", "swift"])
+def test_what_derives_from_the_trainer_is_recognised_by_its_module(module: str) -> None:
+    assert detect_by_modules({module, "deepspeed", "torch"}, FRAMEWORKS) == "trl"
 
 
 def test_a_log_alone_is_nobodys_in_particular(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from line_writing import ANSI, Line
 from night_lines import AREAL, PRIME_RL
 from rl_lines import NEMO_RL, OPENRLHF, SKYRL, SLIME, VERL
-from training_lines import LIGHTNING, OPTUNA, RAY_TRAIN, TORCHTITAN, TRL
+from training_lines import DEEPSPEED, LIGHTNING, MEGATRON, OPTUNA, RAY_TRAIN, TORCHTITAN, TRL
 
 __all__ = ["ANSI", "LINES", "Line"]
 
@@ -28,5 +28,7 @@ LINES: Mapping[str, tuple[Line, ...]] = {
     "optuna": OPTUNA,
     "skyrl": SKYRL,
     "ray_train": RAY_TRAIN,
+    "megatron": MEGATRON,
+    "deepspeed": DEEPSPEED,
 }
 """By framework."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from night_trees import areal, prime_rl, prime_rl_0_2, prime_rl_0_8
 from rl_trees import nemo_rl, openrlhf, skyrl, slime, verl
-from training_trees import lightning, optuna, ray_train, torchtitan, trl
+from training_trees import deepspeed, lightning, megatron, optuna, ray_train, torchtitan, trl
 from tree_writing import FRESH, NOW, State, Tree, Written
 
 __all__ = ["BUILDERS", "FRESH", "NOW", "State", "Tree", "Written", "framework", "write"]
@@ -31,6 +31,8 @@ BUILDERS: Mapping[str, Callable[[Path, State], Written]] = {
     "optuna": optuna,
     "skyrl": skyrl,
     "ray_train": ray_train,
+    "megatron": megatron,
+    "deepspeed": deepspeed,
 }
 """By framework, and by version where the layout differs."""
 

@@ -72,6 +72,10 @@ PHASES = {
     "skyrl": "resumed:starting step:training training:training generating:waiting_for_rollouts "
     "saving:saving syncing:updating_weights evaluating:evaluating finished:finished",
     "ray_train": "started:training report:training restarting:starting finished:finished",
+    "megatron": "iteration:training resumed:starting saving:saving evaluating:evaluating "
+    "finished:finished",
+    "deepspeed": "step:training pipeline_step:training iteration:training resumed:starting "
+    "saving:saving",
 }
 
 

@@ -163,6 +163,8 @@ COMMANDS = {
         "inference": "ray::AsyncVLLMInferenceEngine",
     },
     "ray_train": {"controller": "ray::TrainController.run", "trainer": "ray::RayTrainWorker"},
+    "megatron": {"trainer": "torchrun --nproc_per_node 8 pretrain_gpt.py --save ckpt"},
+    "deepspeed": {"trainer": "python3 /opt/venv/bin/deepspeed --num_gpus 8 train.py --seed 1"},
     "generic": {},
 }
 
@@ -178,6 +180,27 @@ COMMANDS = {
 def test_a_process_is_recognised_by_its_command(framework: str, role: str, command: str) -> None:
     roles = [one.role for one in get_framework(framework).roles if re.search(one.command, command)]
     assert roles == [role]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "/opt/venv/bin/python /opt/venv/bin/llamafactory-cli train qwen_lora.yaml",
+        "/opt/venv/bin/python /opt/venv/bin/axolotl train config.yml",
+        "python -m axolotl.cli.train config.yml",
+        "/opt/venv/bin/python /opt/venv/bin/swift sft --model Qwen/Qwen2.5-7B",
+        "/opt/venv/bin/python -u /opt/venv/lib/site-packages/swift/cli/rlhf.py --rlhf_type grpo",
+    ],
+)
+def test_programs_that_train_with_the_trainer_are_recognised(command: str) -> None:
+    (role,) = (one for one in get_framework("trl").roles if re.search(one.command, command))
+    assert role.role == "trainer"
+    assert role.finishes
+
+
+@pytest.mark.parametrize("command", ["swift build", "llamafactory-cli chat", "axolotl fetch"])
+def test_their_other_commands_are_no_trainers(command: str) -> None:
+    assert not any(re.search(one.command, command) for one in get_framework("trl").roles)
 
 
 def test_every_framework_has_example_commands() -> None:

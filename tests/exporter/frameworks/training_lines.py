@@ -1,4 +1,4 @@
-"""Lines of the Transformers Trainer, torchtitan, Lightning, Optuna and Ray Train."""
+"""Lines of Transformers, torchtitan, Lightning, Optuna, Ray Train, Megatron-LM, DeepSpeed."""
 
 from __future__ import annotations
 
@@ -196,4 +196,118 @@ RAY_TRAIN = (
     Line(ray("[State Transition] RUNNING -> ERRORED.", "TrainController"), {"errored": {}}),
     Line(ray("[FailurePolicy] RETRY\n  Source: worker group", "TrainController"), {"failure": {}}),
     Line("Trial train_fn_a1b2c_00000 errored after 3 iterations", {"trial_errored": {}}),
+)
+
+MEGATRON = (
+    Line("[before the start of training step] datetime: 2026-08-21 05:04:31 "),
+    Line(
+        "  successfully loaded checkpoint from /ckpt [ t 1/4, p 1/8 ] at iteration 500",
+        {"resumed": {"step": "500"}},
+    ),
+    Line(
+        " iteration       20/    1000 | consumed samples:           80 | elapsed time per "
+        "iteration (ms): 1572.7 | learning rate: 3.750E-05 | global batch size:     4 | lm loss: "
+        "1.210588E+01 | loss scale: 32768.0 | number of skipped iterations:   8 | number of nan "
+        "iterations:   0 |",
+        {"iteration": {"step": "20", "total": "1000", "loss": "1.210588E+01"}},
+    ),
+    Line(
+        " [2026-08-21 05:04:31.218391] iteration      510/    1000 | consumed samples:       "
+        "2040 | elapsed time per iteration (ms): 1613.7 | throughput per GPU (TFLOP/s/GPU): 410.2 "
+        "| learning rate: 1.500000E-04 | global batch size:     4 | lm loss: nan | loss scale: 1.0 "
+        "| grad norm: 0.451 | number of skipped iterations:   0 | number of nan iterations:   0 |",
+        {"iteration": {"step": "510", "total": "1000", "loss": "nan", "grad_norm": "0.451"}},
+    ),
+    Line(
+        " iteration        1/    1000 | elapsed time per iteration (ms): 159778.9 | lm-loss: "
+        "1.244238E+01 | loss scale: -1.0 | grad norm: 67.593 |",
+        {
+            "iteration": {
+                "step": "1",
+                "total": "1000",
+                "loss": "1.244238E+01",
+                "grad_norm": "67.593",
+            }
+        },
+    ),
+    Line("time (ms) | forward-compute: 265.42 | forward-recv: 1118.94 | optimizer: 9.24"),
+    Line(
+        "[2026-08-21 05:04:31.218391] saving checkpoint at iteration    1000 to /ckpt in "
+        "torch_dist format",
+        {"saving": {"step": "1000"}},
+    ),
+    Line("saving checkpoint at iteration     500 to /ckpt", {"saving": {"step": "500"}}),
+    Line(
+        "  successfully saved checkpoint from iteration    1000 to /ckpt [ t 1/4, p 1/8 ]",
+        {"saved": {"step": "1000"}},
+    ),
+    Line(
+        "  scheduled an async checkpoint save at iteration    1000 to /ckpt",
+        {"saved": {"step": "1000"}},
+    ),
+    Line("Evaluating on 160 samples", {"evaluating": {}}),
+    Line(
+        " validation loss at iteration 100 | lm loss value: 8.095942E+00 | lm loss PPL: 3.2E+03 | ",
+        {"evaluated": {"validation_loss": "8.095942E+00"}},
+    ),
+    Line("[exiting program at iteration 600] datetime: 2026-08-21 05:04:31 ", {"finished": {}}),
+    Line("exiting program after 1190.2 minutes", {"finished": {}}),
+    Line("exiting program after receiving SIGTERM."),
+    Line("[after training is done] datetime: 2026-08-21 05:04:31 ", {"finished": {}}),
+    Line(
+        "RuntimeError: Rank 3, node n1, device 3, iteration 9: found NaN in local grad norm",
+        {"nan_found": {}},
+    ),
+    Line("ERROR: Invalid metadata file /ckpt/latest.txt. Exiting", {"tracker_invalid": {}}),
+)
+
+DEEPSPEED = (
+    Line(
+        "[2026-08-21 19:51:55,061] [INFO] [logging.py:60:log_dist] [Rank 0] step=10, skipped=4, "
+        "lr=[1.875e-05, 1.875e-05], mom=[(0.9, 0.999), (0.9, 0.999)]",
+        {"step": {"step": "10"}},
+    ),
+    Line(
+        "[2026-08-21 19:51:55,062] [INFO] [timer.py:260:stop] epoch=0/micro_step=40/global_step=10,"
+        " RunningAvgSamplesPerSec=25.02, CurrSamplesPerSec=25.70, MemAllocated=4.32GB"
+    ),
+    Line(
+        "steps: 2 loss: 12.8004 iter time (s): 145.206 samples/sec: 7.052",
+        {"pipeline_step": {"step": "2", "loss": "12.8004", "seconds": "145.206"}},
+    ),
+    Line(
+        " iteration        2/    1000 | elapsed time per iteration (ms): 145207.0 | learning rate: "
+        "3.750E-05 | lm loss: 1.280042E+01 | loss scale: 1024.0 |",
+        {"iteration": {"step": "2", "total": "1000", "loss": "1.280042E+01"}},
+    ),
+    Line(
+        "[2026-08-21 05:04:31,218] [INFO] [torch_checkpoint_engine.py:29:load] [Torch] Loading "
+        "checkpoint from /out/global_step100/mp_rank_00_model_states.pt...",
+        {"resumed": {"step": "100"}},
+    ),
+    Line(
+        "[2026-08-21 05:04:31,218] [INFO] [torch_checkpoint_engine.py:29:load] [Torch] Loading "
+        "checkpoint from /out/global_step100/zero_pp_rank_0_mp_rank_00_optim_states.pt..."
+    ),
+    Line(
+        "[2026-08-21 05:04:31,218] [INFO] [logging.py:96:log_dist] [Rank 0] [Torch] Checkpoint "
+        "global_step200 is about to be saved!",
+        {"saving": {"step": "200"}},
+    ),
+    Line(
+        "[2026-08-21 05:04:39,218] [INFO] [torch_checkpoint_engine.py:33:commit] [Torch] "
+        "Checkpoint global_step200 is ready now!",
+        {"saved": {"step": "200"}},
+    ),
+    Line(
+        "Exception: Current loss scale already at minimum - cannot decrease scale anymore. Exiting "
+        "run.",
+        {"loss_scale_exhausted": {}},
+    ),
+    Line(
+        "[2026-08-21 05:04:39,218] [ERROR] [launch.py:325:sigkill_handler] ['/usr/bin/python', "
+        "'train.py'] exits with return code = -9",
+        {"rank_failed": {}},
+    ),
+    Line("[2026-08-21 05:04:39,218] [INFO] [launch.py:351:main] Process 471 exits successfully."),
 )

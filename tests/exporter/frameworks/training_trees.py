@@ -1,4 +1,4 @@
-"""Trees of the Transformers Trainer, torchtitan, Lightning, Optuna and Ray Train."""
+"""Trees of Transformers, torchtitan, Lightning, Optuna, Ray Train, Megatron-LM, DeepSpeed."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tree_writing import (
     Tree,
     Written,
     finish,
+    newest_step,
     save,
 )
 
@@ -127,3 +128,39 @@ def ray_train(path: Path, state: State) -> Written:
         {"default": (names[2],) if half else ()},
         logs={"driver": ("driver.log",)},
     )
+
+
+def megatron(path: Path, state: State) -> Written:
+    """`path` is the folder of `--save`, which slime's looks like but for its data."""
+    tree = Tree(path)
+    files = ("common.pt", *DCP[:2], ".metadata", "metadata.json")
+    saves = Saves(
+        ".", (500, 1000, 1500), lambda step: f"iter_{step:07d}", files, half=2, rewritable=False
+    )
+    saved = save(tree, saves, state)
+    newest = newest_step(saves, saved[0])
+    tracker = "latest_checkpointed_iteration.txt"
+    tree.file(tracker, age=AGES[saves.steps.index(newest)], text=str(newest))
+    return finish(tree, saves, saved, {"run": ""})
+
+
+def deepspeed(path: Path, state: State) -> Written:
+    """`path` is the folder above save_dir; the shards of two ranks."""
+    tree = Tree(path)
+    saves = Saves(
+        "ckpt",
+        (100, 200, 300),
+        lambda step: f"global_step{step}",
+        (
+            "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt",
+            "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt",
+            "mp_rank_00_model_states.pt",
+        ),
+        half=1,
+        rewritable=False,
+    )
+    saved = save(tree, saves, state)
+    newest = newest_step(saves, saved[0])
+    tree.file("ckpt/latest", age=AGES[saves.steps.index(newest)], text=f"global_step{newest}")
+    tree.file("ckpt/zero_to_fp32.py", age=AGES[0])
+    return finish(tree, saves, saved, {"run": "ckpt"})
