@@ -18,10 +18,13 @@ from trainwarden_exporter.processes.procfs import Identity, read_process
 POLL_SECONDS = 0.1
 
 
-def default_folder(config: Path | None) -> Path:
-    """A folder for the demo, or one for each folder of configuration, which keeps its history."""
+def default_folder(config: Path | None, *, demo: bool = False) -> Path:
+    """A folder for the demo, one for announced runs, or one for each folder of configuration.
+
+    All but the demo's keep their history.
+    """
     if config is None:
-        return stack_folder() / "demo"
+        return stack_folder() / ("demo" if demo else "run-announced")
     digest = hashlib.sha256(os.fsencode(config)).hexdigest()[:6]
     return stack_folder() / f"run-{config.name}-{digest}"
 
@@ -35,6 +38,12 @@ def all_locks() -> list[Path]:
     """The lock files of all folders that `default_folder` returns, running or not."""
     where = stack_folder()
     return [*where.glob(".demo.lock"), *sorted(where.glob(".run-*.lock"))]
+
+
+def running_folders() -> list[Path]:
+    """The folders in which stacks of this account run."""
+    held = (lock for lock in all_locks() if owner(lock) is not None)
+    return [lock.with_name(lock.name.removeprefix(".").removesuffix(".lock")) for lock in held]
 
 
 @contextmanager

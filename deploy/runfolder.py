@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import re
@@ -25,10 +26,20 @@ from trainwarden_exporter.exceptions import ConfigError
 from trainwarden_remediator.config.schema import Config, load_setup
 from write_rules import own_rules
 
+CONFIG_FILES = ("exporter.yml", "remediator.yml")
 DEMO = PROJECT / "examples" / "demo"
 KEEP_HISTORY = "7d"
 SOCKET_PATH_BYTES = 90
 """Of the 107 that unix(7) allows, less what supervisord adds while it binds."""
+
+PORTS_FILE = "ports.json"
+"""Where each part of the stack listens, for `trainwarden status`."""
+
+ANNOUNCED = """\
+# Made by `trainwarden up`, without a folder of configuration: `trainwarden run` announces the runs.
+state_folder: state
+remediator: {url: '${remediator_url}'}
+"""
 
 OBSERVE = """\
 # Made by `trainwarden up`, since the folder it was given has no remediator.yml: decides and
@@ -99,7 +110,7 @@ def prepare_demo(
         "folder_pattern": re.escape(str(folder / "demo")),
         "inference_port": str(chosen["inference"]),
     }
-    for name in ("exporter.yml", "remediator.yml"):
+    for name in CONFIG_FILES:
         text = (DEMO / name).read_text(encoding="utf-8")
         (folder / name).write_text(
             rendering.fill(text, values, rendering.single_quoted), encoding="utf-8"
@@ -160,6 +171,23 @@ def prepare_own(
     return made
 
 
+def prepare_announced(
+    folder: Path, binaries: Binaries, *, mode: str, any_free: bool = False
+) -> RunFolder:
+    """Fill `folder` for the runs that `trainwarden run` announces; its history is kept.
+
+    Raises StackError.
+    """
+    for name in CONFIG_FILES:
+        (folder / name).unlink(missing_ok=True)
+    made = prepare_own(folder, folder, binaries, mode=mode, any_free=any_free)
+    values = _values(folder, made.ports)
+    made.exporter_file.write_text(
+        rendering.fill(ANNOUNCED, values, rendering.single_quoted), encoding="utf-8"
+    )
+    return made
+
+
 def fixed_ports(settings: Config) -> dict[str, int]:
     """The ports that a user's remediator.yml says its exporter and Alertmanager have."""
     urls = {"exporter": settings.exporter.url, "alertmanager": settings.alertmanager.url}
@@ -215,6 +243,7 @@ def _write_shared(
         shipped = yaml.safe_load((RULES / name).read_text(encoding="utf-8"))
         tree = rendering.with_absolute_paths(rendering.with_ports(shipped, made.ports), rules)
         (folder / name).write_text(yaml.safe_dump(tree, sort_keys=False), encoding="utf-8")
+    (folder / PORTS_FILE).write_text(json.dumps(dict(made.ports)), encoding="utf-8")
     template = (PROJECT / "deploy" / "supervisord.conf").read_text(encoding="utf-8")
     commands = {
         name: rendering.command(line) for name, line in _commands(made, binaries, mode).items()

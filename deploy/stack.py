@@ -25,7 +25,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 DOWNLOAD_SECONDS = 300
 
 
-class StackError(Exception):
+class StackError(ValueError):
     """Something the stack needs cannot be had; one line that says what, and what to do."""
 
 

@@ -1,6 +1,7 @@
 """Runs the whole stack until Ctrl-C: what `trainwarden up` and `make up` do.
 
-Without a configuration it runs the demo: a small training run with a leaking worker.
+Without a configuration it watches the runs that `trainwarden run` announces, or if there is none,
+runs the demo: a small training run with a leaking worker.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ import supervision
 from claims import claimed, default_folder
 from detached import LAST_LINE, detach
 from readiness import tail
-from runfolder import RunFolder, prepare_demo, prepare_own
+from runfolder import CONFIG_FILES, RunFolder, prepare_announced, prepare_demo, prepare_own
 from stack import PROJECT, StackError, find_binaries, script
+from trainwarden_exporter.config import Config, announcements_folder
+from trainwarden_exporter.processes.announcements import read_announcements
 from trainwarden_exporter.processes.procfs import Identity, read_command_line, read_processes
 from trainwarden_remediator.actions.process import ACTION_VARIABLE
 
@@ -33,7 +36,6 @@ SHUTDOWN_SECONDS = 60.0
 LEAKING = "rollout-1"
 PAGES = ("/alerts", "/classic/alerts", "/api/v1/alerts")
 """Pages of Prometheus: upstream's and Debian's 2.x; Debian's 3.5 has the API alone."""
-CONFIG_FILES = ("exporter.yml", "remediator.yml")
 BOARDS = PROJECT / "grafana" / "dashboards"
 
 Child = subprocess.Popen[bytes]
@@ -76,13 +78,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FOLDER",
         default=Path(os.environ["CONFIG"]) if os.environ.get("CONFIG") else None,
-        help="folder with your exporter.yml and, if you like, remediator.yml; else the demo runs",
+        help="folder with your exporter.yml and, if you like, remediator.yml",
+    )
+    parser.add_argument(
+        "--demo",
+        action=argparse.BooleanOptionalAction,
+        help="run the demo (default: if there is no FOLDER, and no run of `trainwarden run`)",
     )
     parser.add_argument(
         "--mode",
         choices=("observe", "act"),
         default=os.environ.get("MODE") or None,
-        help="what the remediator may do; the demo acts, your own configuration is observed",
+        help="what the remediator may do; the demo acts, your own runs are observed",
     )
     parser.add_argument(
         "--detach", action="store_true", help="run in the background; `trainwarden down` ends it"
@@ -105,30 +112,53 @@ def run(options: argparse.Namespace) -> int:
         return 2
     try:
         config = None if options.config is None else own_folder(options.config)
-        mode = options.mode or ("act" if config is None else "observe")
-        folder = options.folder or default_folder(config)
+        demo = wants_demo(options.demo, config)
+        mode = options.mode or ("act" if demo else "observe")
+        folder = options.folder or default_folder(config, demo=demo)
         if options.detach:
             arguments = ["--background", "--folder", folder, "--mode", mode]
             arguments += ["--any-free"] * options.any_free
+            arguments += ["--demo" if demo else "--no-demo"]
             return detach(folder, arguments if config is None else [*arguments, "--config", config])
-        return run_here(folder, config, mode, options)
+        return run_here(folder, config, mode, options, demo=demo)
     except StackError as error:
         print(error, file=sys.stderr)
         return 1
 
 
-def run_here(folder: Path, config: Path | None, mode: str, options: argparse.Namespace) -> int:
+def wants_demo(given: bool | None, config: Path | None) -> bool:
+    """Whether the demo runs: never unasked beside a run of the user's. Raises StackError."""
+    if config is not None:
+        if given:
+            raise StackError("--demo runs without --config")
+        return False
+    if given is not None:
+        return given
+    announced = read_announcements(announcements_folder(Config()), time.time())
+    active = {key.run for key, one in announced.workers.items() if not one.announcement.has_ended}
+    if active:
+        say(f"The stack watches {', '.join(sorted(active))}; `--demo` runs the demo instead.")
+    return not active
+
+
+def run_here(
+    folder: Path, config: Path | None, mode: str, options: argparse.Namespace, *, demo: bool
+) -> int:
     """Run the stack in `folder` until a signal comes. Raises StackError."""
     signals = Signals()
     script("supervisord")  # the first to be missed where the extra is not installed
     binaries = find_binaries(say=say)
     with claimed(folder):
-        watched = "the demo run" if config is None else f"the run in {shown(config)}"
+        watched = "the demo run" if demo else "the runs of `trainwarden run`"
+        if config is not None:
+            watched = f"the run in {shown(config)}"
         say(f"Starting exporter, Prometheus, Alertmanager and remediator for {watched};")
         say("they are ready in half a minute, on a busy machine in one.")
-        if config is None:
+        if demo:
             end_leftovers(folder)
             made = prepare_demo(folder, binaries, mode=mode, any_free=options.any_free)
+        elif config is None:
+            made = prepare_announced(folder, binaries, mode=mode, any_free=options.any_free)
         else:
             made = prepare_own(folder, config, binaries, mode=mode, any_free=options.any_free)
         check(made)
@@ -232,6 +262,7 @@ def announce(run: RunFolder, mode: str, how_to_end: str) -> None:
         say("a process behind that holds one of them and belongs to no worker.")
     elif run.gpus is not None:
         say(f"\nThe simulated GPUs are left out: {run.gpus.missing}.")
+    say("\nRuns that `trainwarden run` starts are watched too, without a configuration.")
     say(f"\n{LAST_LINE}")
 
 

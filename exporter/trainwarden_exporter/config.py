@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from pathlib import Path
 from typing import Literal, Self
 
@@ -22,6 +23,11 @@ from trainwarden_exporter.processes.worker_trials import TRIAL_PREFIX
 from trainwarden_exporter.progress.beats import default_beats_folder
 from trainwarden_exporter.run_config import RunConfig
 from trainwarden_exporter.run_specs import log_specs
+
+_UNFINISHED = r"(?i:tmp|temp|partial|incomplete|\.part$)"
+_NUMBERED_ENTRY = rf"(?!.*{_UNFINISHED})(?:[^.]*[^.\d])?(?P<step>\d+)(?:\.[A-Za-z]\w*)*"
+"""Name of a checkpoint of any kind: `checkpoint-500`, `epoch=3-step=120.ckpt`, `100`."""
+_UNFINISHED_ENTRY = rf"(?=.*{_UNFINISHED}).*?(?P<step>\d+)\D*"
 
 
 class RemediatorConfig(Section):
@@ -172,6 +178,7 @@ def _add_worker(run: RunConfig | None, announced: AnnouncedWorker) -> RunConfig:
             "framework": one.framework,
             "path": one.path,
             "workers": [worker],
+            "checkpoints": _any_checkpoints(one.worker, one.checkpoints),
             "logs": [] if one.log is None else [log],
             "inference": [{"name": one.worker, "worker": one.worker}]
             if one.role == "inference"
@@ -187,6 +194,22 @@ def _add_worker(run: RunConfig | None, announced: AnnouncedWorker) -> RunConfig:
             "workers": (*run.workers, *added.workers),
             "logs": (*run.logs, *(log for log in added.logs if log.name not in taken)),
             "inference": (*run.inference, *added.inference),
+            "checkpoints": (*run.checkpoints, *added.checkpoints),
             **({} if one.path is None else {"path": added.path, "framework": added.framework}),
         }
     )
+
+
+def _any_checkpoints(name: str, folder: Path | None) -> list[dict[str, object]]:
+    """Returns the checkpoints in a folder about which nothing else is known."""
+    if folder is None:
+        return []
+    return [
+        {
+            "name": name,
+            "folder": glob.escape(str(folder)),
+            "entry": _NUMBERED_ENTRY,
+            "partial": _UNFINISHED_ENTRY,
+            "complete": {"settled": ["*"]},
+        }
+    ]

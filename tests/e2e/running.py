@@ -40,9 +40,13 @@ class Up:
         self.folder = folder
         self.output = folder.parent / f"{folder.name}.out"
         self.started = time.time()
+        command: list[str | Path] = [SCRIPTS / "trainwarden", "up", "--any-free"]
+        command += ["--folder", folder]
+        if not environment.get("CONFIG"):
+            command.append("--demo")  # also beside a run of the developer's
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
-                [SCRIPTS / "trainwarden", "up", "--any-free", "--folder", folder],
+                command,
                 env={**os.environ, **environment},
                 stdout=output,
                 stderr=subprocess.STDOUT,

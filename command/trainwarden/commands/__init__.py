@@ -6,5 +6,5 @@ A module has a docstring whose first line is the help text, the text EXAMPLES, a
 
 from __future__ import annotations
 
-COMMANDS = ("run", "stop", "up", "down", "check", "status", "autopsy")
+COMMANDS = ("run", "attach", "stop", "up", "down", "check", "status", "autopsy")
 """Modules of this package, in the order of `trainwarden --help`."""

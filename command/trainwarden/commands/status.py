@@ -6,7 +6,10 @@ import argparse
 import json
 import sys
 import urllib.request
+from contextlib import suppress
 from typing import Any
+
+from trainwarden.stack import load_script
 
 EXAMPLES = """\
 examples:
@@ -15,6 +18,7 @@ examples:
 
 exit status: 0 if the remediator answers, 1 if not"""
 
+USUAL = "http://127.0.0.1:10978"
 TIMEOUT_SECONDS = 5
 LIMIT = 1 << 20
 """Largest response that is read, in bytes."""
@@ -23,21 +27,38 @@ LIMIT = 1 << 20
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--remediator",
-        default="http://127.0.0.1:10978",
         metavar="URL",
-        help="address of the remediator (default: %(default)s)",
+        help="address of the remediator (default: that of the stack that `trainwarden up` runs,"
+        f" else {USUAL})",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(options: argparse.Namespace) -> int:
-    status = fetch_json(f"{options.remediator.rstrip('/')}/status.json")
+    address = options.remediator or find_remediator()
+    status = fetch_json(f"{address.rstrip('/')}/status.json")
     if options.json:
         json.dump(status, sys.stdout, indent=2)
         sys.stdout.write("\n")
     else:
         sys.stdout.writelines(f"{line}\n" for line in describe(status))
     return 0
+
+
+def find_remediator() -> str:
+    """Returns the address of the remediator of the running stack.
+
+    Raises ValueError if several stacks run.
+    """
+    runfolder, addresses = load_script("runfolder"), {}
+    for folder in load_script("claims").running_folders():
+        with suppress(OSError):  # it has not chosen its ports yet
+            chosen = json.loads((folder / runfolder.PORTS_FILE).read_bytes())
+            addresses[folder.name] = f"http://127.0.0.1:{chosen['remediator']}"
+    if len(addresses) > 1:
+        shown = "".join(f"\n  --remediator {url}  {name}" for name, url in addresses.items())
+        raise ValueError(f"several stacks run; choose one:{shown}")
+    return next(iter(addresses.values()), USUAL)
 
 
 def fetch_json(url: str) -> Any:

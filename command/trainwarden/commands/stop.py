@@ -36,35 +36,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     # here: `trainwarden stop --help` needs none of it
     from trainwarden.run.announcement import dismiss, running_pid  # noqa: PLC0415
-    from trainwarden.run.folder import run_files, state_folder  # noqa: PLC0415
-    from trainwarden.run.start import check_name  # noqa: PLC0415
+    from trainwarden.run.folder import find_announcements, state_folder  # noqa: PLC0415
 
-    for name in (options.run, options.worker):
-        check_name(name)
-    folder = state_folder()
-    pattern = f"{options.run}@{options.worker or '*'}.json"
-    announced = sorted((folder / "runs.d").glob(pattern))
+    announced = find_announcements(options.run, options.worker)
     running = [path for path in announced if running_pid(path)]
     dismissed = [path for path in announced if path not in running and dismiss(path)]
     for path in dismissed:
         print(f"{options.run}/{path.stem.partition('@')[2]}: had failed; dismissed")
     if not running and not dismissed:
-        raise ValueError(f"no run named {options.run} is running ({folder / 'runs.d'})")
+        raise ValueError(f"no run named {options.run} is running ({state_folder() / 'runs.d'})")
     problems = 0
     for path in running:
-        worker = path.stem.partition("@")[2]
-        problem = stop(run_files(folder, options.run, worker).socket, options.grace)
-        print(f"{options.run}/{worker}: {problem or 'stopped'}")
+        problem = stop(path, options.grace)
+        print(f"{options.run}/{path.stem.partition('@')[2]}: {problem or 'stopped'}")
         problems += bool(problem)
     return min(problems, 1)
 
 
-def stop(path: Path, grace: float) -> str:
-    """Stops the run that listens at `path`. Returns why it could not, or ""."""
+def stop(announcement: Path, grace: float) -> str:
+    """Stops an announced run. Returns why it could not, or ""."""
     from trainwarden_exporter.processes.run_socket import ask_run  # noqa: PLC0415
 
     timeout = grace + MARGIN_SECONDS
     try:
+        path = announcement.with_suffix(".sock")
         answer = ask_run(path, owner=os.geteuid(), timeout=timeout, command="stop", grace=grace)
     except (OSError, ValueError) as error:
         return f"not stopped: its `trainwarden run` does not answer: {error}"

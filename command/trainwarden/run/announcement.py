@@ -35,6 +35,12 @@ class Announcement:
         exits: list[list[int]] = self.content["exits"]
         return exits
 
+    def record_wrapper(self) -> None:
+        """Announces this process as that which answers at the socket."""
+        own = os.getpid()
+        self.content.update(wrapper_pid=own, wrapper_start_ticks=read_start_ticks(own))
+        self.save()
+
     def record_start(self, pid: int, start_ticks: int) -> None:
         self.content.update(
             state="running",
@@ -78,8 +84,9 @@ class Announcement:
 def claim(folder: Path, content: dict[str, Any], *, free_name: bool) -> Announcement:
     """Returns the announcement of a new run, and writes it: no other start can take its name.
 
-    With `free_name`, a number is added to the name of the run if another run has it. Raises
-    ValueError if the worker already runs, OSError if the folder cannot be written.
+    With `free_name`, a number is added to the name of the run if another run has it, also a
+    finished one: its step and its starts are not those of the new run. Raises ValueError if the
+    worker already runs, OSError if the folder cannot be written.
     """
     make_folders(folder)
     name, number = content["run"], 1
@@ -88,14 +95,13 @@ def claim(folder: Path, content: dict[str, Any], *, free_name: bool) -> Announce
         while True:
             files = run_files(folder, content["run"], content["worker"])
             pid = running_pid(files.announcement)
-            if not pid:
+            if not pid and not (free_name and has_finished(files.announcement)):
                 break
             if not free_name:
                 which = f"run {content['run']}, worker {content['worker']}"
                 raise ValueError(f"{which}: already runs as process {pid}")
             number += 1
             content["run"] = f"{name}-{number}"
-        own = os.getpid()
         found = Announcement(
             files,
             {
@@ -103,8 +109,6 @@ def claim(folder: Path, content: dict[str, Any], *, free_name: bool) -> Announce
                 "log": str(files.log),
                 "socket": str(files.socket),
                 "state": "starting",
-                "wrapper_pid": own,
-                "wrapper_start_ticks": read_start_ticks(own),
                 "pid": 0,
                 "start_ticks": 0,
                 "started_at": None,
@@ -115,19 +119,33 @@ def claim(folder: Path, content: dict[str, Any], *, free_name: bool) -> Announce
                 "last_lines": [],
             },
         )
-        found.save()
+        found.record_wrapper()
     return found
+
+
+def read_content(path: Path) -> dict[str, Any]:
+    """Returns what is announced; empty if there is no valid file."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def has_finished(path: Path) -> bool:
+    """Returns whether an announced run has ended with success."""
+    return read_content(path).get("state") == "finished"
 
 
 def running_pid(path: Path) -> int:
     """Returns the process of an announced run that is not over, or 0."""
+    content = read_content(path)
     try:
-        content = json.loads(path.read_bytes())
         for which in ("", "wrapper_"):
             pid, ticks = int(content[f"{which}pid"]), int(content[f"{which}start_ticks"])
             if pid > 0 and ticks and read_start_ticks(pid) == ticks:
                 return pid
-    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         return 0
     return 0
 
@@ -140,11 +158,8 @@ def dismiss(path: Path) -> bool:
     with _lock(path.parent):  # a new start of the name must not be marked
         if running_pid(path):
             return False
-        try:
-            content = json.loads(path.read_bytes())
-        except (FileNotFoundError, ValueError, RecursionError):
-            return False
-        if not isinstance(content, dict) or content.get("state") in ("finished", "stopped"):
+        content = read_content(path)
+        if not content or content.get("state") in ("finished", "stopped"):
             return False
         write_private(
             path, json.dumps({**content, "state": "stopped"}, ensure_ascii=False, indent=1) + "\n"

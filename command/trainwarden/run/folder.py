@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 FOLDER_VARIABLE = "TRAINWARDEN_FOLDER"
+MAX_NAME = 100
 
 
 class RunFiles(NamedTuple):
@@ -41,6 +42,32 @@ def run_files(folder: Path, run: str, worker: str) -> RunFiles:
         runs / f"{stem}.sock",
         folder / "logs" / f"{stem}.log",
     )
+
+
+def find_announcements(run: str, worker: str | None = None) -> list[Path]:
+    """Returns the announcements of the workers of a run, or of one of them.
+
+    Raises ValueError for an impossible name, RuntimeError if the account has no home.
+    """
+    for name in (run, worker):
+        check_name(name)
+    return sorted((state_folder() / "runs.d").glob(f"{run}@{worker or '*'}.json"))
+
+
+def log_of(announcement: Path) -> Path:
+    """Returns the log of an announced worker."""
+    return run_files(announcement.parent.parent, *announcement.stem.split("@")).log
+
+
+def check_name(name: str | None) -> None:
+    """Raises ValueError if `name` cannot be a label of the metrics."""
+    if name is not None and not (
+        len(name) <= MAX_NAME
+        and name[:1].isalnum()
+        and name.isascii()
+        and all(one.isalnum() or one in "_.:-" for one in name)
+    ):
+        raise ValueError(f"{name}: a name has letters, digits and _ . : - and begins with no sign")
 
 
 def make_folders(folder: Path) -> None:

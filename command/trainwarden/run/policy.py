@@ -31,14 +31,15 @@ class FailureCount:
         return min(float(1 << (self._count - 1)), MAX_DELAY_SECONDS)
 
 
-def end_state(status: int, *, since_stop: float | None) -> str:
+def end_state(status: int, *, since_stop: float | None, finishes: bool) -> str:
     """Returns the state after an end with the wait status `status`.
 
-    `since_stop` is the time in seconds since the user's last signal, None without one.
+    `since_stop` is the time in seconds since the user's last signal, None without one. `finishes`
+    is whether exit status 0 is the end of the run; of a server it is a failure.
     """
     if since_stop is not None and since_stop < STOP_SECONDS:
         return "stopped"
-    return "finished" if status == 0 else "failed"
+    return "finished" if status == 0 and finishes else "failed"
 
 
 def describe_end(announcement: Announcement, status: int) -> str:

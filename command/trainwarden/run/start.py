@@ -7,31 +7,22 @@ import os
 import resource
 import signal
 import socket
+import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from trainwarden.run.announcement import claim
+from trainwarden.run.announcement import Announcement, claim
 from trainwarden.run.folder import FOLDER_VARIABLE, state_folder
 from trainwarden.run.launcher import Command, Launcher
 from trainwarden.run.process_tree import RUN_ID_VARIABLE
 from trainwarden.run.run_log import RunLog
-from trainwarden.run.streams import STDERR, Streams
+from trainwarden.run.streams import STDERR, STDIN, STDOUT, Streams
 from trainwarden.run.wrapper import Wrapper
 
-MAX_NAME = 100
+POLL_SECONDS = 0.02
 INTERPRETERS = ("python", "bash", "sh", "node", "uv", "torchrun", "accelerate", "deepspeed")
-
-
-def check_name(name: str | None) -> None:
-    """Raises ValueError if `name` cannot be a label of the metrics."""
-    if name is not None and not (
-        len(name) <= MAX_NAME
-        and name[:1].isalnum()
-        and name.isascii()
-        and all(one.isalnum() or one in "_.:-" for one in name)
-    ):
-        raise ValueError(f"{name}: a name has letters, digits and _ . : - and begins with no sign")
 
 
 def default_name(argv: Sequence[str]) -> str:
@@ -51,10 +42,11 @@ def default_name(argv: Sequence[str]) -> str:
     return kept.lstrip("_.-")[:80] or "run"
 
 
-def start_run(argv: Sequence[str], settings: dict[str, Any]) -> int:
+def start_run(argv: Sequence[str], settings: dict[str, Any], *, detach: bool = False) -> int:
     """Runs `argv` and returns its exit status; ends by the same signal as the command.
 
-    `settings` are those of the announcement; without a name it is derived. Raises OSError and
+    `settings` are those of the announcement; without a name it is derived. With `detach`, the
+    command runs without a terminal, and this returns 0 once it is started. Raises OSError and
     ValueError before the start.
     """
     _open_standard_descriptors()
@@ -73,12 +65,19 @@ def start_run(argv: Sequence[str], settings: dict[str, Any]) -> int:
     )
     content = announcement.content
     environment = {
+        # nobody sees what stays in a buffer, and progress is read from what is printed
+        **({"PYTHONUNBUFFERED": "1"} if detach else {}),
         **os.environ,
         FOLDER_VARIABLE: str(folder),
         "TRAINWARDEN_RUN": content["run"],
         "TRAINWARDEN_WORKER": content["worker"],
         RUN_ID_VARIABLE: content["run_id"],
     }
+    if detach:
+        if pid := os.fork():
+            return _report_start(announcement, pid)
+        _leave_terminal()
+        announcement.record_wrapper()
     streams = Streams()
     command = Command(argv, environment)
     log = RunLog(announcement.files.log)
@@ -94,7 +93,36 @@ def start_run(argv: Sequence[str], settings: dict[str, Any]) -> int:
         launcher.run(theirs)
     theirs.close()
     streams.close_child_ends()
-    return end_like(Wrapper(announcement, streams, log, ours).run())
+    status = Wrapper(announcement, streams, log, ours, detached=detach).run()
+    return 0 if detach else end_like(status)
+
+
+def _leave_terminal() -> None:
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (STDIN, STDOUT, STDERR):
+        os.dup2(null, descriptor)
+    os.close(null)
+
+
+def _report_start(announcement: Announcement, wrapper: int) -> int:
+    """Waits until the command of a detached run is started, and prints how it went."""
+    while announcement.content["state"] == "starting" and not os.waitpid(wrapper, os.WNOHANG)[0]:
+        time.sleep(POLL_SECONDS)
+        announcement.reload()
+    announcement.reload()
+    content = announcement.content
+    if not content["starts"]:
+        reason = ", ".join(content["last_lines"]) or "its wrapper has ended"
+        print(f"trainwarden run: {content['argv'][0]}: {reason}", file=sys.stderr)  # noqa: T201
+        return os.WEXITSTATUS(content["exit_status"] or 1 << 8)
+    names = [content["run"], *([] if content["worker"] == "trainer" else [content["worker"]])]
+    arguments = " --worker ".join(names)
+    print(f"{'/'.join(names)}: process {content['pid']} runs in the background")  # noqa: T201
+    print(f"  log     {announcement.files.log}")  # noqa: T201
+    print(f"  attach  trainwarden attach {arguments}")  # noqa: T201
+    print(f"  stop    trainwarden stop {arguments}")  # noqa: T201
+    return 0
 
 
 def _open_standard_descriptors() -> None:

@@ -103,12 +103,8 @@ class Wrapper:
         signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
 
     def _take_over(self, message: Sequence[str]) -> None:
-        own = os.getpid()
         self._announcement.reload()
-        self._announcement.content.update(
-            wrapper_pid=own, wrapper_start_ticks=read_start_ticks(own)
-        )
-        self._announcement.save()
+        self._announcement.record_wrapper()
         if message:
             self._handle(message)
         else:
@@ -263,7 +259,8 @@ class Wrapper:
         self._relay.drain()
         lasted = time.time() - (self._announcement.content["started_at"] or 0.0)
         since = None if self._stopped_at is None else time.monotonic() - self._stopped_at
-        state = end_state(status, since_stop=since)
+        finishes = self._announcement.content["finishes"]
+        state = end_state(status, since_stop=since, finishes=finishes)
         if self._ending is not None:
             state = "stopped" if self._request and self._request[1] == "stop" else "restarting"
         self._announcement.record_exit(state, status, self._log.last_lines())

@@ -51,17 +51,25 @@ class DiskSnapshot:
 
 
 def take_disk_snapshots(
-    disks: Sequence[DiskConfig], runs: Sequence[RunConfig], *, timeout: float = TIMEOUT_SECONDS
+    disks: Sequence[DiskConfig],
+    runs: Sequence[RunConfig],
+    *,
+    timeout: float = TIMEOUT_SECONDS,
+    probe: bool = True,
 ) -> tuple[DiskSnapshot, ...]:
     """Inspects the configured disks and those of the runs once.
 
-    Writes a file of at most 64 MiB to each and removes it.
+    With `probe`, writes a file of at most 64 MiB to each and removes it.
     """
     configured = {disk.path: disk for disk in disks}
     paths = [*configured, *(run.path for run in runs if run.path is not None)]
     return tuple(
         _take_snapshot(
-            path, configured.get(path), [run for run in runs if run.path == path], timeout
+            path,
+            configured.get(path),
+            [run for run in runs if run.path == path],
+            timeout,
+            measures=probe,
         )
         for path in dict.fromkeys(paths)
     )
@@ -86,7 +94,12 @@ def nearest_existing(path: Path) -> Path:
 
 
 def _take_snapshot(
-    path: Path, disk: DiskConfig | None, runs: Sequence[RunConfig], timeout: float
+    path: Path,
+    disk: DiskConfig | None,
+    runs: Sequence[RunConfig],
+    timeout: float,
+    *,
+    measures: bool,
 ) -> DiskSnapshot:
     disk_usage = _with_timeout(timeout, lambda: read_disk_usage(path, or_above=disk is None))
     unwritable = _with_timeout(timeout, lambda: write_error(nearest_existing(path)))
@@ -94,7 +107,7 @@ def _take_snapshot(
         return DiskSnapshot(path, problem=disk_usage)
     probe = (disk and disk.probe) or ProbeConfig()
     measured: Measurement | str | None = None
-    if not unwritable:
+    if measures and not unwritable:
         measured = _with_timeout(timeout, lambda: _measure(nearest_existing(path)))
     return DiskSnapshot(
         path,

@@ -37,6 +37,12 @@ def _check_path(path: Path) -> Path:
     return path
 
 
+def _check_template(path: Path) -> Path:
+    if set("{}") & set(str(path)):
+        raise ValueError("has a brace, which stands for a name in a path of checkpoints")
+    return path
+
+
 _Text = Annotated[str, Field(max_length=4096)]
 _EncodablePath = Annotated[Path, AfterValidator(_check_path)]
 _Exit = tuple[int, int, Annotated[int, Field(ge=0, le=0xFFFF)]]
@@ -63,6 +69,8 @@ class Announcement(BaseModel):
     socket: _EncodablePath | None = None
     framework: Name = "generic"
     path: _EncodablePath | None = None
+    checkpoints: Annotated[_EncodablePath, AfterValidator(_check_template)] | None = None
+    """Folder of the checkpoints, whatever writes them."""
     memory_limit: Annotated[Bytes, Field(gt=0)] | None = None
     age_limit: Annotated[Seconds, Field(gt=0)] | None = None
     finishes: bool = True

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from trainwarden.run.folder import check_name
 from trainwarden.run.policy import MAX_FAILURES, STEADY_SECONDS, FailureCount, end_state
 from trainwarden.run.relay import Relay
 from trainwarden.run.run_log import RunLog
-from trainwarden.run.start import check_name, default_name
+from trainwarden.run.start import default_name
 from trainwarden.run.streams import Streams
 
 
@@ -76,16 +77,18 @@ def test_failures_in_a_row_wait_longer_and_run_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "since_stop", "state"),
+    ("status", "since_stop", "finishes", "state"),
     [
-        (0, None, "finished"),
-        (0, 1.0, "stopped"),
-        (256, None, "failed"),
-        (2, 5.0, "stopped"),
-        (256, 7200.0, "failed"),
+        (0, None, True, "finished"),
+        (0, None, False, "failed"),
+        (0, 1.0, True, "stopped"),
+        (0, 1.0, False, "stopped"),
+        (256, None, True, "failed"),
+        (2, 5.0, True, "stopped"),
+        (256, 7200.0, True, "failed"),
     ],
 )
 def test_an_end_long_after_an_interrupt_is_not_its_result(
-    status: int, since_stop: float | None, state: str
+    status: int, since_stop: float | None, finishes: bool, state: str
 ) -> None:
-    assert end_state(status, since_stop=since_stop) == state
+    assert end_state(status, since_stop=since_stop, finishes=finishes) == state

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -94,6 +95,28 @@ async def test_a_limit_of_the_command_line_is_shown(runs: Runs, exporter: Export
     seen = await scrape(exporter)
     assert seen["worker_memory_limit_bytes", ""] == 2 << 30
     assert seen["worker_age_limit_seconds", ""] == 12 * 3600
+
+
+async def test_checkpoints_of_any_kind_are_found_in_their_folder(
+    runs: Runs, exporter: Exporter, tmp_path: Path
+) -> None:
+    folder = tmp_path / "out [1]"
+    for name in ("epoch=1-step=20.ckpt", "events.out.tfevents.17.host.99", "tmp-checkpoint-40"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(b"x")
+    (folder / "checkpoint-30").mkdir()
+    (folder / "checkpoint-30" / "model").write_bytes(b"x")
+    an_hour_ago = time.time() - 3600
+    for path in (*folder.iterdir(), folder / "checkpoint-30" / "model"):
+        os.utime(path, (an_hour_ago, an_hour_ago))
+    options = ("--name", "r", "--checkpoints", str(folder))
+    runs.piped("sleep", "1000", options=options)
+    runs.wait_until(state="running")
+    deadline = time.monotonic() + TIMEOUT
+    while ("checkpoint_step", "") not in (seen := await scrape(exporter)):
+        assert time.monotonic() < deadline, sorted(seen)
+        await asyncio.sleep(0.1)
+    assert seen["checkpoint_step", ""] == 30
 
 
 async def test_a_restarted_process_is_the_same_worker(runs: Runs, exporter: Exporter) -> None:

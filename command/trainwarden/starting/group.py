@@ -1,0 +1,110 @@
+"""Starts the commands of `trainwarden.yml` in order, and ends them together."""
+
+from __future__ import annotations
+
+import http.client
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from trainwarden.run.announcement import read_content, running_pid
+from trainwarden.run.folder import run_files, state_folder
+from trainwarden.run.policy import ON_FAILURE
+from trainwarden.starting.run_file import CommandConfig, options_of
+
+POLL_SECONDS = 0.2
+TIMEOUT_SECONDS = 3.0
+"""Timeout of one request to a server that starts."""
+
+
+class StartError(Exception):
+    """A command was not started, or ended before it was ready."""
+
+
+class StopRequest:
+    """Ctrl-C and SIGTERM from now on: noted, so that no start is left half done."""
+
+    def __init__(self) -> None:
+        self._is_made = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._note)
+
+    def check(self) -> None:
+        """Raises KeyboardInterrupt once a stop was requested."""
+        if self._is_made:
+            raise KeyboardInterrupt
+
+    def _note(self, _number: int, _frame: object) -> None:
+        self._is_made = True
+
+
+def start_all(
+    run: str,
+    commands: Mapping[str, CommandConfig],
+    folder: Path,
+    *,
+    started: list[Path],
+    stop: StopRequest,
+) -> None:
+    """Starts `commands` in the background, each once the one before is ready.
+
+    Appends the announcement of each to `started`, also if a later one fails. Raises StartError and
+    KeyboardInterrupt.
+    """
+    for worker, one in commands.items():
+        announcement = run_files(state_folder(), run, worker).announcement
+        _start(run, worker, one, folder)
+        started.append(announcement)
+        stop.check()
+        if (address := one.ready_address) is not None:
+            _wait_until_ready(worker, announcement, address, stop)
+
+
+def finishing(run: str, commands: Mapping[str, CommandConfig]) -> list[Path]:
+    """Returns the announcements of the commands whose end is that of the run; of all if none is."""
+    names = [name for name, one in commands.items() if one.ends_the_run]
+    return [run_files(state_folder(), run, name).announcement for name in names or commands]
+
+
+def _start(run: str, worker: str, one: CommandConfig, folder: Path) -> None:
+    command = [
+        *(sys.executable, "-m", "trainwarden", "run", "--detach"),
+        *(f"--name={run}", f"--worker={worker}", *options_of(one), "--", *one.command),
+    ]
+    # in a session of its own: Ctrl-C is for this process
+    done = subprocess.run(command, cwd=folder, check=False, start_new_session=True)  # noqa: S603 - the user's own
+    if done.returncode != 0:
+        raise StartError(f"{worker} was not started")
+
+
+def _wait_until_ready(worker: str, announcement: Path, address: str, stop: StopRequest) -> None:
+    print(f"{worker}: waits until {address} answers", flush=True)  # noqa: T201
+    began = time.monotonic()
+    while not _answers(address):
+        stop.check()
+        content = read_content(announcement)
+        has_failed = content.get("state") == "failed" and content.get("restart") != ON_FAILURE
+        if has_failed or not running_pid(announcement):
+            last_lines = "".join(f"\n  {line}" for line in content.get("last_lines", ()))
+            raise StartError(f"{worker} ended before it was ready{last_lines}")
+        time.sleep(POLL_SECONDS)
+    print(f"{worker}: ready after {time.monotonic() - began:.0f} s", flush=True)  # noqa: T201
+
+
+def _answers(address: str) -> bool:
+    parts = urlsplit(address)
+    try:
+        if parts.scheme == "tcp":
+            where = (parts.hostname or "", parts.port or 0)
+            with socket.create_connection(where, timeout=TIMEOUT_SECONDS):
+                return True
+        with urllib.request.urlopen(address, timeout=TIMEOUT_SECONDS):  # noqa: S310 - http, by the model
+            return True  # a status of 2xx: others are errors
+    except (OSError, http.client.HTTPException):  # an HTTPError is an OSError
+        return False

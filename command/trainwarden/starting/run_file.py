@@ -1,0 +1,136 @@
+"""The file `trainwarden.yml`: the commands of one run, in the order of their start."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
+
+from trainwarden.run.start import default_name
+from trainwarden_exporter.config_file.loader import LocatedError, Section, load
+from trainwarden_exporter.config_file.types import Bytes, LocalPath, Name, Seconds
+from trainwarden_exporter.inference.command_lines import parse_server_command
+
+RUN_FILE = "trainwarden.yml"
+INFERENCE = "inference"
+
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
+
+
+def _arguments(value: object) -> object:
+    """Splits a text as a shell does; what else a shell does needs `sh -c`."""
+    if not isinstance(value, str):
+        return value
+    try:
+        found = shlex.split(value)
+    except ValueError as error:
+        raise ValueError(f"not a command: {error}") from error
+    return ["env", *found] if found and _ASSIGNMENT.fullmatch(found[0]) else found
+
+
+def _address(value: str) -> str:
+    if re.fullmatch(r"https?://[^/\s]+\S*|tcp://[^/\s]+:\d+", value) is None:
+        raise ValueError("expected http://…, https://… or tcp://HOST:PORT")
+    return value
+
+
+Arguments = Annotated[
+    tuple[Annotated[str, Field(max_length=10_000)], ...],
+    BeforeValidator(_arguments),
+    Field(min_length=1),
+]
+
+
+class CommandConfig(Section):
+    command: Arguments
+    """The command: a list of arguments, or a text, which may begin with variables."""
+
+    role: Annotated[str, Field(min_length=1, max_length=100)] | None = None
+    """Purpose of the worker, such as trainer or inference."""
+
+    ready: Annotated[str, AfterValidator(_address)] | None = None
+    """Address that answers once the command is ready; the next command starts then. Default: that
+    of a known inference server; others are ready once they run."""
+
+    restart: Literal["never", "on-failure", "on-request"] = "on-request"
+    """Who may start the command again."""
+
+    memory_limit: Annotated[Bytes, Field(gt=0)] | None = None
+    """Memory of the command and its descendants above which it is restarted."""
+
+    age_limit: Annotated[Seconds, Field(gt=0)] | None = None
+    """Age from which on it is restarted if its memory grows."""
+
+    checkpoints: LocalPath | None = None
+    """Folder of its checkpoints."""
+
+    finishes: bool | None = None
+    """Whether exit status 0 is the end of the run. Default: not that of an inference server."""
+
+    @property
+    def ends_the_run(self) -> bool:
+        return self.role != INFERENCE if self.finishes is None else self.finishes
+
+    @property
+    def ready_address(self) -> str | None:
+        """Returns the address to wait for; None if a command is ready once it runs."""
+        if self.ready is not None or self.role != INFERENCE:
+            return self.ready
+        server = parse_server_command(self.command)
+        url = None if server is None else server.url()
+        return None if url is None else f"{url}/health"
+
+
+def _expanded(value: object) -> object:
+    """A command without settings may stand alone."""
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: {"command": one} if isinstance(one, str | list) else one
+        for name, one in value.items()
+    }
+
+
+class RunFile(Section):
+    name: Name | None = None
+    """Name of the run. Default: that of the folder."""
+
+    commands: Annotated[
+        Mapping[Name, CommandConfig], BeforeValidator(_expanded), Field(min_length=1)
+    ]
+    """The commands by the name of their worker, in the order of their start."""
+
+    @field_validator("commands")
+    @classmethod
+    def _check_addresses(
+        cls, commands: Mapping[str, CommandConfig], _: ValidationInfo
+    ) -> Mapping[str, CommandConfig]:
+        for name, one in commands.items():
+            if one.role == INFERENCE and one.ready_address is None:
+                raise LocatedError(
+                    "required: the command does not show where the server answers", name, "ready"
+                )
+        return commands
+
+
+def load_run_file(folder: Path) -> tuple[str, Mapping[str, CommandConfig]]:
+    """Returns the name of the run and its commands. Raises ConfigError."""
+    found = load(folder / RUN_FILE, RunFile)
+    return found.name or default_name([folder.name]), found.commands
+
+
+def options_of(one: CommandConfig) -> list[str]:
+    """Returns the options of `trainwarden run` for a command."""
+    values: dict[str, Any] = {
+        "role": one.role,
+        "restart": one.restart,
+        "memory-limit": one.memory_limit and f"{one.memory_limit}B",
+        "age-limit": one.age_limit and f"{one.age_limit:.0f}s",
+        "checkpoints": one.checkpoints,
+    }
+    options = [f"--{name}={value}" for name, value in values.items() if value is not None]
+    return [*options, "--finishes" if one.ends_the_run else "--no-finishes"]

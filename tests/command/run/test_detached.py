@@ -1,0 +1,160 @@
+"""Runs in the background, and what shows them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from running_runs import Runs, is_alive, wait_for
+from trainwarden import cli
+from trainwarden.run.log_follower import LogFollower
+from trainwarden.run.run_log import RunLog
+
+COUNT = "import itertools, time\nfor n in itertools.count(): print('line', n); time.sleep(0.02)"
+DETACH = ("--detach", "--name", "r")
+
+
+def detach(runs: Runs, *command: str, options: tuple[str, ...] = DETACH) -> tuple[int, str, str]:
+    done = subprocess.run(
+        runs.argv(*command, options=options),
+        env=runs.environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def attach(runs: Runs, *arguments: str) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trainwarden", "attach", *arguments],
+        env=runs.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    runs.processes.append(process)
+    return process
+
+
+def test_a_detached_run_goes_on_without_a_terminal_and_its_output_is_not_buffered(
+    runs: Runs,
+) -> None:
+    status, shown, _ = detach(runs, sys.executable, "-c", COUNT)
+    now = runs.announced()
+    assert status == 0
+    assert f"r: process {now['pid']} runs in the background" in shown
+    assert "trainwarden attach r\n" in shown
+    assert now["state"] == "running"
+    assert os.getsid(now["pid"]) != os.getsid(0)
+    assert {str(Path(f"/proc/{now['wrapper_pid']}/fd/{fd}").readlink()) for fd in range(3)} == {
+        os.devnull
+    }
+    wait_for(lambda: b"line 3" in runs.log())
+    assert runs.restart()["ok"]
+
+
+def test_attach_shows_what_follows_until_the_end_and_has_its_exit_status(runs: Runs) -> None:
+    script = "import time, sys; print('first'); time.sleep(1); print('last'); sys.exit(3)"
+    detach(runs, sys.executable, "-c", script, options=(*DETACH, "--restart", "never"))
+    process = attach(runs, "r")
+    shown, _ = process.communicate(timeout=60)
+    assert shown == b"first\nlast\n"
+    assert process.returncode == 3
+    again = attach(runs, "r")
+    assert again.communicate(timeout=60)[0] == shown
+    assert attach(runs, "other").wait(60) == 1
+
+
+def test_ctrl_c_ends_attach_and_not_the_run(runs: Runs) -> None:
+    detach(runs, sys.executable, "-c", COUNT)
+    process = attach(runs, "r")
+    assert process.stdout is not None
+    assert b"line" in process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    shown, _ = process.communicate(timeout=60)
+    assert b"the run goes on: trainwarden stop r" in shown
+    assert process.returncode == 0
+    assert is_alive(runs.announced()["pid"])
+
+
+def test_a_detached_run_that_fails_waits_to_be_started_again(runs: Runs, tmp_path: Path) -> None:
+    detach(runs, "sh", "-c", f"test -e {tmp_path}/second && exec sleep 1000; exit 3")
+    runs.wait_until(state="failed")
+    (tmp_path / "second").touch()
+    assert runs.restart()["ok"]
+    assert runs.wait_until(state="running")["starts"] == 2
+
+
+def test_a_command_that_cannot_be_started_is_an_error_of_the_detached_start(runs: Runs) -> None:
+    status, shown, error = detach(runs, "/no/such/program")
+    assert (status, shown) == (127, "")
+    assert error == "trainwarden run: /no/such/program: No such file or directory\n"
+    assert runs.announced()["state"] == "failed"
+
+
+def test_a_name_that_is_taken_is_an_error_of_the_detached_start(runs: Runs) -> None:
+    assert detach(runs, "sleep", "1000")[0] == 0
+    pid = runs.announced()["pid"]
+    status, _, error = detach(runs, "sleep", "1000")
+    assert status == 1
+    assert "already runs as process" in error
+    assert runs.announced()["pid"] == pid
+
+
+def test_a_run_under_the_name_of_a_finished_one_has_a_name_of_its_own(runs: Runs) -> None:
+    """Its step and its starts are not those of the run before."""
+    runs.piped("true", options=()).communicate()
+    assert runs.announced("true")["state"] == "finished"
+    runs.piped("true", options=()).communicate()
+    assert runs.announced("true-2")["state"] == "finished"
+    runs.piped("false", options=()).communicate()
+    runs.piped("false", options=()).communicate()  # goes on where the one before failed
+    assert runs.announced("false")["state"] == "failed"
+    assert runs.announced("false-2") == {}
+
+
+def test_a_server_that_ends_well_has_failed(runs: Runs) -> None:
+    runs.piped("true", options=("--name", "r", "--role", "inference")).communicate()
+    assert runs.announced()["state"] == "failed"
+    runs.piped("true", options=("--name", "r", "--role", "inference", "--finishes")).communicate()
+    assert runs.announced()["state"] == "finished"
+
+
+def test_the_follower_reads_on_after_a_rotation(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    follower = LogFollower(path)
+    assert follower.read() == b""
+    log = RunLog(path, limit=20)
+    read = b""
+    for number in range(20):
+        log.write(b"line %02d\n" % number)
+        read += follower.read() + follower.read()
+    assert read == b"".join(b"line %02d\n" % number for number in range(20))
+    assert path.with_name("log.1").exists()
+
+
+def test_the_follower_begins_with_the_last_whole_lines(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"".join(b"line %06d\n" % number for number in range(10_000)))
+    shown = LogFollower(path).read()
+    assert shown.startswith(b"line 00")
+    assert shown.endswith(b"line 009999\n")
+    assert len(shown) < 9000
+
+
+def test_no_run_of_that_name_is_an_error(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TRAINWARDEN_FOLDER", str(runs.folder))
+    assert cli.main(["attach", "../x"]) == 1
+    assert "a name has" in capsys.readouterr().err
+    assert cli.main(["attach", "x"]) == 1
+    assert "there is no run named x" in capsys.readouterr().err

@@ -1,0 +1,212 @@
+"""`trainwarden run` without a command: those of trainwarden.yml, and `--wait`."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from running_runs import Runs, is_alive, wait_for
+from trainwarden.run.announcement import read_content
+from trainwarden.starting.run_file import load_run_file
+from trainwarden_exporter.exceptions import ConfigError
+
+SERVER = "sleep 0.3; exec {} -m http.server --bind 127.0.0.1 {}"
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+    return port
+
+
+class Folder:
+    """A working folder with a trainwarden.yml."""
+
+    def __init__(self, path: Path, runs: Runs) -> None:
+        path.mkdir()
+        self.path = path
+        self._runs = runs
+
+    def write(self, **commands: object) -> None:
+        content = {"name": "r", "commands": commands}
+        (self.path / "trainwarden.yml").write_text(json.dumps(content))
+
+    def run(self, *options: str) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "trainwarden", "run", *options],
+            cwd=self.path,
+            env=self._runs.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        self._runs.processes.append(process)
+        return process
+
+    def state(self, worker: str) -> object:
+        return self.announced(worker).get("state")
+
+    def announced(self, worker: str) -> dict[str, Any]:
+        return read_content(self._runs.folder / "runs.d" / f"r@{worker}.json")
+
+
+@pytest.fixture
+def folder(runs: Runs, tmp_path: Path) -> Folder:
+    return Folder(tmp_path / "work", runs)
+
+
+def test_each_command_starts_once_the_one_before_is_ready_and_they_end_together(
+    folder: Folder,
+) -> None:
+    port = free_port()
+    ask = f"import urllib.request as u; print(u.urlopen('http://127.0.0.1:{port}').status)"
+    folder.write(
+        server={
+            "command": ["sh", "-c", SERVER.format(sys.executable, port)],
+            "role": "inference",
+            "ready": f"http://127.0.0.1:{port}/",
+        },
+        trainer=[sys.executable, "-c", ask],
+    )
+    process = folder.run()
+    shown, error = process.communicate(timeout=60)
+    assert (process.returncode, error) == (0, b"")
+    lines = shown.decode().splitlines()
+    places = [
+        next(number for number, line in enumerate(lines) if line.startswith(text))
+        for text in (
+            "r/server: process",
+            f"server: waits until http://127.0.0.1:{port}/ answers",
+            "server: ready after",
+            "r: process",
+            "trainer | 200",
+            "server: stopped",
+        )
+    ]
+    assert places == sorted(places)
+    assert (folder.state("trainer"), folder.state("server")) == ("finished", "stopped")
+    assert not is_alive(folder.announced("server")["pid"])
+
+
+def test_the_exit_status_is_that_of_the_command_that_ends_the_run(folder: Folder) -> None:
+    folder.write(
+        server={"command": "sleep 1000", "finishes": False},
+        trainer={"command": "sh -c 'exit 5'", "restart": "never"},
+    )
+    assert folder.run().wait(60) == 5
+    assert folder.state("server") == "stopped"
+
+
+def test_a_server_that_fails_before_it_is_ready_is_shown_and_what_runs_is_stopped(
+    folder: Folder,
+) -> None:
+    folder.write(
+        ray="sleep 1000",
+        server={
+            "command": "sh -c 'echo no GPU found; exit 1'",
+            "ready": f"tcp://127.0.0.1:{free_port()}",
+        },
+        trainer="true",
+    )
+    process = folder.run()
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert b"server ended before it was ready\n  no GPU found" in error
+    assert folder.state("ray") == "stopped"
+    assert folder.announced("trainer") == {}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_by_the_operator_ends_all_commands(folder: Folder, number: signal.Signals) -> None:
+    folder.write(one="sleep 1000", two="sleep 1000")
+    process = folder.run()
+    wait_for(lambda: folder.state("two") == "running")
+    assert process.stdout is not None
+    for _ in range(8):
+        process.stdout.readline()  # it shows the logs from now on
+    process.send_signal(number)
+    assert process.wait(60) == 130
+    assert (folder.state("one"), folder.state("two")) == ("stopped", "stopped")
+
+
+def test_detached_commands_go_on(folder: Folder) -> None:
+    folder.write(one="A=5 sh -c 'echo value $A; exec sleep 1000'", two="sleep 1000")
+    assert folder.run("--detach").wait(60) == 0
+    assert (folder.state("one"), folder.state("two")) == ("running", "running")
+    log = Path(folder.announced("one")["log"])
+    wait_for(lambda: log.read_bytes() == b"value 5\n")
+
+
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        ("memory_limit: much", ":5: commands.trainer.memory_limit: not a size"),
+        ("frobnicate: 1", ":5: commands.trainer.frobnicate: unknown key"),
+        ("command: 'a \"b'", ":5: commands.trainer.command: not a command: No closing quotation"),
+        ("ready: 8000", ":5: commands.trainer.ready: expected text"),
+        ("role: inference", ":3: commands.trainer.ready: required: the command does not show"),
+    ],
+)
+def test_a_mistake_has_its_line(tmp_path: Path, mistake: str, message: str) -> None:
+    path = tmp_path / "trainwarden.yml"
+    command = "" if mistake.startswith("command") else "command: python train.py"
+    path.write_text(f"commands:\n  first: 'true'\n  trainer:\n    {command}\n    {mistake}\n")
+    with pytest.raises(ConfigError) as caught:
+        load_run_file(tmp_path)
+    (problem,) = caught.value.problems
+    assert str(problem).startswith(f"{path}{message}")
+
+
+def test_the_address_of_a_known_server_is_that_of_its_command_line(tmp_path: Path) -> None:
+    (tmp_path / "trainwarden.yml").write_text(
+        "commands:\n"
+        "  vllm: {command: CUDA_VISIBLE_DEVICES=0 vllm serve Qwen --port 8123, role: inference}\n"
+        "  trainer: python train.py\n"
+    )
+    name, commands = load_run_file(tmp_path)
+    assert name == tmp_path.name
+    assert list(commands) == ["vllm", "trainer"]
+    assert commands["vllm"].ready_address == "http://127.0.0.1:8123/health"
+    assert commands["vllm"].command[:2] == ("env", "CUDA_VISIBLE_DEVICES=0")
+    assert not commands["vllm"].ends_the_run
+    assert commands["trainer"].ready_address is None
+
+
+def test_without_a_command_and_without_a_file_there_is_nothing_to_run(folder: Folder) -> None:
+    process = folder.run()
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert b"no COMMAND given, and " in error
+
+
+def test_wait_starts_once_the_host_is_ready(runs: Runs, tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    place.symlink_to("/proc")  # where nobody can write
+    options = ("--name", "r", "--wait", "--checkpoints", str(place))
+    process = runs.piped("true", options=options)
+    assert process.stderr is not None
+    assert process.stderr.readline() == b"trainwarden run: waits for the host:\n"
+    assert b"/place: " in process.stderr.readline()
+    assert runs.announced() == {}
+    place.unlink()
+    place.symlink_to(tmp_path)
+    assert process.wait(60) == 0
+    assert runs.announced()["state"] == "finished"
+
+
+def test_ctrl_c_ends_the_wait(runs: Runs, tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    place.symlink_to("/proc")
+    session = runs.in_terminal("true", options=("--wait", "--checkpoints", str(place)))
+    session.read_until(b"waits for the host")
+    session.type(b"\x03")
+    assert session.wait() == 130 << 8
+    assert list(runs.folder.glob("runs.d/*")) == []
