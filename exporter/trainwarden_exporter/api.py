@@ -17,6 +17,7 @@ from trainwarden_exporter.status_page import page as status_page
 from trainwarden_exporter.status_page.remediator_client import fetch_status
 from trainwarden_exporter.webserver import html
 from trainwarden_exporter.webserver.management_api import add_security_headers, management_routes
+from trainwarden_exporter.webserver.runbooks import runbook_routes
 from trainwarden_exporter.webserver.shared_calls import SharedCalls
 
 DEFAULT_TIMEOUT = 10.0
@@ -81,6 +82,7 @@ def build_app(exporter: Exporter) -> web.Application:
     app.add_routes([web.get("/", show_status), web.get("/metrics", show_metrics)])
     app.add_routes(heartbeat_routes(lambda: exporter.heartbeats))
     app.add_routes(management_routes(exporter.readiness, exporter.reloader))
+    app.add_routes(runbook_routes("exporter"))
     add_security_headers(app, style_source=html.STYLE_SOURCE)
     return app
 
@@ -116,9 +118,24 @@ async def show_status(request: web.Request) -> web.Response:
         web_config_loaded=exporter.web_config_loaded,
         outcomes=outcomes,
         remediator=remediator,
+        links=_links(exporter),
+        refresh=request.query.get("refresh") != "0",
     )
     text = await request.app[PAGE_RENDERER].thread.call(lambda: status_page.render(page))
     return web.Response(text=text, content_type="text/html")
+
+
+def _links(exporter: Exporter) -> dict[str, str]:
+    """Returns the links of the status page."""
+    config, links = exporter.config, {"metrics": "metrics"}
+    if config.remediator is not None:
+        links |= {
+            "remediator": f"{config.remediator.url}/",
+            "last night": f"{config.remediator.url}/report",
+        }
+    if config.grafana_url is not None:
+        links["boards"] = f"{config.grafana_url}/d/trainwarden-run"
+    return links
 
 
 def parse_budget(header: str | None) -> float:

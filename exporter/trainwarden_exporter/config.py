@@ -81,6 +81,9 @@ class Config(Section):
     remediator: RemediatorConfig | None = None
     """The remediator of this host; the status page shows its alerts and last actions."""
 
+    grafana_url: Url | None = None
+    """Address of the Grafana that has the boards; pages and reports link to it."""
+
     @model_validator(mode="after")
     def _check_run_names(self) -> Self:
         unique_by(self.runs, "name", "run", "runs")

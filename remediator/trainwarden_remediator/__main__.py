@@ -211,10 +211,14 @@ def _journal(given: argparse.Namespace) -> int:
 
 
 def _report(given: argparse.Namespace) -> int:
-    config = load_setup(given.config_file).config
+    setup = load_setup(given.config_file)
+    config = setup.config
     now = time.time()
     style = ReportStyle(
-        config_file=str(given.config_file), alertmanager_url=config.alertmanager.url
+        config_file=str(given.config_file),
+        alertmanager_url=config.alertmanager.url,
+        grafana_url=setup.exporter_config.grafana_url or "",
+        full=given.full,
     )
     if given.incident is None:
         current = asyncio.run(_current_state(config))

@@ -86,6 +86,10 @@ def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
         help="period to report without an ID, such as 12h or 7d (default %(default)s)",
     )
 
+    report.add_argument(
+        "--full", action="store_true", help="describe healed incidents of a night at length, too"
+    )
+
     clean = commands.add_parser(
         "clean-gpu", help="terminate GPU processes that belong to no configured worker"
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 
@@ -68,6 +68,10 @@ class PageData:
     web_config_loaded: bool | None = None
     remediator: RemediatorStatus | str | None = None
     """Status of the remediator, or why it is unavailable; None without a configured remediator."""
+    links: Mapping[str, str] = field(default_factory=lambda: {"metrics": "metrics"})
+    """Addresses by label."""
+    refresh: bool = False
+    """Whether the browser loads the page again and again."""
 
 
 def render(page: PageData) -> str:
@@ -106,6 +110,8 @@ def render(page: PageData) -> str:
         headline=headline.sentence,
         sections="\n".join(section for section in sections if section),
         now=page.now,
+        links=page.links,
+        refresh=page.refresh,
     )
 
 

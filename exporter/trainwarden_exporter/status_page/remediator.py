@@ -13,6 +13,7 @@ from trainwarden_exporter.status_page.remediator_client import (
 )
 from trainwarden_exporter.status_page.series import Tone
 from trainwarden_exporter.webserver import html
+from trainwarden_exporter.webserver.runbooks import runbook_link
 
 MAX_ALERTS = 12
 MAX_ACTIONS = 5
@@ -80,7 +81,7 @@ def _firing(remediator: RemediatorStatus, *, now: float) -> str:
 
 def _firing_alert(alert: FiringAlert, *, now: float) -> tuple[str, ...]:
     return (
-        escape(alert.alert),
+        runbook_link(alert.alert),
         escape(_about(alert.run, alert.worker)),
         state(alert.tone, alert.handling),
         duration(max(0.0, now - alert.since)),
@@ -109,7 +110,7 @@ def _alerts(remediator: RemediatorStatus, *, now: float) -> str:
 def _alert(alert: RemediatorAlert, *, now: float) -> tuple[str, ...]:
     reason = f":{quiet(alert.reason)}" if alert.reason else ""
     return (
-        escape(alert.alert),
+        runbook_link(alert.alert),
         escape(_about(alert.run, alert.worker)),
         f"{state(alert.tone, alert.verdict)}{reason}",
         duration(max(0.0, now - alert.since)),

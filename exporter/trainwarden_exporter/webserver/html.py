@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from html import escape
 from importlib.resources import files
 from string import Template
+from urllib.parse import quote
 
 from trainwarden_exporter import __version__
 from trainwarden_exporter.runtime.formatting import format_time
@@ -19,22 +20,51 @@ _STYLE = (_FOLDER / "page.css").read_text(encoding="utf-8")
 
 _MARKS = {"good": "\N{CHECK MARK}", "warn": "!", "bad": "!!"}
 
+_ICONS = {
+    "good": ("23804d", '<circle cx="8" cy="8" r="7" fill="#{0}"/>'),
+    "warn": ("a86400", '<path d="M8 1 15 15H1z" fill="#{0}"/>'),
+    "bad": ("c02c38", '<rect x="1" y="1" width="14" height="14" fill="#{0}"/>'),
+    "quiet": ("66707f", '<circle cx="8" cy="8" r="4" fill="#{0}"/>'),
+}
+"""The colour and the shape of a page's icon by tone: the shape tells them apart, too."""
+
+REFRESH_SECONDS = 15
+
 _STYLE_DIGEST = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 STYLE_SOURCE = f"'sha256-{_STYLE_DIGEST}'"
 """The style sheet of a page, as a source of a Content-Security-Policy."""
 
 
 def render(
-    *, program: str, status: str, tone: str, headline: str, sections: str, now: float
+    *,
+    program: str,
+    status: str,
+    tone: str,
+    headline: str,
+    sections: str,
+    now: float,
+    links: Mapping[str, str] | None = None,
+    refresh: bool = False,
 ) -> str:
-    """Returns a page as HTML. `headline` is its summary, `tone` is good, warn or bad.
+    """Returns a page as HTML. `headline` is its summary, `tone` is good, warn, bad or quiet.
 
     `status` follows the version; `sections` is HTML, the other arguments are text. `now` is a Unix
     time. The title starts with a mark of the tone and the name of the host: tabs of several hosts
-    look alike otherwise.
+    look alike otherwise. `links` maps labels to addresses; a page with `refresh` is loaded again
+    every REFRESH_SECONDS.
     """
     host = socket.gethostname()
     return _TEMPLATE.substitute(
+        refresh=f'<meta http-equiv="refresh" content="{REFRESH_SECONDS}">\n' if refresh else "",
+        icon=_icon(tone),
+        links="\n".join(
+            f'<a href="{escape(address)}">{escape(label)}</a>'
+            for label, address in (links or {}).items()
+        ),
+        refreshing=f"Refreshed every {REFRESH_SECONDS} s; "
+        '<a href="?refresh=0">stop that to read</a>.'
+        if refresh
+        else "This page does not refresh itself.",
         title=escape(f"{_MARKS.get(tone, '')} {host}: {headline}".strip()),
         host=escape(host),
         seen=escape(format_time(now)),
@@ -48,9 +78,16 @@ def render(
     )
 
 
+def _icon(tone: str) -> str:
+    colour, shape = _ICONS[tone]
+    picture = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">{shape}</svg>'
+    return f"data:image/svg+xml,{quote(picture.format(colour))}"
+
+
 def section(heading: str, content: str) -> str:
-    """Returns a section of a page; `content` is HTML."""
-    return f"<section>\n<h2>{escape(heading)}</h2>\n{content}\n</section>"
+    """Returns a section of a page; `content` is HTML, and `heading` may be empty."""
+    title = f"<h2>{escape(heading)}</h2>\n" if heading else ""
+    return f"<section>\n{title}{content}\n</section>"
 
 
 def table(columns: Mapping[str, str], rows: str) -> str:

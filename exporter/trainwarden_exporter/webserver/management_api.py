@@ -64,7 +64,7 @@ def add_security_headers(app: web.Application, *, style_source: str = "'none'") 
     headers = {
         "Cache-Control": "no-store",
         "Content-Security-Policy": f"default-src 'none'; style-src {style_source}; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
         "Referrer-Policy": "no-referrer",
         "Server": "trainwarden",
         "X-Content-Type-Options": "nosniff",

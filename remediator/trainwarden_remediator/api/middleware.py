@@ -46,10 +46,15 @@ async def refuse_without_credential(
     return unauthorized() if await authenticate(request, remediator) is None else None
 
 
-def unauthorized(challenge: str = "Bearer") -> web.Response:
+LOGIN_CHALLENGE = 'Basic realm="trainwarden: the token as password"'
+LOGIN_TEXT = "Any user name; the password is a token of token_file in remediator.yml.\n"
+"""The answer to a browser: it shows no realm."""
+
+
+def unauthorized(challenge: str = "Bearer", text: str = "unauthorized\n") -> web.Response:
     """Returns the response to a request without a valid credential."""
     headers = {"WWW-Authenticate": challenge}
-    return web.Response(status=401, text="unauthorized\n", headers=headers)
+    return web.Response(status=401, text=text, headers=headers)
 
 
 def _as_bearer(authorization: str) -> str:

@@ -1,4 +1,4 @@
-"""The HTTP endpoints of the reports, which are served as Markdown in plain text."""
+"""The HTTP endpoints of the reports: a page for a browser, Markdown for all others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ import time
 from aiohttp import web
 
 from trainwarden_exporter.config_file.types import parse_duration
+from trainwarden_exporter.webserver import html
+from trainwarden_exporter.webserver.markdown import plain_text, to_html
+from trainwarden_exporter.webserver.runbooks import local_runbook
 from trainwarden_remediator.api.middleware import (
+    LOGIN_CHALLENGE,
+    LOGIN_TEXT,
     authenticate,
     unauthorized,
     with_memory_error_response,
@@ -30,7 +35,9 @@ MAX_CONCURRENT_REPORTS = 2
 def report_routes(remediator: Remediator) -> list[web.RouteDef]:
     """Returns the routes `/report/ID`, and `/report` for the last 24 hours or `?since=7d`.
 
-    They require the same token as webhooks; a browser may send it as the password of a login.
+    `?full=1` describes healed incidents of a night at length; `?format=md` returns Markdown to a
+    browser, too. They require the same token as webhooks; a browser may send it as the password of
+    a login.
     """
     slots = asyncio.Semaphore(MAX_CONCURRENT_REPORTS)
 
@@ -43,7 +50,7 @@ def report_routes(remediator: Remediator) -> list[web.RouteDef]:
 
     async def answer(request: web.Request, number: str) -> web.Response:
         if await authenticate(request, remediator, as_password=True) is None:
-            return unauthorized('Basic realm="trainwarden: the token as password"')
+            return unauthorized(LOGIN_CHALLENGE, LOGIN_TEXT)
         try:
             since = parse_duration(request.query.get("since", f"{DEFAULT_PERIOD_SECONDS:g}"))
         except ValueError as error:
@@ -51,12 +58,17 @@ def report_routes(remediator: Remediator) -> list[web.RouteDef]:
         async with slots:
             current = None if number else await remediator.read_current_state()
             try:
-                text = await asyncio.to_thread(_render_report, remediator, number, since, current)
+                text = await asyncio.to_thread(
+                    _render_report, remediator, request, number, since, current
+                )
             except JournalError as error:
                 log.warning("report failed", extra={"error": str(error)})
                 return web.Response(status=503, text="journal unavailable\n")
         if text is None:
             return web.Response(status=404, text="no such incident\n")
+        if _wants_page(request):
+            page = await asyncio.to_thread(_page, text, number)
+            return web.Response(text=page, content_type="text/html")
         return web.Response(text=text, content_type="text/plain", charset="utf-8")
 
     return [
@@ -65,11 +77,42 @@ def report_routes(remediator: Remediator) -> list[web.RouteDef]:
     ]
 
 
+def _wants_page(request: web.Request) -> bool:
+    accepted = ",".join(request.headers.getall("Accept", ()))
+    return "text/html" in accepted and request.query.get("format") != "md"
+
+
+def _page(markdown: str, number: str) -> str:
+    """Returns a report as a page; its first heading is the headline."""
+    first, _, body = markdown.partition("\n")
+    prefix = "../" if number else ""
+    sections = html.section("", to_html(body, lambda to: local_runbook(to, prefix=prefix)))
+    links = {"status": prefix or "./"} | ({"last night": f"{prefix}report"} if number else {})
+    return html.render(
+        program="remediator",
+        status="report",
+        tone="quiet",
+        headline=plain_text(first.lstrip("# ")),
+        sections=sections,
+        now=time.time(),
+        links=links | {"as Markdown": "?format=md"},
+    )
+
+
 def _render_report(
-    remediator: Remediator, number: str, since: float, current: CurrentState | None
+    remediator: Remediator,
+    request: web.Request,
+    number: str,
+    since: float,
+    current: CurrentState | None,
 ) -> str | None:
     config, now = remediator.setup.config, time.time()
-    style = ReportStyle(config_file=str(remediator.path), alertmanager_url=config.alertmanager.url)
+    style = ReportStyle(
+        config_file=str(remediator.path),
+        alertmanager_url=config.alertmanager.url,
+        grafana_url=remediator.setup.exporter_config.grafana_url or "",
+        full=request.query.get("full", "") not in ("", "0"),
+    )
     if number:
         return report_incident(config.journal, int(number), style, now)
     return report_nights(config.journal, now - since, style, now, current)

@@ -19,6 +19,7 @@ from trainwarden_exporter.scrape import exposition
 from trainwarden_exporter.scrape.exposition import RenderedPage
 from trainwarden_exporter.webserver import html
 from trainwarden_exporter.webserver.management_api import add_security_headers, management_routes
+from trainwarden_exporter.webserver.runbooks import runbook_routes
 from trainwarden_exporter.webserver.shared_calls import SharedCalls
 from trainwarden_remediator.api.holds import hold_routes
 from trainwarden_remediator.api.middleware import (
@@ -77,6 +78,7 @@ def build_app(remediator: Remediator) -> web.Application:
     )
     app.add_routes(hold_routes(remediator))
     app.add_routes(report_routes(remediator))
+    app.add_routes(runbook_routes("remediator"))
     add_security_headers(app, style_source=html.STYLE_SOURCE)
     return app
 
@@ -99,11 +101,15 @@ class SharedPages:
                 return await render(request)
 
         async def answer(request: web.Request) -> web.Response:
-            key = (render, *_accepted(request))
+            key = (render, _refreshes(request), *_accepted(request))
             page = await self._shared.call(key, lambda: render_in_turn(request))
             return web.Response(body=page.body, headers=page.headers)
 
         return with_memory_error_response(answer)
+
+
+def _refreshes(request: web.Request) -> bool:
+    return request.query.get("refresh") != "0"
 
 
 def _accepted(request: web.Request) -> tuple[str, str]:
@@ -135,7 +141,12 @@ async def render_status(request: web.Request) -> RenderedPage:
     except JournalError:
         events = ()
     text = await asyncio.to_thread(
-        status_page.render, work, remediator.setup.config, events, now=remediator.clock.now()
+        status_page.render,
+        work,
+        remediator.setup,
+        events,
+        now=remediator.clock.now(),
+        refresh=_refreshes(request),
     )
     return RenderedPage(text.encode(), {"Content-Type": "text/html; charset=utf-8"})
 

@@ -43,6 +43,10 @@ class ReportStyle:
     """The level of the first heading."""
     detailed: bool = True
     """Whether to include all events and the evidence."""
+    full: bool = False
+    """Whether the report of a night describes healed incidents as all others."""
+    grafana_url: str = ""
+    """The address of Grafana; empty: without links to its boards."""
 
 
 def render_incident(incident: IncidentRecord, style: ReportStyle, now: float) -> str:
@@ -64,17 +68,39 @@ def render_incident(incident: IncidentRecord, style: ReportStyle, now: float) ->
     parts += [f"{mark}# Actions", outcomes.actions_section(incident, times)]
     if progress := outcomes.progress_section(incident, times):
         parts += [f"{mark}# Outcome", progress]
-    parts += [f"{mark}# Next steps", bullets(_links(incident))]
+    parts += [f"{mark}# Next steps", bullets(_links(incident, style))]
     parts.append(fence(_commands(incident, style), "sh"))
     if style.detailed:
         parts += [f"{mark}# Timeline", _timeline(incident, times)]
         if evidence := evidence_section(incident.evidence, incident.starts_at, times):
             parts += [f"{mark}# Evidence", evidence]
     else:
-        config = shlex.quote(style.config_file)
-        command = f"trainwarden-remediator report {incident.id} --config.file {config}"
-        parts.append(f"All events and the evidence: {code(command)}")
+        parts.append(f"All events and the evidence: {code(_report_command(incident, style))}")
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def render_healed(incident: IncidentRecord, style: ReportStyle) -> str:
+    """Returns the five lines that a healed incident needs in the report of a night."""
+    times = style.times
+    done = "; ".join(
+        f"{times.clock(action.at)} {action.kind.replace('_', ' ')} of {code(action.name)}"
+        for action in incident.repairs
+    )
+    cause = next(iter(likely_causes(incident, times)), "No likely cause was found.")
+    points = [
+        headline(incident).sentence,
+        f"{times.clock(incident.starts_at)} the alert started; {done}.",
+        f"Likely cause: {cause}",
+        outcomes.cost_line(incident, times) or "What the run did afterwards is not recorded.",
+        f"More: {code(_report_command(incident, style))}",
+    ]
+    title = f"{text(incident.alert)} — {code(incident.name)}"
+    return f"{'#' * style.level} Incident {incident.id}: {title}\n\n{bullets(points)}\n"
+
+
+def _report_command(incident: IncidentRecord, style: ReportStyle) -> str:
+    config = shlex.quote(style.config_file)
+    return f"trainwarden-remediator report {incident.id} --config.file {config}"
 
 
 def _facts(incident: IncidentRecord, times: TimeFormat, now: float) -> str:
@@ -123,10 +149,13 @@ def runbook_link(alert: str, annotations: Mapping[str, str]) -> str:
     return link(f"{RUNBOOKS}{alert}.md") if _NAME.fullmatch(alert) else ""
 
 
-def _links(incident: IncidentRecord) -> Iterator[str]:
+def _links(incident: IncidentRecord, style: ReportStyle) -> Iterator[str]:
     if runbook := runbook_link(incident.alert, incident.annotations):
         yield f"Runbook: {runbook}"
-    if url := incident.annotations.get("dashboard_url"):
+    url = incident.annotations.get("dashboard_url", "")
+    if url.startswith("/"):  # the address of a board, which leads nowhere outside of Grafana
+        url = f"{style.grafana_url}{url}" if style.grafana_url else ""
+    if url:
         yield f"Dashboard: {link(url)}"
 
 

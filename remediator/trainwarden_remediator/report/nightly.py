@@ -11,7 +11,7 @@ from pathlib import Path
 from trainwarden_exporter.runtime.formatting import plural
 from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.report.current_state import CurrentState
-from trainwarden_remediator.report.incident import ReportStyle, render_incident
+from trainwarden_remediator.report.incident import ReportStyle, render_healed, render_incident
 from trainwarden_remediator.report.loader import open_journal, read_incident, read_incidents
 from trainwarden_remediator.report.markdown import bullets, code, format_elapsed, table, text
 from trainwarden_remediator.report.model import IncidentRecord
@@ -65,7 +65,9 @@ def _night(night: date, incidents: Sequence[IncidentRecord], style: ReportStyle,
     ]
     shown = sorted(important[:MAX_DETAILED], key=lambda one: headlines[one.id].state != "person")
     below = replace(style, level=style.level + 1, detailed=False)
-    parts += [render_incident(one, below, now) for one in shown]
+    for one in shown:
+        brief = headlines[one.id].state == "healed" and not style.full
+        parts.append(render_healed(one, below) if brief else render_incident(one, below, now))
     return "\n\n".join(parts)
 
 

@@ -50,6 +50,17 @@ def progress_section(incident: IncidentRecord, times: TimeFormat) -> str:
     return bullets(_progress(incident, times))
 
 
+def cost_line(incident: IncidentRecord, times: TimeFormat) -> str:
+    """Returns in one line what a healed incident cost, and whether the run goes on."""
+    lines: list[str] = []
+    for action in incident.actions:
+        outcome = next((e for e in incident.events_of(action) if e.kind == "outcome"), None)
+        if outcome is not None:
+            lines += [*_downtime(incident, action, outcome)][:1]
+            lines += [*_training_steps(action, outcome.facts, incident, times)][-1:]
+    return " ".join(dict.fromkeys([*lines, *[*_final_state(incident, times)][1:]]))
+
+
 def _waits(incident: IncidentRecord, times: TimeFormat) -> Iterator[str]:
     """Yields why the first action was delayed."""
     for event in incident.events:

@@ -12,6 +12,7 @@ from typing import Any
 from trainwarden_exporter.runtime import formatting
 from trainwarden_exporter.runtime.redaction import redact
 from trainwarden_exporter.webserver import html
+from trainwarden_exporter.webserver.runbooks import runbook_link
 from trainwarden_remediator.config.schema import Config, Setup
 from trainwarden_remediator.config.targets import Target
 from trainwarden_remediator.journal import event_text
@@ -54,9 +55,15 @@ _ACTION_VERBS = {
 _VERDICTS = {"act": "acts", "wait": "waits", "refuse": "refuses"}
 
 
-def render(work: CurrentWork, config: Config, events: Iterable[Event], *, now: float) -> str:
+def render(
+    work: CurrentWork, setup: Setup, events: Iterable[Event], *, now: float, refresh: bool = False
+) -> str:
     """Returns the page as HTML. `events` are the newest first; `now` is a Unix time."""
+    config = setup.config
     tone, verdict = headline(work, config, now=now)
+    links = {"metrics": "metrics", "exporter": f"{config.exporter.url}/", "last night": "report"}
+    if (grafana := setup.exporter_config.grafana_url) is not None:
+        links["boards"] = f"{grafana}/d/trainwarden-night"
     return html.render(
         program="remediator",
         status=f"mode {work.state.mode}",
@@ -71,6 +78,8 @@ def render(work: CurrentWork, config: Config, events: Iterable[Event], *, now: f
             )
         ),
         now=now,
+        links=links,
+        refresh=refresh,
     )
 
 
@@ -92,7 +101,7 @@ def _active_alert(view: AlertView, *, now: float) -> str:
     about = escape(subject(alert.run, alert.worker))
     # Not only the colour shows that nobody acts on an alert: the text does too.
     return (
-        f'<tr><td class="name" data-label="Alert">{escape(bounded(alert.name))}</td>'
+        f'<tr><td class="name" data-label="Alert">{runbook_link(bounded(alert.name))}</td>'
         f'<td data-label="About">{about}</td>'
         f'<td data-label="What is done"><span class="state {view.tone}">'
         f"{escape(view.handling)}</span></td>{html.number('Since', age)}</tr>"

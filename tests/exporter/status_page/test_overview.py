@@ -102,7 +102,7 @@ SEEN = Views((RUN,), (WORKER,), HOST, GpusView("ok", 1, (GPU,)), (DISK,), STATUS
 class Words(HTMLParser):
     """The words of a page, which tags it has, and how it is built; fails on what does not match."""
 
-    VOID = frozenset({"meta", "rect"})
+    VOID = frozenset({"link", "meta", "rect"})
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -369,7 +369,8 @@ def test_it_fits_a_phone_and_fetches_nothing() -> None:
     seen = Words(text)
     assert text.startswith("<!DOCTYPE html>")
     assert ("content", "width=device-width, initial-scale=1") in seen.attributes
-    assert {"script", "link", "img", "iframe", "object"}.isdisjoint(seen.tags)
+    assert {"script", "img", "iframe", "object"}.isdisjoint(seen.tags)
+    assert seen.tags.count("link") == text.count('<link rel="icon" href="data:image/svg+xml,') == 1
     assert not re.search(r"(src=|url\(|@import|https?:)", text)
     # On a phone a table has no head: each cell carries its own label.
     assert seen.tags.count("td") == sum(name == "data-label" for name, _ in seen.attributes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -185,8 +186,10 @@ def test_whatever_comes_from_outside_is_escaped() -> None:
 
 def test_it_needs_nothing_but_itself() -> None:
     text = status_page.render(PageData(0, 0, None, 0, (host(), workers("a"))))
-    assert not re.search(r"(src=|url\(|@import|https?:|<script|<link)", text)
-    assert re.findall(r'href="([^"]*)"', text) == ["metrics"]
+    assert not re.search(
+        r"(src=|url\(|@import|https?:|<script|<link(?! rel=\"icon\" href=\"data:))", text
+    )
+    assert re.findall(r'<a href="([^"]*)"', text) == ["metrics"]
 
 
 def test_the_style_source_is_the_digest_of_its_style() -> None:
@@ -201,3 +204,14 @@ def test_a_bar_stays_within_its_track(available: float) -> None:
     text = status_page.render(PageData(0, 0, None, 0, (host(available),)))
     (filled,) = re.findall(r'class="fill \w+" width="([\d.-]+)"', text)
     assert 0 <= float(filled) <= 100
+
+
+def test_it_is_loaded_again_unless_it_is_to_be_read_and_shows_its_tone_as_an_icon() -> None:
+    data = PageData(0, 0, None, 0, (host(), workers("a")), refresh=True)
+    text = status_page.render(data)
+    assert '<meta http-equiv="refresh" content="15">' in text
+    assert '<a href="?refresh=0">' in text
+    assert "23804d" in text.partition("<title>")[0]  # green
+    still = status_page.render(replace(data, refresh=False, links={"remediator": "http://a/"}))
+    assert 'http-equiv="refresh"' not in still
+    assert '<a href="http://a/">remediator</a>' in still

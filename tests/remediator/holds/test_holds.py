@@ -338,7 +338,26 @@ async def test_a_report_is_read_with_the_token_also_as_a_password(box: Box) -> N
         for wrong in ("/report/2", "/report/x", "/report/-1"):
             assert (await client.get(wrong, headers=BEARER)).status == 404
         assert (await client.get("/report?since=x", headers=BEARER)).status == 400
+        assert "password is a token" in await (await client.get("/report")).text()
         assert '<a href="report/1">#1</a>' in await (await client.get("/")).text()
+
+
+async def test_a_browser_gets_a_report_as_a_page_and_markdown_on_request(box: Box) -> None:
+    accepted = {**BEARER, "Accept": "text/html,application/xhtml+xml"}
+    async with served(box) as client:
+        await client.post("/webhook", json=webhook(box), headers=BEARER)
+        answer = await client.get("/report/1", headers=accepted)
+        page = await answer.text()
+        assert answer.content_type == "text/html"
+        assert ">Incident 1: TrainingWorkerMemoryOverLimit \u2014 demo/rollout-0</p>" in page
+        assert '<a href="../runbook/TrainingWorkerMemoryOverLimit">' in page
+        found = await client.get("/runbook/TrainingWorkerMemoryOverLimit")
+        assert found.status == 200
+        night = await (await client.get("/report", headers=accepted)).text()
+        assert "<h3>What to do</h3>" in night
+        answer = await client.get("/report/1?format=md", headers=accepted)
+        assert answer.content_type == "text/plain"
+        assert (await answer.text()).startswith("# Incident 1: ")
 
 
 def webhook(box: Box) -> dict[str, Any]:

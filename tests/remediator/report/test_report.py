@@ -254,6 +254,37 @@ def test_nights_go_from_noon_to_noon_and_the_newest_comes_first(reported: Story)
     ]
 
 
+def test_a_healed_incident_takes_five_lines_in_a_night_and_all_of_it_on_request(
+    reported: Story,
+) -> None:
+    incident = reported.hear()
+    reported.restart(incident)
+    reported.resolve(incident)
+    now = reported.clock.now()
+    _, _, brief = report_nights(reported.path, NOW - 3600, STYLE, now).partition("## Incident 1")
+    heading, blank, *lines = brief.strip().splitlines()
+    assert (heading[:2], blank, len(lines)) == (": ", "", 5)
+    assert lines[0].startswith("- **Healed** automatically, ")
+    assert "restart of `demo/rollout-0`" in lines[1]
+    assert lines[2].startswith("- Likely cause: ")
+    assert "`demo/rollout-0` was down for" in lines[3]
+    assert "trainwarden-remediator report 1 --config.file remediator.yml" in lines[4]
+
+    full = report_nights(reported.path, NOW - 3600, replace(STYLE, full=True), now)
+    assert "### Observations" in full
+    assert "### Actions" in full
+
+
+def test_a_board_is_linked_only_where_grafana_is_known(reported: Story) -> None:
+    board = "/d/trainwarden-run?var-run=demo"
+    number = reported.hear(annotations={"dashboard_url": board}).id
+    for grafana, shown in (("", False), ("http://grafana.example:3000", True)):
+        style = replace(STYLE, grafana_url=grafana)
+        report = report_incident(reported.path, number, style, NOW) or ""
+        assert ("Dashboard:" in report) is shown
+        assert (f"<{grafana}{board}>" in report) is shown
+
+
 def test_a_quiet_night_says_so(reported: Story) -> None:
     report = report_nights(reported.path, NOW - 3600, STYLE, NOW)
     assert report.startswith("# A quiet night\n\nNo incident since")

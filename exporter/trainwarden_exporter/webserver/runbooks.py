@@ -1,0 +1,82 @@
+"""Serves the runbooks of the shipped alerts, for a host without a way to the web."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from functools import cache
+from html import escape
+from pathlib import Path
+
+from aiohttp import web
+
+from trainwarden_exporter.webserver import html
+from trainwarden_exporter.webserver.markdown import to_html, web_address
+
+_HERE = Path(__file__).resolve()
+FOLDERS = (
+    _HERE.parents[3] / "docs" / "runbooks",
+    _HERE.parents[2] / "trainwarden" / "stack" / "docs" / "runbooks",
+)
+"""Where the runbooks are: in a clone, and in an installed package."""
+
+PUBLISHED = "https://github.com/trainwarden/trainwarden/blob/main/docs/runbooks/"
+"""Where the annotation `runbook_url` of the shipped rules leads."""
+
+_NAME = re.compile(r"[A-Za-z0-9]{1,100}")
+
+
+def read_runbook(name: str) -> str | None:
+    """Returns the runbook of an alert as Markdown; None if there is none. Raises OSError."""
+    if not _NAME.fullmatch(name):
+        return None
+    found = (folder / f"{name}.md" for folder in FOLDERS)
+    path = next((path for path in found if path.is_file()), None)
+    return None if path is None else path.read_text(encoding="utf-8")
+
+
+@cache
+def _names() -> frozenset[str]:
+    return frozenset(path.stem for folder in FOLDERS for path in folder.glob("*.md"))
+
+
+def runbook_link(alert: str, *, prefix: str = "") -> str:
+    """Returns the name of an alert as HTML, with a link to its runbook if there is one."""
+    if alert not in _names():
+        return escape(alert)
+    return f'<a href="{prefix}runbook/{alert}">{alert}</a>'
+
+
+def local_runbook(target: str, *, prefix: str = "") -> str | None:
+    """Returns the address at which a link to a runbook is served here, else as `web_address`.
+
+    `prefix`: the relative path from the page to the root of the server.
+    """
+    name = target.removeprefix(PUBLISHED).removesuffix(".md")
+    if target.endswith(".md") and name in _names():
+        return f"{prefix}runbook/{name}"
+    return web_address(target)
+
+
+def runbook_routes(program: str) -> list[web.RouteDef]:
+    """Returns the route `/runbook/NAME`; `program` is named on the page."""
+
+    async def show(request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        text = await asyncio.to_thread(read_runbook, name)
+        if text is None:
+            return web.Response(status=404, text="no such runbook\n")
+        body = text.partition("\n")[2]  # its first line is the name, the headline of the page
+        page = html.render(
+            program=program,
+            status="runbook",
+            tone="quiet",
+            headline=name,
+            sections=html.section("", to_html(body, lambda to: local_runbook(to, prefix="../"))),
+            now=time.time(),
+            links={"status": "../"},
+        )
+        return web.Response(text=page, content_type="text/html")
+
+    return [web.get("/runbook/{name}", show)]
