@@ -32,7 +32,7 @@ def test_alertmanager_routes_every_severity(alerts: Alerts) -> None:
 
 def test_a_rule_adds_no_label_but_severity_remediation_and_cause(alerts: Alerts) -> None:
     labels = {label for alert in alerts for label in alert["labels"]}
-    assert labels == {"severity", "remediation", "explained_by"}
+    assert labels == {"severity", "remediation", "explained_by", "run_continues"}
 
 
 def test_a_label_that_names_a_cause_names_an_alert_that_calls_the_on_call(alerts: Alerts) -> None:

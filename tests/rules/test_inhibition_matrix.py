@@ -60,7 +60,7 @@ MATRIX: Mapping[str, Sequence[str]] = {
         *LACK_OF_A_PART,
         *("WorkerLeak", "WorkerOldAndGrowing", "WorkerTrialsDone", "BrakeFiring", "OomKill"),
     ],
-    "WorkerEnded": LACK_OF_A_PART,
+    "WorkerEnded run_continues=": LACK_OF_A_PART,
     "WorkerInterrupted": LACK_OF_A_PART,
     "WorkerRestartLoop": [*RESTARTS, *LACK_OF_A_PART],
     "WorkerMemoryOverLimit/critical": [
@@ -147,11 +147,14 @@ class Book:
         first, *rest = text.split()
         name, _, severity = first.partition("/")
         chosen = dict(word.split("=") for word in rest)
+        of_name = [one for one in self.rules if one[0]["alert"] == f"Training{name}"]
+        own = {label for rule, _ in of_name for label in rule["labels"]}
         found = False
-        for rule, carried in self.rules:
+        for rule, carried in of_name:
             labels = rule["labels"]
-            if rule["alert"] == f"Training{name}" and severity in ("", labels["severity"]):
-                assert chosen.keys() <= carried, f"{text} has only {sorted(carried)}"
+            absent = {label for label, value in chosen.items() if not value}
+            if severity in ("", labels["severity"]) and not absent & labels.keys():
+                assert chosen.keys() <= carried | own, f"{text} has only {sorted(carried | own)}"
                 found = True
                 held = {label: VALUES.get(label, label) for label in carried} | chosen
                 present = {label: value for label, value in held.items() if value}

@@ -63,6 +63,7 @@ SERVER_GONE = GONE | {"worker": "inference", "role": "inference"}
 ORCHESTRATOR_GONE = GONE | {"worker": "orchestrator", "role": "orchestrator"}
 JUDGE_GONE = GONE | {"worker": "evals", "role": "evaluation"}
 A_GONE = GONE | {"worker": "a", "role": "worker"}
+ENDED = alert("WorkerEnded", worker="a", role="worker")
 OVER_LIMIT = alert("WorkerMemoryOverLimit", CRITICAL, remediation="restart_leaking_worker")
 OVER_LIMIT |= {"worker": "a", "role": "worker"}
 LOOP = alert("WorkerRestartLoop", CRITICAL, worker="a", role="worker") | HOLDS
@@ -149,6 +150,18 @@ CASES: list[Case] = [
     (
         "a judge that is gone explains no stall",
         JUDGE_GONE | RUN,
+        [],
+        [STALLED | RUN, NO_PRODUCER | RUN, BEAT | RUN, STORM | RUN],
+    ),
+    (
+        "a worker that has ended explains the stall of its run",
+        ENDED | RUN,
+        [STALLED | RUN, NO_PRODUCER | RUN, BEAT | RUN],
+        [STALLED | OTHER_RUN],
+    ),
+    (
+        "a worker that has ended explains no stall of a run that continued without it",
+        ENDED | RUN | {"run_continues": "true"},
         [],
         [STALLED | RUN, NO_PRODUCER | RUN, BEAT | RUN, STORM | RUN],
     ),
