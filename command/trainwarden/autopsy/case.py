@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from statistics import median
 
 from trainwarden.autopsy import patterns
 from trainwarden.autopsy.announced import has_finished
 from trainwarden.autopsy.gather import CheckpointFinding, Material, is_copy
 from trainwarden.autopsy.model import Attempt, Line, LogReading, Tally
+from trainwarden.autopsy.repeats import SameStep, StartLoop, loop_of, same_step_of
 from trainwarden_exporter.frameworks.base import Phase
 
 ALIVE_SECONDS = 300.0
@@ -20,12 +19,9 @@ ALIVE_SECONDS = 300.0
 COPIED_SECONDS = 86_400.0
 BEFORE_END_SECONDS = 600.0
 """Lines of other parts count if they are at most this much older than the last progress."""
-MIN_STARTS = 3
-MIN_PERIOD_SECONDS = 2.0
-"""Starts at a shorter distance are those of many ranks, not of a loop."""
-MAX_PERIOD_SECONDS = 900.0
-NEAR_STEPS = 2
 WATCHDOG_SILENCE_SECONDS = 600.0
+MIN_NOT_FINITE = 3
+"""Values of a loss that are not finite, for more than one bad batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,30 +33,6 @@ class Kind:
     first: Line
     last: Line
     files: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class StartLoop:
-    """Starts in a row without progress."""
-
-    file: str
-    count: int
-    period: float | None
-    """Median distance in seconds."""
-    first_at: float | None
-    last_at: float | None
-    errors: int
-    """Lines that report a failed start, an exit or another error, in the same file."""
-
-
-@dataclass(frozen=True, slots=True)
-class SameStep:
-    """Attempts that ended at about the same step."""
-
-    ended: int
-    of: int
-    step: int
-    spread: int
 
 
 class Case:
@@ -230,25 +202,19 @@ class Case:
     @cached_property
     def loop(self) -> StartLoop | None:
         """The longest row of starts without progress."""
-        loops = [loop for log in self.logs if (loop := _loop_of(log)) is not None]
+        loops = [loop for log in self.logs if (loop := loop_of(log)) is not None]
         return max(loops, key=lambda loop: loop.count, default=None)
 
     @cached_property
     def same_step(self) -> SameStep | None:
         """At least three attempts, and more than half, that ended at about one step."""
-        ends = [
-            one.last_step for one in self.attempts if one.last_step is not None and not one.finished
-        ]
-        if len(ends) < MIN_STARTS:
-            return None
-        step, near = max(
-            ((step, [end for end in ends if abs(end - step) <= NEAR_STEPS]) for step in set(ends)),
-            key=lambda one: (len(one[1]), one[0]),
+        return same_step_of(
+            [
+                one.last_step
+                for one in self.attempts
+                if one.last_step is not None and not one.finished
+            ]
         )
-        if len(near) < MIN_STARTS or 2 * len(near) <= len(ends) or step <= NEAR_STEPS:
-            return None
-        center = Counter(near).most_common(1)[0][0]
-        return SameStep(len(near), len(ends), center, max(abs(end - center) for end in near))
 
     @cached_property
     def checkpoint(self) -> CheckpointFinding | None:
@@ -339,7 +305,7 @@ class Case:
         """A loss that is not finite at the end: its name, how often in a row, and the log."""
         for log in self.logs:
             for name, values in log.values.items():
-                if name.endswith("loss") and values.not_finite >= MIN_STARTS:
+                if name.endswith("loss") and values.not_finite >= MIN_NOT_FINITE:
                     return name, values.not_finite, log
         return None
 
@@ -368,33 +334,3 @@ def _merge(tallies: Iterator[Tally]) -> Kind | None:
     last = max(dated, key=lambda one: (one.last.at or 0.0, one.last.order)).last
     files = tuple(dict.fromkeys(tally.first.file for tally in found))
     return Kind(" or ".join(names), sum(tally.count for tally in found), first, last, files)
-
-
-def _loop_of(log: LogReading) -> StartLoop | None:
-    if log.log.source != "log":
-        return None
-    failures = sum(log.tallies[kind].count for kind in patterns.ERRORS if kind in log.tallies)
-    exits = log.tallies.get("exit_status")
-    failures += 0 if exits is None else sum(n for code, n in exits.codes.items() if code != "0")
-    loops = []
-    for kind in ("start", "start_failed", patterns.FIRST_LINE):
-        tally = log.tallies.get(kind)
-        if tally is None or tally.count < MIN_STARTS or 2 * failures < tally.count:
-            continue
-        if kind == "start_failed" or log.idle_starts >= MIN_STARTS:
-            period = _period(tally.times)
-            is_certain = period is None and kind != patterns.FIRST_LINE
-            if is_certain or (
-                period is not None and MIN_PERIOD_SECONDS <= period <= MAX_PERIOD_SECONDS
-            ):
-                loops.append(
-                    StartLoop(
-                        log.name, tally.count, period, tally.first.at, tally.last.at, failures
-                    )
-                )
-    return max(loops, key=lambda loop: loop.count, default=None)
-
-
-def _period(times: Sequence[float]) -> float | None:
-    gaps = [later - earlier for earlier, later in pairwise(sorted(times))]
-    return median(gaps) if len(gaps) >= MIN_STARTS - 1 else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,23 +10,28 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from trainwarden_exporter.exceptions import NoData
-from trainwarden_exporter.frameworks.base import Phase
 from trainwarden_exporter.processes.matching import WorkerKey, WorkerLiveness
 from trainwarden_exporter.processes.procfs import Identity
 from trainwarden_exporter.progress.beats import SOURCE as BEAT
 from trainwarden_exporter.progress.beats import Beat, newest_by_run, read_beats
+from trainwarden_exporter.progress.metrics import (
+    METRICS,
+    PATH_EXISTS,
+    progress_samples,
+    run_time_samples,
+    value_samples,
+)
 from trainwarden_exporter.progress.progress_files import (
     FileProgress,
     ProgressFileScanner,
     ProgressFileSpec,
 )
-from trainwarden_exporter.progress.run_time import RunState, RunTime
+from trainwarden_exporter.progress.run_time import RunTime
 from trainwarden_exporter.progress.specs import ProgressSpec
-from trainwarden_exporter.progress.stall_limits import pause_limit, restart_limit, stall_limit
 from trainwarden_exporter.progress.state import RunProgress
 from trainwarden_exporter.progress.tracker import ProgressTracker
 from trainwarden_exporter.runtime.background_poller import BackgroundPoller, BackgroundPollers
-from trainwarden_exporter.scrape.collector import Collector, Family, MetricTable, Sample
+from trainwarden_exporter.scrape.collector import Collector, Family, Sample
 from trainwarden_exporter.step_dirs.locations import InstanceFinder
 
 INTERVAL = 5.0
@@ -55,69 +59,6 @@ LivenessSource = Callable[[], Iterable[WorkerLiveness]]
 OwnerSource = Callable[[Identity], str | None]
 """The run that a process belongs to."""
 
-_table = MetricTable("trainwarden_training_", "run")
-_gauge, _counter = _table.gauge, _table.counter
-
-STEP = _gauge("step", "Completed steps, counted from one.")
-TOTAL = _gauge("total_steps", "Total steps, as reported by the run or as configured.")
-LAST_STEP = _gauge("last_step_timestamp_seconds", "Time of the last completed step.")
-DURATION = _gauge("step_duration_seconds", "Duration of the last step.")
-MEDIAN = _gauge("step_duration_median_seconds", "Median duration of the last 32 steps.")
-PHASE = _gauge("phase", "1 for the current phase of the run, 0 for all others.", "phase")
-PHASE_TIME = _gauge("phase_timestamp_seconds", "Start of the current phase.")
-PROGRESS = _gauge(
-    "progress_timestamp_seconds", "Last sign of progress: a step or a change of phase."
-)
-STALL_LIMIT = _gauge(
-    "stall_limit_seconds", "Time without progress after which the run currently counts as stalled."
-)
-PAUSE_LIMIT = _gauge(
-    "stall_pause_limit_seconds",
-    "Stall limit in the absence of other symptoms: counts twice the longest harmless pause.",
-)
-RESTART_LIMIT = _gauge(
-    "stall_restart_limit_seconds",
-    "Time without progress that alone justifies a restart of the run; +Inf while the pace of the"
-    " run is unknown.",
-)
-PHASE_LIMIT = _gauge("phase_limit_seconds", "Maximum time in a phase other than training.", "phase")
-STALL_FACTOR = _gauge(
-    "stall_factor",
-    "Multiple of the usual time between signs of progress that may pass, as configured.",
-)
-STALL_FLOOR = _gauge("stall_floor_seconds", "Minimum stall limit, as configured.")
-RESUMES = _counter("resumes_total", "Resumes of the run from an earlier step.")
-RESUME_STEP = _gauge("resume_step", "Step from which the run last resumed.")
-FIRST_STEP = _gauge("first_step_after_resume", "First step observed after the last resume.")
-REPEATED = _counter("steps_repeated_total", "Steps that were lost by resumes and repeated.")
-FINISHED = _gauge("finished", "1 when the run has completed.")
-SOURCE_STEP = _gauge(
-    "source_step", "Last step reported by the source, regardless of age.", "source"
-)
-SOURCE_TIME = _gauge(
-    "source_timestamp_seconds",
-    "Time at which the source reports that the step was reached.",
-    "source",
-)
-VALUE = _gauge("value", "Last value of that name in a progress file or a beat.", "source", "name")
-VALUE_TIME = _gauge("value_timestamp_seconds", "Last write of the value.", "source", "name")
-PATH_EXISTS = _gauge("path_exists", "Whether the configured path of the run is an existing folder.")
-
-_run_table = MetricTable("trainwarden_run_", "run")
-RUN_TIME = _run_table.counter(
-    "time_seconds_total",
-    "Time of the run by state; each second belongs to exactly one. At most one stall limit and 30"
-    " seconds behind the clock, because a pause may turn out to be a stall.",
-    "state",
-)
-RUN_STEPS = _run_table.counter(
-    "steps_total",
-    "Steps of the run while it was watched: made, those of them that repeat lost ones (redone).",
-    "kind",
-)
-FINITE = _gauge("value_finite", "Whether the last value is finite.", "source", "name")
-
-
 _States = tuple[tuple[ProgressSpec, RunProgress], ...]
 
 
@@ -133,7 +74,7 @@ class ProgressCollector(Collector):
     """Feeds the tracker with polled files and checkpoints, and exports its state."""
 
     name = "progress"
-    metrics = (*_table.metrics, *_run_table.metrics)
+    metrics = METRICS
 
     def __init__(
         self,
@@ -219,13 +160,9 @@ class ProgressCollector(Collector):
     def _all_samples(self) -> Iterator[Sample]:
         states = self._tracker.states()
         for spec, state in states:
-            for metric, more, value in _samples(spec, state):
-                yield metric, (spec.run, *more), value
+            yield from progress_samples(spec, state)
         for run, spent in self._save(states).items():
-            for state_name in RunState:
-                yield RUN_TIME, (run, state_name), spent.seconds.get(state_name, 0.0)
-            yield RUN_STEPS, (run, "made"), spent.steps_made
-            yield RUN_STEPS, (run, "redone"), spent.steps_redone
+            yield from run_time_samples(run, spent)
         for (run, _), path_poller in self._paths:
             if (exists := path_poller.result()) is not None:
                 yield PATH_EXISTS, (run,), exists.value
@@ -235,10 +172,10 @@ class ProgressCollector(Collector):
                 source = f"file/{subject.file.name}"
                 values = seen.value.values
                 times = dict.fromkeys(values, seen.value.timestamp)
-                yield from _value_samples(subject.run, source, values, times)
+                yield from value_samples(subject.run, source, values, times)
         for run, beat in self._newest_beats().items():
             times = {name: beat.number_times.get(name, beat.written) for name in beat.numbers}
-            yield from _value_samples(run, BEAT, beat.numbers, times)
+            yield from value_samples(run, BEAT, beat.numbers, times)
 
     def _newest_beats(self) -> Mapping[str, Beat]:
         seen = [poller.result() for _, poller in self._beats]
@@ -314,16 +251,6 @@ def _is_folder(path: Path) -> bool:
         return False
 
 
-def _value_samples(
-    run: str, source: str, values: Mapping[str, float], times: Mapping[str, float]
-) -> Iterator[Sample]:
-    for name, number in values.items():
-        labels = (run, source, name)
-        yield VALUE, labels, number
-        yield VALUE_TIME, labels, times[name]
-        yield FINITE, labels, math.isfinite(number)
-
-
 def _earliest_save(
     saves_in_progress: Iterable[tuple[str, float | None]],
 ) -> Mapping[str, float | None]:
@@ -345,47 +272,3 @@ def _most_records(
         if len(records) > len(found.get(run, ())):
             found[run] = records
     return found.items()
-
-
-def _samples(spec: ProgressSpec, state: RunProgress) -> Iterator[Sample]:
-    """Yields the samples of one run, without the label of the run.
-
-    A run whose steps appear in no line and no file may show no sign for hours, for example between
-    two checkpoints: silence is no stall until the usual time is known.
-    """
-    stall_known = (
-        spec.has_step_source or BEAT in state.reports or state.timing.usual_silence is not None
-    )
-    # A framework may log the start of an evaluation and still not write it into this log: Rich
-    # draws no bar into a file.
-    announced = spec.announces_evaluations and state.evaluations_seen
-    known = {
-        STEP: state.step,
-        TOTAL: state.total_steps if spec.total is None else spec.total,
-        LAST_STEP: state.last_step_at,
-        DURATION: state.timing.last,
-        MEDIAN: state.timing.typical,
-        PHASE_TIME: state.phase_began_at,
-        PROGRESS: state.last_sign_at,
-        STALL_LIMIT: stall_limit(state, spec.limits) if stall_known else None,
-        PAUSE_LIMIT: pause_limit(state, spec.limits) if stall_known else None,
-        RESTART_LIMIT: restart_limit(state, spec.limits, evaluations_announced=announced)
-        if stall_known
-        else None,
-        STALL_FACTOR: spec.limits.factor,
-        STALL_FLOOR: spec.limits.floor,
-        RESUMES: state.resumes,
-        RESUME_STEP: state.attempt.origin,
-        FIRST_STEP: state.attempt.first_step if state.attempt.resumed else None,
-        REPEATED: state.repeated,
-        FINISHED: state.finished,
-    }
-    yield from ((metric, (), value) for metric, value in known.items())
-    for phase, limit in spec.limits.phases.items():
-        yield PHASE_LIMIT, (phase.value,), limit
-    if state.phase is not None:
-        yield from ((PHASE, (phase.value,), phase is state.phase) for phase in Phase)
-    for source, reading in state.reports.items():
-        yield SOURCE_STEP, (source,), reading.step
-        if reading.dated:
-            yield SOURCE_TIME, (source,), reading.timestamp
