@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainwarden_exporter.checkpoints.damages import DamageKind
 from trainwarden_exporter.frameworks.base import Phase
 from verdicts.box import Happening
 from verdicts.faults import (
@@ -130,6 +131,27 @@ def recovery_mismatch(run: Run, strike: Strike) -> Happening:
     run.saves_nothing = True
     saves.recovery = False
     strike()
+
+
+def save_damaged(run: Run, strike: Strike) -> Happening:
+    """The disk loses a part of the newest checkpoint, which a resume would take."""
+    saves = run.box.saves
+    assert saves is not None  # noqa: S101 - the shape saves
+    yield from until(run, lambda: bool(saves.complete) and saves.begun is None, most=3600)
+    run.saves_nothing = True
+    strike()
+    yield run.box.rng.uniform(20, 60)  # the exporter reads it when it is quiet
+    saves.damaged, saves.resume_damaged = {DamageKind.TRUNCATED: 1}, True
+
+
+def older_save_damaged(run: Run, strike: Strike) -> Happening:
+    """A checkpoint loses a file, and others are newer."""
+    saves = run.box.saves
+    assert saves is not None  # noqa: S101 - the shape saves
+    yield from until(run, lambda: len(saves.complete) > 1, most=3600)
+    strike()
+    yield run.box.rng.uniform(20, 60)
+    saves.damaged = {DamageKind.MISSING: 1}
 
 
 def _is_no_number(run: Run, name: str, strike: Strike) -> Happening:

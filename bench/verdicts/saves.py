@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
+from trainwarden_exporter.checkpoints.damages import DamageKind
 from trainwarden_exporter.checkpoints.scanner import INTERVAL
 from trainwarden_exporter.checkpoints.specs import SAVING_SECONDS
 from verdicts.page import Page
@@ -35,6 +36,10 @@ class Saves:
     save_seconds: float | None = None
     recovery: bool | None = None
     """Whether the recovery record fits; None where the framework has none."""
+    damaged: dict[str, int] = field(default_factory=dict)
+    """Damaged checkpoints by kind of damage."""
+    resume_damaged: bool = False
+    """Whether a resume would take a damaged one."""
 
     def look(self, now: float) -> None:
         """What the eye sees it sees at its own pace; what it says is as old as that."""
@@ -65,6 +70,10 @@ class Saves:
             if disk.up:
                 page.put("trainwarden_disk_checkpoints_left", round(left, 2), *labels, disk.path)
             page.put("trainwarden_checkpoint_recovery_matches", self.recovery, *labels)
+            for kind in DamageKind:
+                damaged = self.damaged.get(kind, 0)
+                page.put("trainwarden_checkpoint_damaged", damaged, *labels, kind)
+            page.put("trainwarden_checkpoint_resume_damaged", self.resume_damaged, *labels)
         saving = self.begun is not None and now - self.begun[2] < SAVING_SECONDS
         page.put("trainwarden_checkpoint_saving", saving, *labels)
         if self.begun is not None:

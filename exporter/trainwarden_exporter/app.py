@@ -112,7 +112,9 @@ def build_collectors(config: Config) -> tuple[Collector, ...]:
         on_step=tracker.record_heartbeat,
     )
     disk = DiskCollector(config.disks, [run.path for run in config.runs if run.path is not None])
-    checkpoints = CheckpointsCollector(config.runs, disk_label=disk.label)
+    checkpoints = CheckpointsCollector(
+        config.runs, disk_label=disk.label, state_folder=config.state_folder
+    )
     rollouts = RolloutsCollector(config.runs, tracker)
     logs = LogsCollector(
         [spec for run in config.runs for spec in log_specs(run)],

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainwarden_exporter.checkpoints.recovery_info import RecoveryRecord, read_recovery
@@ -36,6 +36,8 @@ class CheckpointSnapshot:
     interval: float | None = None
     """Observed median interval in seconds."""
     recovery: RecoveryRecord | None = None
+    results: Mapping[str, ScanResult] = field(default_factory=dict)
+    """The result of each folder."""
     space: DiskUsage | None = None
     """Usage of the disk that holds them; None if unavailable."""
 
@@ -99,6 +101,7 @@ class CheckpointScanner:
             result,
             self._intervals.update(result.complete),
             self._read_recovery(),
+            {str(path): found for path, found in self._step_dirs.folders.items()},
             self._read_space(),
         )
 

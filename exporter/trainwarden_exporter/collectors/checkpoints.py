@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Self
 
+from trainwarden_exporter.checkpoints.proofs import ProofSnapshot
+from trainwarden_exporter.checkpoints.prover import INTERVAL as PROVER_INTERVAL
+from trainwarden_exporter.checkpoints.prover import CheckpointProver
 from trainwarden_exporter.checkpoints.scanner import INTERVAL, CheckpointScanner, CheckpointSnapshot
 from trainwarden_exporter.checkpoints.specs import SAVING_SECONDS, CheckpointSpec
 from trainwarden_exporter.disk.mounts import Mount
@@ -72,6 +76,25 @@ RECOVERY_MATCHES = _gauge(
 CHECKPOINTS_LEFT = _gauge(
     "disk_checkpoints_left", "Checkpoints of the newest one's size that fit on the disk.", "path"
 )
+PROVED_STEP = _gauge(
+    "checkpoint_proved_step",
+    "Step of the newest proved checkpoint: complete, and its content is sound.",
+)
+PROVED_TIME = _gauge(
+    "checkpoint_proved_timestamp_seconds",
+    "Time at which the newest proved checkpoint was completed.",
+)
+PROVED_INFO = _gauge(
+    "checkpoint_proved_info", "1 for the newest proved checkpoint; the label has its path.", "path"
+)
+PROVED = _gauge("checkpoint_proved", "Proved checkpoints, among the newest ones on disk.")
+DAMAGED = _gauge("checkpoint_damaged", "Checkpoints with a damage, by kind of damage.", "kind")
+DAMAGED_STEP = _gauge("checkpoint_damaged_step", "Step of the newest damaged checkpoint.")
+RESUME_DAMAGED = _gauge(
+    "checkpoint_resume_damaged",
+    "Whether the checkpoint that the framework takes when it resumes is damaged, or is incomplete "
+    "and no longer written to.",
+)
 
 
 class CheckpointsCollector(Collector):
@@ -85,6 +108,7 @@ class CheckpointsCollector(Collector):
         runs: Sequence[RunConfig],
         *,
         disk_label: Callable[[Mount], str] = lambda mount: mount.point,
+        state_folder: Path | None = None,
         filesystem: FileSystem | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -96,10 +120,14 @@ class CheckpointsCollector(Collector):
         self._pollers = BackgroundPollers(
             {spec: _poller(spec, finders[spec.location], filesystem, now) for spec in specs}
         )
+        self._provers = BackgroundPollers(
+            {spec: _prover(spec, poller, state_folder, now) for spec, poller in self._pollers.all()}
+        )
 
     def take_over_from(self, predecessor: Self) -> None:
         """Continues with the scanners of `predecessor` and their state."""
         self._pollers.take_over_from(predecessor._pollers)
+        self._provers.take_over_from(predecessor._provers)
 
     def newest_checkpoints(self) -> Iterator[tuple[str, str, int, float]]:
         """Yields run, kind, step and time of the newest complete checkpoint of each kind.
@@ -156,6 +184,9 @@ class CheckpointsCollector(Collector):
             if recovery is not None and recovery.missing:
                 yield RECOVERY_MISSING, (*spec.labels, printable(recovery.missing)), 1
             yield from self._capacity_samples(spec, seen.value)
+        self._provers.start()
+        for spec, proofs in self._provers.last_results():
+            yield from _proof_samples(spec, proofs.value)
 
     def _capacity_samples(self, spec: CheckpointSpec, seen: CheckpointSnapshot) -> Iterator[Sample]:
         newest, space = seen.result.newest, seen.space
@@ -212,6 +243,36 @@ def _values(
         step = None if newest is None else newest.step(offset)
         values |= {RECOVERY_STEP: recovery.step, RECOVERY_MATCHES: recovery.matches(step)}
     return values
+
+
+def _proof_samples(spec: CheckpointSpec, proofs: ProofSnapshot) -> Iterator[Sample]:
+    if not proofs.checkpoints and not proofs.tracker_problem:
+        return
+    yield PROVED, spec.labels, proofs.count("proved")
+    yield RESUME_DAMAGED, spec.labels, bool(proofs.resume_problem)
+    for kind, count in proofs.damage_counts().items():
+        yield DAMAGED, (*spec.labels, kind), count
+    damaged = next((one for one in proofs.checkpoints if one.state == "damaged"), None)
+    if damaged is not None:
+        yield DAMAGED_STEP, spec.labels, damaged.step
+    if (newest := proofs.newest_proved) is not None:
+        yield PROVED_STEP, spec.labels, newest.step
+        yield PROVED_TIME, spec.labels, newest.step_dir.completed_at
+        yield PROVED_INFO, (*spec.labels, newest.path), 1
+
+
+def _prover(
+    spec: CheckpointSpec,
+    scans: BackgroundPoller[CheckpointSnapshot],
+    state_folder: Path | None,
+    now: Callable[[], float],
+) -> BackgroundPoller[ProofSnapshot]:
+    def last_scan() -> CheckpointSnapshot | None:
+        return None if scans.last_result is None else scans.last_result.value
+
+    name = f"proofs {'/'.join(spec.labels)}"
+    prover = CheckpointProver(spec, last_scan, state_folder=state_folder, now=now)
+    return BackgroundPoller(name, prover, interval=PROVER_INTERVAL, now=now)
 
 
 def _poller(

@@ -51,6 +51,8 @@ class CheckpointLayout:
     step_offset: int = 0
     """Completed steps, counted from one, minus the number in the name."""
     recovery: RecoveryLayout | None = None
+    resumes_incomplete: bool = False
+    """Whether the framework resumes from the highest step even if that is incomplete."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
@@ -301,6 +301,13 @@ class AllOf(_Combined):
 
     def is_renewed(self, step_dir: StepDirContent, folder: FolderContent) -> bool:
         return all(rule.is_renewed(step_dir, folder) for rule in self.rules)
+
+
+def rules_in(rule: CompletenessRule) -> Iterator[CompletenessRule]:
+    """Yields `rule` and the rules that it combines."""
+    yield rule
+    for part in rule.rules if isinstance(rule, _Combined) else ():
+        yield from rules_in(part)
 
 
 def _matching_files(step_dir: StepDirContent, *patterns: str) -> list[FileInfo]:

@@ -31,6 +31,7 @@ FRAMEWORK = fw.Framework(
             JsonStepRule(
                 "trainer_state.json", "global_step", none_of=("checkpoint-is-incomplete.txt",)
             ),
+            resumes_incomplete=True,
         ),
     ),
     logs=(fw.LogLayout("trainer", fw.CONSOLE_LOGS, role="trainer"),),

@@ -138,6 +138,10 @@ class BackgroundPollers(Generic[K, T]):
             else:
                 poller.close()
 
+    def all(self) -> Iterator[tuple[K, BackgroundPoller[T]]]:
+        """Yields each subject with its poller, without starting it."""
+        return iter(self._pollers.items())
+
     def start(self, which: Callable[[K], bool] = lambda _: True) -> None:
         """Starts polling early, for the subjects in `which`."""
         for subject, poller in self._pollers.items():

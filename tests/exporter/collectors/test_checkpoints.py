@@ -77,6 +77,7 @@ def closing() -> Iterator[Callable[[CheckpointsCollector], CheckpointsCollector]
     yield keep
     for collector in opened:
         collector._pollers.close()
+        collector._provers.close()
 
 
 Closing = Callable[[CheckpointsCollector], CheckpointsCollector]

@@ -1,0 +1,143 @@
+"""Reads files slowly enough that neither the run nor a scrape notices."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+READ_SHARE = 0.02
+"""Share of the time spent on reading, and so of the disk's bandwidth."""
+CPU_SHARE = 0.1
+"""Share of one CPU core, for checksums and the search for numbers that are not finite."""
+MAX_BYTES_PER_SECOND = 64 << 20
+"""Limit for pages that are still in memory."""
+CHUNK_BYTES = 1 << 20
+BUSY_PERCENT = 20.0
+"""Share of time, in percent, in which some process waits for I/O: from here on the disk is busy."""
+BUSY_FACTOR = 10.0
+"""How much slower reading is on a busy disk."""
+
+_PRESSURE = Path("/proc/pressure/io")
+_PRESSURE_SECONDS = 5.0
+_IOPRIO_SET = {"x86_64": 251, "aarch64": 30}
+"""Number of the system call, for which the C library has no function (ioprio_set(2))."""
+_IOPRIO_WHO_PROCESS, _IOPRIO_CLASS_IDLE = 1, 3 << 13
+_LOWEST_PRIORITY = 19
+
+
+class ReadRate:
+    """The rate of all readers of the host together. Thread-safe."""
+
+    def __init__(
+        self,
+        *,
+        read_share: float = READ_SHARE,
+        cpu_share: float = CPU_SHARE,
+        bytes_per_second: float = MAX_BYTES_PER_SECOND,
+        clock: Callable[[], float] = time.monotonic,
+        pressure: Path = _PRESSURE,
+    ) -> None:
+        self._read_share = read_share
+        self._cpu_share = cpu_share
+        self._bytes_per_second = bytes_per_second
+        self._clock = clock
+        self._pressure = pressure
+        self._lock = threading.Lock()
+        self._free_at = 0.0
+        self._busy = False
+        self._busy_read_at = -_PRESSURE_SECONDS
+
+    def charge(self, size: int, read_seconds: float, cpu_seconds: float) -> float:
+        """Accounts for a chunk that was read; returns for how long its reader has to pause."""
+        seconds = max(
+            read_seconds / self._read_share,
+            cpu_seconds / self._cpu_share,
+            size / self._bytes_per_second,
+        )
+        with self._lock:
+            now = self._clock()
+            if self._is_busy(now):
+                seconds *= BUSY_FACTOR
+            self._free_at = max(now, self._free_at) + seconds
+            return self._free_at - now
+
+    def _is_busy(self, now: float) -> bool:
+        if now - self._busy_read_at >= _PRESSURE_SECONDS:
+            self._busy_read_at = now
+            self._busy = read_io_pressure(self._pressure) >= BUSY_PERCENT
+        return self._busy
+
+
+class UnlimitedRate(ReadRate):
+    """For a command that an operator waits for."""
+
+    def charge(self, size: int, read_seconds: float, cpu_seconds: float) -> float:
+        return 0.0
+
+
+def read_io_pressure(path: Path = _PRESSURE) -> float:
+    """Returns the percentage of the last ten seconds in which some process waited for I/O.
+
+    0 if the kernel does not show it. Source: Documentation/accounting/psi.rst
+    """
+    with suppress(OSError, ValueError, IndexError):
+        fields = path.read_text().split()
+        return float(fields[1].removeprefix("avg10="))
+    return 0.0
+
+
+def lower_priority() -> None:
+    """Gives the calling thread the idle class of I/O and the lowest CPU priority, if possible."""
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST_PRIORITY)
+    number = _IOPRIO_SET.get(platform.machine())
+    if number is not None:
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).syscall(
+                number, _IOPRIO_WHO_PROCESS, threading.get_native_id(), _IOPRIO_CLASS_IDLE
+            )
+
+
+class PacedFile:
+    """An open regular file. Its pages are dropped from memory once they were read."""
+
+    def __init__(self, descriptor: int, status: os.stat_result) -> None:
+        self._descriptor = descriptor
+        self.status = status
+        self.size = status.st_size
+        self.bytes_read = 0
+        self.read_seconds = 0.0
+
+    def read(self, start: int, size: int) -> bytes:
+        """Returns up to `size` bytes from `start`. Raises OSError."""
+        began = time.perf_counter()
+        data = os.pread(self._descriptor, size, start)
+        self.read_seconds += time.perf_counter() - began
+        self.bytes_read += len(data)
+        return data
+
+    def drop(self, start: int, size: int) -> None:
+        """Lets the kernel drop these pages: a checkpoint is larger than what should be cached."""
+        with suppress(OSError):
+            os.posix_fadvise(self._descriptor, start, size, os.POSIX_FADV_DONTNEED)
+
+
+@contextmanager
+def open_paced(path: str) -> Iterator[PacedFile]:
+    """Opens a regular file. Raises OSError, also for anything else."""
+    # without O_NONBLOCK, opening a pipe without a writer never returns
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(f"not a regular file: {path}")
+        yield PacedFile(descriptor, status)
+    finally:
+        os.close(descriptor)

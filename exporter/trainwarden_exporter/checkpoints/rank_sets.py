@@ -1,0 +1,119 @@
+"""Finds missing files of a set: of ranks, of shards, of a trainer's state. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping
+
+from trainwarden_exporter.checkpoints.damages import Damage, DamageKind
+
+_SHARD = re.compile(r"-(\d{5})-of-(\d{5})(?=[-.])")
+_WORLD = re.compile(r"world_size_(\d+)")
+_RANK = re.compile(r"(?P<kind>(?:zero_pp_|mp_|tp_|pp_|dp_)?rank|rng_state)_?(?P<number>\d+)")
+_MEMBER = re.compile(r"\.(?:pt|pth|bin|safetensors|ckpt)$")
+
+_TEMPORARY = re.compile(r"\.(?:tmp|part|partial|incomplete)(?:[._-]?\w{1,12})?$")
+
+_TRAINER_STATE = "trainer_state.json"
+_WEIGHTS = re.compile(
+    r"(?:^|/)(?:(?:adapter_)?model[^/]*\.safetensors|(?:adapter|pytorch)_model[^/]*\.bin"
+    r"|pytorch_model_fsdp[^/]*|global_step\d+/.*|[^/]*\.distcp)(?:$|/)"
+)
+_OPTIMIZER = re.compile(
+    r"^(?:optimizer[^/]*\.(?:pt|bin)|optimizer_\d+/.*|global_step\d+/.*|optimizer/.*)$"
+)
+
+
+def check_sets(
+    names: Collection[str],
+    world_sizes: Mapping[str, Mapping[str, int]],
+) -> Iterator[Damage]:
+    """Yields what is missing from the files `names` of a checkpoint.
+
+    `world_sizes` has, by folder and kind of rank, the number of ranks that a file states.
+    """
+    files = [name for name in names if _MEMBER.search(name)]
+    yield from _missing_shards(files)
+    yield from _missing_ranks(files, world_sizes)
+    yield from _missing_trainer_files(names)
+    for name in names:
+        if _TEMPORARY.search(name):
+            yield Damage(DamageKind.INTERRUPTED, name, "is the temporary file of a save")
+
+
+def _missing_shards(files: Collection[str]) -> Iterator[Damage]:
+    found: dict[tuple[str, int], set[int]] = {}
+    for name in files:
+        if match := _SHARD.search(name):
+            family = _SHARD.sub("-*-of-*", name)
+            found.setdefault((family, int(match[2])), set()).add(int(match[1]))
+    totals: dict[str, int] = {}
+    for family, total in found:
+        totals[family] = max(totals.get(family, 0), total)
+    for (family, total), numbers in found.items():
+        first = min(*numbers, 1)  # counted from one, in some programs from zero
+        expected = range(first, first + total)
+        if totals[family] == total and (lost := set(expected) - numbers):
+            yield Damage(DamageKind.MISSING, family, f"{_listed(lost)} of {total} is missing")
+
+
+def _missing_ranks(
+    files: Collection[str], world_sizes: Mapping[str, Mapping[str, int]]
+) -> Iterator[Damage]:
+    families: dict[tuple[str, ...], set[tuple[int, ...]]] = {}
+    for name in files:
+        if matches := list(_RANK.finditer(name)):
+            family = _RANK.sub(lambda match: f"{match['kind']}_*", name)
+            key = (family, *(match["kind"] for match in matches))
+            families.setdefault(key, set()).add(tuple(int(match["number"]) for match in matches))
+    for (family, *kinds), numbers in families.items():
+        folder = family.rpartition("/")[0]
+        stated = dict(world_sizes.get(folder, {}))
+        if world := _WORLD.search(family):
+            stated["rank"] = int(world[1])
+        ranges = []
+        for position, kind in enumerate(kinds):
+            present = {one[position] for one in numbers}
+            ranges.append(_expected_ranks(present, stated.get(kind)))
+        wanted = math.prod(map(len, ranges))
+        lost = wanted - len(numbers)
+        if lost > 0:
+            yield Damage(DamageKind.MISSING, family, f"{lost} of {wanted} ranks are missing")
+
+
+def _expected_ranks(present: set[int], world_size: int | None) -> range:
+    """Returns the ranks that should be there.
+
+    A node with a disk of its own has only its own ranks: a block of ranks that begins at a multiple
+    of its length, and whose length divides the number of ranks.
+    """
+    low, high = min(present), max(present)
+    length = high - low + 1
+    if world_size is None or high >= world_size:
+        return range(low, high + 1)
+    is_block = 1 < length == len(present) and not world_size % length and not low % length
+    return range(low, high + 1) if is_block else range(world_size)
+
+
+def _missing_trainer_files(names: Collection[str]) -> Iterator[Damage]:
+    """The state of transformers' Trainer is saved together, or only the model.
+
+    Source: transformers/trainer.py, _save_checkpoint.
+    """
+    if _TRAINER_STATE not in names:
+        return
+    if not any(_WEIGHTS.search(name) for name in names):
+        yield Damage(DamageKind.MISSING, "model.safetensors", "no file with weights")
+    has_optimizer = any(_OPTIMIZER.search(name) for name in names)
+    has_random_state = any(name.startswith("rng_state") for name in names)
+    if "scheduler.pt" in names and not has_optimizer:
+        yield Damage(DamageKind.MISSING, "optimizer.pt", "is missing beside scheduler.pt")
+    if "optimizer.pt" in names and "scheduler.pt" not in names:
+        yield Damage(DamageKind.MISSING, "scheduler.pt", "is missing beside optimizer.pt")
+    if "scheduler.pt" in names and has_optimizer and not has_random_state:
+        yield Damage(DamageKind.MISSING, "rng_state.pth", "is missing beside scheduler.pt")
+
+
+def _listed(numbers: Collection[int]) -> str:
+    return ", ".join(map(str, sorted(numbers)[:3])) + (", …" if len(numbers) > 3 else "")  # noqa: PLR2004 - as many as are listed
