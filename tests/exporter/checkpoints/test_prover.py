@@ -136,6 +136,11 @@ def test_sound_checkpoints_are_proved(run: Run) -> None:
     assert not found.resume_problem
 
 
+def rename_rank(folder: Path) -> None:
+    torch_file(folder / "optim_rank_1.pt", numbers(1))
+    (folder / "optim_rank_1.pt").rename(folder / "optim_rank_0.pt")
+
+
 DAMAGES: dict[str, tuple[Callable[[Path], object], DamageKind]] = {
     "in the length": (lambda one: cut(one / "model.safetensors", 5), DamageKind.TRUNCATED),
     "in the header": (lambda one: cut(one / "model.safetensors", 40), DamageKind.TRUNCATED),
@@ -162,11 +167,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], DamageKind]] = {
         lambda one: (one / "model.safetensors.tmp").write_bytes(b"x"),
         DamageKind.INTERRUPTED,
     ),
-    "renamed rank": (
-        lambda one: (
-            torch_file(one / "optim_rank_1.pt", numbers(1))
-            or (one / "optim_rank_1.pt").rename(one / "optim_rank_0.pt")
-        ),
+    "renamed rank": (rename_rank, DamageKind.MISMATCH),
         DamageKind.MISMATCH,
     ),
     "bad json": (lambda one: (one / "config.json").write_text('{"a": 1'), DamageKind.CORRUPT),
