@@ -168,8 +168,6 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], DamageKind]] = {
         DamageKind.INTERRUPTED,
     ),
     "renamed rank": (rename_rank, DamageKind.MISMATCH),
-        DamageKind.MISMATCH,
-    ),
     "bad json": (lambda one: (one / "config.json").write_text('{"a": 1'), DamageKind.CORRUPT),
 }
 
