@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,13 +26,28 @@ _SELF_CAUSED_RESULTS = frozenset(
 """Results of a unit that nobody requested to stop, although systemd may have stopped it."""
 
 
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)(y|month|w|d|h|min|s|ms|us)")
+_UNITS = {"y": 31_557_600e6, "month": 2_629_800e6, "w": 604_800e6, "d": 86_400e6, "h": 3600e6}
+_UNITS |= {"min": 60e6, "s": 1e6, "ms": 1e3, "us": 1.0}
+"""Microseconds of the units in which systemd writes a time span (systemd.time(7))."""
+
+
+def _parse_time_span(text: str) -> float:
+    """Parses a time span such as `1h 30min` into microseconds; infinity without a limit."""
+    if text in ("", "infinity"):
+        return float("inf")
+    found = [_SPAN.fullmatch(part) for part in text.split()]
+    return sum(float(one[1]) * _UNITS[one[2]] if one else float("inf") for one in found)
+
+
 _Number = Annotated[int, BeforeValidator(lambda text: text or 0)]
 
 
 class Unit(BaseModel):
     """A unit as systemd shows it. Times are microseconds of the monotonic clock, 0 for never.
 
-    `active_exit`: when the unit last left the state active.
+    `active_enter`, `active_exit`: when the unit last entered and left the state active.
+    `runtime_max`: how long it may be active.
     """
 
     names: str = Field("", alias="Names")
@@ -44,7 +60,11 @@ class Unit(BaseModel):
     job: str = Field("", alias="Job")
     main_start: _Number = Field(0, alias="ExecMainStartTimestampMonotonic")
     main_exit: _Number = Field(0, alias="ExecMainExitTimestampMonotonic")
+    active_enter: _Number = Field(0, alias="ActiveEnterTimestampMonotonic")
     active_exit: _Number = Field(0, alias="ActiveExitTimestampMonotonic")
+    runtime_max: Annotated[float, BeforeValidator(_parse_time_span)] = Field(
+        float("inf"), alias="RuntimeMaxUSec"
+    )
 
     @property
     def has_run(self) -> bool:
@@ -68,6 +88,10 @@ class Unit(BaseModel):
             return self.active == "inactive"
         if self.active_exit < self.main_start:  # the unit never became active
             return self.result == "success"
+        # systemd has stopped it at RuntimeMaxSec; after a request, that result means that the
+        # process had to be killed
+        if self.result == "timeout" and self.active_exit - self.active_enter >= self.runtime_max:
+            return False
         return self.main_exit > self.active_exit
 
 

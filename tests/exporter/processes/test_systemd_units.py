@@ -30,6 +30,13 @@ UNIT = {
     "ExecMainStartTimestampMonotonic": "1000",
 }
 STOPPED = {"ExecMainExitTimestampMonotonic": "2001", "ActiveExitTimestampMonotonic": "2000"}
+TIMEOUT = {
+    "Result": "timeout",
+    "ActiveState": "failed",
+    "ActiveEnterTimestampMonotonic": "1500",
+    "ActiveExitTimestampMonotonic": "5501500",
+    "ExecMainExitTimestampMonotonic": "5501600",
+}
 CRASHED = {"ExecMainExitTimestampMonotonic": "2000", "ActiveExitTimestampMonotonic": "2001"}
 WORKER = WorkerKey("run", "trainer")
 
@@ -51,6 +58,12 @@ def systemctl(folder: Path, unit: Mapping[str, str]) -> str:
         ({**UNIT, **CRASHED, "ActiveState": "failed", "Result": "signal"}, False),
         ({**UNIT, **CRASHED}, False),
         ({**UNIT, **STOPPED, "Result": "oom-kill"}, False),
+        ({**UNIT, **TIMEOUT, "RuntimeMaxUSec": "5.500s"}, False),
+        ({**UNIT, **TIMEOUT, "RuntimeMaxUSec": "5s 500ms"}, False),
+        # killed after the time for a stop that was requested
+        ({**UNIT, **TIMEOUT, "RuntimeMaxUSec": "1month 1w 2d 3h 4min 6s"}, True),
+        ({**UNIT, **TIMEOUT, "RuntimeMaxUSec": "infinity"}, True),
+        ({**UNIT, **TIMEOUT}, True),
         ({**UNIT, "ActiveState": "active"}, None),
         ({**UNIT, **STOPPED, "ActiveState": "deactivating"}, None),
         ({**UNIT, "LoadState": "not-found", "InvocationID": ""}, None),
