@@ -142,10 +142,11 @@ class LinePattern:
     """Restricts the pattern to logs of this role, if others contain the same line."""
     redrawn: bool = False
     """Whether the line is a progress bar, whose current state has no line end yet."""
-    total_of: Literal["run", "bar", "epoch"] = "run"
+    total_of: Literal["run", "bar", "epoch", "line"] = "run"
     """What the group `total` counts. `bar`: the steps of a progress bar, which is that of the run
     unless the run has another total. `epoch`: the steps until the count begins again at zero; they
-    are added up, and the total of the run stays unknown."""
+    are added up, and the total of the run stays unknown. `line`: as `epoch`, but it is the total of
+    a run that reports no epochs, until the count begins again."""
 
 
 def error_line(name: str, *regexes: str) -> LinePattern:

@@ -10,14 +10,14 @@ _PREFIX = r"(?:[\[(]?\d[\dT:.,\- /Z+]*[\])]?[ |]+)?(?:\[?(?:INFO|info)\]?[ :|-]+
 _TRAINING = r"(?i:[^:|]{0,40}\b(?:train|fit|epoch|step|iter|progress|update)[^:|]{0,40}?)"
 
 
-def _count(name: str, regex: str, *, redrawn: bool = False) -> fw.LinePattern:
-    """A pattern of lines that count steps, of the run or of an epoch."""
+def _count(name: str, regex: str, *, is_bar: bool = True) -> fw.LinePattern:
+    """A pattern of bars or lines that count steps, of the run or of an epoch."""
     return fw.LinePattern(
         name,
         regex,
         fw.Phase.TRAINING,
-        redrawn=redrawn,
-        total_of="epoch",
+        redrawn=is_bar,
+        total_of="epoch" if is_bar else "line",
         role="trainer",
         values=_VALUES,
     )
@@ -35,12 +35,13 @@ FRAMEWORK = fw.Framework(
         ),
     ),
     default_lines=(
-        _count("bar", tqdm_bar(rf"(?:{_TRAINING}: )?"), redrawn=True),
-        _count("rich_bar", rf"^ *(?:{_TRAINING} +)?{RICH_BAR}", redrawn=True),
+        _count("bar", tqdm_bar(rf"(?:{_TRAINING}: )?")),
+        _count("rich_bar", rf"^ *(?:{_TRAINING} +)?{RICH_BAR}"),
         _count(
             "step",
             rf"^{_PREFIX}(?i:train(?:ing)?[ :_/-]+)?(?i:global[ _])?(?i:step|iter(?:ation)?)"
             r"s?['\"]?[ :=#]{1,3}(?P<step>\d+)(?: ?(?:/|of) ?(?P<total>\d+))?(?:[^\w.%/]|$)",
+            is_bar=False,
         ),
         fw.LinePattern(
             "epoch",

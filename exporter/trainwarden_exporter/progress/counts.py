@@ -24,7 +24,7 @@ def resolve_count(
     match event.total_of:
         case "bar":
             return _of_bar(state, event, configured_total)
-        case "epoch":
+        case "epoch" | "line":
             return _of_epoch(state, event, configured_total)
     if configured_total is not None:
         event = replace(event, total=configured_total)
@@ -59,7 +59,8 @@ def _of_epoch(
     if last is not None and not event.dated:
         return state, None  # a line that is read again
     if total:
-        state = replace(state, epoch_total=total)
+        line_total = total if event.total_of == "line" else state.line_total
+        state = replace(state, epoch_total=total, line_total=line_total)
     if total and last is not None and step <= total:
         before = max(0, last - 1) // total * total
         if step >= last - before:

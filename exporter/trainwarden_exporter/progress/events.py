@@ -25,7 +25,7 @@ class StepReported:
     """Total steps."""
     seconds: float | None = None
     """Duration of the step, if the source reports it."""
-    total_of: Literal["run", "bar", "epoch"] = "run"
+    total_of: Literal["run", "bar", "epoch", "line"] = "run"
     """What `total` counts; see `LinePattern`."""
 
 
@@ -37,6 +37,8 @@ class Advanced:
     dated: bool = True
     seconds: float | None = None
     """Duration of the step, if reported."""
+    in_epochs: bool = False
+    """Whether the run reports an epoch."""
 
 
 @dataclass(frozen=True, slots=True)

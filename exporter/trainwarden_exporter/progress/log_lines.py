@@ -79,6 +79,11 @@ def _line_events(event: LineEvent, pattern: LinePattern, *, dated: bool) -> Iter
         yield PhaseBegan(pattern.phase, timestamp)
 
 
+def is_value_name(name: str) -> bool:
+    """Whether `name`, which a program has written, can be the label of a value."""
+    return name.isprintable() and 0 < len(name) <= MAX_NAME
+
+
 def parse_count(value: object) -> int | None:
     """Parses a number of steps: whole, not negative, also as `1,500` or `1500.0`; else None."""
     if isinstance(value, str):

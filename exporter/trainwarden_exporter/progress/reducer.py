@@ -299,6 +299,8 @@ def _apply_records(
 
 def _apply_advance(state: RunProgress, event: Advanced) -> RunProgress:
     """Applies an unreported step."""
+    if event.in_epochs:
+        state = replace(state, epochs_seen=True)
     if event.seconds is not None:
         timing = state.timing.with_step(
             None, StepMark(0, event.timestamp, event.dated), event.seconds

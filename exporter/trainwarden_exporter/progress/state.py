@@ -184,6 +184,10 @@ class RunProgress:
     """Total of the progress bar that counts the steps of the run."""
     epoch_total: int | None = None
     """Steps of an epoch, where the count begins again in each."""
+    line_total: int | None = None
+    """Total in lines such as `step 121/300`."""
+    epochs_seen: bool = False
+    """Whether the run has ever reported an epoch."""
     evaluations_seen: bool = False
     """Whether the run has ever reported the start of an evaluation."""
     paused_seconds: float = 0.0
@@ -198,8 +202,15 @@ class RunProgress:
 
     @property
     def total_steps(self) -> int | None:
-        """Total steps; None if unknown."""
-        return self.bar_total if self.total is None else self.total
+        """Total steps; None if unknown.
+
+        The total in lines is that of the run, unless the run reports epochs or its count begins
+        again.
+        """
+        known = self.bar_total if self.total is None else self.total
+        if known is None and not self.epochs_seen and (self.step or 0) <= (self.line_total or 0):
+            return self.line_total
+        return known
 
     @property
     def last_step_at(self) -> float | None:
@@ -248,4 +259,5 @@ def without_guesses(state: RunProgress, *, but_not: str) -> RunProgress:
         total=None,
         bar_total=None,
         epoch_total=None,
+        line_total=None,
     )

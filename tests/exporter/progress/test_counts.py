@@ -16,10 +16,11 @@ from trainwarden_exporter.progress.tracker import ProgressTracker
 class Bars:
     """A run whose steps are counted by bars, ten seconds apart."""
 
-    def __init__(self, counts: Literal["bar", "epoch"], total: int | None = None) -> None:
+    def __init__(self, counts: Literal["bar", "epoch", "line"], total: int | None = None) -> None:
         lines = (
             LinePattern("bar", "…", phase=Phase.TRAINING, total_of=counts),
             LinePattern("finished", "…", phase=Phase.FINISHED),
+            LinePattern("epoch", "…", advances=True),
         )
         self.now = 1_000_000.0
         self.tracker = ProgressTracker(
@@ -97,3 +98,22 @@ def test_an_epoch_that_begins_again_before_its_end_is_a_restart() -> None:
     run.draw(0, 1, 30, total=60)
     run.draw(0, 1, 2, total=60)
     assert (run.state.step, run.state.resumes) == (2, 1)
+
+
+def test_the_total_in_lines_is_that_of_the_run_until_their_count_begins_again() -> None:
+    run = Bars("line")
+    run.draw(1, 121, total=300)
+    assert (run.state.step, run.state.total_steps) == (121, 300)
+    run.draw(300, total=300)
+    assert (run.state.total_steps, run.state.finished) == (300, False)
+    run.draw(1, total=300)
+    assert (run.state.step, run.state.total_steps, run.state.resumes) == (301, None, 0)
+
+
+def test_the_total_in_lines_is_that_of_an_epoch_where_the_run_reports_epochs() -> None:
+    run = Bars("line")
+    run.draw(1, total=300)
+    run.line("epoch", epoch="1")
+    assert (run.state.step, run.state.total_steps) == (1, None)
+    run.draw(2, total=300)
+    assert run.state.total_steps is None
