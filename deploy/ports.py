@@ -16,20 +16,30 @@ USUAL: Mapping[str, int] = {
 LOOPBACK = "127.0.0.1"
 
 
+class InUseError(Exception):
+    """The port of `name`, which is fixed, is in use."""
+
+    def __init__(self, name: str, port: int) -> None:
+        super().__init__(f"port {port} of the {name} is in use")
+        self.name, self.port = name, port
+
+
 def choose(fixed: Mapping[str, int] | None = None, *, any_free: bool = False) -> dict[str, int]:
     """A free port for each program of the stack.
 
     `fixed` ones are taken as they are; of the others each is the usual one if it is free and
-    `any_free` is not set. Raises OSError when a fixed one is in use.
+    `any_free` is not set. Raises InUseError when a fixed one is in use.
     """
     wanted = {name: 0 if any_free else port for name, port in USUAL.items()} | dict(fixed or {})
+    chosen: dict[str, int] = {}
     with ExitStack() as stack:  # all are held until the last is chosen, so that they differ
-        return {
-            name: stack.enter_context(_take(port, or_any=name not in (fixed or {}))).getsockname()[
-                1
-            ]
-            for name, port in wanted.items()
-        }
+        for name, port in wanted.items():
+            try:
+                taken = stack.enter_context(_take(port, or_any=name not in (fixed or {})))
+            except OSError as error:
+                raise InUseError(name, port) from error
+            chosen[name] = taken.getsockname()[1]
+    return chosen
 
 
 def _take(port: int, *, or_any: bool) -> socket.socket:

@@ -200,11 +200,10 @@ def fixed_ports(settings: Config) -> dict[str, int]:
 def _choose(fixed: Mapping[str, int], path: Path, *, any_free: bool) -> dict[str, int]:
     try:
         return ports.choose(fixed, any_free=any_free)
-    except OSError as error:
-        numbers = " or ".join(map(str, fixed.values()))
+    except ports.InUseError as error:
         raise StackError(
-            f"a port that {path} names ({numbers}) is in use: end what listens there, or write "
-            "other ports into exporter.url and alertmanager.url"
+            f"port {error.port} is in use, and {path} has the {error.name} there: end the program "
+            f"that listens on it, or set {error.name}.url to another port"
         ) from error
 
 

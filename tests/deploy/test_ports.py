@@ -32,5 +32,5 @@ def test_a_usual_port_that_is_free_is_taken(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_fixed_port_that_is_in_use_is_an_error() -> None:
-    with listening() as server, pytest.raises(OSError, match="in use"):
+    with listening() as server, pytest.raises(ports.InUseError, match="exporter is in use"):
         ports.choose({"exporter": server.getsockname()[1]}, any_free=True)

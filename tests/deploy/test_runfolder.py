@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import stat
 import subprocess
 from pathlib import Path
@@ -129,16 +130,19 @@ def test_a_token_file_that_is_named_but_missing_is_made(
 
 
 def test_a_port_that_the_own_file_names_and_another_uses_is_one_clear_line(
-    tmp_path: Path, config: Path, binaries: Binaries, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, config: Path, binaries: Binaries
 ) -> None:
-    (config / "remediator.yml").write_text("insecure: true\nexporter: {}\n")
-
-    def in_use(*_: object, **__: object) -> None:
-        raise OSError
-
-    monkeypatch.setattr(ports, "choose", in_use)
-    with pytest.raises(StackError, match=r"a port that .*remediator\.yml names .* is in use"):
-        prepare_own(tmp_path / "run", config, binaries)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        (config / "remediator.yml").write_text(
+            f"insecure: true\nexporter: {{url: 'http://127.0.0.1:{port}'}}\n"
+        )
+        with pytest.raises(StackError) as refused:
+            prepare_own(tmp_path / "run", config, binaries)
+    assert str(refused.value) == (
+        f"port {port} is in use, and {config}/remediator.yml has the exporter there: end the "
+        "program that listens on it, or set exporter.url to another port"
+    )
 
 
 def test_a_wrong_configuration_is_reported_with_its_line(
