@@ -256,14 +256,16 @@ class ActionRunner:
         if error is None:
             await self.record_result(request.number, "done", **act.result())
             return True
+        fields = {**request.key._asdict(), "error": str(error)}
+        if isinstance(error, ActionDeferredError):
+            log.info("action deferred", extra=fields)
+            await self.record(self._journal.record_not_attempted, request.number, str(error))
+            return False
         log.error(
             "action failed",
             exc_info=None if isinstance(error, ActionError) else error,
-            extra={**request.key._asdict(), "error": str(error)},
+            extra=fields,
         )
-        if isinstance(error, ActionDeferredError):
-            await self.record(self._journal.record_not_attempted, request.number, str(error))
-            return False
         await self.record_result(request.number, "failed", error=str(error))
         if isinstance(error, OutcomeUnknownError):
             return True

@@ -22,8 +22,12 @@ def instance_lock(scene: Scene) -> str:
 
 @pytest.mark.parametrize("lock_name", [worker_lock, instance_lock])
 async def test_no_action_starts_while_another_remediator_acts_on_the_target(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, lock_name: Callable[[Scene], str]
+    stage: Stage,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    lock_name: Callable[[Scene], str],
 ) -> None:
+    caplog.set_level("INFO")
     monkeypatch.setattr(host_lock, "WAIT_SECONDS", 0.01)
     async with stage() as scene:
         with host_locks(lock_name(scene)):
@@ -31,6 +35,8 @@ async def test_no_action_starts_while_another_remediator_acts_on_the_target(
             await scene.clock.advance(10)
             assert scene.action.restarts == []
             assert "interrupted" in scene.journaled()
+        assert "action deferred" in caplog.messages
+        assert not [record for record in caplog.records if record.levelname == "ERROR"]
         await scene.pass_time(120)
         assert len(scene.action.restarts) == 1
         assert "healed" in scene.journaled()
