@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -20,16 +22,19 @@ from trainwarden_exporter.progress.events import (
     StepReported,
     TotalAnnounced,
 )
-from trainwarden_exporter.progress.log_lines import parse_count
+from trainwarden_exporter.progress.log_lines import is_value_name, parse_count
 from trainwarden_exporter.runtime.safe_open import open_regular
 
 SOURCE = "beat"
 """Label `source` of steps and values from beats."""
 
 MAX_FILES = 1000
+"""Number of files that are read, those written last."""
+MAX_LISTED = 100_000
+SPEAKER_SECONDS = 60.0
+"""How long a process that no longer reports still speaks for its run while another one does."""
 MAX_BYTES = 64 << 10
 MAX_NUMBERS = 50
-MAX_NAME = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,8 @@ class Beat:
     """The run whose command the process is part of, by name."""
     identity: Identity | None = None
     """The process; None if its pid belongs to another PID namespace."""
+    started: tuple[int, int] = (0, 0)
+    """Start of the process in ticks since boot, and its pid: the order of the processes."""
     ended: bool = False
     """Whether that process is known to have ended."""
     step: int | None = None
@@ -93,12 +100,35 @@ def events_from_beat(beat: Beat) -> list[ProgressEvent]:
 def newest_by_run(
     beats: Iterable[Beat], run_of: Callable[[Beat], str | None]
 ) -> Mapping[str, Beat]:
-    """Returns the beat that speaks for each run: of a living process, with a step, the newest."""
+    """Returns the beat that speaks for each run: of a living process, with a step, the newest.
+
+    Of several such processes that report, the oldest speaks: two counts in turn would look like
+    resumes.
+    """
 
     def rank(beat: Beat) -> tuple[bool, bool, float]:
         return (not beat.ended, beat.step is not None, beat.written)
 
-    return {run: beat for beat in sorted(beats, key=rank) if (run := run_of(beat)) is not None}
+    by_run: dict[str, list[Beat]] = {}
+    for beat in beats:
+        if (run := run_of(beat)) is not None:
+            by_run.setdefault(run, []).append(beat)
+    return {run: _speaker(sorted(of_run, key=rank)) for run, of_run in by_run.items()}
+
+
+def _speaker(beats: list[Beat]) -> Beat:
+    """Returns the beat that counts; `beats` are those of a run, the newest of the best last."""
+    newest = beats[-1]
+    if newest.ended:
+        return newest
+    reporting = (
+        beat
+        for beat in beats
+        if not beat.ended
+        and (beat.step is None) == (newest.step is None)
+        and newest.written - beat.written <= SPEAKER_SECONDS
+    )
+    return min(reporting, key=lambda beat: beat.started)
 
 
 def parse_beat(content: bytes, *, namespace: int) -> Beat | None:
@@ -112,6 +142,7 @@ def parse_beat(content: bytes, *, namespace: int) -> Beat | None:
         written=file.written,
         run=file.run,
         identity=identity,
+        started=(file.start_ticks, file.pid),
         step=file.step,
         step_time=file.step_time,
         total=file.total or None,
@@ -127,11 +158,7 @@ def _known_phase(value: object) -> Phase | None:
 
 
 def _usable_labels(numbers: dict[str, float]) -> dict[str, float]:
-    return {
-        name: number
-        for name, number in numbers.items()
-        if name.isprintable() and 0 < len(name) <= MAX_NAME
-    }
+    return {name: number for name, number in numbers.items() if is_value_name(name)}
 
 
 _Time = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -158,15 +185,21 @@ def _read_namespace() -> int:
 
 
 def _read_all(folder: Path, namespace: int) -> Iterator[Beat]:
-    with os.scandir(folder) as entries:
-        paths = [entry.path for entry in islice(entries, MAX_FILES)]
-    for path in paths:
-        if not path.endswith(".beat"):
-            continue
+    for path in _newest_files(folder):
         found = _read_file(path)
         beat = None if found is None else parse_beat(found[0], namespace=namespace)
         if beat is not None and found is not None:
             yield from _checked(beat, owner=found[1])
+
+
+def _newest_files(folder: Path) -> list[str]:
+    found: list[tuple[float, str]] = []
+    with os.scandir(folder) as entries:
+        for entry in islice(entries, MAX_LISTED):
+            if entry.name.endswith(".beat"):
+                with suppress(OSError):  # removed since
+                    found.append((entry.stat(follow_symlinks=False).st_mtime, entry.path))
+    return [path for _, path in heapq.nlargest(MAX_FILES, found)]
 
 
 def _read_file(path: str) -> tuple[bytes, int] | None:

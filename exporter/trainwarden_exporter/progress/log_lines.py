@@ -18,6 +18,9 @@ from trainwarden_exporter.progress.events import (
     TrainerStarted,
 )
 
+MAX_NAME = 100
+"""Maximum length of the name of a value."""
+
 MAX_STEP = 2**53
 """Larger numbers are not exact as a Prometheus sample, and count as no step."""
 
@@ -70,7 +73,12 @@ def _line_events(event: LineEvent, pattern: LinePattern, *, dated: bool) -> Iter
     elif total is not None:
         yield TotalAnnounced(total, timestamp)
     if pattern.advances:
-        yield Advanced(timestamp, dated, seconds if step is None else None)
+        yield Advanced(
+            timestamp,
+            dated,
+            seconds if step is None else None,
+            in_epochs=event.groups.get("epoch") is not None,
+        )
     if pattern.ends is not None:
         yield PhaseEnded(pattern.ends, timestamp)
     if pattern.phase is Phase.FINISHED:

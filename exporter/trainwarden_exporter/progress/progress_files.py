@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 from trainwarden_exporter.frameworks.base import ProgressFile
-from trainwarden_exporter.progress.log_lines import parse_count
+from trainwarden_exporter.progress.log_lines import is_value_name, parse_count
 from trainwarden_exporter.step_dirs.locations import InstanceFinder, RunLocation, check_access
 
 MAX_FILE_BYTES = 64 << 20
@@ -124,7 +124,9 @@ def read_values(path: Path, file: ProgressFile) -> Mapping[str, float]:
     found: dict[str, float] = {}
     for row in islice(rows, MAX_VALUE_ROWS):
         for name, content in row.items():
-            if name not in found and len(found) < MAX_VALUES and _VALUE_NAME.search(name):
+            if name in found or len(found) >= MAX_VALUES or not is_value_name(name):
+                continue
+            if _VALUE_NAME.search(name):
                 number = _number(content)
                 if number is not None:
                     found[name] = number

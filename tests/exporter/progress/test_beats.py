@@ -16,7 +16,13 @@ from trainwarden_exporter.frameworks.base import LinePattern, Phase
 from trainwarden_exporter.frameworks.error_lines import FATAL_PREFIX
 from trainwarden_exporter.logs.events import LineEvent
 from trainwarden_exporter.processes.procfs import Identity, read_process
-from trainwarden_exporter.progress.beats import Beat, newest_by_run, parse_beat, read_beats
+from trainwarden_exporter.progress.beats import (
+    MAX_FILES,
+    Beat,
+    newest_by_run,
+    parse_beat,
+    read_beats,
+)
 from trainwarden_exporter.progress.specs import ProgressSpec
 from trainwarden_exporter.progress.state import RunProgress
 from trainwarden_exporter.progress.tracker import ProgressTracker
@@ -53,6 +59,7 @@ def test_a_file_is_parsed() -> None:
     assert parsed() == Beat(
         written=NOW,
         identity=Identity(12, 34),
+        started=(34, 12),
         step=7,
         step_time=NOW - 1,
         total=100,
@@ -143,11 +150,32 @@ def test_of_several_processes_a_living_one_with_a_step_speaks() -> None:
     others = [
         Beat(written=NOW + 9, step=9, ended=True),
         Beat(written=NOW + 8),
-        Beat(written=NOW - 5, step=8),
+        Beat(written=NOW - 500, step=8),
     ]
     for order in ([living, *others], [*others, living]):
         assert newest_by_run(order, lambda _: "grpo") == {"grpo": living}
     assert newest_by_run([living], lambda _: None) == {}
+
+
+def test_of_two_processes_that_report_the_older_one_speaks_while_it_does() -> None:
+    older, newer = Beat(NOW, step=500, started=(1, 2)), Beat(NOW, step=3, started=(1, 3))
+    for seconds in (0, 1, 2):
+        beats = [replace(older, written=NOW + seconds), replace(newer, written=NOW + seconds + 0.5)]
+        for order in (beats, beats[::-1]):
+            found = newest_by_run(order, lambda _: "grpo")["grpo"]
+            assert found.step == 500
+    late = replace(newer, written=NOW + 100)
+    assert newest_by_run([older, late], lambda _: "grpo") == {"grpo": late}
+    ended = replace(older, ended=True)
+    assert newest_by_run([ended, newer], lambda _: "grpo") == {"grpo": newer}
+
+
+def test_of_more_files_than_are_read_the_last_written_count(tmp_path: Path) -> None:
+    for number in range(MAX_FILES + 20):
+        path = tmp_path / f"{number}.beat"
+        path.write_text(json.dumps(CONTENT | {"pid_namespace": 1, "step": number}))
+        os.utime(path, (NOW + number, NOW + number))
+    assert {beat.step for beat in read_beats(tmp_path)} == set(range(20, MAX_FILES + 20))
 
 
 class Night:

@@ -228,6 +228,14 @@ class TestValues:
         file = ProgressFile("metrics", "metrics.csv", "csv", "step")
         assert len(read_values(path, file)) == progress_files.MAX_VALUES
 
+    def test_a_name_that_can_be_no_label_is_left_out(self, tmp_path: Path) -> None:
+        path = tmp_path / "result.json"
+        names = ("loss\\ud800", "loss\\n", "loss" * 26)
+        row = "".join(f'"{name}": 1, ' for name in names)
+        path.write_text(f'{{{row}"step": 1, "loss": 0.5}}\n')
+        file = ProgressFile("result", "result.json", "jsonl", "step")
+        assert read_values(path, file) == {"loss": 0.5}
+
     def test_a_state_file_has_none(self, tmp_path: Path) -> None:
         path = tmp_path / "state.json"
         path.write_text('{"step": 1, "loss": 0.5}')
