@@ -18,6 +18,7 @@ from trainwarden_exporter.gpu.config import GpuConfig
 from trainwarden_exporter.heartbeats.registry import HeartbeatConfig
 from trainwarden_exporter.host.config import HostConfig
 from trainwarden_exporter.inference.config import TlsConfig, Url
+from trainwarden_exporter.logs.config import AnnouncedLog
 from trainwarden_exporter.processes.announcements import AnnouncedRuns, AnnouncedWorker
 from trainwarden_exporter.processes.worker_trials import TRIAL_PREFIX
 from trainwarden_exporter.progress.beats import default_beats_folder
@@ -174,7 +175,13 @@ def _add_worker(run: RunConfig | None, announced: AnnouncedWorker) -> RunConfig:
         "memory_limit": one.memory_limit,
         "age_limit": one.age_limit,
     }
-    log = {"name": one.worker, "files": [str(one.log)], "worker": one.worker}
+    log = AnnouncedLog.model_validate({
+        "name": one.worker,
+        "files": [str(one.log)],
+        "worker": one.worker,
+        "offset": one.log_offset,
+        "announced_at": one.announced_at,
+    })  # fmt: skip
     added = RunConfig.model_validate(
         {
             "name": one.run,

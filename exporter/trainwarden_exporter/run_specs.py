@@ -12,8 +12,8 @@ from trainwarden_exporter.frameworks import get_framework
 from trainwarden_exporter.frameworks.base import Framework, LinePattern, LogLayout, Phase
 from trainwarden_exporter.frameworks.error_lines import COMMON_ERROR_PATTERNS
 from trainwarden_exporter.frameworks.path_resolution import PathTemplate
-from trainwarden_exporter.logs.config import LogConfig
-from trainwarden_exporter.logs.specs import LogSpec
+from trainwarden_exporter.logs.config import AnnouncedLog, LogConfig
+from trainwarden_exporter.logs.specs import LogBegin, LogSpec
 from trainwarden_exporter.progress.progress_files import ProgressFileSpec
 from trainwarden_exporter.progress.specs import TRAINER, ProgressSpec
 from trainwarden_exporter.rollouts.config import RolloutConfig, merged_rollouts
@@ -141,6 +141,9 @@ def _log_spec(
         by_file=by_file,
         silence_limit=config.silence_limit,
         longest_line=config.longest_line,
+        begin=LogBegin(config.offset, config.announced_at)
+        if isinstance(config, AnnouncedLog)
+        else None,
     )
 
 

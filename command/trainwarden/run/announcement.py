@@ -107,6 +107,8 @@ def claim(folder: Path, content: dict[str, Any], *, free_name: bool) -> Announce
             {
                 **content,
                 "log": str(files.log),
+                "log_offset": _size(files.log),
+                "announced_at": time.time(),
                 "socket": str(files.socket),
                 "state": "starting",
                 "pid": 0,
@@ -135,6 +137,13 @@ def read_content(path: Path) -> dict[str, Any]:
 def has_finished(path: Path) -> bool:
     """Returns whether an announced run has ended with success."""
     return read_content(path).get("state") == "finished"
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def running_pid(path: Path) -> int:

@@ -125,6 +125,15 @@ class LogConfig(Section):
     """Maximum length of a line; the rest of a longer line is ignored."""
 
 
+class AnnouncedLog(LogConfig):
+    """The log of a run that announced itself; no section of the file."""
+
+    offset: int
+    """Its size in bytes when the run was announced."""
+
+    announced_at: float
+
+
 def check_names(logs: Sequence[LogConfig]) -> Sequence[LogConfig]:
     """Raises LocatedError for duplicate names of logs, or of patterns of one log."""
     for index, log in enumerate(logs):

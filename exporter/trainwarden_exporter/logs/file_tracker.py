@@ -42,6 +42,10 @@ QUIET_SECONDS = 30.0
 """Seconds without a write after which a renamed file counts as finished."""
 QUIET_DELETED_SECONDS = 5.0
 
+NEW_RUN_SECONDS = 60.0
+"""Time after the announcement of a run during which the lines that it has written count. Later
+ones that existed before they were read may be of any age."""
+
 OLD_FILE_SECONDS = 3600.0
 """A file older than the last listing by this many seconds is not a new file."""
 
@@ -73,6 +77,7 @@ class FileTracker:
             if output_files is None
             else LogFileListing(spec, state.listed, output_files)
         )
+        self._begin = spec.begin
         self._lock = lock
         self._files: dict[FileKey, TailedFile] = {}
         known = (*state.left, *state.bookmarks)
@@ -124,7 +129,9 @@ class FileTracker:
             location, status = found[key]
             with self._skip_unreadable(location[0]):
                 if key not in self._files:  # as the successor of another file
-                    file = self._start_tracking(key, location, status, clock, before=before)
+                    file = self._start_tracking(
+                        key, location, status, clock, before=before, now=now
+                    )
                     if self._is_first_scan and index < MAX_LOOKED_BACK:
                         self._reread_tail(file)
         for file in self:
@@ -217,8 +224,9 @@ class FileTracker:
         clock: float,
         *,
         before: float,
+        now: float,
     ) -> TailedFile:
-        """Starts to track a file; `before` is the time of the previous listing (Unix seconds)."""
+        """Starts to track a file at `now`; `before` is the time of the previous listing."""
         path, template = location
         bookmark = self._left.get(key) or find_same_content(path, key, self._gone_bookmarks())
         if bookmark is not None:
@@ -233,9 +241,15 @@ class FileTracker:
             self._forget(bookmark.key)
         file = TailedFile(Bookmark(key, path, path, template))
         if before == 0 or status.st_mtime < before - OLD_FILE_SECONDS:
-            file.rewind(status.st_size, 0)
+            file.rewind(self._first_offset(status.st_size, now), 0)
         self._track(file, clock)
         return file
+
+    def _first_offset(self, size: int, now: float) -> int:
+        """Returns where the lines that count begin in a file that existed before."""
+        if self._begin is None or not 0 <= now - self._begin.timestamp < NEW_RUN_SECONDS:
+            return size
+        return min(self._begin.offset, size)
 
     def _reread_tail(self, file: TailedFile) -> None:
         """Reads the last lines of `file` again, for sinks that have just started."""

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from trainwarden_exporter.frameworks.base import LinePattern
 from trainwarden_exporter.logs.config import MAX_LINE_BYTES
+
+
+class LogBegin(NamedTuple):
+    """Where in a log, and when (Unix seconds), its run began."""
+
+    offset: int
+    timestamp: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,3 +40,5 @@ class LogSpec:
     """Whether copies of its lines are in other files of the same template."""
     silence_limit: float | None = None
     longest_line: int = MAX_LINE_BYTES
+    begin: LogBegin | None = None
+    """Known of a run that announced itself."""

@@ -66,6 +66,9 @@ class Announcement(BaseModel):
     """Pid, start time in ticks and wait status of the last processes that ended."""
     last_lines: Annotated[tuple[_Text, ...], Field(max_length=100)] = ()
     log: _EncodablePath | None = None
+    log_offset: Annotated[int, Field(ge=0)] = 0
+    """Size of the log in bytes when the run was announced."""
+    announced_at: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     socket: _EncodablePath | None = None
     framework: Name = "generic"
     path: _EncodablePath | None = None

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from running_runs import Runs
+from running_runs import Runs, wait_for
 from trainwarden_exporter.app import Exporter
 from trainwarden_exporter.processes import exit_status
 from trainwarden_exporter.scrape import scraper
@@ -70,6 +70,7 @@ async def test_a_run_appears_within_one_scrape_and_leaves_as_it_ended(
         await asyncio.sleep(0.1)
         seen = await scrape(exporter)
     assert 0 < seen["log_value", ""] <= 1
+    assert seen["training_total_steps", ""] == 1000
 
     gate.write_text(str(code))
     process.communicate()
@@ -137,3 +138,19 @@ async def test_a_run_that_its_operator_stopped_leaves(runs: Runs, exporter: Expo
     process.terminate()
     process.communicate()
     assert await scrape(exporter) == {}
+
+
+async def test_errors_from_before_the_first_scrape_are_counted_but_not_those_of_an_earlier_run(
+    runs: Runs, exporter: Exporter
+) -> None:
+    fails = 'print("torch.OutOfMemoryError: CUDA out of memory", flush=True); '
+    runs.piped(sys.executable, "-c", fails).communicate()
+    runs.piped(sys.executable, "-c", f"{2 * fails} import time; time.sleep(600)")
+    wait_for(lambda: runs.log().count(b"CUDA out of memory") == 3)
+    seen = await scrape(exporter)
+    deadline = time.monotonic() + TIMEOUT
+    while ("log_error_lines_total", "") not in seen:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.1)
+        seen = await scrape(exporter)
+    assert seen["log_error_lines_total", ""] == 2
