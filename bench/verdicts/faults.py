@@ -58,6 +58,7 @@ CONSEQUENCES: Mapping[str, str] = {
     "TrainingGpuIdle": "a stalled run uses no GPU",
     "TrainingInferenceQueueStarved": "servers receive no requests meanwhile",
     "TrainingWeightUpdateSlow": "it stalls in an update, or has reported none since",
+    "TrainingTimeLost": "most of the time is lost, once an hour of it was counted",
 }
 """Of a run that cannot go on, for whatever reason."""
 

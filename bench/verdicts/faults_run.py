@@ -62,6 +62,22 @@ def update_too_slow(run: Run, strike: Strike) -> Happening:
     strike()
 
 
+LATER = 600.0
+"""Seconds between two resumes: too rare for a restart loop."""
+
+
+def resumes_again_and_again(run: Run, strike: Strike) -> Happening:
+    """It makes the same steps again and again, each time with a slow start before."""
+    origin = run.step
+    strike()
+    while True:
+        run.end()
+        run.trainer.end(1)
+        yield run.box.rng.uniform(1, 9)
+        run.begin(resumed=origin, compile_seconds=0.6 * LATER)
+        yield LATER
+
+
 def _waits(run: Run) -> bool:
     return run.generating and not run.evaluating and run.step > KNOWN
 

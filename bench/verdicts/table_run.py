@@ -28,6 +28,7 @@ from verdicts.faults_run import (
     one_bad_line,
     producer_dies,
     recovery_mismatch,
+    resumes_again_and_again,
     save_damaged,
     save_dies,
     saves_nothing,
@@ -131,6 +132,20 @@ RUN_FAULTS: tuple[Fault, ...] = (
         {**SHORT, "sleeps": False},
         ("areal", "slime", "nemo_rl", "skyrl"),
         night=1,
+    ),
+    Fault(
+        "a run resumes from the same step again and again",
+        resumes_again_and_again,
+        (Expected("TrainingTimeLost", "warning", 3600 + 900 + 180),),
+        4800,
+        {
+            "TrainingCheckpointOverdue": "it saves nothing in its first minutes",
+            "TrainingCheckpointIncomplete": "a restart breaks a save off",
+            "TrainingGpuIdle": "it starts for most of the time",
+            "TrainingLogSilent": "a start writes nothing",
+        },
+        {**SHORT, "inference": False},
+        ("verl", "openrlhf", "torchtitan"),
     ),
     Fault(
         "no batch comes, though all parts live",

@@ -17,6 +17,7 @@
     importstr '../../rules/alerts/workers.yml',
   ],
   recording: [
+    importstr '../../rules/recording/run_time.yml',
     importstr '../../rules/recording/runs.yml',
   ],
   dashboards: {
@@ -26,6 +27,7 @@
     'trainwarden-inference.json': import '../../grafana/dashboards/trainwarden-inference.json',
     'trainwarden-night.json': import '../../grafana/dashboards/trainwarden-night.json',
     'trainwarden-run.json': import '../../grafana/dashboards/trainwarden-run.json',
+    'trainwarden-time.json': import '../../grafana/dashboards/trainwarden-time.json',
     'trainwarden-workers.json': import '../../grafana/dashboards/trainwarden-workers.json',
   },
 }

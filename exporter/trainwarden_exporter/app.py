@@ -53,7 +53,7 @@ from trainwarden_exporter.scrape.process_metrics import (
     WEB_RELOAD_SUCCESS,
 )
 from trainwarden_exporter.scrape.scraper import Scraper
-from trainwarden_exporter.status_page.remediator_client import ExporterIdentity
+from trainwarden_exporter.status_page.remediator_client import ExporterIdentity, hold_pollers
 from trainwarden_exporter.webserver.service import Readiness, Reloader
 from trainwarden_exporter.webserver.web_file import WebConfigFile
 
@@ -158,6 +158,10 @@ def build_collectors(config: Config) -> tuple[Collector, ...]:
             liveness=lambda: workers.liveness,
             beats_folder=config.beats_folder or default_beats_folder(),
             run_of=workers.run_of,
+            holds=hold_pollers(
+                config.remediator, ExporterIdentity(None, hash_workers(config.runs))
+            ),
+            state_folder=config.state_folder,
         ),
         HeartbeatsCollector(heartbeats),
         InferenceCollector(config.runs, logged_update=tracker.updating_since),

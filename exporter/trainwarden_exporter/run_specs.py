@@ -175,6 +175,7 @@ def progress_spec(run: RunConfig) -> ProgressSpec:
             line.phase is Phase.EVALUATING and (known.announces_evaluations or line.name in own)
             for line in lines.values()
         ),
+        ettr_minimum=run.progress.ettr_minimum,
     )
 
 

@@ -31,6 +31,7 @@ NO_PROMETHEUS = "Prometheus does not scrape itself (job prometheus)"
 NO_ALERTMANAGER = "Alertmanager is not scraped (job alertmanager)"
 NO_RULES = "no rule is loaded"
 NO_RUN = "no run is monitored (runs)"
+NO_PRICE = "no price is configured (host.price_per_hour)"
 
 # Facts that a run, a server or a host does not report.
 NO_STEPS = "no step is reported (check runs[].framework, path and logs)"
@@ -63,6 +64,8 @@ NOTHING_HELD = "no hold is in force"
 NOTHING_WAITS = "no action is delayed"
 NO_ALERT_FIRED = "no alert fired in this time"
 NOTHING_DONE = "no action in this time"
+NO_INTERRUPTION = "the run was not interrupted since it was first watched"
+NO_ATTEMPT = "the run has no worker that trains"
 NOTHING_DONE_YET = "no action yet"
 NOTHING_DECIDED = "nothing had to be decided in this time"
 NO_ACTION = "no action goes on"
@@ -103,6 +106,8 @@ OF_THE_DEMO = frozenset(
         NO_XID,
         NO_MATCH,
         NO_CONTAINER_ENDED,
+        NO_INTERRUPTION,
+        NO_PRICE,
         NOT_STARTING,
         NOBODY_WAITS,
         NO_END_LATELY,

@@ -29,6 +29,7 @@ SLOPES = {"rate", "irate", "increase", "resets", "deriv", "changes"}
 COMPARISONS = {"==", "!=", ">", "<", ">=", "<="}
 LEVELS = {
     "trainwarden_worker_restarts_total": "the exporter is younger than the window",
+    "trainwarden_run_time_seconds_total": "copied once a minute, and asked how the copy grows",
 }
 """Counters that are also taken as they are, and why."""
 NEVER_ZERO = {

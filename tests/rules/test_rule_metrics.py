@@ -64,9 +64,13 @@ def test_rules_match_where_targets_have_labels_of_their_own() -> None:
 
 
 def test_every_recorded_series_is_named_for_its_labels_and_needed(
-    alerts: Alerts, recordings: Alerts, known: dict[str, Labels]
+    project: Path, alerts: Alerts, recordings: Alerts, known: dict[str, Labels]
 ) -> None:
+    """By another rule or by a board."""
     needing = " ".join(rule["expr"] for rule in (*alerts, *recordings))
+    needing += " ".join(
+        file.read_text() for file in (project / "grafana" / "dashboards").glob("*.json")
+    )
     for rule in recordings:
         level, metric, operation = rule["record"].split(":")
         assert known[rule["record"]] == TARGET | set(level.split("_")), rule["record"]

@@ -35,6 +35,10 @@ LOAD = _gauge(
     "host_load_average", "Load average: running tasks and tasks in uninterruptible sleep.", "period"
 )
 CPUS = _gauge("host_cpus", "Online CPUs.")
+PRICE = _gauge("host_price_per_hour", "Price of the host for an hour, as configured.")
+GPU_PRICE = _gauge(
+    "host_price_per_gpu_hour", "Price of one GPU of the host for an hour, as configured."
+)
 TOTAL = _gauge("memory_total_bytes", "Total memory of the machine.")
 AVAILABLE = _gauge("memory_available_bytes", "Available memory of the machine.")
 SWAP_TOTAL = _gauge("memory_swap_total_bytes", "Total swap of the machine.")
@@ -101,6 +105,8 @@ class HostCollector(Collector):
     def _machine_samples(self) -> Iterator[Sample]:
         yield BOOT, (), call_psutil(psutil.boot_time)
         yield CPUS, (), call_psutil(psutil.cpu_count)
+        yield PRICE, (), self._config.price_per_hour
+        yield GPU_PRICE, (), self._config.price_per_gpu_hour
         loads = call_psutil(psutil.getloadavg)
         for period, load in zip(("1m", "5m", "15m"), loads, strict=True):
             yield LOAD, (period,), load

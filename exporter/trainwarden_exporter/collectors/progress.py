@@ -12,13 +12,14 @@ from typing import NamedTuple, Self
 from trainwarden_exporter.exceptions import NoData
 from trainwarden_exporter.processes.matching import WorkerKey, WorkerLiveness
 from trainwarden_exporter.processes.procfs import Identity
+from trainwarden_exporter.progress.attempts import AttemptLog
 from trainwarden_exporter.progress.beats import SOURCE as BEAT
 from trainwarden_exporter.progress.beats import Beat, newest_by_run, read_beats
+from trainwarden_exporter.progress.holds import HoldPollers, held_runs
 from trainwarden_exporter.progress.metrics import (
     METRICS,
     PATH_EXISTS,
     progress_samples,
-    run_time_samples,
     value_samples,
 )
 from trainwarden_exporter.progress.progress_files import (
@@ -26,6 +27,8 @@ from trainwarden_exporter.progress.progress_files import (
     ProgressFileScanner,
     ProgressFileSpec,
 )
+from trainwarden_exporter.progress.run_metrics import METRICS as RUN_METRICS
+from trainwarden_exporter.progress.run_metrics import run_samples
 from trainwarden_exporter.progress.run_time import RunTime
 from trainwarden_exporter.progress.specs import ProgressSpec
 from trainwarden_exporter.progress.state import RunProgress
@@ -74,7 +77,7 @@ class ProgressCollector(Collector):
     """Feeds the tracker with polled files and checkpoints, and exports its state."""
 
     name = "progress"
-    metrics = METRICS
+    metrics = (*METRICS, *RUN_METRICS)
 
     def __init__(
         self,
@@ -87,6 +90,8 @@ class ProgressCollector(Collector):
         liveness: LivenessSource = tuple,
         beats_folder: Path | None = None,
         run_of: OwnerSource = lambda _: None,
+        holds: HoldPollers | None = None,
+        state_folder: Path | None = None,
         interval: float = INTERVAL,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -98,6 +103,8 @@ class ProgressCollector(Collector):
         self._saves_in_progress = saves_in_progress
         self._liveness = liveness
         self._run_of = run_of
+        self._holds = HoldPollers({}) if holds is None else holds
+        self._attempts = AttemptLog(state_folder)
         self._clock = clock
         self._saved: _Saved | None = None
         self._runs = frozenset(spec.run for spec in specs)
@@ -140,6 +147,8 @@ class ProgressCollector(Collector):
     def take_over_from(self, predecessor: Self) -> None:
         """Continues with the state and the pollers of `predecessor`."""
         self._tracker.take_over_from(predecessor._tracker)
+        self._holds.take_over_from(predecessor._holds)
+        self._attempts.take_over_from(predecessor._attempts)
         self._paths.take_over_from(predecessor._paths)
         self._files.take_over_from(predecessor._files)
         self._beats.take_over_from(predecessor._beats)
@@ -161,8 +170,10 @@ class ProgressCollector(Collector):
         states = self._tracker.states()
         for spec, state in states:
             yield from progress_samples(spec, state)
-        for run, spent in self._save(states).items():
-            yield from run_time_samples(run, spent)
+        saved = self._save(states)
+        for spec, _ in states:
+            if (spent := saved.get(spec.run)) is not None:
+                yield from run_samples(spec, spent, self._attempts.attempts(spec.run))
         for (run, _), path_poller in self._paths:
             if (exists := path_poller.result()) is not None:
                 yield PATH_EXISTS, (run,), exists.value
@@ -209,7 +220,9 @@ class ProgressCollector(Collector):
         # After the start of the trainer: checkpoints from before say less.
         for run, records in _most_records(self._complete_checkpoints()):
             self._tracker.record_checkpoints(run, records)
-        self._tracker.record_look(_trainers_alive(self._specs, liveness))
+        self._tracker.record_look(
+            _trainers_alive(self._specs, liveness), held_runs(self._specs, self._holds)
+        )
 
     def _update_trainer(
         self, spec: ProgressSpec, liveness: Mapping[WorkerKey, WorkerLiveness]
@@ -217,6 +230,9 @@ class ProgressCollector(Collector):
         keys = [WorkerKey(spec.run, worker) for worker in spec.trainers]
         if not keys or any(key not in liveness for key in keys):
             return
+        if len(keys) == 1:
+            state = self._tracker.state(spec.run)
+            self._attempts.record(spec.run, liveness[keys[0]], state, self._tracker.error(spec.run))
         # With several trainers, the restart of one is not a start of the run.
         started = liveness[keys[0]].started if len(keys) == 1 else None
         if len(keys) > 1:

@@ -149,7 +149,15 @@ class WorkersCollector(Collector):
             member.identity: key.run for key, tree in trees.items() for member in tree.members
         }
         self.liveness = tuple(
-            WorkerLiveness(key, one.started_at, one.finished) for key, one in seen.items()
+            WorkerLiveness(
+                key,
+                one.started_at,
+                one.finished,
+                now,
+                one.history.roots.last_exit_code,
+                one.history.roots.last_exit_timestamp,
+            )
+            for key, one in seen.items()
         )
         self.artifacts = tuple(
             one.announcement

@@ -12,6 +12,8 @@ from trainwarden_exporter.config_file.types import Bytes, LocalPath
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 
+Price = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
 
 class HostConfig(Section):
     memory_available_floor: Annotated[Bytes, Field(ge=0)] | None = None
@@ -20,3 +22,9 @@ class HostConfig(Section):
     cgroup: LocalPath | None = None
     """The cgroup of the training; default: the root of the cgroup mount, which in a container
     is the container's own cgroup."""
+
+    price_per_hour: Price | None = None
+    """Price of this host for an hour, in any currency; each of its GPUs has an equal share."""
+
+    price_per_gpu_hour: Price | None = None
+    """Price of one of its GPUs for an hour; takes precedence."""

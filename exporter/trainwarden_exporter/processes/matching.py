@@ -325,6 +325,12 @@ class WorkerLiveness:
     started: float | None
     """Start of its oldest living process (unix seconds); None while none lives."""
     finished: bool
+    looked_at: float = 0.0
+    """When it was observed (unix seconds)."""
+    exit_code: int | None = None
+    """Exit code of the last process that ended, as in a shell; None while unknown."""
+    exit_at: float | None = None
+    """When that end was noticed (unix seconds)."""
 
 
 def count_live_roots(tree: ProcessTree) -> int:

@@ -97,6 +97,10 @@ class ProgressConfig(Section):
     phase_limits: PhaseLimits = PhaseLimits()
     """Maximum time in phases without steps."""
 
+    ettr_minimum: Annotated[float, Field(ge=0, le=1)] = 0.7
+    """Effective training time ratio (ETTR) over six hours under which TrainingTimeLost warns: the
+    share of the time in which the run makes new steps, evaluates and saves."""
+
     total_steps: Annotated[int, Field(gt=0)] | None = None
     """Total steps of the run, if the run does not report them."""
 

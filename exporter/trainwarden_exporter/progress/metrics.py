@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 
 from trainwarden_exporter.frameworks.base import Phase
 from trainwarden_exporter.progress.beats import SOURCE as BEAT
-from trainwarden_exporter.progress.run_time import RunState, RunTime
 from trainwarden_exporter.progress.specs import ProgressSpec
 from trainwarden_exporter.progress.stall_limits import pause_limit, restart_limit, stall_limit
 from trainwarden_exporter.progress.state import RunProgress
@@ -62,34 +61,13 @@ VALUE_TIME = _gauge("value_timestamp_seconds", "Last write of the value.", "sour
 FINITE = _gauge("value_finite", "Whether the last value is finite.", "source", "name")
 PATH_EXISTS = _gauge("path_exists", "Whether the configured path of the run is an existing folder.")
 
-_run_table = MetricTable("trainwarden_run_", "run")
-RUN_TIME = _run_table.counter(
-    "time_seconds_total",
-    "Time of the run by state; each second belongs to exactly one. At most one stall limit and 30"
-    " seconds behind the clock, because a pause may turn out to be a stall.",
-    "state",
-)
-RUN_STEPS = _run_table.counter(
-    "steps_total",
-    "Steps of the run while it was watched: made, those of them that repeat lost ones (redone).",
-    "kind",
-)
-
-METRICS = (*_table.metrics, *_run_table.metrics)
+METRICS = _table.metrics
 
 
 def progress_samples(spec: ProgressSpec, state: RunProgress) -> Iterator[Sample]:
     """Yields the samples of one run."""
     for metric, more, value in _samples(spec, state):
         yield metric, (spec.run, *more), value
-
-
-def run_time_samples(run: str, spent: RunTime) -> Iterator[Sample]:
-    """Yields the time by state and the steps of `run`."""
-    for state in RunState:
-        yield RUN_TIME, (run, state), spent.seconds.get(state, 0.0)
-    yield RUN_STEPS, (run, "made"), spent.steps_made
-    yield RUN_STEPS, (run, "redone"), spent.steps_redone
 
 
 def value_samples(

@@ -3,11 +3,14 @@
 A second counts once its state is known. A pause between two steps may turn out to be a stall, so
 the time since the last event counts only with the next event, or once the stall limit has passed.
 The totals are therefore at most one stall limit behind the clock, and never decrease.
+
+An interruption begins with the last new step before the run was down or stalled, and ends with the
+next new step: what the run repeats after a resume belongs to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -24,13 +27,6 @@ CATCH_UP_SECONDS = 30.0
 """Seconds after a gap in which lines that were written during it are read."""
 
 
-KEPT_SECONDS = 7 * 86400.0
-"""Seconds for which the time of a run that is not configured any more is kept."""
-
-MAX_KEPT = 200
-"""Number of such runs; the most recently watched are kept."""
-
-
 class RunState(StrEnum):
     """The state of a run. Each second of a run belongs to exactly one."""
 
@@ -44,6 +40,7 @@ class RunState(StrEnum):
     STALLED = "stalled"
     REDOING = "redoing"
     DOWN = "down"
+    HELD = "held"
     FINISHED = "finished"
     UNKNOWN = "unknown"
 
@@ -56,6 +53,27 @@ _OF_PHASE = {
     Phase.WAITING_FOR_ROLLOUTS: RunState.WAITING_FOR_ROLLOUTS,
     Phase.FINISHED: RunState.FINISHED,
 }
+
+
+_LOST = frozenset({RunState.DOWN, RunState.STALLED})
+"""States without work; such time is held while a hold keeps the remediator from healing it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interruption:
+    """Time between two new steps in which the run was down or stalled. Unix seconds."""
+
+    start: float
+    """Time of the last new step before."""
+    end: float | None = None
+    """Time of the next new step; None while it lasts."""
+    steps_redone: int = 0
+    """Steps that were lost and made again in this time."""
+
+    def shifted(self, seconds: float) -> Interruption:
+        """Returns this on a clock that was set by `seconds`."""
+        end = None if self.end is None else self.end + seconds
+        return replace(self, start=self.start + seconds, end=end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,36 +93,85 @@ class RunTime:
     """End of a time in which nobody looked, while its lines are still being read."""
     steps_made: int = 0
     steps_redone: int = 0
+    held_from: float | None = None
+    """Start of the last hold on the run."""
+    held_until: float | None = None
+    """Its end; None while it is in force."""
+    new_step_at: float | None = None
+    """Time of the last step that was not made before."""
+    interruption: Interruption | None = None
+    """The last one."""
+    interruptions: int = 0
 
     def counted(self, state: RunState, until: float) -> RunTime:
         """Returns this with the time until `until` in `state`; time never counts twice."""
         more = until - self.counted_until
         if more <= 0:
             return self
-        seconds = {**self.seconds, state: self.seconds.get(state, 0.0) + more}
-        return replace(self, seconds=seconds, counted_until=until)
+        held = self._held_before(until) if state in _LOST else 0.0
+        seconds = {**self.seconds, state: self.seconds.get(state, 0.0) + more - held}
+        if held:
+            seconds[RunState.HELD] = seconds.get(RunState.HELD, 0.0) + held
+        counted = replace(self, seconds=seconds, counted_until=until)
+        return counted.interrupted() if state in _LOST else counted
+
+    def _held_before(self, until: float) -> float:
+        """Returns for how much of the time that is not counted yet the run is held."""
+        if self.held_from is None:
+            return 0.0
+        end = until if self.held_until is None else min(until, self.held_until)
+        return max(0.0, end - max(self.held_from, self.counted_until))
+
+    def interrupted(self) -> RunTime:
+        """Returns this with an interruption since the last new step, unless one lasts."""
+        last, start = self.interruption, self.new_step_at
+        if start is None or (last is not None and last.end is None):
+            return self
+        return replace(self, interruption=Interruption(start), interruptions=self.interruptions + 1)
+
+    def with_hold(self, now: float, *, held: bool) -> RunTime:
+        """Returns this with a hold on the run that is in force at `now`, or not."""
+        in_force = self.held_from is not None and self.held_until is None
+        if held == in_force:
+            return self
+        if held:
+            return replace(self, held_from=now, held_until=None)
+        return replace(self, held_until=now)
+
+    def with_steps(self, made: int, redone: int, at: float) -> RunTime:
+        """Returns this after the run made steps, some of them again, the last one at `at`."""
+        last = self.interruption
+        if last is not None and last.end is None:
+            last = replace(
+                last,
+                steps_redone=last.steps_redone + redone,
+                end=at if made > redone else None,
+            )
+        return replace(
+            self,
+            steps_made=self.steps_made + made,
+            steps_redone=self.steps_redone + redone,
+            interruption=last,
+            new_step_at=at if made > redone else self.new_step_at,
+        )
 
     def shifted(self, seconds: float, now: float) -> RunTime:
         """Returns this on a clock that was set by `seconds`, to `now`."""
+
+        def shift(moment: float | None) -> float | None:
+            return None if moment is None else moment + seconds
+
         return replace(
             self,
             clock_set_at=now,
             counted_until=self.counted_until + seconds,
             looked_at=self.looked_at + seconds,
-            gap_end=None if self.gap_end is None else self.gap_end + seconds,
+            gap_end=shift(self.gap_end),
+            held_from=shift(self.held_from),
+            held_until=shift(self.held_until),
+            new_step_at=shift(self.new_step_at),
+            interruption=None if self.interruption is None else self.interruption.shifted(seconds),
         )
-
-
-def retain(times: Mapping[str, RunTime], runs: Collection[str], now: float) -> dict[str, RunTime]:
-    """Returns the times of `runs`, and those of other runs that may be configured again.
-
-    A run that `trainwarden run` announces is not configured while it is stopped or starts. It was
-    not watched meanwhile, so that time is unknown and not down.
-    """
-    others = [run for run, time in times.items() if now - time.looked_at < KEPT_SECONDS]
-    newest = sorted(others, key=lambda run: times[run].looked_at)[-MAX_KEPT:]
-    kept = {run: replace(times[run], down=False) for run in newest}
-    return kept | {run: times[run] for run in runs if run in times}
 
 
 def count_event(
@@ -116,22 +183,37 @@ def count_event(
     """
     if new.steps == old.steps and new.phase is old.phase and new.attempt == old.attempt:
         return time
-    time = _count_steps(time, old, new)
+    started = new.attempt.number != old.attempt.number
     if time.down:
-        started = new.attempt.number != old.attempt.number
-        return replace(time.counted(RunState.DOWN, at), down=not started)
-    if time.gap_end is not None and at >= time.gap_end and not _spans(time, at, limit):
-        time = time.counted(RunState.UNKNOWN, time.gap_end)
-    return time.counted(_spent(old, new, at - time.counted_until, limit), at)
+        time = replace(time.counted(RunState.DOWN, at), down=not started)
+    else:
+        if time.gap_end is not None and at >= time.gap_end and not _spans(time, at, limit):
+            time = time.counted(RunState.UNKNOWN, time.gap_end)
+        time = time.counted(_spent(old, new, at - time.counted_until, limit), at)
+        if started:
+            # It died and was started again between two looks.
+            time = time.interrupted()
+    time = _count_steps(time, old, new, at)
+    if new.finished and time.interruption is not None and time.interruption.end is None:
+        time = replace(time, interruption=replace(time.interruption, end=at))
+    return time
 
 
 def count_look(
-    time: RunTime, state: RunProgress, now: float, *, alive: bool, limit: float | None
+    time: RunTime,
+    state: RunProgress,
+    now: float,
+    *,
+    alive: bool,
+    limit: float | None,
+    held: bool = False,
 ) -> RunTime:
     """Returns `time` after a look at the run at `now`.
 
-    `alive` is whether its trainer lives, `limit` the stall limit (seconds) in force.
+    `alive` is whether its trainer lives, `limit` the stall limit (seconds) in force, `held` whether
+    a hold keeps the remediator from healing it.
     """
+    time = time.with_hold(now, held=held)
     if now - time.looked_at > GAP_SECONDS:
         time = replace(time, gap_end=now)
     settled = now - SETTLE_SECONDS
@@ -154,7 +236,7 @@ def count_look(
     return replace(time, looked_at=now, down=not alive and not state.finished)
 
 
-def _count_steps(time: RunTime, old: RunProgress, new: RunProgress) -> RunTime:
+def _count_steps(time: RunTime, old: RunProgress, new: RunProgress, at: float) -> RunTime:
     last = new.steps[-1] if new.steps else None
     if last is None or not last.dated or (old.steps and old.steps[-1].step >= last.step):
         return time
@@ -166,7 +248,7 @@ def _count_steps(time: RunTime, old: RunProgress, new: RunProgress) -> RunTime:
     known = new.attempt.previous_step if new.attempt.resumed else None
     redone = 0 if known is None else max(0, min(last.step, known) - before)
     made = max(0, last.step - before)
-    return replace(time, steps_made=time.steps_made + made, steps_redone=time.steps_redone + redone)
+    return time.with_steps(made, redone, at)
 
 
 def _spans(time: RunTime, at: float, limit: float | None) -> bool:

@@ -35,6 +35,8 @@ class ProgressSpec:
     """The workers that make the steps."""
     announces_evaluations: bool = False
     """Whether a line reports the start of an evaluation, so that its silence is no stall."""
+    ettr_minimum: float = 0.7
+    """Effective training time ratio under which an alert fires."""
 
     @property
     def has_step_source(self) -> bool:

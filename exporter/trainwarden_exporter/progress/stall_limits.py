@@ -63,6 +63,14 @@ def pause_limit(state: RunProgress, limits: StallLimits) -> float | None:
     return max(limit, min(PAUSE_LEEWAY * state.timing.longest_pause, longest))
 
 
+def silence_limit(state: RunProgress, limits: StallLimits, *, announced: bool) -> float | None:
+    """Returns the seconds after which silence is a stall: an evaluation may not be logged.
+
+    `announced` is whether the run reports the start of its evaluations.
+    """
+    return (stall_limit if announced and state.evaluations_seen else pause_limit)(state, limits)
+
+
 def restart_limit(
     state: RunProgress, limits: StallLimits, *, evaluations_announced: bool
 ) -> float | None:

@@ -31,9 +31,10 @@ from trainwarden_exporter.progress.events import (
 from trainwarden_exporter.progress.log_lines import events_from_line
 from trainwarden_exporter.progress.progress_files import FileProgress, ProgressFileSpec
 from trainwarden_exporter.progress.reducer import apply
-from trainwarden_exporter.progress.run_time import RunTime, count_event, count_look, retain
+from trainwarden_exporter.progress.run_time import RunTime
+from trainwarden_exporter.progress.run_times import Part, RunTimes
 from trainwarden_exporter.progress.specs import TRAINER, ProgressSpec
-from trainwarden_exporter.progress.stall_limits import pause_limit, stall_limit
+from trainwarden_exporter.progress.stall_limits import silence_limit
 from trainwarden_exporter.progress.state import RunProgress, without_guesses
 from trainwarden_exporter.runtime.state_file import StateFile
 
@@ -47,9 +48,6 @@ _PHASE_EVENTS = frozenset({PhaseBegan, PhaseEnded, RunFinished})
 _OWN_TIME_SECONDS = 1.0
 """A line that existed before observation began has a valid time of its own if that is at least
 this many seconds earlier."""
-
-_CLOCK_SET_SECONDS = 5.0
-"""Difference between two clocks over one look from which on the wall clock was set."""
 
 _CLOCK_TOLERANCE_SECONDS = 2.0
 """Seconds by which the start of one process may appear to differ across restarts of the
@@ -140,19 +138,31 @@ class ProgressTracker:
         """Records the start of the newest process of several trainers."""
         self._shared.record(run, Interrupted(started))
 
-    def record_look(self, trainers_alive: Mapping[str, bool]) -> None:
-        """Records that all runs were looked at, and whether their trainers lived where known."""
-        self._shared.record_look(trainers_alive)
+    def record_look(
+        self, trainers_alive: Mapping[str, bool], held: Collection[str] = frozenset()
+    ) -> None:
+        """Records that all runs were looked at, and whether their trainers lived where known.
+
+        `held` are the runs that a hold keeps the remediator from healing.
+        """
+        self._shared.record_look(trainers_alive, held)
+
+    def day(self, run: str) -> tuple[Part, ...]:
+        """Returns how the last 24 hours of `run` were spent, in parts, oldest first."""
+        return self._shared.day(run)
+
+    def state(self, run: str) -> RunProgress:
+        """Returns the progress of `run` by now."""
+        return self._shared.states.get(run, RunProgress())
 
     def step(self, run: str) -> int | None:
         """Returns the completed steps of `run`; None if unknown."""
-        state = self._shared.states.get(run)
-        return None if state is None else state.step
+        return self.state(run).step
 
     def phase(self, run: str) -> tuple[Phase, float] | None:
         """Returns the phase of `run` and its start (Unix seconds)."""
-        state = self._shared.states.get(run)
-        if state is None or state.phase is None or state.phase_began_at is None:
+        state = self.state(run)
+        if state.phase is None or state.phase_began_at is None:
             return None
         return state.phase, state.phase_began_at
 
@@ -160,6 +170,10 @@ class ProgressTracker:
         """Returns whether `run` has finished or failed, and its last reported progress."""
         state = self._shared.states.get(run)
         return RunSigns() if state is None else self._shared.signs(run, state)
+
+    def error(self, run: str) -> str:
+        """Returns the pattern of the last fatal line of the present attempt of `run`, or ""."""
+        return self._shared.error(run, self.state(run).attempt.began)
 
     def updating_since(self, run: str) -> float | None:
         """Returns the start of a weight update in progress (Unix seconds), or None."""
@@ -189,11 +203,12 @@ class _SharedState:
         elapsed: Callable[[], float],
     ) -> None:
         self._specs = dict(specs)
-        self._now, self._elapsed = now, elapsed
+        self._now = now
         self._watched_since = now()
         self._lock = Lock()
         self._saving: dict[str, float] = {}
-        self._failed_at: dict[str, float] = {}
+        self._failures: dict[str, tuple[float, str]] = {}
+        """Time and pattern of the last fatal line of each run."""
         self._save_intervals: dict[str, int] = {}
         self._exact: dict[str, frozenset[type[ProgressEvent]]] = {}
         """What each run reports itself, so that nothing else is believed about it."""
@@ -204,10 +219,7 @@ class _SharedState:
             for run, state in self._file.value.items()
             if run in specs
         }
-        times = None if state_folder is None else state_folder / "run_time.json"
-        self._times_file = StateFile[dict[str, RunTime]](times, dict[str, RunTime], empty={})
-        self.times = retain(self._times_file.value, specs, self._watched_since)
-        self._clocks = now(), elapsed()
+        self.times = RunTimes(specs, state_folder, now, elapsed)
         # Reports between a reload and the first collection after it must reach the predecessor's
         # states too.
         self._pending: deque[tuple[str, ProgressEvent]] | None = deque(maxlen=MAX_PENDING)
@@ -216,11 +228,11 @@ class _SharedState:
         """Hands over to the configuration of `successor`, including its reports so far."""
         with successor._lock:
             specs, file, waiting = successor._specs, successor._file, successor._pending or ()
-            times_file, pending = successor._times_file, tuple(waiting)
+            times, pending = successor.times, tuple(waiting)
         with self._lock:
-            self._specs, self._file, self._times_file = specs, file, times_file
+            self._specs, self._file = specs, file
             self.states = {run: one for run, one in self.states.items() if run in specs}
-            self.times = retain(self.times, specs, self._now())
+            self.times.reconfigure(times, specs)
         for run, event in pending:
             self.record(run, event)
 
@@ -230,7 +242,7 @@ class _SharedState:
         if pattern is None:
             return
         if event.fresh and pattern.error and _is_fatal(pattern, event):
-            self._failed_at[event.run] = event.timestamp
+            self._failures[event.run] = event.timestamp, pattern.name
         dated = event.fresh or event.timestamp < self._watched_since - _OWN_TIME_SECONDS
         for progress_event in events_from_line(event, pattern, dated=dated):
             self.record_guess(event.run, progress_event)
@@ -300,7 +312,7 @@ class _SharedState:
             return
         event = _limit_to_now(event, self._now())
         with self._lock:
-            self._follow_clock()
+            self.times.follow_clock()
             state = self.states.get(run, RunProgress())
             if isinstance(event, StepReported):
                 state, accepted = resolve_count(state, event, configured_total=spec.total)
@@ -308,28 +320,23 @@ class _SharedState:
                     return
                 event = accepted
             new = self.states[run] = apply(state, event)
-            if run in self.times:
-                limit = _silence_limit(state, spec)
-                self.times[run] = count_event(self.times[run], state, new, event.timestamp, limit)
+            limit = silence_limit(state, spec.limits, announced=spec.announces_evaluations)
+            self.times.count_event(run, state, new, event.timestamp, limit)
             if self._pending is not None:
                 self._pending.append((run, event))
 
-    def record_look(self, trainers_alive: Mapping[str, bool]) -> None:
-        now = self._now()
+    def record_look(self, trainers_alive: Mapping[str, bool], held: Collection[str]) -> None:
         with self._lock:
-            self._follow_clock()
+            self.times.follow_clock()
             for run, spec in self._specs.items():
-                time, state = self.times.get(run, RunTime(now, now)), self.states.get(run)
-                alive, state = trainers_alive.get(run, True), state or RunProgress()
-                limit = _silence_limit(state, spec)
-                self.times[run] = count_look(time, state, now, alive=alive, limit=limit)
-
-    def _follow_clock(self) -> None:
-        before, self._clocks = self._clocks, (self._now(), self._elapsed())
-        now, elapsed = self._clocks
-        set_by = (now - before[0]) - (elapsed - before[1])
-        if abs(set_by) > _CLOCK_SET_SECONDS:
-            self.times = {run: time.shifted(set_by, now) for run, time in self.times.items()}
+                state = self.states.get(run, RunProgress())
+                self.times.count_look(
+                    run,
+                    state,
+                    alive=trainers_alive.get(run, True),
+                    limit=silence_limit(state, spec.limits, announced=spec.announces_evaluations),
+                    held=run in held,
+                )
 
     def signs(self, run: str, state: RunProgress) -> RunSigns:
         """Returns the signs; a record, such as a checkpoint, is no sign of a running trainer."""
@@ -340,7 +347,12 @@ class _SharedState:
         ]
         if not state.reports and state.last_sign is not None and state.last_sign.dated:
             live.append(state.last_sign.timestamp)
-        return RunSigns(state.finished, max(live, default=None), self._failed_at.get(run))
+        failed_at, _ = self._failures.get(run, (None, ""))
+        return RunSigns(state.finished, max(live, default=None), failed_at)
+
+    def error(self, run: str, since: float) -> str:
+        at, pattern = self._failures.get(run, (0.0, ""))
+        return pattern if at >= since else ""
 
     def all(self) -> tuple[tuple[ProgressSpec, RunProgress], ...]:
         with self._lock:
@@ -349,18 +361,16 @@ class _SharedState:
                 (spec, self.states.get(run, RunProgress())) for run, spec in self._specs.items()
             )
 
+    def day(self, run: str) -> tuple[Part, ...]:
+        with self._lock:
+            return self.times.day(run)
+
     def save(self) -> Mapping[str, RunTime]:
         with self._lock:
-            states, times, runs = dict(self.states), dict(self.times), tuple(self._specs)
+            states = dict(self.states)
+            times = self.times.save(self._specs)
         self._file.save(states)
-        self._times_file.save(times)
-        return {run: times[run] for run in runs if run in times}
-
-
-def _silence_limit(state: RunProgress, spec: ProgressSpec) -> float | None:
-    """Returns the seconds after which silence is a stall: evaluations may not be logged."""
-    announced = spec.announces_evaluations and state.evaluations_seen
-    return (stall_limit if announced else pause_limit)(state, spec.limits)
+        return times
 
 
 def _is_fatal(pattern: LinePattern, event: LineEvent) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -11,8 +12,12 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, StringConstraints, ValidationError
 
 from trainwarden_exporter.config import RemediatorConfig
+from trainwarden_exporter.exceptions import CollectError
 from trainwarden_exporter.inference.http_client import HttpClient
 from trainwarden_exporter.inference.http_messages import HttpOutcome, HttpRequest, HttpResponse
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.progress.holds import HoldPollers
+from trainwarden_exporter.runtime.background_poller import BackgroundPoller
 from trainwarden_exporter.status_page.series import Tone
 
 MAX_ENTRIES = 100
@@ -155,6 +160,28 @@ async def fetch_status(
     if isinstance(status, RemediatorStatus) and not exporter.is_served_by(status):
         return "the remediator of another exporter.yml answers at its address"
     return status
+
+
+HOLDS_INTERVAL = 15.0
+"""Seconds between two questions for the holds."""
+
+
+def hold_pollers(config: RemediatorConfig | None, exporter: ExporterIdentity) -> HoldPollers:
+    """Returns what asks the `exporter`'s remediator for its holds in the background."""
+    if config is None:
+        return HoldPollers({})
+
+    def poll() -> tuple[WorkerKey, ...]:
+        status = asyncio.run(fetch_status(config, exporter))
+        if not isinstance(status, RemediatorStatus):
+            raise CollectError(f"the holds are not known: {status}")
+        return tuple(WorkerKey(hold.run, hold.worker) for hold in status.holds)
+
+    name = "holds of the remediator"
+    poller: BackgroundPoller[Collection[WorkerKey]] = BackgroundPoller(
+        name, poll, interval=HOLDS_INTERVAL
+    )
+    return HoldPollers({(config, exporter): poller})
 
 
 def parse_answer(answer: HttpResponse) -> RemediatorStatus | str:

@@ -13,7 +13,8 @@ import pytest
 
 from trainwarden_exporter.frameworks.base import LinePattern, Phase
 from trainwarden_exporter.logs.events import LineEvent
-from trainwarden_exporter.progress.run_time import MAX_KEPT, RunState, RunTime, retain
+from trainwarden_exporter.progress.run_time import RunState, RunTime
+from trainwarden_exporter.progress.run_times import MAX_KEPT, retain
 from trainwarden_exporter.progress.specs import ProgressSpec
 from trainwarden_exporter.progress.stall_limits import StallLimits
 from trainwarden_exporter.progress.tracker import ProgressTracker
@@ -112,6 +113,7 @@ class Watch:
     now: float = BEGIN
     set_by: float = 0.0
     process: float | None = None
+    held: tuple[float, float] = (0.0, 0.0)
 
     def __post_init__(self) -> None:
         self.restart()
@@ -158,7 +160,8 @@ class Watch:
         self.now = at
         started = None if self.process is None else self.process + self.set_by
         self.tracker.record_trainer("grpo", started, finished=False)
-        self.tracker.record_look({"grpo": self.process is not None})
+        held = {"grpo"} if self.held[0] <= at < self.held[1] else ()
+        self.tracker.record_look({"grpo": self.process is not None}, held)
 
     @property
     def time(self) -> RunTime:
@@ -278,6 +281,92 @@ def test_the_times_of_runs_that_are_gone_are_kept_for_a_limited_time_and_number(
     times = {f"r{n}": RunTime(0, float(n)) for n in range(MAX_KEPT + 2)}
     assert retain(times, (), week) == {f"r{n}": RunTime(0, n) for n in range(2, MAX_KEPT + 2)}
     assert retain(times, ("r0",), 10 * week) == {"r0": RunTime(0, 0)}
+
+
+def test_downtime_under_a_hold_is_held_and_the_rest_of_it_is_not() -> None:
+    run, watch = seeded(1), Watch()
+    run.start()
+    run.train(40)
+    fault = run.at
+    run.die(900, lost=3)
+    run.truth[RunState.DOWN] -= 400
+    run.truth[RunState.HELD] += 400
+    run.start()
+    run.train(60)
+    watch.held = (fault + 300, fault + 700)
+    watch.follow(run)
+    close(watch.time, run)
+
+
+def test_a_stall_under_a_hold_is_held_from_the_start_of_the_hold() -> None:
+    run, watch = seeded(1), Watch()
+    run.start()
+    run.train(40)
+    fault = run.at
+    run.spend(RunState.STALLED, 1800)
+    run.truth[RunState.STALLED] -= 1500
+    run.truth[RunState.HELD] += 1500
+    run.train(60)
+    watch.held = (fault + 300, run.at)
+    watch.follow(run)
+    close(watch.time, run)
+
+
+def steps_of(run: Run) -> list[Line]:
+    return [line for line in run.lines if line.pattern == "step"]
+
+
+def test_an_interruption_is_from_the_last_new_step_to_the_next_and_has_what_is_redone() -> None:
+    run, watch = seeded(2), Watch()
+    run.start()
+    run.train(50)
+    last = steps_of(run)[-1]
+    run.die(300, lost=12)
+    run.start()
+    run.train(30)
+    watch.follow(run)
+    interruption = watch.time.interruption
+    assert interruption is not None
+    assert last.step is not None
+    next_one = next(line for line in steps_of(run) if line.step == last.step + 1)
+    assert (interruption.start, interruption.end) == (last.at, next_one.at)
+    assert interruption.steps_redone == 12
+    assert watch.time.interruptions == 1
+
+
+def test_an_interruption_lasts_until_a_new_step_and_a_normal_pause_is_none() -> None:
+    run, watch = seeded(2), Watch()
+    run.start()
+    run.train(50)
+    run.phase("saving", RunState.SAVING, "saved", 200)
+    run.train(3)
+    watch.follow(run)
+    assert watch.time.interruptions == 0
+    last = steps_of(run)[-1]
+    run.die(300, lost=20)
+    run.start()
+    run.train(10)
+    watch = Watch()
+    watch.follow(run)
+    assert watch.time.interruption is not None
+    assert (watch.time.interruption.start, watch.time.interruption.end) == (last.at, None)
+
+
+def test_a_day_is_shown_in_parts_that_add_up_and_old_parts_are_forgotten(tmp_path: Path) -> None:
+    run, watch = night(4, parts=3), Watch(tmp_path)
+    watch.follow(run)
+    parts = watch.tracker.day("grpo")
+    assert len(parts) > 10
+    for state, seconds in watch.time.seconds.items():
+        assert sum(part.get(state, 0.0) for _, part in parts) == pytest.approx(seconds), state
+    watch.tracker.save()
+    watch.restart()
+    assert watch.tracker.day("grpo") == parts
+    for _ in range(2 * 1440):
+        watch.look(watch.now + 60)
+    kept = watch.tracker.day("grpo")
+    assert len(kept) <= 24 * 6 + 3
+    assert all(end >= watch.now - 86400 - 1200 for end, _ in kept)
 
 
 def _parts(run: Run, count: int) -> Iterator[Run]:

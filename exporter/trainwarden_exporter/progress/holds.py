@@ -1,0 +1,28 @@
+"""Runs on hold: the remediator does not heal them, so their downtime counts as held."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable
+
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.progress.specs import ProgressSpec
+from trainwarden_exporter.runtime.background_poller import BackgroundPollers
+
+HoldPollers = BackgroundPollers[Hashable, Collection[WorkerKey]]
+"""Polls the holds of the remediator: runs and workers; an empty name means all."""
+
+
+def held_runs(specs: Iterable[ProgressSpec], pollers: HoldPollers) -> frozenset[str]:
+    """Returns the runs whose trainer is on hold; where the holds are not known, none is."""
+    pollers.start()
+    held = {
+        key
+        for _, poller in pollers
+        if poller.failure is None and poller.last_result is not None
+        for key in poller.last_result.value
+    }
+    return frozenset(
+        spec.run
+        for spec in specs
+        if any(key.run in ("", spec.run) and key.worker in ("", *spec.trainers) for key in held)
+    )

@@ -1,0 +1,78 @@
+"""Metrics of runs: where their time went, their interruptions and their attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from trainwarden_exporter.progress.attempts import RunAttempt, attempt_ends
+from trainwarden_exporter.progress.run_time import RunState, RunTime
+from trainwarden_exporter.progress.specs import ProgressSpec
+from trainwarden_exporter.scrape.collector import MetricTable, Sample
+
+_table = MetricTable("trainwarden_run_", "run")
+_gauge, _counter = _table.gauge, _table.counter
+
+TIME = _counter(
+    "time_seconds_total",
+    "Time of the run by state; each second belongs to exactly one. At most one stall limit and 30"
+    " seconds behind the clock, because a pause may turn out to be a stall.",
+    "state",
+)
+STEPS = _counter(
+    "steps_total",
+    "Steps of the run while it was watched: made, those of them that repeat lost ones (redone).",
+    "kind",
+)
+ETTR_MINIMUM = _gauge(
+    "ettr_minimum_ratio",
+    "Effective training time ratio under which TrainingTimeLost warns, as configured.",
+)
+INTERRUPTIONS = _counter(
+    "interruptions_total", "Times between two new steps in which the run was down or stalled."
+)
+INTERRUPTION_START = _gauge(
+    "interruption_start_timestamp_seconds", "Last new step before the last interruption."
+)
+INTERRUPTION_END = _gauge(
+    "interruption_end_timestamp_seconds",
+    "Next new step, with which the last interruption ended; only present once it has ended.",
+)
+INTERRUPTION_STEPS = _gauge(
+    "interruption_steps_redone", "Steps that were lost in the last interruption and made again."
+)
+ATTEMPTS = _gauge("ended_attempts", "Last attempts of the run that have ended; at most five.")
+ATTEMPTS_ALIKE = _gauge(
+    "ended_alike_attempts",
+    "Those of the last attempts that failed like the last one: at the same step, give or take one,"
+    " with the same exit code.",
+)
+ATTEMPTS_INFO = _gauge(
+    "attempts_loop_info",
+    "1 with how the last attempts of the trainer ended, while three or more failed alike.",
+    "trainer",
+    "ends",
+)
+METRICS = _table.metrics
+
+
+def run_samples(
+    spec: ProgressSpec, time: RunTime, attempts: Sequence[RunAttempt]
+) -> Iterator[Sample]:
+    """Yields the samples of one run."""
+    run = spec.run
+    for state in RunState:
+        yield TIME, (run, state), time.seconds.get(state, 0.0)
+    yield STEPS, (run, "made"), time.steps_made
+    yield STEPS, (run, "redone"), time.steps_redone
+    yield ETTR_MINIMUM, (run,), spec.ettr_minimum
+    yield INTERRUPTIONS, (run,), time.interruptions
+    if (last := time.interruption) is not None:
+        yield INTERRUPTION_START, (run,), last.start
+        yield INTERRUPTION_END, (run,), last.end
+        yield INTERRUPTION_STEPS, (run,), last.steps_redone
+    if attempts:
+        ends = attempt_ends(attempts)
+        yield ATTEMPTS, (run,), ends.ended
+        yield ATTEMPTS_ALIKE, (run,), ends.alike
+        if ends.text:
+            yield ATTEMPTS_INFO, (run, spec.trainers[0], ends.text), 1
