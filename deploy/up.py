@@ -36,6 +36,8 @@ SHUTDOWN_SECONDS = 60.0
 LEAKING = "rollout-1"
 PAGES = ("/alerts", "/classic/alerts", "/api/v1/alerts")
 """Pages of Prometheus: upstream's and Debian's 2.x; Debian's 3.5 has the API alone."""
+ALERTMANAGER_PAGES = ("/script.js", "/api/v2/alerts")
+"""Upstream's web application, and what Debian's Alertmanager has instead: the API alone."""
 BOARDS = PROJECT / "grafana" / "dashboards"
 
 Child = subprocess.Popen[bytes]
@@ -239,21 +241,26 @@ def start(name: str, *arguments: str | Path, output: int | None = subprocess.DEV
 
 def announce(run: RunFolder, mode: str, how_to_end: str) -> None:
     """Tell where everything is and what to try."""
-    remediator = script("trainwarden-remediator")
-    journal = f"{shown(remediator)} journal --config.file {shown(run.remediator_file)}"
+    remediator = shown(script("trainwarden-remediator"))
+    file = f"--config.file {shown(run.remediator_file)}"
+    alerts = readiness.page(run, "alertmanager", ALERTMANAGER_PAGES).replace("script.js", "")
     say(f"\nTrainwarden is up; the remediator's mode is {mode}. {how_to_end} ends it.\n")
     say(f"  exporter      {run.url('exporter')}/")
     say(f"  remediator    {run.url('remediator')}/")
     say(f"  Prometheus    {run.url('prometheus')}{readiness.page(run, 'prometheus', PAGES)}")
-    say(f"  Alertmanager  {run.url('alertmanager')}/")
+    say(f"  Alertmanager  {run.url('alertmanager')}{alerts}")
     say(f"  all files     {shown(run.path)}/ (logs, state, configuration)")
     say(f"  boards        {shown(BOARDS)}/ (for a Grafana of yours)")
-    say(f"  the journal   {journal}")
+    say(f"  the journal   {remediator} journal {file}")
+    say(f"  the report    {remediator} report {file}")
+    say(f"  in ten lines  {shown(script('trainwarden'))} status")
     if run.demo:
         say(f"\nThis is the demo run: {', '.join(run.demo)}. {LEAKING} leaks 6 MiB a second")
         say("and passes its limit of 150 MiB in half a minute. More faults, from another shell:")
         say(f"  echo leak > {shown(run.fault('rollout-0'))}")
         say(f"  echo die > {shown(run.fault('inference'))}")
+        say(f"  echo hang > {shown(run.fault('inference'))}")
+        say(f"  echo stall > {shown(run.fault('trainer'))}     (named; healed after half an hour)")
     if run.gpus is not None and run.gpus.present:
         say(f"  echo leftover > {shown(run.fault('trainer'))}")
         say(

@@ -7,6 +7,7 @@ import asyncio
 import platform
 import sys
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeVar
 
@@ -37,6 +38,16 @@ from trainwarden_exporter.webserver.server import WebServer
 from trainwarden_exporter.webserver.service import serve
 
 PROGRAM = "trainwarden-exporter"
+KNOWN_ROLES = (
+    "trainer",
+    "rollout",
+    "inference",
+    "orchestrator",
+    "evaluation",
+    "launcher",
+    "worker",
+)
+"""Roles that rules, conditions and frameworks know; any other is valid."""
 T = TypeVar("T")
 
 
@@ -199,7 +210,15 @@ def config_warnings(config: Config) -> list[str]:
         for worker in run.workers
         if (viewer := find_matching_viewer(worker.match))
     ]
-    return [*unknown_exits, *without_workers, *viewers]
+    roles = [
+        f"worker {worker.name} of run {run.name}: no rule knows the role {worker.role}"
+        f" (did you mean {meant}?)"
+        for run in config.runs
+        for worker in run.workers
+        if worker.role not in KNOWN_ROLES
+        for meant in get_close_matches(worker.role, KNOWN_ROLES, n=1)
+    ]
+    return [*unknown_exits, *without_workers, *viewers, *roles]
 
 
 def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:

@@ -79,7 +79,13 @@ def build_app(exporter: Exporter) -> web.Application:
     app[EXPORTER] = exporter
     app[PAGE_RENDERER] = PageRenderer()
     app[SHARED_SCRAPES] = SharedScrapes()
-    app.add_routes([web.get("/", show_status), web.get("/metrics", show_metrics)])
+    app.add_routes(
+        [
+            web.get("/", show_status),
+            web.get("/status.json", show_status_json),
+            web.get("/metrics", show_metrics),
+        ]
+    )
     app.add_routes(heartbeat_routes(lambda: exporter.heartbeats))
     app.add_routes(management_routes(exporter.readiness, exporter.reloader))
     app.add_routes(runbook_routes("exporter"))
@@ -103,13 +109,26 @@ async def show_metrics(request: web.Request) -> web.Response:
 
 async def show_status(request: web.Request) -> web.Response:
     """Serves the status page, freshly collected."""
+    page = await _collect_page(request)
+    text = await request.app[PAGE_RENDERER].thread.call(lambda: status_page.render(page))
+    return web.Response(text=text, content_type="text/html")
+
+
+async def show_status_json(request: web.Request) -> web.Response:
+    """Serves what the status page says in a few lines, as JSON."""
+    page = await _collect_page(request)
+    summary = await request.app[PAGE_RENDERER].thread.call(lambda: status_page.status_json(page))
+    return web.json_response(summary)
+
+
+async def _collect_page(request: web.Request) -> status_page.PageData:
     exporter = request.app[EXPORTER]
     await exporter.refresh_runs()
     outcomes, remediator = await asyncio.gather(
         request.app[SHARED_SCRAPES].scrape(exporter.scraper, _budget(request)),
         fetch_status(exporter.config.remediator, exporter.identity),
     )
-    page = status_page.PageData(
+    return status_page.PageData(
         now=exporter.now(),
         started=exporter.started,
         path=exporter.path,
@@ -121,8 +140,6 @@ async def show_status(request: web.Request) -> web.Response:
         links=_links(exporter),
         refresh=request.query.get("refresh") != "0",
     )
-    text = await request.app[PAGE_RENDERER].thread.call(lambda: status_page.render(page))
-    return web.Response(text=text, content_type="text/html")
 
 
 def _links(exporter: Exporter) -> dict[str, str]:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 
 import aiohttp
 
@@ -18,6 +19,7 @@ from trainwarden_exporter.exceptions import ConfigError, TrainwardenError
 from trainwarden_exporter.gpu.holders import describe_holder
 from trainwarden_exporter.runtime import logging_setup
 from trainwarden_exporter.runtime.formatting import format_time, plural
+from trainwarden_exporter.webserver.runbooks import read_runbook, runbook_names
 from trainwarden_exporter.webserver.server import WebServer, parse_listen_address
 from trainwarden_exporter.webserver.service import serve
 from trainwarden_remediator.actions.gpu_cleanup import GpuCleanupAction
@@ -196,15 +198,18 @@ def _journal(given: argparse.Namespace) -> int:
     if not given.json:
         print(event_text.format_heading(), flush=True)
     # By default the newest ones; with a time, all of them since.
-    count = NEWEST_EVENTS if given.lines is None and given.since is None else given.lines
+    limited = given.since is None and given.incident is None
+    count = NEWEST_EVENTS if given.lines is None and limited else given.lines
     since = -math.inf if given.since is None else time.time() - given.since
     with open_database(path, mode="ro") as connection:
         last = last_id_before(connection, count, since)
         while True:
             for event in read_events(connection, last):
+                last = event.id
+                if given.incident not in (None, event.incident):
+                    continue
                 line = event_text.as_json(event) if given.json else event_text.format_line(event)
                 print(line, flush=True)
-                last = event.id
             if not given.follow:
                 return 0
             time.sleep(FOLLOW_SECONDS)
@@ -238,6 +243,10 @@ async def _current_state(config: Config) -> CurrentState:
 
 def _hold(given: argparse.Namespace) -> int:
     setup, now = load_setup(given.config_file), time.time()
+    if given.list:
+        for hold in read_holds(setup.config.hold_file, now):
+            print(f"{hold.scope or 'everything'} {hold.description}".strip())
+        return 0
     why = service.normalize_reason(given.why)
     wanted = Hold(since=now)
     if given.duration is not None:
@@ -263,6 +272,15 @@ def _resume(given: argparse.Namespace) -> int:
     print(service.describe_resume(done))
     for left in read_holds(setup.config.hold_file, now):
         print(f"still held: {left.scope} {left.description}".strip())
+    return 0
+
+
+def _runbook(given: argparse.Namespace) -> int:
+    if (text := read_runbook(given.alert)) is None:
+        similar = get_close_matches(given.alert, sorted(runbook_names()), n=1)
+        hint = f"; did you mean {similar[0]}?" if similar else ""
+        raise ValueError(f"no runbook {given.alert}{hint}")
+    print(text, end="")
     return 0
 
 
@@ -317,6 +335,7 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "notify-test": _notify_test,
     "hold": _hold,
     "resume": _resume,
+    "runbook": _runbook,
 }
 
 if __name__ == "__main__":

@@ -71,6 +71,10 @@ def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
     journal.add_argument("--follow", action="store_true", help="keep printing new events")
     journal.add_argument("--json", action="store_true", help="print one JSON object per line")
 
+    journal.add_argument(
+        "--incident", type=_incident, metavar="ID", help="show only the events of this incident"
+    )
+
     report = commands.add_parser(
         "report", help="print a report of one incident, or of the last night, as Markdown"
     )
@@ -115,6 +119,7 @@ def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
             "--worker", default="", metavar="WORKER", help="only this worker of RUN"
         )
         if name == "hold":
+            switch.add_argument("--list", action="store_true", help="only show the holds in force")
             switch.add_argument(
                 "--for",
                 dest="duration",
@@ -125,6 +130,8 @@ def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
         switch.add_argument(
             "why", nargs="?", default="", metavar="WHY", help="reason for the journal"
         )
+    runbook = commands.add_parser("runbook", help="print what to do about an alert")
+    runbook.add_argument("alert", metavar="NAME", help="name of the alert")
     return parser
 
 

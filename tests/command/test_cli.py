@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import http.server
 import json
 import subprocess
@@ -9,29 +10,47 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from trainwarden import cli
 from trainwarden.commands import COMMANDS, doors
 
-STATUS = {
-    "mode": "act",
-    "verdict": "no open alerts",
-    "alerts": [],
-    "actions": [{"run": "demo", "worker": "rollout-1", "doing": "restart", "outcome": "healed"}],
+STATUS: dict[str, Any] = {
+    "host": "box-3",
+    "seen_at": 1_800_000_000.0,
+    "tone": "good",
+    "headline": "All is well: demo trains, step 216.",
+    "problems": [],
+    "runs": [{"run": "demo", "text": "demo trains, step 216"}],
+    "remediator": {
+        "mode": "act",
+        "holds": [],
+        "firing": [],
+        "actions": [
+            {"run": "demo", "worker": "rollout-1", "doing": "restarted", "outcome": "healed"}
+        ],
+    },
 }
+ALERT = {"alert": "TrainingOomKill", "run": "", "worker": "", "handling": "nobody acts on it"}
 
 
 @pytest.fixture
-def remediator() -> Iterator[str]:
-    """The address of a server that answers as the remediator's status page does."""
+def shown() -> dict[str, Any]:
+    """What the exporter answers; a test may change it."""
+    return copy.deepcopy(STATUS)
+
+
+@pytest.fixture
+def exporter(shown: dict[str, Any]) -> Iterator[str]:
+    """The address of a server that answers as the exporter does."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200 if self.path == "/status.json" else 404)
             self.end_headers()
-            self.wfile.write(json.dumps(STATUS).encode())
+            self.wfile.write(json.dumps(shown).encode())
 
         def log_message(self, *_: object) -> None: ...
 
@@ -107,21 +126,59 @@ def test_a_folder_without_configuration_is_an_error(
     assert "has neither exporter.yml nor remediator.yml" in capsys.readouterr().err
 
 
-def test_status_shows_what_the_remediator_reports(
-    remediator: str, capsys: pytest.CaptureFixture[str]
+def test_status_shows_the_headline_first_and_the_last_action(
+    exporter: str, shown: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["status", "--remediator", remediator]) == 0
-    text = capsys.readouterr().out
-    assert "remediator (act mode): no open alerts" in text
-    assert "demo/rollout-1: restart; healed" in text
-    assert cli.main(["status", "--remediator", remediator, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == STATUS
+    assert cli.main(["status", "--exporter", exporter]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "box-3: All is well: demo trains, step 216.",
+        "  demo trains, step 216",
+        "  last action: demo/rollout-1 restarted, healed",
+    ]
+    assert cli.main(["status", "--exporter", exporter, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == shown
 
 
-def test_status_without_a_remediator_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["status", "--remediator", "http://127.0.0.1:1"]) == 1
+@pytest.mark.parametrize(("tone", "status"), [("good", 0), ("warn", 1), ("bad", 2)])
+def test_the_exit_status_of_status_tells_how_bad_it_is(
+    exporter: str, shown: dict[str, Any], tone: str, status: int
+) -> None:
+    shown["tone"] = tone
+    assert cli.main(["status", "--exporter", exporter]) == status
+    assert cli.main(["status", "--exporter", exporter, "--json"]) == status
+
+
+def test_status_takes_ten_lines_at_most(
+    exporter: str, shown: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown["problems"] = [{"tone": "bad", "text": f"trouble {number}"} for number in range(4)]
+    shown["remediator"]["firing"] = [ALERT] * 30
+    shown["remediator"]["holds"] = [{"run": "", "worker": "", "text": "held by root"}]
+    cli.main(["status", "--exporter", exporter])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 10
+    assert lines[1] == "  also: trouble 1"
+    assert "  everything: held by root" in lines
+    assert "  TrainingOomKill on the host: nobody acts on it" in lines
+    assert lines[-1] == "  and 28 more lines"
+
+
+def test_status_without_an_exporter_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["status", "--exporter", "http://127.0.0.1:1"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("trainwarden status: http://127.0.0.1:1/status.json: ")
+
+
+def test_status_is_printed_again_and_again_on_request(exporter: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "trainwarden", "status", "--watch", "--exporter", exporter],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        heads = [line for line, _ in zip(process.stdout, range(6), strict=False)][::3]
+        process.terminate()
+    assert heads == ["box-3: All is well: demo trains, step 216.\n"] * 2
 
 
 def test_the_package_imports_nothing() -> None:

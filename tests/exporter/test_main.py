@@ -282,7 +282,7 @@ def test_a_bad_file_at_the_start_is_reported_problem_by_problem(path: Path) -> N
     status, _, error = ended("run", f"--config.file={path}")
     assert status == 1
     assert error.splitlines() == [
-        f"trainwarden-exporter: {path}:1: rnus: unknown key",
+        f"trainwarden-exporter: {path}:1: rnus: unknown key (did you mean runs?)",
         f"trainwarden-exporter: {path}:2: host: expected a mapping",
     ]
 
@@ -350,7 +350,7 @@ def test_check_says_what_is_wrong_with_a_file(
     assert main(["check", str(path)]) == 1
     assert capsys.readouterr() == (
         "",
-        f"{path}:1: rnus: unknown key\n{path}:2: host: expected a mapping\n",
+        f"{path}:1: rnus: unknown key (did you mean runs?)\n{path}:2: host: expected a mapping\n",
     )
 
 
@@ -364,6 +364,17 @@ def test_check_warns_of_what_is_hardly_meant(
     assert err == f"{path}: warning: no runs: the exporter observes only the host\n"
     assert config_warnings(Config.model_validate({"runs": [{"name": "a"}]})) == [
         "run a has no workers: the exporter does not observe its processes"
+    ]
+
+
+def test_check_warns_of_a_role_that_is_probably_misspelled() -> None:
+    workers = [
+        {"name": role, "role": role, "match": {"command": "^/opt/x"}}
+        for role in ("traner", "trainer", "judge")
+    ]
+    config = Config.model_validate({"runs": [{"name": "a", "workers": workers}]})
+    assert config_warnings(config) == [
+        "worker traner of run a: no rule knows the role traner (did you mean trainer?)"
     ]
 
 

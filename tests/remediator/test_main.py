@@ -217,6 +217,22 @@ def test_the_newest_of_the_journal_is_shown(
     assert [json.loads(line)["id"] for line in lines] == shown
 
 
+def test_the_journal_of_one_incident_is_shown(config: Path, capsys: Captured) -> None:
+    filled(config)
+    for number, count in (("1", 4), ("#1", 4), ("2", 0)):
+        assert main(["journal", f"--config.file={config}", "--json", "--incident", number]) == 0
+        assert len(capsys.readouterr().out.splitlines()) == count
+
+
+def test_a_runbook_is_printed_and_a_misspelled_name_corrected(capsys: Captured) -> None:
+    assert main(["runbook", "TrainingOomKill"]) == 0
+    assert capsys.readouterr().out.startswith("# TrainingOomKill\n")
+    assert main(["runbook", "TrainingOonKill"]) == 1
+    assert capsys.readouterr().err == (
+        "no runbook TrainingOonKill; did you mean TrainingOomKill?\n"
+    )
+
+
 def test_a_journal_that_is_not_there_is_one_clear_line(config: Path, capsys: Captured) -> None:
     assert main(["journal", f"--config.file={config}"]) == 1
     assert ": no journal; has the remediator run?" in capsys.readouterr().err

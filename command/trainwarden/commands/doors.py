@@ -12,6 +12,7 @@ DOORS = {
     "report": ("trainwarden_remediator", "report one incident, or the last night, as Markdown"),
     "hold": ("trainwarden_remediator", "stop all actions until `resume`"),
     "resume": ("trainwarden_remediator", "allow actions again"),
+    "runbook": ("trainwarden_remediator", "print what to do about an alert"),
 }
 """Subcommand to its package and its help text."""
 

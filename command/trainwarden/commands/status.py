@@ -1,11 +1,13 @@
-"""Show the open alerts, the actions and the holds of this host."""
+"""Show in ten lines how the runs of this host are, and who deals with what is wrong."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+import time
 import urllib.request
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -14,39 +16,63 @@ from trainwarden.stack import load_script
 EXAMPLES = """\
 examples:
   trainwarden status
+  trainwarden status --watch
   trainwarden status --json
 
-exit status: 0 if the remediator answers, 1 if not"""
+exit status:
+  0  all is well
+  1  something is to be looked at
+  2  something is to be done now, or the exporter does not answer"""
 
-USUAL = "http://127.0.0.1:10978"
-TIMEOUT_SECONDS = 5
-LIMIT = 1 << 20
+USUAL = "http://127.0.0.1:10977"
+TIMEOUT_SECONDS = 15
+"""Longer than a scrape takes."""
+LIMIT = 4 << 20
 """Largest response that is read, in bytes."""
+WATCH_SECONDS = 5.0
+MAX_LINES = 10
+STATUSES = {"good": 0, "warn": 1, "bad": 2}
+UNREACHABLE = 2
+CLEAR = "\x1b[H\x1b[2J"
+"""Moves the cursor to the first line of a terminal and clears it."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--remediator",
+        "--exporter",
         metavar="URL",
-        help="address of the remediator (default: that of the stack that `trainwarden up` runs,"
+        help="address of the exporter (default: that of the stack that `trainwarden up` runs,"
         f" else {USUAL})",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--watch", action="store_true", help=f"print it every {WATCH_SECONDS:g} s until Ctrl-C"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
-    address = options.remediator or find_remediator()
-    status = fetch_json(f"{address.rstrip('/')}/status.json")
-    if options.json:
-        json.dump(status, sys.stdout, indent=2)
-        sys.stdout.write("\n")
-    else:
-        sys.stdout.writelines(f"{line}\n" for line in describe(status))
-    return 0
+    address = f"{(options.exporter or find_exporter()).rstrip('/')}/status.json"
+    while True:
+        status = show(address, as_json=options.json, clear=options.watch and sys.stdout.isatty())
+        if not options.watch:
+            return status
+        time.sleep(WATCH_SECONDS)
 
 
-def find_remediator() -> str:
-    """Returns the address of the remediator of the running stack.
+def show(address: str, *, as_json: bool, clear: bool) -> int:
+    """Prints the status at `address` and returns the exit status."""
+    try:
+        status = fetch_json(address)
+    except OSError as error:
+        print(f"trainwarden status: {error}", file=sys.stderr, flush=True)
+        return UNREACHABLE
+    text = json.dumps(status, indent=2) if as_json else "\n".join(describe(status))
+    print(f"{CLEAR if clear else ''}{text}", flush=True)
+    return STATUSES[status["tone"]]
+
+
+def find_exporter() -> str:
+    """Returns the address of the exporter of the running stack.
 
     Raises ValueError if several stacks run.
     """
@@ -54,9 +80,9 @@ def find_remediator() -> str:
     for folder in load_script("claims").running_folders():
         with suppress(OSError):  # it has not chosen its ports yet
             chosen = json.loads((folder / runfolder.PORTS_FILE).read_bytes())
-            addresses[folder.name] = f"http://127.0.0.1:{chosen['remediator']}"
+            addresses[folder.name] = f"http://127.0.0.1:{chosen['exporter']}"
     if len(addresses) > 1:
-        shown = "".join(f"\n  --remediator {url}  {name}" for name, url in addresses.items())
+        shown = "".join(f"\n  --exporter {url}  {name}" for name, url in addresses.items())
         raise ValueError(f"several stacks run; choose one:{shown}")
     return next(iter(addresses.values()), USUAL)
 
@@ -73,16 +99,28 @@ def fetch_json(url: str) -> Any:
 
 
 def describe(status: dict[str, Any]) -> list[str]:
-    """Returns the lines that show the remediator's status."""
-    lines = [f"remediator ({status['mode']} mode): {status['verdict']}"]
-    if needed := status.get("operator_needed"):
-        lines.append(needed)
-    lines += [_line(one, one["alert"], one["verdict"], one["reason"]) for one in status["alerts"]]
-    lines += [_line(one, one["doing"], one["outcome"]) for one in status["actions"]]
-    lines += [_line(one, one["text"]) for one in status.get("holds", ())]
-    return lines
+    """Returns at most MAX_LINES lines: the headline, and what stands behind it."""
+    lines = list(_lines(status))
+    left = len(lines) - MAX_LINES
+    return [*lines[: MAX_LINES - 1], f"  and {left + 1} more lines"] if left > 0 else lines
 
 
-def _line(entry: dict[str, Any], *parts: str) -> str:
-    scope = "/".join(filter(None, (entry["run"], entry["worker"]))) or "everything"
-    return f"  {scope}: {'; '.join(filter(None, parts))}"
+def _lines(status: dict[str, Any]) -> Iterator[str]:
+    yield f"{status['host']}: {status['headline']}"
+    for problem in status["problems"][1:]:  # the headline has the first
+        yield f"  also: {problem['text']}"
+    for run in status["runs"]:
+        yield f"  {run['text']}"
+    remediator = status["remediator"]
+    if not isinstance(remediator, dict):
+        return
+    for hold in remediator["holds"]:
+        yield f"  {_scope(hold, 'everything')}: {hold['text']}"
+    for alert in remediator["firing"] or ():
+        yield f"  {alert['alert']} on {_scope(alert, 'the host')}: {alert['handling']}"
+    for action in remediator["actions"][:1]:
+        yield f"  last action: {_scope(action, 'the host')} {action['doing']}, {action['outcome']}"
+
+
+def _scope(entry: dict[str, Any], otherwise: str) -> str:
+    return "/".join(filter(None, (entry["run"], entry["worker"]))) or otherwise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, get_args
 
@@ -133,12 +134,42 @@ def parse(
     text: str, path: Path, model: type[M], *, environment: Mapping[str, str] | None = None
 ) -> M:
     """Like `load`, for `text`; `path` is used in messages and for relative paths."""
+    variables = os.environ if environment is None else environment
     root = compose(text, path)
-    content = plain_value(root, path, os.environ if environment is None else environment)
+    context = {"folder": path.parent}
     try:
-        return model.model_validate(content, context={"folder": path.parent})
+        return model.model_validate(plain_value(root, path, variables), context=context)
     except ValidationError as error:
-        raise ConfigError(*_problems(error, path, root, model)) from error
+        found = list(_problems(error, path, root, model))
+        if _correct_keys(root, model, error):
+            # Checks across keys run only where all keys are known.
+            try:
+                model.model_validate(plain_value(root, path, variables), context=context)
+            except ValidationError as hidden:
+                found += set(_problems(hidden, path, root, model)) - set(found)
+        raise ConfigError(*sorted(found, key=lambda one: one.line or 0)) from error
+
+
+def _correct_keys(root: yaml.Node, model: type[BaseModel], error: ValidationError) -> bool:
+    """Replaces each unknown key by the known key that it resembles.
+
+    Returns whether the file then has no wrong key; other errors change nothing.
+    """
+    for detail in error.errors(include_url=False):
+        if detail["type"] != "extra_forbidden":
+            return False
+        *parents, key = detail["loc"]
+        meant = _similar_key(model, detail["loc"])
+        node: yaml.Node = root
+        for part in parents:
+            if (below := child(node, part)) is not None:
+                node = below[0]
+        if not isinstance(node, yaml.MappingNode) or meant is None or child(node, meant):
+            return False
+        for name, _ in node.value:
+            if name.value == key:
+                name.value = meant
+    return True
 
 
 def problem_at(path: Path, message: str, *location: int | str) -> Problem:
@@ -164,8 +195,11 @@ def _problems(
             absent = bool(cause.location)
         found, line = _locate(root, location, absent=absent)
         message = _message(detail, cause)
-        if detail["type"] == "extra_forbidden" and (new_name := _new_name(model, found)):
-            message = f"renamed to {new_name}"
+        if detail["type"] == "extra_forbidden":
+            if new_name := _new_name(model, found):
+                message = f"renamed to {new_name}"
+            elif similar := _similar_key(model, found):
+                message = f"{message} (did you mean {similar}?)"
         at_location = messages.setdefault((found, line), [])
         if message not in at_location:
             at_location.append(message)
@@ -176,13 +210,28 @@ def _problems(
 def _new_name(model: type[BaseModel], location: Location) -> str | None:
     """Returns the new name of the key at `location` if it was renamed."""
     *parents, key = location
+    tables = (one.renamed_keys for one in _sections_at(model, parents))
+    return next((table[key] for table in tables if isinstance(key, str) and key in table), None)
+
+
+def _similar_key(model: type[BaseModel], location: Location) -> str | None:
+    """Returns the known key that the unknown key at `location` resembles."""
+    names = {
+        field.alias or name
+        for section in _sections_at(model, location[:-1])
+        for name, field in section.model_fields.items()
+    }
+    return next(iter(get_close_matches(str(location[-1]), sorted(names), n=1)), None)
+
+
+def _sections_at(model: type[BaseModel], location: Sequence[int | str]) -> Sequence[type[Section]]:
+    """Returns the models of the section at `location`: several for a union."""
     sections: Sequence[type[BaseModel]] = [model]
-    for part in parents:
+    for part in location:
         fields = [one.model_fields[str(part)] for one in sections if part in one.model_fields]
         if fields:  # else an index, or the key of a mapping of sections
             sections = [one for field in fields for one in _sections_of(field.annotation)]
-    tables = (one.renamed_keys for one in sections if issubclass(one, Section))
-    return next((table[key] for table in tables if isinstance(key, str) and key in table), None)
+    return [one for one in sections if issubclass(one, Section)]
 
 
 def _sections_of(annotation: object) -> Iterator[type[Section]]:

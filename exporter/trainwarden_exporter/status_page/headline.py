@@ -135,7 +135,7 @@ def _without_problem(
     runs: Sequence[RunView], remediator: RemediatorStatus | str | None, workers: int
 ) -> Headline:
     up = "1 worker is up" if workers == 1 else f"{workers} workers are up"
-    doing = "; ".join(map(_doing, runs)) or (up if workers else "the host is observed")
+    doing = "; ".join(map(describe_run, runs)) or (up if workers else "the host is observed")
     if remediator is None:
         return Headline("good", f"No problem is seen: {doing}. Alerts are not known.")
     if isinstance(remediator, str):
@@ -158,7 +158,7 @@ def _without_problem(
     return Headline("good", f"All is well: {doing}.{mode}")
 
 
-def _doing(run: RunView) -> str:
+def describe_run(run: RunView) -> str:
     """Returns `demo trains, step 216 of 100,000, saved 7 s ago`."""
     phase = run.phase.replace("_", " ")
     words = {"": "is observed", "training": "trains", "waiting for rollouts": "trains"}

@@ -13,7 +13,7 @@ from trainwarden_exporter.status_page.gpus import GpusView
 from trainwarden_exporter.status_page.host import HostView, WorkerView
 from trainwarden_exporter.status_page.remediator import action_summary, alert_summary
 from trainwarden_exporter.status_page.remediator_client import RemediatorStatus
-from trainwarden_exporter.status_page.run_views import CheckpointView, RunView
+from trainwarden_exporter.status_page.run_views import CheckpointView, HeartbeatView, RunView
 from trainwarden_exporter.status_page.series import Tone
 from trainwarden_exporter.webserver import html
 
@@ -39,6 +39,8 @@ class Views:
     disks: Sequence[DiskView]
     remediator: RemediatorStatus | str | None = None
     """Status of the remediator, or why it is unavailable; None without a configured remediator."""
+    heartbeats: Sequence[HeartbeatView] = ()
+    """The heartbeats of no run."""
 
 
 def overview_section(seen: Views, *, now: float) -> str:

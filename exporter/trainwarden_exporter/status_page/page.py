@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from trainwarden_exporter.exceptions import Problem as ConfigProblem
 from trainwarden_exporter.runtime.formatting import (
@@ -27,7 +29,7 @@ from trainwarden_exporter.status_page.fragments import (
     usage,
 )
 from trainwarden_exporter.status_page.gpus import build_gpus_view, gpu_section
-from trainwarden_exporter.status_page.headline import Headline, summarize
+from trainwarden_exporter.status_page.headline import Headline, describe_run, summarize
 from trainwarden_exporter.status_page.host import (
     HostView,
     WorkerView,
@@ -76,30 +78,17 @@ class PageData:
 
 def render(page: PageData) -> str:
     """Returns the page as HTML. All external text is escaped."""
-    workers = build_worker_views(page.outcomes, now=page.now)
-    host = build_host_view(page.outcomes)
-    gpus = build_gpus_view(page.outcomes)
-    runs = build_run_views(page.outcomes, now=page.now)
-    disks = build_disk_views(page.outcomes)
-    others = build_heartbeat_views(page.outcomes, now=page.now, runs=[run.name for run in runs])
-    problems = (
-        *worker_problems(workers),
-        *(problem for run in runs for problem in run_problems(run)),
-        *host_problems(host, gpus, disks),
-        *heartbeat_problems(others),
-        *_own_problems(page),
-    )
-    headline = summarize(problems, runs, page.remediator, workers=len(workers))
-    seen = Views(runs, workers, host, gpus, disks, page.remediator)
+    seen = _views(page)
+    headline = _headline(page, seen)
     sections = [
         _problems(headline),
         overview_section(seen, now=page.now),
         remediator_section(page.remediator, now=page.now),
-        _runs(workers, runs, page),
-        html.section("Heartbeats", heartbeat_table(others)) if others else "",
-        gpu_section(gpus, now=page.now),
-        html.section("Host", _host(host, now=page.now)),
-        disk_section(disks),
+        _runs(seen.workers, seen.runs, page),
+        html.section("Heartbeats", heartbeat_table(seen.heartbeats)) if seen.heartbeats else "",
+        gpu_section(seen.gpus, now=page.now),
+        html.section("Host", _host(seen.host, now=page.now)),
+        disk_section(seen.disks),
         html.section("Collectors", _collectors(page.outcomes)),
         html.section("Configuration", _configuration(page)),
     ]
@@ -113,6 +102,55 @@ def render(page: PageData) -> str:
         links=page.links,
         refresh=page.refresh,
     )
+
+
+def status_json(page: PageData) -> Mapping[str, Any]:
+    """Returns what the page says in a few lines, as JSON data. Times are Unix seconds.
+
+    `tone` is `good`, `warn` or `bad`; `remediator` is null without a configured one, and a text if
+    it does not answer.
+    """
+    seen = _views(page)
+    headline = _headline(page, seen)
+    remediator = page.remediator
+    if isinstance(remediator, RemediatorStatus):
+        remediator_data: Any = remediator.model_dump(exclude={"exporter_file", "workers_hash"})
+    else:
+        remediator_data = remediator
+    return {
+        "host": socket.gethostname(),
+        "seen_at": page.now,
+        "tone": headline.tone,
+        "headline": headline.sentence,
+        "problems": [{"tone": one.tone, "text": one.clause} for one in headline.problems],
+        "runs": [{"run": run.name, "text": describe_run(run)} for run in seen.runs],
+        "remediator": remediator_data,
+    }
+
+
+def _views(page: PageData) -> Views:
+    runs = build_run_views(page.outcomes, now=page.now)
+    names = [run.name for run in runs]
+    return Views(
+        runs,
+        build_worker_views(page.outcomes, now=page.now),
+        build_host_view(page.outcomes),
+        build_gpus_view(page.outcomes),
+        build_disk_views(page.outcomes),
+        page.remediator,
+        build_heartbeat_views(page.outcomes, now=page.now, runs=names),
+    )
+
+
+def _headline(page: PageData, seen: Views) -> Headline:
+    problems = (
+        *worker_problems(seen.workers),
+        *(problem for run in seen.runs for problem in run_problems(run)),
+        *host_problems(seen.host, seen.gpus, seen.disks),
+        *heartbeat_problems(seen.heartbeats),
+        *_own_problems(page),
+    )
+    return summarize(problems, seen.runs, page.remediator, workers=len(seen.workers))
 
 
 def _problems(headline: Headline) -> str:

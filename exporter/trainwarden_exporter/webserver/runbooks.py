@@ -37,13 +37,14 @@ def read_runbook(name: str) -> str | None:
 
 
 @cache
-def _names() -> frozenset[str]:
+def runbook_names() -> frozenset[str]:
+    """Returns the names of the alerts that have a runbook."""
     return frozenset(path.stem for folder in FOLDERS for path in folder.glob("*.md"))
 
 
 def runbook_link(alert: str, *, prefix: str = "") -> str:
     """Returns the name of an alert as HTML, with a link to its runbook if there is one."""
-    if alert not in _names():
+    if alert not in runbook_names():
         return escape(alert)
     return f'<a href="{prefix}runbook/{alert}">{alert}</a>'
 
@@ -54,7 +55,7 @@ def local_runbook(target: str, *, prefix: str = "") -> str | None:
     `prefix`: the relative path from the page to the root of the server.
     """
     name = target.removeprefix(PUBLISHED).removesuffix(".md")
-    if target.endswith(".md") and name in _names():
+    if target.endswith(".md") and name in runbook_names():
         return f"{prefix}runbook/{name}"
     return web_address(target)
 

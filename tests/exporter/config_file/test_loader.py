@@ -116,7 +116,7 @@ trees:
     kind: plum
 """
     ) == [
-        "3: main.hieght: unknown key",
+        "3: main.hieght: unknown key (did you mean height?)",
         "5: trees[0].name: required key is missing",
         "5: trees[0].height: should be greater than or equal to 0",
         "7: trees[1].age: expected an age",
@@ -150,6 +150,18 @@ trees:
 )
 def test_a_wrong_kind_of_value_is_reported_in_plain_words(written: str, message: str) -> None:
     assert problems(written) == [message]
+
+
+def test_a_misspelled_key_hides_no_other_problem() -> None:
+    text = "trees:\n  - {name: a, hieght: 1}\n  - {name: a}\n"
+    assert problems(text) == [
+        "2: trees[0].hieght: unknown key (did you mean height?)",
+        "3: trees[1].name: a is used twice",
+    ]
+    assert problems("treees:\n  - {name: a}\n  - {name: a}\n") == [
+        "1: treees: unknown key (did you mean trees?)",
+        "3: trees[1].name: a is used twice",
+    ]
 
 
 def test_a_validator_of_a_section_points_at_a_location_inside_it() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -196,6 +197,10 @@ def test_who_holds_what_and_why_is_in_the_journal_also_beside_a_remediator(
         assert main(["hold", file, *scope, "--for=2h", "I am\nmeasuring"]) == 0
         assert "no actions on demo/rollout-0 until" in capsys.readouterr().out
         assert main(["hold", file]) == 0
+        assert main(["hold", file, "--list"]) == 0
+        _, first_held, second_held = capsys.readouterr().out.splitlines()
+        assert re.fullmatch(r"demo/rollout-0 by ann until \S+ \S+ UTC: I am measuring", first_held)
+        assert second_held == "everything by ann"
         assert main(["resume", file, "--run=demo", "done"]) == 0
         output = capsys.readouterr().out
         assert "resumed: 1 hold lifted" in output
