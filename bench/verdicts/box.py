@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trainwarden_exporter.collectors.progress import ProgressCollector
+from trainwarden_exporter.collectors.stacks import MOVED_SECONDS
 from trainwarden_exporter.frameworks.base import LinePattern, Phase
 from trainwarden_exporter.logs.events import LineEvent
 from trainwarden_exporter.processes.matching import WorkerKey, WorkerLiveness
+from trainwarden_exporter.processes.stacks.model import Movement
+from trainwarden_exporter.processes.stacks.sampler import ROUND_SECONDS
+from trainwarden_exporter.progress.silence import read_suspicious_silence
 from trainwarden_exporter.progress.tracker import ProgressTracker
 from verdicts.gpus import Gpus
 from verdicts.page import BASE, EXPORTER, REMEDIATOR, SCRAPE, Page
@@ -36,6 +40,8 @@ COLLECTORS: tuple[str, ...] = (
 )
 COLLECTORS += ("logs", "progress", "heartbeats", "inference")
 HEARTBEAT_OF_THE_PIPELINE = 15.0
+SAMPLED = 20.0
+"""Seconds until a round of samples is over."""
 MESSAGES = 900.0
 """Seconds between two notifications,"""
 DELIVERED = 75.0
@@ -160,6 +166,12 @@ class Box:
         self._events = 0
         self._pending: list[LineEvent] = []
         self.state_folder: Path | None = None
+        self.movement: Callable[[], Movement] = lambda: Movement.UNKNOWN
+        """What the stacks of its trainer show now."""
+        self._suspicious = (0.0, 0.0)
+        """The silence that is suspicious, and since when."""
+        self._moved = (0.0, 0.0)
+        """The silence in which it was seen moving, and when last."""
         self.watch_progress()
 
     @property
@@ -178,7 +190,27 @@ class Box:
             checkpoints=lambda: [] if self.saves is None else self.saves.newest(),
             saves_in_progress=lambda: [] if self.saves is None else self.saves.saving(self.now),
             liveness=self._lives,
+            movement=self._seen_movement,
         )
+
+    def _seen_movement(self, _run: str, silence: float | None) -> Movement:
+        """What the exporter knows from its samples: of a run that is stuck after two rounds."""
+        suspicious = read_suspicious_silence(self.tracker, self.known.spec, self.now)
+        if silence is None or suspicious != silence:
+            return Movement.UNKNOWN
+        if self._suspicious[0] != silence:
+            self._suspicious = (silence, self.now)
+        since = self.now - self._suspicious[1]
+        trainer = self.workers[0]
+        if not (trainer.watched and trainer.alive) or since < SAMPLED:
+            return Movement.UNKNOWN
+        found = self.movement()
+        if found is Movement.MOVING:
+            self._moved = (silence, self.now)
+        if found is Movement.STUCK and since > ROUND_SECONDS + SAMPLED:
+            return found
+        moved = self._moved[0] == silence and self.now - self._moved[1] < MOVED_SECONDS
+        return Movement.MOVING if moved else Movement.UNKNOWN
 
     def _lives(self) -> Iterator[WorkerLiveness]:
         for worker in self.workers:

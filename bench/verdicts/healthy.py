@@ -21,7 +21,7 @@ class Night:
     happens: Callable[[Run], Happening]
     length: float = 1800.0
     true_alerts: Mapping[str, str] = field(default_factory=dict)
-    """Alerts that may fire, because they say what is true."""
+    """Alerts that may fire, because they say what is true: `name`, or `name/severity`."""
     needs: Mapping[str, object] = field(default_factory=dict)
     frameworks: tuple[str, ...] = ()
     prepare: Callable[[Run], None] | None = None
@@ -242,6 +242,24 @@ NIGHTS: tuple[Night, ...] = (
         length=3600,
     ),
     Night("evaluates for long", nothing, needs={"evaluation": 500.0, "evaluate_every": 900.0}),
+    Night(
+        "begins, and soon evaluates for 40 minutes without a line",
+        nothing,
+        young=True,
+        needs={
+            "step": 12.0,
+            "update": 2.0,
+            "compile": 60.0,
+            "inference": False,
+            "saves": False,
+            "evaluation": 2400.0,
+            "evaluate_every": 7200.0,
+            "silence_limit": None,
+        },
+        frameworks=("verl", "torchtitan", "areal"),
+        true_alerts={"TrainingStepStalled/warning": "its first evaluation, which nothing reports"},
+        length=4200,
+    ),
     Night("saves for long", nothing, needs={"saves": True, "save": 400.0, "save_every": 900.0}),
     Night(
         "gets weights for long",

@@ -125,7 +125,9 @@ def _is_right(firing: Firing, played: Played) -> bool:
     """Whether it was expected or allowed, and not before anything had happened."""
     what, name = played.case.what, firing.labels["alertname"]
     if isinstance(what, Night):
-        return name in what.true_alerts and firing.moments[0] >= played.began
+        severe = f"{name}/{firing.labels.get('severity')}"
+        true = name in what.true_alerts or severe in what.true_alerts
+        return true and (what.young or firing.moments[0] >= played.began)
     expected = any(fits(firing.labels, due.expected) for due in played.due)
     if expected and name not in what.beside:
         return firing.moments[0] >= min(played.struck - SCRAPE, _earliest(what, played))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainwarden_exporter.frameworks.base import Phase
+from trainwarden_exporter.processes.stacks.model import Movement
 from trainwarden_exporter.progress.progress_files import FileProgress
 from verdicts.box import Box, Happening
 from verdicts.parts import GIB, Worker
@@ -58,10 +59,17 @@ class Run:
         self._saved = box.now
         self._evaluated = box.now
         self._life: Happening | None = None
+        box.movement = self._movement
 
     @property
     def trainer(self) -> Worker:
         return self.box.workers[0]
+
+    def _movement(self) -> Movement:
+        """What its stacks show; of a trainer that waits for servers that work, too little."""
+        if self.hangs:
+            return Movement.UNKNOWN if self.trainer.stopped else Movement.STUCK
+        return Movement.MOVING if self.busy else Movement.UNKNOWN
 
     def begin(self, *, resumed: int | None = None, compile_seconds: float | None = None) -> None:
         """Its trainer starts, from `resumed` steps where it is a resume."""

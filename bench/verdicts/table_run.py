@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainwarden_exporter.progress.stall_limits import STUCK_SECONDS
 from verdicts.faults import (
     CONSEQUENCES,
     ERRORS,
@@ -57,6 +58,11 @@ def _restart(run: Run) -> float:
     return restart_limit_of(run) + 20
 
 
+def _stuck(run: Run) -> float:
+    """Without evaluations in its log, but with stacks that show it stuck."""
+    return max(STUCK_SECONDS, stall_limit_of(run)) + 20
+
+
 def _warned(run: Run) -> float:
     return 0.6 * pause_limit_of(run) + 45
 
@@ -82,11 +88,11 @@ RUN_FAULTS: tuple[Fault, ...] = (
         hangs,
         (
             Expected(
-                "TrainingStepStalled", "critical", _restart, {"remediation": "restart_stalled_run"}
+                "TrainingStepStalled", "critical", _stuck, {"remediation": "restart_stalled_run"}
             ),
             Expected("TrainingStepStalled", "warning", _warned),
         ),
-        2400,
+        420,
         CONSEQUENCES,
         {**SHORT, "inference": False},
         ("verl", "torchtitan", "areal"),

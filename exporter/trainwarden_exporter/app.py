@@ -25,6 +25,7 @@ from trainwarden_exporter.collectors.inference import InferenceCollector
 from trainwarden_exporter.collectors.logs import LogsCollector
 from trainwarden_exporter.collectors.progress import ProgressCollector
 from trainwarden_exporter.collectors.rollouts import RolloutsCollector
+from trainwarden_exporter.collectors.stacks import StacksCollector
 from trainwarden_exporter.collectors.workers import WorkersCollector
 from trainwarden_exporter.collectors.xid import XidCollector
 from trainwarden_exporter.config import (
@@ -42,6 +43,7 @@ from trainwarden_exporter.processes.announcements import AnnouncedRuns, read_ann
 from trainwarden_exporter.processes.config import hash_workers
 from trainwarden_exporter.processes.process_table import ProcessTable
 from trainwarden_exporter.progress.beats import default_beats_folder
+from trainwarden_exporter.progress.silence import read_suspicious_silence
 from trainwarden_exporter.progress.tracker import ProgressTracker
 from trainwarden_exporter.run_specs import log_specs, progress_spec
 from trainwarden_exporter.runtime.blocking_thread import SerialThread, run_with_timeout
@@ -69,6 +71,7 @@ COLLECTORS: tuple[type[Collector], ...] = (
     CheckpointsCollector,
     RolloutsCollector,
     LogsCollector,
+    StacksCollector,
     ProgressCollector,
     HeartbeatsCollector,
     InferenceCollector,
@@ -131,6 +134,12 @@ def build_collectors(config: Config) -> tuple[Collector, ...]:
         announced=partial(read_announcements, announcements_folder(config)),
         table=table,
     )
+    specs_by_run = {spec.run: spec for spec in specs}
+    stacks = StacksCollector(
+        config.runs,
+        trees=lambda: workers.trees,
+        silence=lambda run: read_suspicious_silence(tracker, specs_by_run[run], time.time()),
+    )
     return (
         HostCollector(config.host),
         workers,
@@ -149,6 +158,7 @@ def build_collectors(config: Config) -> tuple[Collector, ...]:
         checkpoints,
         rollouts,
         logs,
+        stacks,
         ProgressCollector(
             specs,
             tracker,
@@ -162,6 +172,7 @@ def build_collectors(config: Config) -> tuple[Collector, ...]:
                 config.remediator, ExporterIdentity(None, hash_workers(config.runs))
             ),
             state_folder=config.state_folder,
+            movement=stacks.movement,
         ),
         HeartbeatsCollector(heartbeats),
         InferenceCollector(config.runs, logged_update=tracker.updating_since),

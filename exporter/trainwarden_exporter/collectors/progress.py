@@ -12,6 +12,7 @@ from typing import NamedTuple, Self
 from trainwarden_exporter.exceptions import NoData
 from trainwarden_exporter.processes.matching import WorkerKey, WorkerLiveness
 from trainwarden_exporter.processes.procfs import Identity
+from trainwarden_exporter.processes.stacks.model import Movement
 from trainwarden_exporter.progress.attempts import AttemptLog
 from trainwarden_exporter.progress.beats import SOURCE as BEAT
 from trainwarden_exporter.progress.beats import Beat, newest_by_run, read_beats
@@ -62,6 +63,9 @@ LivenessSource = Callable[[], Iterable[WorkerLiveness]]
 OwnerSource = Callable[[Identity], str | None]
 """The run that a process belongs to."""
 
+MovementSource = Callable[[str, float | None], Movement]
+"""What the processes of a run do since its last sign of progress."""
+
 _States = tuple[tuple[ProgressSpec, RunProgress], ...]
 
 
@@ -92,6 +96,7 @@ class ProgressCollector(Collector):
         run_of: OwnerSource = lambda _: None,
         holds: HoldPollers | None = None,
         state_folder: Path | None = None,
+        movement: MovementSource = lambda _run, _silence: Movement.UNKNOWN,
         interval: float = INTERVAL,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -105,6 +110,7 @@ class ProgressCollector(Collector):
         self._run_of = run_of
         self._holds = HoldPollers({}) if holds is None else holds
         self._attempts = AttemptLog(state_folder)
+        self._movement = movement
         self._clock = clock
         self._saved: _Saved | None = None
         self._runs = frozenset(spec.run for spec in specs)
@@ -169,7 +175,8 @@ class ProgressCollector(Collector):
     def _all_samples(self) -> Iterator[Sample]:
         states = self._tracker.states()
         for spec, state in states:
-            yield from progress_samples(spec, state)
+            movement = self._movement(spec.run, state.last_sign_at)
+            yield from progress_samples(spec, state, movement)
         saved = self._save(states)
         for spec, _ in states:
             if (spent := saved.get(spec.run)) is not None:

@@ -105,6 +105,8 @@ class WorkersCollector(Collector):
         self._members: Mapping[Identity, str] = {}
         self._root_pids: Mapping[WorkerKey, tuple[int, ...]] = {}
         """All workers at the last collection."""
+        self.trees: Mapping[WorkerKey, ProcessTree] = {}
+        """The processes of all workers at the last collection."""
 
     def take_over_from(self, predecessor: Self) -> None:
         """Continues the counts of `predecessor` for workers in both configurations.
@@ -142,6 +144,7 @@ class WorkersCollector(Collector):
         # read after the processes: the end of a process that is gone has then been announced
         self._announced = self._read_announced(now, self._announced)
         seen = self._observe(trees, now)
+        self.trees = trees
         self._root_pids = {
             key: tuple(root.pid for root in tree.roots) for key, tree in trees.items()
         }

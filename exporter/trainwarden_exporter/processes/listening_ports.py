@@ -32,7 +32,7 @@ def parse_listeners(text: str) -> dict[int, Listener]:
         fields = line.split()
         if len(fields) >= _FIELDS and fields[3] == _LISTENS:
             address, _, port = fields[1].partition(":")
-            found[int(fields[9])] = Listener(_address(address), int(port, 16))
+            found[int(fields[9])] = Listener(parse_address(address), int(port, 16))
     return found
 
 
@@ -70,7 +70,8 @@ def socket_inodes(pid: int, root: Path = PROC) -> set[int]:
     return {int(match[1]) for _, link in links if (match := _SOCKET.fullmatch(link)) is not None}
 
 
-def _address(text: str) -> str:
+def parse_address(text: str) -> str:
+    """Returns the IP address in a /proc/<pid>/net/tcp or tcp6, which is in hexadecimal digits."""
     # Each group of four bytes is a number in host byte order.
     raw = bytes.fromhex(text)
     groups = (raw[at : at + 4] for at in range(0, len(raw), 4))

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator, Mapping
 
 from trainwarden_exporter.frameworks.base import Phase
-from trainwarden_exporter.progress.beats import SOURCE as BEAT
+from trainwarden_exporter.processes.stacks.model import Movement
+from trainwarden_exporter.progress.silence import is_stall_known
 from trainwarden_exporter.progress.specs import ProgressSpec
 from trainwarden_exporter.progress.stall_limits import pause_limit, restart_limit, stall_limit
 from trainwarden_exporter.progress.state import RunProgress
@@ -35,7 +36,7 @@ PAUSE_LIMIT = _gauge(
 RESTART_LIMIT = _gauge(
     "stall_restart_limit_seconds",
     "Time without progress that alone justifies a restart of the run; +Inf while the pace of the"
-    " run is unknown.",
+    " run is unknown. Shorter while the run is stuck, longer while it moves, by its stacks.",
 )
 PHASE_LIMIT = _gauge("phase_limit_seconds", "Maximum time in a phase other than training.", "phase")
 STALL_FACTOR = _gauge(
@@ -64,9 +65,11 @@ PATH_EXISTS = _gauge("path_exists", "Whether the configured path of the run is a
 METRICS = _table.metrics
 
 
-def progress_samples(spec: ProgressSpec, state: RunProgress) -> Iterator[Sample]:
-    """Yields the samples of one run."""
-    for metric, more, value in _samples(spec, state):
+def progress_samples(
+    spec: ProgressSpec, state: RunProgress, movement: Movement
+) -> Iterator[Sample]:
+    """Yields the samples of one run; `movement` is what its processes do since its last sign."""
+    for metric, more, value in _samples(spec, state, movement):
         yield metric, (spec.run, *more), value
 
 
@@ -81,15 +84,9 @@ def value_samples(
         yield FINITE, labels, math.isfinite(number)
 
 
-def _samples(spec: ProgressSpec, state: RunProgress) -> Iterator[Sample]:
-    """Yields the samples of one run, without the label of the run.
-
-    A run whose steps appear in no line and no file may show no sign for hours, for example between
-    two checkpoints: silence is no stall until the usual time is known.
-    """
-    stall_known = (
-        spec.has_step_source or BEAT in state.reports or state.timing.usual_silence is not None
-    )
+def _samples(spec: ProgressSpec, state: RunProgress, movement: Movement) -> Iterator[Sample]:
+    """Yields the samples of one run, without the label of the run."""
+    stall_known = is_stall_known(state, spec)
     # A framework may log the start of an evaluation and still not write it into this log: Rich
     # draws no bar into a file.
     announced = spec.announces_evaluations and state.evaluations_seen
@@ -103,7 +100,9 @@ def _samples(spec: ProgressSpec, state: RunProgress) -> Iterator[Sample]:
         PROGRESS: state.last_sign_at,
         STALL_LIMIT: stall_limit(state, spec.limits) if stall_known else None,
         PAUSE_LIMIT: pause_limit(state, spec.limits) if stall_known else None,
-        RESTART_LIMIT: restart_limit(state, spec.limits, evaluations_announced=announced)
+        RESTART_LIMIT: restart_limit(
+            state, spec.limits, evaluations_announced=announced, movement=movement
+        )
         if stall_known
         else None,
         STALL_FACTOR: spec.limits.factor,

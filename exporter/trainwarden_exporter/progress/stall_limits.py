@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from trainwarden_exporter.frameworks.base import Phase
+from trainwarden_exporter.processes.stacks.model import Movement
 from trainwarden_exporter.progress.state import RunProgress
 
 LIVE_LEEWAY = 1.2
@@ -15,6 +16,10 @@ LIVE_LEEWAY = 1.2
 PAUSE_LEEWAY = 2.0
 """Multiple of the longest harmless pause that the next pause may take. A warning fires at three
 fifths of the limit, so not for a pause that is a fifth longer."""
+
+STUCK_SECONDS = 120.0
+"""Minimum silence after which a run that is stuck by its stacks may be restarted: time for two
+rounds of samples, a minute apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +77,20 @@ def silence_limit(state: RunProgress, limits: StallLimits, *, announced: bool) -
 
 
 def restart_limit(
-    state: RunProgress, limits: StallLimits, *, evaluations_announced: bool
+    state: RunProgress,
+    limits: StallLimits,
+    *,
+    evaluations_announced: bool,
+    movement: Movement = Movement.UNKNOWN,
 ) -> float | None:
     """Returns the seconds after which silence alone justifies a restart of the run.
 
-    If evaluations are announced, this is the stall limit. If not, the silence may be the first
-    evaluation: then it is `restart_factor` times a usual step, at least `restart_floor`. Infinite
-    while no usual time is known, of this attempt or an earlier one: a run that reports only its
-    checkpoints or its trials may be silent for hours.
+    If evaluations are announced, this is the stall limit, unless its processes move. If not, the
+    silence may be the first evaluation: then it is `restart_factor` times a usual step, at least
+    `restart_floor`. Of processes that are stuck it is the stall limit, at least STUCK_SECONDS; of
+    processes that move at least the limit of an evaluation. Infinite while no usual time is known,
+    of this attempt or an earlier one: a run that reports only its checkpoints or its trials may be
+    silent for hours.
     """
     limit, usual = pause_limit(state, limits), _usual(state, limits)
     if (
@@ -88,9 +99,17 @@ def restart_limit(
         and state.phase not in limits.phases
     ):
         return math.inf
-    if limit is None or usual is None or evaluations_announced:
+    announced = evaluations_announced and movement is not Movement.MOVING
+    if limit is None or usual is None or announced:
         return limit
-    return max(limit, limits.restart_floor, limits.restart_factor * (state.timing.typical or usual))
+    long = max(limit, limits.restart_floor, limits.restart_factor * (state.timing.typical or usual))
+    match movement:
+        case Movement.STUCK:
+            return min(long, max(stall_limit(state, limits) or limit, STUCK_SECONDS))
+        case Movement.MOVING:
+            return max(long, limits.phases.get(Phase.EVALUATING, 0.0))
+        case Movement.UNKNOWN:
+            return long
 
 
 def _longest_possible(state: RunProgress, limits: StallLimits) -> float:

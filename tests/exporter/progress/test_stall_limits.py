@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from trainwarden_exporter.frameworks.base import Phase
+from trainwarden_exporter.processes.stacks.model import Movement
 from trainwarden_exporter.progress.config import ProgressConfig
 from trainwarden_exporter.progress.stall_limits import (
     StallLimits,
@@ -230,3 +231,39 @@ def test_all_limits_are_one_where_no_step_is_awaited(course: RunProgress) -> Non
 def test_an_operator_decides_when_silence_is_reason_enough() -> None:
     limits = ProgressConfig(restart_factor=6, restart_floor=90).limits()
     assert restart_limit(silent_for(), limits, evaluations_announced=False) == 180
+
+
+@pytest.mark.parametrize(("usual", "limit"), [(12.0, 120.0), (30.0, 150.0), (600.0, 3000.0)])
+def test_a_run_that_is_stuck_is_restarted_after_two_minutes_or_its_stall_limit(
+    usual: float, limit: float
+) -> None:
+    state = replace(TRAINING, timing=StepTiming((usual,) * 3, (usual,) * 3))
+    found = restart_limit(state, LIMITS, evaluations_announced=False, movement=Movement.STUCK)
+    assert found == limit
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_run_that_moves_has_the_time_of_an_evaluation(announced: bool) -> None:
+    found = restart_limit(
+        silent_for(), LIMITS, evaluations_announced=announced, movement=Movement.MOVING
+    )
+    assert found == 3600
+
+
+def test_a_run_whose_evaluations_are_reported_keeps_its_limit_when_it_is_stuck() -> None:
+    found = restart_limit(silent_for(), LIMITS, evaluations_announced=True, movement=Movement.STUCK)
+    assert found == restart_limit(silent_for(), LIMITS, evaluations_announced=True)
+
+
+@pytest.mark.parametrize("movement", list(Movement))
+def test_a_reported_phase_keeps_its_limit_whatever_the_stacks_show(movement: Movement) -> None:
+    state = replace(silent_for(), phase=Phase.SAVING)
+    found = restart_limit(state, LIMITS, evaluations_announced=False, movement=movement)
+    assert found == 1800
+
+
+@pytest.mark.parametrize("movement", list(Movement))
+def test_while_the_pace_is_unknown_no_stack_shortens_it(movement: Movement) -> None:
+    state = replace(TRAINING, timing=StepTiming())
+    found = restart_limit(state, LIMITS, evaluations_announced=False, movement=movement)
+    assert found == math.inf

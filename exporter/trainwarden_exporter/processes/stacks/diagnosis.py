@@ -1,0 +1,327 @@
+"""Says what the processes of a run do together: moving or stuck, and which one the others wait for.
+
+Pure. Unknown is not stuck: a run is stuck only if the stack of every process that makes its steps
+shows a wait on this host, and nothing of the run moves.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from trainwarden_exporter.processes.procfs import Identity
+from trainwarden_exporter.processes.stacks.model import (
+    Activity,
+    Diagnosis,
+    Finding,
+    KernelState,
+    Look,
+    Member,
+    Movement,
+    Stacks,
+    Suspect,
+)
+from trainwarden_exporter.processes.stacks.waits import RAY, find_phase, find_wait, normalised
+
+SAMPLES = 3
+"""Stacks by which a process is judged."""
+
+BUSY_CORES = 0.05
+"""CPU use from which a process moves. Threads that only wake up now and then use less."""
+
+BUSY_BYTES_PER_SECOND = 100e3
+"""Bytes that system calls read and write from which a process moves."""
+
+SLEEP_SECONDS = 30.0
+"""Seconds without a context switch after which a sleeping process is stuck: a loop that waits for
+something outside wakes up in between."""
+
+_STUCK = frozenset({
+    Activity.COLLECTIVE, Activity.SERVER, Activity.QUEUE, Activity.PIPE, Activity.LOCK,
+    Activity.SLEEP,
+})  # fmt: skip
+
+
+def find_activity(member: Member, looks: Sequence[Look], samples: Sequence[Stacks]) -> Finding:
+    """Returns what a process does by its looks and the stacks of a round, oldest first."""
+    pid, kernel = member.identity.pid, looks[-1].kernel
+    stacks = samples[-1] if samples else Stacks(problem="not read yet")
+    wait = find_wait(stacks, kernel, pid, world=member.world)
+    activity, detail = wait or (Activity.IDLE, kernel.wait_channel)
+    read = [one for one in samples if one.threads]
+    main = stacks.main(pid)
+    if activity is not Activity.STOPPED:
+        if len({one.main(pid) for one in read}) > 1 or is_busy(looks[-SAMPLES:], activity):
+            activity, detail = Activity.MOVING, ""
+        elif stacks.is_python and len(read) < SAMPLES and activity is not Activity.DISK:
+            activity = Activity.UNKNOWN
+    return Finding(
+        member,
+        activity,
+        detail,
+        phase="" if main is None else find_phase(main.frames),
+        stacks=stacks,
+        kernel=kernel,
+        unscheduled_seconds=_unscheduled_seconds(looks),
+    )
+
+
+def is_busy(looks: Sequence[Look], activity: Activity = Activity.IDLE) -> bool:
+    """Whether a process uses the CPU or files; a collective of NCCL uses a whole core to wait."""
+    first, last = looks[0], looks[-1]
+    seconds = last.at - first.at
+    if seconds <= 0:
+        return False
+    cores = (last.kernel.cpu_seconds - first.kernel.cpu_seconds) / seconds
+    read, before = last.kernel.io_bytes, first.kernel.io_bytes
+    moved = 0.0 if read is None or before is None else (read - before) / seconds
+    return moved > BUSY_BYTES_PER_SECOND or (
+        cores > BUSY_CORES and activity is not Activity.COLLECTIVE
+    )
+
+
+def _unscheduled_seconds(looks: Sequence[Look]) -> float:
+    last = looks[-1]
+    since = last.at
+    for look in reversed(looks):
+        if look.kernel.switches is None or look.kernel.switches != last.kernel.switches:
+            break
+        since = look.at
+    return last.at - since
+
+
+def diagnose(findings: Sequence[Finding], outside: Mapping[Identity, bool]) -> Diagnosis:
+    """Returns what the processes of a run do together.
+
+    `outside` says of far ends that belong to no worker of the run whether they move.
+    """
+    makers = _step_makers(findings)
+    if not makers:
+        return Diagnosis(Movement.UNKNOWN, tuple(findings))
+    suspects = _suspects(makers, findings)
+    chain = _chain(makers, suspects, findings)
+    if any(one.activity is Activity.MOVING for one in makers):
+        movement = Movement.MOVING
+    elif _is_stuck(makers, findings, outside):
+        movement = Movement.STUCK
+    else:
+        movement = Movement.UNKNOWN
+    return Diagnosis(movement, tuple(findings), suspects, chain)
+
+
+def _step_makers(findings: Sequence[Finding]) -> list[Finding]:
+    """Returns the processes that make the steps: of a trainer that a shell started, its Python."""
+    makers = [one for one in findings if one.member.is_trainer]
+    keys = {one.member.key for one in makers}
+    if any(one.stacks.is_python for one in makers):
+        return makers
+    python = [one for one in findings if one.member.key in keys and one.stacks.is_python]
+    return python[:1]
+
+
+def _is_stuck(
+    makers: Iterable[Finding], findings: Iterable[Finding], outside: Mapping[Identity, bool]
+) -> bool:
+    if any(one.activity in (Activity.MOVING, Activity.DISK, Activity.STOPPED) for one in findings):
+        return False
+    inside = {one.member.identity for one in findings}
+    if any(_waits_elsewhere(one, inside, outside) for one in findings):
+        return False
+    return all(
+        one.activity in _STUCK
+        and one.phase != "saving"
+        and _all_ranks_here(one.member)
+        and (one.activity is not Activity.SLEEP or one.unscheduled_seconds >= SLEEP_SECONDS)
+        for one in makers
+    )
+
+
+def _waits_elsewhere(
+    one: Finding, inside: Collection[Identity], outside: Mapping[Identity, bool]
+) -> bool:
+    """Whether what a process waits for may go on: on another host, or in a process that moves."""
+    if one.activity is not Activity.SERVER or not one.stacks.threads:
+        return False
+    if one.detail == RAY or (not one.far_ends and one.member.is_trainer):
+        return True
+    return any(
+        end.identity is None or (end.identity not in inside and outside.get(end.identity, True))
+        for end in one.far_ends
+    )
+
+
+def _all_ranks_here(member: Member) -> bool:
+    """Whether no rank of the job runs on another host."""
+    world = member.world or 1
+    return world in (1, member.local_world)
+
+
+def _suspects(makers: Sequence[Finding], findings: Sequence[Finding]) -> tuple[Suspect, ...]:
+    """Returns the processes that the others wait for; empty if that is not known."""
+    if gone := _gone(makers):
+        return gone
+    moving = [one for one in makers if one.activity is Activity.MOVING]
+    if len(moving) == len(makers):
+        return ()
+    waiting = [one for one in makers if one.activity is Activity.COLLECTIVE]
+    odd = [one for one in makers if one.activity is not Activity.COLLECTIVE]
+    if waiting and not odd:
+        odd = _odd_ones_out(waiting)
+    elif not waiting:
+        odd = odd if len(makers) == 1 else _odd_ones_out(odd)
+    return tuple(
+        Suspect(one.member.rank, one.member.key, one.activity, one)
+        for one in (_last_of_chain(one, findings) for one in odd)
+    )
+
+
+def _gone(makers: Sequence[Finding]) -> tuple[Suspect, ...]:
+    """Returns the ranks of this host that do not run."""
+    first = makers[0].member
+    if first.rank is None or not first.world or first.world != first.local_world:
+        return ()
+    seen = {one.member.rank for one in makers}
+    return tuple(
+        Suspect(rank, first.key, Activity.GONE) for rank in range(first.world) if rank not in seen
+    )
+
+
+def _odd_ones_out(findings: Collection[Finding]) -> list[Finding]:
+    """Returns the processes with another stack than most, if most have the same."""
+    groups = defaultdict[tuple[object, ...], list[Finding]](list)
+    for one in findings:
+        main = one.stacks.main(one.member.identity.pid)
+        groups[one.activity, one.detail, normalised(main)].append(one)
+    largest = max(groups.values(), key=len, default=[])
+    if 2 * len(largest) <= len(findings) or len(groups) == 1:
+        return []
+    return [one for group in groups.values() if group is not largest for one in group]
+
+
+def _last_of_chain(one: Finding, findings: Sequence[Finding]) -> Finding:
+    """Returns the process at the end of the waits that begin at `one`."""
+    seen = {one.member.identity}
+    while (found := _next_of(one, findings)) is not None and found.member.identity not in seen:
+        one = found
+        seen.add(one.member.identity)
+    return one
+
+
+def _next_of(one: Finding, findings: Sequence[Finding]) -> Finding | None:
+    """Returns the process of the run that `one` waits for: a far end, or its only busy child."""
+    known = {other.member.identity: other for other in findings}
+    for end in one.far_ends:
+        if end.identity in known:
+            return known[end.identity]
+    if one.activity not in (Activity.QUEUE, Activity.CHILD):
+        return None
+    children = [other for other in findings if other.member.parent_pid == one.member.identity.pid]
+    at_work = [
+        child
+        for child in children
+        if child.stacks.threads and child.activity not in (Activity.QUEUE, Activity.UNKNOWN)
+    ]
+    return at_work[0] if len(at_work) == 1 else None
+
+
+def _chain(
+    makers: Sequence[Finding], suspects: Sequence[Suspect], findings: Sequence[Finding]
+) -> str:
+    """Returns who waits for what, from most processes to the one at the end."""
+    links = []
+    waiting = [one for one in makers if one.activity is Activity.COLLECTIVE]
+    if waiting and (suspects or len(waiting) == len(makers)):
+        operations = Counter(one.detail for one in waiting)
+        odd = {suspect.finding for suspect in suspects}
+        same = [one for one in waiting if one not in odd]
+        named = operations.most_common(1)[0][0]
+        links.append(f"{_names(same or waiting)} in {named}")
+    links += [f"rank {one.rank} does not run" for one in suspects if one.finding is None]
+    starts = [one for one in makers if one.activity is not Activity.COLLECTIVE]
+    starts = starts if len(starts) < len(makers) or len(starts) == 1 else starts[:1]
+    odd_in_collective = [
+        suspect.finding
+        for suspect in suspects
+        if suspect.finding is not None and suspect.activity is Activity.COLLECTIVE
+    ]
+    for start in (*starts, *odd_in_collective):
+        links.extend(_links(start, findings))
+    return " ← ".join(links)
+
+
+def _links(one: Finding, findings: Sequence[Finding]) -> list[str]:
+    links, seen = [], {one.member.identity}
+    while True:
+        links.append(describe(one))
+        found = _next_of(one, findings)
+        if found is None or found.member.identity in seen:
+            break
+        one = found
+        seen.add(one.member.identity)
+    return links
+
+
+def _names(findings: Sequence[Finding]) -> str:
+    ranks = sorted(one.member.rank for one in findings if one.member.rank is not None)
+    if not ranks:
+        return name_of(findings[0].member)
+    verb = "waits" if len(ranks) == 1 else "wait"
+    return f"rank{'s' * (len(ranks) > 1)} {_ranges(ranks)} {verb}"
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and parts[-1][-1] + 1 == number:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ", ".join(
+        f"{part[0]}–{part[-1]}" if len(part) > 1 else str(part[0])  # noqa: RUF001 - a range
+        for part in parts
+    )
+
+
+def name_of(member: Member) -> str:
+    """Returns how a process is called in texts."""
+    if member.rank is not None:
+        return f"rank {member.rank}"
+    return f"process {member.identity.pid} of {member.key.worker}"
+
+
+_WORDS = {
+    Activity.MOVING: "runs",
+    Activity.COLLECTIVE: "waits in",
+    Activity.SERVER: "waits for server",
+    Activity.QUEUE: "waits for a queue",
+    Activity.PIPE: "waits for a pipe",
+    Activity.LOCK: "waits for a lock",
+    Activity.SLEEP: "sleeps",
+    Activity.DISK: "waits for a disk or mount",
+    Activity.CHILD: "waits for a child process",
+    Activity.STOPPED: "is stopped",
+    Activity.GONE: "does not run",
+    Activity.IDLE: "waits for something unknown",
+    Activity.UNKNOWN: "is unknown",
+}
+
+
+def describe(one: Finding) -> str:
+    """Returns what a process does, as the part of a sentence."""
+    text = f"{name_of(one.member)} {_WORDS[one.activity]}"
+    if one.activity is Activity.COLLECTIVE:
+        text += f" {one.detail}"
+    elif one.far_ends:
+        joint = " " if one.activity is Activity.SERVER else ", held by "
+        text += joint + ", ".join(end.text for end in one.far_ends)
+    elif one.activity is Activity.DISK and one.detail:
+        text += f" ({one.detail})"
+    return f"{text} while {one.phase}" if one.phase else text
+
+
+def kernel_text(kernel: KernelState) -> str:
+    """Returns what /proc shows of a process in a few words."""
+    parts = [f"state {kernel.state}", f"{kernel.cpu_seconds:.2f} s of CPU"]
+    if kernel.wait_channel:
+        parts.append(f"waits in {kernel.wait_channel}")
+    return ", ".join(parts)

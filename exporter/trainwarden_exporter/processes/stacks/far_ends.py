@@ -1,0 +1,139 @@
+"""Finds the process that another one waits for: behind a connection, or with a file lock."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from collections.abc import Iterable, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+from trainwarden_exporter.processes.listening_ports import (
+    parse_address,
+    read_table,
+    socket_inodes,
+)
+from trainwarden_exporter.processes.procfs import PROC, Identity, list_pids, read_process, read_text
+from trainwarden_exporter.processes.stacks.model import FarEnd
+
+MAX_FAR_ENDS = 8
+_CONNECTED = ("01", "02")  # TCP_ESTABLISHED and TCP_SYN_SENT in include/net/tcp_states.h
+_FIELDS = 10
+_LOCK = re.compile(r"(\d+): (-> )?\S+ +\S+ +\S+ +(\d+) ")
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Connection(NamedTuple):
+    local: Address
+    remote: Address
+
+
+def parse_connections(text: str) -> dict[int, Connection]:
+    """Returns the connections in a /proc/<pid>/net/tcp or tcp6, by inode.
+
+    A connection that no process has accepted yet has the inode 0, and is left out.
+    """
+    found = {}
+    for line in text.splitlines()[1:]:
+        fields = line.split()
+        if len(fields) >= _FIELDS and fields[3] in _CONNECTED and fields[9] != "0":
+            found[int(fields[9])] = Connection(_endpoint(fields[1]), _endpoint(fields[2]))
+    return found
+
+
+def find_servers(
+    pid: int, file_number: int | None, members: Iterable[int], root: Path = PROC
+) -> tuple[FarEnd, ...]:
+    """Returns the other ends of the connection in which a process waits, or of all that it made.
+
+    `file_number` is that of the system call in which it waits. `members` are searched first for
+    the process at the other end. Empty if it made no connection.
+    """
+    connections: dict[int, Connection] = {}
+    for name in ("tcp", "tcp6"):
+        connections |= parse_connections(read_text(f"{root}/{pid}/net/{name}") or "")
+    listeners = read_table(pid, root)
+    own = socket_inodes(pid, root)
+    awaited = _inode(pid, file_number, root)
+    chosen = {awaited} if awaited in connections else own & connections.keys()
+    # connections to a port on which it listens were made by others
+    served = {listeners[inode].port for inode in own & listeners.keys()}
+    found: dict[FarEnd, None] = {}
+    for inode in sorted(chosen):
+        connection = connections[inode]
+        if connection.local.port in served:
+            continue
+        ends = {
+            other
+            for other, one in connections.items()
+            if (one.local, one.remote) == (connection.remote, connection.local)
+        }
+        if not ends and _is_local(connection):
+            port = connection.remote.port
+            ends = {other for other, one in listeners.items() if one.port == port}
+        found[FarEnd(str(connection.remote), _owner(ends, members, root))] = None
+    return tuple(found)[:MAX_FAR_ENDS]
+
+
+def find_lock_holder(pid: int, root: Path = PROC) -> tuple[FarEnd, ...]:
+    """Returns the process that holds the file lock for which a process waits."""
+    holder = parse_lock_holders(read_text(f"{root}/locks") or "").get(pid)
+    process = None if holder is None else read_process(holder, root)
+    if process is None:
+        return ()
+    return (FarEnd(f"process {process.pid}, which holds the file lock", process.identity),)
+
+
+def parse_lock_holders(text: str) -> Mapping[int, int]:
+    """Returns the holders of the locks in a /proc/locks by the waiting pid; see proc_locks(5)."""
+    holders: dict[str, int] = {}
+    found = {}
+    for line in text.splitlines():
+        if (match := _LOCK.match(line)) is None:
+            continue
+        number, waits, pid = match[1], match[2], int(match[3])
+        if not waits:
+            holders[number] = pid
+        elif number in holders:
+            found[pid] = holders[number]
+    return found
+
+
+def _owner(inodes: set[int], members: Iterable[int], root: Path) -> Identity | None:
+    if not inodes:
+        return None
+    for pid in chain(members, list_pids(root)):
+        if inodes & socket_inodes(pid, root):
+            process = read_process(pid, root)
+            return None if process is None else process.identity
+    return None
+
+
+def _is_local(connection: Connection) -> bool:
+    remote = connection.remote.host
+    return remote == connection.local.host or ipaddress.ip_address(remote).is_loopback
+
+
+def _inode(pid: int, file_number: int | None, root: Path) -> int | None:
+    try:
+        link = os.readlink(f"{root}/{pid}/fd/{file_number}")  # noqa: PTH115 - a link in /proc, not a path
+    except OSError:
+        return None
+    match = re.fullmatch(r"socket:\[(\d+)\]", link)
+    return int(match[1]) if match else None
+
+
+def _endpoint(text: str) -> Address:
+    host, _, port = text.partition(":")
+    address = ipaddress.ip_address(parse_address(host))
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return Address(str(mapped or address), int(port, 16))

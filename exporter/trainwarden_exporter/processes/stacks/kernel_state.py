@@ -1,0 +1,55 @@
+"""Reads what the kernel shows of a process that waits; see proc(5)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainwarden_exporter.processes.procfs import PROC, Identity, read_process, read_text
+from trainwarden_exporter.processes.stacks.model import KernelState
+
+
+def read_kernel_state(identity: Identity, root: Path = PROC) -> KernelState | None:
+    """Returns the state of a process; None if it has ended. Raises CollectError.
+
+    The system call is readable with permission to trace the process, the rest with its account.
+    """
+    process = read_process(identity.pid, root)
+    if process is None or process.identity != identity or not process.alive:
+        return None
+    folder = f"{root}/{identity.pid}"
+    channel = (read_text(f"{folder}/wchan") or "").strip()
+    return KernelState(
+        state=process.state,
+        cpu_seconds=process.cpu_seconds,
+        switches=parse_switches(read_text(f"{folder}/status") or ""),
+        io_bytes=parse_io(read_text(f"{folder}/io") or ""),
+        wait_channel="" if channel == "0" else channel,
+        file_number=parse_file_number(read_text(f"{folder}/syscall") or ""),
+    )
+
+
+def parse_switches(status: str) -> int | None:
+    """Returns the context switches in a /proc/<pid>/status, of the main thread."""
+    counts = [int(line.split()[1]) for line in status.splitlines() if "ctxt_switches:" in line]
+    return sum(counts) if counts else None
+
+
+def parse_io(text: str) -> int | None:
+    """Returns the bytes read and written by system calls in a /proc/<pid>/io."""
+    fields = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
+    try:
+        return int(fields["rchar"]) + int(fields["wchar"])
+    except (KeyError, ValueError):
+        return None
+
+
+_LARGEST_FILE_NUMBER = 1 << 20
+
+
+def parse_file_number(text: str) -> int | None:
+    """Returns the first argument in a /proc/<pid>/syscall if it can be a file descriptor."""
+    fields = text.split()
+    if len(fields) < 2 or not fields[1].startswith("0x"):  # noqa: PLR2004 - number and argument
+        return None
+    number = int(fields[1], 16)
+    return number if number < _LARGEST_FILE_NUMBER else None

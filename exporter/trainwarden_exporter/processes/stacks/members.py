@@ -1,0 +1,64 @@
+"""The processes of a run whose stacks are of interest: ranks first, and no more than a limit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from trainwarden_exporter.processes.config import RunWorkers
+from trainwarden_exporter.processes.matching import ProcessTree, WorkerKey
+from trainwarden_exporter.processes.procfs import read_environment
+from trainwarden_exporter.processes.stacks.model import Member
+
+MAX_PROCESSES = 64
+"""Processes of a run that are looked at."""
+
+_MOST_DIGITS = 7
+
+ReadEnvironment = Callable[[int], Mapping[str, str] | None]
+
+
+def find_members(
+    run: RunWorkers,
+    trees: Mapping[WorkerKey, ProcessTree],
+    *,
+    read_environment: ReadEnvironment = read_environment,
+) -> tuple[Member, ...]:
+    """Returns the living processes of the workers of `run`; the makers of its steps first.
+
+    A rank has RANK in its environment (torchrun, accelerate and DeepSpeed set it), and its parent
+    has not: the workers of its data loader inherit it. A trainer without ranks has its root.
+    """
+    trainers = {worker.name for worker in run.trainers}
+    found: list[Member] = []
+    for worker in run.workers:
+        key = WorkerKey(run.name, worker.name)
+        tree = trees.get(key, ProcessTree())
+        alive = [one for one in tree.members if one.alive]
+        variables: dict[int, Mapping[str, str]] = {}
+        if worker.name in trainers:
+            variables = {one.pid: read_environment(one.pid) or {} for one in alive}
+        ranks = {pid for pid, one in variables.items() if _number(one, "RANK") is not None}
+        tops = {one.pid for one in alive if one.pid in ranks and one.parent_pid not in ranks}
+        makers = tops or {root.pid for root in tree.roots if worker.name in trainers}
+        for one in alive:
+            own = variables.get(one.pid, {}) if one.pid in tops else {}
+            found.append(
+                Member(
+                    key=key,
+                    role=worker.role,
+                    identity=one.identity,
+                    parent_pid=one.parent_pid,
+                    threads=one.threads,
+                    rank=_number(own, "RANK"),
+                    world=_number(own, "WORLD_SIZE"),
+                    local_world=_number(own, "LOCAL_WORLD_SIZE"),
+                    is_trainer=one.pid in makers,
+                )
+            )
+    found.sort(key=lambda one: (not one.is_trainer, one.rank or 0, one.identity.start_ticks))
+    return tuple(found[:MAX_PROCESSES])
+
+
+def _number(variables: Mapping[str, str], name: str) -> int | None:
+    text = variables.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < _MOST_DIGITS else None

@@ -1,0 +1,160 @@
+"""What one look at a process shows, and what several looks say about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.processes.procfs import Identity
+
+
+class Activity(StrEnum):
+    """What a process does; the label `activity`."""
+
+    MOVING = "moving"
+    COLLECTIVE = "collective"
+    SERVER = "server"
+    QUEUE = "queue"
+    PIPE = "pipe"
+    LOCK = "lock"
+    SLEEP = "sleep"
+    DISK = "disk"
+    CHILD = "child"
+    STOPPED = "stopped"
+    GONE = "gone"
+    IDLE = "idle"
+    """It does not run, and nothing shows for what it waits."""
+    UNKNOWN = "unknown"
+    """Its stack cannot be read, or was read too rarely."""
+
+
+class Movement(StrEnum):
+    """What the processes of a run show together; the label `movement`."""
+
+    MOVING = "moving"
+    STUCK = "stuck"
+    UNKNOWN = "unknown"
+
+
+class Frame(NamedTuple):
+    """One call of a stack. `file` is the path as Python knows it."""
+
+    function: str
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadStack:
+    """The Python stack of one thread, the innermost call first. `tid` is 0 if unknown."""
+
+    name: str
+    tid: int
+    frames: tuple[Frame, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelState:
+    """What /proc shows of a process and of its main thread; None for what is not readable."""
+
+    state: str
+    cpu_seconds: float
+    switches: int | None = None
+    """Context switches of the main thread."""
+    io_bytes: int | None = None
+    """Bytes that system calls read and wrote."""
+    wait_channel: str = ""
+    """The kernel function in which the main thread waits; empty if it runs or if unknown."""
+    file_number: int | None = None
+    """The file descriptor of the system call in which the main thread waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stacks:
+    """The stacks of a process, or why there are none."""
+
+    threads: tuple[ThreadStack, ...] = ()
+    problem: str = ""
+    is_python: bool = True
+    """False if the process runs no Python, so that it has no such stacks."""
+
+    def main(self, pid: int) -> ThreadStack | None:
+        """Returns the stack of the main thread, which has the number of its process."""
+        for thread in self.threads:
+            if thread.tid == pid:
+                return thread
+        return next((one for one in self.threads if one.name == "MainThread"), None)
+
+
+class Look(NamedTuple):
+    """What the kernel showed of a process at a monotonic time."""
+
+    at: float
+    kernel: KernelState
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A process of a run."""
+
+    key: WorkerKey
+    role: str
+    identity: Identity
+    parent_pid: int
+    threads: int = 1
+    rank: int | None = None
+    world: int | None = None
+    """Number of ranks of the job."""
+    local_world: int | None = None
+    """Number of ranks on this host."""
+    is_trainer: bool = False
+    """Whether it makes the steps: a rank, or the first process of a trainer without ranks."""
+
+
+class FarEnd(NamedTuple):
+    """What a process waits for. `identity` is None if no process of this host is known for it."""
+
+    text: str
+    identity: Identity | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a process does, after several looks."""
+
+    member: Member
+    activity: Activity
+    detail: str = ""
+    """The collective, the call or the kernel function in which it waits."""
+    phase: str = ""
+    """What its stack shows it to be at; empty if that is not well known."""
+    stacks: Stacks = Stacks()
+    kernel: KernelState | None = None
+    far_ends: tuple[FarEnd, ...] = ()
+    unscheduled_seconds: float = 0.0
+    """For how long its main thread certainly did not run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """The process that the others wait for. `finding` is None for a rank that does not run."""
+
+    rank: int | None
+    key: WorkerKey
+    activity: Activity
+    finding: Finding | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What the processes of a run show together."""
+
+    movement: Movement
+    findings: tuple[Finding, ...] = ()
+    suspects: tuple[Suspect, ...] = ()
+    chain: str = ""
+    """Which process waits for which, as one line; empty if that is not known."""
+    confirmed: bool = False
+    """Whether a second round found the run stuck in the same stacks."""

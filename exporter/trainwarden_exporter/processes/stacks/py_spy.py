@@ -1,0 +1,119 @@
+"""Reads Python stacks with py-spy, which reads the memory of a process and does not pause it."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sysconfig
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from trainwarden_exporter.processes.stacks.model import Frame, Stacks, ThreadStack
+
+TIMEOUT_SECONDS = 5.0
+"""Timeout of one call; a stack takes a tenth of a second."""
+
+MAX_THREADS = 500
+"""Threads of a process up to which its stacks are read."""
+
+MAX_FRAMES = 100
+_NICE = 10
+_CPU_SECONDS = 10
+_REAP_SECONDS = 1.0
+_MAX_BYTES = 8 << 20
+_NOT_INSTALLED = "py-spy is not installed"
+_NOT_PYTHON = ("Failed to find python version", "Failed to find a python interpreter")
+_DENIED = ("Permission Denied", "Permission denied", "Operation not permitted", "EPERM")
+
+
+@cache
+def find_py_spy() -> str | None:
+    """Returns the path of py-spy: beside this Python, else in PATH."""
+    beside = Path(sysconfig.get_path("scripts")) / "py-spy"
+    return str(beside) if os.access(beside, os.X_OK) else shutil.which("py-spy")
+
+
+def read_stacks(
+    pid: int, threads: int = 1, *, program: str | None = None, timeout: float = TIMEOUT_SECONDS
+) -> Stacks:
+    """Returns the stacks of the process `pid`, which has so many threads; never raises.
+
+    Neither values of variables nor native frames are read.
+    """
+    if threads > MAX_THREADS:
+        return Stacks(problem=f"{threads} threads, more than {MAX_THREADS}")
+    program = program or find_py_spy()
+    if program is None:
+        return Stacks(problem=_NOT_INSTALLED)
+    command = [program, "dump", "--nonblocking", "--json", "--pid", str(pid)]
+    try:
+        process = subprocess.Popen(  # noqa: S603 - a fixed list with a number
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={"PATH": os.defpath, "RUST_BACKTRACE": "0"},
+            start_new_session=True,
+        )
+    except OSError as error:
+        return Stacks(problem=f"py-spy does not start: {error.strerror}")
+    _limit(process.pid)
+    try:
+        output, errors = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        _abandon(process)
+        return Stacks(problem=f"no stack within {timeout:g} s")
+    if process.returncode:
+        return _failure(errors.decode("utf-8", "replace"))
+    if len(output) > _MAX_BYTES:
+        return Stacks(problem="the stacks are too large")
+    return parse_dump(output)
+
+
+def parse_dump(output: bytes) -> Stacks:
+    """Parses the output of `py-spy dump --json` (StackTrace in its stack_trace.rs)."""
+    try:
+        threads = tuple(_thread(one) for one in json.loads(output))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        return Stacks(problem=f"py-spy printed no stacks: {type(error).__name__}")
+    return Stacks(threads) if threads else Stacks(problem="py-spy printed no threads")
+
+
+def _thread(one: dict[str, Any]) -> ThreadStack:
+    frames = tuple(
+        Frame(str(frame["name"]), str(frame["filename"]), int(frame["line"]))
+        for frame in one["frames"][:MAX_FRAMES]
+    )
+    return ThreadStack(str(one["thread_name"] or ""), int(one["os_thread_id"] or 0), frames)
+
+
+def _failure(errors: str) -> Stacks:
+    lines = [line.strip() for line in errors.splitlines() if line.strip()]
+    if any(text in errors for text in _DENIED):
+        return Stacks(problem="not permitted to read its memory")
+    shown = lines[0].removeprefix("Error: ")[:200] if lines else "py-spy failed"
+    return Stacks(problem=shown, is_python=not any(text in errors for text in _NOT_PYTHON))
+
+
+def _limit(pid: int) -> None:
+    """Gives a new py-spy a low priority and little CPU time; it may have ended already."""
+    try:
+        os.setpriority(os.PRIO_PROCESS, pid, _NICE)
+        resource.prlimit(pid, resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
+    except OSError:
+        pass
+
+
+def _abandon(process: subprocess.Popen[bytes]) -> None:
+    """Kills a py-spy, and does not wait long: the kernel may hold it."""
+    process.kill()
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_REAP_SECONDS)

@@ -1,0 +1,176 @@
+"""Looks at the processes of a run while it makes no progress, and samples their stacks."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from trainwarden_exporter.processes.procfs import PROC, Identity
+from trainwarden_exporter.processes.stacks.diagnosis import (
+    SAMPLES,
+    diagnose,
+    find_activity,
+    is_busy,
+)
+from trainwarden_exporter.processes.stacks.far_ends import find_lock_holder, find_servers
+from trainwarden_exporter.processes.stacks.kernel_state import read_kernel_state
+from trainwarden_exporter.processes.stacks.model import (
+    Activity,
+    Diagnosis,
+    FarEnd,
+    Finding,
+    Look,
+    Member,
+    Movement,
+    Stacks,
+    ThreadStack,
+)
+from trainwarden_exporter.processes.stacks.py_spy import read_stacks
+
+ROUND_SECONDS = 60.0
+"""Seconds between the first samples of two rounds."""
+
+MAX_ROUND_SECONDS = 480.0
+"""The same while the run moves: it doubles with each round up to this."""
+
+SAMPLE_SECONDS = 20.0
+"""Seconds after which a sample leaves out the remaining processes."""
+
+_KEPT_LOOKS = 12
+"""Looks at a process that are kept: those of a minute."""
+
+StuckStacks = frozenset[tuple[Identity, ThreadStack | None]]
+
+ReadStacks = Callable[[int, int], Stacks]
+
+
+class RunSampler:
+    """Looks at the processes of one run.
+
+    It reads no process in health. In a silence, each call of `look` reads the kernel's state of
+    all processes; the first three calls of a round also read the stacks. A round begins at once,
+    but never within a minute of the one before.
+    """
+
+    def __init__(
+        self,
+        *,
+        read_stacks: ReadStacks = read_stacks,
+        root: Path = PROC,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._read_stacks = read_stacks
+        self._root = root
+        self._clock = clock
+        self._silence: float | None = None
+        self._looks: dict[Identity, deque[Look]] = {}
+        """Of the run's processes, and of the far ends that belong to no worker of the run."""
+        self._stacks: dict[Identity, deque[Stacks]] = {}
+        """The last three: during a round, those before it count too."""
+        self._far_ends: dict[Identity, tuple[FarEnd, ...]] = {}
+        self._samples = SAMPLES
+        self._round_began = -math.inf
+        self._pause = ROUND_SECONDS
+        self._stuck_in: StuckStacks | None = None
+        """Where the makers of steps were stuck at the end of the last round."""
+        self._confirmed = False
+
+    def look(self, silence: float, members: Sequence[Member]) -> Diagnosis:
+        """Looks at the processes of a run that has been silent since `silence`, of any clock.
+
+        Returns what the looks in this silence show. Blocks for SAMPLE_SECONDS and one stack at
+        most, and longer only while the kernel holds a file of /proc. Raises CollectError.
+        """
+        if silence != self._silence:
+            self.reset()
+            self._silence = silence
+        now = self._clock()
+        if self._samples == SAMPLES and now - self._round_began >= self._pause:
+            self._round_began, self._samples = now, 0
+        if sampling := self._samples < SAMPLES:
+            self._samples += 1
+            self._read_all_stacks(members)
+        self._read_kernel_states(members)
+        if sampling and self._samples == SAMPLES:
+            self._far_ends.clear()  # found again
+        diagnosis = self._diagnose(members)
+        if sampling and self._samples == SAMPLES:
+            moves = diagnosis.movement is Movement.MOVING
+            self._pause = min(2 * self._pause, MAX_ROUND_SECONDS) if moves else ROUND_SECONDS
+            stuck_in = _stuck_stacks(diagnosis)
+            self._confirmed = stuck_in is not None and stuck_in == self._stuck_in
+            self._stuck_in = stuck_in
+        stuck = diagnosis.movement is Movement.STUCK
+        return replace(diagnosis, confirmed=stuck and self._confirmed)
+
+    def reset(self) -> None:
+        """Forgets the silence; the minute between two rounds remains."""
+        self._silence, self._samples, self._pause = None, SAMPLES, ROUND_SECONDS
+        self._stuck_in, self._confirmed = None, False
+        for kept in (self._looks, self._stacks, self._far_ends):
+            kept.clear()
+
+    def _read_all_stacks(self, members: Iterable[Member]) -> None:
+        end = self._clock() + SAMPLE_SECONDS
+        for member in members:
+            if self._clock() > end:
+                stacks = Stacks(problem=f"not reached within {SAMPLE_SECONDS:g} s")
+            else:
+                stacks = self._read_stacks(member.identity.pid, member.threads)
+            self._stacks.setdefault(member.identity, deque(maxlen=SAMPLES)).append(stacks)
+
+    def _read_kernel_states(self, members: Iterable[Member]) -> None:
+        outside = {end.identity for ends in self._far_ends.values() for end in ends if end.identity}
+        looks: dict[Identity, deque[Look]] = {}
+        for identity in (*(member.identity for member in members), *outside):
+            # a process that took the pid of another one has another start time
+            kernel = read_kernel_state(identity, self._root)
+            if kernel is not None and identity not in looks:
+                looks[identity] = self._looks.get(identity, deque(maxlen=_KEPT_LOOKS))
+                looks[identity].append(Look(self._clock(), kernel))
+        self._looks = looks
+
+    def _diagnose(self, members: Sequence[Member]) -> Diagnosis:
+        inside = {member.identity for member in members}
+        findings = [
+            self._with_far_ends(
+                find_activity(member, tuple(looks), tuple(self._stacks.get(member.identity, ()))),
+                inside,
+            )
+            for member in members
+            if (looks := self._looks.get(member.identity))
+        ]
+        moves = {
+            identity: len(looks) < SAMPLES or is_busy(tuple(looks)[-SAMPLES:])
+            for identity, looks in self._looks.items()
+            if identity not in inside
+        }
+        return diagnose(findings, moves)
+
+    def _with_far_ends(self, finding: Finding, inside: Collection[Identity]) -> Finding:
+        identity = finding.member.identity
+        if identity not in self._far_ends and finding.kernel is not None:
+            if finding.activity is Activity.SERVER:
+                pids = [one.pid for one in inside]
+                found = find_servers(identity.pid, finding.kernel.file_number, pids, self._root)
+                self._far_ends[identity] = found
+            elif finding.activity is Activity.LOCK:
+                self._far_ends[identity] = find_lock_holder(identity.pid, self._root)
+        ends = self._far_ends.get(identity, ())
+        waits = finding.activity in (Activity.SERVER, Activity.LOCK)
+        return replace(finding, far_ends=ends) if ends and waits else finding
+
+
+def _stuck_stacks(diagnosis: Diagnosis) -> StuckStacks | None:
+    """Returns the stacks of the processes that make the steps, if they may be stuck."""
+    if diagnosis.movement is Movement.MOVING:
+        return None
+    return frozenset(
+        (one.member.identity, one.stacks.main(one.member.identity.pid))
+        for one in diagnosis.findings
+        if one.member.is_trainer
+    )

@@ -1,0 +1,210 @@
+"""Names what a process waits for, from its Python stack and from the kernel. Pure.
+
+The frames are those of CPython 3.9 to 3.14, PyTorch 2.x, DeepSpeed, Ray, requests, httpx and
+aiohttp, as their sources name them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from trainwarden_exporter.processes.stacks.model import (
+    Activity,
+    Frame,
+    KernelState,
+    Stacks,
+    ThreadStack,
+)
+
+RAY = "ray"
+"""The detail of a wait for Ray, whose workers are no children of the process that waits."""
+
+
+class Wait(NamedTuple):
+    activity: Activity
+    detail: str = ""
+
+
+class _Call(NamedTuple):
+    """Calls of a library, by regular expressions of file and function."""
+
+    file: str
+    function: str
+    activity: Activity
+
+
+_COLLECTIVES = (
+    r"(?:all|reduce|broadcast|barrier|monitored_barrier|gather|scatter|i?send|i?recv|batch_isend"
+    r"|_all|_reduce|_coalescing|_store_based_barrier|wait_tensor).*"
+)
+_CALLS = tuple(
+    (re.compile(rf"(?:^|.*/){call.file}"), re.compile(call.function), call.activity)
+    for call in (
+        _Call(r"torch/distributed/distributed_c10d\.py", _COLLECTIVES, Activity.COLLECTIVE),
+        _Call(r"torch/distributed/_functional_collectives\.py", _COLLECTIVES, Activity.COLLECTIVE),
+        _Call(r"torch/distributed/rendezvous\.py", r".*", Activity.COLLECTIVE),
+        _Call(r"torch/distributed/utils\.py", r"_verify_.*|_sync_.*", Activity.COLLECTIVE),
+        _Call(r"deepspeed/comm/\w+\.py", _COLLECTIVES, Activity.COLLECTIVE),
+        _Call(r"ray/_private/worker\.py", r"get|get_objects|wait", Activity.SERVER),
+        _Call(r"torch/utils/data/dataloader\.py", r"_try_get_data|_get_data", Activity.QUEUE),
+        _Call(r"queue\.py", r"get|put|join", Activity.QUEUE),
+        _Call(r"multiprocessing/queues\.py", r"get|put|_recv|_send", Activity.QUEUE),
+        _Call(
+            r"multiprocessing/connection\.py",
+            r"_recv|_recv_bytes|recv|recv_bytes|poll|_poll|wait|_send|send",
+            Activity.QUEUE,
+        ),
+        _Call(r"shm_broadcast\.py", r"acquire_read|acquire_write|dequeue", Activity.QUEUE),
+        _Call(r"(?:http/client|socket|ssl|smtplib)\.py", r".*", Activity.SERVER),
+        _Call(
+            r"(?:urllib3|requests|httpx|httpcore|grpc|aiohttp)/(?:.*/)?\w+\.py",
+            r".*",
+            Activity.SERVER,
+        ),
+        _Call(r"asyncio/base_events\.py", r"_run_once", Activity.SERVER),
+        _Call(r"(?:filelock|portalocker|fasteners)/\w+\.py", r".*", Activity.LOCK),
+        _Call(r"subprocess\.py", r"wait|_wait|_try_wait|communicate|_communicate", Activity.CHILD),
+        _Call(r"multiprocessing/popen_\w+\.py", r"poll|wait", Activity.CHILD),
+        _Call(r"torch/multiprocessing/spawn\.py", r"join", Activity.CHILD),
+        _Call(r"torch/distributed/elastic/.*\.py", r".*", Activity.CHILD),
+        _Call(r"threading\.py", r"wait|acquire|join|_wait_for_tstate_lock", Activity.LOCK),
+        _Call(r"concurrent/futures/_base\.py", r"result|wait", Activity.LOCK),
+    )
+)
+"""In this order: the first of them that is in the stack decides."""
+
+_BACKWARD = re.compile(r"(?:^|.*/)torch/autograd/.*\.py")
+
+_CHANNELS = tuple(
+    (re.compile(pattern), activity)
+    for pattern, activity in (
+        (r"locks_lock_inode_wait|(?:posix|flock)_lock_inode_wait|fcntl_setlk", Activity.LOCK),
+        (r"(?:anon_)?pipe_(?:read|write|wait)|wait_for_partner|fifo_open", Activity.PIPE),
+        (r"(?:hr|do_)nanosleep|hrtimer_nanosleep|common_nsleep", Activity.SLEEP),
+        (r"fuse_|request_wait_answer|nfs|rpc_|folio_wait|io_schedule|wait_on_page", Activity.DISK),
+        (r"tcp_recvmsg|tcp_|sk_wait_data|inet_|wait_woken", Activity.SERVER),
+        (r"do_wait|kernel_wait", Activity.CHILD),
+    )
+)
+
+_PHASES = (
+    (
+        "saving",
+        r"save_checkpoint|_?save_model|save_pretrained|save_state\w*|async_save",
+    ),
+    (
+        "evaluating",
+        r"eval|evaluate|evaluation_loop|_?validate|run_validation|run_evaluation",
+    ),
+    (
+        "updating_weights",
+        r"(?:update|sync|broadcast)_weights\w*|_?refit\w*|sync_model_weights",
+    ),
+    (
+        "waiting_for_rollouts",
+        r"generate_rollouts?|generate_completions|_?generate_sequences",
+    ),
+)
+"""The label of the phase, and functions that mean nothing else in the frameworks."""
+
+_COMPILERS = ("/torch/_inductor/", "/torch/_dynamo/", "/triton/compiler/")
+
+
+def find_wait(
+    stacks: Stacks, kernel: KernelState, pid: int, *, world: int | None = None
+) -> Wait | None:
+    """Returns what the main thread waits for if it waits; None if nothing shows that.
+
+    `world` is the number of ranks of its job.
+    """
+    match kernel.state:
+        case "D":
+            return Wait(Activity.DISK, kernel.wait_channel)
+        case "T" | "t":
+            return Wait(Activity.STOPPED)
+    main = stacks.main(pid)
+    found = None if main is None else _from_frames(main.frames, world)
+    by_kernel = _from_channel(kernel.wait_channel)
+    # A C function of the standard library has no frame: its caller seems to wait for nothing, or
+    # the lock file is polled in a library that is about locks.
+    if found is None or (by_kernel is not None and by_kernel.activity is Activity.DISK):
+        found = by_kernel
+    if found is not None and found.activity in (Activity.LOCK, Activity.QUEUE):
+        # The main thread waits for another one: what that waits for decides.
+        others = (one for one in stacks.threads if one is not main)
+        found = _server_of(others, world) or found
+    return found
+
+
+def find_phase(frames: Iterable[Frame]) -> str:
+    """Returns the phase in which a stack certainly is, by well-known functions; else empty."""
+    for frame in frames:
+        if any(part in frame.file for part in _COMPILERS):
+            return "compiling"
+        if frame.file.endswith("torch/serialization.py") and _name(frame) == "save":
+            return "saving"
+        for phase, names in _PHASES:
+            if re.fullmatch(names, _name(frame)):
+                return phase
+    return ""
+
+
+def normalised(stack: ThreadStack | None) -> tuple[tuple[str, str], ...]:
+    """Returns a stack by which processes that do the same can be grouped.
+
+    Without lines, and with paths from the last two folders on: ranks of one program may run from
+    different copies of it.
+    """
+    if stack is None:
+        return ()
+    return tuple((one.function, short_path(one.file)) for one in stack.frames)
+
+
+def short_path(path: str) -> str:
+    """Returns the end of a path: a file and the two folders that it is in."""
+    return "/".join(path.rsplit("/", 3)[-3:])
+
+
+def _name(frame: Frame) -> str:
+    """Returns the name of a function without that of its class, which Python knows from 3.11 on."""
+    return frame.function.rpartition(".")[2]
+
+
+def _from_frames(frames: Sequence[Frame], world: int | None) -> Wait | None:
+    for file, function, activity in _CALLS:
+        for frame in frames:
+            if file.fullmatch(frame.file) and function.fullmatch(_name(frame)):
+                detail = RAY if "/ray/" in frame.file else _detail(frames, activity, frame)
+                return Wait(activity, detail)
+    # Gradients are reduced in C++ during the backward pass.
+    if (world or 1) > 1 and frames and any(_BACKWARD.fullmatch(one.file) for one in frames[:3]):
+        return Wait(Activity.COLLECTIVE, "backward")
+    return None
+
+
+def _detail(frames: Sequence[Frame], activity: Activity, frame: Frame) -> str:
+    """Returns the collective by its public name: the outermost call of the library."""
+    if activity is not Activity.COLLECTIVE:
+        return f"{frame.function} ({short_path(frame.file)})"
+    return next(
+        _name(one)
+        for one in reversed(frames)
+        if any(
+            kind is activity and file.fullmatch(one.file) and function.fullmatch(_name(one))
+            for file, function, kind in _CALLS
+        )
+    )
+
+
+def _from_channel(channel: str) -> Wait | None:
+    for pattern, activity in _CHANNELS:
+        if channel and pattern.match(channel):
+            return Wait(activity, channel)
+    return None
+
+
+def _server_of(threads: Iterable[ThreadStack], world: int | None) -> Wait | None:
+    waits: Iterator[Wait | None] = (_from_frames(one.frames, world) for one in threads)
+    return next((one for one in waits if one is not None and one.activity is Activity.SERVER), None)

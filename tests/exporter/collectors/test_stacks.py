@@ -1,0 +1,132 @@
+"""The collector with real processes that hang, and its verdict."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.waiting import until
+
+from trainwarden_exporter.collectors.stacks import StacksCollector, report_samples
+from trainwarden_exporter.exceptions import NoData
+from trainwarden_exporter.processes.config import RunWorkers
+from trainwarden_exporter.processes.matching import Matcher, WorkerKey
+from trainwarden_exporter.scrape.validation import validated
+
+if TYPE_CHECKING:
+    from tests.exporter.conftest import Start
+
+RUN = RunWorkers.model_validate(
+    {
+        "name": "night",
+        "workers": [{"name": "trainer", "role": "trainer", "match": {"command": "stacks-trainer"}}],
+    }
+)
+KEY = WorkerKey("night", "trainer")
+WAITS = "import queue\nprint(flush=True)\nqueue.Queue().get()"
+
+
+class Silence:
+    """The last sign of progress, as the tracker would report it."""
+
+    def __init__(self) -> None:
+        self.since: float | None = None
+
+    def __call__(self, run: str) -> float | None:
+        return self.since
+
+
+@contextmanager
+def collecting(silence: Silence, interval: float = 0.05) -> Iterator[StacksCollector]:
+    matcher = Matcher({KEY: RUN.workers[0].match})
+    collector = StacksCollector([RUN], trees=matcher.find, silence=silence, interval=interval)
+    try:
+        yield collector
+    finally:
+        collector._pollers.close()
+
+
+def samples(collector: StacksCollector) -> dict[tuple[str, ...], float]:
+    return {
+        (sample.name.removeprefix("trainwarden_stack_"), *sample.labels.values()): sample.value
+        for family in validated(collector.collect(), collector.metrics)
+        for sample in family.samples
+    }
+
+
+def test_in_health_no_stack_is_read(start: Start) -> None:
+    start(WAITS, "stacks-trainer")
+    with collecting(Silence()) as collector:
+        collector.collect()
+        time.sleep(0.3)  # several intervals
+        assert samples(collector) == {
+            ("samples_total", "night", "read"): 0,
+            ("samples_total", "night", "not_python"): 0,
+            ("samples_total", "night", "failed"): 0,
+        }
+
+
+def test_a_silent_run_that_waits_is_stuck(start: Start) -> None:
+    start(WAITS, "stacks-trainer")
+    silence = Silence()
+    silence.since = 5.0
+    with collecting(silence) as collector:
+        until(lambda: samples(collector).get(("movement", "night", "stuck")))
+        found = samples(collector)
+
+        assert found["processes", "night", "trainer", "queue"] == 1
+        assert found["samples_total", "night", "read"] == 3
+        assert abs(found["stuck_since_timestamp_seconds", "night"] - time.time()) < 60
+        assert found["suspect", "night", "trainer", "", "queue"] == 1
+        assert any(name[0] == "chain_info" for name in found)
+
+
+def test_one_round_restarts_no_run(start: Start) -> None:
+    start(WAITS, "stacks-trainer")
+    silence = Silence()
+    silence.since = 5.0
+    with collecting(silence) as collector:
+        until(lambda: samples(collector).get(("movement", "night", "stuck")))
+
+        assert collector.movement("night", 5.0) == "unknown"
+
+
+def test_progress_ends_what_was_known(start: Start) -> None:
+    start(WAITS, "stacks-trainer")
+    silence = Silence()
+    silence.since = 5.0
+    with collecting(silence) as collector:
+        until(lambda: samples(collector).get(("movement", "night", "stuck")))
+        silence.since = None
+
+        assert {name[0] for name in samples(collector)} == {"samples_total"}
+        assert collector.movement("night", None) == "unknown"
+
+
+def test_a_run_that_computes_moves(start: Start) -> None:
+    start("print(flush=True)\nwhile True: sum(range(9))", "stacks-trainer")
+    silence = Silence()
+    silence.since = 5.0
+    with collecting(silence, interval=0.5) as collector:
+        until(lambda: collector.collect() and collector.movement("night", 5.0) == "moving")
+
+        assert collector.movement("night", 6.0) == "unknown"
+
+
+def test_without_runs_it_has_no_data() -> None:
+    with pytest.raises(NoData):
+        StacksCollector([], trees=dict, silence=Silence()).collect()
+
+
+def test_the_samples_of_a_report_are_declared(start: Start) -> None:
+    start(WAITS, "stacks-trainer")
+    silence = Silence()
+    silence.since = 5.0
+    with collecting(silence) as collector:
+        until(lambda: samples(collector).get(("movement", "night", "stuck")))
+        (report,) = collector.artifacts
+
+        assert {metric for metric, _, _ in report_samples(report)} <= set(collector.metrics)  # type: ignore[arg-type]

@@ -1,0 +1,277 @@
+"""What processes do together: literals in, a diagnosis out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.processes.procfs import Identity
+from trainwarden_exporter.processes.stacks.diagnosis import diagnose, find_activity
+from trainwarden_exporter.processes.stacks.model import (
+    Activity,
+    FarEnd,
+    Finding,
+    Frame,
+    KernelState,
+    Look,
+    Member,
+    Movement,
+    Stacks,
+    ThreadStack,
+)
+
+KEY = WorkerKey("night", "trainer")
+SERVER = Identity(900, 1)
+C10D = "/venv/torch/distributed/distributed_c10d.py"
+
+
+def member(pid: int, rank: int | None = None, world: int | None = None, **more: object) -> Member:
+    return Member(
+        **{
+            "key": KEY,
+            "role": "trainer",
+            "identity": Identity(pid, 1),
+            "parent_pid": 1,
+            "rank": rank,
+            "world": world,
+            "local_world": world,
+            "is_trainer": True,
+            **more,
+        }  # type: ignore[arg-type]
+    )
+
+
+def main(*functions: str, file: str = "/srv/train.py", pid: int = 1) -> Stacks:
+    frames = tuple(Frame(one, file, 1) for one in functions)
+    return Stacks((ThreadStack("MainThread", pid, frames),))
+
+
+def finding(one: Member, activity: Activity, detail: str = "", **more: object) -> Finding:
+    pid = one.identity.pid
+    return Finding(
+        one,
+        activity,
+        detail,
+        **{"stacks": main(activity, pid=pid), **more},  # type: ignore[arg-type]
+    )
+
+
+def ranks(*activities: Activity, detail: str = "all_reduce", **more: object) -> list[Finding]:
+    return [
+        finding(
+            member(at + 1, at, len(activities)),
+            activity,
+            detail if activity is Activity.COLLECTIVE else "",
+            **more,
+        )
+        for at, activity in enumerate(activities)
+    ]
+
+
+def looks(*kernels: KernelState, every: float = 5.0) -> list[Look]:
+    return [Look(every * at, kernel) for at, kernel in enumerate(kernels)]
+
+
+IDLE = KernelState("S", 9.0, switches=4, io_bytes=100, wait_channel="hrtimer_nanosleep")
+
+
+class TestOneProcess:
+    def test_three_equal_stacks_without_work_are_a_wait(self) -> None:
+        found = find_activity(member(1), looks(IDLE, IDLE, IDLE), [main("f")] * 3)
+
+        assert (found.activity, found.unscheduled_seconds) == (Activity.SLEEP, 10.0)
+
+    def test_another_stack_is_movement(self) -> None:
+        found = find_activity(member(1), looks(IDLE, IDLE, IDLE), [main("f"), main("g"), main("f")])
+
+        assert found.activity is Activity.MOVING
+
+    @pytest.mark.parametrize(
+        "last",
+        [
+            KernelState("S", 10.0, 4, 100, "hrtimer_nanosleep"),
+            KernelState("S", 9.0, 4, 2_000_000, "hrtimer_nanosleep"),
+        ],
+    )
+    def test_cpu_time_and_transfers_are_movement(self, last: KernelState) -> None:
+        found = find_activity(member(1), looks(IDLE, IDLE, last), [main("f")] * 3)
+
+        assert found.activity is Activity.MOVING
+
+    def test_a_rank_that_spins_in_a_collective_waits(self) -> None:
+        spins = [KernelState("R", seconds, 4, 100) for seconds in (0.0, 5.0, 10.0)]
+        stacks = [main("all_reduce", file=C10D)] * 3
+
+        found = find_activity(member(1, 0, 2), looks(*spins), stacks)
+
+        assert (found.activity, found.detail) == (Activity.COLLECTIVE, "all_reduce")
+
+    @pytest.mark.parametrize("count", [0, 1, 2])
+    def test_fewer_samples_say_nothing(self, count: int) -> None:
+        found = find_activity(member(1), looks(IDLE, IDLE, IDLE), [main("f")] * count)
+
+        assert found.activity is Activity.UNKNOWN
+
+    def test_stacks_that_cannot_be_read_say_nothing(self) -> None:
+        denied = [Stacks(problem="not permitted to read its memory")] * 3
+
+        found = find_activity(member(1), looks(IDLE, IDLE, IDLE), denied)
+
+        assert found.activity is Activity.UNKNOWN
+
+    def test_a_program_that_is_no_python_is_judged_by_the_kernel(self) -> None:
+        other = [Stacks(problem="no Python", is_python=False)] * 3
+
+        found = find_activity(member(1), looks(IDLE, IDLE, IDLE), other)
+
+        assert found.activity is Activity.SLEEP
+
+    def test_a_stopped_process_is_stopped_whatever_its_stack(self) -> None:
+        stopped = KernelState("T", 9.0, 4, 100)
+
+        found = find_activity(member(1), looks(IDLE, IDLE, stopped), [main("f"), main("g")])
+
+        assert found.activity is Activity.STOPPED
+
+
+def movement(findings: Iterable[Finding], *, server: bool | None = None) -> Movement:
+    outside = {} if server is None else {SERVER: server}
+    return diagnose(list(findings), outside).movement
+
+
+class TestMovement:
+    def test_ranks_that_wait_for_one_that_waits_are_stuck(self) -> None:
+        assert movement(ranks(Activity.COLLECTIVE, Activity.COLLECTIVE, Activity.LOCK)) == "stuck"
+
+    def test_ranks_that_wait_for_one_that_works_are_not(self) -> None:
+        assert movement(ranks(Activity.COLLECTIVE, Activity.MOVING)) == "moving"
+
+    @pytest.mark.parametrize(
+        "activity",
+        [Activity.UNKNOWN, Activity.IDLE, Activity.DISK, Activity.STOPPED, Activity.CHILD],
+    )
+    def test_a_rank_of_which_too_little_is_known_is_not_stuck(self, activity: Activity) -> None:
+        assert movement(ranks(Activity.COLLECTIVE, activity)) == "unknown"
+
+    def test_a_rank_that_saves_is_not_stuck(self) -> None:
+        assert movement(ranks(Activity.PIPE, phase="saving")) == "unknown"
+
+    def test_a_sleep_counts_after_half_a_minute_without_a_look_at_the_clock(self) -> None:
+        assert movement(ranks(Activity.SLEEP, unscheduled_seconds=29.0)) == "unknown"
+        assert movement(ranks(Activity.SLEEP, unscheduled_seconds=30.0)) == "stuck"
+
+    def test_ranks_on_other_hosts_may_move(self) -> None:
+        one = finding(member(1, 0, 16, local_world=8), Activity.COLLECTIVE, "all_reduce")
+
+        assert movement([one]) == "unknown"
+
+    def test_a_server_on_another_host_may_move(self) -> None:
+        ends = (FarEnd("10.0.0.9:443"),)
+
+        assert movement(ranks(Activity.SERVER, far_ends=ends)) == "unknown"
+
+    def test_a_server_that_nobody_found_may_move(self) -> None:
+        assert movement(ranks(Activity.SERVER)) == "unknown"
+
+    @pytest.mark.parametrize(("moves", "expected"), [(True, "unknown"), (False, "stuck")])
+    def test_a_server_of_this_host_decides(self, moves: bool, expected: str) -> None:
+        ends = (FarEnd("127.0.0.1:8000", SERVER),)
+
+        assert movement(ranks(Activity.SERVER, far_ends=ends), server=moves) == expected
+
+    def test_a_server_that_was_seen_too_rarely_may_move(self) -> None:
+        ends = (FarEnd("127.0.0.1:8000", SERVER),)
+
+        assert movement(ranks(Activity.SERVER, far_ends=ends)) == "unknown"
+
+    def test_an_inference_server_of_the_run_that_works_is_movement_of_the_run(self) -> None:
+        engine = member(50, key=WorkerKey("night", "engine"), is_trainer=False)
+        trainer = ranks(Activity.SERVER, far_ends=(FarEnd("127.0.0.1:8000", engine.identity),))
+
+        assert movement([*trainer, finding(engine, Activity.IDLE)]) == "stuck"
+        assert movement([*trainer, finding(engine, Activity.MOVING)]) == "unknown"
+
+    def test_a_data_loader_that_waits_for_another_host_may_move(self) -> None:
+        loader = member(50, is_trainer=False)
+        far = finding(loader, Activity.SERVER, far_ends=(FarEnd("10.0.0.9:443"),))
+
+        assert movement([*ranks(Activity.QUEUE), far]) == "unknown"
+
+    def test_a_helper_that_is_no_python_does_not_matter(self) -> None:
+        other = Stacks(problem="no Python", is_python=False)
+        helper = finding(member(50, is_trainer=False), Activity.IDLE, stacks=other)
+
+        assert movement([*ranks(Activity.QUEUE), helper]) == "stuck"
+
+    def test_of_a_trainer_that_a_shell_started_its_python_counts(self) -> None:
+        other = Stacks(problem="no Python", is_python=False)
+        shell = finding(member(1), Activity.CHILD, stacks=other)
+        python = finding(member(2, is_trainer=False, parent_pid=1), Activity.LOCK)
+
+        assert movement([shell, python]) == "stuck"
+
+    def test_a_run_without_a_trainer_is_unknown(self) -> None:
+        assert movement([finding(member(1, is_trainer=False), Activity.LOCK)]) == "unknown"
+        assert movement([]) == "unknown"
+
+
+class TestSuspects:
+    def suspects(self, *findings: Finding) -> list[tuple[int | None, str]]:
+        return [(one.rank, one.activity) for one in diagnose(findings, {}).suspects]
+
+    def test_the_rank_that_is_not_in_the_collective(self) -> None:
+        found = ranks(Activity.COLLECTIVE, Activity.SLEEP, Activity.COLLECTIVE)
+
+        assert self.suspects(*found) == [(1, "sleep")]
+
+    def test_the_rank_that_does_not_run(self) -> None:
+        found = ranks(Activity.COLLECTIVE, Activity.COLLECTIVE, Activity.COLLECTIVE)
+
+        assert self.suspects(found[0], found[2]) == [(1, "gone")]
+
+    def test_the_rank_in_another_collective_than_most(self) -> None:
+        found = ranks(*[Activity.COLLECTIVE] * 3)
+        odd = finding(member(4, 3, 4), Activity.COLLECTIVE, "barrier")
+
+        assert self.suspects(*(found), odd) == [(3, "collective")]
+
+    def test_two_halves_have_none(self) -> None:
+        one, _ = ranks(*[Activity.COLLECTIVE] * 2)
+        other = finding(member(2, 1, 2), Activity.COLLECTIVE, "barrier")
+
+        assert self.suspects(one, other) == []
+
+    def test_ranks_that_all_do_the_same_have_none(self) -> None:
+        assert self.suspects(*ranks(*[Activity.COLLECTIVE] * 4)) == []
+
+    def test_the_server_for_which_a_rank_waits(self) -> None:
+        engine = member(50, key=WorkerKey("night", "engine"), is_trainer=False)
+        ends = (FarEnd("127.0.0.1:8000", engine.identity),)
+        waits = finding(member(2, 1, 2), Activity.SERVER, far_ends=ends)
+        found = diagnose(
+            [ranks(*[Activity.COLLECTIVE] * 2)[0], waits, finding(engine, Activity.SLEEP)], {}
+        )
+
+        assert [one.key.worker for one in found.suspects] == ["engine"]
+        assert found.chain == (
+            "rank 0 waits in all_reduce ← rank 1 waits for server 127.0.0.1:8000"
+            " ← process 50 of engine sleeps"
+        )
+
+    def test_the_data_loader_for_which_a_rank_waits(self) -> None:
+        loader = member(50, is_trainer=False, parent_pid=1)
+        idle = member(51, is_trainer=False, parent_pid=1)
+        found = diagnose(
+            [*ranks(Activity.QUEUE), finding(loader, Activity.PIPE), finding(idle, Activity.QUEUE)],
+            {},
+        )
+
+        assert found.chain == "rank 0 waits for a queue ← process 50 of trainer waits for a pipe"
+
+
+def test_ranks_are_listed_as_ranges() -> None:
+    found = ranks(*[Activity.COLLECTIVE] * 3, Activity.SLEEP, Activity.COLLECTIVE)
+
+    assert diagnose(found, {}).chain == "ranks 0–2, 4 wait in all_reduce ← rank 3 sleeps"  # noqa: RUF001 - a range

@@ -1,0 +1,160 @@
+"""Stacks of real processes, by the real py-spy; and what stands in its way."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from trainwarden_exporter.processes.stacks.model import Frame
+from trainwarden_exporter.processes.stacks.py_spy import (
+    MAX_THREADS,
+    find_py_spy,
+    parse_dump,
+    read_stacks,
+)
+
+if TYPE_CHECKING:
+    from tests.exporter.conftest import Start
+
+WAITS = """
+import threading
+def waits():
+    print(flush=True)
+    threading.Event().wait()
+secret_value = "hunter2"
+waits()
+"""
+
+
+def test_the_stack_of_a_process_has_its_calls_and_no_values(start: Start) -> None:
+    process = start(WAITS)
+
+    stacks = read_stacks(process.pid)
+
+    main = stacks.main(process.pid)
+    assert main is not None
+    assert [frame.function.rpartition(".")[2] for frame in main.frames][-3:] == [
+        "wait",
+        "waits",
+        "<module>",
+    ]
+    assert "hunter2" not in repr(stacks)
+
+
+def test_each_thread_has_a_stack(start: Start) -> None:
+    process = start(
+        "import threading\n"
+        "def helper():\n"
+        "    print(flush=True); threading.Event().wait()\n"
+        "threading.Thread(target=helper, name='helper').start(); threading.Event().wait()"
+    )
+
+    threads = read_stacks(process.pid).threads
+
+    helper = next(one for one in threads if one.name == "helper")
+    assert "helper" in [frame.function for frame in helper.frames]
+    assert len(threads) == 2
+
+
+def test_a_process_is_not_stopped_meanwhile(start: Start) -> None:
+    """Of a stop the kernel tells its parent."""
+    process = start(WAITS)
+
+    for _ in range(5):
+        assert read_stacks(process.pid).threads
+        assert os.waitpid(process.pid, os.WNOHANG | os.WUNTRACED) == (0, 0)
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    assert "TracerPid:\t0\n" in status
+
+
+def test_a_process_that_has_ended_gives_a_word(start: Start) -> None:
+    process = start("print(flush=True); input()")
+    process.kill()
+    process.wait()
+
+    stacks = read_stacks(process.pid)
+
+    assert not stacks.threads
+    assert stacks.problem
+
+
+def test_a_process_that_is_no_python_is_recognised() -> None:
+    with subprocess.Popen(["sleep", "100"]) as process:
+        stacks = read_stacks(process.pid)
+        process.kill()
+
+    assert not stacks.is_python
+
+
+def test_a_stopped_process_has_its_stack(start: Start) -> None:
+    process = start(WAITS)
+    process.send_signal(signal.SIGSTOP)
+
+    assert read_stacks(process.pid).threads
+
+
+def test_a_process_of_another_user_gives_a_word(start: Start, tmp_path: Path) -> None:
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("only root can take the rights of another user")
+    as_nobody = tmp_path / "py-spy"
+    as_nobody.write_text(f'#!/bin/sh\nexec setpriv --reuid 65534 {find_py_spy()} "$@"\n')
+    as_nobody.chmod(0o755)
+    process = start(WAITS)
+
+    stacks = read_stacks(process.pid, program=str(as_nobody))
+
+    assert stacks.problem == "not permitted to read its memory"
+    assert stacks.is_python
+
+
+def test_a_process_with_thousands_of_threads_is_left_alone(start: Start) -> None:
+    process = start(WAITS)
+
+    assert read_stacks(process.pid, MAX_THREADS + 1).problem == "501 threads, more than 500"
+
+
+def test_without_py_spy_it_says_so(start: Start, tmp_path: Path) -> None:
+    process = start(WAITS)
+
+    stacks = read_stacks(process.pid, program=str(tmp_path / "py-spy"))
+
+    assert stacks.problem == "py-spy does not start: No such file or directory"
+
+
+def test_a_py_spy_that_hangs_is_abandoned(start: Start, tmp_path: Path) -> None:
+    hangs = tmp_path / "py-spy"
+    hangs.write_text("#!/bin/sh\nexec sleep 1000\n")
+    hangs.chmod(0o755)
+    process = start(WAITS)
+    began = time.monotonic()
+
+    stacks = read_stacks(process.pid, program=str(hangs), timeout=0.2)
+
+    assert stacks.problem == "no stack within 0.2 s"
+    assert time.monotonic() - began < 60
+
+
+@pytest.mark.parametrize("output", [b"", b"{}", b"[]", b"[1]", b'[{"frames": null}]', b"\xff"])
+def test_any_other_output_gives_a_word(output: bytes) -> None:
+    assert parse_dump(output).problem
+
+
+def test_a_frame_has_function_file_and_line() -> None:
+    frame = {"name": "f", "filename": "/a/b.py", "line": 3, "locals": ["never read"]}
+    dump = [{"thread_name": None, "os_thread_id": None, "frames": [frame]}]
+
+    (thread,) = parse_dump(json.dumps(dump).encode()).threads
+
+    assert thread.frames == (Frame("f", "/a/b.py", 3),)
+
+
+def test_py_spy_is_installed_with_this_package() -> None:
+    assert find_py_spy()

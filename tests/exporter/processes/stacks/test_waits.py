@@ -1,0 +1,139 @@
+"""What a process waits for, by frames as the libraries have them."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainwarden_exporter.processes.stacks.model import (
+    Activity,
+    Frame,
+    KernelState,
+    Stacks,
+    ThreadStack,
+)
+from trainwarden_exporter.processes.stacks.waits import find_phase, find_wait, normalised
+
+SITE = "/venv/lib/python3.12/site-packages"
+LIB = "/usr/lib/python3.12"
+PID = 7
+SLEEPS = KernelState("S", 1.0)
+
+
+def stack(*calls: tuple[str, str], name: str = "MainThread", tid: int = PID) -> ThreadStack:
+    return ThreadStack(name, tid, tuple(Frame(function, file, 1) for function, file in calls))
+
+
+USER = (("train", "/srv/train.py"), ("<module>", "/srv/train.py"))
+C10D = f"{SITE}/torch/distributed/distributed_c10d.py"
+WRAPPER = ("wrapper", f"{SITE}/torch/distributed/c10d_logger.py")
+
+
+@pytest.mark.parametrize(
+    ("calls", "activity", "detail"),
+    [
+        ((("all_reduce", C10D), WRAPPER, *USER), Activity.COLLECTIVE, "all_reduce"),
+        ((("barrier", C10D), WRAPPER, *USER), Activity.COLLECTIVE, "barrier"),
+        (
+            (("broadcast", C10D), WRAPPER, ("broadcast_object_list", C10D), *USER),
+            Activity.COLLECTIVE,
+            "broadcast_object_list",
+        ),
+        ((("Condition.wait", f"{LIB}/threading.py"), ("Queue.get", f"{LIB}/queue.py"), *USER),
+         Activity.QUEUE, "Queue.get (lib/python3.12/queue.py)"),
+        ((("_try_get_data", f"{SITE}/torch/utils/data/dataloader.py"), *USER),
+         Activity.QUEUE, "_try_get_data (utils/data/dataloader.py)"),
+        ((("readinto", f"{LIB}/socket.py"), ("_read_status", f"{LIB}/http/client.py"), *USER),
+         Activity.SERVER, "readinto (lib/python3.12/socket.py)"),
+        ((("get", f"{SITE}/ray/_private/worker.py"), *USER), Activity.SERVER, "ray"),
+        ((("_acquire", f"{SITE}/filelock/_unix.py"), *USER),
+         Activity.LOCK, "_acquire (site-packages/filelock/_unix.py)"),
+        ((("_wait", f"{LIB}/subprocess.py"), *USER),
+         Activity.CHILD, "_wait (lib/python3.12/subprocess.py)"),
+        ((("_invoke_run", f"{SITE}/torch/distributed/elastic/agent/server/api.py"), *USER),
+         Activity.CHILD, "_invoke_run (agent/server/api.py)"),
+    ],
+)  # fmt: skip
+def test_the_library_that_waits_names_it(
+    calls: tuple[tuple[str, str], ...], activity: Activity, detail: str
+) -> None:
+    assert find_wait(Stacks((stack(*calls),)), SLEEPS, PID) == (activity, detail)
+
+
+def test_the_backward_pass_of_several_ranks_waits_for_their_gradients() -> None:
+    calls = (("_engine_run_backward", f"{SITE}/torch/autograd/graph.py"), *USER)
+    stacks = Stacks((stack(*calls),))
+
+    assert find_wait(stacks, SLEEPS, PID, world=4) == (Activity.COLLECTIVE, "backward")
+    assert find_wait(stacks, SLEEPS, PID, world=1) is None
+
+
+@pytest.mark.parametrize(
+    ("channel", "activity"),
+    [
+        ("hrtimer_nanosleep", Activity.SLEEP),
+        ("locks_lock_inode_wait", Activity.LOCK),
+        ("wait_for_partner", Activity.PIPE),
+        ("anon_pipe_read", Activity.PIPE),
+        ("pipe_read", Activity.PIPE),
+        ("do_wait", Activity.CHILD),
+        ("sk_wait_data", Activity.SERVER),
+        ("request_wait_answer", Activity.DISK),
+    ],
+)
+def test_without_a_known_frame_the_kernel_names_it(channel: str, activity: Activity) -> None:
+    found = find_wait(Stacks((stack(*USER),)), KernelState("S", 1.0, wait_channel=channel), PID)
+
+    assert found == (activity, channel)
+
+
+@pytest.mark.parametrize("channel", ["", "futex_do_wait", "ep_poll", "poll_schedule_timeout"])
+def test_what_may_be_anything_is_not_named(channel: str) -> None:
+    kernel = KernelState("S", 1.0, wait_channel=channel)
+
+    assert find_wait(Stacks((stack(*USER),)), kernel, PID) is None
+
+
+@pytest.mark.parametrize(
+    ("state", "activity"),
+    [("D", Activity.DISK), ("T", Activity.STOPPED), ("t", Activity.STOPPED)],
+)
+def test_the_state_of_the_process_comes_before_its_stack(state: str, activity: Activity) -> None:
+    stacks = Stacks((stack(("all_reduce", C10D), *USER),))
+
+    found = find_wait(stacks, KernelState(state, 1.0), PID)
+
+    assert found is not None
+    assert found.activity is activity
+
+
+def test_a_main_thread_that_waits_for_a_thread_waits_for_its_server() -> None:
+    main = stack(("Condition.wait", f"{LIB}/threading.py"), *USER)
+    helper = stack(("recv_into", f"{LIB}/socket.py"), name="helper", tid=8)
+
+    found = find_wait(Stacks((main, helper)), SLEEPS, PID)
+
+    assert found is not None
+    assert found.activity is Activity.SERVER
+
+
+@pytest.mark.parametrize(
+    ("call", "phase"),
+    [
+        (("Trainer.evaluate", "/x/trainer.py"), "evaluating"),
+        (("save", f"{SITE}/torch/serialization.py"), "saving"),
+        (("Engine.save_checkpoint", "/x/engine.py"), "saving"),
+        (("compile_fx", f"{SITE}/torch/_inductor/compile_fx.py"), "compiling"),
+        (("update_weights_from_disk", "/x/actor.py"), "updating_weights"),
+        (("train", "/x/train.py"), ""),
+        (("save", "/x/plot.py"), ""),
+    ],
+)
+def test_well_known_functions_name_the_phase(call: tuple[str, str], phase: str) -> None:
+    assert find_phase(stack(call, *USER).frames) == phase
+
+
+def test_copies_of_one_program_have_the_same_stack() -> None:
+    here = ThreadStack("MainThread", 1, (Frame("f", "/a/x/lib/m.py", 1),))
+    there = ThreadStack("MainThread", 2, (Frame("f", "/b/x/lib/m.py", 9),))
+
+    assert normalised(here) == normalised(there) == (("f", "x/lib/m.py"),)
