@@ -142,17 +142,17 @@ def movement(findings: Iterable[Finding], *, server: bool | None = None) -> Move
 
 
 class TestMovement:
-    def test_ranks_that_wait_for_one_that_waits_are_stuck(self) -> None:
+    def test_ranks_that_wait_for_a_rank_that_waits_are_stuck(self) -> None:
         assert movement(ranks(Activity.COLLECTIVE, Activity.COLLECTIVE, Activity.LOCK)) == "stuck"
 
-    def test_ranks_that_wait_for_one_that_works_are_not(self) -> None:
+    def test_ranks_that_wait_for_a_rank_that_works_are_not(self) -> None:
         assert movement(ranks(Activity.COLLECTIVE, Activity.MOVING)) == "moving"
 
     @pytest.mark.parametrize(
         "activity",
         [Activity.UNKNOWN, Activity.IDLE, Activity.DISK, Activity.STOPPED, Activity.CHILD],
     )
-    def test_a_rank_of_which_too_little_is_known_is_not_stuck(self, activity: Activity) -> None:
+    def test_a_rank_about_which_too_little_is_known_is_not_stuck(self, activity: Activity) -> None:
         assert movement(ranks(Activity.COLLECTIVE, activity)) == "unknown"
 
     def test_a_rank_that_saves_is_not_stuck(self) -> None:

@@ -37,7 +37,7 @@ def member(process: subprocess.Popen[str], *, waits: bool = True) -> Member:
 
 
 class Clock:
-    """Time that goes on only when it is told to, or with the real one."""
+    """Time that goes on when the test moves it."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -193,7 +193,7 @@ class TestRounds:
         assert not any(found.confirmed for found in first)
         assert second.confirmed
 
-    def test_one_that_moved_in_between_is_not_confirmed(self, start: Start) -> None:
+    def test_a_process_replaced_in_between_is_not_confirmed(self, start: Start) -> None:
         read, _, clock = self.count()
         sampler = RunSampler(read_stacks=read, clock=clock)
         looks(sampler, clock, member(start(WAITS)), times=12)
