@@ -181,7 +181,8 @@ def count_event(
 
     `limit` is the stall limit (seconds) of `old`.
     """
-    if new.steps == old.steps and new.phase is old.phase and new.attempt == old.attempt:
+    same = new.steps == old.steps and new.last_sign == old.last_sign
+    if same and new.phase is old.phase and new.attempt == old.attempt:
         return time
     started = new.attempt.number != old.attempt.number
     if time.down:
@@ -275,8 +276,10 @@ def _spent(old: RunProgress, new: RunProgress, seconds: float, limit: float | No
         return RunState.STALLED
     if old.phase is not Phase.TRAINING:
         return _OF_PHASE[old.phase]
-    if not old.steps:
+    # A search makes no steps, but its trials are signs of progress.
+    if not old.steps and old.last_sign is None:
         return RunState.FIRST_STEP
     known = old.attempt.previous_step if old.attempt.resumed else None
-    step = new.steps[-1].step if new.steps else old.steps[-1].step
-    return RunState.REDOING if known is not None and step <= known else RunState.TRAINING
+    marks = new.steps or old.steps
+    redoing = known is not None and bool(marks) and marks[-1].step <= known
+    return RunState.REDOING if redoing else RunState.TRAINING

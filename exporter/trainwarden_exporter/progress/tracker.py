@@ -168,8 +168,7 @@ class ProgressTracker:
 
     def signs(self, run: str) -> RunSigns:
         """Returns whether `run` has finished or failed, and its last reported progress."""
-        state = self._shared.states.get(run)
-        return RunSigns() if state is None else self._shared.signs(run, state)
+        return self._shared.signs(run, self.state(run))
 
     def error(self, run: str) -> str:
         """Returns the pattern of the last fatal line of the present attempt of `run`, or ""."""
@@ -330,6 +329,8 @@ class _SharedState:
             self.times.follow_clock()
             for run, spec in self._specs.items():
                 state = self.states.get(run, RunProgress())
+                if not spec.has_step_source and not state.reports:
+                    state = replace(state, phase=None)  # a start whose end would not be seen
                 self.times.count_look(
                     run,
                     state,

@@ -434,3 +434,26 @@ def test_a_run_without_any_sign_is_unknown_and_not_training() -> None:
     for _ in range(100):
         watch.look(watch.now + LOOK)
     assert watch.time.seconds[RunState.UNKNOWN] == pytest.approx(1000, abs=40)
+
+
+def test_a_search_that_makes_trials_and_no_steps_trains() -> None:
+    trial = LinePattern("trial", "trial", phase=Phase.TRAINING, advances=True)
+    spec = replace(SPEC, lines={("trainer", "trial"): trial})
+    watch = Watch()
+    watch.reload(spec)
+    watch.process = watch.now
+    for _ in range(180):
+        watch.look(watch.now + LOOK)
+        watch._read(Line(watch.now, "trial"), unseen=False)
+    assert watch.time.seconds[RunState.TRAINING] >= 0.98 * 1800
+    assert watch.time.interruption is None
+
+
+def test_a_start_whose_end_would_not_be_seen_is_unknown() -> None:
+    watch = Watch()
+    watch.reload(replace(SPEC, lines={}))
+    watch.process = watch.now
+    for _ in range(180):
+        watch.look(watch.now + LOOK)
+    assert watch.time.seconds[RunState.UNKNOWN] >= 0.98 * 1800
+    assert sum(watch.time.seconds.values()) == watch.time.seconds[RunState.UNKNOWN]
