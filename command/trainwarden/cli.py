@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Protocol, cast
 
-from trainwarden.commands import COMMANDS, doors
+from trainwarden.commands import COMMANDS, command_help, doors
 
 EPILOG = """\
 exit status:
@@ -87,15 +87,6 @@ def build_parser() -> argparse.ArgumentParser:
     for name, text in command_help():
         commands.add_parser(name, help=text)
     return parser
-
-
-def command_help() -> list[tuple[str, str]]:
-    """Returns each subcommand with its help text."""
-    own = [(name, (load(name).__doc__ or "").splitlines()[0].rstrip(".")) for name in COMMANDS]
-    return [
-        *((name, text[0].lower() + text[1:]) for name, text in own),
-        *((name, text) for name, (_, text) in doors.DOORS.items()),
-    ]
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):

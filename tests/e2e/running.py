@@ -11,6 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+import venv
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,6 +21,7 @@ import pytest
 from tests.waiting import connected
 
 import claims
+import stack
 from trainwarden_exporter.processes.ancestry import descendants
 from trainwarden_exporter.processes.procfs import (
     Identity,
@@ -40,13 +42,9 @@ class Up:
         self.folder = folder
         self.output = folder.parent / f"{folder.name}.out"
         self.started = time.time()
-        command: list[str | Path] = [SCRIPTS / "trainwarden", "up", "--any-free"]
-        command += ["--folder", folder]
-        if not environment.get("CONFIG"):
-            command.append("--demo")  # also beside a run of the developer's
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
-                command,
+                [SCRIPTS / "trainwarden", "up", "--any-free", "--folder", folder],
                 env={**os.environ, **environment},
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -98,14 +96,18 @@ class Up:
 
 
 class Detached(Up):
-    """The demo as `trainwarden up --detach` of another installation runs it, without a clone."""
+    """The stack as `trainwarden up --detach` of another installation runs it, without a clone."""
 
-    def __init__(self, program: Path, state: Path) -> None:
-        self.program, self.folder = program, state / "trainwarden" / "stack" / "demo"
+    def __init__(self, program: Path, state: Path, name: str = "demo") -> None:
+        self.program, self.folder = program, state / "trainwarden" / "stack" / name
         self.output = self.folder.with_suffix(".out")
-        self._environment = {**os.environ, "XDG_STATE_HOME": str(state), "CONFIG": "", "MODE": ""}
-        for name in ("TRAINWARDEN_STACK_DIR", "TRAINWARDEN_FOLDER"):
-            self._environment.pop(name, None)
+        stack.find_binaries()
+        self.folder.parent.mkdir(parents=True)
+        for found in stack.stack_folder().glob("prometheus*/"):  # fetched once for all tests
+            (self.folder.parent / found.name).symlink_to(found)
+        self.environment = {**os.environ, "XDG_STATE_HOME": str(state), "CONFIG": "", "MODE": ""}
+        for variable in ("TRAINWARDEN_STACK_DIR", "TRAINWARDEN_FOLDER"):
+            self.environment.pop(variable, None)
         self.started = time.time()
 
     def run(self, *arguments: str) -> str:
@@ -113,7 +115,7 @@ class Detached(Up):
         result = subprocess.run(
             [self.program, *arguments],
             cwd=self.program.parent,
-            env=self._environment,
+            env=self.environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -130,6 +132,33 @@ class Detached(Up):
 
     def has_ended(self) -> bool:
         return self.pid == 0
+
+
+def install_wheel(place: Path) -> Path:
+    """The command `trainwarden` of a wheel in an environment of its own.
+
+    It uses the dependencies that are installed here; tests/docker installs all from the index.
+    """
+    pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
+    build = ("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", place, PROJECT)
+    subprocess.run([*pip, *build], check=True)
+    (wheel,) = place.glob("trainwarden-*.whl")
+    environment = place / "env"
+    venv.create(environment, with_pip=False, symlinks=True)
+    python = environment / "bin" / "python"
+    subprocess.run([*pip, "--python", python, "install", "--no-deps", wheel], check=True)
+    here, there = (
+        subprocess.run(
+            [each, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        for each in (sys.executable, python)
+    )
+    (Path(there) / "dependencies.pth").write_text(f"{here}\n")
+    (environment / "bin" / "supervisord").symlink_to(SCRIPTS / "supervisord")
+    return environment / "bin" / "trainwarden"
 
 
 @contextmanager

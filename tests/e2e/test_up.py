@@ -14,7 +14,6 @@ import sys
 import time
 import urllib.error
 import urllib.request
-import venv
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -30,8 +29,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 import children
 import claims
 import ports
-from running import PROJECT, SCRIPTS, UP_SECONDS, Detached, Up, alive, fetch, journaled, up
-from stack import Binaries, find_binaries, stack_folder
+from running import PROJECT, UP_SECONDS, Detached, Up, alive, fetch, install_wheel, journaled, up
+from stack import Binaries
 from trainwarden_exporter.processes.procfs import (
     Identity,
     read_command_line,
@@ -81,41 +80,10 @@ def sample_names(families: Iterable[Metric]) -> set[str]:
     return {name for name in names if not name.endswith("_created")}
 
 
-def install_wheel(place: Path) -> Path:
-    """The command `trainwarden` of a wheel in an environment of its own.
-
-    It uses the dependencies that are installed here; tests/docker installs all from the index.
-    """
-    pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
-    build = ("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", place, PROJECT)
-    subprocess.run([*pip, *build], check=True)
-    (wheel,) = place.glob("trainwarden-*.whl")
-    environment = place / "env"
-    venv.create(environment, with_pip=False, symlinks=True)
-    python = environment / "bin" / "python"
-    subprocess.run([*pip, "--python", python, "install", "--no-deps", wheel], check=True)
-    here, there = (
-        subprocess.run(
-            [each, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.strip()
-        for each in (sys.executable, python)
-    )
-    (Path(there) / "dependencies.pth").write_text(f"{here}\n")
-    (environment / "bin" / "supervisord").symlink_to(SCRIPTS / "supervisord")
-    return environment / "bin" / "trainwarden"
-
-
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Detached]:
-    find_binaries()
     place = tmp_path_factory.mktemp("up")
     running = Detached(install_wheel(place), place)
-    running.folder.parent.mkdir(parents=True)
-    for found in stack_folder().glob("prometheus*/"):  # fetched once for all tests
-        (running.folder.parent / found.name).symlink_to(found)
     running.started = time.time()
     try:
         printed = running.run("up", "--detach", "--any-free")

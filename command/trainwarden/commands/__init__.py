@@ -6,5 +6,19 @@ A module has a docstring whose first line is the help text, the text EXAMPLES, a
 
 from __future__ import annotations
 
-COMMANDS = ("run", "attach", "stop", "up", "down", "check", "status", "autopsy")
+from importlib import import_module
+
+from trainwarden.commands import doors
+
+COMMANDS = ("run", "attach", "stop", "up", "down", "check", "status", "autopsy", "completion")
 """Modules of this package, in the order of `trainwarden --help`."""
+
+
+def command_help() -> list[tuple[str, str]]:
+    """Returns each subcommand with its help text."""
+    own = [(name, import_module(f"{__name__}.{name}").__doc__ or "") for name in COMMANDS]
+    lines = [(name, text.splitlines()[0].rstrip(".")) for name, text in own]
+    return [
+        *((name, text[0].lower() + text[1:]) for name, text in lines),
+        *((name, text) for name, (_, text) in doors.DOORS.items()),
+    ]

@@ -1,0 +1,129 @@
+"""A script of a user, from an empty environment: watched, restarted, verified, ended quietly."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from running import Detached, fetch, install_wheel
+from stack import Binaries
+from verdicts.engine import evaluate
+from verdicts.page import SCRAPE, Value
+
+STORY_SECONDS = 400
+QUIET_SECONDS = 30
+LONGEST_DELAY = 5 * 3600.0
+"""Seconds: longer than every delay of the rules."""
+LIMIT = "250MiB"
+TRAINING = ("--leak", "--step-seconds=2", "--steps=50", "--save-every=24", "--out=checkpoints")
+"""Holds 8 MiB more at each step: over the limit at step 30, and not before the last one after a
+resume from step 24."""
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="the stack watches processes through /proc"
+)
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Detached]:
+    place = tmp_path_factory.mktemp("own")
+    running = Detached(install_wheel(place), place, "run-announced")
+    try:
+        running.run("up", "--no-demo", "--mode", "act", "--detach", "--any-free")
+        yield running
+    finally:
+        running.run("down")
+
+
+@pytest.fixture(scope="module")
+def training(stack: Detached, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The example of the wheel, as a user starts it."""
+    folder = tmp_path_factory.mktemp("work")
+    python = stack.program.with_name("python")
+    (example,) = stack.program.parents[1].glob("lib/*/site-packages/**/examples/plain/train.py")
+    options = ("--memory-limit", LIMIT, "--checkpoints", "checkpoints")
+    process = subprocess.Popen(
+        [stack.program, "run", *options, "--", python, example, *TRAINING],
+        cwd=folder,
+        env=stack.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    yield process
+    process.terminate()
+    process.communicate(timeout=120)
+
+
+def query(stack: Detached, expression: str) -> list[dict[str, Any]]:
+    asked = urllib.parse.urlencode({"query": expression})
+    answer = json.loads(fetch(f"{stack.url('Prometheus')}/api/v1/query?{asked}")[1])
+    found: list[dict[str, Any]] = answer["data"]["result"]
+    return found
+
+
+def page_of(stack: Detached) -> dict[str, float]:
+    """The samples of the run on the exporter's page, by series."""
+    return {
+        f"{sample.name}{{{','.join(f'{key}={value!r}' for key, value in labels.items())}}}".replace(
+            "'", '"'
+        ): sample.value
+        for family in parse_text(fetch(f"{stack.url('exporter')}/metrics")[1])
+        for sample in family.samples
+        if (labels := {**sample.labels, "job": "trainwarden-exporter", "instance": "x"})
+        and sample.labels.get("run") == "train"
+    }
+
+
+@pytest.mark.usefixtures("training")
+def test_a_leak_is_seen_restarted_verified_and_reported(stack: Detached) -> None:
+    stack.wait_until(
+        lambda: [one for one in stack.journal() if one["kind"] == "outcome"], STORY_SECONDS
+    )
+    story = [one for one in stack.journal() if one["run"] == "train"]
+    kinds = [one["kind"] for one in story]
+    for kind in ("alert", "decision", "intent", "stop", "start", "result", "outcome"):
+        assert kind in kinds
+    (outcome,) = (one for one in story if one["kind"] == "outcome")
+    assert outcome["facts"]["outcome"] == "healed"
+    report = stack.run("report", "--config.file", str(stack.folder / "remediator.yml"))
+    assert "train/trainer" in report
+    assert "healed" in report
+    assert stack.run("status").startswith("remediator (act mode)")
+
+
+def test_after_its_normal_end_there_is_no_alert(
+    stack: Detached, training: subprocess.Popen[str], binaries: Binaries, tmp_path: Path
+) -> None:
+    shown, _ = training.communicate(timeout=STORY_SECONDS)
+    ended = time.time()
+    assert training.returncode == 0
+    assert "resumed from step 24" in shown
+    assert shown.endswith("training finished\n")
+    finished = 'trainwarden_worker_finished{run="train"} == 1'
+    stack.wait_until(lambda: query(stack, finished), 60)
+    stack.wait_until(lambda: not query(stack, 'ALERTS{run="train"}'), 60)
+    deadline = ended + QUIET_SECONDS
+    while time.time() < deadline:
+        assert query(stack, 'ALERTS{run="train"}') == []
+        time.sleep(SCRAPE)
+
+    # what the exporter shows from now on, for longer than this test can wait
+    count, asked_at = int(LONGEST_DELAY / SCRAPE), time.time()
+    series: dict[str, list[Value]] = {}
+    for name, value in page_of(stack).items():
+        is_time = "_timestamp_seconds{" in name
+        series[name] = [value - asked_at if is_time else value] * count
+    assert len(series) > 20
+    fired = evaluate(binaries.promtool, series, LONGEST_DELAY, tmp_path)
+    assert [one.labels["alertname"] for one in fired if one.labels.get("run") == "train"] == []
