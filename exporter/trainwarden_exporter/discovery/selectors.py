@@ -52,9 +52,16 @@ def _select(
     name: str, group: Sequence[Candidate], all_candidates: Collection[Candidate]
 ) -> SelectedWorker:
     """Adds conditions until the selector matches no process of another tree, if possible."""
-    pattern = pattern_for(group, all_candidates)
-    above = ancestor_pids(all_candidates)
     first, pids = group[0], {one.pid for one in group}
+    places = [
+        folder
+        for folder in filter(None, (first.start_folder, first.folder))
+        if all(one.is_of_folder(folder) for one in group)
+    ]
+    # The next start may have other arguments, but has the same folder.
+    beside = [one for one in all_candidates if all(map(one.is_of_folder, places))]
+    pattern = pattern_for(group, beside)
+    above = ancestor_pids(all_candidates)
     others = [
         one
         for one in all_candidates
@@ -64,9 +71,9 @@ def _select(
         and not pids & set(above[one.pid])
     ]
     conditions: dict[str, object] = {"user": first.user} if first.user else {}
-    for folder in filter(None, (first.start_folder, first.folder)):
+    for folder in places:
         left = [one for one in others if one.is_of_folder(folder)]
-        if all(one.is_of_folder(folder) for one in group) and len(left) < len(others):
+        if len(left) < len(others):
             others = left
             conditions["cwd"] = str(folder)
     left = [one for one in others if one.cgroup == first.cgroup]

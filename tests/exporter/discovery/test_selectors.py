@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -54,6 +55,17 @@ def test_programs_of_one_script_are_distinguished_by_their_options() -> None:
     selected = select_workers(all_candidates[:3], all_candidates)
     assert [worker.name for worker in selected] == ["rollout-1", "rollout-11", "trainer"]
     check_apart(selected, all_candidates)
+
+
+def test_a_run_beside_one_of_the_same_script_is_known_by_its_folder_at_the_next_start() -> None:
+    both = [
+        Candidate(100 + number, ("python3", "train.py", "--steps", steps), folder=Path(folder))
+        for number, (steps, folder) in enumerate([("100", "/runs/a"), ("200", "/runs/b")])
+    ]
+    for worker in select_workers(both, both):
+        assert re.search(worker.pattern, "python3 train.py --steps 300 --resume")
+        assert worker.conditions["cwd"] == str(worker.candidates[0].folder)
+        assert worker.unclear == ()
 
 
 def test_a_pattern_is_no_longer_than_it_must_be() -> None:
