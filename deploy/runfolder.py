@@ -261,6 +261,7 @@ def _commands(made: RunFolder, binaries: Binaries, mode: str) -> dict[str, Seque
             "run",
             f"--config.file={made.exporter_file}",
             f"--web.listen-address={address}{made.ports['exporter']}",
+            f"--remediator.url={made.url('remediator')}",
         ),
         "remediator": (
             script("trainwarden-remediator"),

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TypeVar
 
 import psutil
+from pydantic import ValidationError
 
 from trainwarden_exporter import __version__
 from trainwarden_exporter.api import build_app
 from trainwarden_exporter.app import Exporter
-from trainwarden_exporter.config import Config, load_config
+from trainwarden_exporter.config import Config, RemediatorConfig, load_config
 from trainwarden_exporter.config_file.types import parse_duration, parse_size
 from trainwarden_exporter.discovery.host_scan import scan_host
 from trainwarden_exporter.discovery.proposal import propose
@@ -74,6 +75,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> i
                 listen_address=options.web_listen_address,
                 web_config_file=options.web_config_file,
                 external_names=options.web_external_names,
+                remediator=options.remediator_url,
             )
         )
     except (TrainwardenError, OSError, psutil.Error) as error:
@@ -88,12 +90,13 @@ async def run(
     listen_address: str,
     web_config_file: Path | None,
     external_names: Sequence[str] = (),
+    remediator: RemediatorConfig | None = None,
 ) -> None:
     """Serves until a termination signal.
 
     Raises ConfigError or OSError when it cannot start.
     """
-    exporter = Exporter(config_file)
+    exporter = Exporter(config_file, remediator=remediator)
     server = WebServer(
         build_app(exporter),
         listen_address=listen_address,
@@ -235,6 +238,13 @@ def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
         "run", help="observe the host and serve /metrics until terminated"
     )
     _add_config_file(run_parser, "configuration file; without it, only the host is observed")
+    run_parser.add_argument(
+        "--remediator.url",
+        dest="remediator_url",
+        type=_argument_type(_remediator),
+        metavar="URL",
+        help="remediator of this host, in place of `remediator` in the configuration file",
+    )
     add_serving_flags(run_parser, listen_address="127.0.0.1:10977")
 
     check_parser = commands.add_parser("check", help="validate a configuration file")
@@ -297,6 +307,13 @@ def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
 
 def _add_config_file(parser: argparse.ArgumentParser, text: str) -> None:
     parser.add_argument("--config.file", dest="config_file", type=Path, metavar="FILE", help=text)
+
+
+def _remediator(url: str) -> RemediatorConfig:
+    try:
+        return RemediatorConfig(url=url)
+    except ValidationError as error:
+        raise ValueError(error.errors()[0]["msg"]) from None
 
 
 def _argument_type(parse: Callable[[str], T]) -> Callable[[str], T]:

@@ -30,6 +30,7 @@ from trainwarden_exporter.collectors.workers import WorkersCollector
 from trainwarden_exporter.collectors.xid import XidCollector
 from trainwarden_exporter.config import (
     Config,
+    RemediatorConfig,
     announcements_folder,
     load_config,
     with_announced,
@@ -200,8 +201,11 @@ class Exporter:
         *,
         build: Callable[[Config], Collection[Collector]] = build_collectors,
         now: Callable[[], float] = time.time,
+        remediator: RemediatorConfig | None = None,
     ) -> None:
+        """`remediator` replaces the one in the file."""
         self.path = path
+        self._remediator = remediator
         self.readiness = Readiness()
         self.started = now()
         self.now = now
@@ -294,6 +298,8 @@ class Exporter:
 
     def _read(self) -> tuple[Config, Collection[Collector]]:
         loaded = Config() if self.path is None else load_config(self.path)
+        if self._remediator is not None:
+            loaded = loaded.model_copy(update={"remediator": self._remediator})
         config = self._with_announced(loaded)
         collectors = self._build(config)
         self._file_config = loaded

@@ -97,6 +97,7 @@ def test_an_own_run_without_a_remediator_file_is_observed(
     assert settings.targets == ()
     assert run.demo == ()
     assert "--mode=observe" in run.supervisord_file.read_text()
+    assert f"--remediator.url={run.url('remediator')}" in run.supervisord_file.read_text()
 
 
 def test_an_own_remediator_file_is_used_where_it_lies(

@@ -10,7 +10,7 @@ from prometheus_client import ProcessCollector
 
 from trainwarden_exporter import __version__, app
 from trainwarden_exporter.app import COLLECTORS, Exporter, build_collectors, declared_metrics
-from trainwarden_exporter.config import Config
+from trainwarden_exporter.config import Config, RemediatorConfig
 from trainwarden_exporter.exceptions import ConfigError, Problem
 from trainwarden_exporter.processes.announcements import AnnouncedRuns
 from trainwarden_exporter.processes.config import hash_workers
@@ -209,3 +209,12 @@ async def test_an_error_in_announced_runs_leaves_the_configuration_in_force(
     assert one.config is config
     assert await runs_seen(one) == 1
     assert "announced runs not read" in caplog.text
+
+
+async def test_a_remediator_given_at_the_start_replaces_that_of_the_file(path: Path) -> None:
+    write(path, "remediator: {url: 'http://127.0.0.1:10978'}")
+    given = RemediatorConfig(url="http://127.0.0.1:4711")
+    exporter = Exporter(path, remediator=given)
+    assert exporter.config.remediator == given
+    await exporter.reloader.reload()
+    assert exporter.config.remediator == given

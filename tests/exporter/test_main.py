@@ -303,6 +303,7 @@ def test_a_bad_web_file_at_the_start_is_reported(tmp_path: Path) -> None:
         ["walk"],
         ["run", "--web.listen-address=nowhere"],
         ["run", "--log.level=loud"],
+        ["run", "--remediator.url=nowhere"],
         ["run", "--nonsense"],
         ["check"],
     ],

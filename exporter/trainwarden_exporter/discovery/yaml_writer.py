@@ -34,7 +34,7 @@ def render(proposal: Proposal, *, gpus: int = 0) -> str:
         "# Proposed by `trainwarden-exporter discover` for this host. Review before use:",
         "# names can be changed, and limits that trigger actions are never guessed.",
         "state_folder: state",
-        "# Where `make up` starts the remediator; that of another exporter.yml is not shown.",
+        "# Shown on the exporter's page. `trainwarden up` gives its exporter the real address.",
         "remediator: {url: 'http://127.0.0.1:10978'}",
     ]
     if gpus:
