@@ -50,7 +50,7 @@ from trainwarden_remediator.runtime.clock import WallClock
 from trainwarden_remediator.runtime.memory_reserve import THREADS, lock_memory, start_thread_pool
 
 TOKEN_PATHS = frozenset(
-    {"/webhook", "/-/hold", "/-/resume", "/-/reload", "/report", "/report/{incident}"}
+    {"/webhook", "/-/hold", "/-/resume", "/-/reload", "/report", "/report/{incident}", "/hold"}
 )
 """Paths that authenticate requests by bearer token."""
 FOLLOW_SECONDS = 0.5
@@ -108,6 +108,7 @@ def _build(given: argparse.Namespace) -> tuple[Remediator, WebServer]:
         # These paths check their own token, and Alertmanager can send only one credential.
         own_credential_paths=lambda: TOKEN_PATHS if remediator.tokens else frozenset({"/webhook"}),
         external_names=given.web_external_names,
+        form_paths=frozenset({"/hold"}),
         check=lambda web: check_web_config(
             web, remediator.setup.config, given.web_config_file, listen_address=listen_address
         ),

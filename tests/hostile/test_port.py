@@ -229,10 +229,22 @@ def test_a_health_check_may_use_any_name(program: Program) -> None:
         {"Sec_Fetch_Site": "same-site"},
     ],
 )
-@pytest.mark.parametrize("path", ["/-/reload", "/-/hold", "/-/resume", "/webhook"])
+@pytest.mark.parametrize("path", ["/-/reload", "/-/hold", "/-/resume", "/webhook", "/hold"])
 def test_a_web_page_changes_nothing(program: Program, path: str, headers: dict[str, str]) -> None:
     credential = {"Authorization": f"Bearer {program.token}"}
     assert program.ask("POST", path, b"", **credential, **headers).status == 403
+
+
+def test_only_the_page_for_holds_may_send_its_form(start: Start) -> None:
+    program = start(REMEDIATOR)
+    headers = {
+        "Authorization": f"Bearer {program.token}",
+        "Origin": "null",
+        "Sec_Fetch_Site": "same-origin",
+    }
+    assert program.ask("POST", "/hold", b"", **headers).status == 200
+    for path in ("/-/hold", "/-/reload", "/webhook"):
+        assert program.ask("POST", path, b"", **headers).status == 403
 
 
 def test_a_reload_of_the_remediator_needs_the_token(start: Start) -> None:

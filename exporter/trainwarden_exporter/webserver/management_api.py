@@ -59,7 +59,8 @@ def management_routes(
 def add_security_headers(app: web.Application, *, style_source: str = "'none'") -> None:
     """Adds headers to every response by which a browser restricts what the pages may do.
 
-    `style_source` is the only source of style sheets, as a Content-Security-Policy source.
+    `style_source` is the only source of style sheets, as a Content-Security-Policy source. A
+    response may have a policy of its own.
     """
     headers = {
         "Cache-Control": "no-store",
@@ -71,6 +72,9 @@ def add_security_headers(app: web.Application, *, style_source: str = "'none'") 
     }
 
     async def add(_: web.Request, response: web.StreamResponse) -> None:
+        own_policy = response.headers.get("Content-Security-Policy")
         response.headers.update(headers)
+        if own_policy is not None:
+            response.headers["Content-Security-Policy"] = own_policy
 
     app.on_response_prepare.append(add)

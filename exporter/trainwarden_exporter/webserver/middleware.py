@@ -57,7 +57,8 @@ class Admission:
     Requests for `open_paths` need no credential. Requests for `own_credential_paths()` are checked
     by their handlers; they need no user and have no rate limit, but a required client certificate
     is required for them too. `host_names`, if not None, are the names that a request may address
-    the server by, besides names of the loopback interface.
+    the server by, besides names of the loopback interface. Requests that change something are
+    refused where a web page sends them, except a page of this server to `form_paths`.
 
     A request without valid credentials is answered 401. If the connection has no client
     certificate, or one with names that are not allowed, the response is 403 (401 would have to name
@@ -71,11 +72,13 @@ class Admission:
         *,
         own_credential_paths: Callable[[], frozenset[str]] = frozenset,
         host_names: frozenset[str] | None = None,
+        form_paths: frozenset[str] = frozenset(),
     ) -> None:
         self._context: ssl.SSLContext | None = None
         self._open_paths = open_paths
         self._own_credential_paths = own_credential_paths
         self._host_names = host_names
+        self._form_paths = form_paths
         self._config = WebConfig()
         self._bucket = TokenBucket(self._config.rate_limit)
         self._authenticator = BasicAuthenticator()
@@ -157,9 +160,12 @@ class Admission:
                 name = _host_name(host)
                 if name not in self._host_names and not is_loopback_name(name):
                     return f"{name} is not a name of this server: set --web.external-url"
-        # Browsers set these headers; command-line tools do not.
+        # Browsers set these headers, and no script can; command-line tools do not.
+        site = request.headers.get("Sec-Fetch-Site", "none")
+        if site == "same-origin" and _is_route(request, self._form_paths):
+            return None
         if request.method not in {"GET", "HEAD"} and (
-            "Origin" in request.headers or request.headers.get("Sec-Fetch-Site", "none") != "none"
+            "Origin" in request.headers or site != "none"
         ):
             return "requests from a web page are not accepted"
         return None

@@ -42,8 +42,8 @@ class WebServer:
     file is invalid, the last valid configuration stays in force. Requests are authorised before
     `app` sees them, except for the routes at `open_paths`, which need no credential, and those at
     `own_credential_paths()`, which check their own (a required client certificate is required there
-    too). On a loopback address, the host in a request must be a loopback name or one of
-    `external_names`.
+    too). Forms on pages of this server may be sent to `form_paths`. On a loopback address, the host
+    in a request must be a loopback name or one of `external_names`.
 
     A connection made under earlier TLS settings is closed after its next response. So a rotated
     certificate or CA is in force everywhere by the next scrape, and no request fails because of it.
@@ -58,6 +58,7 @@ class WebServer:
         open_paths: frozenset[str] = frozenset({"/-/healthy", "/-/ready"}),
         own_credential_paths: Callable[[], frozenset[str]] = frozenset,
         external_names: Collection[str] = (),
+        form_paths: frozenset[str] = frozenset(),
         check: Callable[[WebConfig], None] = lambda _: None,
     ) -> None:
         """Wraps `app`, which must not be running yet. Raises ValueError for an invalid address.
@@ -74,6 +75,7 @@ class WebServer:
             open_paths,
             own_credential_paths=own_credential_paths,
             host_names=frozenset(external_names) if is_loopback(listen_address) else None,
+            form_paths=form_paths,
         )
         self._admission.guard(app)
         self._runner = web.AppRunner(app, shutdown_timeout=DRAIN_SECONDS)

@@ -40,10 +40,10 @@ def hold_routes(remediator: Remediator) -> list[web.RouteDef]:
     """
 
     async def hold(request: web.Request) -> web.Response:
-        return await _answer(request, remediator, _hold)
+        return await _answer(request, remediator, run_hold)
 
     async def resume(request: web.Request) -> web.Response:
-        return await _answer(request, remediator, _resume)
+        return await _answer(request, remediator, run_resume)
 
     return [
         web.post("/-/hold", with_memory_error_response(hold, "out of memory; hold failed")),
@@ -69,6 +69,13 @@ async def _answer(request: web.Request, remediator: Remediator, command: Command
         answer.force_close()
         return answer
     why = service.normalize_reason(body.decode("utf-8", "replace"))
+    return await run_command(remediator, command, query, who, why)
+
+
+async def run_command(
+    remediator: Remediator, command: Command, query: dict[str, str], who: str, why: str
+) -> web.Response:
+    """Holds or resumes, and returns the response that says what is in force now."""
     try:
         result = await asyncio.to_thread(command, remediator, query, who, why)
     except ValueError as error:
@@ -82,7 +89,7 @@ async def _answer(request: web.Request, remediator: Remediator, command: Command
     return web.Response(text=f"{result}\n")
 
 
-def _hold(remediator: Remediator, query: dict[str, str], who: str, why: str) -> str:
+def run_hold(remediator: Remediator, query: dict[str, str], who: str, why: str) -> str:
     now = remediator.clock.now()
     wanted = Hold(since=now)
     if "for" in query:
@@ -93,7 +100,7 @@ def _hold(remediator: Remediator, query: dict[str, str], who: str, why: str) -> 
     return f"held: {wanted.scope} {wanted.description}"
 
 
-def _resume(remediator: Remediator, query: dict[str, str], who: str, why: str) -> str:
+def run_resume(remediator: Remediator, query: dict[str, str], who: str, why: str) -> str:
     if "for" in query:
         raise ValueError("only valid for hold")
     where = {name: query.get(name, "") for name in ("run", "worker")}

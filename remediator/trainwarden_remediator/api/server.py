@@ -21,6 +21,7 @@ from trainwarden_exporter.webserver import html
 from trainwarden_exporter.webserver.management_api import add_security_headers, management_routes
 from trainwarden_exporter.webserver.runbooks import runbook_routes
 from trainwarden_exporter.webserver.shared_calls import SharedCalls
+from trainwarden_remediator.api.hold_page import hold_page_routes
 from trainwarden_remediator.api.holds import hold_routes
 from trainwarden_remediator.api.middleware import (
     Handler,
@@ -77,6 +78,7 @@ def build_app(remediator: Remediator) -> web.Application:
         )
     )
     app.add_routes(hold_routes(remediator))
+    app.add_routes(hold_page_routes(remediator))
     app.add_routes(report_routes(remediator))
     app.add_routes(runbook_routes("remediator"))
     add_security_headers(app, style_source=html.STYLE_SOURCE)

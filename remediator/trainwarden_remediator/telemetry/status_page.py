@@ -62,6 +62,7 @@ def render(
     config = setup.config
     tone, verdict = headline(work, config, now=now)
     links = {"metrics": "metrics", "exporter": f"{config.exporter.url}/", "last night": "report"}
+    links["hold"] = "hold"
     if (grafana := setup.exporter_config.grafana_url) is not None:
         links["boards"] = f"{grafana}/d/trainwarden-night"
     return html.render(
