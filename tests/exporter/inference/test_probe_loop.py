@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -210,11 +211,15 @@ def tasks_of(probes: ProbeLoop) -> int:
     return 0 if loop is None else len(asyncio.all_tasks(loop))
 
 
-def held(probes: ProbeLoop, *urls: str) -> tuple[int, int]:
-    """Returns the numbers of connections to `urls` and of tasks, counted in the loop's thread."""
+def held(probes: ProbeLoop, *urls: str) -> Counter[str]:
+    """Returns the numbers of connections to `urls` and of tasks by kind, counted in the loop."""
 
-    async def count() -> tuple[int, int]:
-        return connections_to(*urls), len(asyncio.all_tasks()) - 1  # without this one
+    async def count() -> Counter[str]:
+        kinds = {Prober.run.__qualname__: "rounds", Prober._complete.__qualname__: "completions"}
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        names = [getattr(task.get_coro(), "__qualname__", "") for task in tasks]
+        found = Counter(kinds.get(name, "other tasks") for name in names)
+        return found + Counter(connections=connections_to(*urls))
 
     assert probes._loop is not None
     return asyncio.run_coroutine_threadsafe(count(), probes._loop).result(60)
@@ -230,13 +235,13 @@ def test_two_hundred_servers_with_fifty_hung_are_probed_in_time_without_leaks(
         stuck = [target(f"stuck-{number}", hanging, timeout=120) for number in range(25)]
         probes.set_targets([*good, *bad, *stuck])
         probes.start()
-        most_open, most_tasks = 0, 0
+        most = Counter[str]()
 
         def are_asked() -> bool:
-            nonlocal most_open, most_tasks
+            nonlocal most
             if probes._loop is None:
                 return False
-            most_open, most_tasks = map(max, (most_open, most_tasks), held(probes, url, hanging))
+            most |= held(probes, url, hanging)
             found = probes.latest(wait_seconds=0)
             rounds = [health.probes if (health := found[one]) else 0 for one in good]
             return min(rounds) >= 5 and all(found[one] for one in bad)
@@ -246,8 +251,10 @@ def test_two_hundred_servers_with_fifty_hung_are_probed_in_time_without_leaks(
         assert all(reason(probes, one) is HealthReason.TIMEOUT for one in bad)
         assert {reason(probes, one) for one in stuck} == {None}, "all the while they hung"
         # After five rounds, a leak of one for each round would hold 1,000.
-        assert 0 < most_open <= 4 * 200, "one for each, beside previous ones being closed"
-        assert most_tasks <= 4 * 200, "a round for each, and in it connections being made"
+        assert most["rounds"] == 200
+        assert 0 < most["completions"] <= 200
+        assert 0 < most["connections"] <= 2 * 200, "a liveness and a completion for each"
+        assert most["other tasks"] <= 2 * 200, "connections being made, and the loop itself"
         probes.set_targets([])
         wait_until(lambda: tasks_of(probes) <= 2)
         wait_until(lambda: open_files() <= files + 3)  # the loop's own
