@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Literal, NamedTuple
 
-MAX_NAMES = 100_000
-"""Maximum number of names read from one folder: as entries they take up to 140 MiB."""
+MAX_NAMES = 2_000_000
+"""Maximum number of names read from one folder."""
 
 MAX_TYPED_NAMES = 20_001
 """Names that are read with what kind of thing each is: `walking` looks at so many of an entry."""

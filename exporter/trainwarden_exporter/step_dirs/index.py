@@ -21,6 +21,7 @@ class StepIndex:
 
     def __init__(self) -> None:
         self._entries: dict[str, StepDir] = {}
+        self._complete: set[str] = set()
         self._rotation: deque[StepDirName] = deque()
 
     def __len__(self) -> int:
@@ -32,16 +33,23 @@ class StepIndex:
     def get(self, name: str) -> StepDir | None:
         return self._entries.get(name)
 
+    @property
+    def complete_count(self) -> int:
+        return len(self._complete)
+
     def put(self, step_dir: StepDir) -> None:
-        self._entries[step_dir.name.text] = step_dir
+        name = step_dir.name.text
+        self._entries[name] = step_dir
+        (self._complete.add if step_dir.complete else self._complete.discard)(name)
 
     def drop(self, name: str) -> None:
         self._entries.pop(name, None)
+        self._complete.discard(name)
 
     def retain(self, names: Collection[str]) -> None:
         """Drops all entries whose name is not in `names`."""
         for gone in [name for name in self._entries if name not in names]:
-            del self._entries[gone]
+            self.drop(gone)
 
     def newest_first(self) -> Sequence[StepDir]:
         """Returns all entries, newest first."""
@@ -71,5 +79,5 @@ class StepIndex:
         for name, step_dir in self._entries.items():
             if step_dir.files is not None and name not in detailed:
                 self._entries[name] = replace(step_dir, files=None)
-        count = sum(step_dir.complete for step_dir in step_dirs)
+        count = self.complete_count
         return ScanResult(complete, incomplete, count, len(self) - count, names - len(self))

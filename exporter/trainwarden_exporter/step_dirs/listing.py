@@ -12,6 +12,9 @@ from trainwarden_exporter.step_dirs.names import NameParser, StepDirName
 from trainwarden_exporter.step_dirs.throttle import Throttle
 from trainwarden_exporter.step_dirs.tree_walk import Stamp, stamp_of
 
+MAX_ENTRIES = 150_000
+"""Maximum number of entries of one folder: they take up to 200 MiB. Other names do not count."""
+
 MAX_NEW_NAMES = 4_000
 """Maximum number of unknown names per listing, the last ones; the others follow later."""
 
@@ -110,6 +113,8 @@ class FolderListing:
             else:
                 (unknown if before is None or text in before else fresh).append(name)
             names.add(text)
+            if len(names) == MAX_ENTRIES:
+                break
         self.has_missing = seen < len(known)
         self._is_cut = max(len(fresh), len(unknown)) > MAX_NEW_NAMES
         self.fresh, self.unknown = _last(fresh), _last(unknown)

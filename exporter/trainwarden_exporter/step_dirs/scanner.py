@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 MAX_DISK_CALLS = 2_000
 """Maximum number of names and files queried per scan; the current entry is finished beyond it."""
+MAX_SEARCH_CALLS = 20_000
+"""The same as long as no complete entry is known: incomplete ones may hide it."""
 MAX_SECONDS = 5.0
 """Maximum duration of a scan; the current entry is finished beyond it."""
 
@@ -96,7 +98,7 @@ class FolderScanner:
         for name in self._scan_order():
             if name.text in done:
                 continue
-            if budget.is_exhausted:
+            if budget.is_exhausted(searching=self._index.complete_count == 0):
                 break
             done.add(name.text)
             if not self._examine(name, folder_content, budget):
@@ -206,12 +208,13 @@ class _Budget:
 
     def __init__(self, clock: Callable[[], float], share: float) -> None:
         self._clock = clock
+        self._share = share
         self._end = clock() + MAX_SECONDS * share
-        self._left = int(MAX_DISK_CALLS * share)
+        self._disk_calls = 0
 
     def charge(self, disk_calls: int) -> None:
-        self._left -= disk_calls
+        self._disk_calls += disk_calls
 
-    @property
-    def is_exhausted(self) -> bool:
-        return self._left <= 0 or self._clock() >= self._end
+    def is_exhausted(self, *, searching: bool) -> bool:
+        limit = MAX_SEARCH_CALLS if searching else MAX_DISK_CALLS
+        return self._disk_calls >= limit * self._share or self._clock() >= self._end

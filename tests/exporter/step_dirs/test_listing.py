@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from trainwarden_exporter.step_dirs import listing
+from trainwarden_exporter.step_dirs.filesystem import FileSystem
 from trainwarden_exporter.step_dirs.listing import FolderListing
 from trainwarden_exporter.step_dirs.names import NameParser, StepDirName
 from trainwarden_exporter.step_dirs.throttle import Throttle
@@ -84,6 +85,22 @@ def test_of_very_many_the_last_are_reported(filesystem: MemoryDisk) -> None:
     reader.read()
     assert len(reader.listing.unknown) == listing.MAX_NEW_NAMES
     assert numbers(reader.listing.unknown)[-1] == 10
+
+
+def test_only_so_many_entries_are_kept_and_other_names_do_not_count() -> None:
+    class Crowded(FileSystem):
+        def iter_names(self, folder: str) -> Iterator[str]:
+            for number in range(listing.MAX_ENTRIES + 10):
+                yield f"sample_{number}.json"
+                yield f"step_{number}"
+
+        def status(self, path: str) -> os.stat_result:
+            return os.stat_result((0o40755, 1, 1, 1, 0, 0, 0, 0, 0, 0))
+
+    crowded = FolderListing(
+        Crowded(), "run", STEPS, throttle=Throttle(sleep=lambda _: None), now=lambda: 100.0
+    )
+    assert len(crowded.read(set())) == listing.MAX_ENTRIES
 
 
 def test_that_one_has_gone_is_reported_once(filesystem: MemoryDisk) -> None:

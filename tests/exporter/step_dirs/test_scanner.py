@@ -340,7 +340,14 @@ def test_ten_thousand_take_a_bounded_memory() -> None:
             moments = {"st_mtime": number + 0.123, "st_mtime_ns": number * 10**9 + 123_456_789}
             return os.stat_result(status, moments)
 
-    looks = FolderScanner("run", STEPS, SettledRule(("*",)), filesystem=Endless(), throttle=AT_ONCE)
+    looks = FolderScanner(
+        "run",
+        STEPS,
+        SettledRule(("*",)),
+        filesystem=Endless(),
+        throttle=AT_ONCE,
+        clock=lambda: 0.0,
+    )
     tracemalloc.start()
     try:
         for _ in range(7):
@@ -351,6 +358,20 @@ def test_ten_thousand_take_a_bounded_memory() -> None:
     assert result.complete_count == 10_000
     assert used < 12 << 20
     assert peak < 14 << 20
+
+
+def test_a_complete_one_below_thousands_of_incomplete_ones_is_found_soon(
+    filesystem: MemoryDisk,
+) -> None:
+    save(filesystem, 1)
+    for step in range(2, 3_502):
+        filesystem.write(f"run/step_{step}/weights")
+    looks = eye(filesystem)
+    assert newest(looks.scan()) == 1
+    filesystem.asked.clear()
+    filesystem.write("run/step_9999/weights")
+    looks.scan()
+    assert len(filesystem.asked) < 2 * room.MAX_DISK_CALLS
 
 
 def test_a_share_bounds_a_round_more(filesystem: MemoryDisk) -> None:
