@@ -29,6 +29,7 @@ KILL, DAC_READ_SEARCH, SYS_PTRACE = 5, 2, 19
 """Numbers of capabilities (linux/capability.h)."""
 
 WORKER = "trainwarden-worker@rollout-0.service"
+LEAKING = "trainwarden-worker@rollout-2.service"
 UNIT = "trainwarden-worker@rollout-1.service"
 """A worker whose target is the unit itself."""
 CONFIG = """\
@@ -40,6 +41,12 @@ runs:
       - {name: rollout-0, role: rollout, match: {command: '^sleep 100000$', user: nobody}}
       - {name: rollout-1, role: rollout, match: {command: '^sleep 100001$'}}
 """
+LEAKING_WORKER = """\
+      - name: rollout-2
+        role: rollout
+        match: {command: ' 100002$', user: nobody}
+        memory_limit: 40MiB
+"""
 TARGETS = """\
 targets:
   - run: grpo
@@ -48,6 +55,21 @@ targets:
   - run: grpo
     worker: rollout-1
     systemd: {unit: trainwarden-worker@rollout-1.service}
+"""
+LEAKING_TARGET = """\
+  - run: grpo
+    worker: rollout-2
+    process:
+      start: [systemctl, start, trainwarden-worker@rollout-2.service]
+      user: root
+      grace: 10m
+"""
+LEAK = """\
+#!/bin/sh
+echo >> /srv/run/starts
+test -e /srv/run/calm && exec sleep 100002
+exec python3 -c 'import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)
+leak = b"x" * (80 << 20); time.sleep(100000)' 100002
 """
 
 
@@ -152,9 +174,9 @@ def test_a_worker_that_is_gone_is_started_as_its_own_unit(box: Box) -> None:
     assert re.search(r"^Seccomp:\s+0$", box.status(WORKER), re.MULTILINE)
 
 
-def reported(box: Box, kind: str) -> list[Mapping[str, Any]]:
-    """What is written down of the worker that is a unit."""
-    every = [each for each in box.journal() if each["worker"] == "rollout-1"]
+def reported(box: Box, kind: str, worker: str = "rollout-1") -> list[Mapping[str, Any]]:
+    """What is written down of a worker."""
+    every = [each for each in box.journal() if each["worker"] == worker]
     return [each["facts"] for each in every if each["kind"] == kind]
 
 
@@ -218,6 +240,29 @@ def test_after_a_reboot_all_of_it_is_there_and_knows_what_it_knew(
     assert len(box.journal()) >= written
     assert box.run("cat", "/etc/trainwarden/webhook-token") == token
     # Nobody has enabled it, so after a reboot it is gone, and started by the remediator.
+    box.wait_until(lambda: box.pid(WORKER), HEAL_SECONDS)
+
+
+def test_an_action_that_a_reboot_interrupts_is_completed_and_not_repeated(box: Box) -> None:
+    box.write("/srv/run/bin/rollout-2", LEAK)
+    box.run("chmod", "+x", "/srv/run/bin/rollout-2")
+    box.run("sh", "-c", "touch /srv/run/starts && chown nobody /srv/run/starts")
+    box.run("systemctl", "start", LEAKING)
+    for name, more in (("exporter", LEAKING_WORKER), ("remediator", LEAKING_TARGET)):
+        file = f"/etc/trainwarden/{name}.yml"
+        box.write(file, f"{box.run('cat', file)}\n{more}")
+    box.run("systemctl", "reload", EXPORTER, REMEDIATOR)
+    box.wait_until(lambda: reported(box, "stop", "rollout-2"), HEAL_SECONDS)
+    assert box.pid(LEAKING) != 0, "it ignores SIGTERM, and its grace has not passed"
+    box.run("touch", "/srv/run/calm")
+    box.reboot()
+    box.wait_until(lambda: active(box), START_SECONDS)
+    box.wait_until(lambda: reported(box, "outcome", "rollout-2"), HEAL_SECONDS)
+    (outcome,) = reported(box, "outcome", "rollout-2")
+    assert outcome["outcome"] == "healed"
+    assert len(reported(box, "intent", "rollout-2")) == 1
+    assert box.run("wc", "-l", "/srv/run/starts").split()[0] == "2"
+    assert box.pid(LEAKING) != 0
     box.wait_until(lambda: box.pid(WORKER), HEAL_SECONDS)
 
 
