@@ -15,7 +15,7 @@ from trainwarden_exporter.step_dirs.tree_walk import Stamp, stamp_of
 MAX_ENTRIES = 150_000
 """Maximum number of entries of one folder: they take up to 200 MiB. Other names do not count."""
 
-MAX_NEW_NAMES = 4_000
+MAX_NEW_NAMES = 20_000
 """Maximum number of unknown names per listing, the last ones; the others follow later."""
 
 MAX_TIME_SHARE = 0.01
