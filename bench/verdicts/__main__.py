@@ -2,21 +2,25 @@
 
 python -m verdicts                        # from the folder bench; writes docs/verdicts.md
 python -m verdicts --healthy 29 --faulty 0 --only-print
+python -m verdicts --fresh --healthy 3000 --faulty 0
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import secrets
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
+from bounds import share_at_most
 from stack import find_binaries
 from verdicts.bench import run
 from verdicts.cases import cases
 from verdicts.judging import Judgement
-from verdicts.report import page
+from verdicts.report import critical, ordered, page
 
 SEED = 909091
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "verdicts.md"
@@ -31,7 +35,13 @@ def main() -> int:
     parser.add_argument("--match", default="", help="only cases with this in their name")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--only-print", action="store_true", help="leave docs/verdicts.md alone")
+    parser.add_argument(
+        "--fresh", action="store_true", help="draw a seed, print the bounds, leave the page alone"
+    )
     options = parser.parse_args()
+    if options.fresh:
+        options.seed = secrets.randbelow(10**9)
+        print(f"seed {options.seed}", flush=True)
 
     chosen = cases(options.seed, healthy=options.healthy, faulty=options.faulty)
     chosen = tuple(case for case in chosen if options.match in case.name)
@@ -43,12 +53,28 @@ def main() -> int:
             print(line, flush=True)
     done.sort(key=lambda one: one.case.number)
     text = page(done, options.seed)
-    if options.only_print:
+    if options.fresh:
+        for line in _bounds([one for one in done if not one.case.faulty]):
+            print(line)
+    elif options.only_print:
         print(text)
     else:
         PAGE.write_text(text)
     print(f"{len(done)} runs in {time.monotonic() - began:.0f} s", file=sys.stderr)
     return 0 if all(one.good for one in done) else 1
+
+
+def _bounds(healthy: Sequence[Judgement]) -> list[str]:
+    counts = {
+        "a false alarm": sum(bool(one.wrong) for one in healthy),
+        "an order to the remediator": ordered(healthy),
+        "a false critical alert": critical(healthy),
+    }
+    return [
+        f"{count} of {len(healthy)} healthy runs with {what}: with 95 % confidence at most "
+        f"{100 * share_at_most(count, len(healthy)):.2g} % of runs"
+        for what, count in counts.items()
+    ]
 
 
 def _summary(judgement: Judgement) -> list[str]:

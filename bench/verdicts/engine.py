@@ -112,8 +112,11 @@ def evaluate(
     folder: Path,
     *,
     gap: bool = False,
+    groups: Sequence[Group] | None = None,
 ) -> tuple[Firing, ...]:
     """What fires over `series` in `length` seconds, each group at its own interval.
+
+    Of all that is shipped, or of some `groups`.
 
     Promtool has but one interval: the alerts of each are evaluated in a pass of their own. What is
     recorded more seldom is held in it until it is due again; what is recorded more often is
@@ -124,7 +127,7 @@ def evaluate(
     of the two orders. With a `gap`, in which there is no Prometheus, it is the other, and it
     drops samples recorded meanwhile: promtool evaluates all the time.
     """
-    groups = shipped_groups()
+    groups = shipped_groups() if groups is None else groups
     found: list[Firing] = []
     for interval in sorted({group.interval for group in groups if not group.records}):
         alerting = [group for group in groups if group.interval == interval and not group.records]

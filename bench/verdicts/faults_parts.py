@@ -189,7 +189,8 @@ def worker_dies(run: Run, strike: Strike) -> Happening:
     yield 0.0
 
 
-def _leaves(run: Run, absence: str) -> None:
+def leaves(run: Run, absence: str) -> None:
+    """Its trainer ends, and the exporter takes that for no failure, because of `absence`."""
     worker = run.trainer
     run.end()
     worker.end(130)
@@ -198,14 +199,14 @@ def _leaves(run: Run, absence: str) -> None:
 
 def ends_unseen(run: Run, strike: Strike) -> Happening:
     """Nobody could read its exit status."""
-    _leaves(run, "exit_unknown")
+    leaves(run, "exit_unknown")
     strike()
     yield 0.0
 
 
 def is_interrupted(run: Run, strike: Strike) -> Happening:
     """Somebody presses Ctrl-C."""
-    _leaves(run, "interrupted")
+    leaves(run, "interrupted")
     strike()
     yield 0.0
 

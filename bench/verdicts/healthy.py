@@ -8,6 +8,13 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from verdicts.box import Happening
+from verdicts.healthy_use import (
+    LONG_EVALUATION,
+    SILENT,
+    a_notebook_takes_a_gpu,
+    ctrl_c,
+    memory_breathes,
+)
 from verdicts.page import BASE
 from verdicts.parts import GIB
 from verdicts.run import Run
@@ -22,6 +29,8 @@ class Night:
     length: float = 1800.0
     true_alerts: Mapping[str, str] = field(default_factory=dict)
     """Alerts that may fire, because they say what is true: `name`, or `name/severity`."""
+    muted_alerts: Mapping[str, str] = field(default_factory=dict)
+    """Alerts that may fire as long as another one mutes them, so that they reach nobody."""
     needs: Mapping[str, object] = field(default_factory=dict)
     frameworks: tuple[str, ...] = ()
     prepare: Callable[[Run], None] | None = None
@@ -154,20 +163,6 @@ def slow_disk_with_saves(run: Run) -> Happening:
     for disk in run.box.disks:
         disk.speed = 180e6
     yield 0.0
-
-
-def memory_breathes(run: Run) -> Happening:
-    """A sawtooth: what is read ahead grows, and is let go."""
-    for worker in run.box.workers:
-        worker.resident = 0.5 * (worker.limit or 48 * GIB)
-    while True:
-        for worker in run.box.workers:
-            limit = worker.limit or 48 * GIB
-            worker.growth = 0.2 * limit / 400
-        yield 400.0
-        for worker in run.box.workers:
-            worker.growth = 0.0
-            worker.resident = min(worker.resident, 0.5 * (worker.limit or 48 * GIB))
 
 
 def study_ends(run: Run) -> Happening:
@@ -319,6 +314,68 @@ NIGHTS: tuple[Night, ...] = (
         frameworks=STEADY[:6],
     ),
     Night("another fills and empties its disk", boxed_in),
+    Night(
+        "saves once an hour and shows nothing else",
+        nothing,
+        needs=SILENT,
+        frameworks=("trl", "torchtitan", "lightning", "megatron", "deepspeed"),
+        length=10800,
+    ),
+    Night(
+        "is a search of trials of hours",
+        nothing,
+        needs={"step": 9000.0, "recycled_after": None, "silence_limit": None},
+        frameworks=("optuna",),
+        length=10800,
+    ),
+    Night(
+        "evaluates for forty minutes",
+        nothing,
+        needs=LONG_EVALUATION,
+        frameworks=("openrlhf", "nemo_rl", "skyrl", "lightning"),
+        length=5400,
+    ),
+    Night(
+        "evaluates on its servers for forty minutes, and does not log it",
+        nothing,
+        true_alerts={
+            "TrainingStepStalled": "a warning: an evaluation of unknown length is not logged",
+            "TrainingCheckpointOverdue": "it saves nothing for as long",
+            "TrainingGpuIdle": "the GPU of its trainer is idle for as long",
+            "TrainingWeightUpdateSlow": "the update before it is the last that its log shows",
+        },
+        needs={**SERVED, **LONG_EVALUATION, "sleeps": False, "update": 2.0},
+        frameworks=("areal", "prime_rl", "verl", "slime"),
+        length=5400,
+    ),
+    Night(
+        "has a notebook beside it",
+        a_notebook_takes_a_gpu,
+        true_alerts={"TrainingGpuHeldByLeftovers": "reported after ten minutes, and left alone"},
+        needs={"gpus": 2},
+        length=3600,
+    ),
+    Night(
+        "is nothing but servers",
+        nothing,
+        needs={**SERVED, "trains": False, "producer": False, "saves": False, "search": False},
+        frameworks=STEADY[:6],
+        length=5400,
+    ),
+    Night(
+        "ends by Ctrl-C",
+        ctrl_c,
+        true_alerts={
+            "TrainingWorkerInterrupted": "its trainer is missing, and that is deliberate",
+            "TrainingCheckpointIncomplete": HALF["TrainingCheckpointIncomplete"],
+        },
+        muted_alerts={
+            "TrainingStepStalled": "the interruption explains it",
+            "TrainingLogSilent": "the interruption explains it",
+        },
+        needs={"search": False},
+        length=3600,
+    ),
     Night(
         "has neither GPU nor server nor checkpoint",
         nothing,

@@ -22,6 +22,8 @@ def hum(run: Run) -> Iterator[float]:
         for worker in box.workers:
             if worker.alive:
                 worker.resident = max(GIB, worker.resident + worker.growth * HUM)
+                # a rank that waits for another one spins
+                worker.cpu += HUM * (0.01 if run.finished else 0.8)
         probe -= HUM
         for disk in box.disks:
             disk.free -= disk.growth * HUM

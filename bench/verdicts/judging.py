@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from verdicts.alertmanager import Alertmanager
+from verdicts.baselines import WATCHERS
 from verdicts.cases import Case, Due, Played
 from verdicts.engine import Firing, Labels
 from verdicts.faults import Expected, Fault
@@ -53,6 +54,8 @@ class Judgement:
     """Alerts that notified the on-call."""
     playbooks: tuple[str, ...]
     """Playbooks that the remediator was asked for."""
+    baselines: Mapping[str, float | None]
+    """When each trivial watcher would have alerted or acted."""
 
     @property
     def good(self) -> bool:
@@ -73,7 +76,7 @@ def judge(played: Played, firings: Iterable[Firing], manager: Alertmanager) -> J
         tuple(
             FalseAlarm(one.labels, one.moments[0], len(one.moments), id(one.labels) in notified)
             for one in fired
-            if not _is_right(one, played)
+            if not _is_right(one, played, notified=id(one.labels) in notified)
         ),
         tuple(
             dict.fromkeys(
@@ -85,6 +88,7 @@ def judge(played: Played, firings: Iterable[Firing], manager: Alertmanager) -> J
                 one.labels["remediation"] for one in notifications if one.receiver == REMEDIATOR
             )
         ),
+        {name: first(played) for name, first in WATCHERS.items()},
     )
 
 
@@ -121,13 +125,16 @@ def _finding(due: Due, struck: float, fired: Sequence[Firing]) -> Finding:
     return Finding(due.expected, due.within, delay)
 
 
-def _is_right(firing: Firing, played: Played) -> bool:
+def _is_right(firing: Firing, played: Played, *, notified: bool) -> bool:
     """Whether it was expected or allowed, and not before anything had happened."""
     what, name = played.case.what, firing.labels["alertname"]
     if isinstance(what, Night):
         severe = f"{name}/{firing.labels.get('severity')}"
-        true = name in what.true_alerts or severe in what.true_alerts
-        return true and (what.young or firing.moments[0] >= played.began)
+        allowed = name in what.true_alerts or severe in what.true_alerts
+        allowed = allowed or (name in what.muted_alerts and not notified)
+        ordered = "remediation" in firing.labels  # a healthy run needs no action
+        began = what.young or firing.moments[0] >= played.began
+        return allowed and not ordered and began
     expected = any(fits(firing.labels, due.expected) for due in played.due)
     if expected and name not in what.beside:
         return firing.moments[0] >= min(played.struck - SCRAPE, _earliest(what, played))

@@ -58,6 +58,8 @@ class Worker:
     """Why the exporter takes its absence for no sign of a failure."""
     stopped: int = 0
     """Processes that a signal has stopped."""
+    cpu: float = 0.0
+    """Seconds of CPU time so far."""
 
     @property
     def alive(self) -> bool:
@@ -99,6 +101,7 @@ class Worker:
         if self.alive:
             page.put("trainwarden_worker_trials", self.trials, *labels)
             page.put("trainwarden_worker_resident_bytes", round(self.resident), *labels)
+            page.put("trainwarden_worker_cpu_seconds_total", round(self.cpu, 1), *labels)
             page.put("trainwarden_worker_process_states", self.stopped, *labels, "stopped")
             page.put("trainwarden_worker_start_timestamp_seconds", self.started, *labels)
         self._put_trouble(page, now)

@@ -161,6 +161,7 @@ class Server:
             return
         page.put("trainwarden_inference_models", self.models, *labels)
         page.put("trainwarden_inference_running_requests", self.running, *labels)
+        page.put("trainwarden_inference_generated_tokens_total", self.tokens, *labels)
         page.put("trainwarden_inference_waiting_requests", self.waiting, *labels)
         page.put("trainwarden_inference_kv_cache_usage_ratio", self.kv, *labels)
         page.put("trainwarden_inference_preemptions_total", self.preemptions, *labels)

@@ -29,7 +29,9 @@ def settle(name: str, rng: random.Random, shape: Shape, *, age: float, total: in
         box.saves = Saves(RUN, known.checkpoint, every)
         box.saves.recovery = True if chance(rng, 0.5) else None
     box.spawn(hum(run))
-    if shape.search:
+    if not shape.trains:
+        box.spawn(serve_others(run))
+    elif shape.search:
         for worker in box.workers:
             box.spawn(search(run, worker))
     else:
@@ -67,7 +69,7 @@ def _people(box: Box, started: float) -> None:
         interval = rng.choice((30.0, 60.0, 300.0))
         box.heartbeats.append(Heartbeat(RUN, "watchdog", interval, started))
     writers = {worker.role: worker.name for worker in box.workers}
-    for name, role in box.known.logs:
+    for name, role in box.known.logs if shape.logged else ():
         if role not in writers and role != "trainer":
             continue
         log = box.logs[name] = Log(RUN, name, role, writers.get(role, ""), started)
@@ -80,11 +82,19 @@ def _roles(shape: Shape) -> Iterator[tuple[str, str]]:
     if shape.search:
         yield from (("worker-0", "worker"), ("worker-1", "worker"))
         return
-    yield "trainer-0", "trainer"
+    if shape.trains:
+        yield "trainer-0", "trainer"
     if shape.producer:
         yield "orchestrator-1", "orchestrator"
     if shape.inference:
         yield f"inference-{1 + shape.producer}", "inference"
+
+
+def serve_others(run: Run) -> Iterator[float]:
+    """Requests come for a while, and then for a while none do."""
+    while True:
+        run.generating = not run.generating
+        yield run.box.rng.uniform(60, 1800)
 
 
 def search(run: Run, worker: Worker) -> Iterator[float]:

@@ -61,6 +61,10 @@ class Shape:
     cgroup: bool
     pause: str
     """How a server is while it gets new weights."""
+    logged: bool = True
+    """Whether it has logs where the exporter looks for them."""
+    trains: bool = True
+    """Whether there is a trainer, or its servers are for others."""
 
 
 def chance(rng: random.Random, share: float) -> bool:

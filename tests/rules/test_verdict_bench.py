@@ -13,11 +13,12 @@ import yaml
 from stack import Binaries
 from verdicts import engine
 from verdicts.alertmanager import Alertmanager
+from verdicts.baselines import WATCHERS
 from verdicts.bench import SHORTEST, batches, expected_length, judged
 from verdicts.cases import FAULTS, Case, Due, Played, cases, simulate
 from verdicts.engine import Firing, Group, rules_hash
 from verdicts.faults import Expected, Fault
-from verdicts.healthy import NIGHTS, Night, keeps_state
+from verdicts.healthy import NIGHTS, Night, keeps_state, nothing
 from verdicts.judging import judge
 from verdicts.page import EXPORTER, GAP, SCRAPE, STALE, Page, UndeclaredError, Value, packed
 from verdicts.report import shipped
@@ -111,8 +112,10 @@ def test_what_may_stand_beside_a_fault_is_shipped_and_has_a_reason() -> None:
     names = {alert for alert, _ in shipped()}
     everything: tuple[Fault | Night, ...] = (*FAULTS, *NIGHTS)
     for what in everything:
-        allowed = what.beside if isinstance(what, Fault) else what.true_alerts
-        assert set(allowed) <= names, what.name
+        allowed = (
+            what.beside if isinstance(what, Fault) else {**what.true_alerts, **what.muted_alerts}
+        )
+        assert {name.partition("/")[0] for name in allowed} <= names, what.name
         assert all(allowed.values()), what.name
         assert set(what.needs) <= {one.name for one in fields(Shape)}, what.name
 
@@ -212,6 +215,39 @@ def test_what_nobody_expects_is_false_unless_it_is_declared_and_after_the_fault(
     assert judge(played(beside="TrainingErrorStorm"), [storm], manager).wrong == ()
     early = firing("TrainingErrorStorm", 50.0, severity="warning")
     assert len(judge(played(beside="TrainingErrorStorm"), [early], manager).wrong) == 1
+
+
+def test_an_order_is_never_right_on_a_healthy_run_and_a_muted_alert_only_while_it_is() -> None:
+    night = Night("n", nothing, true_alerts={"TrainingStepStalled": "slow"})
+    quiet = replace(night, true_alerts={}, muted_alerts={"TrainingStepStalled": "slow"})
+    alert = firing("TrainingStepStalled", *map(float, range(100, 900, 5)))
+    order = firing("TrainingStepStalled", 150.0, remediation="restart_stalled_run")
+    manager = Alertmanager()
+
+    def wrong(night: Night, *alerts: Firing) -> list[str]:
+        made = replace(played(), case=Case(0, "seed", "generic", night), length=1000.0)
+        return [one.labels["alertname"] for one in judge(made, alerts, manager).wrong]
+
+    assert wrong(night, alert) == []
+    assert wrong(night, order) == ["TrainingStepStalled"]
+    assert wrong(quiet, alert) == ["TrainingStepStalled"]
+    cause = firing("TrainingWorkerInterrupted", *alert.moments, severity="info", worker="w")
+    assert wrong(quiet, alert, cause) == ["TrainingWorkerInterrupted"]
+
+
+def test_trivial_watchers_see_pauses_and_exits() -> None:
+    progress = 'trainwarden_training_progress_timestamp_seconds{run="r"}'
+    processes = 'trainwarden_worker_processes{run="r"}'
+    series: dict[str, list[Value]] = {
+        progress: [0.0] * 200,
+        processes: [GAP, 1.0, 1.0, STALE, 0.0, 1.0],
+    }
+    one = replace(played(), series=series)
+    assert WATCHERS["alerts on any pause over ten minutes"](one) == 605.0
+    assert WATCHERS["restarts whatever exits"](one) == 20.0
+    assert WATCHERS["never alerts"](one) is None
+    healthy = replace(one, series={progress: [5.0 * n for n in range(200)], processes: [1.0, 2.0]})
+    assert [watcher(healthy) for watcher in WATCHERS.values()] == [None, None, None]
 
 
 def test_a_batch_is_of_like_length_and_what_has_a_gap_is_apart() -> None:
