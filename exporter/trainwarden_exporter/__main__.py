@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import platform
 import sys
+import time
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -17,7 +18,13 @@ from pydantic import ValidationError
 from trainwarden_exporter import __version__
 from trainwarden_exporter.api import build_app
 from trainwarden_exporter.app import Exporter
-from trainwarden_exporter.config import Config, RemediatorConfig, load_config
+from trainwarden_exporter.config import (
+    Config,
+    RemediatorConfig,
+    announcements_folder,
+    load_config,
+    with_announced,
+)
 from trainwarden_exporter.config_file.types import parse_duration, parse_size
 from trainwarden_exporter.discovery.host_scan import scan_host
 from trainwarden_exporter.discovery.proposal import propose
@@ -27,8 +34,10 @@ from trainwarden_exporter.exceptions import ConfigError, TrainwardenError
 from trainwarden_exporter.frameworks import get_framework
 from trainwarden_exporter.gpu.driver import TIMEOUT_SECONDS
 from trainwarden_exporter.preflight.against_host import match_host
+from trainwarden_exporter.preflight.checkpoints import list_checkpoints
 from trainwarden_exporter.preflight.checks import run_checks
 from trainwarden_exporter.preflight.report import render, worst_result
+from trainwarden_exporter.processes.announcements import AnnouncedRuns, read_announcements
 from trainwarden_exporter.processes.exit_status import NO_EXIT_STATUSES, exit_statuses_available
 from trainwarden_exporter.processes.viewer_match import find_matching_viewer
 from trainwarden_exporter.progress.limit_reasons import explain_phase_limits
@@ -66,6 +75,8 @@ def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> i
                 )
             case "preflight":
                 return preflight(options)
+            case "checkpoints":
+                return checkpoints(options)
             case "discover":
                 return discover(options.path, options.output)
         logging_setup.configure(options.log_level, options.log_format)
@@ -169,6 +180,29 @@ def preflight(options: argparse.Namespace) -> int:
     return int(worst_result(findings) == "refuse")
 
 
+def checkpoints(options: argparse.Namespace) -> int:
+    """Lists the checkpoints of runs with their proofs.
+
+    Returns 0 if a resume takes no damaged one, else 1, and 2 on misuse.
+    """
+    try:
+        config = Config() if options.config_file is None else load_config(options.config_file)
+    except ConfigError as error:
+        _print_error(str(error))
+        return 2
+    announced = read_announcements(announcements_folder(config), time.time(), AnnouncedRuns())
+    config, _ = with_announced(config, announced)
+    runs = [run for run in config.runs if options.run in (None, run.name)]
+    if not runs:
+        known = ", ".join(run.name for run in config.runs) or "none"
+        _print_error(f"no run has the name {options.run}; runs: {known}")
+        return 2
+    found = [one for run in runs for one in list_checkpoints(run, config.state_folder)]
+    for one in found:
+        print("\n".join(one.lines()))
+    return int(any(one.proofs.resume_problem for one in found))
+
+
 def discover(path: Path | None, output: Path | None = None) -> int:
     """Prints a configuration that fits this host; returns 0 if it found a run, else 1 or 2.
 
@@ -257,6 +291,16 @@ def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
         "--against-host",
         action="store_true",
         help="print for each entry what of it exists on this host now",
+    )
+
+    checkpoints_parser = commands.add_parser(
+        "checkpoints", help="list the checkpoints of a run, each read and proved"
+    )
+    checkpoints_parser.add_argument(
+        "run", nargs="?", metavar="RUN", help="name of the run (default: all runs)"
+    )
+    _add_config_file(
+        checkpoints_parser, "configuration file; without it, only announced runs are known"
     )
 
     discover_parser = commands.add_parser(

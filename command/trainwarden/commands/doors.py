@@ -7,6 +7,10 @@ from importlib import import_module
 
 DOORS = {
     "discover": ("trainwarden_exporter", "propose a configuration that fits this host"),
+    "checkpoints": (
+        "trainwarden_exporter",
+        "list the checkpoints of a run, each read and proved",
+    ),
     "preflight": ("trainwarden_exporter", "check whether a run can start on this host"),
     "journal": ("trainwarden_remediator", "show alerts, decisions, actions and their outcomes"),
     "report": ("trainwarden_remediator", "report one incident, or the last night, as Markdown"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -48,9 +49,11 @@ Records = dict[str, EntryRecord]
 Scan = Callable[[], CheckpointSnapshot | None]
 
 
-def proofs_path(state_folder: Path | None, labels: tuple[str, str]) -> Path | None:
-    """Returns the file with the proofs of one kind of checkpoint."""
-    return None if state_folder is None else state_folder / f"proofs-{'-'.join(labels)}.json"
+def open_proofs(state_folder: Path | None, spec: CheckpointSpec) -> StateFile[Records]:
+    """Opens the file with the proofs of one kind of checkpoint."""
+    name = f"proofs-{'-'.join(spec.labels)}.json"
+    path = None if state_folder is None else state_folder / name
+    return StateFile(path, dict[str, EntryRecord], empty={})
 
 
 class CheckpointProver:
@@ -61,7 +64,7 @@ class CheckpointProver:
         spec: CheckpointSpec,
         scan: Scan,
         *,
-        state_folder: Path | None = None,
+        state: StateFile[Records] | None = None,
         rate: ReadRate = HOST_RATE,
         filesystem: FileSystem | None = None,
         now: Callable[[], float] = time.time,
@@ -76,9 +79,7 @@ class CheckpointProver:
         self._rate = rate
         self._now, self._clock, self._sleep = now, clock, sleep
         self._throttle = Throttle()
-        self._state = StateFile[Records](
-            proofs_path(state_folder, spec.labels), dict[str, EntryRecord], empty={}
-        )
+        self._state = open_proofs(None, spec) if state is None else state
         self._records: Records = dict(self._state.value)
         self._check: EntryCheck | None = None
         self._steps: Iterator[float] = iter(())
@@ -108,10 +109,14 @@ class CheckpointProver:
             self._layout, scanned.results, self._records, self._trackers(scanned), self._now()
         )
 
-    def prove_all(self) -> ProofSnapshot:
-        """Works until no checkpoint is left that can be checked now."""
+    def prove_all(self, seconds: float = math.inf) -> ProofSnapshot:
+        """Works until no checkpoint is left that can be checked now, or the time is over.
+
+        Raises OSError.
+        """
+        end = self._clock() + seconds
         found = self()
-        while not self.idle:
+        while not self.idle and self._clock() < end:
             found = self()
         return found
 

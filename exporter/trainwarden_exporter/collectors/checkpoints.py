@@ -9,7 +9,7 @@ from typing import Self
 
 from trainwarden_exporter.checkpoints.proofs import ProofSnapshot
 from trainwarden_exporter.checkpoints.prover import INTERVAL as PROVER_INTERVAL
-from trainwarden_exporter.checkpoints.prover import CheckpointProver
+from trainwarden_exporter.checkpoints.prover import CheckpointProver, open_proofs
 from trainwarden_exporter.checkpoints.scanner import INTERVAL, CheckpointScanner, CheckpointSnapshot
 from trainwarden_exporter.checkpoints.specs import SAVING_SECONDS, CheckpointSpec
 from trainwarden_exporter.disk.mounts import Mount
@@ -271,7 +271,8 @@ def _prover(
         return None if scans.last_result is None else scans.last_result.value
 
     name = f"proofs {'/'.join(spec.labels)}"
-    prover = CheckpointProver(spec, last_scan, state_folder=state_folder, now=now)
+    state = open_proofs(state_folder, spec)
+    prover = CheckpointProver(spec, last_scan, state=state, now=now)
     return BackgroundPoller(name, prover, interval=PROVER_INTERVAL, now=now)
 
 

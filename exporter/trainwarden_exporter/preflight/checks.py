@@ -12,6 +12,7 @@ from trainwarden_exporter.gpu.snapshot import TakeGpuSnapshot, take_gpu_snapshot
 from trainwarden_exporter.preflight import disk as diskchecks
 from trainwarden_exporter.preflight import gpu as gpuchecks
 from trainwarden_exporter.preflight import host
+from trainwarden_exporter.preflight.checkpoints import check_checkpoints
 from trainwarden_exporter.preflight.disk_snapshot import DiskSnapshot, take_disk_snapshots
 from trainwarden_exporter.preflight.report import Check, Finding, PreflightContext
 from trainwarden_exporter.run_config import RunConfig
@@ -30,6 +31,7 @@ CHECKS: tuple[Check, ...] = (
     diskchecks.check_inodes,
     diskchecks.check_writable,
     diskchecks.check_speed,
+    check_checkpoints,
     host.check_ports,
     host.check_loops,
     host.check_exit_statuses,

@@ -101,6 +101,8 @@ class ProcessAction(Action):
         self._children: list[subprocess.Popen[bytes]] = []
         self._child_exits = ChildExits()
         self._last_child: subprocess.Popen[bytes] | None = None
+        self._checkpoint = ""
+        """The newest proved checkpoint at the last observation of the exporter."""
         self._decided_roots: frozenset[Identity] = frozenset()
         """The roots at the last decision."""
 
@@ -111,6 +113,8 @@ class ProcessAction(Action):
         return [process.identity for process in found.alive]
 
     def proof_problem(self, exporter: ExporterState) -> str:
+        run = exporter.runs.get(self._target.run)
+        self._checkpoint = "" if run is None else run.proved_checkpoint
         found = self._find_processes()
         return self._own_problem(found) or exporter_problem(
             found.trees, self._target.keys, exporter
@@ -201,12 +205,15 @@ class ProcessAction(Action):
                 )
             time.sleep(LAUNCHER_POLL_SECONDS)
         self._start_account.check()
+        process = self._process.with_checkpoint(self._checkpoint)
+        if process.needs_checkpoint:
+            raise ActionError("the newest proved checkpoint is not known")
         try:
-            record_step("start", command=list(self._process.start))
+            record_step("start", command=list(process.start))
         except JournalError as error:
             # Its token shows the start, and the worker must not stay down while the disk is full.
             log.error("journal failed", extra={"error": str(error)})
-        child = start_process(self._process, action_token)
+        child = start_process(process, action_token)
         self._children.append(child)
         with suppress(ActionError):  # what cannot be observed is no reason to end it
             if earlier := earlier_starts(child, self._find_processes().roots):
@@ -237,6 +244,7 @@ class ProcessAction(Action):
             self._child_exits = predecessor._child_exits  # noqa: SLF001
             self._last_child = predecessor._last_child  # noqa: SLF001
             self._decided_roots = predecessor._decided_roots  # noqa: SLF001
+            self._checkpoint = predecessor._checkpoint  # noqa: SLF001
             self._start_account.take_over_from(predecessor._start_account)  # noqa: SLF001
 
     def worker_finished(self) -> bool | None:

@@ -20,7 +20,7 @@ from trainwarden_remediator.actions.base import reading_processes
 from trainwarden_remediator.actions.start_account import find_account
 from trainwarden_remediator.actions.worker_log import open_worker_log
 from trainwarden_remediator.config.restart_methods.base import ACCOUNT_PATH
-from trainwarden_remediator.config.restart_methods.process import ProcessTarget
+from trainwarden_remediator.config.restart_methods.process import CHECKPOINT, ProcessTarget
 from trainwarden_remediator.exceptions import ActionError
 from trainwarden_remediator.runtime import oom_score
 
@@ -153,9 +153,17 @@ def runs_command(command: Sequence[str], line: Sequence[str]) -> bool:
     """Whether a process with command line `line` runs `command`, also through an interpreter."""
     program, *arguments = command
     before = line[: len(line) - len(arguments)]
-    if not before or list(line[len(before) :]) != arguments:
+    if not before or not all(map(_fits, arguments, line[len(before) :])):
         return False
     return Path(before[-1]).name == Path(program).name
+
+
+def _fits(argument: str, given: str) -> bool:
+    """Whether `given` is `argument`, with any checkpoint in its place."""
+    start, placeholder, end = argument.partition(CHECKPOINT)
+    return given == argument or bool(
+        placeholder and given.startswith(start) and given.endswith(end.rpartition(CHECKPOINT)[2])
+    )
 
 
 def find_started(action_token: str, command: Sequence[str]) -> list[int]:

@@ -198,6 +198,7 @@ def _run(page: _Page, run: str) -> RunState:
         first_step=training("first_step_after_resume"),
         checkpoint=max(checkpoints("step"), default=None),
         checkpoint_at=max(checkpoints("timestamp_seconds"), default=None),
+        proved_checkpoint=_proved_checkpoint(page, run),
         checkpoints=sum(complete) if complete else None,
         checkpoints_seen_at=min(checkpoints("seen_timestamp_seconds"), default=None),
         saving=any(checkpoints("saving")),
@@ -205,6 +206,21 @@ def _run(page: _Page, run: str) -> RunState:
         save_seconds=max(checkpoints("save_seconds"), default=None),
         recovery_matches=all(matches) if matches else None,
     )
+
+
+def _proved_checkpoint(page: _Page, run: str) -> str:
+    """Returns the path of the newest proved checkpoint; of several kinds, the first on the page."""
+    paths = {
+        labels.get("checkpoint"): labels.get("path", "")
+        for labels, _ in page.all("checkpoint_proved_info", run=run)
+    }
+    steps = {
+        labels.get("checkpoint"): step
+        for labels, step in page.all("checkpoint_proved_step", run=run)
+    }
+    newest = max(paths, key=lambda kind: steps.get(kind, -1.0), default=None)
+    path = paths.get(newest, "")
+    return path if path.startswith("/") else ""
 
 
 _OF_A_DISK = ("disk_up", "disk_free_bytes")

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from trainwarden_exporter.runtime.formatting import format_time
 from trainwarden_remediator.config.playbooks import Condition
+from trainwarden_remediator.config.restart_methods.process import ProcessTarget
 from trainwarden_remediator.config.targets import Budget, Target, cooldown_after
 from trainwarden_remediator.model import HARMLESS_KINDS, Decision, Incident, PastAction, Verdict
 from trainwarden_remediator.observation.model import ExporterState, RunState
@@ -80,6 +81,12 @@ def find_blocker(
         waited = context.incident.repeated_for(saving, now)
         if waited < target.max_save_delay and not repeats_saves(run, now - waited, now):
             return saving
+    # A start command with a damaged or an empty checkpoint would fail, or begin at step 0.
+    process = target.restart_method
+    if isinstance(process, ProcessTarget) and process.needs_checkpoint:
+        proved = "" if run is None else run.proved_checkpoint
+        if not proved:
+            return context.refuse("no_checkpoint", target, "no checkpoint of the run is proved")
     return (
         missing_recovery_point(context, target, run) if context.rung.target == "trainer" else None
     )

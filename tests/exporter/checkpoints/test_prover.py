@@ -18,7 +18,7 @@ import pytest
 from trainwarden_exporter.checkpoints.damages import DamageKind
 from trainwarden_exporter.checkpoints.paced_reader import UnlimitedRate
 from trainwarden_exporter.checkpoints.proofs import CheckpointProof, ProofSnapshot
-from trainwarden_exporter.checkpoints.prover import CheckpointProver
+from trainwarden_exporter.checkpoints.prover import CheckpointProver, open_proofs
 from trainwarden_exporter.checkpoints.scanner import CheckpointScanner
 from trainwarden_exporter.run_config import RunConfig
 from trainwarden_exporter.run_specs import checkpoint_specs
@@ -82,7 +82,7 @@ class Run:
         self.prover = CheckpointProver(
             self.spec,
             lambda: self.seen,
-            state_folder=self.state,
+            state=open_proofs(self.state, self.spec),
             rate=UnlimitedRate(),
             now=self.now,
             clock=self.now,

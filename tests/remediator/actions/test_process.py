@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -40,6 +41,7 @@ from trainwarden_remediator.actions.spawn import (
     ACTION_VARIABLE,
     INHERITED_VARIABLES,
     UNBUFFERED,
+    runs_command,
     start_process,
 )
 from trainwarden_remediator.config.restart_methods.process import ProcessTarget
@@ -49,7 +51,7 @@ from trainwarden_remediator.exceptions import (
     JournalError,
     ProcessesDifferError,
 )
-from trainwarden_remediator.observation.model import ExporterState
+from trainwarden_remediator.observation.model import ExporterState, RunState
 
 # restarting
 
@@ -767,6 +769,47 @@ def test_only_what_is_allowed_is_passed_on(yard: Yard, monkeypatch: pytest.Monke
     assert {name: shown.get(name) for name in own} == own
     allowed = {*INHERITED_VARIABLES, *UNBUFFERED, *own, "LC_CTYPE"}
     assert {name for name in shown if not name.startswith("LC_")} <= allowed
+
+
+RESUME = """
+import json, os, sys, time
+print(json.dumps([sys.argv[2:], os.environ.get("TRAINWARDEN_CHECKPOINT")]), flush=True)
+time.sleep(30)
+"""
+
+
+def exporter_proving(path: str) -> ExporterState:
+    return replace(exporter_showing(0), runs={"demo": RunState(proved_checkpoint=path)})
+
+
+@pytest.mark.parametrize("argument", ["{checkpoint}", "--resume={checkpoint}"])
+def test_a_restart_resumes_from_the_newest_proved_checkpoint(yard: Yard, argument: str) -> None:
+    command = [sys.executable, "-c", RESUME, yard.mark, argument]
+    yard.acting(start=command, log="log")
+    assert yard.action.proof_problem(exporter_proving("/srv/checkpoint-20")) == ""
+    steps = Steps()
+    yard.action.perform("7", steps)
+    log = yard.folder / "log"
+    until(lambda: log.exists() and log.read_text().endswith("\n"))
+    resumed = argument.replace("{checkpoint}", "/srv/checkpoint-20")
+    assert json.loads(log.read_text()) == [[resumed], "/srv/checkpoint-20"]
+    assert steps[-1][1]["command"][-1] == resumed
+    # it is recognised as started, whatever the newest one is by then
+    assert runs_command(command, [*command[:-1], resumed])
+    assert not runs_command([*command[:-1], "--resume={checkpoint}"], [*command[:-1], "--fresh"])
+
+
+def test_no_worker_is_started_with_a_checkpoint_that_is_not_known(yard: Yard) -> None:
+    yard.acting(start=[sys.executable, "-c", SLEEP, yard.mark, "{checkpoint}"])
+    yard.action.proof_problem(exporter_proving(""))
+    with pytest.raises(ActionError, match="not known"):
+        yard.action.perform("7", Steps())
+    assert not yard.tree().roots
+
+
+def test_without_a_proved_checkpoint_the_variable_is_not_set(yard: Yard) -> None:
+    process = yard.process(yard.target(start=[sys.executable, "-E", "-c", SHOW], log="log"))
+    assert "TRAINWARDEN_CHECKPOINT" not in json.loads(output_of(yard, process.with_checkpoint("")))
 
 
 @pytest.mark.parametrize(("environment", "shown"), [({}, "1"), ({"PYTHONUNBUFFERED": ""}, "")])

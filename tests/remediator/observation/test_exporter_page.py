@@ -133,6 +133,20 @@ def test_sees_how_far_a_run_has_come() -> None:
     assert see(CHECKPOINTS).runs["demo"].step is None
 
 
+PROVED = """\
+trainwarden_checkpoint_proved_info{run="demo",checkpoint="critic",path="/srv/critic/860"} 1
+trainwarden_checkpoint_proved_step{run="demo",checkpoint="critic"} 860
+trainwarden_checkpoint_proved_info{run="demo",checkpoint="default",path="/srv/run/1870"} 1
+trainwarden_checkpoint_proved_step{run="demo",checkpoint="default"} 1870
+"""
+
+
+def test_the_newest_proved_checkpoint_has_a_path() -> None:
+    assert see(CHECKPOINTS, PROVED).runs["demo"].proved_checkpoint == "/srv/run/1870"
+    relative = PROVED.replace("/srv/run/1870", "-c rm")
+    assert see(CHECKPOINTS, relative).runs["demo"].proved_checkpoint == ""
+
+
 def test_one_record_that_does_not_fit_is_enough() -> None:
     odd = 'trainwarden_checkpoint_recovery_matches{run="demo",checkpoint="critic"} 0\n'
     assert see(CHECKPOINTS, odd).runs["demo"].recovery_matches is False
@@ -219,7 +233,7 @@ def test_what_is_looked_for_is_what_the_exporter_shows(monkeypatch: pytest.Monke
         'trainwarden_worker_resident_bytes{run="demo",worker="w"} 1\n'
         'trainwarden_collector_success{collector="gpu"} 1\n'
     )
-    see(worker, INFERENCE, PROGRESS, CHECKPOINTS, DISKS, BRAKES)
+    see(worker, INFERENCE, PROGRESS, CHECKPOINTS, PROVED, DISKS, BRAKES)
     declared = {metric.name: set(metric.labels) for metric in app.declared_metrics()}
     assert len(asked) > 40
     for name, labels in asked:

@@ -22,7 +22,7 @@ from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_remediator.alertmanager.api import AlertState
 from trainwarden_remediator.config.playbooks import PLAYBOOKS, Condition, Playbook
 from trainwarden_remediator.config.schema import Config, Setup
-from trainwarden_remediator.config.targets import GPUS, ON_CALL, GpuCleanup
+from trainwarden_remediator.config.targets import GPUS, ON_CALL, GpuCleanup, Target
 from trainwarden_remediator.holds.hold_file import EVERYTHING
 from trainwarden_remediator.model import (
     BreakerState,
@@ -962,3 +962,34 @@ def test_what_is_acted_upon_has_ground_also_where_acting_is_likely(
     decision = decide(about, known, NOW)
     if decision.reason == "restart":
         assert_ground_to_restart(about, known, decision)
+
+
+def test_a_start_command_with_a_checkpoint_needs_a_proved_one(config: Config) -> None:
+    target = config.target(ROLLOUT)
+    assert isinstance(target, Target)
+    assert target.process is not None
+    process = target.process.model_copy(update={"start": ("/bin/true", "{checkpoint}")})
+    targets = (target.model_copy(update={"process": process}),)
+    config = config.model_copy(update={"targets": targets})
+    known = snapshot()
+    assert known.exporter is not None
+    decisions = [
+        decide(
+            incident(),
+            state(
+                config,
+                snapshot=replace(
+                    known,
+                    exporter=replace(
+                        known.exporter, runs={"demo": RunState(proved_checkpoint=path)}
+                    ),
+                ),
+            ),
+            NOW,
+        )
+        for path in ("", "/srv/checkpoint-20")
+    ]
+    assert [(one.verdict, one.reason) for one in decisions] == [
+        (Verdict.REFUSE, "no_checkpoint"),
+        (Verdict.ACT, "restart"),
+    ]

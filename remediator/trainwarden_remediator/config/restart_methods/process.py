@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from trainwarden_exporter.config_file.loader import LocatedError
 from trainwarden_exporter.config_file.types import LocalPath, Name, Seconds
 from trainwarden_remediator.config.restart_methods.base import (
     Argument,
     RestartMethod,
     command_warnings,
 )
+
+CHECKPOINT = "{checkpoint}"
+"""Stands for the path of the newest proved checkpoint of the run."""
+CHECKPOINT_VARIABLE = "TRAINWARDEN_CHECKPOINT"
+"""The environment variable with that path."""
 
 
 class ProcessTarget(RestartMethod):
@@ -26,13 +32,15 @@ class ProcessTarget(RestartMethod):
 
     start: Annotated[tuple[Argument, ...], Field(min_length=1)]
     """The command line, as a list of arguments without a shell. If the worker has several
-    processes, it must start all of them."""
+    processes, it must start all of them. `{checkpoint}` in an argument stands for the path of the
+    newest proved checkpoint of the run; without one, the worker is not restarted."""
     cwd: LocalPath = Path()
     """The working directory; default: the directory of this file. Where it is set, a process that
     neither runs nor was started in it or below it is not terminated."""
     environment: Mapping[str, str] = {}
     """Environment variables to add to those passed on (PATH, HOME, USER, LANG, LC_*, TZ,
-    TMPDIR), and to PYTHONUNBUFFERED=1, so that the log is not late."""
+    TMPDIR), to PYTHONUNBUFFERED=1, so that the log is not late, and to TRAINWARDEN_CHECKPOINT, the
+    path of the newest proved checkpoint of the run, if there is one."""
     log: LocalPath | None = None
     """The file to append the worker's output to; default: the output is discarded."""
     grace: Seconds = 10
@@ -49,6 +57,25 @@ class ProcessTarget(RestartMethod):
     @property
     def summary(self) -> str:
         return " ".join(self.start)
+
+    @property
+    def needs_checkpoint(self) -> bool:
+        """Whether the command line contains the path of a checkpoint."""
+        return any(CHECKPOINT in argument for argument in self.start)
+
+    def with_checkpoint(self, path: str) -> ProcessTarget:
+        """Returns the target that resumes from the checkpoint at `path`; empty: none is proved."""
+        if not path:
+            return self
+        start = tuple(argument.replace(CHECKPOINT, path) for argument in self.start)
+        environment = {CHECKPOINT_VARIABLE: path, **self.environment}
+        return self.model_copy(update={"start": start, "environment": environment})
+
+    @model_validator(mode="after")
+    def _names_a_program(self) -> Self:
+        if CHECKPOINT in self.start[0]:
+            raise LocatedError("the program cannot be a checkpoint", "start", 0)
+        return self
 
     def warnings(self) -> Iterable[str]:
         return command_warnings("process.start", self.start, self.cwd, user=self.user)

@@ -1,0 +1,116 @@
+"""The checkpoints of a run with their proofs: before a start, and as a list for an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from math import inf
+from pathlib import Path
+
+from trainwarden_exporter.checkpoints.paced_reader import UnlimitedRate
+from trainwarden_exporter.checkpoints.proofs import CheckpointProof, ProofSnapshot
+from trainwarden_exporter.checkpoints.prover import CheckpointProver, open_proofs
+from trainwarden_exporter.checkpoints.scanner import CheckpointScanner
+from trainwarden_exporter.checkpoints.specs import CheckpointSpec
+from trainwarden_exporter.preflight.report import Finding, PreflightContext
+from trainwarden_exporter.run_config import RunConfig
+from trainwarden_exporter.run_specs import checkpoint_specs
+from trainwarden_exporter.runtime.blocking_thread import run_with_timeout
+from trainwarden_exporter.runtime.formatting import format_size, plural, printable
+from trainwarden_exporter.runtime.state_file import StateFile
+
+CHECK_SECONDS = 10.0
+"""How long preflight reads checkpoints; what the exporter has proved is known without reading."""
+TIMEOUT_SECONDS = 30.0
+MAX_SCANS = 8
+"""Scans of a folder, each of a bounded number of entries."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointList:
+    """The checkpoints of one kind."""
+
+    spec: CheckpointSpec
+    proofs: ProofSnapshot
+
+    def lines(self) -> Iterator[str]:
+        """Yields a table: a line for each checkpoint, and one for each of its damages."""
+        run, kind = self.spec.labels
+        if not self.proofs.checkpoints:
+            yield f"run {run}, {kind}: no checkpoints"
+            return
+        folders = dict.fromkeys(str(Path(one.path).parent) for one in self.proofs.checkpoints)
+        yield f"run {run}, {kind}: {', '.join(map(printable, folders))}"
+        names = [printable(Path(one.path).name) for one in self.proofs.checkpoints]
+        width = max(map(len, names))
+        for name, one in zip(names, self.proofs.checkpoints, strict=True):
+            saved = datetime.fromtimestamp(one.step_dir.changed_at).astimezone()
+            step = "" if one.step is None else str(one.step)
+            size = format_size(one.step_dir.size)
+            yield f"  {step:>9}  {name:<{width}}  {saved:%Y-%m-%d %H:%M:%S}  {size:>9}  {one.state}"
+            for damage in one.damages:
+                yield f"             {damage.kind}: {printable(str(damage))}"
+        problem = self.proofs.resume_problem
+        if problem:
+            yield f"  A resume would take a damaged checkpoint: {printable(problem)}"
+        yield f"  Newest proved checkpoint: {_name(self.proofs.newest_proved)}"
+
+
+def list_checkpoints(
+    run: RunConfig, state_folder: Path | None, *, seconds: float = inf
+) -> Sequence[CheckpointList]:
+    """Proves the checkpoints of `run`, for so many seconds of each kind. Raises OSError.
+
+    Reads what the exporter has proved, and writes nothing.
+    """
+    return [_list_kind(spec, state_folder, seconds) for spec in checkpoint_specs(run)]
+
+
+def _list_kind(spec: CheckpointSpec, state_folder: Path | None, seconds: float) -> CheckpointList:
+    scanner = CheckpointScanner(spec)
+    snapshot = scanner()
+    for _ in range(MAX_SCANS):
+        if not snapshot.result.unexamined_count:
+            break
+        snapshot = scanner()
+    known = open_proofs(state_folder, spec).value
+    state = StateFile(None, type(known), empty=known)
+    prover = CheckpointProver(spec, lambda: snapshot, state=state, rate=UnlimitedRate())
+    return CheckpointList(spec, prover.prove_all(seconds))
+
+
+def check_checkpoints(context: PreflightContext) -> Finding | None:
+    """Warns if the run would resume from a damaged checkpoint."""
+    try:
+        lists = run_with_timeout(
+            TIMEOUT_SECONDS,
+            lambda: [
+                one
+                for run in context.runs
+                for one in list_checkpoints(run, context.config.state_folder, seconds=CHECK_SECONDS)
+            ],
+        )
+    except (OSError, TimeoutError) as error:
+        return Finding("checkpoints", "warn", f"not read: {error}")
+    lists = [one for one in lists if one.proofs.checkpoints]
+    if not lists:
+        return None
+    problems = [one.proofs.resume_problem for one in lists if one.proofs.resume_problem]
+    if not problems:
+        proved = sum(one.proofs.count("proved") for one in lists)
+        newest = ", ".join(_name(one.proofs.newest_proved) for one in lists)
+        return Finding(
+            "checkpoints", "ok", f"{plural(proved, 'checkpoint')} proved, the newest: {newest}"
+        )
+    return Finding(
+        "checkpoints",
+        "warn",
+        "a resume would take a damaged checkpoint",
+        tuple(line for one in lists for line in one.lines()),
+        "resume from a proved one by the option of the framework, or move the damaged one away",
+    )
+
+
+def _name(proof: CheckpointProof | None) -> str:
+    return "none" if proof is None else printable(Path(proof.path).name)

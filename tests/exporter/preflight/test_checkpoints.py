@@ -1,0 +1,89 @@
+"""The checkpoints of a run before its start, and the command that lists them."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from pathlib import Path
+
+import pytest
+
+from trainwarden_exporter.__main__ import main
+from trainwarden_exporter.config import Config
+from trainwarden_exporter.preflight.checkpoints import check_checkpoints
+from trainwarden_exporter.preflight.report import PreflightContext
+
+HOUR_AGO = 3600.0
+DAMAGE = "model.safetensors: 3 bytes are missing at its end"
+
+
+def save(path: Path, step: int, *, cut: int = 0) -> None:
+    folder = path / f"checkpoint-{step}"
+    folder.mkdir(parents=True)
+    header = json.dumps({"w": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}).encode()
+    whole = struct.pack("<Q", len(header)) + header + struct.pack("<4f", 1, 2, 3, 4)
+    (folder / "model.safetensors").write_bytes(whole[: len(whole) - cut])
+    (folder / "trainer_state.json").write_text(json.dumps({"global_step": step}))
+    for file in folder.iterdir():
+        moment = file.stat().st_mtime - HOUR_AGO + step
+        os.utime(file, (moment, moment))
+
+
+@pytest.fixture
+def config_file(tmp_path: Path) -> Path:
+    file = tmp_path / "exporter.yml"
+    file.write_text("runs: [{name: demo, framework: trl, path: out}]\nruns_folder: runs.d\n")
+    return file
+
+
+def context(path: Path) -> PreflightContext:
+    run = {"name": "demo", "framework": "trl", "path": str(path)}
+    return PreflightContext(Config.model_validate({"runs": [run]}))
+
+
+def test_a_run_without_checkpoints_needs_no_check(tmp_path: Path) -> None:
+    assert check_checkpoints(context(tmp_path)) is None
+
+
+def test_a_damaged_checkpoint_that_a_resume_would_take_is_a_warning(tmp_path: Path) -> None:
+    save(tmp_path, 10)
+    finding = check_checkpoints(context(tmp_path))
+    assert finding is not None
+    assert (finding.result, finding.observed) == (
+        "ok",
+        "1 checkpoint proved, the newest: checkpoint-10",
+    )
+    save(tmp_path, 20, cut=3)
+    finding = check_checkpoints(context(tmp_path))
+    assert finding is not None
+    assert finding.result == "warn"
+    assert any("3 bytes are missing" in line for line in finding.details)
+    assert finding.details[-1] == "  Newest proved checkpoint: checkpoint-10"
+
+
+def test_the_command_lists_each_checkpoint_with_its_proof(
+    tmp_path: Path, config_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(tmp_path / "out", 10)
+    command = ["checkpoints", "demo", f"--config.file={config_file}"]
+    assert main(command) == 0
+    assert "checkpoint-10" in capsys.readouterr().out
+    save(tmp_path / "out", 20, cut=3)
+    assert main(command) == 1
+    first, second, damage, third, *rest = capsys.readouterr().out.splitlines()
+    assert first == f"run demo, default: {tmp_path}/out"
+    assert second.split()[:2] == ["20", "checkpoint-20"]
+    assert second.endswith("damaged")
+    assert damage.strip() == f"truncated: {DAMAGE}"
+    assert third.endswith("proved")
+    assert rest == [
+        f"  A resume would take a damaged checkpoint: checkpoint-20: {DAMAGE}",
+        "  Newest proved checkpoint: checkpoint-10",
+    ]
+    assert not list(tmp_path.glob("**/proofs-*"))
+
+
+def test_an_unknown_run_is_misuse(config_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["checkpoints", "other", f"--config.file={config_file}"]) == 2
+    assert "no run has the name other; runs: demo" in capsys.readouterr().err
