@@ -28,6 +28,7 @@
     'trainwarden-night.json': import '../../grafana/dashboards/trainwarden-night.json',
     'trainwarden-run.json': import '../../grafana/dashboards/trainwarden-run.json',
     'trainwarden-time.json': import '../../grafana/dashboards/trainwarden-time.json',
+    'trainwarden-training.json': import '../../grafana/dashboards/trainwarden-training.json',
     'trainwarden-workers.json': import '../../grafana/dashboards/trainwarden-workers.json',
   },
 }

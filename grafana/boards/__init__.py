@@ -1,10 +1,11 @@
 """The boards of Trainwarden."""
 
-from boards import fleet, gpu, health, inference, night, run, time_spent, workers
+from boards import fleet, gpu, health, inference, night, run, time_spent, training, workers
 from boards.board import Board
 
 BOARDS: tuple[Board, ...] = (
     run.BOARD,
+    training.BOARD,
     night.BOARD,
     time_spent.BOARD,
     gpu.BOARD,

@@ -52,6 +52,11 @@ def checkpoints_table() -> Table:
                 "fits",
                 why.NO_RECORD,
             ),
+            Query(
+                f"{_BY} (trainwarden_checkpoint_resume_damaged{{RUN}})",
+                "damaged",
+                why.NO_CHECKPOINTS,
+            ),
         ],
         width=24,
         height=5,
@@ -69,6 +74,11 @@ def checkpoints_table() -> Table:
                 name="fits",
                 title="record matches",
                 meanings=words(("no", style.CRITICAL), ("yes", style.GOOD)),
+            ),
+            Column(
+                name="damaged",
+                title="resume damaged",
+                meanings=words(("no", style.GOOD), ("yes", style.CRITICAL)),
             ),
             Column(name="instance"),
         ],

@@ -119,48 +119,6 @@ NOW = Row(
 HEALING = Row(
     "The remediator",
     [
-        Graph(
-            title="Outcomes, since the journal began",
-            about="By what came of actions. Good: healed rises alone.",
-            queries=[
-                Query(
-                    "sum by (outcome) (trainwarden_remediator_outcomes_total{HEALER})",
-                    "{{outcome}}",
-                    why.NOTHING_DONE_YET,
-                )
-            ],
-            unit=COUNT,
-            decimals=0,
-            stepped=True,
-        ),
-        Graph(
-            title="Actions, since the journal began",
-            about="By action and result. Good: done.",
-            queries=[
-                Query(
-                    "sum by (action, result) (trainwarden_remediator_actions_total{HEALER})",
-                    "{{action}}: {{result}}",
-                    why.NOTHING_DONE_YET,
-                )
-            ],
-            unit=COUNT,
-            decimals=0,
-            stepped=True,
-        ),
-        Graph(
-            title="Open incidents over time",
-            about="Alerts with a playbook that are neither over nor given up. Good: 0, or short.",
-            queries=[
-                Query(
-                    "trainwarden_remediator_open_incidents{HEALER}",
-                    "{{instance}}",
-                    why.NO_REMEDIATOR,
-                )
-            ],
-            unit=COUNT,
-            decimals=0,
-            stepped=True,
-        ),
         healing.decisions(8, 8),
         Graph(
             title="Time since",

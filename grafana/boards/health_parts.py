@@ -58,19 +58,14 @@ SEEING = Row(
             about="Cores. Good: a few hundredths.",
             queries=_programs("process_cpu_seconds_total", "rate({}[$__rate_interval])"),
             unit=COUNT,
+            width=12,
         ),
         Graph(
             title="Memory used",
             about="Resident. Good: flat.",
             queries=_programs("process_resident_memory_bytes"),
             unit=BYTES,
-        ),
-        Graph(
-            title="Series per scrape",
-            about="Good: even; it grows with workers, GPUs and patterns, not with time.",
-            queries=_programs("scrape_samples_scraped"),
-            unit=COUNT,
-            decimals=0,
+            width=12,
         ),
     ],
 )
@@ -116,6 +111,7 @@ PIPELINE = Row(
                 )
             ],
             unit="cps",
+            width=12,
         ),
         Graph(
             title="Notifications that failed",
@@ -128,20 +124,7 @@ PIPELINE = Row(
                 )
             ],
             unit="cps",
-        ),
-        Graph(
-            title="Alerts, by state",
-            about="Firing and pending alerts. Good: the heartbeat alone.",
-            queries=[
-                Query(
-                    "count by (alertstate) (ALERTS{ALERT_OF_BOX})",
-                    "{{alertstate}}",
-                    why.NO_RULES,
-                )
-            ],
-            unit=COUNT,
-            decimals=0,
-            stepped=True,
+            width=12,
         ),
     ],
 )

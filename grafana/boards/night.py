@@ -18,9 +18,8 @@ CRITICAL_AS_TWO = (
     f"2 * {FIRING.replace('critical|warning', 'critical')}"
     f" or {FIRING.replace('critical|warning', 'warning')}"
 )
-ONE_BY_ONE = 15
-"""Seconds between two looks at which alerts fired."""
-OVER = f"[$__range:{ONE_BY_ONE}s]"
+OVER = "[$__range:$__interval]"
+"""As many looks at which alerts fired as the panel has points, however long the range is."""
 MOMENTS = f"timestamp({FIRING}){OVER}"
 
 
@@ -113,7 +112,7 @@ ALERTS = Row(
                     why.NO_ALERT_FIRED,
                 ),
                 Query(
-                    f"{ONE_BY_ONE} * sum {ALERTS_BY} "
+                    f"$__interval_ms / 1000 * sum {ALERTS_BY} "
                     f"({with_what(f'count_over_time({FIRING}{OVER})')})",
                     "for",
                     why.NO_ALERT_FIRED,
@@ -145,8 +144,7 @@ ALERTS = Row(
 DONE = Row(
     "Actions",
     [
-        healing.actions_by_worker(8),
-        healing.outcomes_by_worker(8),
+        healing.outcomes_by_worker(12),
         Table(
             title="Ends of workers",
             about="By exit code or signal. Good: only ends that you or the remediator asked for.",
@@ -158,6 +156,7 @@ DONE = Row(
                     why.NO_END,
                 )
             ],
+            width=12,
             height=6,
             columns=[
                 Column(name="run"),

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from boards import limits, style, why, working
-from boards.checkpoints import steps
 from boards.layout import Row
-from boards.panels import COUNT, NAME, SHARE, Bars, Stat
+from boards.panels import COUNT, NAME, SHARE, Stat
 from boards.queries import Query, gained
 from boards.serving import server_states
 from boards.style import NONE_IS_GOOD, falling, rising
@@ -39,25 +38,6 @@ COURSE = Row(
     "Run progress",
     [
         phases(24),
-        steps(
-            "Steps and checkpoints",
-            "Good: a straight line up. A step down is a resume: what lies above is lost.",
-            16,
-        ),
-        Bars(
-            title="Where the time went",
-            about="Share of the time shown that each phase took. Good: training, most of it.",
-            queries=[
-                Query(
-                    "avg by (phase) (avg_over_time(trainwarden_training_phase{RUN}[$__range])) > 0",
-                    "{{phase}}",
-                    why.NO_STEPS,
-                )
-            ],
-            unit=SHARE,
-            low=0,
-            high=1,
-        ),
         working.worker_states("{RUN}", 24),
         server_states("{RUN}", 24),
     ],

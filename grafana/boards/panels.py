@@ -224,7 +224,9 @@ class Timeline(Panel):
                 .calcs([])
             )
             .tooltip(common.VizTooltipOptions().mode(looks.TooltipDisplayMode.SINGLE))
-            .color_scheme(FieldColor().mode(models.FieldColorModeId.THRESHOLDS))
+            # With thresholds, Grafana shows merged values by threshold and not by their meaning:
+            # https://github.com/grafana/grafana/issues/40661
+            .color_scheme(FieldColor().mode(models.FieldColorModeId.FIXED).fixed_color(style.CALM))
             .merge_values(merge_values=True)
             .show_value(looks.VisibilityMode.AUTO)
             .row_height(0.85)

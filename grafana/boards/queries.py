@@ -52,13 +52,15 @@ def promql(text: str) -> str:
     return _SCOPE.sub(lambda match: SCOPES[match[1]], textwrap.dedent(text).strip())
 
 
-def coded(selector: str, label: str, names: Sequence[str]) -> str:
+def coded(selector: str, label: str, names: Sequence[str], first: int = 0) -> str:
     """Joins series that are 1 for one value of `label` and 0 for all others into one series.
 
-    Its value is the place of that value in `names`. `selector` has no matcher on `label`.
+    Its value is the place of that value in `names`, counted from `first`. `selector` has no
+    matcher on `label`.
     """
     arms = "\n  or ".join(
-        f'{place} * ({selector[:-1]},{label}="{name}"}} == 1)' for place, name in enumerate(names)
+        f'{place} * ({selector[:-1]},{label}="{name}"}} == 1)'
+        for place, name in enumerate(names, first)
     )
     return f"max without ({label}) (\n  {arms}\n)"
 
@@ -67,7 +69,9 @@ def gained(counter: str) -> str:
     """By how much each series of `counter` grew in the time that the board shows.
 
     `increase` does not see what a series held when it was born, and those of events are born with
-    their first one.
+    their first one. A series that had a sample in the hour before is not newborn.
     """
-    newborn = f"last_over_time({counter}[$__range]) unless {counter} offset $__range"
+    newborn = (
+        f"last_over_time({counter}[$__range]) unless count_over_time({counter}[1h] offset $__range)"
+    )
     return f"round({newborn} or increase({counter}[$__range]))"

@@ -1,180 +1,33 @@
-"""The main board of a run: its health, and the actions taken."""
+"""The first board: whether a run is well, what is done about it, and when it ends."""
 
 from __future__ import annotations
 
-from boards import healing, limits, run_box, run_training, style, why
+from boards import healing, limits, style, why
 from boards.board import Board
 from boards.layout import Row
-from boards.panels import COUNT, NAME, SHARE, Stat
-from boards.queries import Query
-from boards.style import NONE_IS_GOOD, falling, rising, words
-from boards.variables import HOST, INSTANCE, RUN
-from boards.verdict import MARKS, alerts_now, phase, verdict
+from boards.panels import COUNT, NAME, SECONDS, SHARE, Bars, Graph, Stat, Timeline
+from boards.queries import Query, coded
+from boards.serving import REASON_WORDS, REASONS
+from boards.style import Word, rising, words
+from boards.variables import HOST, INSTANCE, ONE_RUN
+from boards.verdict import MARKS, PHASE_WORDS, PHASES, alerts_now, phase, verdict
 
-VERDICT = Row(
-    "Verdict",
+WORKERS_FROM, SERVERS_FROM = 20, 30
+WORKER_WORDS = (("running", style.GOOD), ("missing", style.CRITICAL), ("finished", style.UNKNOWN))
+COURSE_WORDS = (
+    *PHASE_WORDS,
+    *(Word(WORKERS_FROM + place, *pair) for place, pair in enumerate(WORKER_WORDS)),
+    *(Word(SERVERS_FROM + word.number, word.text, word.colour) for word in REASON_WORDS),
+)
+
+LEFT = "trainwarden_training_total_steps{RUN} - trainwarden_training_step{RUN}"
+PACE = "(deriv(trainwarden_training_step{RUN}[30m]) > 0)"
+
+NOW = Row(
+    "Is it well?",
     [
         verdict(5),
-        phase(5),
-        Stat(
-            title="Step",
-            about="Steps done, counted from one. Good: it grows.",
-            queries=[
-                Query("max by (run) (trainwarden_training_step{RUN})", "{{run}}", why.NO_STEPS)
-            ],
-            unit=NAME,
-            width=3,
-            empty="not reported",
-        ),
-        Stat(
-            title="Done",
-            about="Of all steps of the run, as reported or configured. Good: it grows.",
-            queries=[
-                Query(
-                    "max by (run) (trainwarden_training_step{RUN}"
-                    " / trainwarden_training_total_steps{RUN})",
-                    "{{run}}",
-                    why.NO_TOTAL,
-                )
-            ],
-            unit=SHARE,
-            width=3,
-            empty="no total known",
-        ),
-        Stat(
-            title="Silence, relative to the limit",
-            about=(
-                "Time since the last sign of progress, as a share of the time after which the run "
-                "counts as stalled in its present phase. Good: well under 60 %, where the warning "
-                "TrainingStepStalled begins; at 100 % it is critical and the run is restarted."
-            ),
-            queries=[
-                Query(
-                    "max by (run) (run:trainwarden_training_stall:ratio{RUN})",
-                    "{{run}}",
-                    why.RUN_OVER,
-                )
-            ],
-            unit=SHARE,
-            decimals=0,
-            width=4,
-            scale=rising(limits.NEARLY_STALLED.value, limits.STALLED.value),
-            empty="no sign yet",
-        ),
-        Stat(
-            title="Checkpoint age, in intervals",
-            about=(
-                "Age of the newest complete checkpoint over the time between two, as configured "
-                "or as seen. Good: up to 1. From 2 on TrainingCheckpointOverdue warns: if the run "
-                "died now, this much would be lost."
-            ),
-            queries=[
-                Query(
-                    """
-                    max by (run, checkpoint) (
-                      (
-                        trainwarden_checkpoint_seen_timestamp_seconds{RUN}
-                          - trainwarden_checkpoint_timestamp_seconds{RUN}
-                      )
-                      / trainwarden_checkpoint_interval_seconds{RUN}
-                    )
-                    """,
-                    "{{checkpoint}}",
-                    why.NO_CHECKPOINTS,
-                )
-            ],
-            unit=NAME,
-            decimals=1,
-            width=4,
-            scale=rising(limits.CHECKPOINT_OVERDUE.value, None),
-            empty="none known",
-        ),
-        Stat(
-            title="Worker processes missing",
-            about="Of the configured number of processes. Good: 0.",
-            queries=[
-                Query(
-                    """
-                    sum(
-                      clamp_min(
-                        trainwarden_worker_expected_processes{RUN}
-                          - trainwarden_worker_processes{RUN},
-                        0
-                      )
-                      unless trainwarden_worker_finished{RUN} == 1
-                    )
-                    or 0 * max(trainwarden_worker_expected_processes{RUN})
-                    """,
-                    "",
-                    why.NO_WORKERS,
-                )
-            ],
-            unit=NAME,
-            width=4,
-            scale=NONE_IS_GOOD,
-            empty="none configured",
-        ),
-        Stat(
-            title="Inference servers down",
-            about="Servers that do not serve, unintentionally. Good: 0.",
-            queries=[Query("sum(1 - trainwarden_inference_up{RUN})", "", why.NO_SERVERS)],
-            unit=NAME,
-            width=4,
-            scale=NONE_IS_GOOD,
-            empty="none configured",
-        ),
-        Stat(
-            title="GPUs lost · held by leftovers",
-            about=(
-                "GPUs that have fallen off the bus, and processes that hold a GPU and belong to "
-                "no run. Good: 0 and 0. Leftovers are ended by the remediator."
-            ),
-            queries=[
-                Query("sum(1 - trainwarden_gpu_up{BOX})", "lost", why.NO_GPU),
-                Query("sum(trainwarden_gpu_orphan_holders{BOX})", "leftovers", why.NO_GPU),
-            ],
-            unit=NAME,
-            width=4,
-            scale=NONE_IS_GOOD,
-            empty="no GPU",
-        ),
-        Stat(
-            title="Memory above the floor",
-            about=(
-                "Memory available within host and cgroup, minus the floor that should stay "
-                "available. Good: far above 0; under 0 TrainingMemoryFloor fires and a worker is "
-                "restarted to relieve the host."
-            ),
-            queries=[
-                Query(
-                    """
-                    min(
-                      trainwarden_memory_effective_available_bytes{BOX}
-                        - trainwarden_memory_available_floor_bytes{BOX}
-                    )
-                    """
-                )
-            ],
-            unit="bytes",
-            decimals=1,
-            width=4,
-            scale=falling(None, 0),
-            empty="not seen",
-        ),
-        Stat(
-            title="Checkpoints that still fit",
-            about=(
-                "How often the newest checkpoint still fits on its disk. Good: "
-                "many. Under 3 TrainingDiskFilling warns; under 1 the next save fails, and "
-                "restarts are held."
-            ),
-            queries=[Query("min(trainwarden_disk_checkpoints_left{RUN})", "", why.NO_CHECKPOINTS)],
-            unit=COUNT,
-            decimals=0,
-            width=4,
-            scale=falling(limits.LITTLE_ROOM.value, limits.NO_ROOM.value),
-            empty="none known",
-        ),
+        alerts_now(13, 4),
         Stat(
             title="Remediator",
             about=(
@@ -195,57 +48,213 @@ VERDICT = Row(
                 )
             ],
             unit=NAME,
-            width=4,
+            width=6,
             meanings=words(("observes", style.CALM), ("acts", style.GOOD), ("held", style.WARNING)),
             scale=style.Scale(style.CRITICAL),
             empty="not there",
         ),
-        alerts_now(),
+        phase(6),
+        Stat(
+            title="Step",
+            about="Steps done, counted from one, and of how many. Good: it grows.",
+            queries=[
+                Query("max by (run) (trainwarden_training_step{RUN})", "step", why.NO_STEPS),
+                Query("max by (run) (trainwarden_training_total_steps{RUN})", "of", why.NO_TOTAL),
+            ],
+            unit=NAME,
+            width=6,
+            named=True,
+            empty="not reported",
+        ),
+        Stat(
+            title="Ends",
+            about=(
+                "When the last step is made, at the pace of the last half hour. Good: in time. Not "
+                "moving: the run made no step in that time."
+            ),
+            queries=[
+                Query(f"1000 * (time() + max by (run) (({LEFT}) / {PACE}))", "", why.NO_TOTAL)
+            ],
+            unit="dateTimeFromNow",
+            width=6,
+            empty="not moving",
+        ),
+        Stat(
+            title="Last checkpoint",
+            about=(
+                "Age of the newest complete checkpoint: what a crash would cost now. Good: less "
+                "than the interval; at twice the interval TrainingCheckpointOverdue warns."
+            ),
+            queries=[
+                Query(
+                    "min by (run) (time() - trainwarden_checkpoint_timestamp_seconds{RUN})",
+                    "age",
+                    why.NO_CHECKPOINTS,
+                ),
+                Query(
+                    "min by (run) (trainwarden_checkpoint_interval_seconds{RUN})",
+                    "every",
+                    why.NO_INTERVAL,
+                ),
+            ],
+            unit=SECONDS,
+            width=6,
+            named=True,
+            empty="none known",
+        ),
     ],
 )
 
-
-REMEDIATOR = Row(
-    "What the remediator did",
+COURSE = Row(
+    "How does it go?",
     [
-        healing.acted(),
-        healing.healed(),
-        healing.not_healed(),
-        healing.given_up(),
-        healing.count(
-            "Needs an operator",
-            "Workers whose alert fires and was given up: no further automatic action. Good: 0.",
-            "trainwarden_remediator_incident_abandoned{HEALED}",
-            NONE_IS_GOOD,
+        Graph(
+            title="Steps per hour",
+            about="At the pace of ten minutes, and as usual. Good: close together.",
+            queries=[
+                Query(
+                    "3600 * max by (run) (deriv(trainwarden_training_step{RUN}[10m]) >= 0)",
+                    "now",
+                    why.NO_STEPS,
+                ),
+                Query(
+                    "3600"
+                    " / max by (run) (trainwarden_training_step_duration_median_seconds{RUN} > 0)",
+                    "usual",
+                    why.NO_STEPS,
+                ),
+            ],
+            unit=COUNT,
+            width=12,
+            height=7,
         ),
-        healing.count(
-            "Open incidents",
-            "Alerts with a playbook, neither over nor given up, of all runs of the host. Good: 0.",
-            "trainwarden_remediator_open_incidents{HEALER}",
+        Graph(
+            title="Loss and reward",
+            about="From the log, under the names that it has there. Good: as expected.",
+            queries=[
+                Query(
+                    'trainwarden_log_value{RUN,name=~".*(loss|reward).*"}',
+                    "{{name}} in {{log}}",
+                    why.NO_NUMBER,
+                )
+            ],
+            unit=COUNT,
+            width=12,
+            height=7,
+        ),
+        Timeline(
+            title="Phase, workers and servers",
+            about=(
+                "What the run did when, and how each of its workers and servers was. Good: mostly "
+                "training, running and ok. Missing for 20 s is TrainingWorkerGone; a server that "
+                "refuses for 10 s is TrainingInferenceDown."
+            ),
+            queries=[
+                Query(
+                    coded("trainwarden_training_phase{RUN}", "phase", PHASES),
+                    "phase",
+                    why.NO_PHASE,
+                ),
+                Query(
+                    f"""
+                    {WORKERS_FROM + 2} * (trainwarden_worker_finished{{RUN}} == 1)
+                    or {WORKERS_FROM} + (
+                      trainwarden_worker_processes{{RUN}}
+                        < bool trainwarden_worker_expected_processes{{RUN}}
+                    )
+                    """,
+                    "{{worker}}",
+                    why.NO_WORKERS,
+                ),
+                Query(
+                    coded("trainwarden_inference_reason{RUN}", "reason", REASONS, SERVERS_FROM),
+                    "{{server}}",
+                    why.NO_SERVERS,
+                ),
+            ],
+            width=24,
+            height=6,
+            meanings=COURSE_WORDS,
         ),
         healing.actions_by_worker(12),
-        healing.decisions(12),
+        Graph(
+            title="GPUs busy",
+            about="The least and the most busy GPU of the host, and the mean. Good: high and even.",
+            queries=[
+                Query(f"{function}(trainwarden_gpu_utilization_ratio{{BOX}})", legend, why.NO_GPU)
+                for function, legend in (("min", "lowest"), ("avg", "mean"), ("max", "highest"))
+            ],
+            unit=SHARE,
+            high=1,
+            width=12,
+            height=6,
+        ),
+        Bars(
+            title="Nearest to its limit",
+            about=(
+                "How much of each limit is used: at 100 % its alert is critical. Good: well under "
+                "100 %."
+            ),
+            queries=[
+                Query(
+                    "max(run:trainwarden_training_stall:ratio{RUN})",
+                    "time without progress",
+                    why.RUN_OVER,
+                ),
+                Query(
+                    "max(trainwarden_worker_resident_bytes{RUN}"
+                    " / trainwarden_worker_memory_limit_bytes{RUN})",
+                    "memory of a worker",
+                    why.NO_MEMORY_LIMIT,
+                ),
+                Query(
+                    "max(trainwarden_memory_available_floor_bytes{BOX}"
+                    " / trainwarden_memory_effective_available_bytes{BOX})",
+                    "memory of the host",
+                ),
+                Query(
+                    "1 / (min(trainwarden_disk_checkpoints_left{RUN}) > 0)",
+                    "disk for a checkpoint",
+                    why.NO_CHECKPOINTS,
+                ),
+                Query(
+                    "max(trainwarden_inference_kv_cache_usage_ratio{RUN})",
+                    "KV cache",
+                    why.NOT_REPORTED,
+                ),
+            ],
+            unit=SHARE,
+            low=0,
+            high=1,
+            width=12,
+            height=6,
+            scale=rising(limits.NEARLY_STALLED.value, limits.STALLED.value),
+        ),
+        Bars(
+            title="Where the last day went",
+            about="Hours by state, of the last 24. Good: training, and what belongs to a step.",
+            queries=[
+                Query(
+                    "sum by (state) (run_state:trainwarden_run_time_seconds:increase1d{RUN}) / 3600"
+                    " > 0.01",
+                    "{{state}}",
+                    why.NO_RUN,
+                )
+            ],
+            unit=COUNT,
+            decimals=1,
+            width=12,
+            height=6,
+        ),
     ],
 )
 
 BOARD = Board(
     uid="trainwarden-run",
     title="Run",
-    about=(
-        "Is my run healthy? From the verdict to its causes: actions of the remediator, progress "
-        "and checkpoints, rollouts and inference, GPUs, workers and memory, logs, the exporter."
-    ),
-    variables=[INSTANCE, HOST, RUN],
-    rows=[
-        VERDICT,
-        REMEDIATOR,
-        run_training.PROGRESS,
-        run_training.ROLLOUTS,
-        run_box.GPUS,
-        run_box.WORKERS,
-        run_box.LOGS,
-        run_box.EXPORTER,
-    ],
+    about="Is this run well, what is done about it, how does it go and when does it end?",
+    variables=[INSTANCE, HOST, ONE_RUN],
+    rows=[NOW, COURSE],
     marks=MARKS,
     since="now-3h",
     refresh="15s",

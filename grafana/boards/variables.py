@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from grafana_foundation_sdk.builders.dashboard import DatasourceVariable, QueryVariable
 from grafana_foundation_sdk.cog.builder import Builder
@@ -40,6 +40,8 @@ class Variable:
     about: str
     empty_when: str = ""
     """As of a `Query`."""
+    single: bool = False
+    """Whether one value is chosen at a time."""
     part: str = ""
     """Regular expression whose first group is the part of the label that counts. Such a variable
     is hidden; its values follow from others."""
@@ -59,9 +61,13 @@ class Variable:
             .definition(self.query)
             .refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED)
             .sort(models.VariableSort.NATURAL_ASC)
-            .multi(multi=True)
-            .include_all(include_all=True)
-            .current(models.VariableOption(text="All", value="$__all", selected=True))
+            .multi(multi=not self.single)
+            .include_all(include_all=not self.single)
+        )
+        if self.single:
+            return variable
+        variable = variable.current(
+            models.VariableOption(text="All", value="$__all", selected=True)
         )
         if self.part:
             # All of these values is not everything: they are those of what is chosen elsewhere.
@@ -87,6 +93,7 @@ RUN = Variable(
     "run",
     "A run, as exporter.yml calls it.",
 )
+ONE_RUN = replace(RUN, single=True)
 WORKER = Variable(
     "worker",
     "Worker",

@@ -136,7 +136,7 @@ def phases(width: int, height: int = 4) -> Timeline:
     )
 
 
-def alerts_now(height: int = 5) -> Table:
+def alerts_now(width: int = 24, height: int = 5) -> Table:
     """Every alert that fires."""
     return Table(
         title="Firing alerts",
@@ -156,7 +156,7 @@ def alerts_now(height: int = 5) -> Table:
             )
         ],
         empty="No alert fires. Whether the rules are evaluated at all, the verdict says.",
-        width=24,
+        width=width,
         height=height,
         columns=[
             Column(name="severity", colours=tuple(style.SEVERITY_COLOURS.items()), width=90),

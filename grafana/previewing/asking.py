@@ -52,6 +52,7 @@ class Window:
         return {
             "__range": f"{seconds}s",
             "__interval": f"{round(self.step)}s",
+            "__interval_ms": f"{1000 * round(self.step)}",
             "__rate_interval": f"{round(max(self.step + SCRAPE_INTERVAL, 4 * SCRAPE_INTERVAL))}s",
         }
 

@@ -58,7 +58,6 @@ OF_THIS_RUN = frozenset(
         # what has not happened yet to a run that is well and only looked at
         why.NO_ALERT_FIRED,
         why.NOTHING_DONE,
-        why.NOTHING_DONE_YET,
         why.NOTHING_DECIDED,
         why.NO_END_YET,
     }

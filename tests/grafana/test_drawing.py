@@ -146,8 +146,7 @@ def test_a_stat_shows_its_word() -> None:
 
 
 def test_two_numbers_of_a_stat_have_their_names() -> None:
-    title = "GPUs lost · held by leftovers"
-    assert drawn(title, [one(0)], [one(3)]) == [title, "0", "lost", "3", "leftovers"]
+    assert drawn("Step", [one(3)], [one(9)]) == ["Step", "3", "step", "9", "of"]
 
 
 def test_a_graph_has_a_legend_of_its_series() -> None:
@@ -163,7 +162,7 @@ def test_a_graph_has_a_legend_of_its_series() -> None:
 
 def test_a_stacked_graph_with_thresholds_and_gaps_is_drawn() -> None:
     assert "w on 0" in drawn("GPU memory by worker", [over([1, 2], worker="w", gpu="0")])
-    assert "s" in drawn("KV cache in use", [over([0.5], server="s")])
+    assert "r s" in drawn("KV cache in use, by server", [over([0.5], run="r", server="s")])
 
 
 def test_a_timeline_tells_states_and_leaves_gaps() -> None:
@@ -175,8 +174,14 @@ def test_a_timeline_tells_states_and_leaves_gaps() -> None:
 
 
 def test_bars_tell_their_share() -> None:
-    texts = drawn("Where the time went", [one(0.75, phase="training")])
-    assert [text.strip() for text in texts] == ["Where the time went", "training", "75%"]
+    texts = drawn("Nearest to its limit", [one(0.75)])
+    assert [text.strip() for text in texts] == [
+        *("Nearest to its limit", "time without progress", "75%"),
+    ]
+    texts = drawn("Where the last day went", [one(18, state="training"), one(6, state="down")])
+    assert [text.strip() for text in texts] == [
+        *("Where the last day went", "training", "18.0", "down", "6.0"),
+    ]
 
 
 def test_a_table_shows_its_columns_in_their_order() -> None:

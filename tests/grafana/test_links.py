@@ -74,7 +74,7 @@ def test_the_link_of_an_alert_has_every_label_of_its_subject(
     # Labels that repeat another label, or give a detail of the subject; `host` is the instance
     # without its port.
     details = {"result", "uuid", "role", "engine", "scope", "state", "xid", "mode", "alertstate"}
-    details |= {"explained_by"}
+    details |= {"explained_by", "run_continues"}
     assert known["ALERTS"] - elsewhere - details - {"host"} == reported
 
 

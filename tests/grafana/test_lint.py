@@ -8,6 +8,7 @@ the two about LogQL. Those about queries are in test_queries.py.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,6 +20,8 @@ from boards.variables import ANY
 
 Model = Mapping[str, Any]
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
+ONE_AT_A_TIME = ("trainwarden-run", "run")
+"""The first board is about one run."""
 KNOWN_UNITS = {value for value in vars(units).values() if isinstance(value, str)}
 
 
@@ -119,6 +122,41 @@ def test_only_kinds_of_panels_that_every_grafana_from_10_on_has(
     }
 
 
+def test_a_timeline_has_no_colours_by_threshold(models: Mapping[str, Model]) -> None:
+    """Grafana would show merged values by their threshold: one state, without its word."""
+    found = [panel for _, panel in panels(models) if panel["type"] == "state-timeline"]
+    assert found
+    for panel in found:
+        colour = panel["fieldConfig"]["defaults"]["color"]
+        assert colour["mode"] == "fixed", panel["title"]
+        assert panel["fieldConfig"]["defaults"]["mappings"], panel["title"]
+
+
+def test_the_first_board_has_as_many_panels_as_one_reads(models: Mapping[str, Model]) -> None:
+    shown = [panel for panel in models["trainwarden-run"]["panels"] if panel["type"] != "row"]
+    assert len(shown) == 14
+    assert shown[0]["title"] == "Verdict"
+
+
+def test_no_two_panels_ask_the_same(models: Mapping[str, Model]) -> None:
+    """Of now, or of the same time."""
+    asked: dict[tuple[tuple[str, bool], ...], str] = {}
+    for where, panel in panels(models):
+        queries = tuple(
+            sorted((target["expr"], bool(target.get("instant"))) for target in panel["targets"])
+        )
+        assert asked.setdefault(queries, where) == where
+
+
+def test_no_subquery_has_more_evaluations_than_a_panel_has_points(
+    models: Mapping[str, Model],
+) -> None:
+    for where, panel in panels(models):
+        for target in panel["targets"]:
+            for window, step in re.findall(r"\[([^\]:]+):([^\]]*)\]", target["expr"]):
+                assert (window, step) == ("$__range", "$__interval"), where
+
+
 def test_a_uid_and_a_title_are_those_of_one_board(models: Mapping[str, Model]) -> None:
     assert {model["uid"] for model in models.values()} == {board.uid for board in BOARDS}
     assert len({model["title"] for model in models.values()}) == len(BOARDS)
@@ -126,7 +164,10 @@ def test_a_uid_and_a_title_are_those_of_one_board(models: Mapping[str, Model]) -
 
 def test_what_is_chosen_for_many_may_be_all(model: Model) -> None:
     for name, variable in variables(model).items():
-        if variable["type"] == "query":
+        if (model["uid"], name) == ONE_AT_A_TIME:
+            assert not variable["multi"]
+            assert not variable["includeAll"]
+        elif variable["type"] == "query":
             assert variable["multi"], name
             assert variable["includeAll"], name
             assert variable["current"]["value"] == "$__all", name

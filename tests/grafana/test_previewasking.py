@@ -86,6 +86,7 @@ def test_a_rate_is_over_four_scrapes_at_least() -> None:
     assert Window(0, 40000).words == {
         "__range": "40000s",
         "__interval": "100s",
+        "__interval_ms": "100000",
         "__rate_interval": "105s",
     }
 

@@ -1,20 +1,24 @@
-"""Of the board of a run: its progress and checkpoints, its rollouts and inference servers."""
+"""The training of a run: its progress and checkpoints, its rollouts, and what its logs say."""
 
 from __future__ import annotations
 
-from boards import limits, why
+from boards import limits, style, why
+from boards.board import Board
 from boards.checkpoints import checkpoints_table, steps
 from boards.layout import Row
 from boards.panels import BYTES, COUNT, SECONDS, SHARE, Graph
 from boards.queries import Query
-from boards.serving import server_states
-from boards.style import falling, rising
-from boards.verdict import phases
+from boards.style import falling, rising, words
+from boards.tables import Column, Table
+from boards.variables import HOST, INSTANCE, RUN
+from boards.verdict import MARKS
+
+NUMBER = "max by (run, log, name)"
+PATTERN = "max by (run, log, pattern)"
 
 PROGRESS = Row(
     "Progress and checkpoints",
     [
-        phases(24),
         steps(
             "Steps",
             "Steps done, and the step of the newest complete checkpoint: the distance is what "
@@ -168,9 +172,8 @@ PROGRESS = Row(
 )
 
 ROLLOUTS = Row(
-    "Rollouts and inference",
+    "Rollouts",
     [
-        server_states("{RUN}", 24),
         Graph(
             title="Rollouts behind the trainer",
             about=(
@@ -230,55 +233,196 @@ ROLLOUTS = Row(
             unit=COUNT,
             stepped=True,
         ),
-        Graph(
-            title="Requests",
-            about=(
-                "Worked on and waiting, by server. Good: some are running whenever the trainer "
-                "waits; a queue that only grows is too much for the servers."
+    ],
+)
+
+
+def _numbers(title: str, about: str, names: str, empty_when: str = why.NO_NUMBER) -> Graph:
+    return Graph(
+        title=title,
+        about=about,
+        queries=[
+            Query(
+                f'trainwarden_log_value{{RUN,name=~"{names}"}}',
+                "{{run}} {{name}}",
+                empty_when,
+            )
+        ],
+        unit=COUNT,
+    )
+
+
+def _limited(
+    title: str, about: str, query: Query, limit: limits.Limit, *, unit: str = COUNT
+) -> Graph:
+    """A graph of one query that is shaded from `limit` on."""
+    return Graph(
+        title=title,
+        about=about,
+        queries=[query],
+        unit=unit,
+        scale=rising(limit.value, None),
+        shaded=True,
+    )
+
+
+LOGS = Row(
+    "Logs",
+    [
+        _numbers(
+            "Loss",
+            "From the log. Good: as expected; a non-finite number leaves a gap "
+            "here and fires TrainingNotFinite.",
+            ".*loss.*",
+        ),
+        _numbers(
+            "Reward",
+            "From the log. Good: slowly up. A sudden fall, or a jump to the most there "
+            "can be, is a run that broke or learned to cheat.",
+            ".*reward.*",
+        ),
+        _numbers(
+            "KL, entropy, gradients",
+            "From the log. Good: small and even. Entropy that falls to 0 is a policy "
+            "that says one thing only.",
+            ".*(kl|entropy|grad).*",
+            why.NO_SUCH_NUMBER,
+        ),
+        _limited(
+            "Error lines, in 5 minutes",
+            "By log; a line that several patterns match counts once, and so do copies. Good: "
+            "0. From 20 on TrainingErrorStorm warns.",
+            Query(
+                "increase(trainwarden_log_error_lines_total{RUN}[5m])",
+                "{{run}} {{log}}",
+                why.NO_LOGS,
             ),
-            queries=[
-                Query(
-                    "trainwarden_inference_running_requests{RUN}",
-                    "{{server}} running",
-                    why.NO_SERVERS,
-                ),
-                Query(
-                    "trainwarden_inference_waiting_requests{RUN}",
-                    "{{server}} waiting",
-                    why.NO_SERVERS,
-                ),
-            ],
+            limits.ERROR_STORM,
+        ),
+        _limited(
+            "Log silence, relative to the limit",
+            "Time since something was written, as a share of its limit. Good: under 100 %, "
+            "where TrainingLogSilent warns.",
+            Query(
+                """
+                (
+                  trainwarden_log_seen_timestamp_seconds{RUN}
+                    - trainwarden_log_last_write_timestamp_seconds{RUN}
+                )
+                / trainwarden_log_silence_limit_seconds{RUN}
+                """,
+                "{{run}} {{log}}",
+                why.NO_SILENCE_LIMIT,
+            ),
+            limits.SILENT,
+            unit=SHARE,
+        ),
+        Graph(
+            title="Files of each log",
+            about="Good: 1 or more. At 0 for every log, TrainingRunNotFound warns: the path of the "
+            "run is wrong, or the run writes elsewhere.",
+            queries=[Query("trainwarden_log_files{RUN}", "{{run}} {{log}}", why.NO_LOGS)],
             unit=COUNT,
         ),
         Graph(
-            title="Tokens generated",
-            about="By server. Good: even while there is work; a server at 0 with requests is hung.",
-            queries=[
-                Query(
-                    "rate(trainwarden_inference_generated_tokens_total{RUN}[$__rate_interval])",
-                    "{{server}}",
-                    why.NOT_REPORTED,
-                )
-            ],
-            unit="cps",
+            title="Logs that their writer holds back",
+            about="Good: 0. At 1 the program buffers its output, so that steps and errors are seen "
+            "minutes late: TrainingLogBuffered informs.",
+            queries=[Query("trainwarden_log_block_buffered{RUN}", "{{run}} {{log}}", why.NO_LOGS)],
+            unit=COUNT,
         ),
         Graph(
-            title="KV cache in use",
+            title="Files of logs that are not read",
+            about="By reason. Good: none. A file that another account can replace is not read.",
+            queries=[
+                Query(
+                    "trainwarden_log_skipped_files{RUN}"
+                    " or on (run, log) 0 * trainwarden_log_files{RUN}",
+                    "{{log}} {{reason}}",
+                    why.NO_LOGS,
+                )
+            ],
+            unit=COUNT,
+        ),
+        _limited(
+            "Heartbeats, age in intervals",
+            "Of brakes, watchdogs and cron jobs, which must themselves be watched. Good: up to "
+            "1; from 2 on TrainingHeartbeatMissed warns.",
+            Query(
+                """
+                (time() - trainwarden_heartbeat_timestamp_seconds{BEAT})
+                / trainwarden_heartbeat_interval_seconds{BEAT}
+                """,
+                "{{run}} {{name}}",
+                why.NO_HEARTBEATS,
+            ),
+            limits.HEARTBEAT_MISSED,
+        ),
+        Table(
+            title="Latest metrics",
             about=(
-                "Of the fullest engine. Good: high and steady. At 95 % with requests put back, "
-                "TrainingInferenceKvCacheFull warns: work is done twice."
+                "The last number of each name in a log. Good: finite, and of just now. What is "
+                "not finite and is trained by fires TrainingNotFinite."
+            ),
+            queries=[
+                Query(f"{NUMBER} (trainwarden_log_value{{RUN}})", "value", why.NO_NUMBER),
+                Query(f"{NUMBER} (trainwarden_log_value_finite{{RUN}})", "finite", why.NO_NUMBER),
+                Query(
+                    f"1000 * {NUMBER} (trainwarden_log_value_timestamp_seconds{{RUN}})",
+                    "written",
+                    why.NO_NUMBER,
+                ),
+            ],
+            width=12,
+            columns=[
+                Column(name="run"),
+                Column(name="log"),
+                Column(name="name", title="number"),
+                Column(name="value", decimals=4),
+                Column(name="finite", meanings=words(("no", style.CRITICAL), ("yes", style.GOOD))),
+                Column(name="written", unit="dateTimeFromNow"),
+            ],
+        ),
+        Table(
+            title="Lines by pattern",
+            about=(
+                "Since the exporter began to follow the log, and how many came in a row since a "
+                "line that ends it. Good: none of trouble of just now; patterns that tell the step "
+                "stand here too."
             ),
             queries=[
                 Query(
-                    "trainwarden_inference_kv_cache_usage_ratio{RUN}",
-                    "{{server}}",
-                    why.NOT_REPORTED,
-                )
+                    f"{PATTERN} (trainwarden_log_matches_total{{RUN}}) > 0", "lines", why.NO_LOGS
+                ),
+                Query(
+                    f"{PATTERN} (trainwarden_log_match_streak{{RUN}}) > 0", "in a row", why.NO_ROW
+                ),
+                Query(
+                    f"1000 * {PATTERN} (trainwarden_log_last_match_timestamp_seconds{{RUN}})",
+                    "last",
+                    why.NO_MATCH,
+                ),
             ],
-            unit=SHARE,
-            high=1,
-            scale=rising(limits.KV_CACHE_FULL.value, None),
-            shaded=True,
+            width=12,
+            columns=[
+                Column(name="run"),
+                Column(name="log"),
+                Column(name="pattern"),
+                Column(name="lines"),
+                Column(name="in a row"),
+                Column(name="last", unit="dateTimeFromNow"),
+            ],
+            sorted_by="last",
         ),
     ],
+)
+
+BOARD = Board(
+    uid="trainwarden-training",
+    title="Training",
+    about="How does the training go: steps, checkpoints, rollouts, loss and reward, errors?",
+    variables=[INSTANCE, HOST, RUN],
+    marks=MARKS,
+    since="now-6h",
+    rows=[PROGRESS, ROLLOUTS, LOGS],
 )
