@@ -2,6 +2,7 @@
 # test  everything that must hold, end to end
 # test-docker  what needs real containers; it starts a Docker engine of its own, and needs root
 # test-systemd the units of deploy/systemd, in a system with a real systemd; likewise
+# test-browser  every page in Debian's Chromium, which it unpacks: narrow and wide, light and dark
 # test-slurm  jobs of a real Slurm, which it unpacks and runs; needs root
 # test-heavy  the remediator killed hundreds of times, and fed what is odd, tens of thousands of times
 # test-real  real frameworks on the CPU, in a virtual environment of their own (some GB); writes the versions seen
@@ -18,7 +19,7 @@
 #
 # Needed: make, and Python 3.11 or newer with venv (Debian and Ubuntu: python3 and python3-venv).
 
-.PHONY: up test test-docker test-systemd test-slurm test-heavy test-real bench bench-verdicts nights test-newest check boards docs packaging pins clean
+.PHONY: up test test-docker test-systemd test-slurm test-browser test-heavy test-real bench bench-verdicts nights test-newest check boards docs packaging pins clean
 
 # The first that runs: a name on PATH may be a shim for a version that is not there.
 PYTHON := $(or $(PYTHON),$(shell for python in python3.13 python3.12 python3.11 python3; do \
@@ -43,6 +44,9 @@ test-systemd: .venv/dev.done
 
 test-slurm: .venv/dev.done
 	@$(BIN)/pytest -q tests/slurm
+
+test-browser: .venv/dev.done
+	@$(BIN)/pytest -q tests/browser
 
 test-heavy: .venv/dev.done
 	@folder=$$(mktemp -d) && $(BIN)/pytest -q --numprocesses=4 --basetemp=$$folder tests/heavy && rm -rf $$folder

@@ -22,7 +22,7 @@ _MARKS = {"good": "\N{CHECK MARK}", "warn": "!", "bad": "!!"}
 
 _ICONS = {
     "good": ("23804d", '<circle cx="8" cy="8" r="7" fill="#{0}"/>'),
-    "warn": ("a86400", '<path d="M8 1 15 15H1z" fill="#{0}"/>'),
+    "warn": ("9d5d00", '<path d="M8 1 15 15H1z" fill="#{0}"/>'),
     "bad": ("c02c38", '<rect x="1" y="1" width="14" height="14" fill="#{0}"/>'),
     "quiet": ("66707f", '<circle cx="8" cy="8" r="4" fill="#{0}"/>'),
 }

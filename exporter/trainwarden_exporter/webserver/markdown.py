@@ -35,7 +35,8 @@ def web_address(target: str) -> str | None:
 
 def to_html(markdown: str, resolve: Resolve = web_address) -> str:
     """Returns the document as HTML, for the `sections` of a page."""
-    return "\n".join(_blocks(markdown.splitlines(), resolve))
+    blocks = "\n".join(_blocks(markdown.splitlines(), resolve))
+    return f"<article>\n{blocks}\n</article>"
 
 
 def inline(text: str, resolve: Resolve = web_address) -> str:

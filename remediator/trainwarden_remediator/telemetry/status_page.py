@@ -5,7 +5,7 @@ Also a summary as JSON, for the exporter's status page.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -136,24 +136,44 @@ def _holds(state: RemediatorState, *, now: float) -> str:
 
 
 def _journal(events: Iterable[Event]) -> str:
+    """Returns the events by incident, the newest first; only the newest incident is unfolded."""
+    groups: dict[int | str, list[Event]] = {}
+    for event in events:
+        key = f"event {event.id}" if event.incident is None else event.incident
+        groups.setdefault(key, []).append(event)
+    if not groups:
+        return '<p class="quiet">No events yet.</p>'
+    newest = next((key for key in groups if isinstance(key, int)), None)
+    return "\n".join(_incident(found, unfold=key == newest) for key, found in groups.items())
+
+
+def _incident(events: Sequence[Event], *, unfold: bool) -> str:
+    """Returns the events of one incident, or a single event of none; they are the newest first."""
+    last = events[0]
+    # The outcome says more than the decision after it.
+    telling = next((one for one in events if one.kind == "outcome"), last)
+    what = escape(redact(event_text.describe(telling)))
+    title = (
+        f'<span class="quiet">{formatting.format_time(last.at)}</span> '
+        f'<span class="state {_tone(telling)}"><b>{escape(event_text.worker_name(last))}</b> '
+        f"{what}</span>"
+    )
+    if last.incident is None:
+        return f'<p class="event">{title}</p>'
     rows = "\n".join(
         f'<tr><td class="quiet short" data-label="Time">{formatting.format_time(event.at)}</td>'
-        f'<td class="quiet short" data-label="Report">{_link(event)}</td>'
-        f'<td class="name short" data-label="Worker">{escape(event_text.worker_name(event))}</td>'
         f'<td data-label="Event"><span class="state {_tone(event)}">{escape(event.kind)}</span>'
         "</td>"
         f'<td data-label="What">{escape(redact(event_text.describe(event)))}</td></tr>'
         for event in events
     )
-    if not rows:
-        return '<p class="quiet">No events yet.</p>'
-    return html.table(dict.fromkeys(("Time", "Report", "Worker", "Event", "What"), ""), rows)
-
-
-def _link(event: Event) -> str:
-    """Returns a link to the report of the event's incident."""
-    number = event.incident
-    return "" if number is None else f'<a href="report/{number}">#{number}</a>'
+    link = f'<a href="report/{last.incident}">Report #{last.incident}</a>'
+    table = html.table(dict.fromkeys(("Time", "Event", "What"), ""), rows)
+    shown = " open" if unfold else ""
+    return (
+        f'<details class="event"{shown}><summary>#{last.incident} {title}</summary>\n'
+        f"<p>{link} of {escape(last.alert)}</p>{table}</details>"
+    )
 
 
 def _tone(event: Event) -> str:

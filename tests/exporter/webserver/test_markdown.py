@@ -56,7 +56,9 @@ class Tags(HTMLParser):
 
 
 def test_every_part_of_a_report_is_rendered() -> None:
-    assert to_html(DOCUMENT).splitlines() == [
+    opening, *blocks, closing = to_html(DOCUMENT).splitlines()
+    assert (opening, closing) == ("<article>", "</article>")
+    assert blocks == [
         "<h2>Incident 2: TrainingInferenceDown \u2014 <code>demo/inference</code></h2>",
         "<p><strong>Healed</strong> automatically, 17 s after the alert started.</p>",
         (
@@ -106,7 +108,7 @@ def test_the_text_alone_is_that_of_a_title() -> None:
 )
 def test_no_text_becomes_a_tag_that_is_not_ours(text: str) -> None:
     ours = {"h2", "h3", "h4", "h5", "h6", "p", "ul", "ol", "li", "pre", "code", "strong", "a"}
-    ours |= {"table", "thead", "tbody", "tr", "th", "td", "span", "details", "summary"}
+    ours |= {"table", "thead", "tbody", "tr", "th", "td", "span", "details", "summary", "article"}
     rendered = to_html(text)
     assert Tags(rendered).seen <= ours
     assert rendered.count("<a ") == 0

@@ -344,7 +344,7 @@ async def test_a_report_is_read_with_the_token_also_as_a_password(box: Box) -> N
             assert (await client.get(wrong, headers=BEARER)).status == 404
         assert (await client.get("/report?since=x", headers=BEARER)).status == 400
         assert "password is a token" in await (await client.get("/report")).text()
-        assert '<a href="report/1">#1</a>' in await (await client.get("/")).text()
+        assert '<a href="report/1">Report #1</a>' in await (await client.get("/")).text()
 
 
 async def test_a_browser_gets_a_report_as_a_page_and_markdown_on_request(box: Box) -> None:

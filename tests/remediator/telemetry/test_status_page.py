@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -105,6 +106,28 @@ async def test_an_action_is_reported_with_what_came_of_it(box: Box) -> None:
         journal.record_outcome(action, "healed", seconds=2)
         (reported,) = (await status_from(client)).actions
         assert (reported.outcome, reported.tone) == ("healed", "good")
+
+
+async def test_the_journal_is_grouped_by_incident_and_only_the_newest_is_unfolded(
+    box: Box,
+) -> None:
+    async with asked(box) as (client, remediator):
+        journal = remediator.journal
+        for number in "12":
+            alert = {**box.alert(), "fingerprint": 16 * number}
+            journal.record_alerts(parse_notification(delivery(alert)).alerts)
+        first, _ = journal.open_incidents()
+        action = journal.record_intent(first.id, ROLLOUT, "restart", ())
+        journal.record_outcome(action, "healed", seconds=2)
+        journal.record_decisions([(first, Decision(Verdict.WAIT, "alert_lingers"))])
+        journal.record_event("alerts_stale")
+        page = await (await client.get("/")).text()
+    shown = re.findall(r'<(?:details|p) class="event"( open)?>(?:<summary>(#\d))?', page)
+    assert shown == [("", ""), (" open", "#1"), ("", "#2")]
+    summary = re.search(r"<summary>#1.*?</summary>", page, re.DOTALL)
+    assert summary is not None
+    assert "healed: verified by the exporter after 2 s" in summary[0]
+    assert '<a href="report/1">Report #1</a>' in page
 
 
 async def test_the_page_shows_no_secret_of_a_command_line(box: Box) -> None:
