@@ -120,6 +120,15 @@ def test_a_unit_that_failed_is_started(units: Units) -> None:
     assert units.box.show(unit, "ActiveState") == "active"
 
 
+def test_a_unit_that_systemd_ended_at_its_time_limit_is_started(units: Units) -> None:
+    unit = units.make("w-expired", "RuntimeMaxSec=2")
+    units.wait_for(unit, "ActiveState", "failed")
+    assert units.box.show(unit, "Result") == "timeout"
+    done = units.act("perform", unit, intended=units.now(unit))
+    assert done["output"] == [["start", unit]]
+    assert units.box.show(unit, "ActiveState") == "active"
+
+
 @pytest.mark.parametrize(
     ("command", "state"),
     [
