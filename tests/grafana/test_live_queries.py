@@ -20,8 +20,9 @@ from boards.board import Board
 from previewing.asking import Prometheus, Window, answer, choose_all, filled
 from running import Up, up
 
-PATIENCE = 100
-"""Seconds until all is seen: a leak must be healed, and three checkpoints be saved."""
+PATIENCE = 200
+"""Seconds until all is seen: a leak must be healed, three checkpoints be saved, and what is
+recorded once a minute be recorded twice."""
 BEFORE = 60
 """Seconds before the start of the stack that a window begins."""
 

@@ -31,6 +31,7 @@ from trainwarden_exporter.progress.progress_files import (
 from trainwarden_exporter.progress.run_metrics import METRICS as RUN_METRICS
 from trainwarden_exporter.progress.run_metrics import run_samples
 from trainwarden_exporter.progress.run_time import RunTime
+from trainwarden_exporter.progress.run_times import RunDay
 from trainwarden_exporter.progress.specs import ProgressSpec
 from trainwarden_exporter.progress.state import RunProgress
 from trainwarden_exporter.progress.tracker import ProgressTracker
@@ -102,7 +103,8 @@ class ProgressCollector(Collector):
     ) -> None:
         self._tracker = tracker
         self._specs = tuple(specs)
-        self.artifacts = self._specs
+        days = (RunDay(spec.run, partial(tracker.day, spec.run)) for spec in specs)
+        self.artifacts = (*self._specs, *days)
         self._checkpoints = checkpoints
         self._complete_checkpoints = complete_checkpoints
         self._saves_in_progress = saves_in_progress

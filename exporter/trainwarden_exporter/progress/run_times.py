@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 from trainwarden_exporter.progress.run_time import RunState, RunTime, count_event, count_look
 from trainwarden_exporter.progress.state import RunProgress
@@ -19,7 +20,16 @@ PART_SECONDS = 600.0
 """Length of the parts that a day is shown in."""
 
 Part = tuple[float, Mapping[RunState, float]]
-"""End of a part of a day (Unix seconds), and the seconds of the run by state until then."""
+"""End of a part of a day (Unix seconds), and the seconds of the run by state in it."""
+
+
+class RunDay(NamedTuple):
+    """The last 24 hours of a run, which are only computed when a page shows them."""
+
+    run: str
+    read: Callable[[], tuple[Part, ...]]
+    """Returns the parts, oldest first; the first ends when the run was first watched."""
+
 
 KEPT_SECONDS = 7 * 86400.0
 """Seconds for which the time of a run that is not configured any more is kept."""
@@ -113,11 +123,15 @@ class RunTimes:
     def day(self, run: str) -> tuple[Part, ...]:
         """Returns how the last 24 hours of a run were spent, in parts, oldest first.
 
-        Each part has the seconds by state in it; the last one ends with what is counted by now.
+        The first part is empty, and ends where the second begins; the last one ends now.
         """
         marks = list(self._days.get(run, ()))
         if (time := self._times.get(run)) is not None:
             marks.append((self._now(), time.seconds))
+        return (*((end, {}) for end, _ in marks[:1]), *self._parts(marks))
+
+    @staticmethod
+    def _parts(marks: Sequence[Part]) -> tuple[Part, ...]:
         return tuple(
             (
                 end,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainwarden_exporter.logs.counters import ErrorLine
+from trainwarden_exporter.progress.run_times import Part
 from trainwarden_exporter.status_page.series import Tone
 
 OVERDUE_INTERVALS = 2.0
@@ -198,6 +199,10 @@ class RunView:
     brakes: tuple[BrakeView, ...] = ()
     error_lines: tuple[ErrorLine, ...] = ()
     """Last error lines, newest first."""
+    day: tuple[Part, ...] = ()
+    """How the last 24 hours were spent."""
+    attempts: str = ""
+    """How the last attempts ended, if alike."""
 
     @property
     def stalled(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from trainwarden_exporter.logs.counters import ErrorLine
 from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.progress.run_times import RunDay
 from trainwarden_exporter.progress.specs import ProgressSpec
 from trainwarden_exporter.scrape.scraper import Outcome
 from trainwarden_exporter.status_page.host import failures
@@ -37,6 +38,7 @@ def build_run_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[RunView
         for artifact in artifacts
         if isinstance(artifact, ProgressSpec)
     }
+    days = {one.run: one.read for one in artifacts if isinstance(one, RunDay)}
     failed = failures(outcomes)
     error_lines = [artifact for artifact in artifacts if isinstance(artifact, ErrorLine)]
     error_lines.sort(key=lambda line: -line.timestamp)
@@ -63,6 +65,10 @@ def build_run_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[RunView
             heartbeats=series.each("heartbeat_beats_total", run, _heartbeat),
             brakes=_brakes(series, run),
             error_lines=tuple(line for line in error_lines if line.run == run),
+            day=days[run]() if run in days else (),
+            attempts=next(
+                (key[-1] for key in series.all("run_attempts_loop_info") if key[0] == run), ""
+            ),
         )
         for (run,), finished in series.all("training_finished").items()
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from html import escape
 
 from trainwarden_exporter.runtime.formatting import format_duration
+from trainwarden_exporter.status_page.day import day_section
 from trainwarden_exporter.status_page.fragments import (
     UNKNOWN,
     ago,
@@ -34,7 +35,9 @@ def run_section(run: RunView, workers: str, *, now: float) -> str:
     """Returns the HTML section of `run`; `workers` is the table of its workers."""
     parts = [
         _glance(run),
+        f'<p class="bad">{escape(run.attempts)}.</p>' if run.attempts else "",
         _facts(run),
+        day_section(run.day, now),
         workers,
         _servers(run.servers),
         _containers(run.containers),

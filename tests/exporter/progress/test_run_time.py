@@ -365,7 +365,7 @@ def test_a_day_is_shown_in_parts_that_add_up_and_old_parts_are_forgotten(tmp_pat
     for _ in range(2 * 1440):
         watch.look(watch.now + 60)
     kept = watch.tracker.day("grpo")
-    assert len(kept) <= 24 * 6 + 3
+    assert len(kept) <= 24 * 6 + 4
     assert all(end >= watch.now - 86400 - 1200 for end, _ in kept)
 
 
