@@ -38,9 +38,14 @@ from trainwarden_exporter.preflight.checkpoints import list_checkpoints
 from trainwarden_exporter.preflight.checks import run_checks
 from trainwarden_exporter.preflight.report import render, worst_result
 from trainwarden_exporter.processes.announcements import AnnouncedRuns, read_announcements
+from trainwarden_exporter.processes.config import workers_by_key
 from trainwarden_exporter.processes.exit_status import NO_EXIT_STATUSES, exit_statuses_available
+from trainwarden_exporter.processes.matching import Matcher
+from trainwarden_exporter.processes.stacks.sampler import sample_run
+from trainwarden_exporter.processes.stacks.text import render as render_stacks
 from trainwarden_exporter.processes.viewer_match import find_matching_viewer
 from trainwarden_exporter.progress.limit_reasons import explain_phase_limits
+from trainwarden_exporter.run_config import RunConfig
 from trainwarden_exporter.runtime import logging_setup
 from trainwarden_exporter.runtime.formatting import plural
 from trainwarden_exporter.webserver.flags import add_serving_flags
@@ -77,6 +82,8 @@ def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> i
                 return preflight(options)
             case "checkpoints":
                 return checkpoints(options)
+            case "stacks":
+                return stacks(options)
             case "discover":
                 return discover(options.path, options.output)
         logging_setup.configure(options.log_level, options.log_format)
@@ -162,20 +169,13 @@ def print_host_matches(config: Config) -> bool:
 
 def preflight(options: argparse.Namespace) -> int:
     """Checks whether a run can start on this host; returns 0 if so, 1 if not, 2 on misuse."""
-    try:
-        config = Config() if options.config_file is None else load_config(options.config_file)
-    except ConfigError as error:
-        _print_error(str(error))
+    if (config := _load_optional(options.config_file)) is None:
         return 2
     if options.run not in (None, *(run.name for run in config.runs)):
         _print_error(f"no run has the name {options.run}")
         return 2
-    findings = run_checks(
-        config,
-        run=options.run,
-        memory_free=options.gpu_memory_free,
-        timeout=options.gpu_timeout,
-    )
+    memory_free, timeout = options.gpu_memory_free, options.gpu_timeout
+    findings = run_checks(config, run=options.run, memory_free=memory_free, timeout=timeout)
     print(render(findings))
     return int(worst_result(findings) == "refuse")
 
@@ -185,22 +185,47 @@ def checkpoints(options: argparse.Namespace) -> int:
 
     Returns 0 if a resume takes no damaged one, else 1, and 2 on misuse.
     """
-    try:
-        config = Config() if options.config_file is None else load_config(options.config_file)
-    except ConfigError as error:
-        _print_error(str(error))
+    if (chosen := _choose_runs(options)) is None:
         return 2
+    config, runs = chosen
+    found = [one for run in runs for one in list_checkpoints(run, config.state_folder)]
+    for one in found:
+        print("\n".join(one.lines()))
+    return int(any(one.proofs.resume_problem for one in found))
+
+
+def stacks(options: argparse.Namespace) -> int:
+    """Samples the stacks of each run three times in ten seconds; returns 0, or 2 on misuse."""
+    if (chosen := _choose_runs(options)) is None:
+        return 2
+    for run in chosen[1]:
+        selectors = {key: worker.match for key, worker in workers_by_key([run]).items()}
+        print(f"run {run.name}")
+        print("\n".join(render_stacks(sample_run(run, Matcher(selectors)))))
+    return 0
+
+
+def _choose_runs(options: argparse.Namespace) -> tuple[Config, list[RunConfig]] | None:
+    """Returns the configuration and the run in `options`, or all; None after an error message."""
+    if (config := _load_optional(options.config_file)) is None:
+        return None
     announced = read_announcements(announcements_folder(config), time.time(), AnnouncedRuns())
     config, _ = with_announced(config, announced)
     runs = [run for run in config.runs if options.run in (None, run.name)]
     if not runs:
         known = ", ".join(run.name for run in config.runs) or "none"
         _print_error(f"no run has the name {options.run}; runs: {known}")
-        return 2
-    found = [one for run in runs for one in list_checkpoints(run, config.state_folder)]
-    for one in found:
-        print("\n".join(one.lines()))
-    return int(any(one.proofs.resume_problem for one in found))
+        return None
+    return config, runs
+
+
+def _load_optional(file: Path | None) -> Config | None:
+    """Returns the configuration in `file`, or the defaults; None after an error message."""
+    try:
+        return Config() if file is None else load_config(file)
+    except ConfigError as error:
+        _print_error(str(error))
+        return None
 
 
 def discover(path: Path | None, output: Path | None = None) -> int:
@@ -286,22 +311,19 @@ def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
     check_parser.add_argument(
         "--explain", action="store_true", help="print the limits in force and their reasons"
     )
-
     check_parser.add_argument(
         "--against-host",
         action="store_true",
         help="print for each entry what of it exists on this host now",
     )
 
-    checkpoints_parser = commands.add_parser(
-        "checkpoints", help="list the checkpoints of a run, each read and proved"
-    )
-    checkpoints_parser.add_argument(
-        "run", nargs="?", metavar="RUN", help="name of the run (default: all runs)"
-    )
-    _add_config_file(
-        checkpoints_parser, "configuration file; without it, only announced runs are known"
-    )
+    for name, text in (
+        ("checkpoints", "list the checkpoints of a run, each read and proved"),
+        ("stacks", "show what the processes of a run do, by their stacks, in ten seconds"),
+    ):
+        of_run = commands.add_parser(name, help=text)
+        of_run.add_argument("run", nargs="?", metavar="RUN", help="name (default: all runs)")
+        _add_config_file(of_run, "configuration file; without it, only announced runs are known")
 
     discover_parser = commands.add_parser(
         "discover", help="inspect this host and print a configuration that fits it"
@@ -313,7 +335,6 @@ def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
         metavar="PATH",
         help="folder of the run; without it, derived from the running processes",
     )
-
     discover_parser.add_argument(
         "--output",
         type=Path,

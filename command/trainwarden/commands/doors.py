@@ -12,6 +12,7 @@ DOORS = {
         "list the checkpoints of a run, each read and proved",
     ),
     "preflight": ("trainwarden_exporter", "check whether a run can start on this host"),
+    "stacks": ("trainwarden_exporter", "show what the processes of a run do, by their stacks"),
     "journal": ("trainwarden_remediator", "show alerts, decisions, actions and their outcomes"),
     "report": ("trainwarden_remediator", "report one incident, or the last night, as Markdown"),
     "hold": ("trainwarden_remediator", "stop all actions until `resume`"),

@@ -15,12 +15,9 @@ from trainwarden_exporter.processes.matching import ProcessTree, WorkerKey
 from trainwarden_exporter.processes.stacks.members import find_members
 from trainwarden_exporter.processes.stacks.model import Diagnosis, Movement, Stacks
 from trainwarden_exporter.processes.stacks.py_spy import read_stacks
-from trainwarden_exporter.processes.stacks.sampler import ReadStacks, RunSampler
+from trainwarden_exporter.processes.stacks.sampler import LOOK_SECONDS, ReadStacks, RunSampler
 from trainwarden_exporter.runtime.background_poller import BackgroundPoller, BackgroundPollers
 from trainwarden_exporter.scrape.collector import Collector, Family, MetricTable, Sample
-
-INTERVAL = 5.0
-"""Seconds between two looks at a run that makes no progress."""
 
 STALE_SECONDS = 60.0
 """Age of a look from which it says nothing any more: the kernel holds the process of the next."""
@@ -102,7 +99,7 @@ class StacksCollector(Collector):
         trees: TreeSource,
         silence: SilenceSource,
         read_stacks: ReadStacks = read_stacks,
-        interval: float = INTERVAL,
+        interval: float = LOOK_SECONDS,
         now: Callable[[], float] = time.time,
     ) -> None:
         """`trees` returns the processes of all workers at the last collection."""

@@ -51,7 +51,8 @@ def find_activity(member: Member, looks: Sequence[Look], samples: Sequence[Stack
     read = [one for one in samples if one.threads]
     main = stacks.main(pid)
     if activity is not Activity.STOPPED:
-        if len({one.main(pid) for one in read}) > 1 or is_busy(looks[-SAMPLES:], activity):
+        runs = kernel.state == "R" and activity is not Activity.COLLECTIVE
+        if runs or len({one.main(pid) for one in read}) > 1 or is_busy(looks[-SAMPLES:], activity):
             activity, detail = Activity.MOVING, ""
         elif stacks.is_python and len(read) < SAMPLES and activity is not Activity.DISK:
             activity = Activity.UNKNOWN

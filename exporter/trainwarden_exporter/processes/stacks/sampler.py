@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from trainwarden_exporter.processes.config import RunWorkers
+from trainwarden_exporter.processes.matching import Matcher
 from trainwarden_exporter.processes.procfs import PROC, Identity
 from trainwarden_exporter.processes.stacks.diagnosis import (
     SAMPLES,
@@ -18,6 +20,7 @@ from trainwarden_exporter.processes.stacks.diagnosis import (
 )
 from trainwarden_exporter.processes.stacks.far_ends import find_lock_holder, find_servers
 from trainwarden_exporter.processes.stacks.kernel_state import read_kernel_state
+from trainwarden_exporter.processes.stacks.members import find_members
 from trainwarden_exporter.processes.stacks.model import (
     Activity,
     Diagnosis,
@@ -30,6 +33,9 @@ from trainwarden_exporter.processes.stacks.model import (
     ThreadStack,
 )
 from trainwarden_exporter.processes.stacks.py_spy import read_stacks
+
+LOOK_SECONDS = 5.0
+"""Seconds between two looks."""
 
 ROUND_SECONDS = 60.0
 """Seconds between the first samples of two rounds."""
@@ -163,6 +169,18 @@ class RunSampler:
         ends = self._far_ends.get(identity, ())
         waits = finding.activity in (Activity.SERVER, Activity.LOCK)
         return replace(finding, far_ends=ends) if ends and waits else finding
+
+
+def sample_run(
+    run: RunWorkers, matcher: Matcher, *, pause: float = LOOK_SECONDS, root: Path = PROC
+) -> Diagnosis:
+    """Returns what one round of samples of the processes of `run` shows. Raises CollectError."""
+    sampler = RunSampler(root=root)
+    for number in range(SAMPLES):
+        if number:
+            time.sleep(pause)
+        diagnosis = sampler.look(0.0, find_members(run, matcher.find()))
+    return diagnosis
 
 
 def _stuck_stacks(diagnosis: Diagnosis) -> StuckStacks | None:

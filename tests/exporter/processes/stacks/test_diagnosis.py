@@ -93,6 +93,7 @@ class TestOneProcess:
         [
             KernelState("S", 10.0, 4, 100, "hrtimer_nanosleep"),
             KernelState("S", 9.0, 4, 2_000_000, "hrtimer_nanosleep"),
+            KernelState("R", 9.0, 4, 100),  # which gets no CPU on a host under load
         ],
     )
     def test_cpu_time_and_transfers_are_movement(self, last: KernelState) -> None:

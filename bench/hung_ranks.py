@@ -1,0 +1,228 @@
+"""What the ranks of bench/hangs.py do: steps, and then the fault or the silence of their kind."""
+
+from __future__ import annotations
+
+import fcntl
+import multiprocessing
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from multiprocessing.context import ForkServerContext
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+HANGS = {
+    "sleep": "a rank sleeps",
+    "http": "a rank waits for a server that accepts and never answers",
+    "stopped": "a rank waits for an inference server that is stopped",
+    "update": "rank 0 waits in a weight update, the others in a barrier",
+    "lock": "a rank waits for a file lock that another process holds",
+    "fifo": "a rank reads a FIFO that nobody writes",
+    "queue": "a rank puts into a full queue",
+    "loader": "a rank waits for a data loader that waits for a FIFO",
+    "collective": "a rank is in another collective than the rest",
+}
+HEALTHY = {
+    "evaluation": "rank 0 evaluates, the others wait in a barrier",
+    "served": "rank 0 waits for a server that works, the others in a barrier",
+    "compile": "rank 0 waits for a compiler, the others in a barrier",
+    "save": "rank 0 writes a checkpoint, the others wait in a barrier",
+    "slow disk": "rank 0 writes little by little",
+    "reload": "rank 0 looks every 8 s whether its data is there",
+    "first step": "all ranks compute",
+}
+FAR_END = {
+    "http": "127.0.0.1:",
+    "stopped": "127.0.0.1:",
+    "update": "127.0.0.1:",
+    "lock": "which holds the file lock",
+    "loader": "waits for a pipe",
+}
+"""What the chain must contain."""
+STEPS = 8
+FOR_EVER = 10**6
+
+
+def rank(kind: str, number: int, count: int, odd: int, folder: str) -> None:
+    """A rank; `odd` is the one with the fault. Never returns by its own will."""
+    torch.set_num_threads(1)
+    at = Path(folder)
+    store = f"file://{folder}/store"
+    dist.init_process_group("gloo", init_method=store, rank=number, world_size=count)
+    tensor = torch.ones(8)
+    odd = 0 if kind in HEALTHY or kind == "update" else odd
+    for _ in range(STEPS):
+        dist.all_reduce(tensor)
+        time.sleep(1)
+    if number == odd:
+        (at / "struck").touch()
+        _ODD[kind](at)
+    elif kind == "first step":
+        _compute(at)
+    if kind == "update" or kind in HEALTHY:
+        dist.barrier()
+    while True:
+        dist.all_reduce(tensor)
+
+
+def start_helper(context: ForkServerContext, kind: str, folder: Path) -> tuple[BaseProcess, ...]:
+    """Starts the process beside the ranks that a kind needs."""
+    target = {"http": _deaf, "update": _deaf, "stopped": _deaf, "served": _busy, "lock": _hold}
+    if kind not in target:
+        return ()
+    process = context.Process(target=target[kind], args=(str(folder),))
+    process.start()
+    ready = folder / "ready"
+    while not ready.exists():
+        time.sleep(0.05)
+    if kind == "stopped":
+        os.kill(process.pid or 0, signal.SIGSTOP)
+    return (process,)
+
+
+def end(pid: int) -> None:
+    """Ends a child of a rank, which may have ended."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _deaf(folder: str) -> None:
+    server = socket.create_server(("127.0.0.1", 0))
+    _ready(folder, str(server.getsockname()[1]))
+    while True:
+        time.sleep(FOR_EVER)
+
+
+def _busy(folder: str) -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            _compute(Path(folder))
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    _ready(folder, str(server.server_port))
+    server.serve_forever()
+
+
+def _hold(folder: str) -> None:
+    with (Path(folder) / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        _ready(folder, "")
+        time.sleep(FOR_EVER)
+
+
+def _ready(folder: str, text: str) -> None:
+    part = Path(folder) / "part"
+    part.write_text(text)
+    part.rename(Path(folder) / "ready")
+
+
+def _ask(folder: Path) -> None:
+    port = (folder / "ready").read_text()
+    urllib.request.urlopen(f"http://127.0.0.1:{port}/").read()
+
+
+def update_weights(folder: Path) -> None:
+    _ask(folder)
+
+
+def _lock(folder: Path) -> None:
+    with (folder / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+
+
+def _read_fifo(folder: str) -> None:
+    path = Path(folder) / "fifo"
+    with suppress(FileExistsError):
+        os.mkfifo(path)
+    path.read_text()
+
+
+def _fifo(folder: Path) -> None:
+    _read_fifo(str(folder))
+
+
+def _fill(_: Path) -> None:
+    full: queue.Queue[int] = queue.Queue(1)
+    while True:
+        full.put(1)
+
+
+def _load(folder: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    results: multiprocessing.Queue[int] = context.Queue()
+    context.Process(target=_read_fifo, args=(str(folder),), daemon=True).start()
+    results.get()
+
+
+def _other_collective(_: Path) -> None:
+    dist.barrier()
+
+
+def _compute(_: Path) -> None:
+    tensor = torch.ones(64, 64)
+    for at in range(FOR_EVER):
+        tensor = tensor @ tensor
+        if at % 2:
+            tensor = _scaled(tensor)
+
+
+def _scaled(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor / tensor.norm()
+
+
+def _compile(_: Path) -> None:
+    subprocess.run([sys.executable, "-c", "while True: pass"], check=False)
+
+
+def _save(folder: Path) -> None:
+    with (folder / "checkpoint").open("wb") as file:
+        for _ in range(FOR_EVER):
+            file.write(bytes(4 << 20))
+            file.flush()
+            os.fsync(file.fileno())
+            file.seek(0)
+            time.sleep(0.5)
+
+
+def _slow_save(folder: Path) -> None:
+    with (folder / "checkpoint").open("wb") as file:
+        for _ in range(FOR_EVER):
+            file.write(bytes(2 << 20))
+            file.flush()
+            file.seek(0)
+            time.sleep(3)
+
+
+def _reload(folder: Path) -> None:
+    while not (folder / "data").exists():
+        time.sleep(8)
+
+
+_ODD = {
+    "sleep": lambda _: time.sleep(FOR_EVER),
+    "http": _ask,
+    "stopped": _ask,
+    "update": update_weights,
+    "lock": _lock,
+    "fifo": _fifo,
+    "queue": _fill,
+    "loader": _load,
+    "collective": _other_collective,
+    "evaluation": _compute,
+    "served": _ask,
+    "compile": _compile,
+    "save": _save,
+    "slow disk": _slow_save,
+    "reload": _reload,
+    "first step": _compute,
+}

@@ -1,0 +1,76 @@
+"""Stacks as an operator reads them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainwarden_exporter.processes.config import RunWorkers
+from trainwarden_exporter.processes.matching import Matcher, WorkerKey
+from trainwarden_exporter.processes.procfs import Identity
+from trainwarden_exporter.processes.stacks.model import (
+    Activity,
+    Diagnosis,
+    Finding,
+    Frame,
+    Member,
+    Movement,
+    Stacks,
+    Suspect,
+    ThreadStack,
+)
+from trainwarden_exporter.processes.stacks.sampler import sample_run
+from trainwarden_exporter.processes.stacks.text import render
+
+if TYPE_CHECKING:
+    from tests.exporter.conftest import Start
+
+KEY = WorkerKey("night", "trainer")
+
+
+def finding(rank: int, activity: Activity, function: str, file: str = "/srv/t.py") -> Finding:
+    pid = 10 + rank
+    member = Member(KEY, "trainer", Identity(pid, 1), 1, rank=rank, world=3, is_trainer=True)
+    frames = (Frame(function, file, 7),)
+    return Finding(
+        member, activity, "all_reduce", stacks=Stacks((ThreadStack("MainThread", pid, frames),))
+    )
+
+
+def test_the_process_that_others_wait_for_comes_first_and_equal_stacks_are_listed_once() -> None:
+    waits = [finding(rank, Activity.COLLECTIVE, "reduce") for rank in (0, 1)]
+    odd = finding(2, Activity.SLEEP, "nap")
+    diagnosis = Diagnosis(
+        Movement.STUCK, (*waits, odd), (Suspect(2, KEY, Activity.SLEEP, odd),), "a ← b"
+    )
+
+    assert list(render(diagnosis)) == [
+        "stuck: a ← b",
+        "",
+        "trainer, pid 12: rank 2 sleeps",
+        "    thread MainThread",
+        "        nap (/srv/t.py:7)",
+        "",
+        "trainer, pid 10: rank 0 waits in all_reduce",
+        "trainer, pid 11: rank 1 waits in all_reduce",
+        "    thread MainThread",
+        "        reduce (/srv/t.py:7)",
+    ]
+
+
+def test_what_looks_like_a_secret_is_redacted() -> None:
+    diagnosis = Diagnosis(
+        Movement.UNKNOWN, (finding(0, Activity.IDLE, "f", "/srv/hf_abcdefghijklmnop/t.py"),)
+    )
+
+    assert "hf_abcdefghijklmnop" not in "\n".join(render(diagnosis))
+
+
+def test_a_real_run_is_sampled_and_shown(start: Start) -> None:
+    start("import queue\nprint(flush=True)\nqueue.Queue().get()", "shown-trainer")
+    worker = {"name": "trainer", "role": "trainer", "match": {"command": "shown-trainer"}}
+    run = RunWorkers.model_validate({"name": "night", "workers": [worker]})
+
+    text = "\n".join(render(sample_run(run, Matcher({KEY: run.workers[0].match}), pause=0.2)))
+
+    assert "waits for a queue" in text
+    assert "queue.py" in text
