@@ -8,6 +8,7 @@ COPY command /source/command
 COPY exporter /source/exporter
 COPY remediator /source/remediator
 COPY deploy /source/deploy
+COPY docs/runbooks /source/docs/runbooks
 COPY examples /source/examples
 COPY grafana /source/grafana
 COPY rules /source/rules
