@@ -253,7 +253,7 @@ def announce(run: RunFolder, mode: str, how_to_end: str) -> None:
     say(f"  boards        {shown(BOARDS)}/ (for a Grafana of yours)")
     say(f"  the journal   {remediator} journal {file}")
     say(f"  the report    {remediator} report {file}")
-    say(f"  in ten lines  {shown(script('trainwarden'))} status")
+    say(f"  in ten lines  {shown(script('trainwarden'))} status --exporter {run.url('exporter')}")
     if run.demo:
         say(f"\nThis is the demo run: {', '.join(run.demo)}. {LEAKING} leaks 6 MiB a second")
         say("and passes its limit of 150 MiB in half a minute. More faults, from another shell:")
