@@ -51,8 +51,7 @@ def find_activity(member: Member, looks: Sequence[Look], samples: Sequence[Stack
     read = [one for one in samples if one.threads]
     main = stacks.main(pid)
     if activity is not Activity.STOPPED:
-        runs = kernel.state == "R" and activity is not Activity.COLLECTIVE
-        if runs or len({one.main(pid) for one in read}) > 1 or is_busy(looks[-SAMPLES:], activity):
+        if len({one.main(pid) for one in read}) > 1 or is_busy(looks[-SAMPLES:], activity):
             activity, detail = Activity.MOVING, ""
         elif stacks.is_python and len(read) < SAMPLES and activity is not Activity.DISK:
             activity = Activity.UNKNOWN
@@ -73,11 +72,13 @@ def is_busy(looks: Sequence[Look], activity: Activity = Activity.IDLE) -> bool:
     seconds = last.at - first.at
     if seconds <= 0:
         return False
+    # On a host under load, a process that could run gets little of the CPU.
+    runnable = any(look.kernel.state == "R" for look in looks)
     cores = (last.kernel.cpu_seconds - first.kernel.cpu_seconds) / seconds
     read, before = last.kernel.io_bytes, first.kernel.io_bytes
     moved = 0.0 if read is None or before is None else (read - before) / seconds
     return moved > BUSY_BYTES_PER_SECOND or (
-        cores > BUSY_CORES and activity is not Activity.COLLECTIVE
+        (runnable or cores > BUSY_CORES) and activity is not Activity.COLLECTIVE
     )
 
 

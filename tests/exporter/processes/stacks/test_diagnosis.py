@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import Identity
-from trainwarden_exporter.processes.stacks.diagnosis import diagnose, find_activity
+from trainwarden_exporter.processes.stacks.diagnosis import diagnose, find_activity, is_busy
 from trainwarden_exporter.processes.stacks.model import (
     Activity,
     FarEnd,
@@ -93,13 +94,18 @@ class TestOneProcess:
         [
             KernelState("S", 10.0, 4, 100, "hrtimer_nanosleep"),
             KernelState("S", 9.0, 4, 2_000_000, "hrtimer_nanosleep"),
-            KernelState("R", 9.0, 4, 100),  # which gets no CPU on a host under load
         ],
     )
     def test_cpu_time_and_transfers_are_movement(self, last: KernelState) -> None:
         found = find_activity(member(1), looks(IDLE, IDLE, last), [main("f")] * 3)
 
         assert found.activity is Activity.MOVING
+
+    def test_a_process_that_gets_no_cpu_on_a_host_under_load_moves(self) -> None:
+        starved = looks(IDLE, replace(IDLE, state="R"), IDLE)
+
+        assert is_busy(starved)
+        assert find_activity(member(1), starved, [main("f")] * 3).activity is Activity.MOVING
 
     def test_a_rank_that_spins_in_a_collective_waits(self) -> None:
         spins = [KernelState("R", seconds, 4, 100) for seconds in (0.0, 5.0, 10.0)]
