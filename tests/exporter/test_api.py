@@ -222,7 +222,7 @@ async def test_a_reload_is_asked_for_by_post(client: Client, path: Path) -> None
     async with client.post("/-/reload") as response:
         assert response.status == 500
         assert (await response.text()).splitlines() == [
-            f"{path}:1: rnus: unknown key",
+            f"{path}:1: rnus: unknown key (did you mean runs?)",
             f"{path}:2: host: expected a mapping",
         ]
     assert (await metrics(client))["trainwarden_config_last_reload_successful"] == 0

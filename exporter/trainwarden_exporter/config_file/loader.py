@@ -221,7 +221,7 @@ def _similar_key(model: type[BaseModel], location: Location) -> str | None:
         for section in _sections_at(model, location[:-1])
         for name, field in section.model_fields.items()
     }
-    return next(iter(get_close_matches(str(location[-1]), sorted(names), n=1)), None)
+    return next(iter(get_close_matches(str(location[-1]), sorted(names), n=1, cutoff=0.75)), None)
 
 
 def _sections_at(model: type[BaseModel], location: Sequence[int | str]) -> Sequence[type[Section]]:

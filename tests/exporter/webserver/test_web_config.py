@@ -68,7 +68,7 @@ def test_a_file_that_is_not_there_is_an_error(web_file: Path) -> None:
 
 def test_an_unknown_key_is_named_with_its_line(complaint: Complain) -> None:
     assert complaint("basic_auth_users: {}\nbasic_auth_user: {}\n") == (
-        "2: basic_auth_user: unknown key"
+        "2: basic_auth_user: unknown key (did you mean basic_auth_users?)"
     )
 
 
