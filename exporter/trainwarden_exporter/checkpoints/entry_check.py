@@ -23,7 +23,12 @@ from trainwarden_exporter.checkpoints.file_formats import (
     read_metadata,
     read_weight_map,
 )
-from trainwarden_exporter.checkpoints.paced_reader import PacedFile, ReadRate, open_paced
+from trainwarden_exporter.checkpoints.paced_reader import (
+    CHUNK_BYTES,
+    PacedFile,
+    ReadRate,
+    open_paced,
+)
 from trainwarden_exporter.checkpoints.rank_sets import check_sets
 from trainwarden_exporter.checkpoints.segments import (
     ZERO_RUN,
@@ -38,6 +43,8 @@ from trainwarden_exporter.step_dirs.tree_walk import walk
 
 MAX_CONTENT_BYTES = 8 << 30
 """Bytes of content that are read of one checkpoint; of a larger one a part of each file is read."""
+PART_BYTES = 16 << 20
+"""Length of the parts of a large tensor, if not all of a checkpoint is read."""
 MAX_DAMAGES = 20
 ZERO_SHARE = 0.9
 """Share of a file from which all of it counts as zero; the rest is the ends of its tensors."""
@@ -293,13 +300,29 @@ def _world_sizes(plans: Mapping[str, FilePlan]) -> dict[str, dict[str, int]]:
 
 
 def _sample(segments: tuple[Segment, ...], share: float) -> Iterator[Segment]:
-    """Yields an even sample of the segments: whole ones, because of their checksums."""
+    """Yields this share of the large segments, evenly, in parts without a checksum; all others."""
+    if share >= 1.0:
+        yield from segments
+        return
     due = 1.0
     for segment in segments:
-        due += share
-        if due >= 1.0:
-            due -= 1.0
-            yield segment
+        for part in _parts(segment):
+            if part.size < CHUNK_BYTES:
+                yield part
+                continue
+            due += share
+            if due >= 1.0:
+                due -= 1.0
+                yield part
+
+
+def _parts(segment: Segment) -> Iterator[Segment]:
+    if segment.size <= PART_BYTES:
+        yield segment
+        return
+    for start in range(0, segment.size, PART_BYTES):
+        size = min(PART_BYTES, segment.size - start)
+        yield replace(segment, start=segment.start + start, size=size, crc=None)
 
 
 def _join(path: str, inner: str) -> str:

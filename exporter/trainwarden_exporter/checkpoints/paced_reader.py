@@ -35,6 +35,8 @@ _LOWEST_PRIORITY = 19
 class ReadRate:
     """The rate of all readers of the host together. Thread-safe."""
 
+    unlimited = False
+
     def __init__(
         self,
         *,
@@ -77,6 +79,8 @@ class ReadRate:
 
 class UnlimitedRate(ReadRate):
     """For a command that an operator waits for."""
+
+    unlimited = True
 
     def charge(self, size: int, read_seconds: float, cpu_seconds: float) -> float:
         return 0.0

@@ -79,6 +79,7 @@ class CheckpointProver:
         self._rate = rate
         self._now, self._clock, self._sleep = now, clock, sleep
         self._throttle = Throttle()
+        self._throttle.disabled = rate.unlimited
         self._state = open_proofs(None, spec) if state is None else state
         self._records: Records = dict(self._state.value)
         self._check: EntryCheck | None = None

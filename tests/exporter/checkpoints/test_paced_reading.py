@@ -1,0 +1,125 @@
+"""Reading is slow, in little memory, and never more than a part of what is large."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import time
+import tracemalloc
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from trainwarden_exporter.checkpoints import entry_check
+from trainwarden_exporter.checkpoints.entry_check import EntryCheck, stat_files
+from trainwarden_exporter.checkpoints.paced_reader import (
+    MAX_BYTES_PER_SECOND,
+    ReadRate,
+    UnlimitedRate,
+    lower_priority,
+    open_paced,
+    read_io_pressure,
+)
+from trainwarden_exporter.step_dirs.filesystem import FileSystem
+
+GIB = 1 << 30
+MIB = 1 << 20
+QUIET, BUSY = (
+    f"some avg10={percent} avg60=0.00 avg300=0.00 total=1\nfull avg10=0.00 avg60=0.00\n"
+    for percent in ("3.10", "45.00")
+)
+
+
+def rate(folder: Path, pressure: str = QUIET) -> ReadRate:
+    (folder / "io").write_text(pressure)
+    return ReadRate(clock=lambda: 100.0, pressure=folder / "io")
+
+
+def test_reading_takes_two_percent_of_the_disks_time(tmp_path: Path) -> None:
+    assert rate(tmp_path).charge(MIB, 0.1, 0.0) == pytest.approx(5.0)
+
+
+def test_checking_takes_a_tenth_of_a_core(tmp_path: Path) -> None:
+    assert rate(tmp_path).charge(MIB, 0.0, 0.1) == pytest.approx(1.0)
+
+
+def test_pages_in_memory_are_read_at_a_limited_rate(tmp_path: Path) -> None:
+    assert rate(tmp_path).charge(MAX_BYTES_PER_SECOND, 0.0, 0.0) == pytest.approx(1.0)
+
+
+def test_all_readers_share_one_rate(tmp_path: Path) -> None:
+    shared = rate(tmp_path)
+    assert [shared.charge(MIB, 0.02, 0.0) for _ in range(3)] == pytest.approx([1.0, 2.0, 3.0])
+
+
+def test_a_busy_disk_is_read_ten_times_more_slowly(tmp_path: Path) -> None:
+    assert rate(tmp_path, BUSY).charge(MIB, 0.1, 0.0) == pytest.approx(50.0)
+
+
+def test_a_kernel_without_pressure_counts_as_not_busy(tmp_path: Path) -> None:
+    assert read_io_pressure(tmp_path / "none") == 0.0
+
+
+def test_the_priority_of_the_thread_alone_is_lowered() -> None:
+    seen: list[int] = []
+
+    def work() -> None:
+        lower_priority()
+        seen.append(os.getpriority(os.PRIO_PROCESS, 0))
+
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    thread = Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [19]
+    assert os.getpriority(os.PRIO_PROCESS, 0) == before
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_regular_file_is_not_read(tmp_path: Path, make: object) -> None:
+    assert callable(make)
+    make(tmp_path / "model.pt")
+    with pytest.raises(OSError, match="not a regular file"), open_paced(str(tmp_path / "model.pt")):
+        pass
+
+
+def sparse_shard(path: Path, size: int) -> None:
+    """A safetensors file with one tensor of `size` bytes, which take no room on the disk."""
+    tensor = {"dtype": "BF16", "shape": [size // 2], "data_offsets": [0, size]}
+    header = json.dumps({"layer.weight": tensor}).encode()
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header)
+        file.truncate(8 + len(header) + size)
+
+
+def test_of_fifty_gigabytes_a_part_of_each_file_is_read_in_little_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(1, 11):
+        sparse_shard(tmp_path / f"model-{number:05d}-of-00010.safetensors", 5 * GIB)
+    monkeypatch.setattr(entry_check, "MAX_CONTENT_BYTES", 64 * MIB)
+    files = stat_files(FileSystem(), str(tmp_path))
+    assert files is not None
+    check = EntryCheck(str(tmp_path), files, UnlimitedRate(), lambda: None)
+    tracemalloc.start()
+    for _ in check.steps():
+        pass
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    # at least a part of each, and hardly more than the limit
+    assert 10 * entry_check.PART_BYTES <= check.bytes_read <= 20 * entry_check.PART_BYTES
+    assert peak < 16 * MIB
+    record = check.record
+    assert {file.crc is not None for file in record.files.values()} == {True}
+    assert record.checked_at <= time.time()
+
+
+def test_each_step_of_a_check_reads_a_chunk_at_most(tmp_path: Path) -> None:
+    sparse_shard(tmp_path / "model.safetensors", 20 * MIB)
+    files = stat_files(FileSystem(), str(tmp_path))
+    assert files is not None
+    check = EntryCheck(str(tmp_path), files, ReadRate(), lambda: None)
+    pauses = [pause for pause in check.steps() if pause]
+    assert len(pauses) == 21  # the header, and a pause after each MiB
