@@ -223,6 +223,7 @@ def _report(given: argparse.Namespace) -> int:
     style = ReportStyle(
         config_file=str(given.config_file),
         alertmanager_url=config.alertmanager.url,
+        unattended_until=config.unattended_until,
         grafana_url=setup.exporter_config.grafana_url or "",
         full=given.full,
     )

@@ -110,6 +110,7 @@ def _render_report(
     style = ReportStyle(
         config_file=str(remediator.path),
         alertmanager_url=config.alertmanager.url,
+        unattended_until=config.unattended_until,
         grafana_url=remediator.setup.exporter_config.grafana_url or "",
         full=request.query.get("full", "") not in ("", "0"),
     )

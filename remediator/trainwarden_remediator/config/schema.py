@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, ConfigDict, model_validator
+from pydantic import BeforeValidator, ConfigDict, StringConstraints, model_validator
 
 from trainwarden_exporter.config import Config as ExporterConfig
 from trainwarden_exporter.config import announcements_folder, with_announced
@@ -61,6 +61,9 @@ class AlertmanagerEndpoint(Endpoint):
     """Poll Alertmanager for the alerts of this host instead of receiving webhooks."""
 
 
+TimeOfDay = Annotated[str, StringConstraints(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$")]
+
+
 class Config(Section):
     """The content of remediator.yml."""
 
@@ -104,6 +107,9 @@ class Config(Section):
     """The circuit breaker: the maximum number of actions on this host."""
     notify: NotifySettings = NotifySettings()
     """The notifications that the remediator sends directly."""
+    unattended_until: TimeOfDay = "08:00"
+    """The time of day, on the clock of this host, at which an operator looks at the run in the
+    morning. The report assumes that a fault would have lasted until then without healing."""
     mass_failure_hold: Seconds = 60
     """How long to hold restarts when half of the targets, and at least two, are down at the same
     time (except after a reboot); then the targets are restarted one at a time."""

@@ -205,6 +205,10 @@ def _run(page: _Page, run: str) -> RunState:
         saving_since=max(checkpoints("incomplete_timestamp_seconds"), default=None),
         save_seconds=max(checkpoints("save_seconds"), default=None),
         recovery_matches=all(matches) if matches else None,
+        interruption_start=page.maybe("run_interruption_start_timestamp_seconds", run=run),
+        interruption_end=page.maybe("run_interruption_end_timestamp_seconds", run=run),
+        interruption_steps=page.maybe("run_interruption_steps_redone", run=run),
+        ettr=_ettr(page, run),
     )
 
 
@@ -221,6 +225,20 @@ def _proved_checkpoint(page: _Page, run: str) -> str:
     newest = max(paths, key=lambda kind: steps.get(kind, -1.0), default=None)
     path = paths.get(newest, "")
     return path if path.startswith("/") else ""
+
+
+_EFFECTIVE = frozenset(
+    {"training", "waiting_for_rollouts", "updating_weights", "evaluating", "saving"}
+)
+_NOT_COUNTED = frozenset({"finished", "unknown"})
+
+
+def _ettr(page: _Page, run: str) -> float | None:
+    """Returns the effective training time ratio, as the recording rules compute it."""
+    spent = {own["state"]: value for own, value in page.all("run_time_seconds_total", run=run)}
+    counted = sum(value for state, value in spent.items() if state not in _NOT_COUNTED)
+    effective = sum(value for state, value in spent.items() if state in _EFFECTIVE)
+    return effective / counted if counted else None
 
 
 _OF_A_DISK = ("disk_up", "disk_free_bytes")

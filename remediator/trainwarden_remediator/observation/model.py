@@ -104,6 +104,15 @@ class RunState:
     """Whether the recovery record is complete and matches the newest complete checkpoint."""
     saves_unknown: str = ""
     """Why it is unknown whether a checkpoint is being written, or ""."""
+    interruption_start: float | None = None
+    """The last new step before the run was last down or stalled."""
+    interruption_end: float | None = None
+    """The next new step; None while there is none."""
+    interruption_steps: float | None = None
+    """Steps that were made again in between."""
+    ettr: float | None = None
+    """Effective training time ratio: the share of new steps, evaluations and saves in the time
+    that the exporter watched the run."""
 
     @property
     def observed(self) -> bool:

@@ -12,6 +12,7 @@ from trainwarden_remediator.report import outcomes
 from trainwarden_remediator.report.causes import likely_causes
 from trainwarden_remediator.report.evidence_section import evidence_section, last_lines
 from trainwarden_remediator.report.host_section import host_section
+from trainwarden_remediator.report.interruption import interruption_cost
 from trainwarden_remediator.report.markdown import (
     TimeFormat,
     bullets,
@@ -45,6 +46,8 @@ class ReportStyle:
     """Whether to include all events and the evidence."""
     full: bool = False
     """Whether the report of a night describes healed incidents as all others."""
+    unattended_until: str = "08:00"
+    """The time of day at which an operator would have come, without healing."""
     grafana_url: str = ""
     """The address of Grafana; empty: without links to its boards."""
 
@@ -68,6 +71,8 @@ def render_incident(incident: IncidentRecord, style: ReportStyle, now: float) ->
     parts += [f"{mark}# Actions", outcomes.actions_section(incident, times)]
     if progress := outcomes.progress_section(incident, times):
         parts += [f"{mark}# Outcome", progress]
+    if cost := bullets(interruption_cost(incident, times, style.unattended_until)):
+        parts += [f"{mark}# Cost", cost]
     parts += [f"{mark}# Next steps", bullets(_links(incident, style))]
     parts.append(fence(_commands(incident, style), "sh"))
     if style.detailed:
@@ -91,7 +96,9 @@ def render_healed(incident: IncidentRecord, style: ReportStyle) -> str:
         headline(incident).sentence,
         f"{times.clock(incident.starts_at)} the alert started; {done}.",
         f"Likely cause: {cause}",
-        outcomes.cost_line(incident, times) or "What the run did afterwards is not recorded.",
+        " ".join(interruption_cost(incident, times, style.unattended_until))
+        or outcomes.cost_line(incident, times)
+        or "What the run did afterwards is not recorded.",
         f"More: {code(_report_command(incident, style))}",
     ]
     title = f"{text(incident.alert)} — {code(incident.name)}"

@@ -90,21 +90,22 @@ class TimeFormat:
 
     def clock(self, at: float) -> str:
         """`02:15:03`."""
-        return f"{self._local(at):%H:%M:%S}"
+        return f"{self.local(at):%H:%M:%S}"
 
     def full(self, at: float) -> str:
         """`Sun 22 Nov 2026, 02:15:03 CET`."""
-        return f"{self._local(at):%a %d %b %Y, %H:%M:%S %Z}"
+        return f"{self.local(at):%a %d %b %Y, %H:%M:%S %Z}"
 
     def short(self, at: float) -> str:
         """`22 Nov 02:15`."""
-        return f"{self._local(at):%d %b %H:%M}"
+        return f"{self.local(at):%d %b %H:%M}"
 
     def night(self, at: float) -> date:
         """Returns the date on which the night of `at` begins: nights last from noon to noon."""
-        return (self._local(at) - _HALF_DAY).date()
+        return (self.local(at) - _HALF_DAY).date()
 
-    def _local(self, at: float) -> datetime:
+    def local(self, at: float) -> datetime:
+        """Returns the time in this zone."""
         return datetime.fromtimestamp(at, self.zone).astimezone(self.zone)
 
 

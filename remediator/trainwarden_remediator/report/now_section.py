@@ -86,6 +86,8 @@ def _run(name: str, run: RunState, style: ReportStyle, now: float) -> str:
             saved += f", {style.times.clock(run.checkpoint_at)}"
     if run.last_step_at is None:
         return f"{code(name)}: no step is known{phase}{saved}."
+    if run.ettr is not None:
+        saved += f"; {run.ettr:.0%} of its time went into new steps"
     passed = format_duration(round(max(0.0, now - run.last_step_at)))
     if not stands_still(run, now):
         return f"{code(name)} makes steps{step}, {passed} ago{phase}{saved}."

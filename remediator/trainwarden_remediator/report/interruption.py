@@ -1,0 +1,62 @@
+"""What an incident cost the run, by the exporter's account, and without healing. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+from trainwarden_exporter.runtime.formatting import format_duration, plural
+from trainwarden_remediator.report.markdown import TimeFormat
+from trainwarden_remediator.report.model import IncidentRecord
+
+NOTICED_SECONDS = 60.0
+"""A run may still make steps for so many seconds after the alert of its fault."""
+
+
+def interruption_cost(
+    incident: IncidentRecord, times: TimeFormat, unattended_until: str
+) -> Iterator[str]:
+    """Yields what the run lost from its last new step to the next, and would have lost unhealed.
+
+    Without healing, the run would have waited for its operator until `unattended_until`, a time of
+    day. Yields nothing where the exporter reported no interruption.
+    """
+    found = _interruption(incident)
+    if found is None:
+        return
+    start, end = found["interruption_start"], found.get("interruption_end")
+    redone = round(found.get("interruption_steps", 0))
+    again = f"{plural(redone, 'step')} made again" if redone else "no step lost"
+    if end is None:
+        yield f"No new step since {times.clock(start)}, when the incident ended; {again} by then."
+        return
+    lost = format_duration(round(end - start))
+    yield f"Cost: {lost} without a new step ({times.clock(start)} to {times.clock(end)}); {again}."
+    if any(action.outcome == "healed" for action in incident.repairs):
+        answered = _next(start, unattended_until, times)
+        waited = format_duration(round(answered - start, -2))
+        yield (
+            f"Without healing: about {waited}, if the operator had come at {unattended_until} "
+            "(`unattended_until`)."
+        )
+
+
+def _interruption(incident: IncidentRecord) -> Mapping[str, Any] | None:
+    """Returns the last facts about the interruption in which the incident was, or None."""
+    name = incident.run or next((action.run for action in incident.repairs), "")
+    for record in reversed(incident.evidence):
+        facts: Mapping[str, Any] = record.exporter_facts("runs").get(name, {})
+        start, end = facts.get("interruption_start"), facts.get("interruption_end")
+        began = start is not None and start <= incident.starts_at + NOTICED_SECONDS
+        if began and (end is None or end >= incident.starts_at):
+            return facts
+    return None
+
+
+def _next(moment: float, clock: str, times: TimeFormat) -> float:
+    """Returns the first time after `moment` at which the local clock shows `clock`."""
+    local = times.local(moment)
+    hour, minute = map(int, clock.split(":"))
+    found = local.replace(hour=hour, minute=minute, second=0, microsecond=0)
+    return (found if found > local else found + timedelta(days=1)).timestamp()

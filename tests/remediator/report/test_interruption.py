@@ -1,0 +1,104 @@
+"""What an incident cost the run, and would have cost without healing."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from tests.remediator.samples import NOW
+
+from trainwarden_remediator.config.schema import Config
+from trainwarden_remediator.observation.exporter_page import parse_exporter_page
+from trainwarden_remediator.report.interruption import interruption_cost
+from trainwarden_remediator.report.markdown import TimeFormat
+from trainwarden_remediator.report.model import ActionRecord, EvidenceRecord, IncidentRecord
+
+FAULT = datetime(2026, 11, 23, 2, 10, tzinfo=UTC).timestamp()
+TIMES = TimeFormat(UTC)
+
+
+def incident(outcome: str | None, **facts: Any) -> IncidentRecord:
+    action = ActionRecord(
+        1, "demo", "trainer", "restart", FAULT + 70, 0, "done", outcome, FAULT + 200, 57, 50
+    )
+    records = (
+        EvidenceRecord(FAULT + 65, "before", 1, {"seen": {"runs": {"demo": {"step": 57}}}}),
+        EvidenceRecord(FAULT + 300, "end", None, {"seen": {"runs": {"demo": facts}}}),
+    )
+    return IncidentRecord(
+        *(1, "TrainingStepStalled", "demo", "trainer", "restart_stalled_run", {}, {}),
+        *(FAULT + 60, FAULT + 65, FAULT + 200, FAULT + 250, "resolved", FAULT + 300, "act"),
+        actions=(action,),
+        evidence=records,
+    )
+
+
+def cost(found: IncidentRecord, until: str = "08:00") -> list[str]:
+    return list(interruption_cost(found, TIMES, until))
+
+
+def test_the_cost_is_from_the_last_new_step_to_the_next_and_what_it_would_have_been() -> None:
+    healed = incident(
+        "healed", interruption_start=FAULT, interruption_end=FAULT + 280, interruption_steps=7
+    )
+    assert cost(healed) == [
+        "Cost: 4 min 40 s without a new step (02:10:00 to 02:14:40); 7 steps made again.",
+        (
+            "Without healing: about 5 h 50 min, if the operator had come at 08:00 "
+            "(`unattended_until`)."
+        ),
+    ]
+    assert "about 23 h 50 min" in cost(healed, "02:00")[1]
+
+
+def test_a_fault_that_was_not_healed_has_no_assumption() -> None:
+    (line,) = cost(incident(None, interruption_start=FAULT, interruption_end=FAULT + 280))
+    assert line.endswith("no step lost.")
+
+
+def test_an_interruption_that_lasts_has_no_end() -> None:
+    (line,) = cost(incident("healed", interruption_start=FAULT, interruption_steps=3))
+    assert line == (
+        "No new step since 02:10:00, when the incident ended; 3 steps made again by then."
+    )
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {},
+        {"interruption_start": FAULT - 900, "interruption_end": FAULT - 600},
+        {"interruption_start": FAULT + 250},
+    ],
+)
+def test_another_interruption_is_not_that_of_the_incident(facts: dict[str, float]) -> None:
+    assert cost(incident("healed", **facts)) == []
+
+
+def test_the_exporters_page_has_the_interruption_and_the_ratio() -> None:
+    page = f"""
+trainwarden_collector_success{{collector="host"}} 1
+trainwarden_collector_success{{collector="workers"}} 1
+trainwarden_memory_effective_available_bytes 1e9
+trainwarden_memory_available_floor_bytes 1e8
+trainwarden_training_step{{run="demo"}} 57
+trainwarden_run_interruption_start_timestamp_seconds{{run="demo"}} {NOW}
+trainwarden_run_interruption_steps_redone{{run="demo"}} 4
+trainwarden_run_time_seconds_total{{run="demo",state="training"}} 700
+trainwarden_run_time_seconds_total{{run="demo",state="saving"}} 200
+trainwarden_run_time_seconds_total{{run="demo",state="down"}} 100
+trainwarden_run_time_seconds_total{{run="demo",state="unknown"}} 5000
+trainwarden_run_time_seconds_total{{run="demo",state="finished"}} 5000
+"""
+    run = parse_exporter_page(page.encode()).runs["demo"]
+    assert (run.interruption_start, run.interruption_end, run.interruption_steps) == (NOW, None, 4)
+    assert run.ettr == 0.9
+
+
+@pytest.mark.parametrize("text", ["8:00", "24:00", "08:60", "morning"])
+def test_a_time_of_day_is_hours_and_minutes(text: str) -> None:
+    with pytest.raises(ValidationError, match="unattended_until"):
+        Config.model_validate({"unattended_until": text, "insecure": True})
+    Config.model_validate({"unattended_until": "06:30", "insecure": True})
