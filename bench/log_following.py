@@ -253,7 +253,9 @@ def compare(folder: Path, mtail: str | Path, framework: str, megabytes: int) -> 
         f"CPU time for each GB of a log of {framework}, in which all that this framework and any "
         f"framework writes is looked for ({len(found)} patterns), and the most memory with and "
         "without something to read. mtail counts the same, with two programs: each expression "
-        f"alone, and groups of them first; it is given 1/{MTAIL_SHARE} to read, for its time.",
+        f"alone, and groups of them first; it is given 1/{MTAIL_SHARE} to read, for its time. It "
+        "is meant for a few anchored expressions, and these are none: the comparison says what the "
+        "same patterns cost there, not what its users pay.",
         ("files", "size", "program", "CPU per GB", "memory", "memory at rest", "beside ours"),
         tuple(rows),
         (Growth("Log bytes", "MB of log", "ms of CPU", tuple(points)),),

@@ -30,6 +30,7 @@ import gpus
 import inference_probes
 import log_following
 import many
+import pages_touched
 import replaced
 import rules_growth
 import scrapes
@@ -45,6 +46,7 @@ NIGHTS_HEADING = ["night", "what"]
 
 BENCHES: dict[str, Callable[[], Result]] = {
     "scrapes": scrapes.bench,
+    "pages": pages_touched.bench,
     "replaced": replaced.bench,
     "logs": log_following.bench,
     "gpus": gpus.bench,

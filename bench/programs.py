@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import http.client
 import os
+import re
 import signal
 import socket
 import statistics
@@ -32,6 +33,9 @@ AS_PROMETHEUS = {
     "Accept-Encoding": "gzip",
 }
 """What Prometheus 2.42 asks with (acceptHeader in scrape/scrape.go), at the shipped timeout."""
+
+
+REFERENCED = re.compile(r"^Referenced: +(\d+) kB", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,17 @@ class Program:
     def resident(self) -> int:
         """Bytes of memory in use."""
         return sum(read_resident_bytes(pid) or 0 for pid in self._pids())
+
+    def forget_pages(self) -> None:
+        """From here on, pages that are touched count again (proc(5): clear_refs)."""
+        for pid in self._pids():
+            Path(f"/proc/{pid}/clear_refs").write_text("1", encoding="ascii")
+
+    def touched_pages(self) -> int:
+        """Pages of memory that were touched since then."""
+        rollups = (Path(f"/proc/{pid}/smaps_rollup").read_text("ascii") for pid in self._pids())
+        kib = sum(int(found) for text in rollups for found in REFERENCED.findall(text))
+        return (kib << 10) // os.sysconf("SC_PAGE_SIZE")
 
     def measure(
         self, scrapes: int, *, warm: int = 3, pause: float = 0.0, seconds: float = 60.0
