@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -74,10 +75,38 @@ def test_zsh_uses_the_completion_of_bash(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_fish_has_each_subcommand_and_its_options(capsys: pytest.CaptureFixture[str]) -> None:
     text = script("fish", capsys)
-    assert "-f -a status -d 'show the open alerts" in text
+    assert "-f -a status -d '" in text
+    assert "only the remediator (default: on-request)'" in text
     assert (
         "'__fish_seen_subcommand_from run' -f -a 'never on-failure on-request' -l restart -r"
         in text
+    )
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+def test_fish_offers_commands_values_and_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "runs.d").mkdir()
+    for name in ("grpo@trainer", "grpo@vllm"):
+        (tmp_path / "runs.d" / f"{name}.json").touch()
+    path = tmp_path / "completion"
+    path.write_text(script("fish", capsys))
+    asked = [
+        f"complete -C 'trainwarden {words}'"
+        for words in ("stat", "run --restart on", "stop ", "journal --js")
+    ]
+    done = subprocess.run(
+        ["fish", "--no-config", "-c", "; ".join([f"source {path}", *asked])],
+        env={**os.environ, "HOME": str(tmp_path), "TRAINWARDEN_FOLDER": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    offered = [line.partition("\t")[0] for line in done.stdout.splitlines()]
+    assert (offered, done.stderr) == (
+        ["status", "on-failure", "on-request", "grpo", "--json"],
+        "",
     )
 
 

@@ -23,7 +23,7 @@ exit status: 0"""
 
 _RUN = "RUN"
 """Stands for the names of the announced runs."""
-_RUN_FILES = '"${TRAINWARDEN_FOLDER:-${XDG_STATE_HOME:-$HOME/.local/state}/trainwarden}"/runs.d/*@*'
+_RUNS = '"${TRAINWARDEN_FOLDER:-${XDG_STATE_HOME:-$HOME/.local/state}/trainwarden}"/runs.d'
 _BASH = """\
 _trainwarden() {{
     local current=${{COMP_WORDS[COMP_CWORD]}} words file
@@ -32,7 +32,7 @@ _trainwarden() {{
     esac
     if [[ $words == *RUN* && $current != -* ]]; then
         words=
-        for file in {files}.json; do
+        for file in {runs}/*@*.json; do
             file=${{file##*/}}
             [[ $file == \\** ]] || words+=" ${{file%@*}}"
         done
@@ -42,7 +42,9 @@ _trainwarden() {{
 complete -o default -F _trainwarden trainwarden
 """
 _ZSH = "autoload -Uz compinit bashcompinit && compinit && bashcompinit\n"
-_FISH_RUNS = f"(path basename {_RUN_FILES} | string replace -r '@.*' '' | sort -u)"
+_FISH_RUNS = (  # fish has no default values of variables
+    f"(sh -c 'ls {_RUNS}' 2>/dev/null | string match -r '^[^.@]+(?=@.*json)' | sort -u)"
+)
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,8 @@ def _options(name: str) -> Iterator[Option]:
         if action.help != argparse.SUPPRESS:
             choices = (_RUN,) if action.metavar == _RUN else map(str, action.choices or ())
             flags, takes_value = tuple(action.option_strings), action.nargs != 0
-            yield Option(flags, action.help or "", takes_value, tuple(choices))
+            text = (action.help or "") % {**vars(action), "prog": "trainwarden"}
+            yield Option(flags, text, takes_value, tuple(choices))
 
 
 def _parser(name: str) -> argparse.ArgumentParser:
@@ -105,7 +108,7 @@ def _bash_script(commands: Commands) -> str:
                 cases.append(f"{places}) words={shlex.quote(' '.join(one.choices))} ;;")
         words = [word for one in options for word in one.flags or one.choices]
         cases.append(f"*,{name},*) words={shlex.quote(' '.join(words))} ;;")
-    return _BASH.format(cases="\n".join(f"        {case}" for case in cases), files=_RUN_FILES)
+    return _BASH.format(cases="\n".join(f"        {case}" for case in cases), runs=_RUNS)
 
 
 def _fish_lines(commands: Commands) -> Iterator[str]:
