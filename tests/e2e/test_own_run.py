@@ -8,21 +8,14 @@ import sys
 import time
 import urllib.parse
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from running import Detached, fetch, install_wheel
-from stack import Binaries
-from verdicts.engine import evaluate
-from verdicts.page import SCRAPE, Value
 
 STORY_SECONDS = 400
 QUIET_SECONDS = 30
-LONGEST_DELAY = 4.5 * 3600.0
-"""Seconds: longer than every delay of the rules."""
 LIMIT = "250MiB"
 TRAINING = ("--leak", "--step-seconds=2", "--steps=50", "--save-every=24", "--out=checkpoints")
 """Holds 8 MiB more at each step: over the limit at step 30, and not before the last one after a
@@ -72,26 +65,6 @@ def query(stack: Detached, expression: str) -> list[dict[str, Any]]:
     return found
 
 
-def page_of(stack: Detached) -> dict[str, float]:
-    """The samples of the run on the exporter's page, by series."""
-    found = {'up{job="trainwarden-exporter",instance="x"}': 1.0}
-    for family in parse_text(fetch(f"{stack.url('exporter')}/metrics")[1]):
-        for one in family.samples:
-            labels = {**one.labels, "job": "trainwarden-exporter", "instance": "x"}
-            inside = ",".join(f"{key}={json.dumps(value)}" for key, value in labels.items())
-            if one.labels.get("run") == "train" or one.name == "trainwarden_collector_success":
-                found[f"{one.name}{{{inside}}}"] = one.value
-    return found
-
-
-def held(name: str, value: float, now: float) -> list[Value]:
-    """The samples of a series from `now` on, where only looks are repeated."""
-    times = [number * SCRAPE for number in range(int(LONGEST_DELAY / SCRAPE))]
-    if "_seen_timestamp_seconds{" in name:  # of the last look
-        return [value - now + later for later in times]
-    return [value - now if "_timestamp_seconds{" in name else value] * len(times)
-
-
 @pytest.mark.usefixtures("training")
 def test_a_leak_is_seen_restarted_verified_and_reported(stack: Detached) -> None:
     stack.wait_until(
@@ -117,8 +90,8 @@ def test_a_leak_is_seen_restarted_verified_and_reported(stack: Detached) -> None
     assert "train" in status.stdout
 
 
-def test_after_its_normal_end_there_is_no_alert(
-    stack: Detached, training: subprocess.Popen[str], binaries: Binaries, tmp_path: Path
+def test_after_its_normal_end_no_alert_is_pending(
+    stack: Detached, training: subprocess.Popen[str]
 ) -> None:
     shown, _ = training.communicate(timeout=STORY_SECONDS)
     ended = time.time()
@@ -131,11 +104,4 @@ def test_after_its_normal_end_there_is_no_alert(
     deadline = ended + QUIET_SECONDS
     while time.time() < deadline:
         assert query(stack, 'ALERTS{run="train"}') == []
-        time.sleep(SCRAPE)
-
-    # what the exporter shows from now on, for longer than this test can wait
-    asked_at = time.time()
-    series = {name: held(name, value, asked_at) for name, value in page_of(stack).items()}
-    assert 'run="train"' in "".join(series)
-    fired = evaluate(binaries.promtool, series, LONGEST_DELAY, tmp_path)
-    assert [one.labels["alertname"] for one in fired if one.labels.get("run") == "train"] == []
+        time.sleep(1)
