@@ -44,6 +44,7 @@ def test_steps_phases_and_numbers_are_those_of_the_program(
         "PYTHONPATH": os.pathsep.join(map(str, (PROGRAMS, COMMAND))),
         "BEAT_CALLBACKS": "yes",
         "TRAINWARDEN_FOLDER": str(tmp_path / "state"),
+        "TRUTH_FOLDER": str(tmp_path),
         "CUDA_VISIBLE_DEVICES": "",
         "RAY_USAGE_STATS_ENABLED": "0",
     }

@@ -143,7 +143,8 @@ class Program:
 
     def truth(self, kind: str) -> list[dict[str, Any]]:
         path = self.folder / "truth.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
+        # the last line may be half written
+        lines = path.read_text().rpartition("\n")[0].splitlines() if path.exists() else []
         return [event for line in lines if (event := json.loads(line))["kind"] == kind]
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 import time
@@ -20,7 +19,6 @@ def train(config):
 
     from trainwarden.callbacks.ray_train import report  # noqa: PLC0415
 
-    os.chdir(folder)
     for step in range(1, steps + 1):
         time.sleep(seconds)
         record("step", step=step)
