@@ -324,6 +324,9 @@ NIGHTS: tuple[Night, ...] = (
     Night(
         "is a search of trials of hours",
         nothing,
+        true_alerts={
+            "TrainingStepStalled/warning": "how long its trials take is known only after several",
+        },
         needs={"step": 9000.0, "recycled_after": None, "silence_limit": None},
         frameworks=("optuna",),
         length=10800,
@@ -358,7 +361,14 @@ NIGHTS: tuple[Night, ...] = (
     Night(
         "is nothing but servers",
         nothing,
-        needs={**SERVED, "trains": False, "producer": False, "saves": False, "search": False},
+        needs={
+            **SERVED,
+            "trains": False,
+            "producer": False,
+            "saves": False,
+            "search": False,
+            "silence_limit": None,
+        },
         frameworks=STEADY[:6],
         length=5400,
     ),

@@ -10,7 +10,7 @@ from verdicts.baselines import WATCHERS
 from verdicts.cases import Case, Due, Played
 from verdicts.engine import Firing, Labels
 from verdicts.faults import Expected, Fault
-from verdicts.healthy import Night
+from verdicts.healthy import Night, nothing
 from verdicts.page import SCRAPE
 
 ON_CALL = "on-call"
@@ -133,7 +133,7 @@ def _is_right(firing: Firing, played: Played, *, notified: bool) -> bool:
         allowed = name in what.true_alerts or severe in what.true_alerts
         allowed = allowed or (name in what.muted_alerts and not notified)
         ordered = "remediation" in firing.labels  # a healthy run needs no action
-        began = what.young or firing.moments[0] >= played.began
+        began = what.young or what.happens is nothing or firing.moments[0] >= played.began
         return allowed and not ordered and began
     expected = any(fits(firing.labels, due.expected) for due in played.due)
     if expected and name not in what.beside:

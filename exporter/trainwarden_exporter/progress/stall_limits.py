@@ -71,9 +71,16 @@ def pause_limit(state: RunProgress, limits: StallLimits) -> float | None:
 def silence_limit(state: RunProgress, limits: StallLimits, *, announced: bool) -> float | None:
     """Returns the seconds after which silence is a stall: an evaluation may not be logged.
 
-    `announced` is whether the run reports the start of its evaluations.
+    `announced` is whether the run reports the start of its evaluations. None also for a search of
+    which no usual time is known: its trials may take hours.
     """
+    if not state.timing.durations and state.timing.usual_silence is None and _trains(state):
+        return None
     return (stall_limit if announced and state.evaluations_seen else pause_limit)(state, limits)
+
+
+def _trains(state: RunProgress) -> bool:
+    return state.phase is Phase.TRAINING and state.last_sign is not None
 
 
 def restart_limit(

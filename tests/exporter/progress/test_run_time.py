@@ -449,6 +449,20 @@ def test_a_search_that_makes_trials_and_no_steps_trains() -> None:
     assert watch.time.interruption is None
 
 
+def test_a_long_trial_of_a_search_whose_pace_is_unknown_trains() -> None:
+    trial = LinePattern("trial", "trial", phase=Phase.TRAINING, advances=True)
+    watch = Watch()
+    watch.reload(replace(SPEC, lines={("trainer", "trial"): trial}))
+    watch.process = watch.now
+    for hours in (0.1, 3):
+        for _ in range(int(3600 * hours / LOOK)):
+            watch.look(watch.now + LOOK)
+        watch._read(Line(watch.now, "trial"), unseen=False)
+    assert watch.time.seconds.get(RunState.STALLED, 0.0) == 0.0
+    assert watch.time.seconds[RunState.TRAINING] >= 3 * 3600
+    assert watch.time.interruption is None
+
+
 def test_a_start_whose_end_would_not_be_seen_is_unknown() -> None:
     watch = Watch()
     watch.reload(replace(SPEC, lines={}))
