@@ -71,8 +71,8 @@ def pause_limit(state: RunProgress, limits: StallLimits) -> float | None:
 def silence_limit(state: RunProgress, limits: StallLimits, *, announced: bool) -> float | None:
     """Returns the seconds after which silence is a stall: an evaluation may not be logged.
 
-    `announced` is whether the run reports the start of its evaluations. None also for a search of
-    which no usual time is known: its trials may take hours.
+    `announced` is whether the run reports the start of its evaluations. None also for a search
+    whose usual time is unknown: its trials may take hours.
     """
     if not state.timing.durations and state.timing.usual_silence is None and _trains(state):
         return None
