@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Protocol, cast
 
-from trainwarden.commands import COMMANDS, command_help, doors
+from trainwarden.commands import COMMANDS, command_help, forwarded
 
 EPILOG = """\
 exit status:
@@ -39,8 +39,8 @@ class Command(Protocol):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    if given and given[0] in doors.DOORS:
-        return doors.run(given)
+    if given and given[0] in forwarded.FORWARDED:
+        return forwarded.run(given)
     if given and given[0] in COMMANDS:
         command = load(given[0])
         options = build_command_parser(given[0], command).parse_args(given[1:])

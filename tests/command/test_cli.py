@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from trainwarden import cli
-from trainwarden.commands import COMMANDS, doors
+from trainwarden.commands import COMMANDS, forwarded
 
 STATUS: dict[str, Any] = {
     "host": "box-3",
@@ -69,7 +69,7 @@ def test_help_lists_every_subcommand_and_the_exit_statuses(
         cli.main(["--help"])
     text = capsys.readouterr().out
     assert "exit status:" in text
-    for name in (*COMMANDS, *doors.DOORS):
+    for name in (*COMMANDS, *forwarded.FORWARDED):
         assert f"\n    {name}" in text
 
 
@@ -84,7 +84,7 @@ def test_help_of_a_subcommand_has_examples_and_exit_statuses(
     assert "exit status" in text
 
 
-@pytest.mark.parametrize("name", doors.DOORS)
+@pytest.mark.parametrize("name", forwarded.FORWARDED)
 def test_a_subcommand_of_a_program_is_passed_on_under_the_name_of_the_command(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

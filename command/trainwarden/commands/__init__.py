@@ -1,4 +1,4 @@
-"""The subcommands of `trainwarden`, one module each; `doors` has those of the two programs.
+"""The subcommands of `trainwarden`, one module each; `forwarded` has those of the two programs.
 
 A module has a docstring whose first line is the help text, the text EXAMPLES, and the functions
 `add_arguments(parser)` and `run(options) -> int`, which returns the exit status.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from trainwarden.commands import doors
+from trainwarden.commands import forwarded
 
 COMMANDS = ("run", "attach", "stop", "up", "down", "check", "status", "autopsy", "completion")
 """Modules of this package, in the order of `trainwarden --help`."""
@@ -20,5 +20,5 @@ def command_help() -> list[tuple[str, str]]:
     lines = [(name, text.splitlines()[0].rstrip(".")) for name, text in own]
     return [
         *((name, text[0].lower() + text[1:]) for name, text in lines),
-        *((name, text) for name, (_, text) in doors.DOORS.items()),
+        *((name, text) for name, (_, text) in forwarded.FORWARDED.items()),
     ]

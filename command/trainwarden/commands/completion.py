@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 
-from trainwarden.commands import command_help, doors
+from trainwarden.commands import command_help, forwarded
 
 EXAMPLES = """\
 examples:
@@ -84,11 +84,11 @@ def _options(name: str) -> Iterator[Option]:
 
 
 def _parser(name: str) -> argparse.ArgumentParser:
-    if name not in doors.DOORS:
+    if name not in forwarded.FORWARDED:
         parser = argparse.ArgumentParser()
         import_module(f"trainwarden.commands.{name}").add_arguments(parser)
         return parser
-    package, _ = doors.DOORS[name]
+    package, _ = forwarded.FORWARDED[name]
     module = import_module(f"{package}.__main__")
     (commands,) = (
         action

@@ -31,7 +31,7 @@ from trainwarden_exporter.progress.progress_files import (
 from trainwarden_exporter.progress.run_metrics import METRICS as RUN_METRICS
 from trainwarden_exporter.progress.run_metrics import run_samples
 from trainwarden_exporter.progress.run_time import RunTime
-from trainwarden_exporter.progress.run_times import RunDay
+from trainwarden_exporter.progress.run_time_history import RunDay
 from trainwarden_exporter.progress.specs import ProgressSpec
 from trainwarden_exporter.progress.state import RunProgress
 from trainwarden_exporter.progress.tracker import ProgressTracker

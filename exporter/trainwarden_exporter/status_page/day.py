@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from trainwarden_exporter.progress.run_time import RunState
-from trainwarden_exporter.progress.run_times import DAY_SECONDS, Part
+from trainwarden_exporter.progress.run_time_history import DAY_SECONDS, Part
 from trainwarden_exporter.runtime.formatting import format_duration
 from trainwarden_exporter.status_page.fragments import quiet
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainwarden_exporter.logs.counters import ErrorLine
-from trainwarden_exporter.progress.run_times import Part
+from trainwarden_exporter.progress.run_time_history import Part
 from trainwarden_exporter.status_page.series import Tone
 
 OVERDUE_INTERVALS = 2.0

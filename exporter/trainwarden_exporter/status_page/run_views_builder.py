@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from trainwarden_exporter.logs.counters import ErrorLine
 from trainwarden_exporter.processes.matching import WorkerKey
-from trainwarden_exporter.progress.run_times import RunDay
+from trainwarden_exporter.progress.run_time_history import RunDay
 from trainwarden_exporter.progress.specs import ProgressSpec
 from trainwarden_exporter.scrape.scraper import Outcome
 from trainwarden_exporter.status_page.host import failures

@@ -14,7 +14,7 @@ import pytest
 from trainwarden_exporter.frameworks.base import LinePattern, Phase
 from trainwarden_exporter.logs.events import LineEvent
 from trainwarden_exporter.progress.run_time import RunState, RunTime
-from trainwarden_exporter.progress.run_times import MAX_KEPT, retain
+from trainwarden_exporter.progress.run_time_history import MAX_KEPT, retain
 from trainwarden_exporter.progress.specs import ProgressSpec
 from trainwarden_exporter.progress.stall_limits import StallLimits
 from trainwarden_exporter.progress.tracker import ProgressTracker

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from trainwarden_exporter.progress.run_time import RunState
-from trainwarden_exporter.progress.run_times import DAY_SECONDS
+from trainwarden_exporter.progress.run_time_history import DAY_SECONDS
 from trainwarden_exporter.status_page.day import day_section
 
 NOW = 1_000_000.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib import import_module
 
-DOORS = {
+FORWARDED = {
     "discover": ("trainwarden_exporter", "propose a configuration that fits this host"),
     "checkpoints": (
         "trainwarden_exporter",
@@ -24,6 +24,6 @@ DOORS = {
 
 def run(arguments: Sequence[str]) -> int:
     """Runs the subcommand `arguments[0]` and returns its exit status."""
-    package, _ = DOORS[arguments[0]]
+    package, _ = FORWARDED[arguments[0]]
     status: int = import_module(f"{package}.__main__").main(arguments, program="trainwarden")
     return status
