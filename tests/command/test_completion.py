@@ -27,8 +27,8 @@ def script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        (["sta"], ["status"]),
-        (["st"], ["stop", "status"]),
+        (["sta"], ["status", "stacks"]),
+        (["st"], ["stop", "status", "stacks"]),
         (["run", "--restart", "on"], ["on-failure", "on-request"]),
         (["run", "--name", ""], [""]),
         (["run", "--de"], ["--detach"]),

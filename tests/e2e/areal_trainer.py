@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import pickle
 import signal
 import sys
 import time
@@ -32,6 +33,13 @@ STEPS_PER_EPOCH = 935
 EPOCHS = 5
 WEIGHTS_BYTES = 64 << 10
 IN_FLIGHT = 64
+
+
+def _weights() -> bytes:
+    """One tensor of random bytes, in the format of safetensors."""
+    tensor = {"dtype": "U8", "shape": [WEIGHTS_BYTES], "data_offsets": [0, WEIGHTS_BYTES]}
+    header = json.dumps({"w": tensor}).encode()
+    return len(header).to_bytes(8, "little") + header + os.urandom(WEIGHTS_BYTES)
 
 
 class Traces:
@@ -55,18 +63,18 @@ class Traces:
             "steps_per_epoch": STEPS_PER_EPOCH,
         }
         files = {
-            folder / "model.safetensors": os.urandom(WEIGHTS_BYTES),
+            folder / "model.safetensors": _weights(),
             folder / "config.json": b"{}",
             folder / "tokenizer_config.json": b"{}",
             folder / "tokenizer.json": b"{}",
             self.recovery_checkpoint / "__0_0.distcp": os.urandom(WEIGHTS_BYTES),
-            self.recovery_checkpoint / ".metadata": b"metadata",
+            self.recovery_checkpoint / ".metadata": pickle.dumps({}),
             self.recovery / "step_info.json": json.dumps(record).encode(),
             self.recovery / "saver_info.json": b"{}",
             self.recovery / "evaluator_info.json": b"{}",
             self.recovery / "stats_logger_info.json": b"{}",
             self.recovery / "checkpoint_info.json": b"{}",
-            self.recovery / "dataloader_info.pkl": b"dataloader",
+            self.recovery / "dataloader_info.pkl": pickle.dumps({}),
         }
         for path, content in files.items():
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -250,7 +250,7 @@ def asked_in(alert: dict[str, Any]) -> Iterator[str]:
     """The queries in its annotations, with something for what is filled in."""
     for text in alert["annotations"].values():
         for query in QUERY.findall(text):
-            yield query.replace('\\"', '"').replace("%q", '"x"')
+            yield re.sub(r"%(\[\d+\])?q", '"x"', query.replace('\\"', '"'))
 
 
 def test_queries_in_annotations_are_of_this_alert_alone(alerts: Alerts) -> None:

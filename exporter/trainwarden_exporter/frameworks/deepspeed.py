@@ -53,10 +53,8 @@ FRAMEWORK = fw.Framework(
             r"Checkpoint global_step(?P<step>\d+) is ready now!",
             ends=fw.Phase.SAVING,
         ),
-        fw.error_line(
-            "loss_scale_exhausted", r"[Ll]oss scale already at minimum - cannot decrease scale"
-        ),
-        fw.error_line("rank_failed", r"exits with return code = (?:-\d|[1-9])"),
+        fw.error_line("errored", r"[Ll]oss scale already at minimum - cannot decrease scale"),
+        fw.error_line("worker_failed", r"exits with return code = (?:-\d|[1-9])"),
     ),
     progress_files=(fw.ProgressFile("latest", f"{_RUN}/latest", "text", _LATEST),),
     modules=("deepspeed",),

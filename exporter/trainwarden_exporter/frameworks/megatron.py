@@ -64,8 +64,7 @@ FRAMEWORK = fw.Framework(
             r"|\bexiting program (?:at iteration \d|after [\d.]+ minutes)",
             fw.Phase.FINISHED,
         ),
-        fw.error_line("nan_found", r"\bfound NaN in "),
-        fw.error_line("tracker_invalid", r"ERROR: Invalid metadata file "),
+        fw.error_line("errored", r"\bfound NaN in |ERROR: Invalid metadata file "),
     ),
     progress_files=(
         fw.ProgressFile("tracker", f"{_RUN}/{_TRACKER}", "text", r"^\s*(?P<step>\d+)"),

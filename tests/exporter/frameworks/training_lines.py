@@ -256,9 +256,9 @@ MEGATRON = (
     Line("[after training is done] datetime: 2026-08-21 05:04:31 ", {"finished": {}}),
     Line(
         "RuntimeError: Rank 3, node n1, device 3, iteration 9: found NaN in local grad norm",
-        {"nan_found": {}},
+        {"errored": {}},
     ),
-    Line("ERROR: Invalid metadata file /ckpt/latest.txt. Exiting", {"tracker_invalid": {}}),
+    Line("ERROR: Invalid metadata file /ckpt/latest.txt. Exiting", {"errored": {}}),
 )
 
 DEEPSPEED = (
@@ -302,12 +302,12 @@ DEEPSPEED = (
     Line(
         "Exception: Current loss scale already at minimum - cannot decrease scale anymore. Exiting "
         "run.",
-        {"loss_scale_exhausted": {}},
+        {"errored": {}},
     ),
     Line(
         "[2026-08-21 05:04:39,218] [ERROR] [launch.py:325:sigkill_handler] ['/usr/bin/python', "
         "'train.py'] exits with return code = -9",
-        {"rank_failed": {}},
+        {"worker_failed": {}},
     ),
     Line("[2026-08-21 05:04:39,218] [INFO] [launch.py:351:main] Process 471 exits successfully."),
 )
