@@ -31,10 +31,10 @@ BIN := .venv/bin
 up: .venv/stack.done
 	@TRAINWARDEN_STACK_DIR=$${TRAINWARDEN_STACK_DIR:-$(CURDIR)/.stack} $(BIN)/trainwarden up
 
-# Three at a time, because most of them wait: file by file, in the order of the folders, the nights early. In a
+# Four at a time, because most of them wait: file by file, in the order of the folders, the nights early. In a
 # folder of a short name, because the path of a socket is short; it is kept when something fails.
 test: check
-	@folder=$$(mktemp -d) && $(BIN)/pytest -q --numprocesses=3 --dist=loadfile --no-loadscope-reorder \
+	@folder=$$(mktemp -d) && $(BIN)/pytest -q --numprocesses=4 --dist=loadfile --no-loadscope-reorder \
 		--basetemp=$$folder && rm -rf $$folder
 
 test-docker: .venv/dev.done

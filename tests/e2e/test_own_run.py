@@ -86,7 +86,8 @@ def test_a_leak_is_seen_restarted_verified_and_reported(stack: Detached) -> None
         text=True,
         check=False,
     )
-    assert (status.returncode < 2, status.stderr) == (True, "")  # it finds the ports of the stack
+    # It finds the ports of the stack; its exit status is of the moment: the worker goes on leaking.
+    assert status.stderr == ""
     assert "train" in status.stdout
 
 
