@@ -25,7 +25,7 @@ from trainwarden_exporter.progress.beats import default_beats_folder
 from trainwarden_exporter.run_config import RunConfig
 from trainwarden_exporter.run_specs import log_specs
 
-_UNFINISHED = r"(?i:tmp|temp|partial|incomplete|\.part$)"
+_UNFINISHED = r"(?i:(?<![a-z])(?:tmp|temp|partial|incomplete)(?![a-z])|\.part$)"
 _NUMBERED_ENTRY = rf"(?!.*{_UNFINISHED})(?:[^.]*[^.\d])?(?P<step>\d+)(?:\.[A-Za-z]\w*)*"
 """Name of a checkpoint of any kind: `checkpoint-500`, `epoch=3-step=120.ckpt`, `100`."""
 _UNFINISHED_ENTRY = rf"(?=.*{_UNFINISHED}).*?(?P<step>\d+)\D*"

@@ -62,6 +62,21 @@ def plan_file(file: PacedFile, name: str, pause: Callable[[], None] = lambda: No
     return _whole(file)
 
 
+_HEADER_ERRORS = (
+    *(ValueError, RecursionError, AttributeError, KeyError, TypeError, OverflowError),
+)
+
+
+def _tensors_of(header: bytes) -> dict[str, tuple[str, int, int, int]]:
+    """Returns type, number of items, start and end of each tensor of a safetensors header."""
+    tensors = {}
+    for name, one in json.loads(header).items():
+        if name != "__metadata__":
+            first, last = map(int, one["data_offsets"])
+            tensors[name] = (str(one["dtype"]), math.prod(one["shape"]), first, last)
+    return tensors
+
+
 def plan_safetensors(file: PacedFile, name: str) -> FilePlan:
     """Checks header, offsets and size of a safetensors file."""
     length = file.read(0, _LENGTH_BYTES)
@@ -75,12 +90,8 @@ def plan_safetensors(file: PacedFile, name: str) -> FilePlan:
         return _damaged(DamageKind.TRUNCATED, name, "ends in its header")
     header = file.read(_LENGTH_BYTES, header_bytes)
     try:
-        tensors = {
-            tensor: (str(one["dtype"]), math.prod(one["shape"]), *map(int, one["data_offsets"]))
-            for tensor, one in json.loads(header).items()
-            if tensor != "__metadata__"
-        }
-    except (ValueError, RecursionError, AttributeError, KeyError, TypeError) as error:
+        tensors = _tensors_of(header)
+    except _HEADER_ERRORS as error:
         return _damaged(DamageKind.CORRUPT, name, f"its header is damaged ({error})")
     end = 0
     segments = [Segment(0, data_start, "its header")]

@@ -67,6 +67,13 @@ def read_pickle(data: bytes, *, pause: Callable[[], None] = lambda: None) -> Pic
     raise ValueError("malformed pickle: no end")  # genops raises ValueError before
 
 
+def _is_plain_key(key: Any) -> bool:
+    """Whether a key hashes at once: tuples within tuples may take exponential time."""
+    if isinstance(key, tuple):
+        return not any(isinstance(part, tuple | list | dict | set) for part in key)
+    return not isinstance(key, list | dict | set)
+
+
 class _Machine:
     """The stack of an unpickler that constructs only plain containers."""
 
@@ -108,8 +115,8 @@ class _Machine:
         target = self.stack[-1]
         items = target.items if isinstance(target, Made) else target
         for key, value in zip(pairs[::2], pairs[1::2], strict=True):
-            if isinstance(key, list | dict | set):
-                continue  # a list as a key is malformed, or of a class that is not constructed
+            if not _is_plain_key(key):
+                continue  # malformed, of a class that is not constructed, or slow to hash
             items[key] = value
 
     def append(self, values: list[Any]) -> None:
@@ -131,6 +138,8 @@ class _Machine:
 
     def stack_global(self, _: Any) -> None:
         name, module = self.stack.pop(), self.stack.pop()
+        if not isinstance(name, str) or not isinstance(module, str):
+            raise ValueError("a class without a name")  # noqa: TRY004 - a malformed stream
         self.stack.append(Global(f"{module} {name}"))
 
     def make(self, _: Any) -> None:
@@ -144,7 +153,8 @@ class _Machine:
     def make_from_marked(self, argument: Any) -> None:
         arguments = self.pop_to_mark()
         maker = argument if isinstance(argument, str) else arguments.pop(0)
-        self.stack.append(Made(str(maker), tuple(arguments)))
+        name = str(maker) if isinstance(maker, str | Global) else ""
+        self.stack.append(Made(name, tuple(arguments)))
 
     def build(self, _: Any) -> None:
         state = self.stack.pop()

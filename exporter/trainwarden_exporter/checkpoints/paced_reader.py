@@ -32,6 +32,10 @@ _IOPRIO_WHO_PROCESS, _IOPRIO_CLASS_IDLE = 1, 3 << 13
 _LOWEST_PRIORITY = 19
 
 
+MAX_PAUSE_SECONDS = 60.0
+"""Longest pause after one chunk."""
+
+
 class ReadRate:
     """The rate of all readers of the host together. Thread-safe."""
 
@@ -67,6 +71,8 @@ class ReadRate:
             now = self._clock()
             if self._is_busy(now):
                 seconds *= BUSY_FACTOR
+            # One slow read says little about the disk.
+            seconds = min(seconds, MAX_PAUSE_SECONDS)
             self._free_at = max(now, self._free_at) + seconds
             return self._free_at - now
 

@@ -139,6 +139,10 @@ class CheckpointProver:
             if is_gone(error):
                 return True
             raise
+        except BaseException:
+            # An exhausted generator would look like a check without damages.
+            self._check = None
+            raise
         if pause is None:
             self._finish()
             return True

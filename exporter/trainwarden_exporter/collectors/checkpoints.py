@@ -258,7 +258,8 @@ def _proof_samples(spec: CheckpointSpec, proofs: ProofSnapshot) -> Iterator[Samp
     if (newest := proofs.newest_proved) is not None:
         yield PROVED_STEP, spec.labels, newest.step
         yield PROVED_TIME, spec.labels, newest.step_dir.completed_at
-        yield PROVED_INFO, (*spec.labels, newest.path), 1
+        if newest.path.isprintable():  # a label is UTF-8, and another path would be a wrong one
+            yield PROVED_INFO, (*spec.labels, newest.path), 1
 
 
 def _prover(

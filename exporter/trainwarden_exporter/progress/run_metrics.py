@@ -74,5 +74,5 @@ def run_samples(
         ends = attempt_ends(attempts)
         yield ATTEMPTS, (run,), ends.ended
         yield ATTEMPTS_ALIKE, (run,), ends.alike
-        if ends.text:
+        if ends.text and len(spec.trainers) == 1:
             yield ATTEMPTS_INFO, (run, spec.trainers[0], ends.text), 1

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from trainwarden_exporter.exceptions import CollectError
@@ -68,6 +69,11 @@ SAVE_LOOK_INTERVAL_SECONDS = 0.5
 """Seconds between two looks for a checkpoint that is being written."""
 
 
+def is_below(path: str, folder: Path) -> bool:
+    """Whether `path` lies below `folder`, by its name."""
+    return ".." not in Path(path).parts and Path(path).is_relative_to(folder)
+
+
 class ProcessAction(Action):
     """Terminates the processes that the worker's selector finds, and starts the configured command.
 
@@ -101,6 +107,7 @@ class ProcessAction(Action):
         self._children: list[subprocess.Popen[bytes]] = []
         self._child_exits = ChildExits()
         self._last_child: subprocess.Popen[bytes] | None = None
+        self._run_folders = [spec.location.path for spec in checkpoint_specs(run)] if run else []
         self._checkpoint = ""
         """The newest proved checkpoint at the last observation of the exporter."""
         self._decided_roots: frozenset[Identity] = frozenset()
@@ -114,7 +121,10 @@ class ProcessAction(Action):
 
     def proof_problem(self, exporter: ExporterState) -> str:
         run = exporter.runs.get(self._target.run)
-        self._checkpoint = "" if run is None else run.proved_checkpoint
+        path = "" if run is None else run.proved_checkpoint
+        # A false page could otherwise choose which file the account of the run loads.
+        inside = any(is_below(path, folder) for folder in self._run_folders)
+        self._checkpoint = path if inside else ""
         found = self._find_processes()
         return self._own_problem(found) or exporter_problem(
             found.trees, self._target.keys, exporter

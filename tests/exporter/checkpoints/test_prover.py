@@ -141,6 +141,12 @@ def rename_rank(folder: Path) -> None:
     (folder / "optim_rank_1.pt").rename(folder / "optim_rank_0.pt")
 
 
+def change(path: Path, old: bytes, new: bytes) -> None:
+    data = path.read_bytes()
+    assert old in data
+    path.write_bytes(data.replace(old, new, 1))
+
+
 DAMAGES: dict[str, tuple[Callable[[Path], object], DamageKind]] = {
     "in the length": (lambda one: cut(one / "model.safetensors", 5), DamageKind.TRUNCATED),
     "in the header": (lambda one: cut(one / "model.safetensors", 40), DamageKind.TRUNCATED),
@@ -150,6 +156,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], DamageKind]] = {
         DamageKind.CORRUPT,
     ),
     "header": (lambda one: overwrite(one / "model.safetensors", 9, b"\0"), DamageKind.CORRUPT),
+    "one offset": (
+        lambda one: change(one / "model.safetensors", b"[0, ", b"[0.0"),
+        DamageKind.CORRUPT,
+    ),
     "empty": (lambda one: cut(one / "optimizer.pt", 0), DamageKind.TRUNCATED),
     "zip": (lambda one: cut(one / "optimizer.pt", -30), DamageKind.TRUNCATED),
     "zip record": (

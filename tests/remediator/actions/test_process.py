@@ -778,6 +778,16 @@ time.sleep(30)
 """
 
 
+KEPT = [
+    {
+        "name": "default",
+        "folder": "out",
+        "entry": r"step_(?P<step>\d+)",
+        "complete": {"marker": ["DONE"]},
+    }
+]
+
+
 def exporter_proving(path: str) -> ExporterState:
     return replace(exporter_showing(0), runs={"demo": RunState(proved_checkpoint=path)})
 
@@ -785,23 +795,27 @@ def exporter_proving(path: str) -> ExporterState:
 @pytest.mark.parametrize("argument", ["{checkpoint}", "--resume={checkpoint}"])
 def test_a_restart_resumes_from_the_newest_proved_checkpoint(yard: Yard, argument: str) -> None:
     command = [sys.executable, "-c", RESUME, yard.mark, argument]
-    yard.acting(start=command, log="log")
-    assert yard.action.proof_problem(exporter_proving("/srv/checkpoint-20")) == ""
+    proved = f"{yard.folder}/out/step_20"
+    yard.acting(start=command, log="log", checkpoints=KEPT)
+    assert yard.action.proof_problem(exporter_proving(proved)) == ""
     steps = Steps()
     yard.action.perform("7", steps)
     log = yard.folder / "log"
     until(lambda: log.exists() and log.read_text().endswith("\n"))
-    resumed = argument.replace("{checkpoint}", "/srv/checkpoint-20")
-    assert json.loads(log.read_text()) == [[resumed], "/srv/checkpoint-20"]
+    resumed = argument.replace("{checkpoint}", proved)
+    assert json.loads(log.read_text()) == [[resumed], proved]
     assert steps[-1][1]["command"][-1] == resumed
     # it is recognised as started, whatever the newest one is by then
     assert runs_command(command, [*command[:-1], resumed])
     assert not runs_command([*command[:-1], "--resume={checkpoint}"], [*command[:-1], "--fresh"])
 
 
-def test_no_worker_is_started_with_a_checkpoint_that_is_not_known(yard: Yard) -> None:
-    yard.acting(start=[sys.executable, "-c", SLEEP, yard.mark, "{checkpoint}"])
-    yard.action.proof_problem(exporter_proving(""))
+@pytest.mark.parametrize("path", ["", "/srv/step_20", "{folder}/../step_20"])
+def test_no_worker_is_started_with_a_checkpoint_that_is_not_the_run_s(
+    yard: Yard, path: str
+) -> None:
+    yard.acting(start=[sys.executable, "-c", SLEEP, yard.mark, "{checkpoint}"], checkpoints=KEPT)
+    yard.action.proof_problem(exporter_proving(path.format(folder=yard.folder)))
     with pytest.raises(ActionError, match="not known"):
         yard.action.perform("7", Steps())
     assert not yard.tree().roots

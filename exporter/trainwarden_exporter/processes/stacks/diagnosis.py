@@ -7,9 +7,10 @@ shows a wait on this host, and nothing of the run moves.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from trainwarden_exporter.processes.procfs import Identity
+from trainwarden_exporter.processes.stacks.members import MAX_PROCESSES
 from trainwarden_exporter.processes.stacks.model import (
     Activity,
     Diagnosis,
@@ -21,7 +22,13 @@ from trainwarden_exporter.processes.stacks.model import (
     Stacks,
     Suspect,
 )
-from trainwarden_exporter.processes.stacks.waits import RAY, find_phase, find_wait, normalised
+from trainwarden_exporter.processes.stacks.waits import (
+    BACKWARD,
+    RAY,
+    find_phase,
+    find_wait,
+    normalised,
+)
 
 SAMPLES = 3
 """Stacks by which a process is judged."""
@@ -32,14 +39,10 @@ BUSY_CORES = 0.05
 BUSY_BYTES_PER_SECOND = 100e3
 """Bytes that system calls read and write from which a process moves."""
 
-SLEEP_SECONDS = 30.0
-"""Seconds without a context switch after which a sleeping process is stuck: a loop that waits for
-something outside wakes up in between."""
-
 _STUCK = frozenset({
     Activity.COLLECTIVE, Activity.SERVER, Activity.QUEUE, Activity.PIPE, Activity.LOCK,
-    Activity.SLEEP,
 })  # fmt: skip
+"""Not a sleep: a client that waits out a rate limit sleeps for minutes."""
 
 
 def find_activity(member: Member, looks: Sequence[Look], samples: Sequence[Stacks]) -> Finding:
@@ -62,7 +65,6 @@ def find_activity(member: Member, looks: Sequence[Look], samples: Sequence[Stack
         phase="" if main is None else find_phase(main.frames),
         stacks=stacks,
         kernel=kernel,
-        unscheduled_seconds=_unscheduled_seconds(looks),
     )
 
 
@@ -80,16 +82,6 @@ def is_busy(looks: Sequence[Look], activity: Activity = Activity.IDLE) -> bool:
     return moved > BUSY_BYTES_PER_SECOND or (
         (runnable or cores > BUSY_CORES) and activity is not Activity.COLLECTIVE
     )
-
-
-def _unscheduled_seconds(looks: Sequence[Look]) -> float:
-    last = looks[-1]
-    since = last.at
-    for look in reversed(looks):
-        if look.kernel.switches is None or look.kernel.switches != last.kernel.switches:
-            break
-        since = look.at
-    return last.at - since
 
 
 def diagnose(findings: Sequence[Finding], outside: Mapping[Identity, bool]) -> Diagnosis:
@@ -122,19 +114,20 @@ def _step_makers(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _is_stuck(
-    makers: Iterable[Finding], findings: Iterable[Finding], outside: Mapping[Identity, bool]
+    makers: Sequence[Finding], findings: Sequence[Finding], outside: Mapping[Identity, bool]
 ) -> bool:
+    if len(findings) >= MAX_PROCESSES:
+        return False  # the others may move
     if any(one.activity in (Activity.MOVING, Activity.DISK, Activity.STOPPED) for one in findings):
+        return False
+    # The stack of a backward pass is the same whether it computes or waits for the gradients.
+    if all(one.detail == BACKWARD for one in makers):
         return False
     inside = {one.member.identity for one in findings}
     if any(_waits_elsewhere(one, inside, outside) for one in findings):
         return False
     return all(
-        one.activity in _STUCK
-        and one.phase != "saving"
-        and _all_ranks_here(one.member)
-        and (one.activity is not Activity.SLEEP or one.unscheduled_seconds >= SLEEP_SECONDS)
-        for one in makers
+        one.activity in _STUCK and one.phase != "saving" and _all_ranks_here(one) for one in makers
     )
 
 
@@ -152,10 +145,10 @@ def _waits_elsewhere(
     )
 
 
-def _all_ranks_here(member: Member) -> bool:
-    """Whether no rank of the job runs on another host."""
-    world = member.world or 1
-    return world in (1, member.local_world)
+def _all_ranks_here(one: Finding) -> bool:
+    """Whether no rank runs on another host; a collective of unknown size may have one there."""
+    world = one.member.world or (0 if one.activity is Activity.COLLECTIVE else 1)
+    return world in (1, one.member.local_world)
 
 
 def _suspects(makers: Sequence[Finding], findings: Sequence[Finding]) -> tuple[Suspect, ...]:

@@ -133,8 +133,6 @@ class Finding:
     stacks: Stacks = Stacks()
     kernel: KernelState | None = None
     far_ends: tuple[FarEnd, ...] = ()
-    unscheduled_seconds: float = 0.0
-    """For how long its main thread certainly did not run."""
 
 
 @dataclass(frozen=True, slots=True)

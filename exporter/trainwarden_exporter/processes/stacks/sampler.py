@@ -125,6 +125,9 @@ class RunSampler:
         for member in members:
             if self._clock() > end:
                 stacks = Stacks(problem=f"not reached within {SAMPLE_SECONDS:g} s")
+            elif read_kernel_state(member.identity, self._root) is None:
+                # Members are as of the last scrape: the pid may be that of another process by now.
+                stacks = Stacks(problem="has ended")
             else:
                 stacks = self._read_stacks(member.identity.pid, member.threads)
             self._stacks.setdefault(member.identity, deque(maxlen=SAMPLES)).append(stacks)

@@ -18,6 +18,9 @@ from trainwarden_exporter.processes.stacks.model import (
     ThreadStack,
 )
 
+BACKWARD = "backward"
+"""The detail of a backward pass of several ranks, which computes or waits for the gradients."""
+
 RAY = "ray"
 """The detail of a wait for Ray, whose workers are no children of the process that waits."""
 
@@ -180,7 +183,7 @@ def _from_frames(frames: Sequence[Frame], world: int | None) -> Wait | None:
                 return Wait(activity, detail)
     # Gradients are reduced in C++ during the backward pass.
     if (world or 1) > 1 and frames and any(_BACKWARD.fullmatch(one.file) for one in frames[:3]):
-        return Wait(Activity.COLLECTIVE, "backward")
+        return Wait(Activity.COLLECTIVE, BACKWARD)
     return None
 
 

@@ -82,7 +82,7 @@ class TestOneProcess:
     def test_three_equal_stacks_without_work_are_a_wait(self) -> None:
         found = find_activity(member(1), looks(IDLE, IDLE, IDLE), [main("f")] * 3)
 
-        assert (found.activity, found.unscheduled_seconds) == (Activity.SLEEP, 10.0)
+        assert found.activity is Activity.SLEEP
 
     def test_another_stack_is_movement(self) -> None:
         found = find_activity(member(1), looks(IDLE, IDLE, IDLE), [main("f"), main("g"), main("f")])
@@ -165,9 +165,26 @@ class TestMovement:
     def test_a_rank_that_saves_is_not_stuck(self) -> None:
         assert movement(ranks(Activity.PIPE, phase="saving")) == "unknown"
 
-    def test_a_sleep_counts_after_half_a_minute_without_a_look_at_the_clock(self) -> None:
-        assert movement(ranks(Activity.SLEEP, unscheduled_seconds=29.0)) == "unknown"
-        assert movement(ranks(Activity.SLEEP, unscheduled_seconds=30.0)) == "stuck"
+    def test_a_sleep_may_end(self) -> None:
+        assert movement(ranks(Activity.COLLECTIVE, Activity.SLEEP)) == "unknown"
+
+    def test_a_backward_pass_of_all_ranks_may_compute(self) -> None:
+        assert (
+            movement(ranks(Activity.COLLECTIVE, Activity.COLLECTIVE, detail="backward"))
+            == "unknown"
+        )
+        one, other = ranks(Activity.COLLECTIVE, Activity.LOCK, detail="backward")
+        assert movement([one, other]) == "stuck"
+
+    def test_a_collective_of_an_unknown_number_of_ranks_may_wait_for_another_host(self) -> None:
+        one = finding(member(1), Activity.COLLECTIVE, "all_reduce")
+        assert movement([one]) == "unknown"
+        assert movement([finding(member(1), Activity.LOCK)]) == "stuck"
+
+    def test_processes_that_were_left_out_may_move(self) -> None:
+        workers = [finding(member(pid, is_trainer=False), Activity.QUEUE) for pid in range(10, 72)]
+        assert movement([*ranks(Activity.LOCK), *workers]) == "stuck"
+        assert movement([*ranks(Activity.LOCK, Activity.LOCK), *workers]) == "unknown"
 
     def test_ranks_on_other_hosts_may_move(self) -> None:
         one = finding(member(1, 0, 16, local_world=8), Activity.COLLECTIVE, "all_reduce")
