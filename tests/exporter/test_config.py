@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from trainwarden_exporter.config import Config, load_config
+from trainwarden_exporter.config import _NUMBERED_ENTRY, _UNFINISHED_ENTRY, Config, load_config
 from trainwarden_exporter.exceptions import ConfigError
 
 WHOLE = r"""
@@ -77,3 +78,20 @@ def test_all_that_is_wrong_is_reported_at_once(path: Path) -> None:
         (7, "runs[0].workers[0].name"),
         (8, "runs[0].workers[0].memory_limits"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_complete"),
+    [
+        ("checkpoint-500", True),
+        ("attempt-3-step-100", True),
+        ("checkpoint-500.tmp", False),
+        ("tmp-checkpoint-500", False),
+        ("checkpoint-500-partial", False),
+        ("100_incomplete", False),
+        ("epoch=3-step=120.ckpt.part", False),
+    ],
+)
+def test_names_of_checkpoints_that_are_being_written(name: str, is_complete: bool) -> None:
+    assert (re.fullmatch(_NUMBERED_ENTRY, name) is not None) is is_complete
+    assert (re.fullmatch(_UNFINISHED_ENTRY, name) is not None) is not is_complete
