@@ -16,10 +16,10 @@ from running import Detached, fetch, install_wheel
 
 STORY_SECONDS = 400
 QUIET_SECONDS = 30
-LIMIT = "250MiB"
-TRAINING = ("--leak", "--step-seconds=2", "--steps=50", "--save-every=24", "--out=checkpoints")
-"""Holds 8 MiB more at each step: over the limit at step 30, and not before the last one after a
-resume from step 24."""
+LIMIT = "490MiB"
+TRAINING = ("--leak", "--step-seconds=2", "--steps=90", "--save-every=40", "--out=checkpoints")
+"""Holds 8 MiB more at each step: over the limit at step 60, when the save of step 40 is complete
+and 40 s before the next one; and not before the last step after a resume from step 40."""
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="the stack watches processes through /proc"
@@ -97,7 +97,7 @@ def test_after_its_normal_end_no_alert_is_pending(
     shown, _ = training.communicate(timeout=STORY_SECONDS)
     ended = time.time()
     assert training.returncode == 0
-    assert "resumed from step 24" in shown
+    assert "resumed from step 40" in shown
     assert shown.endswith("training finished\n")
     finished = 'trainwarden_worker_finished{run="train"} == 1'
     stack.wait_until(lambda: query(stack, finished), 60)
