@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import socket
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterable, Mapping
 
 USUAL: Mapping[str, int] = {
     "exporter": 10977,
@@ -14,6 +14,10 @@ USUAL: Mapping[str, int] = {
     "inference": 8000,
 }
 LOOPBACK = "127.0.0.1"
+OTHERS = range(20_000, 32_768)
+"""Drawn from where the usual port is in use. Linux gives higher ones to outgoing connections, so
+that one of those may be in use again before its program listens."""
+ATTEMPTS = 100
 
 
 class InUseError(Exception):
@@ -30,27 +34,40 @@ def choose(fixed: Mapping[str, int] | None = None, *, any_free: bool = False) ->
     `fixed` ones are taken as they are; of the others each is the usual one if it is free and
     `any_free` is not set. Raises InUseError when a fixed one is in use.
     """
-    wanted = {name: 0 if any_free else port for name, port in USUAL.items()} | dict(fixed or {})
+    fixed = fixed or {}
+    others = _others()
     chosen: dict[str, int] = {}
-    with ExitStack() as stack:  # all are held until the last is chosen, so that they differ
-        for name, port in wanted.items():
-            try:
-                taken = stack.enter_context(_take(port, or_any=name not in (fixed or {})))
-            except OSError as error:
-                raise InUseError(name, port) from error
-            chosen[name] = taken.getsockname()[1]
+    for name, usual in {**USUAL, **fixed}.items():
+        usual_first = name in fixed or not any_free
+        candidates = [usual] * usual_first + others * (name not in fixed)
+        try:
+            chosen[name] = _first_free(candidates)
+        except OSError as error:
+            raise InUseError(name, usual) from error
+        others = [other for other in others if other not in chosen.values()]
     return chosen
 
 
-def _take(port: int, *, or_any: bool) -> socket.socket:
-    taken = socket.socket()
-    # As servers do: a port that only has old connections closing on it is free.
-    taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        taken.bind((LOOPBACK, port))
-    except OSError:
-        if not or_any:
-            taken.close()
-            raise
-        taken.bind((LOOPBACK, 0))
-    return taken
+def free_port() -> int:
+    """Returns a port of loopback that nothing uses."""
+    return _first_free(_others())
+
+
+def _others() -> list[int]:
+    return random.sample(OTHERS, ATTEMPTS)
+
+
+def _first_free(candidates: Iterable[int]) -> int:
+    """Raises OSError, the last one, if all are in use."""
+    problem = OSError("no port to choose from")
+    for port in candidates:
+        with socket.socket() as taken:
+            # As servers do: a port that only has old connections closing on it is free.
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                taken.bind((LOOPBACK, port))
+            except OSError as error:
+                problem = error
+            else:
+                return port
+    raise problem

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from collections.abc import Callable
 
@@ -14,6 +15,10 @@ from measuring import PROPERTY, Measure, table
 
 # runs of the account that runs the tests are none of theirs
 os.environ["TRAINWARDEN_FOLDER"] = tempfile.gettempdir() + "/no-trainwarden-folder"
+
+# what a shell starts in the background ignores SIGINT, and so would each program of a test
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # a busy machine is no fault of what is tested
 hypothesis.settings.register_profile("untimed", deadline=None)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = 180.0
 
 
 def until(true: Callable[[], object], seconds: float = DEADLINE_SECONDS) -> None:

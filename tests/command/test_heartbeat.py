@@ -22,7 +22,7 @@ from trainwarden_exporter.frameworks.base import Phase
 from trainwarden_exporter.processes.procfs import read_process
 from trainwarden_exporter.progress.beats import Beat, default_beats_folder, read_beats
 
-WAIT_SECONDS = 60
+WAIT_SECONDS = 180
 
 
 @pytest.fixture

@@ -157,11 +157,6 @@ def a_box(folder: Path, runs: Sequence[Run]) -> Iterator[Box]:
         yield box
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
 def listens(port: int) -> bool:
     with socket.socket() as client:
         client.settimeout(1)

@@ -7,7 +7,6 @@ import json
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from ports import free_port
 from trainwarden_exporter.processes.ancestry import descendants
 from trainwarden_exporter.processes.procfs import read_processes, read_resident_bytes
 
@@ -62,8 +62,7 @@ def switch_on(folder: Path, name: str, fault: str) -> Path:
 
 @pytest.fixture
 def port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+    return free_port()
 
 
 def get(port: int, path: str, body: str | None = None, *, timeout: float = 60) -> tuple[int, str]:

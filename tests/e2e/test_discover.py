@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ import pytest
 import yaml
 
 from box import value
+from ports import free_port
 from running import SCRIPTS, Up, fetch, up
 
 pytestmark = pytest.mark.skipif(
@@ -55,8 +55,7 @@ def test_it_names_every_part_of_the_run(proposed: Path) -> None:
 
 
 def test_an_exporter_with_it_watches_all_of_the_run(demo: Up, proposed: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = f"127.0.0.1:{server.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     command = (SCRIPTS / "trainwarden-exporter", "run", "--web.listen-address", address)
     log = proposed.with_suffix(".log")
     with log.open("w") as output:

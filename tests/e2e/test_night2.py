@@ -15,8 +15,9 @@ import pytest
 import areal_trainer
 import fake_serving
 from areal_trainer import IN_FLIGHT, Traces
-from box import Box, Part, Run, Watcher, a_box, events, free_port, post, value, values
+from box import Box, Part, Run, Watcher, a_box, events, post, value, values
 from measuring import LIMITS, Measure
+from ports import free_port
 from running import Up, up
 
 CHECKPOINT = 1869

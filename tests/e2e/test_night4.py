@@ -18,8 +18,9 @@ import pytest
 
 import fake_serving
 import prime_program
-from box import Box, Part, Run, Watcher, a_box, events, free_port, post, value
+from box import Box, Part, Run, Watcher, a_box, events, post, value
 from measuring import LIMITS, Measure
+from ports import free_port
 from running import Up, alive, up
 
 SEEN_SECONDS, HEALED_SECONDS = LIMITS[4].seen, LIMITS[4].healed

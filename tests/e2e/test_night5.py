@@ -6,7 +6,6 @@ import json
 import os
 import re
 import select
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from tests.waiting import connected
 
 from measuring import LIMITS, Measure
 from night import BACK_AFTER, GIB, Night, a_run_about_to_die
+from ports import free_port
 from running import SCRIPTS, Up, alive, fetch, up
 from trainwarden_exporter.processes.procfs import Identity
 from trainwarden_exporter.processes.start_times import start_timestamp
@@ -52,8 +52,7 @@ def stack(night: Night) -> Iterator[Up]:
 @pytest.fixture(scope="module")
 def watching(night: Night, stack: Up) -> Iterator[str]:
     """Where a second remediator listens, which only observes, and which nothing else talks to."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = f"127.0.0.1:{server.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     command = (SCRIPTS / "trainwarden-remediator", "run", "--web.listen-address", address)
     file = night.config / "watching.yml"
     environment = {**os.environ, **night.environment}

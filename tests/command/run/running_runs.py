@@ -17,7 +17,7 @@ from typing import Any
 from terminal_session import TerminalSession
 from trainwarden.run.process_tree import read_start_ticks, send_signal
 
-TIMEOUT = 60.0
+TIMEOUT = 180.0
 
 
 def wait_for(what: Callable[[], object]) -> None:

@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 
-TIMEOUT = 60.0
+TIMEOUT = 180.0
 
 
 class TerminalSession:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,19 +11,13 @@ from typing import Any
 
 import pytest
 
+from ports import free_port
 from running_runs import Runs, is_alive, wait_for
 from trainwarden.run.announcement import read_content
 from trainwarden.starting.run_file import load_run_file
 from trainwarden_exporter.exceptions import ConfigError
 
 SERVER = "sleep 0.3; exec {} -m http.server --bind 127.0.0.1 {}"
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-    return port
 
 
 class Folder:

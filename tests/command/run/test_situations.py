@@ -63,7 +63,7 @@ def test_a_run_in_tmux_goes_on_when_the_server_ends(runs: Runs, tmp_path: Path) 
     subprocess.run([*tmux, "new-session", "-d", command], env=runs.environment, check=True)
     try:
         wait_for(lambda: b"terminal" in runs.log())
-        pid = runs.announced()["pid"]
+        pid = runs.wait_until(state="running")["pid"]  # announced after the first output, at times
     finally:
         subprocess.run([*tmux, "kill-server"], check=True)
     assert runs.request(command="status")["status"]["state"] == "running"

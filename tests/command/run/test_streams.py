@@ -35,6 +35,13 @@ print("first", *os.get_terminal_size(), flush=True)
 while True:
     signal.pause()
 """
+READY = """
+import signal, time
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+print("ready", flush=True)
+time.sleep(1000)
+"""
+"""Ends by SIGINT at once. A shell loses the signal between `echo` and the start of `sleep`."""
 BAR = """
 import sys
 for step in range(3):
@@ -139,7 +146,7 @@ def test_the_size_of_the_terminal_is_passed_on(runs: Runs) -> None:
 
 
 def test_ctrl_c_interrupts_the_command_and_is_a_stop(runs: Runs) -> None:
-    session = runs.in_terminal("sh", "-c", "echo ready; sleep 1000")
+    session = runs.in_terminal(*python(READY))
     runs.wait_until(state="running")
     session.read_until(b"ready")
     session.type(b"\x03")

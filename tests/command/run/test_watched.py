@@ -27,7 +27,7 @@ if code != "0":
     print("ValueError: bad thing", flush=True)
 sys.exit(int(code))
 """
-TIMEOUT = 60.0
+TIMEOUT = 180.0
 
 
 async def scrape(exporter: Exporter) -> Mapping[tuple[str, str], float]:

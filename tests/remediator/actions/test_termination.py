@@ -79,7 +79,8 @@ def test_what_a_stubborn_worker_forks_while_it_is_being_ended_is_killed_too(yard
     program = f"""
 import signal, subprocess, sys, time
 def fork(*_):
-    child = subprocess.Popen([sys.executable, "-c", {SLEEP!r}], start_new_session=True)
+    command = [sys.executable, "-c", {SLEEP!r}]
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
     print(child.pid, flush=True)
 signal.signal(signal.SIGTERM, fork)
 {SLEEP}
