@@ -93,7 +93,7 @@ bench-traces: .venv/dev.done
 	@cd bench && PYTHONPATH=../deploy ../$(BIN)/python -m traces || [ $$? -eq 2 -a -z "$(TRACES)" ]
 
 nights: .venv/dev.done
-	@folder=$$(mktemp -d) && $(BIN)/pytest -q --basetemp=$$folder tests/e2e/test_night[1-5].py && rm -rf $$folder
+	@folder=$$(mktemp -d) && $(BIN)/pytest -q --within-limits --basetemp=$$folder tests/e2e/test_night[1-5].py && rm -rf $$folder
 
 SUITE ?= sid
 test-newest: .venv/dev.done

@@ -31,6 +31,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write the golden files again; review the changes afterwards",
     )
+    parser.addoption(
+        "--within-limits",
+        action="store_true",
+        help="fail what takes longer than it may; for a machine that does nothing else",
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -45,9 +50,17 @@ def binaries() -> stack.Binaries:
 
 
 @pytest.fixture
-def measured(record_property: Callable[[str, object], None]) -> Measure:
+def measured(
+    record_property: Callable[[str, object], None], pytestconfig: pytest.Config
+) -> Measure:
     """Notes how long something of a night took, for the table at the end."""
-    return lambda night, what, took, limit: record_property(PROPERTY, (night, what, took, limit))
+
+    def measure(night: int, what: str, took: float, limit: float) -> None:
+        record_property(PROPERTY, (night, what, took, limit))
+        if pytestconfig.getoption("within_limits"):
+            assert took < limit
+
+    return measure
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -67,7 +67,7 @@ class Parts:
     def __init__(self, folder: Path, config: Path, *, mode: Literal["observe", "act"]) -> None:
         binaries = stack.find_binaries()
         self.config = config
-        self.run = runfolder.prepare_own(folder, config, binaries, mode=mode)
+        self.run = runfolder.prepare_own(folder, config, binaries, mode=mode, any_free=True)
         self.person = Person()
         file = folder / "alertmanager.yml"
         settings = yaml.safe_load(file.read_text())

@@ -29,7 +29,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 @pytest.fixture(scope="module")
 def proposed(demo: Up, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The proposal, once there is a checkpoint to be found."""
-    demo.wait_until(lambda: value(demo, "checkpoint_complete", run="demo"), 40)
+    demo.wait_until(lambda: value(demo, "checkpoint_complete", run="demo"), 180)
     file = tmp_path_factory.mktemp("proposed") / "exporter.yml"
     command = (SCRIPTS / "trainwarden-exporter", "discover", demo.folder)
     file.write_text(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
@@ -82,7 +82,7 @@ def test_an_exporter_with_it_watches_all_of_the_run(demo: Up, proposed: Path) ->
         return all(line in page for line in wanted)
 
     try:
-        demo.wait_until(all_seen, 40)
+        demo.wait_until(all_seen, 180)
     except pytest.fail.Exception:
         pytest.fail(
             f"never seen: {[line for line in wanted if line not in page]}\n{log.read_text()}"

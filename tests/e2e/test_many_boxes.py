@@ -35,7 +35,7 @@ HERE = {
 REQUEST = 500
 """Samples that Prometheus puts into one request, by default."""
 SEEN_SECONDS = 120
-HEALED_SECONDS = 180
+HEALED_SECONDS = 400
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="the stack watches processes through /proc"

@@ -23,7 +23,7 @@ from running import Up, up
 CHECKPOINT = 1869
 """The step of the checkpoint as AReaL counts, from zero: 1870 steps are done."""
 SEEN_SECONDS, HEALED_SECONDS = LIMITS[2].seen, LIMITS[2].healed
-LONGEST_SECONDS = 240
+HUNG_SECONDS, LONGEST_SECONDS = 240, 480
 EXCUSED_SECONDS = 45.0
 TELLING = frozenset({"intent", "result", "outcome"})
 
@@ -132,7 +132,7 @@ def makes_steps(stack: Up, name: str) -> bool:
 @pytest.fixture(scope="module")
 def story(night: Night, stack: Up) -> Story:
     box = night.box
-    stack.wait_until(lambda: all(makes_steps(stack, name) for name in VARIANTS), 60)
+    stack.wait_until(lambda: all(makes_steps(stack, name) for name in VARIANTS), 180)
     stack.wait_until(
         lambda: all(value(stack, "inference_up", run=name) == 1 for name in VARIANTS), 30
     )
@@ -189,12 +189,9 @@ def test_it_is_seen_and_healed_in_time(story: Story, measured: Measure) -> None:
     for run, what in (("resumes", "healed: it answers"), ("restarted", "of a run that gave up")):
         measured(2, what, story.at(run, "outcome"), HEALED_SECONDS)
     went_on = story.at("restarted", "outcome", "trainer")
-    measured(2, "that run restarted as well, and gone on", went_on, LONGEST_SECONDS)
-    measured(2, "the server hung: seen", story.seen["hung"][hung], LONGEST_SECONDS)
-    measured(2, "healed", story.at("hung", "outcome"), LONGEST_SECONDS)
-    for run in ("resumes", "restarted"):
-        assert story.seen[run][down] < SEEN_SECONDS
-        assert story.at(run, "outcome") < HEALED_SECONDS
+    measured(2, "that run restarted as well, and gone on", went_on, HUNG_SECONDS)
+    measured(2, "the server hung: seen", story.seen["hung"][hung], HUNG_SECONDS)
+    measured(2, "healed", story.at("hung", "outcome"), HUNG_SECONDS)
 
 
 @pytest.mark.parametrize(

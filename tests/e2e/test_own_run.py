@@ -100,8 +100,8 @@ def test_after_its_normal_end_no_alert_is_pending(
     assert "resumed from step 40" in shown
     assert shown.endswith("training finished\n")
     finished = 'trainwarden_worker_finished{run="train"} == 1'
-    stack.wait_until(lambda: query(stack, finished), 60)
-    stack.wait_until(lambda: not query(stack, 'ALERTS{run="train"}'), 60)
+    stack.wait_until(lambda: query(stack, finished), 180)
+    stack.wait_until(lambda: not query(stack, 'ALERTS{run="train"}'), 180)
     deadline = ended + QUIET_SECONDS
     while time.time() < deadline:
         assert query(stack, 'ALERTS{run="train"}') == []

@@ -20,7 +20,7 @@ from box import Box, Part, Run, events, post
 from parts import Parts, Person, parts
 from running import alive, fetch
 
-LONGEST_SECONDS = 180
+LONGEST_SECONDS = 400
 SILENCE_SECONDS, BEAT_SECONDS = 8, 2
 """Shorter than shipped, to be waited for here: the silence, and from one heartbeat to the next."""
 

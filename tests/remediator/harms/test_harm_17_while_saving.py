@@ -19,7 +19,7 @@ from parts import Parts, parts
 from running import alive, fetch
 from stack import Binaries
 
-LONGEST_SECONDS = 180
+LONGEST_SECONDS = 400
 GRACE_SECONDS, LARGER_WORKER_WAIT_SECONDS = 1, 8
 MIB = 1 << 20
 
