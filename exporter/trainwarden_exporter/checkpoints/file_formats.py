@@ -20,7 +20,8 @@ from trainwarden_exporter.checkpoints.damages import Damage, DamageKind
 from trainwarden_exporter.checkpoints.inert_pickle import Made, read_pickle
 from trainwarden_exporter.checkpoints.paced_reader import PacedFile
 from trainwarden_exporter.checkpoints.segments import FilePlan, Segment, number_type
-from trainwarden_exporter.checkpoints.zip_archives import MAX_PICKLE_BYTES, ZIP_START, plan_zip
+from trainwarden_exporter.checkpoints.zip_archives import MAX_PICKLE_BYTES, plan_zip
+from trainwarden_exporter.checkpoints.zip_headers import HEADER_START
 
 TENSOR_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".distcp", ".npz")
 METADATA = ".metadata"
@@ -49,7 +50,7 @@ def plan_file(file: PacedFile, name: str, pause: Callable[[], None] = lambda: No
     if path.endswith(TENSOR_SUFFIXES):
         if not file.size:
             return _damaged(DamageKind.TRUNCATED, name, "is empty")
-        if file.read(0, len(ZIP_START)) == ZIP_START:
+        if file.read(0, len(HEADER_START)) == HEADER_START:
             return plan_zip(file, name, pause=pause)
         if not path.endswith((".distcp", ".npz")):
             return _plan_pickle(file, name, pause, needs_end=not path.endswith(".bin"))
@@ -192,7 +193,7 @@ def plan_stored_items(
     segments: list[Segment] = []
     damages: list[Damage] = []
     for item in sorted(items, key=lambda one: one.start):
-        if file.read(item.start, len(ZIP_START)) != ZIP_START:
+        if file.read(item.start, len(HEADER_START)) != HEADER_START:
             segments.append(Segment(item.start, item.size, f"the item at {item.start}"))
             continue
         plan = plan_zip(file, name, item.start, item.size, pause=pause)

@@ -18,15 +18,22 @@ from trainwarden_exporter.checkpoints.damages import Damage, DamageKind
 from trainwarden_exporter.checkpoints.inert_pickle import PickleStructure, read_pickle
 from trainwarden_exporter.checkpoints.paced_reader import PacedFile
 from trainwarden_exporter.checkpoints.segments import FilePlan, Segment, number_type
+from trainwarden_exporter.checkpoints.zip_headers import (
+    DIRECTORY_END_BYTES,
+    HEADER,
+    HEADER_START,
+    directory_bytes,
+    directory_problems,
+    header_problem,
+)
 
-ZIP_START, ZIP_END = b"PK\x03\x04", b"PK\x05\x06"
+ZIP_END = b"PK\x05\x06"
 MAX_PICKLE_BYTES = 16 << 20
 """Larger pickles are only compared with their checksum."""
 MAX_DIRECTORY_BYTES = 64 << 20
-_END_BYTES = 22
+MAX_TAIL_BYTES = 256 << 10
 _IN_ZIP64 = 0xFFFFFFFF
 """Stands for a number that the ZIP64 record has."""
-_LOCAL_HEADER = struct.Struct("<4s22xHH")
 
 _STORAGES = {
     "DoubleStorage": ("F64", 8),
@@ -45,6 +52,8 @@ _STORAGES = {
 _WORLD_SIZES = {"dp_world_size": "zero_pp_rank", "mp_world_size": "mp_rank"}
 """Keys of DeepSpeed's model states, and the rank in file names that they count.
 Source: deepspeed/runtime/engine.py, _save_checkpoint."""
+_BY_TORCH = ("data.pkl", "version", "byteorder")
+"""Records of each archive that torch writes; a damaged directory may lack one."""
 _RANK_IN_NAME = re.compile(r"rank_?\d+|\d{5}-of-\d{5}")
 
 
@@ -97,31 +106,40 @@ def plan_zip(
 def _plan_zip(
     file: PacedFile, name: str, start: int, size: int, pause: Callable[[], None]
 ) -> FilePlan:
-    tail = file.read(start + max(0, size - _END_BYTES), min(size, _END_BYTES))
+    tail = file.read(start + max(0, size - DIRECTORY_END_BYTES), min(size, DIRECTORY_END_BYTES))
     if not tail.startswith(ZIP_END):
         return _damaged(DamageKind.TRUNCATED, name, "the directory at its end is missing")
-    (directory_bytes,) = struct.unpack_from("<I", tail, 12)
-    if min(directory_bytes, size) > MAX_DIRECTORY_BYTES and directory_bytes != _IN_ZIP64:
+    stated_count, stated_bytes = struct.unpack_from("<HI", tail, 10)
+    if min(stated_bytes, size) > MAX_DIRECTORY_BYTES and stated_bytes != _IN_ZIP64:
         return FilePlan((Segment(start, size, "its data"),))
     try:
         with zipfile.ZipFile(_Window(file, start, size)) as archive:
-            records = archive.infolist()
+            records, directory = archive.infolist(), archive.start_dir
     except (zipfile.BadZipFile, ValueError, struct.error, NotImplementedError) as error:
         return _damaged(DamageKind.CORRUPT, name, f"the directory is damaged ({error})")
-    segments, damages = {}, []
+    if stated_count not in (len(records), 0xFFFF):
+        return _damaged(DamageKind.CORRUPT, name, "the directory has lost records")
+    by_torch = any(one.filename.rpartition("/")[2] in _BY_TORCH for one in records)
+    segments, damages, ends = {}, [], []
     for record in records:
         pause()
-        header = file.read(start + record.header_offset, _LOCAL_HEADER.size)
-        if len(header) < _LOCAL_HEADER.size or not header.startswith(ZIP_START):
+        # zipfile subtracts what it takes for a preamble
+        inside = 0 <= record.header_offset < size
+        header = file.read(start + record.header_offset, HEADER.size) if inside else b""
+        if len(header) < HEADER.size or not header.startswith(HEADER_START):
             detail = f"the header of record {record.filename} is damaged"
             damages.append(Damage(DamageKind.CORRUPT, name, detail))
             continue
-        _, name_bytes, extra_bytes = _LOCAL_HEADER.unpack(header)
-        data_start = record.header_offset + _LOCAL_HEADER.size + name_bytes + extra_bytes
-        if data_start + record.compress_size > size:
+        problem, data_end, end = header_problem(file, start, record, header)
+        ends.append(end)
+        data_start = data_end - record.compress_size
+        if data_end > size:
             detail = f"record {record.filename} reaches beyond the end"
             damages.append(Damage(DamageKind.CORRUPT, name, detail))
             continue
+        if problem and by_torch:
+            detail = f"record {record.filename}: {problem}"
+            damages.append(Damage(DamageKind.CORRUPT, name, detail))
         is_stored = record.compress_type == zipfile.ZIP_STORED
         segments[record.filename] = Segment(
             start + data_start,
@@ -129,6 +147,13 @@ def _plan_zip(
             record.filename,
             crc=record.CRC if is_stored else None,
         )
+    if by_torch and not damages:  # then there are records
+        tail_start = directory + directory_bytes(records[:-1])
+        tail = file.read(start + tail_start, max(0, min(size - tail_start, MAX_TAIL_BYTES)))
+        damages += [
+            Damage(DamageKind.CORRUPT, name, f"the directory is damaged: {problem}")
+            for problem in directory_problems(records, ends, directory, tail)
+        ]
     return _with_storages(file, name, segments, damages, pause)
 
 
