@@ -398,7 +398,7 @@ def _judge(yard: Yard, trial: Trial, tally: Tally) -> None:
     newest = next((one for one in found.checkpoints if one.path == str(yard.newest)), None)
     if found.tracker_problem or (newest is not None and newest.damages):
         tally.by_content += 1
-    elif newest is None or newest.state == "incomplete":
+    elif newest is None or newest.state in ("incomplete", "unreadable"):
         tally.as_incomplete += 1
     else:
         tally.missed.append(f"{yard.framework}: {trial.kind}: {newest}")
@@ -413,9 +413,9 @@ torch.distributed.checkpoint and torch.save. Each trial damages the newest of tw
 
 A damage counts as found if the checkpoint is not proved: either its content shows the damage (*by
 content*), or it does not count as complete in the first place (*incomplete*), so that no resume is
-advised from it. Bit flips in safetensors files, and swapped files whose format does not name them,
-are found only if the checkpoint was proved before: these formats have no checksum. The trials of
-these damages prove the checkpoint first.
+advised from it, or cannot be read. Bit flips in safetensors files, and swapped files whose format
+does not name them, are found only if the checkpoint was proved before: these formats have no
+checksum. The trials of these damages prove the checkpoint first.
 
 The exporter scans every 10 s and waits until nothing was written for 15 s (30 s where a framework
 leaves no marker, 40 s where a proved checkpoint is changed); then the structure is checked at once.
@@ -423,9 +423,9 @@ Content is read with at most 2 % of the disk's time and 10 % of a core, so that 
 take longer: of more than 8 GiB, an even sample of whole tensors is read. The clock of the trials is
 a minute ahead, so these waits are not part of what was measured.
 
-A *garbled* file has eight random bytes in the headers at the begin or end of a ZIP archive. Most of
-these trials are missed: the fields there that repeat what the directory says (versions, flags,
-times, sizes) are not compared. Whether torch.load refuses such a file was not tried.
+A *garbled* file has eight random bytes in the headers at the begin or end of a ZIP archive. Each
+header is compared with the directory, which repeats it; whether torch.load refuses such a file was
+not tried.
 """
 
 

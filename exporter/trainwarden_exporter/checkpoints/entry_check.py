@@ -134,6 +134,7 @@ class EntryCheck:
             yield 0.0
         self.damages += self._check_indexes(plans)
         self.damages += check_sets(self.files, _world_sizes(plans))
+        self.damages += _swapped_files(plans)
         yield 0.0
         total = sum(segment.size for plan in plans.values() for segment in plan.segments)
         share = min(1.0, MAX_CONTENT_BYTES / total) if total else 1.0
@@ -297,6 +298,21 @@ def _world_sizes(plans: Mapping[str, FilePlan]) -> dict[str, dict[str, int]]:
         if plan.world_sizes:
             sizes.setdefault(name.rpartition("/")[0], {}).update(plan.world_sizes)
     return sizes
+
+
+def _swapped_files(plans: Mapping[str, FilePlan]) -> Iterator[Damage]:
+    """Yields files that have the content of another file, which itself has not.
+
+    A copy under a second name is none of them: the first still has its content.
+    """
+    saved_as = {
+        name: f"{name[: len(name) - len(base)]}{plan.saved_as}{base[base.rfind('.') :]}"
+        for name, plan in plans.items()
+        if plan.saved_as and "." in (base := name.rpartition("/")[2])
+    }
+    for name, other in saved_as.items():
+        if other != name and saved_as.get(other, other) != other:
+            yield Damage(DamageKind.MISMATCH, name, f"was saved as {other}")
 
 
 def _sample(segments: tuple[Segment, ...], share: float) -> Iterator[Segment]:

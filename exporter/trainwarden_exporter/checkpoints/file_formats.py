@@ -20,7 +20,7 @@ from trainwarden_exporter.checkpoints.damages import Damage, DamageKind
 from trainwarden_exporter.checkpoints.inert_pickle import Made, read_pickle
 from trainwarden_exporter.checkpoints.paced_reader import PacedFile
 from trainwarden_exporter.checkpoints.segments import FilePlan, Segment, number_type
-from trainwarden_exporter.checkpoints.zip_archives import MAX_PICKLE_BYTES, plan_zip
+from trainwarden_exporter.checkpoints.zip_archives import MAX_PICKLE_BYTES, has_directory, plan_zip
 from trainwarden_exporter.checkpoints.zip_headers import HEADER_START
 
 TENSOR_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".distcp", ".npz")
@@ -48,12 +48,7 @@ def plan_file(file: PacedFile, name: str, pause: Callable[[], None] = lambda: No
     if path.endswith(".safetensors"):
         return plan_safetensors(file, name)
     if path.endswith(TENSOR_SUFFIXES):
-        if not file.size:
-            return _damaged(DamageKind.TRUNCATED, name, "is empty")
-        if file.read(0, len(HEADER_START)) == HEADER_START:
-            return plan_zip(file, name, pause=pause)
-        if not path.endswith((".distcp", ".npz")):
-            return _plan_pickle(file, name, pause, needs_end=not path.endswith(".bin"))
+        return _plan_tensors(file, name, path, pause)
     if path.endswith(".json"):
         return _plan_json(file, name)
     if path.endswith((".yaml", ".yml")):
@@ -61,6 +56,22 @@ def plan_file(file: PacedFile, name: str, pause: Callable[[], None] = lambda: No
     if path.endswith((".pkl", ".pickle")) or path.rpartition("/")[2] == METADATA:
         return _plan_pickle(file, name, pause)
     return _whole(file)
+
+
+def _plan_tensors(file: PacedFile, name: str, path: str, pause: Callable[[], None]) -> FilePlan:
+    if not file.size:
+        return _damaged(DamageKind.TRUNCATED, name, "is empty")
+    if file.size < len(HEADER_START):
+        return _damaged(DamageKind.TRUNCATED, name, "ends in its header")
+    if file.read(0, len(HEADER_START)) == HEADER_START:
+        return plan_zip(file, name, pause=pause)
+    if path.endswith(".distcp"):  # has archives of single items, also at its end
+        return _whole(file)
+    if has_directory(file):
+        return _damaged(DamageKind.CORRUPT, name, "the header of its first record is damaged")
+    if path.endswith(".npz"):
+        return _whole(file)
+    return _plan_pickle(file, name, pause, needs_end=not path.endswith(".bin"))
 
 
 _HEADER_ERRORS = (

@@ -11,8 +11,15 @@ from trainwarden_exporter.checkpoints.damages import Damage, DamageKind
 _SHARD = re.compile(r"-(\d{5})-of-(\d{5})(?=[-.])")
 _WORLD = re.compile(r"world_size_(\d+)")
 _RANK = re.compile(r"(?P<kind>(?:zero_pp_|mp_|tp_|pp_|dp_)?rank|rng_state)_?(?P<number>\d+)")
+_MEGATRON_RANK = re.compile(r"(?<=mp_rank_)(\d{2,})_(?=\d{3}(?:\D|$))")
+"""Between the tensor and the pipeline rank in the name of a folder.
+Source: megatron/training/checkpointing.py, get_checkpoint_name."""
 _MEMBER = re.compile(r"\.(?:pt|pth|bin|safetensors|ckpt)$")
 
+_STORED = re.compile(r"(?:^|/)__\d+_\d+\.distcp$")
+_FIRST_OPTIMIZER_STATE = re.compile(
+    r"(?:[a-z\d]+_)?zero_pp_rank_0_(?P<part>mp_rank_\d+)_optim_states\.pt$"
+)
 _TEMPORARY = re.compile(r"\.(?:tmp|part|partial|incomplete)(?:[._-]?\w{1,12})?$")
 
 _TRAINER_STATE = "trainer_state.json"
@@ -37,6 +44,8 @@ def check_sets(
     yield from _missing_shards(files)
     yield from _missing_ranks(files, world_sizes)
     yield from _missing_trainer_files(names)
+    yield from _missing_metadata(names)
+    yield from _missing_model_states(names)
     for name in names:
         if _TEMPORARY.search(name):
             yield Damage(DamageKind.INTERRUPTED, name, "is the temporary file of a save")
@@ -62,7 +71,7 @@ def _missing_ranks(
     files: Collection[str], world_sizes: Mapping[str, Mapping[str, int]]
 ) -> Iterator[Damage]:
     families: dict[tuple[str, ...], set[tuple[int, ...]]] = {}
-    for name in files:
+    for name in (_MEGATRON_RANK.sub(r"\1_pp_rank_", file) for file in files):
         if matches := list(_RANK.finditer(name)):
             family = _RANK.sub(lambda match: f"{match['kind']}_*", name)
             key = (family, *(match["kind"] for match in matches))
@@ -113,6 +122,32 @@ def _missing_trainer_files(names: Collection[str]) -> Iterator[Damage]:
         yield Damage(DamageKind.MISSING, "scheduler.pt", "is missing beside optimizer.pt")
     if "scheduler.pt" in names and has_optimizer and not has_random_state:
         yield Damage(DamageKind.MISSING, "rng_state.pth", "is missing beside scheduler.pt")
+
+
+def _missing_metadata(names: Collection[str]) -> Iterator[Damage]:
+    """torch.distributed.checkpoint writes it last, beside its files.
+
+    Source: torch/distributed/checkpoint/filesystem.py, finish.
+    """
+    folders = {name.rpartition("/")[0] for name in names if _STORED.search(name)}
+    for folder in sorted(folders):
+        if (path := f"{folder}/.metadata".lstrip("/")) not in names:
+            yield Damage(DamageKind.MISSING, path, "is missing beside its .distcp files")
+
+
+def _missing_model_states(names: Collection[str]) -> Iterator[Damage]:
+    """DeepSpeed's first rank of each model part writes the weights beside its optimizer state.
+
+    Source: deepspeed/runtime/engine.py, save_checkpoint.
+    """
+    for name in names:
+        if match := _FIRST_OPTIMIZER_STATE.search(name):
+            folder, part = name[: match.start()], match["part"]
+            paths = [
+                f"{folder}{prefix}{part}_model_states.pt" for prefix in ("", "zero_pp_rank_0_")
+            ]
+            if not any(path in names for path in paths):
+                yield Damage(DamageKind.MISSING, paths[0], "is missing beside the optimizer state")
 
 
 def _listed(numbers: Collection[int]) -> str:

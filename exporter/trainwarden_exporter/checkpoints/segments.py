@@ -39,6 +39,8 @@ class FilePlan:
     """Names of the tensors; None if the format does not show them."""
     world_sizes: tuple[tuple[str, int], ...] = ()
     """Numbers of ranks that the file states, by kind of rank."""
+    saved_as: str = ""
+    """Name, without its end, under which the file was written; "" if it does not show it."""
     counts_zeros: bool = False
     """Whether the format has no checksum, so that zeroed pages are searched."""
 

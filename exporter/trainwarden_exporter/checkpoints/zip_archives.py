@@ -12,6 +12,7 @@ import re
 import struct
 import zipfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from trainwarden_exporter.checkpoints.damages import Damage, DamageKind
@@ -100,7 +101,13 @@ def plan_zip(
     size = file.size - start if size is None else size
     plan = _plan_zip(file, name, start, size, pause)
     stem = name.rpartition("/")[2].rpartition(".")[0]
-    return plan if start else _with_name_check(plan, name, stem)
+    return plan if start or not plan.segments else _with_name_check(plan, name, stem)
+
+
+def has_directory(file: PacedFile) -> bool:
+    """Returns whether a directory is at the end of `file`. Raises OSError."""
+    size = min(file.size, DIRECTORY_END_BYTES)
+    return file.read(file.size - size, size).startswith(ZIP_END)
 
 
 def _plan_zip(
@@ -231,15 +238,14 @@ def _world_sizes(root: object) -> Iterator[tuple[str, int]]:
 
 def _with_name_check(plan: FilePlan, name: str, stem: str) -> FilePlan:
     """Compares the name of the file with that in the archive, which torch takes from the file."""
-    if not plan.segments:
-        return plan
     root = plan.segments[0].label.partition("/")[0]
+    plan = replace(plan, saved_as=root)
     inner, outer = _RANK_IN_NAME.findall(root), _RANK_IN_NAME.findall(stem)
     same_family = _RANK_IN_NAME.sub("", root) == _RANK_IN_NAME.sub("", stem)
     if not inner or inner == outer or not same_family:
         return plan
     damage = Damage(DamageKind.MISMATCH, name, f"was saved as {root}")
-    return FilePlan(plan.segments, (*plan.damages, damage), world_sizes=plan.world_sizes)
+    return replace(plan, damages=(*plan.damages, damage))
 
 
 def _damaged(kind: DamageKind, name: str, detail: str) -> FilePlan:

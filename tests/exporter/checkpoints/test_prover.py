@@ -141,6 +141,14 @@ def rename_rank(folder: Path) -> None:
     (folder / "optim_rank_1.pt").rename(folder / "optim_rank_0.pt")
 
 
+def swap(folder: Path) -> None:
+    """Both are whole, and each has the other's content."""
+    torch_file(folder / "extra.pt", numbers(1))
+    (folder / "optimizer.pt").rename(folder / "between")
+    (folder / "extra.pt").rename(folder / "optimizer.pt")
+    (folder / "between").rename(folder / "extra.pt")
+
+
 def change(path: Path, old: bytes, new: bytes) -> None:
     data = path.read_bytes()
     assert old in data
@@ -177,6 +185,12 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], DamageKind]] = {
         lambda one: (one / "model.safetensors.tmp").write_bytes(b"x"),
         DamageKind.INTERRUPTED,
     ),
+    "one byte": (lambda one: cut(one / "rng_state.pth", 1), DamageKind.TRUNCATED),
+    "first header": (
+        lambda one: overwrite(one / "optimizer.pt", 0, b"\xaa\x55"),
+        DamageKind.CORRUPT,
+    ),
+    "swapped": (swap, DamageKind.MISMATCH),
     "renamed rank": (rename_rank, DamageKind.MISMATCH),
     "bad json": (lambda one: (one / "config.json").write_text('{"a": 1'), DamageKind.CORRUPT),
 }
@@ -195,6 +209,12 @@ def test_damages_are_found(name: str, run: Run) -> None:
     assert found.resume_problem.startswith("checkpoint-20: ")
     assert found.damage_counts()[kind] == 1
     assert found.newest_proved is older
+
+
+def test_a_copy_is_no_swapped_file(run: Run) -> None:
+    folder = run.save(10)
+    shutil.copy(folder / "optimizer.pt", folder / "optimizer-kept.pt")
+    assert run.newest().state == "proved"
 
 
 def test_zeros_are_found_where_the_checkpoint_before_had_values(run: Run) -> None:
