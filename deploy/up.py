@@ -23,7 +23,7 @@ import readiness
 import supervision
 from claims import claimed, default_folder
 from detached import LAST_LINE, detach
-from readiness import tail
+from readiness import PortTakenError, tail
 from runfolder import CONFIG_FILES, RunFolder, prepare_announced, prepare_demo, prepare_own
 from stack import PROJECT, StackError, find_binaries, script
 from trainwarden_exporter.config import Config, announcements_folder
@@ -33,6 +33,8 @@ from trainwarden_remediator.actions.process import ACTION_VARIABLE
 
 GRACE_SECONDS = 10.0
 SHUTDOWN_SECONDS = 60.0
+PORT_ATTEMPTS = 4
+"""How often the stack is started if another program takes one of the ports that it has chosen."""
 LEAKING = "rollout-1"
 PAGES = ("/alerts", "/classic/alerts", "/api/v1/alerts")
 """Pages of Prometheus: upstream's and Debian's 2.x; Debian's 3.5 has the API alone."""
@@ -156,16 +158,26 @@ def run_here(
             watched = f"the run in {shown(config)}"
         say(f"Starting exporter, Prometheus, Alertmanager and remediator for {watched};")
         say("they are ready in half a minute, on a busy machine in one.")
-        if demo:
-            end_leftovers(folder)
-            made = prepare_demo(folder, binaries, mode=mode, any_free=options.any_free)
-        elif config is None:
-            made = prepare_announced(folder, binaries, mode=mode, any_free=options.any_free)
-        else:
-            made = prepare_own(folder, config, binaries, mode=mode, any_free=options.any_free)
-        check(made)
         how_to_end = "`trainwarden down`" if options.background else "Ctrl-C"
-        return run_stack(made, signals, mode, how_to_end)
+        any_free = options.any_free
+        for left in reversed(range(PORT_ATTEMPTS)):
+            if demo:
+                end_leftovers(folder)
+                made = prepare_demo(folder, binaries, mode=mode, any_free=any_free)
+            elif config is None:
+                made = prepare_announced(folder, binaries, mode=mode, any_free=any_free)
+            else:
+                made = prepare_own(folder, config, binaries, mode=mode, any_free=any_free)
+            check(made)
+            try:
+                return run_stack(made, signals, mode, how_to_end)
+            except PortTakenError as error:
+                if not left:
+                    raise
+                say(f"{error}: starting again on other ports")
+            # Two stacks that start at once would choose the same ports again.
+            any_free = True
+    raise AssertionError
 
 
 def own_folder(path: Path) -> Path:
@@ -221,6 +233,8 @@ def run_stack(run: RunFolder, signals: Signals, mode: str, how_to_end: str) -> i
         status = watch(run, own, signals)
     except Interrupted:
         status = 0
+    except PortTakenError:
+        raise
     except StackError as error:
         say(str(error))
     finally:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 import pytest
 from tests.command.conftest import runs
 
 import up
+from readiness import PortTakenError
 from running_runs import Runs
 from stack import StackError
 
@@ -37,3 +39,46 @@ def test_a_configuration_excludes_the_demo(tmp_path: Path) -> None:
     assert not up.wants_demo(None, tmp_path)
     with pytest.raises(StackError, match="without --config"):
         up.wants_demo(True, tmp_path)
+
+
+class Attempts:
+    """Stands in for the stack: the first `taken` starts find a port taken."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, taken: int) -> None:
+        self.any_free: list[bool] = []
+        self._taken = taken
+        for name in ("find_binaries", "script", "Signals", "check"):
+            monkeypatch.setattr(up, name, lambda *_, **__: None)
+        monkeypatch.setattr(up, "prepare_announced", self._prepare)
+        monkeypatch.setattr(up, "run_stack", self._run)
+
+    def _prepare(self, *_: object, any_free: bool, **__: object) -> None:
+        self.any_free.append(any_free)
+
+    def _run(self, *_: object) -> int:
+        if len(self.any_free) <= self._taken:
+            raise PortTakenError("another program has taken port 10978 of the remediator")
+        return 0
+
+
+def start(folder: Path) -> int:
+    options = argparse.Namespace(any_free=False, background=False)
+    return up.run_here(folder, None, "act", options, demo=False)
+
+
+def test_a_stack_whose_port_is_taken_meanwhile_starts_on_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    attempts = Attempts(monkeypatch, taken=1)
+    assert start(tmp_path / "stack") == 0
+    assert attempts.any_free == [False, True]
+    assert "has taken port 10978 of the remediator: starting again" in capsys.readouterr().out
+
+
+def test_a_stack_whose_ports_are_always_taken_fails_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts = Attempts(monkeypatch, taken=99)
+    with pytest.raises(StackError, match="has taken port 10978 of the remediator"):
+        start(tmp_path / "stack")
+    assert len(attempts.any_free) == up.PORT_ATTEMPTS
