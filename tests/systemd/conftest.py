@@ -98,8 +98,10 @@ class Box:
         deadline = time.monotonic() + seconds
         while not seen():
             if time.monotonic() > deadline:
+                # the lines of the programs; those about them, of systemd itself, are many
                 output = self.tries(
-                    "journalctl", "--no-pager", "--lines=40", "--unit=trainwarden-*"
+                    *("journalctl", "--no-pager", "--lines=40", "--unit=trainwarden-*"),
+                    "--grep=logger=",
                 )
                 pytest.fail(f"not seen within {seconds} s:\n{output}")
             time.sleep(0.5)
