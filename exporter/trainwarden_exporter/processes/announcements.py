@@ -60,6 +60,9 @@ class Announcement(BaseModel):
     restart: Literal["never", "on-failure", "on-request"] = "never"
     pid: Annotated[int, Field(ge=0)]
     start_ticks: Annotated[int, Field(ge=0)] = 0
+    wrapper_pid: Annotated[int, Field(ge=0)] = 0
+    """The `trainwarden run` that answers at the socket; 0 if it is not announced."""
+    wrapper_start_ticks: Annotated[int, Field(ge=0)] = 0
     starts: Annotated[int, Field(ge=0)] = 1
     ended_at: float | None = None
     exits: Annotated[tuple[_Exit, ...], Field(max_length=100)] = ()
@@ -86,6 +89,13 @@ class Announcement(BaseModel):
     @property
     def has_ended(self) -> bool:
         return self.state in ("finished", "failed", "stopped")
+
+    @property
+    def wrapper(self) -> Identity | None:
+        """The `trainwarden run` that can start the command again, if it is announced."""
+        if not self.wrapper_pid or not self.wrapper_start_ticks:
+            return None
+        return Identity(self.wrapper_pid, self.wrapper_start_ticks)
 
     @property
     def failure(self) -> str:

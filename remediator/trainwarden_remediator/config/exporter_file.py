@@ -6,10 +6,14 @@ from pathlib import Path
 
 from trainwarden_exporter.config import announcements_folder
 from trainwarden_exporter.exceptions import ConfigError
+from trainwarden_exporter.processes.procfs import Identity
+from trainwarden_remediator.config.restart_methods.run import has_ended
 from trainwarden_remediator.config.schema import Setup, load_exporter_file
+from trainwarden_remediator.config.targets import AnnouncedTarget
 
 _Version = tuple[int, int, int, int] | None
 _Runs = frozenset[tuple[Path, _Version]]
+_Wrappers = frozenset[Identity]
 
 
 class ExporterFile:
@@ -21,7 +25,7 @@ class ExporterFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._version: tuple[Path, _Version, _Runs] | None = None
+        self._version: tuple[Path, _Version, _Runs, _Wrappers] | None = None
         self.problem = ""
         """Why the file as it is now cannot be used, or ""."""
 
@@ -31,7 +35,8 @@ class ExporterFile:
         Also `setup` itself while the file has a `problem`. Blocks.
         """
         file = setup.config.exporter.config
-        version = file, _version(file), _announced(announcements_folder(setup.exporter_config))
+        announced = _announced(announcements_folder(setup.exporter_config))
+        version = file, _version(file), announced, _ended_wrappers(setup)
         if version == self._version:
             return setup
         self._version, self.problem = version, ""
@@ -51,6 +56,13 @@ def _announced(folder: Path | None) -> _Runs:
     except OSError:
         return frozenset()
     return frozenset((path, _version(path)) for path in files)
+
+
+def _ended_wrappers(setup: Setup) -> _Wrappers:
+    """Returns what changes when a `trainwarden run` ends, which it does after its announcement."""
+    targets = (one for one in setup.config.targets if isinstance(one, AnnouncedTarget))
+    wrappers = (one.announced.wrapper for one in targets)
+    return frozenset(one for one in wrappers if one is not None and has_ended(one))
 
 
 def _version(file: Path) -> _Version:

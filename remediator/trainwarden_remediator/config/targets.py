@@ -137,6 +137,11 @@ class Target(Budget):
         return tuple(WorkerKey(self.run, name) for name in (self.worker, *self.additional_workers))
 
     @property
+    def can_be_restarted(self) -> bool:
+        """Whether anything could start it, so far as that is known without a request."""
+        return True
+
+    @property
     def restart_method(self) -> RestartMethod:
         """The restart method that is set."""
         found: RestartMethod = next(
@@ -155,6 +160,10 @@ class AnnouncedTarget(Target):
     @model_validator(mode="after")
     def _has_one_restart_method(self) -> Self:
         return self
+
+    @property
+    def can_be_restarted(self) -> bool:
+        return not self.announced.wrapper_ended
 
     @property
     def restart_method(self) -> RestartMethod:

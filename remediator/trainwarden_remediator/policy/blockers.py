@@ -246,16 +246,16 @@ def mass_failure(
         return None
     config, now = context.state.config, context.now
     open_actions = {a.key: a for a in context.state.actions if a.ended_at is None}
+    # A run that failed in its terminal stays ended, which says nothing about the others.
+    targets = [one for one in config.targets if one.can_be_restarted]
     coming_back = {
         one.key
-        for one in config.targets
+        for one in targets
         if (action := open_actions.get(one.key)) is not None
         and (is_acting(action, now) or _is_target_down(one, exporter))
     }
-    gone = [
-        one for one in config.targets if one.key in coming_back or _is_target_down(one, exporter)
-    ]
-    if len(gone) < max(MIN_DOWN_TARGETS, len(config.targets) / 2):
+    gone = [one for one in targets if one.key in coming_back or _is_target_down(one, exporter)]
+    if len(gone) < max(MIN_DOWN_TARGETS, len(targets) / 2):
         return None
     if coming_back:
         others = ", ".join(f"{key.run}/{key.worker}" for key in sorted(coming_back))
@@ -266,7 +266,7 @@ def mass_failure(
         return None
     if exporter.booted_at is not None and now - exporter.booted_at < BOOT_SECONDS:
         return None
-    summary = f"{len(gone)} of {len(config.targets)} targets are down at once"
+    summary = f"{len(gone)} of {len(targets)} targets are down at once"
     waiting = context.wait("mass_failure", target, summary)
     ended = [(a.ended_at or 0.0, a) for a in context.state.actions]
     since = [pair for pair in ended if pair[0] > context.incident.starts_at]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 from tests.remediator.fakes import NoRecords
 
 from running_runs import Runs, is_alive, wait_for
+from trainwarden.run.process_tree import read_start_ticks
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import Identity
 from trainwarden_remediator.actions import action_for
@@ -90,6 +92,32 @@ def test_an_announced_run_is_a_target_without_an_entry(runs: Runs, path: Path) -
     assert setup.is_trainer(KEY)
     runs.request(command="stop")
     assert file.read_if_changed(setup).config.targets == ()
+
+
+def test_a_target_whose_trainwarden_run_has_ended_cannot_be_restarted(
+    runs: Runs, path: Path
+) -> None:
+    file, setup = ExporterFile(path), load_setup(path)
+    process = runs.piped("sh", "-c", "read _; exit 3")
+    runs.wait_until(state="failed")
+    process.communicate()
+    (target,) = file.read_if_changed(setup).config.targets
+    assert not target.can_be_restarted
+
+
+def test_the_end_of_trainwarden_run_is_seen_without_a_change_of_its_announcement(
+    runs: Runs, path: Path
+) -> None:
+    file, setup = ExporterFile(path), load_setup(path)
+    runs.piped(*SLEEP)
+    announced = runs.wait_until(state="running")
+    with subprocess.Popen(SLEEP) as wrapper:
+        named = {"wrapper_pid": wrapper.pid, "wrapper_start_ticks": read_start_ticks(wrapper.pid)}
+        (runs.folder / "runs.d" / "r@trainer.json").write_text(json.dumps({**announced, **named}))
+        setup = file.read_if_changed(file.read_if_changed(setup))
+        assert setup.config.targets[0].can_be_restarted
+        wrapper.kill()
+    assert not file.read_if_changed(setup).config.targets[0].can_be_restarted
 
 
 def test_a_run_that_is_never_restarted_is_observed_and_no_target(runs: Runs, path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,9 @@ from tests.remediator.stage import Scene
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_remediator.alertmanager.api import AlertState
+from trainwarden_remediator.config.restart_methods.run import RunTarget
 from trainwarden_remediator.config.schema import Setup
+from trainwarden_remediator.config.targets import AnnouncedTarget
 from trainwarden_remediator.model import Decision, Incident, PastAction
 from trainwarden_remediator.observation.exporter_page import parse_exporter_page
 from trainwarden_remediator.observation.model import ExporterState
@@ -48,15 +51,40 @@ MISSING = Incident(
 HELD = replace(MISSING, last_decision="wait mass_failure", last_decided_at=NOW - 61)
 
 
+def announced_target(key: WorkerKey, *, wrapper_ended: bool) -> AnnouncedTarget:
+    method = RunTarget(
+        run="/".join(key), socket=Path("/run.sock"), owner=0, wrapper_ended=wrapper_ended
+    )
+    return AnnouncedTarget(run=key.run, worker=key.worker, announced=method)
+
+
 def judged(
-    folder: Path, gone: int, about: Incident = MISSING, *, done: Any = (), **seen: Any
+    folder: Path,
+    gone: int,
+    about: Incident = MISSING,
+    *,
+    done: Any = (),
+    ended: Collection[WorkerKey] = (),
+    **seen: Any,
 ) -> Decision:
-    """What is decided when so many of three workers are gone."""
+    """What is decided when so many of three workers are gone.
+
+    The `trainwarden run` of the workers in `ended` has ended.
+    """
     keys = (ROLLOUT, TRAINER, OTHER)
     workers = {key: GONE if index < gone else WELL for index, key in enumerate(keys)}
     exporter = ExporterState(workers, 20 * GIB, 2 * GIB, **seen)
     snapshot = Snapshot(AlertmanagerState({FINGERPRINT: AlertState.ACTIVE}), exporter)
-    setup = Setup(make_config(folder, *WORKERS, cooldown=0), make_watched(*WORKERS))
+    config = make_config(folder, *WORKERS, cooldown=0)
+    config = config.model_copy(
+        update={
+            "targets": tuple(
+                announced_target(one.key, wrapper_ended=True) if one.key in ended else one
+                for one in config.targets
+            )
+        }
+    )
+    setup = Setup(config, make_watched(*WORKERS))
     state = PolicyState(setup, holds=(), incidents=(about,), actions=done, snapshot=snapshot)
     return decide(about, state, NOW)
 
@@ -195,3 +223,10 @@ def test_the_target_that_is_waited_for_is_named(tmp_path: Path) -> None:
     acting = PastAction(9, OTHER, NOW - 5, None)
     decision = judged(tmp_path, 2, done=(acting,), booted_at=NOW - 60)
     assert decision.detail == "targets are restarted one after the other: now second/trainer"
+
+
+def test_runs_that_nobody_can_restart_are_not_down(tmp_path: Path) -> None:
+    """Runs that failed in their terminals would delay the restart of another run."""
+    assert judged(tmp_path, 2, ended=(TRAINER,)).reason == "restart"
+    assert judged(tmp_path, 3, ended=(TRAINER,)).reason == "mass_failure"
+    assert judged(tmp_path, 3, ended=(TRAINER, OTHER)).reason == "restart"

@@ -9,6 +9,7 @@ from pathlib import Path
 from trainwarden_exporter.config_file.types import Seconds
 from trainwarden_exporter.processes.announcements import AnnouncedRuns, AnnouncedWorker
 from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.processes.procfs import Identity, read_process
 from trainwarden_remediator.config.restart_methods.base import RestartMethod
 
 
@@ -21,6 +22,10 @@ class RunTarget(RestartMethod):
     """The socket at which `trainwarden run` answers."""
     owner: int
     """The account (uid) of the run."""
+    wrapper: Identity | None = None
+    """The process of `trainwarden run`, if it is announced."""
+    wrapper_ended: bool = False
+    """Whether that process has ended: nobody can start the worker again."""
     grace: Seconds = 30
     """Seconds between SIGTERM and SIGKILL."""
 
@@ -32,10 +37,24 @@ class RunTarget(RestartMethod):
 def run_methods(announced: AnnouncedRuns) -> Mapping[WorkerKey, RunTarget]:
     """Returns the restart method of each announced worker that may be restarted on request."""
     return {
-        key: RunTarget(run="/".join(key), socket=one.announcement.socket, owner=one.uid)
+        key: RunTarget(
+            run="/".join(key),
+            socket=one.announcement.socket,
+            owner=one.uid,
+            wrapper=one.announcement.wrapper,
+            wrapper_ended=has_ended(one.announcement.wrapper),
+        )
         for key, one in announced.workers.items()
         if one.announcement.socket is not None and _may_restart(one)
     }
+
+
+def has_ended(wrapper: Identity | None) -> bool:
+    """Whether an announced process has ended. Blocks."""
+    if wrapper is None:
+        return False
+    process = read_process(wrapper.pid)
+    return process is None or process.identity != wrapper or not process.alive
 
 
 def _may_restart(worker: AnnouncedWorker) -> bool:
