@@ -159,10 +159,12 @@ def _without_problem(
 
 
 def describe_run(run: RunView) -> str:
-    """Returns `demo trains, step 216 of 100,000, saved 7 s ago`."""
+    """Returns text such as `demo trains, step 216 of 100,000, saved 7 s ago`."""
     phase = run.phase.replace("_", " ")
     words = {"": "is observed", "training": "trains", "waiting for rollouts": "trains"}
-    verb = "has finished" if run.finished else words.get(phase, f"is {phase}")
+    verb = words.get(phase, f"is {phase}")
+    if run.finished or run.failure:  # its last phase stays known
+        verb = f"has failed ({run.failure})" if run.failure else "has finished"
     parts = [f"{run.name} {verb}"]
     if run.step is not None:
         parts.append(f"step {run.step:,.0f}{'' if run.total is None else f' of {run.total:,.0f}'}")

@@ -31,7 +31,11 @@ from trainwarden_remediator.actions.base import (
 from trainwarden_remediator.actions.process_count import exporter_problem, surplus_problem
 from trainwarden_remediator.actions.save_check import SaveCheck
 from trainwarden_remediator.actions.termination import is_alive, protection_reason
-from trainwarden_remediator.config.restart_methods.run import RunTarget
+from trainwarden_remediator.config.restart_methods.run import (
+    WRAPPER_ENDED,
+    RunTarget,
+    has_ended,
+)
 from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.config.targets import Target
 from trainwarden_remediator.exceptions import (
@@ -73,7 +77,7 @@ class RunAction(Action):
 
     def find_instances(self) -> Collection[TargetInstance]:
         tree = self._find_processes()
-        if not _roots(tree):
+        if not _roots(tree) or has_ended(self._run.wrapper):
             self._read_status()
         return [one.identity for one in tree.members if one.alive]
 
@@ -157,6 +161,8 @@ class RunAction(Action):
             answer = self._ask(STATUS_SECONDS, command="status")
         except ActionError as error:
             message = f"its `trainwarden run` does not answer ({error}): start the run again"
+            if has_ended(self._run.wrapper):
+                message = WRAPPER_ENDED
             raise NotEligibleError(message) from error
         status = answer.get("status")
         if not isinstance(status, dict) or not all(

@@ -75,20 +75,21 @@ class Maintenance:
         self._journal.prune(config.journal_limits, budget_window(config), now)
 
     async def _record_finished_runs(self) -> None:
-        unfinished: set[str] = set()
+        # At the start: runs that finished before are not reported again. From then on a run may
+        # also begin and finish between two observations.
+        known: set[str] | None = None
         while True:
             receivers = self._context.setup.config.notify.receivers
             if any("finished" in receiver.events for receiver in receivers):
                 with suppress(ObservationError, JournalError, MemoryError):
                     exporter = await self._context.observer.observe()
-                    for name, run in exporter.runs.items():
-                        if not run.finished:
-                            unfinished.add(name)
-                        elif name in unfinished:
-                            await asyncio.to_thread(
-                                self._journal.record_event, "run_finished", run=name
-                            )
-                            unfinished.discard(name)
+                    finished = {name for name, run in exporter.runs.items() if run.finished}
+                    known = finished if known is None else known - (exporter.runs.keys() - finished)
+                    for name in sorted(finished - known):
+                        await asyncio.to_thread(
+                            self._journal.record_event, "run_finished", run=name
+                        )
+                        known.add(name)
             await self._clock.sleep(RUNS_SECONDS)
 
     async def _verify(self) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_remediator.config.playbooks import Condition
+from trainwarden_remediator.config.restart_methods.run import WRAPPER_ENDED
 from trainwarden_remediator.config.targets import GPUS, Budget, Target
 from trainwarden_remediator.model import (
     NEEDS_OPERATOR,
@@ -149,6 +150,9 @@ def decide_target(context: DecisionContext, target: Target) -> Decision:
     # An operator holds this target, its run or everything (harm 23).
     if (hold := state.active_hold(*target.keys)) is not None:
         return context.wait("held", target, hold.description)
+    # Nothing else matters: whatever it waits for, it could not be restarted afterwards.
+    if not target.can_be_restarted:
+        return context.wait("managed_elsewhere", target, WRAPPER_ENDED)
     # The breaker stays open until an operator resets it (harm 7).
     if state.breaker.opened_at is not None:
         return context.wait("breaker_open", target)

@@ -17,7 +17,7 @@ from trainwarden_exporter.processes.announcements import Announcement
 from trainwarden_exporter.progress.specs import ProgressSpec
 from trainwarden_exporter.scrape.scraper import Outcome
 from trainwarden_exporter.status_page import page as status_page
-from trainwarden_exporter.status_page.headline import summarize
+from trainwarden_exporter.status_page.headline import describe_run, summarize
 from trainwarden_exporter.status_page.host import build_worker_views
 from trainwarden_exporter.status_page.problems import run_problems, worker_problems
 from trainwarden_exporter.status_page.remediator_client import RemediatorAlert, RemediatorStatus
@@ -317,6 +317,14 @@ def test_the_verdict_of_the_page_counts_runs_in() -> None:
     tone, sentence = verdict({"checkpoint_timestamp_seconds": {MAIN: NOW - 4000}})
     assert tone == "warn"
     assert sentence.startswith("the newest checkpoint of grpo is 1 h 6 min old")
+
+
+def test_a_run_that_has_failed_does_not_train() -> None:
+    """Its last phase and step stay known."""
+    run = RunView("grpo", phase="training", step=7, failure="exit status 3")
+    assert describe_run(run) == "grpo has failed (exit status 3), step 7"
+    run = RunView("grpo", phase="training", step=7, finished=True)
+    assert describe_run(run) == "grpo has finished, step 7"
 
 
 def test_whatever_comes_from_outside_is_escaped() -> None:

@@ -200,7 +200,7 @@ def test_a_run_whose_wrapper_has_ended_is_not_eligible(
 ) -> None:
     runs.piped("false").communicate()
     assert runs.announced()["state"] == "failed"
-    with pytest.raises(NotEligibleError, match="start the run again"):
+    with pytest.raises(NotEligibleError, match="nobody can start it again: type"):
         act().find_instances()
 
 

@@ -9,6 +9,7 @@ import pytest
 from tests.remediator.fake_clock import FakeClock, InlineThread
 from tests.remediator.fakes import BlindKin, FakeObserver
 from tests.remediator.samples import make_setup
+from tests.waiting import DEADLINE_SECONDS
 
 from trainwarden_remediator.engine.context import EngineContext
 from trainwarden_remediator.engine.maintenance import PRUNE_SECONDS, RUNS_SECONDS, Maintenance
@@ -59,7 +60,9 @@ async def test_a_journal_that_cannot_be_pruned_is_reported_with_its_reason_and_t
     assert len(tries) == len(records)
 
 
-@pytest.mark.parametrize(("events", "recorded"), [(["finished"], ["demo"]), (["healed"], [])])
+@pytest.mark.parametrize(
+    ("events", "recorded"), [(["finished"], ["demo", "short"]), (["healed"], [])]
+)
 async def test_a_run_that_is_seen_to_finish_is_recorded_once_if_a_receiver_wants_to_know(
     *,
     journal: Journal,
@@ -87,9 +90,17 @@ async def test_a_run_that_is_seen_to_finish_is_recorded_once_if_a_receiver_wants
     observer.blind = ObservationError("no answer")
     await clock.advance(RUNS_SECONDS)
     observer.blind = None
+    observer.runs["short"] = RunState(finished=True)  # it began and ended in between
+    await clock.advance(3 * RUNS_SECONDS)
+    async with asyncio.timeout(DEADLINE_SECONDS):  # each is recorded by a thread
+        while _finished(journal) != recorded:
+            await clock.advance(RUNS_SECONDS)
     await clock.advance(3 * RUNS_SECONDS)
     assert not running.done()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    ended = [event for event in journal.newest_events(100) if event.kind == "run_finished"]
-    assert [event.run for event in ended] == recorded
+    assert _finished(journal) == recorded
+
+
+def _finished(journal: Journal) -> list[str]:
+    return sorted(one.run for one in journal.newest_events(100) if one.kind == "run_finished")

@@ -28,7 +28,7 @@ from trainwarden_remediator.alertmanager.api import AlertState
 from trainwarden_remediator.config.restart_methods.run import RunTarget
 from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.config.targets import AnnouncedTarget
-from trainwarden_remediator.model import Decision, Incident, PastAction
+from trainwarden_remediator.model import Decision, Incident, PastAction, Verdict
 from trainwarden_remediator.observation.exporter_page import parse_exporter_page
 from trainwarden_remediator.observation.model import ExporterState
 from trainwarden_remediator.observation.snapshot import AlertmanagerState, Snapshot
@@ -230,3 +230,9 @@ def test_runs_that_nobody_can_restart_are_not_down(tmp_path: Path) -> None:
     assert judged(tmp_path, 2, ended=(TRAINER,)).reason == "restart"
     assert judged(tmp_path, 3, ended=(TRAINER,)).reason == "mass_failure"
     assert judged(tmp_path, 3, ended=(TRAINER, OTHER)).reason == "restart"
+
+
+def test_that_nobody_can_restart_a_run_is_its_first_reason(tmp_path: Path) -> None:
+    decision = judged(tmp_path, 1, ended=(ROLLOUT,))
+    assert (decision.verdict, decision.reason) == (Verdict.WAIT, "managed_elsewhere")
+    assert "type `trainwarden run --detach -- COMMAND`" in decision.detail

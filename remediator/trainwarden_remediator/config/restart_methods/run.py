@@ -12,6 +12,12 @@ from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import Identity, read_process
 from trainwarden_remediator.config.restart_methods.base import RestartMethod
 
+WRAPPER_ENDED = (
+    "its `trainwarden run` has ended, so that nobody can start it again: type"
+    " `trainwarden run --detach -- COMMAND`"
+)
+"""Why a worker is not restarted; the exporter's page shows it."""
+
 
 class RunTarget(RestartMethod):
     """A worker that `trainwarden run` stops and starts; the announcement is its configuration."""
