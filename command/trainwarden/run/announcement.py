@@ -85,7 +85,8 @@ def claim(folder: Path, content: dict[str, Any], *, free_name: bool) -> Announce
     """Returns the announcement of a new run, and writes it: no other start can take its name.
 
     With `free_name`, a number is added to the name of the run if another run has it, also a
-    finished one: its step and its starts are not those of the new run. Raises ValueError if the
+    finished one or one of another folder: its step and its starts are not those of the new run.
+    Raises ValueError if the
     worker already runs, OSError if the folder cannot be written.
     """
     make_folders(folder)
@@ -95,7 +96,7 @@ def claim(folder: Path, content: dict[str, Any], *, free_name: bool) -> Announce
         while True:
             files = run_files(folder, content["run"], content["worker"])
             pid = running_pid(files.announcement)
-            if not pid and not (free_name and has_finished(files.announcement)):
+            if not pid and not (free_name and _is_of_another(files.announcement, content)):
                 break
             if not free_name:
                 which = f"run {content['run']}, worker {content['worker']}"
@@ -137,6 +138,14 @@ def read_content(path: Path) -> dict[str, Any]:
 def has_finished(path: Path) -> bool:
     """Returns whether an announced run has ended with success."""
     return read_content(path).get("state") == "finished"
+
+
+def _is_of_another(announcement: Path, content: dict[str, Any]) -> bool:
+    """Returns whether the name of an announcement belongs to another run than `content`."""
+    if has_finished(announcement):
+        return True
+    workers = announcement.parent.glob(f"{content['run']}@*.json")
+    return any(read_content(one).get("cwd", content["cwd"]) != content["cwd"] for one in workers)
 
 
 def _size(path: Path) -> int:

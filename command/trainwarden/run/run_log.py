@@ -42,6 +42,10 @@ class RunLog:
         except OSError:
             return
 
+    def begin_attempt(self) -> None:
+        """Forgets the last lines: from now on, another process of the run writes."""
+        self._tail = b""
+
     def last_lines(self) -> list[str]:
         """Returns the last lines as they were shown: control sequences and redrawn text removed."""
         lines = []

@@ -74,7 +74,7 @@ class Wrapper:
         self._streams.enter_raw()
         try:
             if last_message is None:
-                self._channel.send(b"start")
+                self._start()
             else:
                 self._take_over(last_message)
             while self._status is None:
@@ -108,7 +108,7 @@ class Wrapper:
         if message:
             self._handle(message)
         else:
-            self._channel.send(b"start")
+            self._start()
 
     # the loop
 
@@ -163,7 +163,7 @@ class Wrapper:
         now = time.monotonic()
         if self._start_at is not None and now >= self._start_at:
             self._start_at = None
-            self._channel.send(b"start")
+            self._start()
         if self._retry_until is not None and now >= self._retry_until:
             self._status = self._announcement.content["exit_status"]
 
@@ -212,6 +212,10 @@ class Wrapper:
                 os.killpg(pid, number)
             else:
                 os.kill(pid, number)
+
+    def _start(self) -> None:
+        self._log.begin_attempt()
+        self._channel.send(b"start")
 
     def _suspend(self) -> None:
         """Stops as the command has: the shell takes the terminal back."""
@@ -336,7 +340,7 @@ class Wrapper:
             self._answer_request(ok=False, error=problem)
             return
         if command == "restart":
-            self._channel.send(b"start")
+            self._start()
             return
         content = self._announcement.content
         content["state"] = "stopped"

@@ -121,6 +121,27 @@ def test_a_run_under_the_name_of_a_finished_one_has_a_name_of_its_own(runs: Runs
     assert runs.announced("false-2") == {}
 
 
+def test_a_run_of_another_folder_has_a_name_of_its_own(runs: Runs, tmp_path: Path) -> None:
+    """It is another run, also where the script has the same name and the first has failed."""
+
+    def fail_in(folder: Path, *options: str) -> None:
+        folder.mkdir(exist_ok=True)
+        argv = runs.argv("false", options=options)
+        subprocess.run(argv, cwd=folder, env=runs.environment, check=False, capture_output=True)
+
+    first, second = tmp_path / "first", tmp_path / "second"
+    fail_in(first)
+    fail_in(second)
+    fail_in(second)  # goes on where the one before failed
+    fail_in(first)
+    fail_in(second, "--worker", "other")
+    assert runs.announced("false")["cwd"] == str(first)
+    assert runs.announced("false-2")["cwd"] == str(second)
+    assert runs.announced("false-3") == {}
+    assert (runs.folder / "runs.d" / "false-2@other.json").exists()
+    assert not (runs.folder / "runs.d" / "false@other.json").exists()
+
+
 def test_a_server_that_ends_well_has_failed(runs: Runs) -> None:
     runs.piped("true", options=("--name", "r", "--role", "inference")).communicate()
     assert runs.announced()["state"] == "failed"

@@ -39,6 +39,17 @@ def test_a_restart_starts_the_same_command_in_the_same_folder_and_environment(
     assert runs.log().count(str(Path.cwd()).encode()) == 2
 
 
+def test_the_last_lines_are_those_of_the_last_attempt(runs: Runs) -> None:
+    runs.piped("sh", "-c", "echo attempt of $$; exec sleep 1000")
+    first = runs.wait_until(state="running")["pid"]
+    wait_for(lambda: f"attempt of {first}\n".encode() in runs.log())
+    runs.restart()
+    second = runs.wait_until(starts=2, state="running")["pid"]
+    wait_for(lambda: f"attempt of {second}\n".encode() in runs.log())
+    os.kill(second, signal.SIGKILL)
+    assert runs.wait_until(state="failed")["last_lines"] == [f"attempt of {second}"]
+
+
 def test_a_command_that_ignores_sigterm_is_killed_after_the_grace(runs: Runs) -> None:
     runs.piped(sys.executable, "-c", STUBBORN)
     wait_for(lambda: b"ready" in runs.log())
