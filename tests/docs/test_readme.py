@@ -29,6 +29,11 @@ def test_it_is_read_in_a_few_minutes() -> None:
     assert YOUR_RUN.count("\n") <= 200
 
 
+def test_the_virtual_environment_of_the_reader_stays_first() -> None:
+    """`trainwarden run -- python train.py` would otherwise run the python of Trainwarden."""
+    assert re.findall(r"export PATH=(\S+)", README + YOUR_RUN) == ["$PATH:$PWD/.venv/bin"] * 2
+
+
 def test_every_link_and_picture_is_there() -> None:
     links = re.findall(r"\]\(([^)]+)\)", README)
     links = [link for link in links if "://" not in link]

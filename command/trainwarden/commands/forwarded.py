@@ -17,6 +17,10 @@ FORWARDED = {
     "report": ("trainwarden_remediator", "report one incident, or the last night, as Markdown"),
     "hold": ("trainwarden_remediator", "stop all actions until `resume`"),
     "resume": ("trainwarden_remediator", "allow actions again"),
+    "notify-test": (
+        "trainwarden_remediator",
+        "send a test message to each destination of `notify`",
+    ),
     "runbook": ("trainwarden_remediator", "print what to do about an alert"),
 }
 """Subcommand to its package and its help text."""
