@@ -180,6 +180,8 @@ def _code(lines: Sequence[str]) -> str:
 def _table(lines: Sequence[str], resolve: Resolve) -> str:
     """Returns a table as HTML; on a narrow screen each cell is labelled with its column."""
     rows = [_cells(line) for line in lines if not _RULE.fullmatch(line.strip())]
+    if not rows:  # rules alone are no table
+        return f"<p>{inline(' '.join(map(str.strip, lines)), resolve)}</p>"
     heads = [inline(cell, resolve) for cell in rows[0]]
     body = "".join(
         "<tr>"

@@ -112,3 +112,21 @@ def test_no_text_becomes_a_tag_that_is_not_ours(text: str) -> None:
     rendered = to_html(text)
     assert Tags(rendered).seen <= ours
     assert rendered.count("<a ") == 0
+
+
+@pytest.mark.parametrize("table", ["|---|", "| --- | :-: |\n|---|", "|---|\n\ntext"])
+def test_a_table_without_rows_is_text(table: str) -> None:
+    page = to_html(table)
+    assert "---|" in page
+    assert "<table" not in page
+
+
+@given(
+    st.lists(
+        st.text(alphabet="|-:`*#>< []()\\!1.ab\t", max_size=12)
+        | st.sampled_from(["<details>", "</details>", "<summary>a</summary>", "```", "    - a", ""]),
+        max_size=12,
+    ).map("\n".join)
+)
+def test_any_document_of_markup_is_rendered(document: str) -> None:
+    HTMLParser().feed(to_html(document))
