@@ -44,6 +44,9 @@ class Box:
         self.known = {FINGERPRINT: "active"}
         self.firing: list[dict[str, Any]] = []
         self.blind = False
+        self.checkpoints: list[dict[str, Any]] = []
+        self.proved = ""
+        """The path of the newest proved checkpoint that the exporter shows."""
         self.stale_page = ""
         """What the exporter keeps showing, where it does not look again."""
         self.command = [sys.executable, "-c", WORKER, self.mark]
@@ -66,7 +69,10 @@ class Box:
     def match(self, command: str) -> None:
         """Write exporter.yml with this `match`; neither program has read it yet."""
         worker = {"name": "rollout-0", "role": "rollout", "match": {"command": command}}
-        runs = [{"name": "demo", "workers": [{**worker, "memory_limit": "8GiB"}]}]
+        run = {"name": "demo", "workers": [{**worker, "memory_limit": "8GiB"}]}
+        if self.checkpoints:
+            run |= {"path": str(self.folder), "checkpoints": self.checkpoints}
+        runs = [run]
         (self.folder / "exporter.yml").write_text(yaml.safe_dump({"runs": runs}))
 
     def reload_exporter(self) -> None:
@@ -177,6 +183,11 @@ class Box:
             values["start_timestamp_seconds"] = min(start_timestamp(root) for root in roots)
         labels = 'run="demo",worker="rollout-0",role="rollout"'
         lines += [f"trainwarden_worker_{name}{{{labels}}} {n}" for name, n in values.items()]
+        if self.proved:
+            lines += ['trainwarden_checkpoint_complete{run="demo",checkpoint="default"} 1']
+            labels = f'run="demo",checkpoint="default",path="{self.proved}"'
+            lines += [f"trainwarden_checkpoint_proved_info{{{labels}}} 1"]
+            lines += ['trainwarden_checkpoint_proved_step{run="demo",checkpoint="default"} 20']
         return "".join(f"{line}\n" for line in lines)
 
     def _alerts(self, path: str) -> str:

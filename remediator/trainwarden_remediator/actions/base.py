@@ -77,6 +77,9 @@ class Action(ABC):
         that is unknown.
         """
 
+    def update_from(self, exporter: ExporterState) -> None:  # noqa: B027 - most need nothing of it
+        """Remembers what the next start needs of an observation; pure."""
+
     def proof_problem(self, exporter: ExporterState) -> str:
         """Returns how the target's processes differ from what the exporter shows, or "".
 

@@ -119,12 +119,15 @@ class ProcessAction(Action):
         self._start_account.observe(found.tree.roots)
         return [process.identity for process in found.alive]
 
-    def proof_problem(self, exporter: ExporterState) -> str:
+    def update_from(self, exporter: ExporterState) -> None:
         run = exporter.runs.get(self._target.run)
         path = "" if run is None else run.proved_checkpoint
         # A false page could otherwise choose which file the account of the run loads.
         inside = any(is_below(path, folder) for folder in self._run_folders)
         self._checkpoint = path if inside else ""
+
+    def proof_problem(self, exporter: ExporterState) -> str:
+        self.update_from(exporter)
         found = self._find_processes()
         return self._own_problem(found) or exporter_problem(
             found.trees, self._target.keys, exporter

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
-from trainwarden_remediator.actions.base import Action, ActionState
+from trainwarden_remediator.actions.base import Action, ActionState, IsSaving, RecordStep
 from trainwarden_remediator.engine.action_runner import (
     VERIFY_INTERVAL_SECONDS,
     ActionRequest,
     ActionRunner,
 )
 from trainwarden_remediator.engine.context import EngineContext
-from trainwarden_remediator.exceptions import ActionError
+from trainwarden_remediator.exceptions import ActionError, ObservationError
 from trainwarden_remediator.journal.rows import OpenAction
+from trainwarden_remediator.observation.model import ExporterState
 
 log = logging.getLogger(__name__)
+
+OBSERVATION_WAIT_SECONDS = 30.0
+"""Seconds that a start waits for the exporter, which knows the newest proved checkpoint."""
 
 
 class CrashRecovery:
@@ -32,6 +37,7 @@ class CrashRecovery:
         action_runner: ActionRunner,
         start_blocker: Callable[[OpenAction], str],
     ) -> None:
+        self._context = context
         self._journal = context.journal
         self._action_runner = action_runner
         self._clock = context.clock
@@ -54,14 +60,32 @@ class CrashRecovery:
                 if why := await asyncio.to_thread(self._start_blocker, left):
                     await self._record_interrupted(left, f"ended, not started again: {why}")
                 else:
-                    await self._action_runner.run(
-                        request,
-                        lambda action_token, record_step, _: request.action.finish(
-                            action_token, record_step
-                        ),
-                    )
+                    await self._finish(request)
             case _:
                 await self._record_interrupted(left, state.value)
+
+    async def _finish(self, request: ActionRequest) -> None:
+        """Starts the terminated worker, from the newest proved checkpoint of now."""
+        exporter = await self._observe()
+
+        def finish(action_token: str, record_step: RecordStep, _: IsSaving) -> Mapping[str, Any]:
+            if exporter is not None:
+                request.action.update_from(exporter)
+            return request.action.finish(action_token, record_step)
+
+        await self._action_runner.run(request, finish)
+
+    async def _observe(self) -> ExporterState | None:
+        """Returns what the exporter shows; None if it does not respond in time."""
+        deadline = self._clock.monotonic() + OBSERVATION_WAIT_SECONDS
+        while True:
+            try:
+                return await self._context.observer.observe()
+            except ObservationError as error:
+                if self._clock.monotonic() >= deadline:
+                    log.warning("exporter does not respond", extra={"error": str(error)})
+                    return None
+            await self._clock.sleep(VERIFY_INTERVAL_SECONDS)
 
     def _began(self, left: OpenAction) -> float:
         """Returns when an action began, in seconds since boot."""

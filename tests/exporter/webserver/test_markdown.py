@@ -124,7 +124,9 @@ def test_a_table_without_rows_is_text(table: str) -> None:
 @given(
     st.lists(
         st.text(alphabet="|-:`*#>< []()\\!1.ab\t", max_size=12)
-        | st.sampled_from(["<details>", "</details>", "<summary>a</summary>", "```", "    - a", ""]),
+        | st.sampled_from(
+            ["<details>", "</details>", "<summary>a</summary>", "```", "    - a", ""]
+        ),
         max_size=12,
     ).map("\n".join)
 )

@@ -188,6 +188,36 @@ def test_killed_between_stop_and_start_the_start_is_made_up_for(
     assert program.box.journaled().count("intent") == program.box.journaled().count("done") == 1
 
 
+def test_the_start_that_is_made_up_for_resumes_from_the_proved_checkpoint(
+    program: Program,
+) -> None:
+    box = program.box
+    proved = box.folder / "out" / "step_20"
+    box.checkpoints = [
+        {
+            "name": "default",
+            "folder": "out",
+            "entry": r"step_(?P<step>\d+)",
+            "complete": {"marker": ["DONE"]},
+        }
+    ]
+    box.proved = str(proved)
+    box.match(box.mark)
+    box.reload_exporter()
+    start = [*box.command, "--resume={checkpoint}"]
+    process = {"start": start, "grace": "2s", "log": "worker.log"}
+    box.configure(targets=[{"run": "demo", "worker": "rollout-0", "process": process}])
+    crash(program, AFTER_STOP_BEFORE_ITS_ANNOUNCEMENT)
+    assert box.workers() == []
+    box.blind = True
+    program.start()
+    time.sleep(1)
+    box.blind = False
+    until(lambda: "done" in box.journaled())
+    (worker,) = box.workers()
+    assert f"--resume={proved}" in Path(f"/proc/{worker.pid}/cmdline").read_text().split("\0")
+
+
 def test_killed_between_start_and_result_no_action_is_repeated(program: Program) -> None:
     crash(program, BETWEEN_START_AND_RESULT)
     (started,) = program.box.workers()
