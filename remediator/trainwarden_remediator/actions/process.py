@@ -41,7 +41,7 @@ from trainwarden_remediator.actions.process_count import (
     selector_problem,
     surplus_problem,
 )
-from trainwarden_remediator.actions.save_check import SaveCheck
+from trainwarden_remediator.actions.save_check import SaveCheck, SaveWait
 from trainwarden_remediator.actions.spawn import (
     ACTION_VARIABLE,
     find_started,
@@ -188,9 +188,10 @@ class ProcessAction(Action):
     def _wait_while_writing(self, members: Sequence[Process], record_step: RecordStep) -> None:
         """Waits, for a limited time, while one of `members` writes a checkpoint (harm 17)."""
         deadline = time.monotonic() + self._target.max_save_delay
+        wait = SaveWait(self._save_check)
         record_deferral = record_deferral_once(record_step, "stop_deferred")
         while alive := [one.pid for one in members if is_alive(one.identity)]:
-            if time.monotonic() >= deadline or not self._save_check.saving(alive):
+            if time.monotonic() >= deadline or not wait.goes_on(alive):
                 return
             record_deferral()
             time.sleep(SAVE_LOOK_INTERVAL_SECONDS)

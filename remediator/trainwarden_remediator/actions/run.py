@@ -29,7 +29,7 @@ from trainwarden_remediator.actions.base import (
     never_saving,
 )
 from trainwarden_remediator.actions.process_count import exporter_problem, surplus_problem
-from trainwarden_remediator.actions.save_check import SaveCheck
+from trainwarden_remediator.actions.save_check import SaveCheck, SaveWait
 from trainwarden_remediator.actions.termination import is_alive, protection_reason
 from trainwarden_remediator.config.restart_methods.run import (
     WRAPPER_ENDED,
@@ -182,9 +182,9 @@ class RunAction(Action):
     ) -> None:
         """Waits, for a limited time, while a checkpoint is written (harm 17)."""
         deadline = time.monotonic() + self._target.max_save_delay
-        recorded = False
+        recorded, wait = False, SaveWait(self._save_check)
         while alive := [one.pid for one in tree.members if is_alive(one.identity)]:
-            if time.monotonic() >= deadline or not (saving() or self._save_check.saving(alive)):
+            if time.monotonic() >= deadline or not (saving() or wait.goes_on(alive)):
                 return
             if not recorded:
                 recorded = True

@@ -9,14 +9,16 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from trainwarden_exporter.checkpoints.scanner import CheckpointScanner
 from trainwarden_exporter.checkpoints.specs import CheckpointSpec
 from trainwarden_exporter.processes.procfs import PROC, read_open_links, read_text
 from trainwarden_exporter.runtime.blocking_thread import run_with_timeout
-from trainwarden_exporter.step_dirs.names import NameParser
+from trainwarden_exporter.step_dirs.names import NameParser, StepDirName
 
 LOOK_SECONDS = 1.0
 """Seconds after which a folder that does not respond counts as not being written to: a save there
@@ -25,6 +27,25 @@ makes no progress either, and SIGKILL waits for it."""
 RECENT_SECONDS = 5.0
 """Seconds since its last write for which an incomplete checkpoint counts as being written: between
 two of its files, none is open."""
+
+
+OUTSIDE_SUFFIXES = (".pt", ".pth", ".ckpt", ".safetensors", ".distcp")
+"""Names of files that are checkpoints wherever they lie."""
+
+OUTSIDE_RECENT_SECONDS = 60.0
+"""Seconds since its last write for which such a file outside the folders of the run counts as being
+written: a file may stay open for writing and never be written to."""
+
+
+class Save(NamedTuple):
+    """A checkpoint that is being written, by its folder, or its path outside these, and its step.
+
+    A save may write to another name and rename it, so the name counts only without a step.
+    """
+
+    place: str
+    step: int | None = None
+    name: str = ""
 
 
 class SaveCheck:
@@ -45,30 +66,70 @@ class SaveCheck:
         self._now = now
         self._proc = proc
 
-    def saving(self, pids: Iterable[int]) -> bool:
-        """Whether one of `pids` writes to a checkpoint, or one was written to just now.
+    def saves(self, pids: Iterable[int]) -> frozenset[Save]:
+        """Returns the checkpoints that `pids` write to, or that were written to just now.
 
         Blocks for at most LOOK_SECONDS for each look.
         """
         if not self._scanners:
-            return False
-        return _answer(partial(self._writes, list(pids))) or _answer(self._is_recent)
+            return frozenset()
+        return _answer(partial(self._open_saves, list(pids))) | _answer(self._recent_saves)
 
-    def _writes(self, pids: Sequence[int]) -> bool:
+    def _open_saves(self, pids: Sequence[int]) -> frozenset[Save]:
         roots = [(os.path.realpath(path), parser) for path, parser in self._parsers]
-        return any(
-            path.startswith(f"{root}/") and any(map(parser.parse, path[len(root) + 1 :].split("/")))
+        return frozenset(
+            save
             for pid in pids
             for path in written_files(pid, self._proc)
-            for root, parser in roots
+            if (save := self._save_of(path, roots)) is not None
         )
 
-    def _is_recent(self) -> bool:
-        for scanner in self._scanners:
-            found = scanner().in_progress
-            if found is not None and self._now() - found[0].changed_at < RECENT_SECONDS:
-                return True
-        return False
+    def _save_of(self, path: str, roots: Iterable[tuple[str, NameParser]]) -> Save | None:
+        outside = True
+        for root, parser in roots:
+            if path.startswith(f"{root}/"):
+                outside = False
+                for part in path[len(root) + 1 :].split("/"):
+                    if (name := parser.parse(part)) is not None:
+                        return _save(root, name)
+        if outside and path.endswith(OUTSIDE_SUFFIXES):
+            # A link in /proc names a file that this account may not reach.
+            with suppress(OSError):
+                if self._now() - os.stat(path).st_mtime < OUTSIDE_RECENT_SECONDS:  # noqa: PTH116 - a path of /proc
+                    return Save(path)
+        return None
+
+    def _recent_saves(self) -> frozenset[Save]:
+        found = [
+            (os.path.realpath(path), scanner().in_progress)
+            for scanner, (path, _) in zip(self._scanners, self._parsers, strict=True)
+        ]
+        return frozenset(
+            _save(root, progress[0].name)
+            for root, progress in found
+            if progress is not None and self._now() - progress[0].changed_at < RECENT_SECONDS
+        )
+
+
+class SaveWait:
+    """Whether a save that was under way at the first look still is.
+
+    A run that saves every few seconds begins the next save meanwhile: it is none to wait for.
+    """
+
+    def __init__(self, check: SaveCheck) -> None:
+        self._check = check
+        self._awaited: frozenset[Save] | None = None
+
+    def goes_on(self, pids: Iterable[int]) -> bool:
+        """Blocks as `SaveCheck.saves` does."""
+        now = self._check.saves(pids)
+        self._awaited = now if self._awaited is None else self._awaited & now
+        return bool(self._awaited)
+
+
+def _save(root: str, name: StepDirName) -> Save:
+    return Save(root, name.number, "" if name.number is not None else name.text)
 
 
 def written_files(pid: int, proc: Path = PROC) -> Iterator[str]:
@@ -88,8 +149,8 @@ def _is_writable(fdinfo: str) -> bool:
     return False
 
 
-def _answer(look: Callable[[], bool]) -> bool:
+def _answer(look: Callable[[], frozenset[Save]]) -> frozenset[Save]:
     try:
         return run_with_timeout(LOOK_SECONDS, look)
     except (OSError, TimeoutError):
-        return False
+        return frozenset()

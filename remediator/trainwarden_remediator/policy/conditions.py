@@ -22,6 +22,10 @@ from trainwarden_remediator.observation.model import (
 STALE_SECONDS = 120.0
 """A background observation of the exporter that is older than this counts as none."""
 
+REPEATED_SECONDS = 60.0
+"""Seconds after which a save that began since is no reason to wait: the action itself looks for a
+file that is being written right before the signal."""
+
 MIN_SAVE_SECONDS = 5.0
 """The least time that a save is assumed to take."""
 
@@ -77,15 +81,16 @@ def is_saving(run: RunState, now: float) -> bool:
 
 
 def repeats_saves(run: RunState, since: float, now: float) -> bool:
-    """Whether a save that began after `since` has had twice the time of the last complete one.
+    """Whether saves have followed each other since `since`, so that waiting for one has no end.
 
     A run that saves more often than its checkpoints take to count as complete always seems to be
-    saving; between two saves it is safe to end it.
+    saving; between two saves it is safe to end it. The save of `since` is complete where another
+    one has begun, and this one once it has had twice the time of the last complete one.
     """
     began, took = run.saving_since, run.save_seconds
-    return (
-        began is not None and began > since and now - began > 2 * (took or 0.0) + MIN_SAVE_SECONDS
-    )
+    if began is None or began <= since:
+        return False
+    return now - since > REPEATED_SECONDS or now - began > 2 * (took or 0.0) + MIN_SAVE_SECONDS
 
 
 def is_fresh(seen_at: float | None, now: float) -> bool:

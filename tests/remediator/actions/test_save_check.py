@@ -15,7 +15,13 @@ from tests.waiting import until
 
 from trainwarden_exporter.run_config import RunConfig
 from trainwarden_exporter.run_specs import checkpoint_specs
-from trainwarden_remediator.actions.save_check import RECENT_SECONDS, SaveCheck, written_files
+from trainwarden_remediator.actions.save_check import (
+    OUTSIDE_RECENT_SECONDS,
+    RECENT_SECONDS,
+    SaveCheck,
+    SaveWait,
+    written_files,
+)
 from trainwarden_remediator.exceptions import ActionDeferredError
 
 KIND = {
@@ -52,10 +58,10 @@ def test_a_file_of_a_checkpoint_that_is_open_for_writing_is_a_save(tmp_path: Pat
     (tmp_path / "train.log").touch()
     old = time.time() + RECENT_SECONDS + 1
     with (entry / "weights").open(), (tmp_path / "train.log").open("a"):
-        assert not look(tmp_path, now=old).saving([os.getpid()])
+        assert not look(tmp_path, now=old).saves([os.getpid()])
     with (entry / "weights").open("r+"):
-        assert look(tmp_path, now=old).saving([os.getpid()])
-        assert not look(tmp_path, now=old).saving([int(NEVER)])
+        assert look(tmp_path, now=old).saves([os.getpid()])
+        assert not look(tmp_path, now=old).saves([int(NEVER)])
         assert str(entry / "weights") in written_files(os.getpid())
 
 
@@ -63,14 +69,51 @@ def test_an_incomplete_checkpoint_written_a_moment_ago_is_a_save(tmp_path: Path)
     entry = tmp_path / "out" / "step_3"
     entry.mkdir(parents=True)
     (entry / "weights").write_text("half")
-    assert look(tmp_path).saving([])
-    assert not look(tmp_path, now=time.time() + RECENT_SECONDS + 1).saving([])
+    assert look(tmp_path).saves([])
+    assert not look(tmp_path, now=time.time() + RECENT_SECONDS + 1).saves([])
     (entry / "DONE").touch()
-    assert not look(tmp_path).saving([])
+    assert not look(tmp_path).saves([])
+
+
+def test_a_run_that_saves_all_the_time_is_waited_for_once(tmp_path: Path) -> None:
+    """The save that was under way ends; the next one, already begun, is none to wait for."""
+    first, second = (tmp_path / "out" / f"step_{step}" for step in (3, 4))
+    first.mkdir(parents=True)
+    (first / "weights").write_text("half")
+    wait = SaveWait(look(tmp_path))
+    assert wait.goes_on([])
+    (first / "DONE").touch()
+    second.mkdir()
+    (second / "weights").write_text("half")
+    assert look(tmp_path).saves([])
+    assert not wait.goes_on([])
+
+
+def test_a_save_that_goes_on_in_another_file_is_still_waited_for(tmp_path: Path) -> None:
+    entry = tmp_path / "out" / "step_3"
+    entry.mkdir(parents=True)
+    wait = SaveWait(look(tmp_path))
+    with (entry / "weights").open("w"):
+        assert wait.goes_on([os.getpid()])
+    with (entry / "optimizer").open("w"):
+        assert wait.goes_on([os.getpid()])
+    (entry / "DONE").touch()
+    assert not wait.goes_on([os.getpid()])
+
+
+def test_a_checkpoint_that_is_written_outside_the_folder_is_a_save(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    path = tmp_path / "elsewhere.pt"
+    with path.open("w"), (tmp_path / "notes.txt").open("w"):
+        (save,) = look(tmp_path / "run").saves([os.getpid()])
+        assert save.place == str(path)
+        late = time.time() + OUTSIDE_RECENT_SECONDS + 1
+        assert not look(tmp_path / "run", now=late).saves([os.getpid()])
+    assert not look(tmp_path / "run").saves([os.getpid()])
 
 
 def test_without_checkpoints_no_save_is_seen() -> None:
-    assert not SaveCheck(()).saving([os.getpid()])
+    assert not SaveCheck(()).saves([os.getpid()])
 
 
 def trainer(yard: Yard) -> subprocess.Popen[str]:

@@ -120,6 +120,12 @@ def test_a_run_that_always_seems_to_be_saving_is_restarted_between_two_saves(
     assert decision.reason == "restart"
 
 
+def test_saves_that_follow_each_other_for_a_minute_are_not_waited_for(tmp_path: Path) -> None:
+    """The save at the decision is long complete, and the action itself looks for open files."""
+    run = RunState(step=5, saving=True, saving_since=NOW - 2, save_seconds=2, stall_limit=600)
+    assert decided(tmp_path, (), run, worker=LEAKING, **waiting(70)).reason == "restart"
+
+
 @pytest.mark.parametrize(
     ("run", "waited"),
     [
@@ -128,6 +134,8 @@ def test_a_run_that_always_seems_to_be_saving_is_restarted_between_two_saves(
         (RunState(step=5, saving=True, saving_since=None), 30),
         # the next save may still be writing
         (RunState(step=5, saving=True, saving_since=NOW - 12, save_seconds=4), 30),
+        # a long save
+        (RunState(step=5, saving=True, saving_since=NOW - 90, save_seconds=4), 70),
     ],
 )
 def test_a_save_that_may_be_writing_is_waited_for(
