@@ -5,12 +5,13 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from trainwarden_exporter.runtime.safe_open import open_regular
 
 READ_SHARE = 0.02
 """Share of the time spent on reading, and so of the disk's bandwidth."""
@@ -141,13 +142,11 @@ class PacedFile:
 
 @contextmanager
 def open_paced(path: str) -> Iterator[PacedFile]:
-    """Opens a regular file. Raises OSError, also for anything else."""
-    # without O_NONBLOCK, opening a pipe without a writer never returns
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    """Opens a regular file by the rule of `open_regular`. Raises OSError, also for others."""
+    descriptor = open_regular(path)
+    if descriptor is None:
+        raise OSError(f"not a regular file: {path}")
     try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(f"not a regular file: {path}")
-        yield PacedFile(descriptor, status)
+        yield PacedFile(descriptor, os.fstat(descriptor))
     finally:
         os.close(descriptor)

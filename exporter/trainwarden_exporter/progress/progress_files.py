@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
+from typing import BinaryIO
 
 from trainwarden_exporter.frameworks.base import ProgressFile
 from trainwarden_exporter.progress.log_lines import is_value_name, parse_count
+from trainwarden_exporter.runtime.safe_open import open_regular
 from trainwarden_exporter.step_dirs.locations import InstanceFinder, RunLocation, check_access
 
 MAX_FILE_BYTES = 64 << 20
@@ -246,8 +248,15 @@ _READ_ENDS: Mapping[str, Callable[[str, str, ProgressFile], StepAndTotal]] = {
 }
 
 
+def _open(path: Path) -> BinaryIO:
+    descriptor = open_regular(path)
+    if descriptor is None:
+        raise ValueError(f"{path} is not a regular file")
+    return os.fdopen(descriptor, "rb")
+
+
 def _read_whole(path: Path) -> str:
-    with path.open("rb") as file:
+    with _open(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > MAX_FILE_BYTES:
             raise ValueError(f"{path} is too large to be read for a step")
@@ -255,7 +264,7 @@ def _read_whole(path: Path) -> str:
 
 
 def _read_ends(path: Path) -> tuple[str, str]:
-    with path.open("rb") as file:
+    with _open(path) as file:
         head = file.read(HEAD_BYTES)
         size = os.fstat(file.fileno()).st_size
         start = max(0, size - TAIL_BYTES)

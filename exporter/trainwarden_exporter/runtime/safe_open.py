@@ -12,6 +12,10 @@ _MAX_LINKS = 40  # MAXSYMLINKS of Linux
 _HANDLE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
+class ForeignLinkError(OSError):
+    """A link of another account leads to a file that is not of this account."""
+
+
 def open_regular(path: str | Path) -> int | None:
     """Opens the regular file at `path` for reading, by the rule of `open_handle`.
 
@@ -34,7 +38,7 @@ def open_handle(path: str | Path) -> int:
 
     A program with privileges must not read for another account what that account cannot read: a
     link is followed only if it belongs to root, to the account of this program, or to the owner
-    of the file that it leads to. Raises OSError: ELOOP for any other link.
+    of the file that it leads to. Raises OSError: ForeignLinkError (ELOOP) for any other link.
     """
     with ExitStack() as stack:
         current = _opened(stack, "/")
@@ -58,7 +62,7 @@ def open_handle(path: str | Path) -> int:
             remaining += [part for part in target.parts if part != "/"][::-1]
         foreign = owners - {0, os.geteuid(), os.fstat(current).st_uid}
         if foreign:
-            raise OSError(errno.ELOOP, "link of another account", str(path))
+            raise ForeignLinkError(errno.ELOOP, "link of another account", str(path))
         return os.dup(current)
 
 

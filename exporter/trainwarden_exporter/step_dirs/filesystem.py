@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 from collections.abc import Iterator
 from itertools import islice
 from typing import Literal, NamedTuple
+
+from trainwarden_exporter.runtime.safe_open import ForeignLinkError, open_regular
 
 MAX_NAMES = 2_000_000
 """Maximum number of names read from one folder."""
@@ -53,19 +54,20 @@ class FileSystem:
 
     def text(self, path: str) -> str:
         """Returns the text of a regular file, cut to the limit; empty for any other file."""
-        # without O_NONBLOCK, opening a pipe without a writer never returns
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123 - a Path cannot be opened with flags
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                return ""
-            return file.read(min(status.st_size, MAX_TEXT_BYTES)).decode("utf-8", "replace")
+        descriptor = _open(path)
+        if descriptor is None:
+            return ""
+        with os.fdopen(descriptor, "rb") as file:
+            size = os.fstat(descriptor).st_size
+            return file.read(min(size, MAX_TEXT_BYTES)).decode("utf-8", "replace")
 
     def part(self, path: str, start: int, size: int) -> bytes:
         """Returns up to `size` bytes of a regular file from `start`; empty for any other file."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = _open(path)
+        if descriptor is None:
+            return b""
         try:
-            is_regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
-            return os.pread(descriptor, size, start) if is_regular else b""
+            return os.pread(descriptor, size, start)
         finally:
             os.close(descriptor)
 
@@ -78,6 +80,14 @@ def is_gone(error: OSError) -> bool:
 def is_denied(error: OSError) -> bool:
     """Whether access is denied."""
     return error.errno in _DENIED
+
+
+def _open(path: str) -> int | None:
+    """Returns None for what `open_regular` does not open: the rest of the entry still counts."""
+    try:
+        return open_regular(path)
+    except ForeignLinkError:
+        return None
 
 
 def _kind(entry: os.DirEntry[str]) -> Literal["folder", "file", "link"]:
