@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import struct
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ def ask_run(path: Path, *, owner: int, timeout: float, **request: object) -> dic
     Raises OSError if the account (uid) `owner` does not listen at `path` or does not answer within
     `timeout` seconds, ValueError if the answer is malformed.
     """
+    deadline = time.monotonic() + timeout
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(timeout)
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
@@ -30,8 +32,26 @@ def ask_run(path: Path, *, owner: int, timeout: float, **request: object) -> dic
         if (uid := _CREDENTIALS.unpack(raw)[1]) != owner:
             raise PermissionError(f"account {uid} listens at {path}, not {owner}")
         connection.sendall(json.dumps(request).encode() + b"\n")
-        with connection.makefile("rb") as answers:
-            answer = json.loads(answers.readline(MAX_ANSWER))
+        line = _read_line(connection, deadline)
+    try:
+        answer = json.loads(line)
+    except RecursionError:
+        raise ValueError(f"{path}: nested too deeply") from None
     if not isinstance(answer, dict):
         raise ValueError(f"{path}: not an answer of `trainwarden run`")  # noqa: TRY004 - the input
     return answer
+
+
+def _read_line(connection: socket.socket, deadline: float) -> bytes:
+    """Returns what arrives up to the end of a line, cut to the limit. Raises OSError."""
+    received = bytearray()
+    while len(received) < MAX_ANSWER:
+        # the timeout of a socket is that of one call: an answer in drops would never end
+        connection.settimeout(max(deadline - time.monotonic(), 0.001))
+        data = connection.recv(65536)
+        if time.monotonic() > deadline:
+            raise TimeoutError("timed out")
+        received += data
+        if not data or b"\n" in data:
+            break
+    return bytes(received[:MAX_ANSWER]).partition(b"\n")[0]
