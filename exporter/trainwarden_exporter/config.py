@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import glob
+import os
+import pwd
 from pathlib import Path
 from typing import Literal, Self
 
@@ -146,22 +148,46 @@ def announcements_folder(config: Config) -> Path | None:
 def with_announced(config: Config, announced: AnnouncedRuns) -> tuple[Config, tuple[Problem, ...]]:
     """Returns `config` with the announced workers, and why some of them are left out.
 
-    A worker in the file takes precedence over an announced one of the same name.
+    A worker in the file takes precedence over an announced one of the same name, and so does the
+    path of a run in the file, with its framework. No worker is added to a run of another account.
     """
+    own = (0, os.geteuid())
     runs = {run.name: run for run in config.runs}
+    configured = dict(runs)
+    accounts: dict[str, int] = {}
     problems = []
-    for key, worker in announced.workers.items():
+    for key, worker in sorted(announced.workers.items(), key=lambda one: one[1].uid not in own):
         before = runs.get(key.run)
         if before is not None and any(one.name == key.worker for one in before.workers):
             continue
+        if before is not None and key.run in configured:
+            is_foreign = before.user not in _names(worker.uid)
+        else:
+            is_foreign = accounts.setdefault(key.run, worker.uid) != worker.uid
+        if is_foreign and worker.uid not in own:
+            problems.append(Problem(worker.file, None, "", "the run belongs to another account"))
+            continue
         try:
-            runs[key.run] = _add_worker(before, worker)
+            found = _add_worker(before, worker)
         except ValidationError as error:
             message = error.errors(include_url=False)[0]["msg"]
             problems.append(Problem(worker.file, None, "", message))
+            continue
+        if (kept := configured.get(key.run)) is not None and kept.path is not None:
+            update = {"path": kept.path, "framework": kept.framework}
+            found = found.model_copy(update=update)
+        runs[key.run] = found
     if list(runs.values()) == list(config.runs):
         return config, tuple(problems)
     return config.model_copy(update={"runs": tuple(runs.values())}), tuple(problems)
+
+
+def _names(uid: int) -> tuple[str, ...]:
+    """Returns how `user` can name an account."""
+    try:
+        return str(uid), pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return (str(uid),)
 
 
 def _add_worker(run: RunConfig | None, announced: AnnouncedWorker) -> RunConfig:

@@ -93,6 +93,40 @@ def test_workers_of_one_run_belong_together_and_the_file_takes_precedence(folder
     assert [server.name for server in run.inference] == ["vllm"]
 
 
+def test_a_configured_run_keeps_its_path_and_framework(folder: Path, tmp_path: Path) -> None:
+    announce(folder, path="/elsewhere", framework="verl", checkpoints="/elsewhere/saves")
+    run = {"name": "demo", "framework": "trl", "path": str(tmp_path)}
+    config, _ = with_announced(
+        Config.model_validate({"runs": [run]}), read_announcements(folder, NOW)
+    )
+    (found,) = config.runs
+    assert (found.path, found.framework) == (tmp_path, "trl")
+    assert [worker.name for worker in found.workers] == ["trainer"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a second account")
+def test_a_run_is_added_to_by_its_own_account_alone(folder: Path) -> None:
+    os.chown(folder, 65533, 65533)
+    path = announce(folder, "a@other", worker="other", memory_limit=1)
+    os.chown(path, 65533, 65533)
+    message = "the run belongs to another account"
+    config, problems = with_announced(
+        Config.model_validate({"runs": [{"name": "demo"}]}), read_announcements(folder, NOW)
+    )
+    assert [str(one) for one in problems] == [f"{path}: {message}"]
+    assert not config.runs[0].workers
+    config, problems = with_announced(
+        Config.model_validate({"runs": [{"name": "demo", "user": "65533"}]}),
+        read_announcements(folder, NOW),
+    )
+    assert not problems
+    assert [worker.name for worker in config.runs[0].workers] == ["other"]
+    announce(folder)
+    config, problems = with_announced(Config(), read_announcements(folder, NOW))
+    assert [str(one) for one in problems] == [f"{path}: {message}"]
+    assert [worker.name for worker in config.runs[0].workers] == ["trainer"]
+
+
 @pytest.mark.parametrize(
     ("state", "ended_ago", "shown"),
     [
