@@ -120,6 +120,9 @@ def _is_stuck(
         return False  # the others may move
     if any(one.activity in (Activity.MOVING, Activity.DISK, Activity.STOPPED) for one in findings):
         return False
+    # Any process of the run whose stack cannot be read may do the work.
+    if any(one.activity is Activity.UNKNOWN for one in findings):
+        return False
     # The stack of a backward pass is the same whether it computes or waits for the gradients.
     if all(one.detail == BACKWARD for one in makers):
         return False

@@ -7,11 +7,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
+from trainwarden_exporter.processes.ancestry import descendants
 from trainwarden_exporter.processes.config import RunWorkers
 from trainwarden_exporter.processes.matching import Matcher
-from trainwarden_exporter.processes.procfs import PROC, Identity
+from trainwarden_exporter.processes.procfs import PROC, Identity, read_processes
 from trainwarden_exporter.processes.stacks.diagnosis import (
     SAMPLES,
     diagnose,
@@ -78,6 +80,8 @@ class RunSampler:
         self._stacks: dict[Identity, deque[Stacks]] = {}
         """The last three: during a round, those before it count too."""
         self._far_ends: dict[Identity, tuple[FarEnd, ...]] = {}
+        self._below: dict[Identity, tuple[Identity, ...]] = {}
+        """The processes below each far end outside the run: a server may compute there."""
         self._samples = SAMPLES
         self._round_began = -math.inf
         self._pause = ROUND_SECONDS
@@ -117,7 +121,7 @@ class RunSampler:
         """Forgets the silence; the minute between two rounds remains."""
         self._silence, self._samples, self._pause = None, SAMPLES, ROUND_SECONDS
         self._stuck_in, self._confirmed = None, False
-        for kept in (self._looks, self._stacks, self._far_ends):
+        for kept in (self._looks, self._stacks, self._far_ends, self._below):
             kept.clear()
 
     def _read_all_stacks(self, members: Iterable[Member]) -> None:
@@ -134,8 +138,10 @@ class RunSampler:
 
     def _read_kernel_states(self, members: Iterable[Member]) -> None:
         outside = {end.identity for ends in self._far_ends.values() for end in ends if end.identity}
+        self._below = _trees_below(outside, self._root)
         looks: dict[Identity, deque[Look]] = {}
-        for identity in (*(member.identity for member in members), *outside):
+        below = chain.from_iterable(self._below.values())
+        for identity in (*(member.identity for member in members), *outside, *below):
             # a process that took the pid of another one has another start time
             kernel = read_kernel_state(identity, self._root)
             if kernel is not None and identity not in looks:
@@ -154,11 +160,14 @@ class RunSampler:
             if (looks := self._looks.get(member.identity))
         ]
         moves = {
-            identity: len(looks) < SAMPLES or is_busy(tuple(looks)[-SAMPLES:])
-            for identity, looks in self._looks.items()
-            if identity not in inside
+            identity: any(map(self._may_move, (identity, *self._below.get(identity, ()))))
+            for identity in self._looks.keys() - inside
         }
         return diagnose(findings, moves)
+
+    def _may_move(self, identity: Identity) -> bool:
+        looks = tuple(self._looks.get(identity, ()))
+        return len(looks) < SAMPLES or is_busy(looks[-SAMPLES:])
 
     def _with_far_ends(self, finding: Finding, inside: Collection[Identity]) -> Finding:
         identity = finding.member.identity
@@ -184,6 +193,21 @@ def sample_run(
             time.sleep(pause)
         diagnosis = sampler.look(0.0, find_members(run, matcher.find()))
     return diagnosis
+
+
+def _trees_below(outside: Collection[Identity], root: Path) -> dict[Identity, tuple[Identity, ...]]:
+    """Returns the living processes below each of these."""
+    if not outside:
+        return {}
+    processes = read_processes(root)
+    return {
+        top: tuple(
+            processes[pid].identity
+            for pid in descendants(processes, [top.pid])
+            if processes[pid].alive
+        )
+        for top in outside
+    }
 
 
 def _stuck_stacks(diagnosis: Diagnosis) -> StuckStacks | None:

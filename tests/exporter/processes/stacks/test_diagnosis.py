@@ -181,6 +181,14 @@ class TestMovement:
         assert movement([one]) == "unknown"
         assert movement([finding(member(1), Activity.LOCK)]) == "stuck"
 
+    def test_a_process_beside_the_ranks_that_cannot_be_read_may_do_the_work(self) -> None:
+        beside = finding(member(9, is_trainer=False), Activity.UNKNOWN)
+        assert movement([*ranks(Activity.QUEUE), beside]) == "unknown"
+        server = finding(
+            member(9, is_trainer=False, key=WorkerKey("night", "server")), Activity.UNKNOWN
+        )
+        assert movement([*ranks(Activity.QUEUE), server]) == "unknown"
+
     def test_processes_that_were_left_out_may_move(self) -> None:
         workers = [finding(member(pid, is_trainer=False), Activity.QUEUE) for pid in range(10, 72)]
         assert movement([*ranks(Activity.LOCK), *workers]) == "stuck"

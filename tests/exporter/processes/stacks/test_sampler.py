@@ -105,6 +105,27 @@ class TestRealWaits:
         assert end.identity is not None
         assert end.identity.pid == server.pid
 
+    def test_a_server_whose_child_computes_is_no_hang(self, start: Start) -> None:
+        server = start(
+            "import os, socket, time\n"
+            "s = socket.create_server(('127.0.0.1', 0))\n"
+            "own = os.getpid()\n"
+            "if os.fork() == 0:\n"
+            "    while os.getppid() == own: sum(range(1000))\n"
+            "    os._exit(0)\n"
+            "print(flush=True); time.sleep(1000)"
+        )
+        port = _listening_port(server.pid)
+        client = start(
+            "import urllib.request; print(flush=True)\n"
+            f"urllib.request.urlopen('http://127.0.0.1:{port}/').read()"
+        )
+        clock = Clock()
+        found = looks(RunSampler(clock=clock), clock, member(client), times=15)
+
+        assert activity(found) is Activity.SERVER
+        assert found.movement == "unknown"
+
     def test_a_program_that_computes(self, start: Start) -> None:
         process = start("print(flush=True)\nwhile True: sum(range(100))")
         sampler, one = RunSampler(), member(process, waits=False)
