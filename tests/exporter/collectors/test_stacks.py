@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,10 +20,11 @@ from trainwarden_exporter.scrape.validation import validated
 if TYPE_CHECKING:
     from tests.exporter.conftest import Start
 
+MARK = f"stacks-trainer-{os.getpid()}-"  # of this process: suites run side by side
 RUN = RunWorkers.model_validate(
     {
         "name": "night",
-        "workers": [{"name": "trainer", "role": "trainer", "match": {"command": "stacks-trainer"}}],
+        "workers": [{"name": "trainer", "role": "trainer", "match": {"command": MARK}}],
     }
 )
 KEY = WorkerKey("night", "trainer")
@@ -58,7 +60,7 @@ def samples(collector: StacksCollector) -> dict[tuple[str, ...], float]:
 
 
 def test_in_health_no_stack_is_read(start: Start) -> None:
-    start(WAITS, "stacks-trainer")
+    start(WAITS, MARK)
     with collecting(Silence()) as collector:
         collector.collect()
         time.sleep(0.3)  # several intervals
@@ -70,7 +72,7 @@ def test_in_health_no_stack_is_read(start: Start) -> None:
 
 
 def test_a_silent_run_that_waits_is_stuck(start: Start) -> None:
-    start(WAITS, "stacks-trainer")
+    start(WAITS, MARK)
     silence = Silence()
     silence.since = 5.0
     with collecting(silence) as collector:
@@ -85,7 +87,7 @@ def test_a_silent_run_that_waits_is_stuck(start: Start) -> None:
 
 
 def test_one_round_restarts_no_run(start: Start) -> None:
-    start(WAITS, "stacks-trainer")
+    start(WAITS, MARK)
     silence = Silence()
     silence.since = 5.0
     with collecting(silence) as collector:
@@ -95,7 +97,7 @@ def test_one_round_restarts_no_run(start: Start) -> None:
 
 
 def test_progress_ends_what_was_known(start: Start) -> None:
-    start(WAITS, "stacks-trainer")
+    start(WAITS, MARK)
     silence = Silence()
     silence.since = 5.0
     with collecting(silence) as collector:
@@ -107,7 +109,7 @@ def test_progress_ends_what_was_known(start: Start) -> None:
 
 
 def test_a_run_that_computes_moves(start: Start) -> None:
-    start("print(flush=True)\nwhile True: sum(range(9))", "stacks-trainer")
+    start("print(flush=True)\nwhile True: sum(range(9))", MARK)
     silence = Silence()
     silence.since = 5.0
     with collecting(silence, interval=0.5) as collector:
@@ -122,7 +124,7 @@ def test_without_runs_it_has_no_data() -> None:
 
 
 def test_the_samples_of_a_report_are_declared(start: Start) -> None:
-    start(WAITS, "stacks-trainer")
+    start(WAITS, MARK)
     silence = Silence()
     silence.since = 5.0
     with collecting(silence) as collector:
