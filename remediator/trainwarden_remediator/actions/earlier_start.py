@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from subprocess import Popen
+from typing import Any
 
 from trainwarden_exporter.processes.ancestry import descendants
-from trainwarden_exporter.processes.procfs import Identity, read_process, read_processes
+from trainwarden_exporter.processes.procfs import Identity, read_processes
 from trainwarden_remediator.actions.base import reading_processes
 from trainwarden_remediator.actions.termination import terminate
 
 
-def earlier_starts(child: Popen[bytes], roots: Iterable[Identity]) -> list[Identity]:
+def earlier_starts(child: Popen[Any], roots: Iterable[Identity]) -> list[Identity]:
     """Returns those of the worker's `roots` that started before `child`.
 
-    The child may have launched a process that started later. Of two starts at the same moment, only
-    the later one finds the other here.
+    A process that the child has launched is none of them: after the last possible pid the kernel
+    gives low ones again, so that it may look earlier. Of two starts at the same moment, only the
+    later one finds the other here.
     """
     with reading_processes():
-        own = read_process(child.pid)
+        processes = read_processes()
+    own = processes.get(child.pid)
     if own is None:
         return []
-    return [one for one in roots if _order(one) < _order(own.identity)]
+    below = descendants(processes, [child.pid])
+    return [one for one in roots if one.pid not in below and _order(one) < _order(own.identity)]
 
 
 def withdraw(child: Popen[bytes], grace: float) -> None:

@@ -11,7 +11,7 @@ import sysconfig
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from trainwarden_exporter.processes.stacks.model import Frame, Stacks, ThreadStack
 
@@ -25,6 +25,7 @@ MAX_FRAMES = 100
 _NICE = 10
 _CPU_SECONDS = 10
 _REAP_SECONDS = 1.0
+_MEMORY_BYTES = 512 << 20
 _MAX_BYTES = 8 << 20
 _NOT_INSTALLED = "py-spy is not installed"
 _NOT_PYTHON = ("Failed to find python version", "Failed to find a python interpreter")
@@ -51,28 +52,29 @@ def read_stacks(
     if program is None:
         return Stacks(problem=_NOT_INSTALLED)
     command = [program, "dump", "--nonblocking", "--json", "--pid", str(pid)]
-    try:
-        process = subprocess.Popen(  # noqa: S603 - a fixed list with a number
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={"PATH": os.defpath, "RUST_BACKTRACE": "0"},
-            start_new_session=True,
-        )
-    except OSError as error:
-        return Stacks(problem=f"py-spy does not start: {error.strerror}")
-    _limit(process.pid)
-    try:
-        output, errors = process.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired:
-        _abandon(process)
-        return Stacks(problem=f"no stack within {timeout:g} s")
-    if process.returncode:
-        return _failure(errors.decode("utf-8", "replace"))
-    if len(output) > _MAX_BYTES:
-        return Stacks(problem="the stacks are too large")
-    return parse_dump(output)
+    with _memory_file("stacks") as output, _memory_file("errors") as errors:
+        try:
+            process = subprocess.Popen(  # noqa: S603 - a fixed list with a number
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=errors,
+                env={"PATH": os.defpath, "RUST_BACKTRACE": "0"},
+                start_new_session=True,
+            )
+        except OSError as error:
+            return Stacks(problem=f"py-spy does not start: {error.strerror}")
+        _limit(process.pid)
+        try:
+            process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            _abandon(process)
+            return Stacks(problem=f"no stack within {timeout:g} s")
+        if os.fstat(output.fileno()).st_size >= _MAX_BYTES:
+            return Stacks(problem="the stacks are too large")
+        if process.returncode:
+            return _failure(_content(errors).decode("utf-8", "replace"))
+        return parse_dump(_content(output))
 
 
 def parse_dump(output: bytes) -> Stacks:
@@ -100,11 +102,30 @@ def _failure(errors: str) -> Stacks:
     return Stacks(problem=shown, is_python=not any(text in errors for text in _NOT_PYTHON))
 
 
+def _memory_file(name: str) -> BinaryIO:
+    """A file for the output: unlike a pipe, it has a limit that the kernel enforces."""
+    return os.fdopen(os.memfd_create(name), "w+b")
+
+
+def _content(file: BinaryIO) -> bytes:
+    file.seek(0)
+    return file.read(_MAX_BYTES)
+
+
 def _limit(pid: int) -> None:
-    """Gives a new py-spy a low priority and little CPU time; it may have ended already."""
+    """Limits priority, CPU time, memory and output of a new py-spy; it may have ended already.
+
+    The process that it reads may be hostile: what its memory says is a list may have no end.
+    """
+    limits = {
+        resource.RLIMIT_CPU: _CPU_SECONDS,
+        resource.RLIMIT_AS: _MEMORY_BYTES,
+        resource.RLIMIT_FSIZE: _MAX_BYTES,
+    }
     try:
         os.setpriority(os.PRIO_PROCESS, pid, _NICE)
-        resource.prlimit(pid, resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
+        for number, limit in limits.items():
+            resource.prlimit(pid, number, (limit, limit))
     except OSError:
         pass
 
@@ -112,8 +133,5 @@ def _limit(pid: int) -> None:
 def _abandon(process: subprocess.Popen[bytes]) -> None:
     """Kills a py-spy, and does not wait long: the kernel may hold it."""
     process.kill()
-    for pipe in (process.stdout, process.stderr):
-        if pipe is not None:
-            pipe.close()
     with suppress(subprocess.TimeoutExpired):
         process.wait(_REAP_SECONDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -158,3 +159,20 @@ def test_a_frame_has_function_file_and_line() -> None:
 
 def test_py_spy_is_installed_with_this_package() -> None:
     assert find_py_spy()
+
+
+@pytest.mark.parametrize(
+    "program",
+    ["while :; do echo 1111111111111111; done", "x=1; while :; do x=$x$x; done; echo $x"],
+)
+def test_output_and_memory_of_py_spy_are_limited(tmp_path: Path, program: str) -> None:
+    """The memory that it reads may say that a list has no end."""
+    endless = tmp_path / "py-spy"
+    # the limits are set a moment after the start
+    endless.write_text(f"#!/bin/sh\nsleep 0.5\n{program}\n")
+    endless.chmod(0o755)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    stacks = read_stacks(os.getpid(), program=str(endless), timeout=60)
+    assert stacks.problem
+    assert stacks.problem != "no stack within 60 s"
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10
