@@ -145,8 +145,16 @@ def test_a_container_that_docker_itself_restarts_is_not_fought(yard: Yard) -> No
             and yard.show(name, "State.Status") == "restarting"
         )
     )
-    with pytest.raises(NotEligibleError, match="by its restart policy"):
-        yard.action(name).find_instances()
+
+    def is_refused() -> bool:
+        """It runs for a moment between two pauses."""
+        try:
+            yard.action(name).find_instances()
+        except NotEligibleError as error:
+            return "by its restart policy" in str(error)
+        return False
+
+    yard.wait_for(is_refused)
 
 
 def test_a_paused_container_is_left_alone(yard: Yard) -> None:
