@@ -86,8 +86,7 @@ def claim(folder: Path, content: dict[str, Any], *, free_name: bool) -> Announce
 
     With `free_name`, a number is added to the name of the run if another run has it, also a
     finished one or one of another folder: its step and its starts are not those of the new run.
-    Raises ValueError if the
-    worker already runs, OSError if the folder cannot be written.
+    Raises ValueError if the worker already runs, OSError if the folder cannot be written.
     """
     make_folders(folder)
     name, number = content["run"], 1
