@@ -38,10 +38,9 @@ def choose(fixed: Mapping[str, int] | None = None, *, any_free: bool = False) ->
     others = _others()
     chosen: dict[str, int] = {}
     for name, usual in {**USUAL, **fixed}.items():
-        usual_first = name in fixed or not any_free
-        candidates = [usual] * usual_first + others * (name not in fixed)
+        candidates = others if any_free else [usual, *others]
         try:
-            chosen[name] = _first_free(candidates)
+            chosen[name] = _first_free([usual] if name in fixed else candidates)
         except OSError as error:
             raise InUseError(name, usual) from error
         others = [other for other in others if other not in chosen.values()]
