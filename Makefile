@@ -93,7 +93,8 @@ bench-traces: .venv/dev.done
 	@cd bench && PYTHONPATH=../deploy ../$(BIN)/python -m traces || [ $$? -eq 2 -a -z "$(TRACES)" ]
 
 nights: .venv/dev.done
-	@folder=$$(mktemp -d) && $(BIN)/pytest -q --within-limits --basetemp=$$folder tests/e2e/test_night[1-5].py && rm -rf $$folder
+	@folder=$$(mktemp -d) && $(BIN)/pytest -q --within-limits --basetemp=$$folder tests/e2e/test_night[1-5].py \
+		tests/e2e/test_new_user.py && rm -rf $$folder
 
 SUITE ?= sid
 test-newest: .venv/dev.done
