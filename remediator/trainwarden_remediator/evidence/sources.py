@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ from trainwarden_exporter.run_specs import log_specs
 from trainwarden_exporter.runtime.redaction import redact, redact_command
 from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.evidence.log_tail import LINES, read_tail, truncate
+from trainwarden_remediator.evidence.mappings import read_mappings
+from trainwarden_remediator.evidence.stacks import read_run_stacks
 from trainwarden_remediator.evidence.triggers import EvidenceTrigger
 from trainwarden_remediator.journal.event_text import printable
 
@@ -58,9 +61,12 @@ def sources(
         "memory": partial(read_memory, setup.exporter_config.host),
         "gpus": partial(read_gpus, setup, gpu_reader),
     }
-    for name, source in _logs(trigger, setup):
-        if len(found) < MAX_LOGS + 3:
-            found.setdefault(f"log {name}", source)
+    if (run := setup.run_config(trigger.key.run or trigger.run)) is not None:
+        found["stacks"] = partial(read_run_stacks, run, setup.selectors, setup.exporter_config.host)
+    if trigger.processes:
+        found["mappings"] = partial(read_mappings, trigger.processes)
+    for name, source in islice(_logs(trigger, setup), MAX_LOGS):
+        found.setdefault(f"log {name}", source)
     return found
 
 

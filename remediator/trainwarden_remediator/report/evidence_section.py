@@ -54,11 +54,13 @@ def _parts(record: EvidenceRecord, times: TimeFormat) -> Iterator[str]:
     processes = content.get("processes", {})
     if tree := processes.get("tree"):
         count = processes["of_target"]
-        yield f"**Target**, {count} process{'es' * (count != 1)}"
+        yield f"**Target**, {_process_count(count)}"
         yield _processes(tree, times)
     if largest := processes.get("largest"):
         yield f"**Largest of the host's {processes['on_box']} processes**"
         yield _processes(largest, times)
+    yield from _mappings(content.get("mappings"))
+    yield from _stacks(content.get("stacks"))
     if gpus := content.get("gpus"):
         yield f"**GPUs**: {_gpus(gpus)}"
         if holders := gpus.get("holders"):
@@ -84,6 +86,24 @@ def _memory(memory: Mapping[str, Any]) -> str:
         used, limit = size["cgroup_working_set"], size["cgroup_limit"]
         summary += f"; cgroup: {used} of its limit of {limit}"
     return f"{summary}."
+
+
+def _mappings(found: Mapping[str, Any] | None) -> Iterator[str]:
+    if found is None:
+        return
+    sums = ", ".join(f"{name} {format_size(size)}" for name, size in found["sums"].items())
+    yield f"**Memory of process {found['pid']}**: {sums}; its largest mappings:"
+    yield fence(f"{format_size(one['bytes']):>10}  {one['what']}" for one in found["largest"])
+
+
+def _stacks(found: Mapping[str, Any] | None) -> Iterator[str]:
+    if found is not None and found["stacks"]:
+        yield f"**Stacks** of the run, {_process_count(found['of_run'])}, rare ones first"
+        yield fence(map(str, found["stacks"]))
+
+
+def _process_count(count: int) -> str:
+    return f"{count} process{'es' * (count != 1)}"
 
 
 def _processes(rows: Iterable[Mapping[str, Any]], times: TimeFormat) -> str:

@@ -28,8 +28,11 @@ from tests.remediator.samples import (
 )
 from tests.remediator.stage import Scene, Stage
 
+from trainwarden_exporter.exceptions import CollectError
+from trainwarden_exporter.host.config import HostConfig
 from trainwarden_exporter.processes.matching import Selector, WorkerKey
 from trainwarden_exporter.processes.procfs import Identity, read_process
+from trainwarden_exporter.run_config import RunConfig
 from trainwarden_exporter.runtime.blocking_thread import SerialThread
 from trainwarden_remediator.alertmanager.api import AlertState
 from trainwarden_remediator.alertmanager.webhook_payload import parse_notification
@@ -37,7 +40,9 @@ from trainwarden_remediator.app import Remediator
 from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.evidence.collector import MAX_BYTES, EvidenceCollector, fit_to_size
 from trainwarden_remediator.evidence.log_tail import parse_tail, read_tail
+from trainwarden_remediator.evidence.mappings import parse_smaps, read_mappings
 from trainwarden_remediator.evidence.sources import read_process_table, sources
+from trainwarden_remediator.evidence.stacks import read_run_stacks
 from trainwarden_remediator.evidence.triggers import EvidenceTrigger
 from trainwarden_remediator.exceptions import JournalError, ObservationError
 from trainwarden_remediator.journal.journal import EVIDENCE_SECONDS, Journal
@@ -111,6 +116,111 @@ def test_what_would_be_ended_is_reported_though_no_selector_finds_it(
     stranger = Identity(os.getpid(), 1)
     found = read_process_table(WorkerKey("", "gpus"), [process.identity, stranger], {})
     assert [one["pid"] for one in found["tree"]] == [child.pid]
+
+
+# stacks and mappings
+
+
+@pytest.fixture
+def ranks() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Three ranks: two read, one sleeps."""
+    text = "import sys, time\ndef lag():\n    time.sleep(600)\n"
+    waits = text + "print(flush=True); sys.stdin.read(1)  # rank-88"
+    sleeps = text + "print(flush=True); lag()  # rank-88"
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "3"},
+        )
+        for rank, code in enumerate((waits, waits, sleeps))
+    ]
+    for one in processes:
+        assert one.stdout is not None
+        one.stdout.readline()
+    yield processes
+    for one in processes:
+        one.kill()
+        one.communicate()
+
+
+def run_of_ranks() -> tuple[RunConfig, Mapping[WorkerKey, Selector]]:
+    worker = {"name": "trainer", "role": "trainer", "match": {"command": "rank-88"}}
+    run = RunConfig.model_validate({"name": "night", "workers": [worker]})
+    return run, {WorkerKey("night", "trainer"): run.workers[0].match}
+
+
+def test_the_stacks_of_the_run_are_reported_rare_ones_first(
+    ranks: list[subprocess.Popen[bytes]],
+) -> None:
+    run, selectors = run_of_ranks()
+    found = json.loads(json.dumps(read_run_stacks(run, selectors, HostConfig(), seconds=60)))
+    assert found["of_run"] == 3
+    shown = found["stacks"]
+    listed = [line for line in shown if ", pid " in line]
+    assert len(listed) == 3
+    assert f"pid {ranks[2].pid}:" in listed[0]
+    assert shown[0] == listed[0]
+    assert any("lag (" in line for line in shown[: shown.index(listed[1])])
+
+
+def test_stacks_that_are_not_read_in_time_are_reported_as_such(
+    ranks: list[subprocess.Popen[bytes]],
+) -> None:
+    run, selectors = run_of_ranks()
+    found = read_run_stacks(run, selectors, HostConfig(), seconds=0)
+    assert found["of_run"] == len(ranks)
+    assert "    no Python stack: not read in time" in found["stacks"]
+
+
+def test_no_program_is_started_for_stacks_where_memory_is_short() -> None:
+    host = HostConfig.model_validate({"memory_available_floor": "1024TiB"})
+    with pytest.raises(CollectError, match="memory is short"):
+        read_run_stacks(*run_of_ranks(), host)
+
+
+def test_the_largest_mappings_of_the_largest_process_are_reported(
+    child: subprocess.Popen[bytes],
+) -> None:
+    process = read_process(child.pid)
+    assert process is not None
+    found = read_mappings([process.identity, Identity(os.getpid(), 1)])
+    assert found is not None
+    assert found["pid"] == child.pid
+    assert 0 < found["largest"][0]["bytes"] <= found["sums"]["rss"]
+    assert read_mappings([Identity(os.getpid(), 1)]) is None
+
+
+def test_mappings_are_summed_by_file() -> None:
+    smaps = """\
+55d0-55e0 r--p 00000000 08:01 131 /opt/my env/libtorch.so
+Size:                 64 kB
+Rss:                  60 kB
+Pss:                  30 kB
+Shared_Clean:         60 kB
+Anonymous:             0 kB
+VmFlags: rd mr mw me sd
+55e0-55f0 rw-p 00000000 08:01 131 /opt/my env/libtorch.so
+Rss:                   4 kB
+Pss:                   4 kB
+Anonymous:             4 kB
+7f00-7f10 rw-p 00000000 00:00 0
+Rss:                1000 kB
+Swap:                 16 kB
+"""
+    found = parse_smaps(smaps.splitlines(keepends=True))
+    assert found["largest"] == [
+        {"bytes": 1000 << 10, "what": "[anonymous]"},
+        {"bytes": 64 << 10, "what": "/opt/my env/libtorch.so"},
+    ]
+    assert found["sums"] == {
+        "rss": 1064 << 10,
+        "pss": 34 << 10,
+        "shared_clean": 60 << 10,
+        "anonymous": 4 << 10,
+        "swap": 16 << 10,
+    }
 
 
 # bounds

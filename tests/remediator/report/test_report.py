@@ -49,6 +49,12 @@ EVIDENCE: dict[str, Any] = {
         ],
         "largest": [],
     },
+    "stacks": {"of_run": 2, "stacks": ["trainer, pid 4242: ```rank 1 sleeps", "    nap (t.py:7)"]},
+    "mappings": {
+        "pid": 4242,
+        "sums": {"rss": 9 << 30, "swap": 0},
+        "largest": [{"bytes": 8 << 30, "what": "[heap]"}],
+    },
     "logs": [
         {
             "name": "trainer",
@@ -190,6 +196,10 @@ def test_all_that_had_to_be_collected_by_hand_is_in_it(reported: Story) -> None:
         "tail -n 100 /runs/demo/trainer.log",
         "hold --config.file remediator.yml --run demo --worker rollout-0 --for 2h",
         "*Missing:* gpus: no answer within 1.5 s",
+        "**Stacks** of the run, 2 processes, rare ones first",
+        "nap (t.py:7)",
+        "**Memory of process 4242**: rss 9.0 GiB, swap 0 B; its largest mappings:",
+        "8.0 GiB  [heap]",
         "<summary>Evidence before action 1, 09:00:00 (+20 s)</summary>",
     ):
         assert message in report, message

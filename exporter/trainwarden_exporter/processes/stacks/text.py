@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 
 from trainwarden_exporter.processes.stacks.diagnosis import describe, kernel_text
@@ -14,18 +15,33 @@ from trainwarden_exporter.runtime.redaction import redact
 def render(diagnosis: Diagnosis) -> Iterator[str]:
     """Yields the lines: what the run does, then its processes, the ones that others wait for first.
 
-    Processes with the same stack are listed together. Values of variables are never read; what
-    looks like a secret in a path is redacted.
+    Values of variables are never read; what looks like a secret in a path is redacted.
     """
     yield f"{diagnosis.movement}: {redact(diagnosis.chain)}".removesuffix(": ")
-    suspects = [one.finding for one in diagnosis.suspects]
+    yield ""
+    suspects = [one.finding for one in diagnosis.suspects if one.finding is not None]
+    yield from render_findings(diagnosis.findings, suspects)
 
-    def group(one: Finding) -> tuple[bool, bool, str]:
-        main = one.stacks.main(one.member.identity.pid)
-        return one not in suspects, not one.member.is_trainer, repr(normalised(main))
 
-    for _, same in groupby(sorted(diagnosis.findings, key=group), key=group):
-        yield ""
+def render_findings(
+    findings: Sequence[Finding], suspects: Collection[Finding] = ()
+) -> Iterator[str]:
+    """Yields the lines of the processes: `suspects` first, then the makers of the steps.
+
+    Processes with the same stack are listed together, the smallest groups first.
+    """
+    stack = {
+        id(one): repr(normalised(one.stacks.main(one.member.identity.pid))) for one in findings
+    }
+    sizes = Counter(stack.values())
+
+    def group(one: Finding) -> tuple[bool, bool, int, str]:
+        shown = stack[id(one)]
+        return one not in suspects, not one.member.is_trainer, sizes[shown], shown
+
+    for number, (_, same) in enumerate(groupby(sorted(findings, key=group), key=group)):
+        if number:
+            yield ""
         yield from _group(list(same))
 
 
