@@ -205,6 +205,22 @@ def throttled(run: Run, strike: Strike) -> Happening:
     yield 0.0
 
 
+def gpu_straggles(run: Run, strike: Strike) -> Happening:
+    """A power limit that somebody set: neither hot nor throttled by its hardware."""
+    gpu = next(one for one in run.box.gpus.devices if one.holder is run.trainer)
+    gpu.speed = run.box.rng.uniform(0.4, 0.7)
+    strike()
+    yield 0.0
+
+
+def gpu_link_slow(run: Run, strike: Strike) -> Happening:
+    """The link was negotiated again, with fewer lanes."""
+    gpu = next(one for one in run.box.gpus.devices if one.holder is run.trainer)
+    gpu.lanes = run.box.rng.choice((4, 8))
+    strike()
+    yield 0.0
+
+
 def gpu_full(run: Run, strike: Strike) -> Happening:
     _gpu(run).leaves = run.box.rng.uniform(0.002, 0.027)
     strike()

@@ -12,6 +12,7 @@ from verdicts.parts import GIB, Worker
 
 DRIVER_STATES = ("ok", "absent", "failed", "no_devices")
 COMPUTE_MODES = ("default", "exclusive_process", "prohibited")
+CLOCK, IDLE_CLOCK = 1980e6, 345e6
 HARDWARE_REASONS = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
 
 
@@ -33,6 +34,9 @@ class Gpu:
     """Share of its memory that frameworks leave."""
     unused: bool = False
     """Whether its holder computes elsewhere."""
+    speed: float = 1.0
+    """Its clock as a share of the usual one."""
+    lanes: int = 16
     orphans: int = 0
     in_use: int = 0
     """Processes of no worker that hold it and that somebody works with."""
@@ -69,6 +73,10 @@ class Gpu:
         if not self.up:
             return
         page.put("trainwarden_gpu_utilization_ratio", round(self.utilization, 2), *self.labels)
+        page.put("trainwarden_gpu_info", 1, *self.labels, "H100", f"0:{self.index}")
+        page.put("trainwarden_gpu_clock_hertz", self._clock(), *self.labels, "sm")
+        page.put("trainwarden_gpu_pcie_link_width", self.lanes, *self.labels)
+        page.put("trainwarden_gpu_pcie_link_generation", 5 if self.utilization else 1, *self.labels)
         page.put("trainwarden_gpu_memory_total_bytes", self.total, *self.labels)
         page.put("trainwarden_gpu_memory_free_bytes", self.total - self.used, *self.labels)
         page.put("trainwarden_gpu_orphan_holders", self.orphans, *self.labels)
@@ -86,6 +94,10 @@ class Gpu:
             worker = (self.holder.run, self.holder.name, self.holder.role)
             page.put("trainwarden_worker_gpu_memory_bytes", self.held, *worker, *self.labels)
             self.had_memory[worker] = page.length * SCRAPE
+
+    def _clock(self) -> float:
+        """In hertz: low while idle; chips differ by some per cent."""
+        return self.speed * CLOCK * (1 - 0.02 * int(self.index)) if self.utilization else IDLE_CLOCK
 
     def xids_of_workers(self, now: float) -> Iterator[tuple[tuple[str, ...], float]]:
         """When the last one came, by the workers that had memory there of late, and severity."""

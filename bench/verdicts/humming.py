@@ -68,5 +68,5 @@ def _use_gpus(run: Run) -> None:
         if holder.role == "worker":
             busy = chance(run.box.rng, 0.6)
         works = busy and not run.hangs and not gpu.unused
-        gpu.utilization = run.box.rng.uniform(0.5, 1.0) if works else 0.0
+        gpu.utilization = run.box.rng.uniform(0.8, 1.0) if works else 0.0
         gpu.used = gpu.held = (1 - gpu.leaves) * gpu.total

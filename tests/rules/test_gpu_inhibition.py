@@ -28,6 +28,8 @@ MEMORY_ERRORS = {"alertname": "TrainingGpuMemoryErrors"} | CRITICAL
 REMAP_FAILED = {"alertname": "TrainingGpuRowRemap"} | CRITICAL
 REMAP_PENDING = {"alertname": "TrainingGpuRowRemap"} | WARNING
 THROTTLED = {"alertname": "TrainingGpuThrottled"} | WARNING
+STRAGGLER = {"alertname": "TrainingGpuStraggler"} | WARNING
+SLOW_LINK = {"alertname": "TrainingGpuLinkSlow"} | WARNING
 NEARLY_FULL = {"alertname": "TrainingGpuMemoryNearlyFull", "severity": "info"}
 IDLE = {"alertname": "TrainingGpuIdle", "run": "demo"} | WARNING
 COLLECTOR = {"alertname": "TrainingCollectorFailing", "collector": "workers"} | WARNING
@@ -68,6 +70,7 @@ CASES: list[Case] = [
         LOST | GPU_0,
         [
             *(EXCLUSIVE | GPU_0, XID_121 | GPU_0, REMAP_PENDING | GPU_0, THROTTLED | GPU_0),
+            STRAGGLER | GPU_0,
             *(NEARLY_FULL | GPU_0, IDLE | GPU_0),
         ],
         [
@@ -98,6 +101,12 @@ CASES: list[Case] = [
         REMAP_FAILED | GPU_0,
         [REMAP_PENDING | GPU_0, XID_48 | GPU_0],
         [REMAP_PENDING | GPU_1, XID_79 | GPU_0, THROTTLED | GPU_0],
+    ),
+    (
+        "a GPU whose throttling is reported is no straggler, unless its link is slow",
+        THROTTLED | GPU_0,
+        [STRAGGLER | GPU_0],
+        [STRAGGLER | GPU_1, SLOW_LINK | GPU_0, IDLE | GPU_0],
     ),
     (
         "a remapping that waits mutes nothing",

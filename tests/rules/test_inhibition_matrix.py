@@ -104,14 +104,22 @@ MATRIX: Mapping[str, Sequence[str]] = {
     "TroubleLine": ["ErrorStorm"],
     "GpuDriverFailing": [
         *("GpuLost", "GpuHeldByLeftovers", "GpuExclusiveMode", "GpuXid", "GpuMemoryErrors"),
-        *("GpuRowRemap", "GpuThrottled", "GpuMemoryNearlyFull", "GpuIdle"),
+        *(
+            "GpuRowRemap",
+            "GpuThrottled",
+            "GpuStraggler",
+            "GpuLinkSlow",
+            "GpuMemoryNearlyFull",
+            "GpuIdle",
+        ),
         *("CollectorFailing collector=gpu", "CollectorFailing collector=xid"),
         *("WatchBlind watch=xid", "StepStalled", "WaitingForRollouts/warning cause=slow"),
     ],
     "GpuLost": [
         *("GpuExclusiveMode", "GpuXid/warning", "GpuRowRemap/warning", "GpuThrottled"),
-        *("GpuMemoryNearlyFull", "GpuIdle"),
+        *("GpuStraggler", "GpuLinkSlow", "GpuMemoryNearlyFull", "GpuIdle"),
     ],
+    "GpuThrottled": ["GpuStraggler"],
     "GpuXid/critical": [
         *("GpuLost", "TroubleLine pattern=gpu_fault", "TroubleLine pattern=nccl_timeout"),
     ],

@@ -35,6 +35,8 @@ LEVELS = {
 NEVER_ZERO = {
     "trainwarden_training_stall_limit_seconds": "a limit",
     "trainwarden_gpu_memory_total_bytes": "a device has memory",
+    "run_role_name_gpu_uuid:trainwarden_gpu_clock_hertz:q90_10m": "a busy device has a clock",
+    "run_role_name_gpu_uuid:trainwarden_gpu_pcie_link:product10m": "and a lane",
     "trainwarden_disk_inodes": "one without a limit has no such series",
 }
 """What is divided by as it is, and why it may be."""
