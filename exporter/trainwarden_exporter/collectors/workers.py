@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -17,7 +18,7 @@ from trainwarden_exporter.processes.absence import (
     find_absence_reason,
 )
 from trainwarden_exporter.processes.announcements import AnnouncedRuns, ReadAnnouncements
-from trainwarden_exporter.processes.config import RunWorkers, workers_by_key
+from trainwarden_exporter.processes.config import RunWorkers, WorkerConfig, workers_by_key
 from trainwarden_exporter.processes.exit_status import ExitWatcher
 from trainwarden_exporter.processes.matching import (
     Matcher,
@@ -37,13 +38,16 @@ from trainwarden_exporter.processes.near_match import NearMatchFinder
 from trainwarden_exporter.processes.output_files import read_output_files
 from trainwarden_exporter.processes.process_table import ProcessTable
 from trainwarden_exporter.processes.procfs import PROC, Identity
-from trainwarden_exporter.processes.resource_usage import read_usage
+from trainwarden_exporter.processes.resource_usage import Usage, read_usage
 from trainwarden_exporter.processes.start_history import RestartLog, StartLog, start_log_path
 from trainwarden_exporter.processes.systemd_units import UnitStops
 from trainwarden_exporter.processes.worker_history import WorkerHistory
 from trainwarden_exporter.processes.worker_trials import TrialCounter
 from trainwarden_exporter.runtime.state_file import StateFile
 from trainwarden_exporter.scrape.collector import Collector, Family, Sample
+
+NEAR_LIMIT_SHARE, NEAR_LIMIT_SECONDS = 0.9, 30.0
+"""Share of a memory limit from which PSS is read as well, and the seconds between two readings."""
 
 _STATE_FILES = ("finished-workers", "worker-presence", "worker-restarts", "worker-trials")
 
@@ -94,6 +98,7 @@ class WorkersCollector(Collector):
         self._run_signs = run_signs
         self._near_matches = NearMatchFinder(root)
         self._last_over_age_at: dict[WorkerKey, float] = {}
+        self._last_pss_at: dict[WorkerKey, float] = {}
         self._trial_counter = TrialCounter(trials)
         self._trials_logged = trials_logged
         self._exit_watcher = ExitWatcher(root)
@@ -188,9 +193,7 @@ class WorkersCollector(Collector):
     ) -> dict[WorkerKey, WorkerObservation]:
         """Returns the state of all workers, including changes since the last collection."""
         usages = {
-            key: read_usage(
-                trees[key], self._root, pss=worker.pss, memory_limit=worker.memory_limit
-            )
+            key: self._read_usage(key, worker, trees[key], now)
             for key, worker in self._workers.items()
         }
         self._histories = {
@@ -237,6 +240,20 @@ class WorkersCollector(Collector):
             )
             for key, worker in self._workers.items()
         }
+
+    def _read_usage(
+        self, key: WorkerKey, worker: WorkerConfig, tree: ProcessTree, now: float
+    ) -> Usage:
+        """Reads PSS above the limit each time, and near it seldom: it walks all pages."""
+        if worker.memory_limit is None:
+            return read_usage(tree, self._root, pss=worker.pss)
+        is_due = now - self._last_pss_at.get(key, -math.inf) >= NEAR_LIMIT_SECONDS
+        share = NEAR_LIMIT_SHARE if is_due else 1.0
+        limit = share * worker.memory_limit
+        usage = read_usage(tree, self._root, pss=worker.pss, doubtful_above=limit)
+        if usage.pss_bytes is not None:
+            self._last_pss_at[key] = now
+        return usage
 
     def _absence_reasons(
         self, trees: Mapping[WorkerKey, ProcessTree], now: float

@@ -24,7 +24,8 @@ RESIDENT = _gauge("resident_bytes", "Resident memory of the worker, including de
 PSS = _gauge(
     "pss_bytes",
     "Proportional memory (PSS) of the worker: shared pages divided among their users. Only present "
-    "with `pss: true`, or while the resident memory of several processes is above the limit.",
+    "with `pss: true`, while the resident memory of several processes is above the limit, and "
+    "every 30 s while it is above 90 % of it.",
 )
 CPU = _counter("cpu_seconds_total", "CPU time of the worker, including descendants.")
 THREADS = _gauge("threads", "Threads of the worker, including descendants.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,16 +62,16 @@ class Usage:
 
 # psutil takes 79 ms for 2,000 processes, this takes 29 ms; bench/psutil_reads.py
 def read_usage(
-    tree: ProcessTree, root: Path = PROC, *, pss: bool = False, memory_limit: int | None = None
+    tree: ProcessTree, root: Path = PROC, *, pss: bool = False, doubtful_above: float = math.inf
 ) -> Usage:
     """Returns the usage of `tree`; omits processes that end meanwhile.
 
-    PSS only on request, or if several processes together exceed `memory_limit` bytes: the sum of
+    PSS only on request, or if several processes together exceed `doubtful_above` bytes: the sum of
     their resident memory counts shared pages several times.
     """
     living = [process for process in tree.members if process.alive]
     resident_bytes = sum(_resident_bytes(process, root) for process in living)
-    is_doubtful = memory_limit is not None and resident_bytes > memory_limit and len(living) > 1
+    is_doubtful = resident_bytes > doubtful_above and len(living) > 1
     return Usage(
         resident_bytes=resident_bytes,
         pss_bytes=_read_pss(living, root) if pss or is_doubtful else None,

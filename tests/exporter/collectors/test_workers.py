@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import resource
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -383,6 +384,25 @@ class TestAWorkerThatRuns:
 
         absent = {"pss_bytes", "open_files", "read_bytes_total", "written_bytes_total"}
         assert not absent & {name for name, _ in found}
+
+    def test_pss_is_read_seldom_near_the_limit_and_always_above_it(self, proc: FakeProc) -> None:
+        for pid in (10, 11):
+            files = {"statm": "9 100 0 0 0 0 0", "smaps_rollup": "Pss: 300 kB\n"}
+            proc.add(pid, ["python", "--rollout-0"], files=files)
+        now = [0.0]
+
+        def shown(limit: int, *moments: float) -> list[bool]:
+            settings = rollout(memory_limit=limit, expected=2)
+            collector = WorkersCollector([run(settings)], root=proc.root, clock=lambda: now[0])
+            found = []
+            for now[0] in moments:
+                found.append(("pss_bytes", ()) in samples(collector))
+            return found
+
+        resident = 200 * resource.getpagesize()
+        assert shown(int(resident / 0.95), 0, 5, 29, 30, 35) == [True, False, False, True, False]
+        assert shown(int(resident / 1.05), 0, 5, 10) == [True, True, True]
+        assert shown(int(resident / 0.85), 0, 5, 30) == [False, False, False]
 
     def test_the_clock_of_the_collector_dates_an_end(self, proc: FakeProc) -> None:
         proc.add(10, ["python", "--rollout-0"])

@@ -48,8 +48,8 @@ def test_pss_decides_when_several_processes_exceed_their_limit(proc: FakeProc) -
     proc.add(11, files={"statm": "9 200 0 0 0 0 0", "smaps_rollup": PSS.format(40)})
     tree = everything(proc)
     resident = read_usage(tree, proc.root).resident_bytes
-    below = read_usage(tree, proc.root, memory_limit=resident)
-    above = read_usage(tree, proc.root, memory_limit=resident - 1)
+    below = read_usage(tree, proc.root, doubtful_above=resident)
+    above = read_usage(tree, proc.root, doubtful_above=resident - 1)
     assert (below.pss_bytes, below.memory_bytes) == (None, resident)
     assert above.pss_bytes == above.memory_bytes == 70 * 1024 < resident
 
