@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import mmap
 import os
 import struct
 import time
@@ -83,6 +85,35 @@ def test_what_is_no_regular_file_is_not_read(tmp_path: Path, make: object) -> No
     make(tmp_path / "model.pt")
     with pytest.raises(OSError, match="not a regular file"), open_paced(str(tmp_path / "model.pt")):
         pass
+
+
+def pages_in_memory(path: Path) -> list[bool]:
+    """Which pages of the file the kernel has in memory (mincore(2))."""
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+        first = ctypes.c_char.from_buffer(mapped)
+        found = (ctypes.c_ubyte * (len(mapped) // mmap.PAGESIZE))()
+        size = ctypes.c_size_t(len(mapped))
+        done = ctypes.CDLL(None).mincore(ctypes.c_void_p(ctypes.addressof(first)), size, found)
+        del first
+    assert done == 0
+    return [bool(page & 1) for page in found]
+
+
+def test_the_kernel_reads_nothing_ahead_which_the_rate_would_not_see(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    with path.open("wb") as file:
+        file.write(os.urandom(16 * MIB))
+        file.flush()
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    if any(pages_in_memory(path)):
+        pytest.skip("the file system keeps its files in memory")
+    with open_paced(str(path)) as paced:
+        for start in range(0, 4 * MIB, MIB):
+            assert len(paced.read(start, MIB)) == MIB
+        found = pages_in_memory(path)
+    assert any(found[: 4 * MIB // mmap.PAGESIZE])
+    assert not any(found[4 * MIB // mmap.PAGESIZE :])
 
 
 def sparse_shard(path: Path, size: int) -> None:
