@@ -100,6 +100,10 @@ class Program:
         """Bytes of memory in use."""
         return sum(read_resident_bytes(pid) or 0 for pid in self._pids())
 
+    def disk_read(self) -> int:
+        """Bytes that were read from disks so far for what runs of it (proc(5): io)."""
+        return sum(disk_bytes_read(pid) for pid in self._pids())
+
     def forget_pages(self) -> None:
         """From here on, pages that are touched count again (proc(5): clear_refs)."""
         for pid in self._pids():
@@ -153,6 +157,12 @@ class Program:
 
     def _pids(self) -> Sequence[int]:
         return [self._pid, *descendants(read_processes(), [self._pid])]
+
+
+def disk_bytes_read(pid: int | str) -> int:
+    """Bytes that were read from disks so far for a process, "self" or a number."""
+    lines = Path(f"/proc/{pid}/io").read_text("ascii").splitlines()
+    return int(dict(line.split(": ") for line in lines)["read_bytes"])
 
 
 @contextmanager
