@@ -29,7 +29,7 @@ from trainwarden_remediator.config.restart_methods.process import ProcessTarget
 from trainwarden_remediator.config.schema import Config, Setup
 from trainwarden_remediator.config.targets import Target
 
-SLEEP = "import time; print('up', flush=True); time.sleep(30)"
+SLEEP = "import time; print('up', flush=True); time.sleep(600)"
 TERM_EXITS = f"import signal, sys; signal.signal(15, lambda *_: sys.exit(3)); {SLEEP}"
 TERM_IGNORED = f"import signal; signal.signal(15, signal.SIG_IGN); {SLEEP}"
 PARENT = """
@@ -38,7 +38,7 @@ command = [sys.executable, "-c", sys.argv[2]]
 child = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=sys.argv[3] == "y")
 child.stdout.readline()
 print(child.pid, flush=True)
-time.sleep(30)
+time.sleep(600)
 """
 
 

@@ -16,6 +16,7 @@ from fake_engines import FakeSglang, FakeVllm
 from fake_serving import FakeServer, end_all_others
 from trainwarden_exporter.collectors.inference import InferenceCollector
 from trainwarden_exporter.exceptions import CollectError, NoData
+from trainwarden_exporter.inference.probe_loop import ProbeLoop
 from trainwarden_exporter.run_config import RunConfig
 from trainwarden_exporter.scrape.collector import Family
 from trainwarden_exporter.scrape.validation import validated
@@ -114,6 +115,14 @@ def test_without_servers_there_is_nothing_to_observe() -> None:
         InferenceCollector([run()]).collect()
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first scrape waits for the first probes, for however long they take on this machine."""
+    assert ProbeLoop.latest.__kwdefaults__ is not None
+    monkeypatch.setitem(ProbeLoop.latest.__kwdefaults__, "wait_seconds", 60.0)
+
+
+@pytest.mark.usefixtures("patient")
 def test_two_servers_from_configuration_to_samples(
     stage: Stage, collectors: list[InferenceCollector], wait_until: WaitUntil
 ) -> None:
@@ -221,6 +230,7 @@ def test_so_is_that_of_its_metrics_where_these_alone_are_secured(
     wait_until(lambda: values(collector).get(("v", "running_requests")) == 8)
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_reload_keeps_what_is_known_of_servers_that_stay(
     stage: Stage, collectors: list[InferenceCollector], wait_until: WaitUntil
 ) -> None:

@@ -6,6 +6,7 @@ import os
 import shlex
 import signal
 import sys
+import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -48,7 +49,7 @@ from trainwarden_remediator.exceptions import (
     OutcomeUnknownError,
 )
 
-ROLLOUT_MARK = "demo/rollout-0/7/journal"
+ROLLOUT_MARK = f"demo/rollout-0/7/{uuid.uuid4().hex}"
 
 
 class Bench:
@@ -57,13 +58,14 @@ class Bench:
     def __init__(self, yard: Yard) -> None:
         self.yard = yard
         self.folder = yard.folder
+        self.script = yard.folder / f"restart-{uuid.uuid4().hex}.sh"
         self.steps = Steps()
         self.now = 0.0
         self.action = self.acting("exit 0")
 
     def acting(self, script: str, **changes: Any) -> CommandAction:
         """An action by a shell script of that content."""
-        file = self.folder / "restart.sh"
+        file = self.script
         file.write_text(f"#!/bin/sh\n{script}\n")
         file.chmod(0o755)
         command = {"restart": [str(file)], "cwd": self.folder, "grace": 5, "timeout": 30, **changes}
@@ -250,8 +252,8 @@ def under_way(bench: Bench) -> Iterator[int]:
     """The pid of a command that an earlier life of the remediator has started."""
     bench.acting("sleep 600; true", timeout=600)
     pid = os.posix_spawn(
-        str(bench.folder / "restart.sh"),
-        [str(bench.folder / "restart.sh")],
+        str(bench.script),
+        [str(bench.script)],
         {**os.environ, ACTION_VARIABLE: ROLLOUT_MARK},
         setsid=True,
     )

@@ -27,7 +27,12 @@ from trainwarden_exporter.gpu.model import GpuKey, GpuMemory, GpuReading, Listed
 from trainwarden_exporter.gpu.snapshot import GpuSnapshot
 from trainwarden_exporter.processes.config import WorkerConfig
 from trainwarden_exporter.processes.matching import ProcessTree, Selector, WorkerKey
-from trainwarden_exporter.processes.procfs import read_environment, read_owner, read_process
+from trainwarden_exporter.processes.procfs import (
+    read_command_line,
+    read_environment,
+    read_owner,
+    read_process,
+)
 from trainwarden_remediator.actions import (
     gpu_memory,
     process,
@@ -399,6 +404,8 @@ def test_nor_after_a_restart_of_the_remediator(yard: Yard) -> None:
     unseen = [sys.executable, "-c", SLEEP, f"without-{uuid.uuid4().hex}"]
     yard.acting(start=unseen, grace=0.1)
     (pid,) = yard.action.perform("demo/rollout-0/7/journal", Steps())["processes"]
+    # right after its exec a process shows no command line yet
+    until(lambda: "without-" in str(read_command_line(pid)))
     children = yard.action._children
     yard.acting(start=unseen, grace=0.1)  # knows nothing of the first
     with pytest.raises(ActionError, match=rf"already started \[{pid}\]"):
@@ -411,12 +418,14 @@ def test_nor_a_script_of_the_path_which_shows_its_interpreter_and_folder(
     yard: Yard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = yard.folder / "mytrain"
-    script.write_text(f"#!{sys.executable}\nimport time\ntime.sleep(30)\n")
+    script.write_text(f"#!{sys.executable}\nimport time\ntime.sleep(600)\n")
     script.chmod(0o755)
     monkeypatch.setenv("PATH", str(yard.folder), prepend=os.pathsep)
     start = ["mytrain", f"without-{uuid.uuid4().hex}"]
     yard.acting(start=start, grace=0.1)
     (pid,) = yard.action.perform("demo/rollout-0/7/journal", Steps())["processes"]
+    # right after its exec a process shows no command line yet
+    until(lambda: "without-" in str(read_command_line(pid)))
     children = yard.action._children
     yard.acting(start=start, grace=0.1)  # after a restart of the remediator
     with pytest.raises(ActionError, match=rf"already started \[{pid}\]"):
@@ -711,7 +720,7 @@ from trainwarden_remediator.actions.spawn import start_process
 from trainwarden_remediator.config.restart_methods.process import ProcessTarget
 child = start_process(ProcessTarget(start=sys.argv[1:]), "demo/rollout-0/7")
 print(child.pid, flush=True)
-import time; time.sleep(30)
+import time; time.sleep(600)
 """
 
 
@@ -914,26 +923,29 @@ def test_nobody_else_than_root_starts_as_another_user(
 
 # after a crash
 
+TOKEN = uuid.uuid4().hex
+"""The processes of other tests carry tokens too."""
+
 
 def test_tells_how_a_target_stands(yard: Yard) -> None:
     action = yard.action
-    assert action.inspect("7", []) is ActionState.ENDED
+    assert action.inspect(TOKEN, []) is ActionState.ENDED
     old = yard.run(SLEEP)
     before = action.find_instances()
     assert [identity.pid for identity in before] == [old.pid]
-    assert action.inspect("7", before) is ActionState.UNTOUCHED
+    assert action.inspect(TOKEN, before) is ActionState.UNTOUCHED
     old.kill()
     until(lambda: not alive(old.pid))
-    assert action.inspect("7", before) is ActionState.ENDED
+    assert action.inspect(TOKEN, before) is ActionState.ENDED
     other = yard.run(SLEEP)
-    assert action.inspect("7", before) is ActionState.REPLACED
+    assert action.inspect(TOKEN, before) is ActionState.REPLACED
     other.kill()
     until(lambda: not alive(other.pid))
-    (pid,) = action.finish("7", Steps())["processes"]
-    until(lambda: action.inspect("7", before) is ActionState.STARTED)
-    assert (read_environment(pid) or {})[ACTION_VARIABLE] == "7"
-    assert action.inspect("8", before) is ActionState.REPLACED
-    assert action.inspect("70", before) is ActionState.REPLACED
+    (pid,) = action.finish(TOKEN, Steps())["processes"]
+    until(lambda: action.inspect(TOKEN, before) is ActionState.STARTED)
+    assert (read_environment(pid) or {})[ACTION_VARIABLE] == TOKEN
+    assert action.inspect(f"8{TOKEN}", before) is ActionState.REPLACED
+    assert action.inspect(f"{TOKEN}0", before) is ActionState.REPLACED
 
 
 def test_a_target_with_a_surviving_part_has_not_ended(yard: Yard) -> None:
@@ -942,7 +954,7 @@ def test_a_target_with_a_surviving_part_has_not_ended(yard: Yard) -> None:
     assert {identity.pid for identity in before} == {parent.pid, child}
     parent.kill()
     parent.wait()
-    assert yard.action.inspect("7", before) is ActionState.UNTOUCHED
+    assert yard.action.inspect(TOKEN, before) is ActionState.UNTOUCHED
     assert alive(child)
 
 
@@ -953,7 +965,7 @@ def test_what_cannot_be_seen_is_reported_as_such(
         raise CollectError("cannot list /proc: too many open files")
 
     monkeypatch.setattr(worker_processes, "read_processes", blind)
-    for question in (yard.action.find_instances, lambda: yard.action.inspect("7", [])):
+    for question in (yard.action.find_instances, lambda: yard.action.inspect(TOKEN, [])):
         with pytest.raises(ActionError, match="too many open files"):
             question()
 
@@ -984,5 +996,5 @@ def test_a_worker_that_lives_on_without_its_main_thread_is_ended_before_another_
 
 def test_no_worker_is_started_beside_a_living_thread(yard: Yard) -> None:
     old = yard.run(PROGRAM)
-    facts = yard.action.finish("7", Steps())
+    facts = yard.action.finish(TOKEN, Steps())
     assert facts == {"started_by": "another", "processes": [old.pid]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.remediator.samples import NOW, ROLLOUT, delivery, make_alert, make_se
 
 from trainwarden_exporter.config import RemediatorConfig
 from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.status_page import remediator_client
 from trainwarden_exporter.status_page.remediator_client import (
     MAX_ENTRIES,
     ExporterIdentity,
@@ -36,6 +38,14 @@ from trainwarden_remediator.telemetry.state import JournalSummary, RemediatorSta
 from trainwarden_remediator.telemetry.status_page import ACTIONS, ALERTS, status_json
 
 Client = TestClient[web.Request, web.Application]
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is answered is of interest here, and not how soon."""
+    monkeypatch.setattr(remediator_client, "TIMEOUT_SECONDS", 60.0)
+    question = replace(remediator_client._QUESTION, timeout=60.0)
+    monkeypatch.setattr(remediator_client, "_QUESTION", question)
 
 
 @asynccontextmanager
