@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import stat
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,6 +15,8 @@ from typing import Any
 from trainwarden.run.folder import RunFiles, make_folders, run_files, write_private
 from trainwarden.run.process_tree import read_start_ticks
 
+MAX_BYTES = 16 << 20
+"""A longer file is no announcement: a command line of 2 MiB has six times that as JSON."""
 KEPT_SECONDS = 7 * 86400.0
 """How long the announcement of an ended run is kept."""
 KEPT_EXITS = 8
@@ -67,8 +70,7 @@ class Announcement:
 
     def reload(self) -> None:
         """Reads what another wrapper of the run has written."""
-        with suppress(OSError, ValueError):
-            self.content = json.loads(self.files.announcement.read_bytes())
+        self.content = read_content(self.files.announcement) or self.content
 
     def save(self) -> None:
         """Writes the file. A full disk does not end the run: the file is then out of date."""
@@ -126,9 +128,12 @@ def claim(folder: Path, content: dict[str, Any], *, free_name: bool) -> Announce
 
 
 def read_content(path: Path) -> dict[str, Any]:
-    """Returns what is announced; empty if there is no valid file."""
+    """Returns what is announced; empty if there is no valid file. Never blocks on a pipe."""
     try:
-        content = json.loads(path.read_bytes())
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123 - a Path cannot be opened with flags
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return {}
+            content = json.loads(file.read(MAX_BYTES + 1))
     except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
 import select
 from pathlib import Path
 
 import pytest
 
-from trainwarden.run.folder import check_name
+from trainwarden.run.announcement import MAX_BYTES, Announcement, read_content
+from trainwarden.run.folder import check_name, run_files
 from trainwarden.run.policy import MAX_FAILURES, STEADY_SECONDS, FailureCount, end_state
 from trainwarden.run.relay import Relay
 from trainwarden.run.run_log import RunLog
@@ -92,3 +95,23 @@ def test_an_end_long_after_an_interrupt_is_not_its_result(
     status: int, since_stop: float | None, finishes: bool, state: str
 ) -> None:
     assert end_state(status, since_stop=since_stop, finishes=finishes) == state
+
+
+def test_what_is_no_announcement_is_empty(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.json"
+    os.mkfifo(pipe)
+    for content in ("[]", "{", "[" * 100_000, json.dumps({"state": "x" * MAX_BYTES})):
+        (tmp_path / "a.json").write_text(content)
+        assert read_content(tmp_path / "a.json") == {}
+    for path in (pipe, tmp_path, tmp_path / "missing", Path("/dev/zero")):
+        assert read_content(path) == {}
+
+
+@pytest.mark.parametrize("content", ["[]", "[" * 100_000, "{"])
+def test_a_damaged_announcement_keeps_what_was_known(tmp_path: Path, content: str) -> None:
+    files = run_files(tmp_path, "demo", "trainer")
+    files.announcement.parent.mkdir()
+    files.announcement.write_text(content)
+    announcement = Announcement(files, {"state": "running"})
+    announcement.reload()
+    assert announcement.content == {"state": "running"}
