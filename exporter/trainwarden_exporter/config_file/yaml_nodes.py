@@ -14,8 +14,8 @@ from trainwarden_exporter.exceptions import ConfigError, Problem
 Location = tuple[int | str, ...]
 
 MAX_DEPTH = 40
-MAX_NODES = 50_000
-"""Values in one file with aliases expanded: a few lines of aliases can mean billions."""
+MAX_NODES = 100_000
+"""Keys and values in one file with aliases expanded: a few lines of aliases can mean billions."""
 
 _VARIABLE = re.compile(r"\$(?:(\$)|\{([A-Za-z_][A-Za-z0-9_]*)\})")
 _MERGE = "tag:yaml.org,2002:merge"
@@ -26,10 +26,13 @@ _NUMBERS = {"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"}
 def compose(text: str, path: Path) -> yaml.Node:
     """Returns the root of the document in `text`; an empty mapping if `text` is empty.
 
-    Raises ConfigError if `text` is not YAML.
+    Raises ConfigError if `text` is not YAML, if an alias refers to a value that contains it, and
+    for more than MAX_NODES keys and values, so that following the aliases ends.
     """
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        root = yaml.compose(text, Loader=_BoundedLoader)
+    except _LimitError as error:
+        raise ConfigError(Problem(path, error.line, "", error.message)) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else None
@@ -56,11 +59,7 @@ def plain_value(root: yaml.Node, path: Path, environment: Mapping[str, str]) -> 
     Raises ConfigError with all problems.
     """
     plain = _PlainValueBuilder(path, environment)
-    try:
-        content = plain.value(root, ())
-    except _TooLargeError:
-        message = f"too large: more than {MAX_NODES} values with aliases expanded"
-        raise ConfigError(Problem(path, None, "", message)) from None
+    content = plain.value(root, ())
     if plain.problems:
         raise ConfigError(*plain.problems)
     return content
@@ -93,8 +92,38 @@ def _merge_sources(node: yaml.MappingNode) -> Iterator[yaml.Node]:
             yield from value.value if isinstance(value, yaml.SequenceNode) else (value,)
 
 
-class _TooLargeError(Exception):
-    pass
+class _LimitError(Exception):
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(message)
+        self.line = line
+        self.message = message
+
+
+class _BoundedLoader(yaml.SafeLoader):
+    """Counts the nodes while it composes them, so that a file beyond the limit takes no memory."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._count = 0
+        self._sizes: dict[int, int] = {}
+        """Nodes in a composed node, aliases expanded, by its id."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        line = self.peek_event().start_mark.line + 1  # type: ignore[no-untyped-call]
+        is_alias = self.check_event(yaml.AliasEvent)
+        before = self._count
+        self._count += not is_alias
+        node = super().compose_node(parent, index)
+        if is_alias:
+            if id(node) not in self._sizes:
+                raise _LimitError(line, "an alias refers to a value that contains it")
+            self._count += self._sizes[id(node)]
+        if self._count > MAX_NODES:
+            message = f"too large: more than {MAX_NODES} keys and values with aliases expanded"
+            raise _LimitError(line, message)
+        if not is_alias:
+            self._sizes[id(node)] = self._count - before
+        return node
 
 
 class _PlainValueBuilder:
@@ -103,26 +132,20 @@ class _PlainValueBuilder:
         self.environment = environment
         self.problems: list[Problem] = []
         self._scalars = yaml.constructor.SafeConstructor()
-        self._ancestors: list[yaml.Node] = []
-        self._count = 0
+        self._depth = 0
 
     def value(self, node: yaml.Node, at: Location) -> Any:
-        self._count += 1
-        if self._count > MAX_NODES:
-            raise _TooLargeError
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node, at)
-        if any(node is outer for outer in self._ancestors):
-            return self._add_problem(node, at, "an alias refers to a value that contains it")
-        if len(self._ancestors) >= MAX_DEPTH:
+        if self._depth >= MAX_DEPTH:
             return self._add_problem(node, at, "nested too deeply")
-        self._ancestors.append(node)
+        self._depth += 1
         try:
             if isinstance(node, yaml.MappingNode):
                 return self._mapping(node, at)
             return [self.value(item, (*at, index)) for index, item in enumerate(node.value)]
         finally:
-            self._ancestors.pop()
+            self._depth -= 1
 
     def _mapping(self, node: yaml.MappingNode, at: Location) -> dict[str, Any]:
         result: dict[str, Any] = {}

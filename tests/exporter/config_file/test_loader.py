@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from trainwarden_exporter.config_file.loader import LocatedError, Section, load, parse
 from trainwarden_exporter.config_file.types import Bytes, LocalPath, parse_duration
+from trainwarden_exporter.config_file.yaml_nodes import MAX_NODES
 from trainwarden_exporter.exceptions import ConfigError
 
 FILE = Path("/etc/farm/farm.yml")
@@ -269,14 +270,19 @@ def test_aliases_that_expand_to_billions_of_values_are_rejected_quickly() -> Non
     lines = ["l0: &l0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 10)}]" for n in range(1, 12)]
     (problem,) = problems("\n".join(lines))
-    assert "too large" in problem
+    assert problem.startswith("5: too large: ")
 
 
 def test_merges_that_expand_to_billions_of_keys_are_rejected_quickly() -> None:
     lines = ["l0: &l0 {a: 1, b: 2}"]
     lines += [f"l{n}: &l{n} {{<<: [*l{n - 1}, *l{n - 1}]}}" for n in range(1, 39)]
     (problem,) = problems("\n".join(lines))
-    assert "too large" in problem
+    assert problem.startswith("14: too large: ")
+
+
+def test_a_long_file_is_rejected_where_it_is_too_long() -> None:
+    (problem,) = problems("main:\n" + "- 1\n" * MAX_NODES)
+    assert problem.startswith(f"{MAX_NODES - 1}: too large: ")
 
 
 @pytest.mark.parametrize("depth", [60, 20_000])

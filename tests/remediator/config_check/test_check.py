@@ -206,6 +206,15 @@ def test_it_listens_on_the_configured_address(config: Path) -> None:
     assert check(config, routes(config), "--web.listen-address=:4711") == 0
 
 
+def repeated(content: str) -> str:
+    """Returns lines of aliases that mean billions of values."""
+    lines = ["l0: &l0 {receiver: x, continue: true}"]
+    for number in range(1, 10):
+        aliases = ", ".join([f"*l{number - 1}"] * 9)
+        lines.append(f"l{number}: &l{number} {{{content.format(aliases)}}}")
+    return "".join(f"{line}\n" for line in lines)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "output"),
     [
@@ -213,6 +222,10 @@ def test_it_listens_on_the_configured_address(config: Path) -> None:
         ("rules.yml", "groups: [\n", "not YAML"),
         ("alertmanager.yml", "receivers: []\n", "route: missing"),
         ("alertmanager.yml", "route: {\n", "not YAML"),
+        ("alertmanager.yml", "route: &a {receiver: x, routes: [*a]}\n", ":1: an alias refers"),
+        ("alertmanager.yml", repeated("routes: [{}]") + "route: *l9\n", ":6: too large"),
+        ("rules.yml", "groups: [&a {<<: *a}]\n", ":1: an alias refers"),
+        ("rules.yml", repeated("<<: [{}]") + "groups: [*l9]\n", ":6: too large"),
     ],
 )
 def test_a_file_that_is_none_is_reported(
