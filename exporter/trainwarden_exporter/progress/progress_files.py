@@ -17,7 +17,7 @@ from trainwarden_exporter.progress.log_lines import is_value_name, parse_count
 from trainwarden_exporter.runtime.safe_open import open_regular
 from trainwarden_exporter.step_dirs.locations import InstanceFinder, RunLocation, check_access
 
-MAX_FILE_BYTES = 64 << 20
+MAX_FILE_BYTES = 32 << 20
 """Maximum size of a file that is read completely; a `trainer_state.json` grows with the run."""
 
 MAX_VALUES, MAX_VALUE_ROWS = 20, 50

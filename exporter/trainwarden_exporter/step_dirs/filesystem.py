@@ -19,7 +19,7 @@ MAX_NAMES = 2_000_000
 MAX_TYPED_NAMES = 20_001
 """Names that are read with what kind of thing each is: `walking` looks at so many of an entry."""
 
-MAX_TEXT_BYTES = 64 << 20
+MAX_TEXT_BYTES = 32 << 20
 """Maximum number of bytes read from a file; a `trainer_state.json` grows with the run."""
 
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE, errno.ELOOP, errno.ENAMETOOLONG)
