@@ -11,6 +11,7 @@ import signal
 import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -26,6 +27,8 @@ from trainwarden_exporter.runtime.safe_open import open_regular
 MAX_RUNS = 200
 MAX_FILES = 2000
 """The files of runs that ended in the last week are read too."""
+MAX_NAMES = 5 * MAX_FILES
+"""Names read from the folder; beside an announcement are a pid file and a socket."""
 MAX_BYTES = 256 << 10
 SHOWN_SECONDS = 86400.0
 """How long a run that has ended is shown."""
@@ -168,16 +171,17 @@ def read_announcements(
     found: list[AnnouncedWorker] = []
     problems: list[Problem] = []
     try:
-        files = sorted(path for path in folder.iterdir() if path.match("[!.]*.json"))
+        files, has_more = announcement_files(folder)
         owner = folder.stat()
     except (FileNotFoundError, NotADirectoryError):
         return AnnouncedRuns()
     except OSError as error:
         problems.append(Problem(folder, None, "", error.strerror or str(error)))
-        files, found = [], [one for one in known.values() if one.file.parent == folder]
-    if len(files) > MAX_FILES:
+        files, has_more = [], False
+        found = [one for one in known.values() if one.file.parent == folder]
+    if has_more:
         problems.append(Problem(folder, None, "", f"more than {MAX_FILES} files: the rest ignored"))
-    for path in files[:MAX_FILES]:
+    for path in files:
         try:
             found.append(_read_file(path, owner))
         except FileNotFoundError:
@@ -190,6 +194,18 @@ def read_announcements(
     shown = [one for one in found if _is_shown(one.announcement, now)]
     workers, left_out = _by_key(folder, shown)
     return AnnouncedRuns(workers, (*problems, *left_out))
+
+
+def announcement_files(folder: Path) -> tuple[list[Path], bool]:
+    """Returns the files of announcements, and whether there are more than are read.
+
+    Raises OSError.
+    """
+    with os.scandir(folder) as entries:
+        names = [entry.name for entry in islice(entries, MAX_NAMES + 1)]
+    found = sorted(name for name in names if name.endswith(".json") and not name.startswith("."))
+    has_more = len(names) > MAX_NAMES or len(found) > MAX_FILES
+    return [folder / name for name in found[:MAX_FILES]], has_more
 
 
 def _by_key(

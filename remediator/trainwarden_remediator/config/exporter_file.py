@@ -6,6 +6,7 @@ from pathlib import Path
 
 from trainwarden_exporter.config import announcements_folder
 from trainwarden_exporter.exceptions import ConfigError
+from trainwarden_exporter.processes.announcements import announcement_files
 from trainwarden_exporter.processes.procfs import Identity
 from trainwarden_remediator.config.restart_methods.run import has_ended
 from trainwarden_remediator.config.schema import Setup, load_exporter_file
@@ -52,7 +53,7 @@ class ExporterFile:
 def _announced(folder: Path | None) -> _Runs:
     """Returns what changes when a run is announced, starts again or ends."""
     try:
-        files = list(folder.glob("*.json")) if folder is not None else []
+        files = announcement_files(folder)[0] if folder is not None else []
     except OSError:
         return frozenset()
     return frozenset((path, _version(path)) for path in files)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import errno
 import json
 import os
+import socket
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Self
 
 import pytest
 
@@ -16,6 +19,7 @@ from trainwarden_exporter.processes.announcements import (
     MAX_BYTES,
     AnnouncedRuns,
     Announcement,
+    announcement_files,
     read_announcements,
 )
 from trainwarden_exporter.processes.exit_status import ProcessExit
@@ -180,11 +184,44 @@ def test_a_file_that_others_can_write_is_not_believed(folder: Path) -> None:
     assert problems(folder) == [f"{folder}/demo@trainer.json: can be written by other accounts"]
 
 
-def test_what_is_no_regular_file_is_not_opened(folder: Path) -> None:
+def test_what_is_no_regular_file_is_not_opened(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     os.mkfifo(folder / "pipe.json")
+    (folder / "folder.json").mkdir()
+    (folder / "device.json").symlink_to("/dev/zero")
+    monkeypatch.chdir(folder)  # the path of a socket is short
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind("socket.json")
     (folder / "gone.json").symlink_to("/no/such/file")
     (folder / ".new.json").write_text("{")
-    assert problems(folder) == [f"{folder}/pipe.json: not a regular file"]
+    kinds = ("device", "folder", "pipe", "socket")
+    assert problems(folder) == [f"{folder}/{kind}.json: not a regular file" for kind in kinds]
+
+
+@pytest.mark.parametrize("suffix", [".json", ".txt"])
+def test_of_a_folder_with_many_files_a_limited_number_is_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    taken = 0
+
+    class Entries:
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def __iter__(self) -> Iterator[SimpleNamespace]:
+            nonlocal taken
+            for taken in range(1, 1_000_000):
+                yield SimpleNamespace(name=f"{taken}{suffix}")
+
+    monkeypatch.setattr(os, "scandir", lambda _: Entries())
+    files, has_more = announcement_files(folder)
+    assert (taken, has_more) == (announcements.MAX_NAMES + 1, True)
+    assert len(files) == (announcements.MAX_FILES if suffix == ".json" else 0)
+    assert problems(folder) == [f"{folder}: more than 2000 files: the rest ignored"]
 
 
 def test_two_files_for_one_worker_are_a_problem(folder: Path) -> None:
@@ -249,7 +286,7 @@ def test_runs_remain_while_their_folder_cannot_be_listed(
     def fail(_: object) -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    monkeypatch.setattr(Path, "iterdir", fail)
+    monkeypatch.setattr(os, "scandir", fail)
     after = read_announcements(folder, NOW, before)
     assert after.workers == before.workers
     assert [str(one) for one in after.problems] == [f"{folder}: Too many open files"]
