@@ -44,7 +44,9 @@ def run(options: argparse.Namespace) -> int:
     for path in dismissed:
         print(f"{options.run}/{path.stem.partition('@')[2]}: had failed; dismissed")
     if not running and not dismissed:
-        raise ValueError(f"no run named {options.run} is running ({state_folder() / 'runs.d'})")
+        others = sorted(filter(running_pid, (state_folder() / "runs.d").glob("*.json")))
+        names = ", ".join(path.stem.replace("@", "/") for path in others) or "none"
+        raise ValueError(f"no run named {options.run} is running; running: {names}")
     problems = 0
     for path in running:
         problem = stop(path, options.grace)

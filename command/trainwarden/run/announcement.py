@@ -7,8 +7,9 @@ import json
 import os
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -86,24 +87,26 @@ class Announcement:
 def claim(folder: Path, content: dict[str, Any], *, free_name: bool) -> Announcement:
     """Returns the announcement of a new run, and writes it: no other start can take its name.
 
-    With `free_name`, a number is added to the name of the run if another run has it, also a
-    finished one or one of another folder: its step and its starts are not those of the new run.
-    Raises ValueError if the worker already runs, OSError if the folder cannot be written.
+    A number is added to the name of a run that has finished: its step and its starts are not those
+    of the new run. With `free_name`, also to the name of a run that goes on or is of another
+    folder. Raises ValueError if the worker already runs, OSError if the folder cannot be written.
     """
     make_folders(folder)
-    name, number = content["run"], 1
-    with _lock(folder / "runs.d"):
-        _remove_old(folder / "runs.d")
+    runs = folder / "runs.d"
+    numbered = _numbered(content["run"])
+    with _lock(runs):
+        _remove_old(runs)
         while True:
+            content["run"] = next(numbered)
             files = run_files(folder, content["run"], content["worker"])
+            if files.announcement.exists() and has_finished(runs, content["run"]):
+                continue
             pid = running_pid(files.announcement)
-            if not pid and not (free_name and _is_of_another(files.announcement, content)):
-                break
-            if not free_name:
+            if not free_name and pid:
                 which = f"run {content['run']}, worker {content['worker']}"
                 raise ValueError(f"{which}: already runs as process {pid}")
-            number += 1
-            content["run"] = f"{name}-{number}"
+            if not free_name or not (pid or _is_of_another_folder(runs, content)):
+                break
         found = Announcement(
             files,
             {
@@ -139,16 +142,26 @@ def read_content(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def has_finished(path: Path) -> bool:
-    """Returns whether an announced run has ended with success."""
-    return read_content(path).get("state") == "finished"
+def has_finished(runs: Path, run: str) -> bool:
+    """Returns whether all announced commands of a run that finish have done so, and none runs."""
+    found = list(runs.glob(f"{run}@*.json"))
+    contents = [content for content in map(read_content, found) if content.get("finishes", True)]
+    ended = all(content.get("state") == "finished" for content in contents)
+    return bool(contents) and ended and not any(map(running_pid, found))
 
 
-def _is_of_another(announcement: Path, content: dict[str, Any]) -> bool:
-    """Returns whether the name of an announcement belongs to another run than `content`."""
-    if has_finished(announcement):
-        return True
-    workers = announcement.parent.glob(f"{content['run']}@*.json")
+def next_name(runs: Path, run: str) -> str:
+    """Returns the name of a new start of a run: with a number if the run has finished."""
+    return next(name for name in _numbered(run) if not has_finished(runs, name))
+
+
+def _numbered(name: str) -> Iterator[str]:
+    yield name
+    yield from (f"{name}-{number}" for number in count(2))
+
+
+def _is_of_another_folder(runs: Path, content: dict[str, Any]) -> bool:
+    workers = runs.glob(f"{content['run']}@*.json")
     return any(read_content(one).get("cwd", content["cwd"]) != content["cwd"] for one in workers)
 
 

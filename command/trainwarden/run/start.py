@@ -64,6 +64,9 @@ def start_run(argv: Sequence[str], settings: dict[str, Any], *, detach: bool = F
         free_name=not named,
     )
     content = announcement.content
+    if named and content["run"] != settings["run"]:
+        names = f"the run {settings['run']} has finished; this one is {content['run']}"
+        print(f"trainwarden run: {names}", file=sys.stderr)  # noqa: T201
     environment = {
         # nobody sees what stays in a buffer, and progress is read from what is printed
         **({"PYTHONUNBUFFERED": "1"} if detach else {}),

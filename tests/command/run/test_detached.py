@@ -121,6 +121,36 @@ def test_a_run_under_the_name_of_a_finished_one_has_a_name_of_its_own(runs: Runs
     assert runs.announced("false-2") == {}
 
 
+def test_a_given_name_gets_a_number_once_its_run_has_finished(runs: Runs) -> None:
+    """The new run would begin as finished, with the steps and the restarts of the one before."""
+    runs.piped("true").communicate()
+    _, shown = runs.piped("true").communicate()
+    assert shown == b"trainwarden run: the run r has finished; this one is r-2\n"
+    assert runs.announced("r-2")["state"] == "finished"
+    runs.piped("false").communicate()
+    _, shown = runs.piped("true").communicate()  # goes on where the one before failed
+    assert b"this one is r-3" in shown
+    assert runs.announced("r-3")["state"] == "finished"
+    assert runs.announced("r-4") == {}
+
+
+def test_the_commands_of_a_finished_run_begin_a_new_one_together(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINWARDEN_FOLDER", str(runs.folder))
+    server = ("--name", "r", "--worker", "server", "--role", "inference", "--detach")
+    for run in ("r", "r-2"):
+        runs.piped("true", options=("--name", "r", "--worker", "prepare")).communicate()
+        runs.piped("sleep", "1000", options=server).communicate()
+        runs.piped("false").communicate()
+        runs.piped("true").communicate()  # of the same run: its server runs
+        assert runs.announced(run)["state"] == "finished"
+        assert cli.main(["stop", run]) == 0
+    names = {path.stem for path in (runs.folder / "runs.d").glob("*.json")}
+    workers = ("prepare", "server", "trainer")
+    assert names == {f"{run}@{worker}" for run in ("r", "r-2") for worker in workers}
+
+
 def test_a_run_of_another_folder_has_a_name_of_its_own(runs: Runs, tmp_path: Path) -> None:
     """It is another run, also where the script has the same name and the first has failed."""
 

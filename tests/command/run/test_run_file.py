@@ -89,6 +89,21 @@ def test_each_command_starts_once_the_one_before_is_ready_and_they_end_together(
     assert not is_alive(folder.announced("server")["pid"])
 
 
+def test_commands_that_have_finished_are_another_run_the_next_time(
+    folder: Folder, runs: Runs
+) -> None:
+    folder.write(
+        prepare="true", server={"command": "sleep 1000", "finishes": False}, trainer="true"
+    )
+    for run in ("r", "r-2"):
+        process = folder.run()
+        shown, _ = process.communicate(timeout=60)
+        assert process.returncode == 0
+        assert f"{run}: process" in shown.decode()
+        assert runs.announced(run)["state"] == "finished"
+    assert len(list((runs.folder / "runs.d").glob("r-2@*.json"))) == 3
+
+
 def test_the_exit_status_is_that_of_the_command_that_ends_the_run(folder: Folder) -> None:
     folder.write(
         server={"command": "sleep 1000", "finishes": False},

@@ -18,6 +18,8 @@ def test_a_run_is_stopped_with_all_its_workers(
     process = runs.piped("sleep", "1000")
     pid = runs.wait_until(state="running")["pid"]
     assert cli.main(["stop", "r", "--worker", "other"]) == 1
+    assert cli.main(["stop", "q"]) == 1
+    assert "no run named q is running; running: r/trainer" in capsys.readouterr().err
     assert is_alive(pid)
     assert cli.main(["stop", "r"]) == 0
     assert capsys.readouterr().out == "r/trainer: stopped\n"

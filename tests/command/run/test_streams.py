@@ -87,7 +87,8 @@ def test_output_redirected_into_one_file_keeps_its_order(runs: Runs, tmp_path: P
     with (tmp_path / "out").open("wb") as file:
         process = runs.piped("sh", "-c", "for i in 1 2 3; do echo o$i; echo e$i >&2; done")
         process.communicate()
-        command = " ".join(f"'{one}'" for one in runs.argv("sh", "-c", "echo o1; echo e1 >&2"))
+        both = "echo o1; echo e1 >&2"
+        command = " ".join(f"'{one}'" for one in runs.argv("sh", "-c", both, options=()))
         os.waitpid(
             os.posix_spawnp(
                 "sh",

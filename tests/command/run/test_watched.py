@@ -144,7 +144,7 @@ async def test_errors_from_before_the_first_scrape_are_counted_but_not_those_of_
     runs: Runs, exporter: Exporter
 ) -> None:
     fails = 'print("torch.OutOfMemoryError: CUDA out of memory", flush=True); '
-    runs.piped(sys.executable, "-c", fails).communicate()
+    runs.piped(sys.executable, "-c", f"{fails} raise SystemExit(1)").communicate()
     runs.piped(sys.executable, "-c", f"{2 * fails} import time; time.sleep(600)")
     wait_for(lambda: runs.log().count(b"CUDA out of memory") == 3)
     seen = await scrape(exporter)
