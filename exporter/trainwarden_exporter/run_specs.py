@@ -10,6 +10,7 @@ from trainwarden_exporter.checkpoints.config import merged_checkpoints
 from trainwarden_exporter.checkpoints.specs import CheckpointSpec
 from trainwarden_exporter.frameworks import get_framework
 from trainwarden_exporter.frameworks.base import Framework, LinePattern, LogLayout, Phase
+from trainwarden_exporter.frameworks.common_patterns import RESTARTED
 from trainwarden_exporter.frameworks.error_lines import COMMON_ERROR_PATTERNS
 from trainwarden_exporter.frameworks.path_resolution import PathTemplate
 from trainwarden_exporter.logs.config import AnnouncedLog, LogConfig
@@ -99,6 +100,8 @@ def line_patterns(
     everywhere = [*COMMON_ERROR_PATTERNS, *known.lines, *defaults]
     patterns = {one.name: one for one in everywhere if one.name not in config.disabled_patterns}
     patterns |= {one.name: one.pattern() for one in config.patterns}
+    if isinstance(config, AnnouncedLog):
+        patterns[RESTARTED.name] = RESTARTED
     return tuple(patterns.values())
 
 

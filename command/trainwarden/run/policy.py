@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 from trainwarden.run.announcement import Announcement
 
@@ -13,6 +14,7 @@ STOP_SECONDS = 60.0
 """An end within this time after a signal of the user is the result of it."""
 STEADY_SECONDS = 600.0
 """A command that ran for this long did not fail because of its last start."""
+CLOCK_ERROR_SECONDS = 0.1
 MAX_FAILURES = 5
 MAX_DELAY_SECONDS = 60.0
 
@@ -40,6 +42,21 @@ def end_state(status: int, *, since_stop: float | None, finishes: bool) -> str:
     if since_stop is not None and since_stop < STOP_SECONDS:
         return "stopped"
     return "finished" if status == 0 and finishes else "failed"
+
+
+def describe_restart(announcement: Announcement) -> str:
+    """Returns the line of the log between two processes; empty before the first.
+
+    The exporter dates what was printed before by it. The start of a process is known to a few
+    hundredths of a second only, and must not seem to be earlier.
+    """
+    ended, status = announcement.content["ended_at"], announcement.content["exit_status"]
+    if ended is None or status is None:
+        return ""
+    moment = ended - CLOCK_ERROR_SECONDS
+    seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(moment))
+    ended_at = f"{seconds}.{int(moment % 1 * 1000):03d}Z"
+    return f"trainwarden: {ended_at} {describe_end(announcement, status)}; starts again"
 
 
 def describe_end(announcement: Announcement, status: int) -> str:

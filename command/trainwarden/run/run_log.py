@@ -42,8 +42,11 @@ class RunLog:
         except OSError:
             return
 
-    def begin_attempt(self) -> None:
-        """Forgets the last lines: from now on, another process of the run writes."""
+    def begin_attempt(self, line: str = "") -> None:
+        """Forgets the last lines: another process of the run writes from now on, after `line`."""
+        if line:
+            end = b"\n" if self._tail and not self._tail.endswith(b"\n") else b""
+            self.write(end + f"{line}\n".encode())
         self._tail = b""
 
     def last_lines(self) -> list[str]:

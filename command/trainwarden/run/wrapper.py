@@ -16,7 +16,14 @@ from trainwarden.run.announcement import Announcement
 from trainwarden.run.control import Client, ControlSocket
 from trainwarden.run.ending import GRACE_SECONDS, MAX_GRACE_SECONDS, TICK_MILLISECONDS, Ending
 from trainwarden.run.launcher import MESSAGE_BYTES, NOT_EXECUTABLE, NOT_FOUND
-from trainwarden.run.policy import NEVER, ON_FAILURE, FailureCount, describe_end, end_state
+from trainwarden.run.policy import (
+    NEVER,
+    ON_FAILURE,
+    FailureCount,
+    describe_end,
+    describe_restart,
+    end_state,
+)
 from trainwarden.run.process_tree import read_start_ticks
 from trainwarden.run.relay import Relay
 from trainwarden.run.run_log import RunLog
@@ -214,7 +221,7 @@ class Wrapper:
                 os.kill(pid, number)
 
     def _start(self) -> None:
-        self._log.begin_attempt()
+        self._log.begin_attempt(describe_restart(self._announcement))
         self._channel.send(b"start")
 
     def _suspend(self) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 
-from trainwarden_exporter.frameworks.base import ProcessPattern
+from trainwarden_exporter.frameworks.base import LinePattern, ProcessPattern
+
+RESTARTED = LinePattern("restarted", r"^trainwarden: \d[\d-]+T[\d:.]+Z process \d+ ")
+"""The line with which `trainwarden run` separates the output of two processes of a run."""
 
 NUMBER = r"[-+]?(?:(?i:nan|inf(?:inity)?)|\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)"
 """A number, finite or not."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
+from trainwarden_exporter.frameworks.common_patterns import RESTARTED
 from trainwarden_exporter.logs.block_buffering import BlockBuffering
 from trainwarden_exporter.logs.config import MAX_LINE_BYTES
 from trainwarden_exporter.logs.counters import ErrorLine, LineCounters, LineSource, LogValue
@@ -238,8 +240,8 @@ class LogFollower:
         with self._lock:
             if self._retired:
                 return
-            for line in lines:
-                events += self._count(file, chunk, line, read)
+            for line, ended in zip(lines, _ends(lines, read), strict=True):
+                events += self._count(file, chunk, line, read, ended)
             file.bookmark = chunk.bookmark
             self._read_bytes += block.used_bytes
             if block.truncated_lines:
@@ -252,9 +254,10 @@ class LogFollower:
                 sink(event)
 
     def _count(
-        self, file: TailedFile, chunk: Chunk, line: MatchedLine, read: float
+        self, file: TailedFile, chunk: Chunk, line: MatchedLine, read: float, ended: float
     ) -> Iterator[LineEvent]:
         timestamp, own = _line_time(file, chunk, line, read)
+        timestamp = min(timestamp, ended)
         latest = read if chunk.fresh else min(read, file.modified)
         matches = line.matches
         if chunk.counts:
@@ -301,3 +304,16 @@ def _line_time(
         return own, own
     is_plausible = chunk.fresh and read - MAX_WRITE_AGE_SECONDS <= chunk.written <= read
     return chunk.written if is_plausible else read, None
+
+
+def _ends(lines: Sequence[MatchedLine], read: float) -> Sequence[float]:
+    """Returns for each line when the process that wrote it ended at the latest (Unix seconds).
+
+    Its last lines are read together with the first ones of the next process.
+    """
+    ended, found = math.inf, deque[float]()
+    for line in reversed(lines):
+        if any(match.pattern is RESTARTED for match in line.matches):
+            ended = parse_timestamp(line.text, latest=read, fresh=False) or ended
+        found.appendleft(ended)
+    return found

@@ -52,7 +52,7 @@ def test_the_command_goes_on_when_the_wrapper_is_killed(runs: Runs, where: str) 
     wait_for(lambda: b"\n0" in runs.log())
     assert runs.request(command="stop", grace=5)["ok"]
     wait_for(lambda: not is_alive(now["wrapper_pid"]))
-    numbers = [int(one) for one in runs.log().split() if one.isdigit()]
+    numbers = [int(one) for one in runs.log().splitlines() if one.isdigit()]
     first = numbers[: numbers.index(0, 1)]
     assert first == list(range(len(first)))  # nothing it printed is lost
 

@@ -140,6 +140,74 @@ async def test_a_run_that_its_operator_stopped_leaves(runs: Runs, exporter: Expo
     assert await scrape(exporter) == {}
 
 
+RESUME = """
+import itertools, pathlib, sys, time
+flag = pathlib.Path(sys.argv[1])
+if flag.exists():
+    print("loading step_20.pt", flush=True)
+    time.sleep(1000)
+flag.touch()
+for step in itertools.count(1):
+    print(f"step {step} loss {1 / step}", flush=True)
+    time.sleep(0.02)
+"""
+
+
+async def test_the_last_steps_before_a_restart_are_not_those_of_the_new_process(
+    runs: Runs, exporter: Exporter, tmp_path: Path
+) -> None:
+    """They are read together with what the new process prints first."""
+    runs.piped(sys.executable, "-c", RESUME, str(tmp_path / "flag"))
+    runs.wait_until(state="running")
+    deadline = time.monotonic() + TIMEOUT
+    seen = await scrape(exporter)
+    while seen.get(("training_step", ""), 0) < 50:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.1)
+        seen = await scrape(exporter)
+    assert runs.restart()["ok"]
+    wait_for(lambda: b"loading" in runs.log())
+    while seen.get(("log_read_bytes_total", "")) != len(runs.log()):
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.1)
+        seen = await scrape(exporter)
+    started = seen["worker_start_timestamp_seconds", ""]
+    assert seen.get(("training_last_step_timestamp_seconds", ""), 0.0) < started
+    assert seen["training_resumes_total", ""] == 0
+
+
+SAVES = """
+import itertools, pathlib, sys, time
+saved = pathlib.Path(sys.argv[1])
+first = int(saved.read_text() or 0)
+print(f"loading step_{first}.pt", flush=True)
+time.sleep(7)
+for step in itertools.count(first + 1):
+    print(f"step {step} loss {1 / step}", flush=True)
+    if step % 20 == 0:
+        saved.write_text(str(step))
+    time.sleep(0.02)
+"""
+
+
+async def test_each_resume_is_counted_once(runs: Runs, exporter: Exporter, tmp_path: Path) -> None:
+    saved = tmp_path / "saved"
+    saved.touch()
+    runs.piped(sys.executable, "-c", SAVES, str(saved))
+    runs.wait_until(state="running")
+    for resumes in range(3):
+        first, started = int(saved.read_text() or 0), runs.announced()["starts"]
+        assert started == resumes + 1
+        seen = await scrape(exporter)
+        deadline = time.monotonic() + TIMEOUT
+        while seen.get(("training_step", ""), 0) <= first + 25:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.1)
+            seen = await scrape(exporter)
+        assert seen["training_resumes_total", ""] == resumes
+        assert runs.restart()["ok"]
+
+
 async def test_errors_from_before_the_first_scrape_are_counted_but_not_those_of_an_earlier_run(
     runs: Runs, exporter: Exporter
 ) -> None:
