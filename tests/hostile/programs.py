@@ -16,6 +16,8 @@ from pathlib import Path
 from tests.remediator.samples import TOKEN
 from tests.waiting import until
 
+import ports
+
 LIMIT_OF_DESCRIPTORS = 1024
 EXPORTER, REMEDIATOR = "exporter", "remediator"
 PATIENCE = 60.0
@@ -37,9 +39,7 @@ class Program:
     ) -> None:
         self.name = name
         self.token = TOKEN if name == REMEDIATOR else ""
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.address: tuple[str, int] = free.getsockname()
+        self.address = (ports.LOOPBACK, ports.free_port())
         self.log_file = folder / f"{name}.log"
         config = folder / f"{name}.yml"
         if not config.exists():

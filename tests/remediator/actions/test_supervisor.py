@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from typing import Any
 import pytest
 from tests.remediator.samples import ROLLOUT
 
+import ports
 from trainwarden_exporter.processes.procfs import read_command_line
 from trainwarden_exporter.runtime.blocking_thread import run_with_timeout
 from trainwarden_remediator.actions.base import ActionState
@@ -72,9 +72,7 @@ class Running:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.socket = folder / "s"
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        self.port = ports.free_port()
         (folder / "conf").write_text(
             f"[supervisord]\nnodaemon=true\nlogfile={folder}/log\npidfile={folder}/pid\n"
             "[rpcinterface:supervisor]\nsupervisor.rpcinterface_factory="

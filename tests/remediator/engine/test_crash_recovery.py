@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from tests.remediator.live_night import NightBox
 from tests.remediator.samples import TOKEN, delivery
 from tests.waiting import until
 
+import ports
 from trainwarden_exporter.processes.procfs import read_environment
 from trainwarden_remediator.actions.spawn import ACTION_VARIABLE
 
@@ -68,9 +68,7 @@ class Program:
 
     def __init__(self, box: Box) -> None:
         self.box = box
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = ports.free_port()
         self._log = (box.folder / "remediator.log").open("ab")
         self._started: list[subprocess.Popen[bytes]] = []
 
