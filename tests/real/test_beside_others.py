@@ -9,18 +9,23 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from tests.real.cases import CASES, HEALTHY_SECONDS
 from tests.real.watching import PATIENCE, Program, record_seen, require, watched
 from tests.waiting import until
 
-TOGETHER = ("plain", "trl_sft", "lightning_trainer", "optuna_search")
+FIRST = ("plain", "trl_sft", "lightning_trainer", "optuna_search")
+SECOND = ("transformers_trainer", "trl_grpo", "ray_train", "ray_tune")
 SLOWER = 3.0
 """Factor of the duration of a step, so that four programs fit on two cores."""
 
 
-def test_four_healthy_runs_beside_each_other_raise_no_alert(tmp_path: Path) -> None:
+@pytest.mark.parametrize("together", [FIRST, SECOND], ids=["first", "second"])
+def test_four_healthy_runs_beside_each_other_raise_no_alert(
+    tmp_path: Path, together: tuple[str, ...]
+) -> None:
     programs = []
-    for case in (one for one in CASES if one.program in TOGETHER):
+    for case in (one for one in CASES if one.program in together):
         require(case)
         slower = replace(case, seconds=SLOWER * case.seconds)
         programs.append(Program(slower, tmp_path / case.program))

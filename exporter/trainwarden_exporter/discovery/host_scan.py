@@ -25,6 +25,7 @@ from trainwarden_exporter.discovery.artifacts import (
 from trainwarden_exporter.discovery.log_patterns import ProposedPattern, propose_patterns, read_tail
 from trainwarden_exporter.discovery.processes import (
     Candidate,
+    ancestor_pids,
     read_candidates,
     topmost,
 )
@@ -143,6 +144,7 @@ def find_run_folders(
     found: dict[Path, RunFolder] = {}
     trainers: dict[int, Path] = {}
     programs = [one for one in candidates if is_program(one)]
+    above = ancestor_pids(candidates)
     for candidate in topmost(programs, candidates):
         role = find_role(candidate, frameworks)
         if role is not None and role.engine:
@@ -150,7 +152,9 @@ def find_run_folders(
         text = read_script(candidate)
         name = detect_by_modules(imported_modules(text), frameworks)
         expected = role is not None or bool(name) or names_training(candidate)
-        run_folder = _find_run_folder(candidate, text, name, frameworks, expected=expected)
+        tree = [candidate, *(one for one in candidates if candidate.pid in above[one.pid])]
+        running = {name} - {""} or _frameworks_of(tree, frameworks)
+        run_folder = _find_run_folder(candidate, text, name, frameworks, running, expected=expected)
         if run_folder is not None:
             trainers[candidate.pid] = run_folder.path
             known = found.setdefault(run_folder.path, run_folder)
@@ -183,8 +187,20 @@ def limit_to_folder(
     return run_folder, {pid: root for pid, at in trainers.items() if at.is_relative_to(root)}
 
 
+def _frameworks_of(tree: Sequence[Candidate], frameworks: Sequence[Framework]) -> set[str]:
+    """Returns the frameworks of the topmost process, else of those below it, as of Ray's actors."""
+    topmost_one, *below = (set(matching_frameworks(one, frameworks)) for one in tree)
+    return topmost_one or set().union(*below)
+
+
 def _find_run_folder(
-    candidate: Candidate, text: str, name: str, frameworks: Sequence[Framework], *, expected: bool
+    candidate: Candidate,
+    text: str,
+    name: str,
+    frameworks: Sequence[Framework],
+    running: Collection[str],
+    *,
+    expected: bool,
 ) -> RunFolder | None:
     """Returns the folder of the run that `candidate` trains; None if it shows no training.
 
@@ -193,7 +209,6 @@ def _find_run_folder(
     """
     if candidate.folder is None:
         return None
-    running = {name} - {""} or set(matching_frameworks(candidate, frameworks))
     preferred = [one for one in frameworks if one.name in running] or list(frameworks)
     written = [path.parent for path in candidate.written]
     named = [*_argument_folders(candidate), *literal_folders(text, candidate.folder), *written]

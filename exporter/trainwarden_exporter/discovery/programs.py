@@ -44,7 +44,9 @@ _RENAMES = re.compile(
     re.IGNORECASE,
 )
 _LITERALS = re.compile(r"""["']([\w./-]{2,200})["']""")
-_IMPORTS = re.compile(r"^\s*(?:from\s+([\w.]+)\s+import\b|import\s+([\w., ]+))", re.MULTILINE)
+_IMPORTS = re.compile(
+    r"^[ \t]*(?:from\s+([\w.]+)\s+import\b[ \t]*(\([^)]*|.*)|import\s+([\w., ]+))", re.MULTILINE
+)
 
 
 def program_name(arguments: Sequence[str]) -> str:
@@ -129,10 +131,14 @@ def renames_temporary_files(text: str) -> bool:
 
 
 def imported_modules(text: str) -> frozenset[str]:
-    """Returns the modules that a Python script imports, with the modules above them."""
+    """Returns the modules that a Python script imports, with the modules above them.
+
+    What is imported from a module may be one itself: `from ray import tune`.
+    """
     found: set[str] = set()
-    for single, several in _IMPORTS.findall(text):
-        for name in [single, *several.split(",")]:
+    for single, inner, several in _IMPORTS.findall(text):
+        from_it = [f"{single}.{name}" for name in re.findall(r"\w+", inner)] if single else []
+        for name in [single, *from_it, *several.split(",")]:
             parts = name.split(" as ")[0].strip().split(".")
             found.update(".".join(parts[:count]) for count in range(1, len(parts) + 1))
     return frozenset(found - {""})

@@ -197,6 +197,40 @@ def test_a_search_is_recognised_by_its_script_or_its_log(tmp_path: Path) -> None
     assert {found[trainers[pid]].framework for pid in (10, 11)} == {"optuna"}
 
 
+RAY_RUN = "from ray import tune\nout = 'out'\n"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        RAY_RUN,
+        RAY_RUN.replace("tune", "(\n    tune,\n)"),
+        "import numpy as np\nfrom ray.tune import Tuner\nout = 'out'\n",
+        "from my import tuning\nout = 'out'\n",  # by its actors and its files
+    ],
+)
+def test_two_programs_of_ray_at_once_are_runs_of_ray(tmp_path: Path, script: str) -> None:
+    """One of them as scripts import Tune; the driver's children are the actors of Ray."""
+    candidates = []
+    for name, pid, text, actor in (
+        ("train", 10, "import ray\nfrom ray.train.torch import TorchTrainer\n", "RayTrainWorker"),
+        ("tune", 20, script, "ImplicitFunc.train"),
+    ):
+        (tmp_path / name / "other").mkdir(parents=True)
+        (tmp_path / name / f"{name}.py").write_text(text)
+        candidates += [
+            trainer(pid, tmp_path / name, f"{name}.py"),
+            Candidate(pid + 1, ("/v/ray/raylet", f"--port={pid}"), pid, tmp_path / name),
+            Candidate(pid + 2, (f"ray::{actor}",), pid + 1, tmp_path / name),
+        ]
+    trial = tmp_path / "tune" / "out" / "experiment" / "trial_1"
+    trial.mkdir(parents=True)
+    (trial / "result.json").write_text('{"training_iteration": 1}\n')
+    folders, trainers = find_run_folders(candidates, FRAMEWORKS)
+    assert folders[trainers[10]].framework == "ray_train"
+    assert folders[trainers[20]].framework == "ray_train"
+
+
 def test_a_script_that_shows_no_training_is_no_run(tmp_path: Path) -> None:
     (tmp_path / "web.py").write_text("import flask\n")
     assert find_run_folders([trainer(10, tmp_path, "web.py")], FRAMEWORKS) == ({}, {})
