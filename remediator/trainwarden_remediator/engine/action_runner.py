@@ -68,6 +68,8 @@ class ActionRequest:
     keys: tuple[WorkerKey, ...] = ()
     step: float | None = None
     """The step of the run at the intent."""
+    proved: float | None = None
+    """The step of its newest proved checkpoint at the intent; unknown after a crash."""
     instances: Collection[TargetInstance] = ()
     """The instances that it may end."""
     workers_hash: int = 0
@@ -204,6 +206,7 @@ class ActionRunner:
             *(request.key, 0.0, verify, request.checkpoint, request.restartable, request.keys),
             trainer=request.protected,
             step=request.step,
+            proved=request.proved,
         )
         start = self._clock.monotonic()
         patience, granted, settle = verify.timeout + verify.stable_for, 0.0, verify.stable_for

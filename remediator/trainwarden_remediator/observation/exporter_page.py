@@ -198,6 +198,7 @@ def _run(page: _Page, run: str) -> RunState:
         first_step=training("first_step_after_resume"),
         checkpoint=max(checkpoints("step"), default=None),
         checkpoint_at=max(checkpoints("timestamp_seconds"), default=None),
+        proved_step=max(checkpoints("proved_step"), default=None),
         proved_checkpoint=_proved_checkpoint(page, run),
         checkpoints=sum(complete) if complete else None,
         checkpoints_seen_at=min(checkpoints("seen_timestamp_seconds"), default=None),

@@ -89,6 +89,8 @@ class RunState:
     """The step of the newest complete checkpoint."""
     checkpoint_at: float | None = None
     """When that checkpoint was completed."""
+    proved_step: float | None = None
+    """The step of the newest proved checkpoint."""
     proved_checkpoint: str = ""
     """The path of the newest proved checkpoint; empty if none is proved."""
     checkpoints: float | None = None

@@ -61,10 +61,11 @@ class StartedProcess:
 class EffectCheck:
     """How the effect of an action on `key` that began at `began` is verified.
 
-    `step` and `checkpoint` are the progress of the run at the time of the intent;
-    `restartable` are the workers that another action could heal; `keys` are all workers of the
-    target where it has several. `trainer`: one of them is a trainer, which has healed only once it
-    makes steps: it may crash on its resume, long after its start.
+    `step`, `checkpoint`, `proved` are the progress of the run at the time of the intent: its step,
+    and those of its newest complete and its newest proved checkpoint. `restartable` are the workers
+    that another action could heal; `keys` are all workers of the target where it has several.
+    `trainer`: one of them is a trainer, which has healed only once it makes steps: it may crash on
+    its resume, long after its start.
     """
 
     key: WorkerKey
@@ -75,6 +76,7 @@ class EffectCheck:
     keys: Collection[WorkerKey] = ()
     trainer: bool = False
     step: float | None = None
+    proved: float | None = None
 
     def health_problem(self, exporter: ExporterState, now: float) -> str:
         """Why the action has not helped yet, or ""."""
@@ -131,6 +133,8 @@ class EffectCheck:
         first, saved = run.first_step, self.checkpoint
         if first is not None and saved is not None and saved < (run.checkpoint or 0.0) < first:
             saved = run.checkpoint  # it saved once more on SIGTERM
+        if saved is not None and self.proved is not None and _came_from(run) < saved:
+            saved = min(saved, self.proved)  # those above are damaged, or were not read yet
         start = run.resume_step if saved is None else saved
         if start is None or first is None:
             return "the step at which it resumed is unknown"
@@ -207,6 +211,13 @@ class EffectCheck:
         worker = exporter.workers.get(self.key)
         started = max(self.began, (worker.started_at if worker else None) or 0.0)
         return run.last_step_at is not None and run.last_step_at > started
+
+
+def _came_from(run: RunState) -> float:
+    """Returns the step from which the run has resumed; infinite if unknown."""
+    if run.resume_step is not None:
+        return run.resume_step
+    return math.inf if run.first_step is None else run.first_step - 1
 
 
 def _is_never_probed(server: ServerState) -> bool:

@@ -151,6 +151,25 @@ async def test_a_resume_that_is_off_is_reported_with_the_outcome(
         assert healed.facts["remark"] == f"{remark}: resumed with step {first:g}, not 1871"
 
 
+async def test_a_resume_past_a_damaged_checkpoint_is_not_off(stage: Stage) -> None:
+    async with stage() as scene:
+        night = Night(scene, resumes_with=1801)
+        night.run(proved_step=1800)
+
+        def resume() -> None:
+            night.resume()
+            night.run(resume_step=1800)
+
+        scene.actions[TRAINER].after = resume
+        night.fire()
+        await scene.clock.advance(10)
+        night.resolve()
+        await scene.clock.advance(310)
+        (healed, *_) = (e for e in scene.journal.newest_events(50) if e.kind == "outcome")
+        assert healed.facts["first_step"] == 1801
+        assert "remark" not in healed.facts
+
+
 async def test_a_server_that_stays_down_pages_the_on_call_and_costs_no_trainer(
     stage: Stage,
 ) -> None:

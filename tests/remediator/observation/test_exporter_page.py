@@ -142,7 +142,8 @@ trainwarden_checkpoint_proved_step{run="demo",checkpoint="default"} 1870
 
 
 def test_the_newest_proved_checkpoint_has_a_path() -> None:
-    assert see(CHECKPOINTS, PROVED).runs["demo"].proved_checkpoint == "/srv/run/1870"
+    seen = see(CHECKPOINTS, PROVED).runs["demo"]
+    assert (seen.proved_checkpoint, seen.proved_step) == ("/srv/run/1870", 1870)
     relative = PROVED.replace("/srv/run/1870", "-c rm")
     assert see(CHECKPOINTS, relative).runs["demo"].proved_checkpoint == ""
 

@@ -172,6 +172,26 @@ def test_a_resume_that_repeats_or_skips_steps_is_reported(run: RunState, remark:
 
 
 @pytest.mark.parametrize(
+    ("proved", "resumed", "remark"),
+    [
+        (1800, 1800, ""),  # past a damaged one of step 1870
+        (1800, 1870, ""),  # which was only not read yet
+        (1870, 1800, "resumed from step 1800, though step 1870 was saved"),
+        (1800, 1700, "resumed from step 1700, though step 1800 was saved"),
+        (None, 1800, "resumed from step 1800, though step 1870 was saved"),
+    ],
+)
+def test_a_resume_from_the_newest_proved_checkpoint_is_right(
+    proved: float | None, resumed: float, remark: str
+) -> None:
+    check = replace(STEPS, proved=proved)
+    run = replace(RESUMED, resume_step=resumed, first_step=resumed + 1)
+    assert check.remark(exporter(run=run)) == remark
+    if not remark:
+        assert check.remark(exporter(run=replace(run, resume_step=None))) == ""
+
+
+@pytest.mark.parametrize(
     ("changes", "after", "lost"),
     [
         ({}, HOPELESS_SECONDS, True),
