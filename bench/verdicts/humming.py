@@ -29,7 +29,7 @@ def hum(run: Run) -> Iterator[float]:
             disk.free -= disk.growth * HUM
             if disk.probed and disk.up and probe <= 0:
                 saving = box.saves is not None and box.saves.begun is not None
-                speed = disk.speed * box.rng.uniform(0.8, 1.0) * (0.3 if saving else 1.0)
+                speed = disk.speed * box.rng.uniform(0.5, 1.0) * (0.3 if saving else 1.0)
                 disk.probe = (disk.writes, speed)
         probe = PROBED_EVERY if probe <= 0 else probe
         for server in box.servers:
@@ -68,5 +68,5 @@ def _use_gpus(run: Run) -> None:
         if holder.role == "worker":
             busy = chance(run.box.rng, 0.6)
         works = busy and not run.hangs and not gpu.unused
-        gpu.utilization = run.box.rng.uniform(0.8, 1.0) if works else 0.0
+        gpu.utilization = run.box.rng.uniform(0.5, 1.0) if works else 0.0
         gpu.used = gpu.held = (1 - gpu.leaves) * gpu.total

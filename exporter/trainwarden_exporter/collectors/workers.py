@@ -47,7 +47,10 @@ from trainwarden_exporter.runtime.state_file import StateFile
 from trainwarden_exporter.scrape.collector import Collector, Family, Sample
 
 NEAR_LIMIT_SHARE, NEAR_LIMIT_SECONDS = 0.9, 30.0
-"""Share of a memory limit from which PSS is read as well, and the seconds between two readings."""
+"""Share of a memory limit from which PSS is read as well, and the seconds between two readings.
+
+The warning TrainingWorkerMemoryOverLimit begins at the same share.
+"""
 
 _STATE_FILES = ("finished-workers", "worker-presence", "worker-restarts", "worker-trials")
 

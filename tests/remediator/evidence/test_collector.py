@@ -382,6 +382,23 @@ def test_the_real_sources_tell_of_logs_of_the_target_and_of_its_run(tmp_path: Pa
     assert found["log pipe"]() is None
     memory = found["memory"]()
     assert 0 < memory["available"] <= memory["total"]
+    assert "mappings" not in found
+
+
+def test_the_real_sources_show_stacks_of_the_run_and_the_memory_of_what_is_ended(
+    tmp_path: Path, ranks: list[subprocess.Popen[bytes]]
+) -> None:
+    ended = read_process(ranks[0].pid)
+    assert ended is not None
+    setup = make_setup(tmp_path, "demo/rollout-0")
+    key = WorkerKey("night", "trainer")
+    trigger = EvidenceTrigger("act", 1, key, "night", 7, processes=(ended.identity,))
+    assert "stacks" not in sources(trigger, setup), "a run that is not watched"
+    runs = (run_of_ranks()[0],)
+    setup = Setup(setup.config, setup.exporter_config.model_copy(update={"runs": runs}))
+    found = sources(trigger, setup)
+    assert found["stacks"]()["of_run"] == len(ranks)
+    assert found["mappings"]()["pid"] == ended.identity.pid
 
 
 # the engine
