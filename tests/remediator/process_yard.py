@@ -120,10 +120,10 @@ class Yard:
         gpu = GpuConfig(device_root=self.folder / "dev")
         watched = ExporterConfig(gpu=gpu, runs=(run,))
         target = self.target(**changes).model_copy(update={"max_save_delay": max_save_delay})
-        setup = Setup(Config(insecure=True, targets=(target,)), watched)
+        self.setup = Setup(Config(insecure=True, targets=(target,)), watched)
         self.matcher = Matcher(selectors)
         self.action = ProcessAction(
-            target, self.process(target), setup, self.tracker, gpu_reader=gpu_reader
+            target, self.process(target), self.setup, self.tracker, gpu_reader=gpu_reader
         )
         return self.action
 

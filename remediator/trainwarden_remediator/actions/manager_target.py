@@ -81,6 +81,8 @@ class ManagedAction(Action, Generic[Method]):
         self._sleep = sleep
         self._clock = clock
         self._not_before: float | None = None
+        self.writers_left: Callable[[], bool] = lambda: True
+        """Whether a process is left that could write a checkpoint; true if that is not known."""
 
     @property
     def grace(self) -> float:
@@ -170,8 +172,8 @@ class ManagedAction(Action, Generic[Method]):
         """Waits, for a limited time, while a checkpoint is written: the manager would not wait."""
         deadline = self._clock() + self._target.max_save_delay
         record_deferral = record_deferral_once(record_step, "stop_deferred")
-        # Without a running instance, no process is left that could write.
-        while self._clock() < deadline and saving() and self._may_run():
+        # A checkpoint whose writer has ended stays as it is.
+        while self._clock() < deadline and self._may_run() and self.writers_left() and saving():
             record_deferral()
             self._sleep(POLL_SECONDS)
 

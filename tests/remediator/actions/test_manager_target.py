@@ -9,14 +9,16 @@ from typing import Any
 
 import pytest
 from tests.remediator.fake_clock import FakeClock
-from tests.remediator.process_yard import Steps, Yard
+from tests.remediator.process_yard import SLEEP, Steps, Yard
 from tests.remediator.samples import ROLLOUT, make_alert
 from tests.remediator.stage import Stage
 
 from trainwarden_exporter.processes.procfs import Identity
+from trainwarden_remediator.actions import action_for
 from trainwarden_remediator.actions.base import ActionState, RecordStep
 from trainwarden_remediator.actions.manager_target import ManagedAction, ManagedInstance
 from trainwarden_remediator.config.restart_methods.docker import DockerTarget
+from trainwarden_remediator.config.schema import Config, Setup
 from trainwarden_remediator.config.targets import Target
 from trainwarden_remediator.exceptions import ActionDeferredError, ActionError, NotEligibleError
 from trainwarden_remediator.journal import event_text
@@ -93,6 +95,34 @@ def test_a_checkpoint_is_waited_for_but_not_for_ever() -> None:
     action.perform("m", steps, saving=lambda: True)
     assert sum(naps) == 5
     assert [step for step, _ in steps] == ["stop_deferred", "restart"]
+
+
+@pytest.mark.parametrize("name", ["docker", "systemd", "supervisor"])
+def test_a_save_without_its_writer_is_not_waited_for(yard: Yard, name: str) -> None:
+    """Its container, unit or program still runs: the first process there may be a shell."""
+    own = yard.run(SLEEP)
+    method: dict[str, dict[str, Any]] = {
+        "docker": {"container": "pod"},
+        "systemd": {"unit": "pod.service"},
+        "supervisor": {"program": "pod", "socket": yard.folder / "socket"},
+    }
+    content = {"run": "demo", "worker": "rollout-0", "max_save_delay": 5, name: method[name]}
+    target = Target.model_validate(content)
+    watched = yard.setup.exporter_config
+    action = action_for(
+        target, Setup(Config(insecure=True, targets=(target,)), watched), yard.tracker
+    )
+    assert isinstance(action, ManagedAction)
+    naps: list[float] = []
+    vars(action).update(_sleep=naps.append, _clock=lambda: sum(naps), restart=lambda *_: None)
+    instance = ManagedInstance("pod 1", running=True)
+    vars(action)["read_instance"] = lambda: instance
+    action.perform("m", Steps(), saving=lambda: True)
+    assert sum(naps) == 5
+    own.kill()
+    own.wait()
+    action.perform("m", Steps(), saving=lambda: True)
+    assert sum(naps) == 5
 
 
 def test_the_wait_for_a_checkpoint_ends_in_time_however_slowly_the_exporter_answers() -> None:
