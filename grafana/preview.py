@@ -74,7 +74,9 @@ def draw(model: Mapping[str, Any], prometheus: Prometheus, window: Window, path:
         if panel["type"] == "row":
             sheet.heading(panel["title"], _place(panel))
         else:
-            answers = [answer(t, prometheus, window, chosen.values) for t in panel["targets"]]
+            answers = [
+                answer(t, prometheus, window, chosen.values) for t in panel.get("targets", ())
+            ]
             drawing.panel(sheet, Answered(panel, answers), _place(panel))
     memory = io.BytesIO()
     sheet.figure.savefig(memory, format="png", facecolor=sheet.figure.get_facecolor())

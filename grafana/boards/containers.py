@@ -34,25 +34,6 @@ HEALTH_WORDS = words(
 )
 
 
-def container_health(braces: str, width: int) -> Timeline:
-    return Timeline(
-        title="Health checks of containers",
-        about=(
-            "The container's own health check, where it has one. Good: healthy; unhealthy for "
-            "minutes is TrainingContainerUnhealthy."
-        ),
-        queries=[
-            Query(
-                coded(f"trainwarden_container_health{braces}", "health", HEALTHS),
-                "{{run}} {{container}}",
-                why.NO_HEALTH_CHECK,
-            )
-        ],
-        width=width,
-        meanings=HEALTH_WORDS,
-    )
-
-
 def container_states(braces: str, width: int, height: int = 5, of: str = "") -> Timeline:
     return Timeline(
         title="Containers",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from boards import fleet_tables, style, why
 from boards.board import Board
 from boards.layout import Row
-from boards.panels import COUNT, NAME, SHARE, Graph, Stat
+from boards.panels import COUNT, NAME, Graph, Stat
 from boards.queries import Query
 from boards.style import NONE_IS_GOOD, rising
 from boards.variables import HOST, INSTANCE
@@ -18,7 +18,7 @@ def _stat(title: str, about: str, text: str, scale: style.Scale, empty: str) -> 
         about=about,
         queries=[Query(text)],
         unit=NAME,
-        width=4,
+        width=6,
         scale=scale,
         empty=empty,
     )
@@ -36,25 +36,11 @@ GLANCE = Row(
     "At a glance",
     [
         _stat(
-            "Hosts",
-            "Exporters that Prometheus knows. Good: as many as you have.",
-            'count(up{BOX,job="trainwarden-exporter"})',
-            style.PLAIN,
-            "none",
-        ),
-        _stat(
             "Hosts not scraped",
             "Exporters that do not answer: their hosts are not monitored. Good: 0.",
             'sum(1 - up{BOX,job="trainwarden-exporter"})',
             NONE_IS_GOOD,
             "none known",
-        ),
-        _stat(
-            "Runs",
-            "Configured runs that are not over, on each host. Good: the runs that you started.",
-            "sum(1 - max by (instance, run) (trainwarden_training_finished{BOX}))",
-            style.PLAIN,
-            "none",
         ),
         _stat(
             "Critical alerts",
@@ -86,7 +72,7 @@ GLANCE = Row(
                 )
             ],
             unit=NAME,
-            width=4,
+            width=6,
             empty="none",
         ),
     ],
@@ -108,6 +94,7 @@ OVER_TIME = Row(
             ],
             unit=COUNT,
             decimals=0,
+            width=12,
             stacked=True,
             stepped=True,
         ),
@@ -122,19 +109,7 @@ OVER_TIME = Row(
                 )
             ],
             unit=COUNT,
-        ),
-        Graph(
-            title="GPU utilisation, by host",
-            about="Mean of its GPUs. Good: high.",
-            queries=[
-                Query(
-                    "avg by (instance) (trainwarden_gpu_utilization_ratio{BOX})",
-                    "{{instance}}",
-                    why.NO_GPU,
-                )
-            ],
-            unit=SHARE,
-            high=1,
+            width=12,
         ),
     ],
 )

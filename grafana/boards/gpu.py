@@ -5,7 +5,7 @@ from __future__ import annotations
 from boards import gpu_care, gpus, style, why
 from boards.board import Board
 from boards.layout import Row
-from boards.panels import COUNT, NAME, Graph, Stat
+from boards.panels import NAME, Graph, Stat
 from boards.queries import Query, coded
 from boards.style import NONE_IS_GOOD, words
 from boards.tables import Column, Table
@@ -24,7 +24,7 @@ def _counted(title: str, about: str, text: str, empty_when: str = why.NO_GPU) ->
         about=about,
         queries=[Query(text, "", empty_when)],
         unit=NAME,
-        width=4,
+        width=8,
         scale=NONE_IS_GOOD,
         empty="no GPU",
     )
@@ -50,7 +50,7 @@ BOARD = Board(
                         )
                     ],
                     unit=NAME,
-                    width=4,
+                    width=8,
                     meanings=words(
                         ("ok", style.GOOD),
                         ("absent", style.UNKNOWN),
@@ -58,14 +58,6 @@ BOARD = Board(
                         ("failed", style.CRITICAL),
                     ),
                     empty="not seen",
-                ),
-                Stat(
-                    title="Responding GPUs",
-                    about="Good: as many as there should be; see the next panel.",
-                    queries=[Query("sum(trainwarden_gpu_devices_found{BOX})", "", why.NO_GPU)],
-                    unit=NAME,
-                    width=4,
-                    empty="no GPU",
                 ),
                 _counted(
                     "Missing",
@@ -81,19 +73,6 @@ BOARD = Board(
                     )
                     or sum(1 - trainwarden_gpu_up{BOX})
                     """,
-                ),
-                _counted(
-                    "Held by leftovers",
-                    "Processes that hold a GPU and belong to no worker. Good: 0; else they are "
-                    "ended (TrainingGpuHeldByLeftovers).",
-                    "sum(trainwarden_gpu_orphan_holders{BOX})",
-                ),
-                _counted(
-                    "Uncorrectable memory errors",
-                    "Since the driver was loaded. Good: 0; else TrainingGpuMemoryErrors fires.",
-                    'sum(trainwarden_gpu_ecc_errors_total{GPU,severity="uncorrected",'
-                    'scope="volatile"})',
-                    why.NO_ECC,
                 ),
                 _counted(
                     "Row remapping pending or failed",
@@ -173,12 +152,6 @@ BOARD = Board(
                 gpus.utilization("{GPU}", OF, 12),
                 gpus.memory_share("{GPU}", OF, 12),
                 Graph(
-                    title="Clock",
-                    about="Of the compute units. Good: high and even under load.",
-                    queries=[Query('trainwarden_gpu_clock_hertz{GPU,clock="sm"}', ONE, why.NO_GPU)],
-                    unit="hertz",
-                ),
-                Graph(
                     title="Power",
                     about="Drawn, and what may be drawn. Good: under the line under full load.",
                     queries=[
@@ -212,26 +185,7 @@ BOARD = Board(
                     ],
                     unit="celsius",
                 ),
-                gpus.throttled("{GPU}", OF, 12, 6),
-                Graph(
-                    title="Clock throttling, by reason",
-                    about=(
-                        "GPUs with throttled clocks. Good: none, except idle and limits that "
-                        "an operator has set; the next panel shows the harmful ones."
-                    ),
-                    queries=[
-                        Query(
-                            "sum by (reason) (trainwarden_gpu_throttle_active{GPU})",
-                            "{{reason}}",
-                            why.NO_GPU,
-                        )
-                    ],
-                    unit=COUNT,
-                    decimals=0,
-                    width=12,
-                    height=6,
-                    stepped=True,
-                ),
+                gpus.throttled("{GPU}", OF),
             ],
         ),
         gpu_care.HOLDERS,

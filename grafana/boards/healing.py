@@ -5,7 +5,7 @@ from __future__ import annotations
 from boards import style, why
 from boards.panels import NAME, Stat
 from boards.queries import Query, gained
-from boards.style import NONE_IS_GOOD, Scale, rising
+from boards.style import NONE_IS_GOOD, Scale
 from boards.tables import Column, Table
 
 ACTIONS = "trainwarden_remediator_actions_total{HEALED}"
@@ -29,31 +29,12 @@ def count(title: str, about: str, text: str, scale: Scale = style.PLAIN, width: 
     )
 
 
-def acted(width: int = 4) -> Stat:
-    return count(
-        "Actions",
-        "Actions that came to an end in the time shown. Good: few, and each healed.",
-        gained(ACTIONS),
-        width=width,
-    )
-
-
 def healed(width: int = 4) -> Stat:
     return count(
         "Healed",
         "Actions after which the condition cleared. Good: all of them.",
         gained(f'{OUTCOMES[:-1]},outcome="healed"}}'),
         Scale(style.GOOD),
-        width,
-    )
-
-
-def not_healed(width: int = 4) -> Stat:
-    return count(
-        "Not healed",
-        "Actions after which the condition persisted; the ladder continues. Good: 0.",
-        gained(f'{OUTCOMES[:-1]},outcome="not_healed"}}'),
-        rising(1, None),
         width,
     )
 

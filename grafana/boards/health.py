@@ -5,15 +5,16 @@ from __future__ import annotations
 from boards import healing, health_parts, limits, style, why
 from boards.board import Board
 from boards.layout import Row
-from boards.panels import COUNT, NAME, SECONDS, Graph, Stat
+from boards.panels import NAME, SECONDS, Graph, Stat, Timeline
 from boards.queries import Query
-from boards.style import falling, rising, words
+from boards.style import rising, words
 from boards.variables import HOST, INSTANCE
 from boards.verdict import ALERT_OF_BOX_MARKS
 
 UP_WORDS = words(("down", style.CRITICAL), ("up", style.GOOD))
 YES_NO = words(("no", style.CRITICAL), ("yes", style.GOOD))
 EXPORTER, REMEDIATOR = 'BOX,job="trainwarden-exporter"', 'HEALER,job="trainwarden-remediator"'
+BLOCKED = "time() - trainwarden_remediator_blocked_since_timestamp_seconds{HEALER}"
 
 
 NOW = Row(
@@ -24,20 +25,8 @@ NOW = Row(
             about="Good: up. While down, the host is not monitored: TrainingExporterDown.",
             queries=[Query(f"min(up{{{EXPORTER}}})")],
             unit=NAME,
-            width=4,
+            width=6,
             meanings=UP_WORDS,
-            empty="not scraped",
-        ),
-        Stat(
-            title="Scrapes per minute",
-            about=(
-                "Good: 12, one every 5 s. Under 10 TrainingScrapedTooSeldom warns: rules that "
-                "lead to an action would come too late."
-            ),
-            queries=[Query(f"min(count_over_time(up{{{EXPORTER}}}[1m]))")],
-            unit=NAME,
-            width=4,
-            scale=falling(limits.SELDOM_SCRAPED.value, None),
             empty="not scraped",
         ),
         Stat(
@@ -45,7 +34,7 @@ NOW = Row(
             about="Good: up. While down, no automatic healing: TrainingRemediatorDown.",
             queries=[Query(f"min(up{{{REMEDIATOR}}})", "", why.NO_REMEDIATOR)],
             unit=NAME,
-            width=4,
+            width=6,
             meanings=UP_WORDS,
             empty="none scraped",
         ),
@@ -64,20 +53,9 @@ NOW = Row(
             ],
             unit=SECONDS,
             decimals=0,
-            width=4,
+            width=6,
             scale=rising(None, limits.DEAF.value),
             empty="not received yet",
-        ),
-        Stat(
-            title="Journal readable",
-            about="Good: yes. Without its journal the remediator accepts no alerts.",
-            queries=[
-                Query("min(trainwarden_remediator_journal_success{HEALER})", "", why.NO_REMEDIATOR)
-            ],
-            unit=NAME,
-            width=4,
-            meanings=YES_NO,
-            empty="no remediator",
         ),
         Stat(
             title="Configuration is up to date",
@@ -109,16 +87,54 @@ NOW = Row(
                 )
             ],
             unit=NAME,
-            width=4,
+            width=6,
             meanings=YES_NO,
             empty="not reported",
         ),
     ],
 )
 
+REMEDIATOR_STATES = (
+    ("works", style.GOOD, ""),
+    ("held", style.CALM, "trainwarden_remediator_hold_info{HEALER} > 0"),
+    ("blocked", style.WARNING, f"{BLOCKED} > {limits.BLOCKED.value:g}"),
+    ("cannot notify", style.WARNING, "trainwarden_remediator_notifications_waiting{HEALER} > 0"),
+    ("breaker open", style.CRITICAL, "trainwarden_remediator_breaker_open{HEALER} > 0"),
+    (
+        "short of memory",
+        style.CRITICAL,
+        "increase(trainwarden_remediator_evaluations_aborted_total{HEALER}[5m]) > 0",
+    ),
+    ("no journal", style.CRITICAL, "trainwarden_remediator_journal_success{HEALER} == 0"),
+)
+"""(word, colour, what holds then), the worst last."""
+
+
+def _states() -> str:
+    """The worst that holds of each remediator, by its place in REMEDIATOR_STATES."""
+    arms = [
+        f"{place} * (1 + 0 * max by (instance) ({condition}))"
+        for place, (*_, condition) in reversed(list(enumerate(REMEDIATOR_STATES)))
+        if condition
+    ]
+    arms.append("0 * max by (instance) (trainwarden_remediator_journal_success{HEALER})")
+    return "\nor ".join(arms)
+
+
 HEALING = Row(
     "The remediator",
     [
+        Timeline(
+            title="The remediator, over time",
+            about=(
+                "Held: an operator stops actions. Blocked: an alert is refused or delayed for half "
+                "an hour (TrainingRemediationBlocked). Breaker open: too many actions, none until "
+                "an operator resumes. Good: works."
+            ),
+            queries=[Query(_states(), "{{instance}}", why.NO_REMEDIATOR)],
+            width=24,
+            meanings=words(*((word, colour) for word, colour, _ in REMEDIATOR_STATES)),
+        ),
         healing.decisions(8, 8),
         Graph(
             title="Time since",
@@ -160,105 +176,6 @@ HEALING = Row(
                 )
             ],
             unit="reqps",
-        ),
-        Graph(
-            title="Delayed actions",
-            about=(
-                "How long the oldest alert has been refused or delayed, by the reason that is "
-                "given now. Good: nothing, or minutes; half an hour is TrainingRemediationBlocked."
-            ),
-            queries=[
-                Query(
-                    "time() - trainwarden_remediator_blocked_since_timestamp_seconds{HEALER}",
-                    "{{reason}}",
-                    why.NOTHING_WAITS,
-                )
-            ],
-            unit=SECONDS,
-            width=12,
-        ),
-        Graph(
-            title="Actions that the breaker counts",
-            about=(
-                "On all targets together. Good: well under the line. Over it the remediator stops "
-                "itself until an operator resumes: TrainingRemediationBreakerOpen."
-            ),
-            queries=[
-                Query(
-                    "trainwarden_remediator_breaker_actions{HEALER}",
-                    "{{instance}}",
-                    why.NO_REMEDIATOR,
-                ),
-                Query(
-                    "trainwarden_remediator_breaker_limit_actions{HEALER}",
-                    "{{instance}} allowed",
-                    why.NO_REMEDIATOR,
-                    limit=True,
-                ),
-                Query(
-                    "trainwarden_remediator_breaker_open{HEALER}",
-                    "{{instance}} open",
-                    why.NO_REMEDIATOR,
-                ),
-            ],
-            unit=COUNT,
-            decimals=0,
-            width=12,
-            stepped=True,
-        ),
-        Graph(
-            title="Aborted decision cycles",
-            about=(
-                "Decision cycles aborted for lack of memory, in five minutes. Good: none; "
-                "otherwise it is TrainingRemediatorStarved."
-            ),
-            queries=[
-                Query(
-                    "increase(trainwarden_remediator_evaluations_aborted_total{HEALER}[5m])",
-                    "{{instance}}",
-                    why.NO_REMEDIATOR,
-                )
-            ],
-            unit=COUNT,
-            decimals=0,
-            width=8,
-            stepped=True,
-        ),
-        Graph(
-            title="Pending notifications",
-            about=(
-                "Notifications that the remediator could not deliver yet. Good: none; "
-                "after two minutes it is TrainingPersonNotReached."
-            ),
-            queries=[
-                Query(
-                    "trainwarden_remediator_notifications_waiting{HEALER}",
-                    "{{receiver}}",
-                    why.NOBODY_TO_CALL,
-                )
-            ],
-            unit=COUNT,
-            decimals=0,
-            width=8,
-            stepped=True,
-        ),
-        Graph(
-            title="Holds in force",
-            about=(
-                "Holds set by an operator on a worker, a run, or everything. Good: "
-                "nothing, or minutes; after four hours it is TrainingRemediationHeld."
-            ),
-            queries=[
-                Query(
-                    "trainwarden_remediator_hold_info{HEALER}",
-                    "{{instance}} {{run}} {{worker}}",
-                    why.NOTHING_HELD,
-                )
-            ],
-            unit=COUNT,
-            decimals=0,
-            width=8,
-            stepped=True,
         ),
     ],
 )

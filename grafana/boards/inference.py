@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from boards import limits, style, why
+from boards import limits, why
 from boards.board import Board
 from boards.layout import Row
-from boards.panels import COUNT, NAME, SECONDS, SHARE, Graph, Stat
+from boards.panels import COUNT, SECONDS, SHARE, Graph
 from boards.queries import Query
 from boards.serving import server_states, servers_now
-from boards.style import NONE_IS_GOOD, rising
+from boards.style import rising
 from boards.variables import HOST, INSTANCE, RUN, SERVER
 from boards.verdict import ALERT_MARKS, START_MARKS
 
 ONE = "{{run}} {{server}}"
-
-
-def _stat(title: str, about: str, text: str, scale: style.Scale, empty_when: str) -> Stat:
-    return Stat(
-        title=title,
-        about=about,
-        queries=[Query(text, "", empty_when)],
-        unit=NAME,
-        width=6,
-        scale=scale,
-        empty="none configured",
-    )
 
 
 def _graph(
@@ -46,116 +34,16 @@ def _rate(counter: str) -> str:
 SERVING = Row(
     "Do they serve?",
     [
-        _stat(
-            "Servers",
-            "That are configured. Good: as many as you have.",
-            "count(trainwarden_inference_up{SERVER})",
-            style.PLAIN,
-            why.NO_SERVERS,
-        ),
-        _stat(
-            "Servers down",
-            "Servers that do not serve, unintentionally. Good: 0.",
-            "sum(1 - trainwarden_inference_up{SERVER})",
-            NONE_IS_GOOD,
-            why.NO_SERVERS,
-        ),
-        _stat(
-            "Tokens fail",
-            "Servers whose last completion of one token did not come. Good: 0.",
-            "sum(1 - trainwarden_inference_deep_probe_success{SERVER})",
-            NONE_IS_GOOD,
-            why.NO_DEEP,
-        ),
-        _stat(
-            "Serve no model",
-            "Servers without a model. Good: 0; else TrainingInferenceNoModel fires.",
-            "count(trainwarden_inference_models{SERVER} == 0)"
-            " or 0 * count(trainwarden_inference_models{SERVER})",
-            NONE_IS_GOOD,
-            why.NOT_REPORTED,
-        ),
         server_states("{SERVER}", 24, 6),
         servers_now(),
         _graph(
-            "Health probe latency",
-            "Good: milliseconds, even under load.",
-            ("trainwarden_inference_probe_seconds{SERVER}", ONE, why.NO_SERVERS),
+            "Probe latency",
+            "Of the health check, and of a completion, which is asked for while nothing else is "
+            "seen to be done. Good: milliseconds, and a second or so.",
+            ("trainwarden_inference_probe_seconds{SERVER}", f"{ONE} health", why.NO_SERVERS),
+            ("trainwarden_inference_deep_probe_seconds{SERVER}", f"{ONE} completion", why.NO_DEEP),
             unit=SECONDS,
             width=12,
-        ),
-        _graph(
-            "Completion probe latency",
-            "Asked for while nothing else is seen to be done. Good: under a second or so.",
-            ("trainwarden_inference_deep_probe_seconds{SERVER}", ONE, why.NO_DEEP),
-            unit=SECONDS,
-            width=12,
-        ),
-    ],
-)
-
-WORK = Row(
-    "What do they do?",
-    [
-        _graph(
-            "Running requests",
-            "Good: some, whenever a trainer waits for a batch.",
-            ("trainwarden_inference_running_requests{SERVER}", ONE, why.NOT_REPORTED),
-        ),
-        _graph(
-            "Waiting requests",
-            "Good: it drains. TrainingInferenceQueueFlooded fires if it does not for a "
-            "quarter of an hour and is four times as long as what is worked on.",
-            ("trainwarden_inference_waiting_requests{SERVER}", ONE, why.NOT_REPORTED),
-        ),
-        Graph(
-            title="KV cache in use, by server",
-            about=(
-                "Of the fullest engine. Good: high and steady. At 95 % with requests put back "
-                "TrainingInferenceKvCacheFull warns."
-            ),
-            queries=[
-                Query("trainwarden_inference_kv_cache_usage_ratio{SERVER}", ONE, why.NOT_REPORTED)
-            ],
-            unit=SHARE,
-            high=1,
-            scale=rising(limits.KV_CACHE_FULL.value, None),
-            shaded=True,
-        ),
-        _graph(
-            "Tokens generated, by server",
-            "Good: even while there is work.",
-            (_rate("generated_tokens"), ONE, why.NOT_REPORTED),
-            unit="cps",
-            width=12,
-        ),
-        _graph(
-            "Prompt tokens",
-            "Good: in proportion to those generated.",
-            (_rate("prompt_tokens"), ONE, why.NOT_REPORTED),
-            unit="cps",
-            width=12,
-        ),
-    ],
-)
-
-TROUBLE = Row(
-    "What goes wrong?",
-    [
-        _graph(
-            "Errors, aborts and rejections",
-            "Requests that ended in an error of the server, were given up, or not taken in. Good: "
-            "0; more than 10 errors in ten minutes are TrainingInferenceErrors.",
-            (_rate("errors"), f"{ONE} errors", why.NOT_COUNTED),
-            (_rate("aborts"), f"{ONE} aborts", why.NOT_COUNTED),
-            (_rate("rejections"), f"{ONE} rejections", why.NOT_COUNTED),
-            unit="cps",
-        ),
-        _graph(
-            "Preempted requests",
-            "Good: 0: each is work done twice.",
-            (_rate("preemptions"), ONE, why.NOT_COUNTED),
-            unit="cps",
         ),
         Graph(
             title="Health changes, in 15 minutes",
@@ -175,8 +63,60 @@ TROUBLE = Row(
             ],
             unit=COUNT,
             decimals=0,
+            width=12,
             scale=rising(limits.FLAPPING.value, None),
             shaded=True,
+        ),
+    ],
+)
+
+WORK = Row(
+    "What do they do?",
+    [
+        _graph(
+            "Requests",
+            "Good: some running whenever a trainer waits for a batch, and a queue that drains. "
+            "TrainingInferenceQueueFlooded fires if it does not for a quarter of an hour and is "
+            "four times as long as what is worked on.",
+            ("trainwarden_inference_running_requests{SERVER}", f"{ONE} running", why.NOT_REPORTED),
+            ("trainwarden_inference_waiting_requests{SERVER}", f"{ONE} waiting", why.NOT_REPORTED),
+        ),
+        Graph(
+            title="KV cache in use, by server",
+            about=(
+                "Of the fullest engine. Good: high and steady. At 95 % with requests put back "
+                "TrainingInferenceKvCacheFull warns."
+            ),
+            queries=[
+                Query("trainwarden_inference_kv_cache_usage_ratio{SERVER}", ONE, why.NOT_REPORTED)
+            ],
+            unit=SHARE,
+            high=1,
+            scale=rising(limits.KV_CACHE_FULL.value, None),
+            shaded=True,
+        ),
+        _graph(
+            "Tokens per second",
+            "Good: even while there is work; prompts in proportion to what is generated.",
+            (_rate("generated_tokens"), f"{ONE} generated", why.NOT_REPORTED),
+            (_rate("prompt_tokens"), f"{ONE} prompt", why.NOT_REPORTED),
+        ),
+    ],
+)
+
+TROUBLE = Row(
+    "What goes wrong?",
+    [
+        _graph(
+            "Errors, aborts, rejections, preemptions",
+            "Requests that ended in an error of the server, were given up, not taken in, or put "
+            "back for want of KV cache. Good: 0; more than 10 errors in ten minutes are "
+            "TrainingInferenceErrors.",
+            (_rate("errors"), f"{ONE} errors", why.NOT_COUNTED),
+            (_rate("aborts"), f"{ONE} aborts", why.NOT_COUNTED),
+            (_rate("rejections"), f"{ONE} rejections", why.NOT_COUNTED),
+            (_rate("preemptions"), f"{ONE} preemptions", why.NOT_COUNTED),
+            unit="cps",
         ),
         Graph(
             title="Time in a transitional state",
@@ -222,21 +162,6 @@ TROUBLE = Row(
                 "{{run}} {{side}}",
                 why.NO_POLICY,
             ),
-        ),
-        Graph(
-            title="Backends of routers",
-            about="Servers behind a router, and those it thinks are healthy. Good: the same.",
-            queries=[
-                Query(
-                    "trainwarden_inference_backends_healthy{SERVER}",
-                    f"{ONE} healthy",
-                    why.NO_ROUTER,
-                ),
-                Query("trainwarden_inference_backends{SERVER}", f"{ONE} all", why.NO_ROUTER),
-            ],
-            unit=COUNT,
-            decimals=0,
-            stepped=True,
         ),
     ],
 )

@@ -68,6 +68,7 @@ SILENT = Limit(
 )
 COLLECTOR_FAILING = Limit("TrainingCollectorFailing", "warning", "< 0.5")
 SELDOM_SCRAPED = Limit("TrainingScrapedTooSeldom", "warning", "< 10")
+BLOCKED = Limit("TrainingRemediationBlocked", "warning", "> 30 * 60")
 BLIND = Limit("TrainingWatchBlind", "warning", "> 60")
 DEAF = Limit("TrainingRemediatorDeaf", "critical", "> 2 * 60")
 
@@ -92,6 +93,7 @@ LIMITS = (
     SILENT,
     COLLECTOR_FAILING,
     SELDOM_SCRAPED,
+    BLOCKED,
     BLIND,
     DEAF,
 )

@@ -34,9 +34,8 @@ NIGHT = Row(
             scale=rising(1, None),
             empty="not watched",
         ),
-        healing.acted(3),
-        healing.healed(3),
-        healing.given_up(3),
+        healing.healed(),
+        healing.given_up(),
         number(
             "Steps made",
             "Between the lowest and the highest step in the time shown. Good: as many as usual.",
@@ -56,13 +55,6 @@ NIGHT = Row(
             "sum(round(increase(trainwarden_training_steps_repeated_total{RUN}[$__range])))",
             why.NO_RUN,
             rising(1, None),
-        ),
-        number(
-            "Checkpoints saved",
-            "That became complete. Good: one for each interval.",
-            "sum(changes(trainwarden_checkpoint_timestamp_seconds{RUN}[$__range]))",
-            why.NO_CHECKPOINTS,
-            empty="none known",
         ),
         number(
             "Time spent training",
@@ -176,5 +168,5 @@ BOARD = Board(
     marks=MARKS,
     since="now-12h",
     refresh="5m",
-    rows=[NIGHT, ALERTS, DONE, night_course.COURSE, night_course.BOX],
+    rows=[NIGHT, ALERTS, DONE, night_course.BOX],
 )

@@ -1,14 +1,12 @@
-"""Panels of the night report: the run and the host."""
+"""Panels of the night report: numbers of the run, and of the host."""
 
 from __future__ import annotations
 
-from boards import limits, style, why, working
+from boards import limits, style, why
 from boards.layout import Row
 from boards.panels import COUNT, NAME, SHARE, Stat
 from boards.queries import Query, gained
-from boards.serving import server_states
 from boards.style import NONE_IS_GOOD, falling, rising
-from boards.verdict import phases
 
 
 def number(
@@ -18,7 +16,7 @@ def number(
     empty_when: str = "",
     scale: style.Scale = style.PLAIN,
     *,
-    width: int = 3,
+    width: int = 4,
     unit: str = NAME,
     empty: str = "not reported",
 ) -> Stat:
@@ -34,15 +32,6 @@ def number(
     )
 
 
-COURSE = Row(
-    "Run progress",
-    [
-        phases(24),
-        working.worker_states("{RUN}", 24),
-        server_states("{RUN}", 24),
-    ],
-)
-
 BOX = Row(
     "Host",
     [
@@ -52,7 +41,6 @@ BOX = Row(
             "sum(round(increase(trainwarden_memory_oom_kills_total{BOX}[$__range])))",
             "",
             NONE_IS_GOOD,
-            width=4,
         ),
         number(
             "Reboots",
@@ -60,7 +48,6 @@ BOX = Row(
             "sum(changes(trainwarden_host_boot_timestamp_seconds{BOX}[$__range]))",
             "",
             NONE_IS_GOOD,
-            width=4,
         ),
         number(
             "Errors of GPU drivers",
@@ -69,7 +56,6 @@ BOX = Row(
             " or 0 * max(trainwarden_gpu_xid_watching{BOX} == 1)",
             why.NO_XID_WATCH,
             NONE_IS_GOOD,
-            width=4,
             empty="not watched",
         ),
         number(
@@ -83,7 +69,6 @@ BOX = Row(
             """,
             "",
             falling(None, 0),
-            width=4,
             unit="bytes",
         ),
         number(
@@ -93,7 +78,6 @@ BOX = Row(
             why.NO_CHECKPOINTS,
             falling(limits.LITTLE_ROOM.value, limits.NO_ROOM.value),
             unit=COUNT,
-            width=4,
             empty="none known",
         ),
         number(
@@ -102,7 +86,6 @@ BOX = Row(
             'max(1 - avg_over_time(up{BOX,job="trainwarden-exporter"}[$__range]))',
             "",
             rising(0.001, 0.05),
-            width=4,
             unit=SHARE,
         ),
     ],

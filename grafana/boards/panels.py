@@ -14,6 +14,7 @@ from grafana_foundation_sdk.builders import (
     prometheus,
     stat,
     statetimeline,
+    text,
     timeseries,
 )
 from grafana_foundation_sdk.builders.dashboard import FieldColor
@@ -21,6 +22,7 @@ from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.cog.variants import Dataquery
 from grafana_foundation_sdk.models import common as looks
 from grafana_foundation_sdk.models import dashboard as models
+from grafana_foundation_sdk.models import text as looks_of_text
 
 from boards import style
 from boards.queries import Query
@@ -134,13 +136,13 @@ class Stat(Panel):
 
     def drawing(self) -> Drawing:
         mode = looks.BigValueColorMode
-        text = looks.BigValueTextMode
+        words = looks.BigValueTextMode
         curve = looks.BigValueGraphMode
         return (
             stat.Panel()
             .reduce_options(last_value())
             .color_mode(mode.BACKGROUND_SOLID if self.filled else mode.VALUE)
-            .text_mode(text.VALUE_AND_NAME if self.named else text.AUTO)
+            .text_mode(words.VALUE_AND_NAME if self.named else words.AUTO)
             .graph_mode(curve.AREA if self.curve else curve.NONE)
             .justify_mode(looks.BigValueJustifyMode.CENTER)
             .color_scheme(FieldColor().mode(models.FieldColorModeId.THRESHOLDS))
@@ -251,6 +253,19 @@ class Bars(Panel):
             .value_mode(looks.BarGaugeValueMode.COLOR)
             .color_scheme(FieldColor().mode(models.FieldColorModeId.THRESHOLDS))
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Text(Panel):
+    """Words that depend on no query; Grafana's variables of the board may stand in them."""
+
+    queries: Sequence[Query] = ()
+    unit: str = NAME
+    content: str
+    """Markdown."""
+
+    def drawing(self) -> Drawing:
+        return text.Panel().mode(looks_of_text.TextMode.MARKDOWN).content(self.content)
 
 
 def threshold_values(scale: Scale) -> dict[str, object]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from boards import healing, limits, style, why
-from boards.board import Board
+from boards.board import RUNBOOKS, Board
 from boards.layout import Row
-from boards.panels import COUNT, NAME, SECONDS, SHARE, Bars, Graph, Stat, Timeline
+from boards.panels import COUNT, NAME, SECONDS, SHARE, Bars, Graph, Stat, Text, Timeline
 from boards.queries import Query, coded
 from boards.serving import REASON_WORDS, REASONS
 from boards.style import Word, rising, words
 from boards.variables import HOST, INSTANCE, ONE_RUN
-from boards.verdict import MARKS, PHASE_WORDS, PHASES, alerts_now, phase, verdict
+from boards.verdict import MARKS, PHASE_WORDS, PHASES, alerts_now, verdict
 
 WORKERS_FROM, SERVERS_FROM = 20, 30
 WORKER_WORDS = (("running", style.GOOD), ("missing", style.CRITICAL), ("finished", style.UNKNOWN))
@@ -19,6 +19,17 @@ COURSE_WORDS = (
     *(Word(WORKERS_FROM + place, *pair) for place, pair in enumerate(WORKER_WORDS)),
     *(Word(SERVERS_FROM + word.number, word.text, word.colour) for word in REASON_WORDS),
 )
+
+PHASES_FROM = -len(PHASES)
+"""Below all steps, which stand beside them."""
+WHAT_TO_DO = f"""
+- Stop all actions on it: `trainwarden hold --run $run --for 2h 'why'`; undo: `trainwarden resume
+  --run $run`
+- How it is: `trainwarden status`; what was done last night: `trainwarden report`
+- What a stalled run does: `trainwarden stacks $run`
+- Silence an alert: in Alertmanager; the remediator does not act on what is silenced
+- [Runbooks]({RUNBOOKS}) of all alerts; on the host: `trainwarden runbook NAME`
+"""
 
 LEFT = "trainwarden_training_total_steps{RUN} - trainwarden_training_step{RUN}"
 PACE = "(deriv(trainwarden_training_step{RUN}[30m]) > 0)"
@@ -53,17 +64,28 @@ NOW = Row(
             scale=style.Scale(style.CRITICAL),
             empty="not there",
         ),
-        phase(6),
         Stat(
-            title="Step",
-            about="Steps done, counted from one, and of how many. Good: it grows.",
+            title="Progress",
+            about=(
+                "The phase of the run, the steps done, counted from one, and of how many. Good: "
+                "training most of the time, and steps that grow. Saving, evaluating and starting "
+                "have limits of their own and are no stalls."
+            ),
             queries=[
+                Query(
+                    coded("trainwarden_training_phase{RUN}", "phase", PHASES, PHASES_FROM),
+                    "phase",
+                    why.NO_PHASE,
+                ),
                 Query("max by (run) (trainwarden_training_step{RUN})", "step", why.NO_STEPS),
                 Query("max by (run) (trainwarden_training_total_steps{RUN})", "of", why.NO_TOTAL),
             ],
             unit=NAME,
             width=6,
             named=True,
+            meanings=tuple(
+                Word(PHASES_FROM + word.number, word.text, word.colour) for word in PHASE_WORDS
+            ),
             empty="not reported",
         ),
         Stat(
@@ -78,6 +100,21 @@ NOW = Row(
             unit="dateTimeFromNow",
             width=6,
             empty="not moving",
+        ),
+        Bars(
+            title="Time without progress, of its limit",
+            about=(
+                "Time since the last step or change of phase, as a share of what the present phase "
+                "may take. Good: a few percent; at 100 % TrainingStepStalled fires, and the run is "
+                "restarted."
+            ),
+            queries=[Query("max(run:trainwarden_training_stall:ratio{RUN})", "used", why.RUN_OVER)],
+            unit=SHARE,
+            low=0,
+            high=1,
+            width=6,
+            height=4,
+            scale=rising(limits.NEARLY_STALLED.value, limits.STALLED.value),
         ),
         Stat(
             title="Last checkpoint",
@@ -179,10 +216,21 @@ COURSE = Row(
         healing.actions_by_worker(12),
         Graph(
             title="GPUs busy",
-            about="The least and the most busy GPU of the host, and the mean. Good: high and even.",
+            about=(
+                "The least and the most busy GPU of the host, the mean, and the memory in use of "
+                "the fullest. Good: high and even."
+            ),
             queries=[
                 Query(f"{function}(trainwarden_gpu_utilization_ratio{{BOX}})", legend, why.NO_GPU)
                 for function, legend in (("min", "lowest"), ("avg", "mean"), ("max", "highest"))
+            ]
+            + [
+                Query(
+                    "max(1 - trainwarden_gpu_memory_free_bytes{BOX}"
+                    " / trainwarden_gpu_memory_total_bytes{BOX})",
+                    "memory of the fullest",
+                    why.NO_GPU,
+                )
             ],
             unit=SHARE,
             high=1,
@@ -196,11 +244,6 @@ COURSE = Row(
                 "100 %."
             ),
             queries=[
-                Query(
-                    "max(run:trainwarden_training_stall:ratio{RUN})",
-                    "time without progress",
-                    why.RUN_OVER,
-                ),
                 Query(
                     "max(trainwarden_worker_resident_bytes{RUN}"
                     " / trainwarden_worker_memory_limit_bytes{RUN})",
@@ -230,19 +273,10 @@ COURSE = Row(
             height=6,
             scale=rising(limits.NEARLY_STALLED.value, limits.STALLED.value),
         ),
-        Bars(
-            title="Where the last day went",
-            about="Hours by state, of the last 24. Good: training, and what belongs to a step.",
-            queries=[
-                Query(
-                    "sum by (state) (run_state:trainwarden_run_time_seconds:increase1d{RUN}) / 3600"
-                    " > 0.01",
-                    "{{state}}",
-                    why.NO_RUN,
-                )
-            ],
-            unit=COUNT,
-            decimals=1,
+        Text(
+            title="What you can do",
+            about="Commands, on the host of the run. Good: nothing to do.",
+            content=WHAT_TO_DO,
             width=12,
             height=6,
         ),

@@ -89,6 +89,11 @@ def servers_now() -> Table:
                 "status",
                 why.NO_ANSWER,
             ),
+            Query(
+                f"{_BY} (trainwarden_inference_deep_probe_success{{SERVER}})",
+                "completion",
+                why.NO_DEEP,
+            ),
             Query(f"{_BY} (trainwarden_inference_models{{SERVER}})", "models", why.NOT_REPORTED),
             Query(
                 f"{_BY} (trainwarden_inference_weight_version{{SERVER}})",
@@ -105,6 +110,7 @@ def servers_now() -> Table:
                 "backends",
                 why.NO_ROUTER,
             ),
+            Query(f"{_BY} (trainwarden_inference_backends{{SERVER}})", "of", why.NO_ROUTER),
         ],
         width=24,
         height=6,
@@ -116,10 +122,14 @@ def servers_now() -> Table:
             Column(name="since", unit="dateTimeFromNow"),
             Column(name="failures", title="failures in a row", scale=rising(1, 3)),
             Column(name="status", title="HTTP status"),
-            Column(name="models"),
+            Column(
+                name="completion", meanings=words(("fails", style.CRITICAL), ("ok", style.GOOD))
+            ),
+            Column(name="models", scale=style.Scale(style.CRITICAL, ((1, style.GOOD),))),
             Column(name="weights", title="weight version"),
             Column(name="worked", title="last activity", unit="dateTimeFromNow"),
             Column(name="backends", title="healthy backends"),
+            Column(name="of", title="of backends"),
             Column(name="instance"),
         ],
     )

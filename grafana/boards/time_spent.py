@@ -30,7 +30,7 @@ def _ratio(title: str, over: str, metric: str) -> Stat:
         queries=[Query(f"min by (run, instance) ({metric}{{RUN}})", "{{run}}", why.NO_RUN)],
         unit=SHARE,
         decimals=1,
-        width=4,
+        width=6,
         scale=falling(GOAL, POOR),
         empty="not yet known",
     )
@@ -43,7 +43,7 @@ def _number(title: str, about: str, text: str, unit: str = COUNT) -> Stat:
         queries=[Query(text, "", why.NO_RUN)],
         unit=unit,
         decimals=0,
-        width=4,
+        width=6,
         empty="not yet known",
     )
 
@@ -60,20 +60,10 @@ EFFECTIVE = Row(
             "Good: 0.",
             "sum(round(increase(trainwarden_run_interruptions_total{RUN}[$__range])))",
         ),
-        _number(
-            "Time lost",
-            "Starting, stalled, down, held or making lost steps again, in the time shown. Good: "
-            "little.",
-            f"sum(increase(trainwarden_run_time_seconds_total{{RUN,{LOST}}}[$__range]))",
-            SECONDS,
-        ),
-        _number(
-            "Steps redone",
-            "Steps of the time shown that had been made before and were lost. Good: 0.",
-            'sum(round(increase(trainwarden_run_steps_total{RUN,kind="redone"}[$__range])))',
-        ),
     ],
 )
+
+_BY = "max by (run, instance)"
 
 STATES = Row(
     "Time by state",
@@ -128,34 +118,6 @@ STATES = Row(
             high=1,
             width=12,
         ),
-        Graph(
-            title="Cost of the last interruption",
-            about=(
-                "Time from the last new step before an interruption to the next new step. Good: "
-                "no line; each step of it is an interruption."
-            ),
-            queries=[
-                Query(
-                    """
-                    trainwarden_run_interruption_end_timestamp_seconds{RUN}
-                      - trainwarden_run_interruption_start_timestamp_seconds{RUN} > 0
-                    """,
-                    "{{run}} {{instance}}",
-                    why.NO_INTERRUPTION,
-                )
-            ],
-            unit=SECONDS,
-            width=12,
-            stepped=True,
-        ),
-    ],
-)
-
-_BY = "max by (run, instance)"
-
-COST = Row(
-    "Attempts and cost",
-    [
         Table(
             title="Interruptions and attempts",
             about=(
@@ -195,6 +157,12 @@ COST = Row(
                 Column(name="alike", title="alike", decimals=0, unit=NAME),
             ],
         ),
+    ],
+)
+
+COST = Row(
+    "What it cost",
+    [
         Bars(
             title="GPU hours by state, last 24 hours",
             about="GPUs that a run holds, or held before it was down. Good: mostly training.",
@@ -207,7 +175,7 @@ COST = Row(
                 )
             ],
             unit=COUNT,
-            width=6,
+            width=12,
         ),
         Bars(
             title="Price by state, last 24 hours",
@@ -221,7 +189,7 @@ COST = Row(
                 )
             ],
             unit=COUNT,
-            width=6,
+            width=12,
         ),
     ],
 )

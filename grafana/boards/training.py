@@ -1,20 +1,16 @@
-"""The training of a run: its progress and checkpoints, its rollouts, and what its logs say."""
+"""The training of a run: its progress and checkpoints, and its rollouts."""
 
 from __future__ import annotations
 
-from boards import limits, style, why
+from boards import limits, logs, why
 from boards.board import Board
 from boards.checkpoints import checkpoints_table, steps
 from boards.layout import Row
-from boards.panels import BYTES, COUNT, SECONDS, SHARE, Graph
+from boards.panels import COUNT, SECONDS, Graph
 from boards.queries import Query
-from boards.style import falling, rising, words
-from boards.tables import Column, Table
+from boards.style import falling
 from boards.variables import HOST, INSTANCE, RUN
 from boards.verdict import MARKS
-
-NUMBER = "max by (run, log, name)"
-PATTERN = "max by (run, log, pattern)"
 
 PROGRESS = Row(
     "Progress and checkpoints",
@@ -98,22 +94,7 @@ PROGRESS = Row(
                 ),
             ],
             unit=SECONDS,
-        ),
-        Graph(
-            title="Save duration",
-            about=(
-                "From the first to the last write of the newest complete checkpoint. Good: even; "
-                "a disk that fills up or slows down shows here first."
-            ),
-            queries=[
-                Query(
-                    "max by (run, checkpoint) (trainwarden_checkpoint_save_seconds{RUN})",
-                    "{{run}} {{checkpoint}}",
-                    why.NO_FOLDER,
-                )
-            ],
-            unit=SECONDS,
-            stepped=True,
+            width=12,
         ),
         Graph(
             title="Checkpoints that still fit, by disk",
@@ -129,45 +110,11 @@ PROGRESS = Row(
                 )
             ],
             unit=COUNT,
+            width=12,
             scale=falling(limits.LITTLE_ROOM.value, limits.NO_ROOM.value),
             shaded=True,
         ),
         checkpoints_table(),
-        Graph(
-            title="Free on disk",
-            about="What ordinary users may still write, and what should stay free. Good: above.",
-            queries=[
-                Query("trainwarden_disk_free_bytes{BOX}", "{{path}}", why.NO_DISKS),
-                Query(
-                    "trainwarden_disk_free_floor_bytes{BOX}",
-                    "{{path}} floor",
-                    why.NO_DISKS,
-                    limit=True,
-                ),
-            ],
-            unit=BYTES,
-            width=12,
-            height=7,
-        ),
-        Graph(
-            title="Disk write speed",
-            about=(
-                "Speed of writing a test file down to the disk, and the speed under which "
-                "TrainingDiskSlow warns. Good: above, and even."
-            ),
-            queries=[
-                Query("trainwarden_disk_probe_bytes_per_second{BOX}", "{{path}}", why.NO_PROBE),
-                Query(
-                    "trainwarden_disk_probe_floor_bytes_per_second{BOX}",
-                    "{{path}} floor",
-                    why.NO_PROBE,
-                    limit=True,
-                ),
-            ],
-            unit="Bps",
-            width=12,
-            height=7,
-        ),
     ],
 )
 
@@ -237,186 +184,6 @@ ROLLOUTS = Row(
 )
 
 
-def _numbers(title: str, about: str, names: str, empty_when: str = why.NO_NUMBER) -> Graph:
-    return Graph(
-        title=title,
-        about=about,
-        queries=[
-            Query(
-                f'trainwarden_log_value{{RUN,name=~"{names}"}}',
-                "{{run}} {{name}}",
-                empty_when,
-            )
-        ],
-        unit=COUNT,
-    )
-
-
-def _limited(
-    title: str, about: str, query: Query, limit: limits.Limit, *, unit: str = COUNT
-) -> Graph:
-    """A graph of one query that is shaded from `limit` on."""
-    return Graph(
-        title=title,
-        about=about,
-        queries=[query],
-        unit=unit,
-        scale=rising(limit.value, None),
-        shaded=True,
-    )
-
-
-LOGS = Row(
-    "Logs",
-    [
-        _numbers(
-            "Loss",
-            "From the log. Good: as expected; a non-finite number leaves a gap "
-            "here and fires TrainingNotFinite.",
-            ".*loss.*",
-        ),
-        _numbers(
-            "Reward",
-            "From the log. Good: slowly up. A sudden fall, or a jump to the most there "
-            "can be, is a run that broke or learned to cheat.",
-            ".*reward.*",
-        ),
-        _numbers(
-            "KL, entropy, gradients",
-            "From the log. Good: small and even. Entropy that falls to 0 is a policy "
-            "that says one thing only.",
-            ".*(kl|entropy|grad).*",
-            why.NO_SUCH_NUMBER,
-        ),
-        _limited(
-            "Error lines, in 5 minutes",
-            "By log; a line that several patterns match counts once, and so do copies. Good: "
-            "0. From 20 on TrainingErrorStorm warns.",
-            Query(
-                "increase(trainwarden_log_error_lines_total{RUN}[5m])",
-                "{{run}} {{log}}",
-                why.NO_LOGS,
-            ),
-            limits.ERROR_STORM,
-        ),
-        _limited(
-            "Log silence, relative to the limit",
-            "Time since something was written, as a share of its limit. Good: under 100 %, "
-            "where TrainingLogSilent warns.",
-            Query(
-                """
-                (
-                  trainwarden_log_seen_timestamp_seconds{RUN}
-                    - trainwarden_log_last_write_timestamp_seconds{RUN}
-                )
-                / trainwarden_log_silence_limit_seconds{RUN}
-                """,
-                "{{run}} {{log}}",
-                why.NO_SILENCE_LIMIT,
-            ),
-            limits.SILENT,
-            unit=SHARE,
-        ),
-        Graph(
-            title="Files of each log",
-            about="Good: 1 or more. At 0 for every log, TrainingRunNotFound warns: the path of the "
-            "run is wrong, or the run writes elsewhere.",
-            queries=[Query("trainwarden_log_files{RUN}", "{{run}} {{log}}", why.NO_LOGS)],
-            unit=COUNT,
-        ),
-        Graph(
-            title="Logs that their writer holds back",
-            about="Good: 0. At 1 the program buffers its output, so that steps and errors are seen "
-            "minutes late: TrainingLogBuffered informs.",
-            queries=[Query("trainwarden_log_block_buffered{RUN}", "{{run}} {{log}}", why.NO_LOGS)],
-            unit=COUNT,
-        ),
-        Graph(
-            title="Files of logs that are not read",
-            about="By reason. Good: none. A file that another account can replace is not read.",
-            queries=[
-                Query(
-                    "trainwarden_log_skipped_files{RUN}"
-                    " or on (run, log) 0 * trainwarden_log_files{RUN}",
-                    "{{log}} {{reason}}",
-                    why.NO_LOGS,
-                )
-            ],
-            unit=COUNT,
-        ),
-        _limited(
-            "Heartbeats, age in intervals",
-            "Of brakes, watchdogs and cron jobs, which must themselves be watched. Good: up to "
-            "1; from 2 on TrainingHeartbeatMissed warns.",
-            Query(
-                """
-                (time() - trainwarden_heartbeat_timestamp_seconds{BEAT})
-                / trainwarden_heartbeat_interval_seconds{BEAT}
-                """,
-                "{{run}} {{name}}",
-                why.NO_HEARTBEATS,
-            ),
-            limits.HEARTBEAT_MISSED,
-        ),
-        Table(
-            title="Latest metrics",
-            about=(
-                "The last number of each name in a log. Good: finite, and of just now. What is "
-                "not finite and is trained by fires TrainingNotFinite."
-            ),
-            queries=[
-                Query(f"{NUMBER} (trainwarden_log_value{{RUN}})", "value", why.NO_NUMBER),
-                Query(f"{NUMBER} (trainwarden_log_value_finite{{RUN}})", "finite", why.NO_NUMBER),
-                Query(
-                    f"1000 * {NUMBER} (trainwarden_log_value_timestamp_seconds{{RUN}})",
-                    "written",
-                    why.NO_NUMBER,
-                ),
-            ],
-            width=12,
-            columns=[
-                Column(name="run"),
-                Column(name="log"),
-                Column(name="name", title="number"),
-                Column(name="value", decimals=4),
-                Column(name="finite", meanings=words(("no", style.CRITICAL), ("yes", style.GOOD))),
-                Column(name="written", unit="dateTimeFromNow"),
-            ],
-        ),
-        Table(
-            title="Lines by pattern",
-            about=(
-                "Since the exporter began to follow the log, and how many came in a row since a "
-                "line that ends it. Good: none of trouble of just now; patterns that tell the step "
-                "stand here too."
-            ),
-            queries=[
-                Query(
-                    f"{PATTERN} (trainwarden_log_matches_total{{RUN}}) > 0", "lines", why.NO_LOGS
-                ),
-                Query(
-                    f"{PATTERN} (trainwarden_log_match_streak{{RUN}}) > 0", "in a row", why.NO_ROW
-                ),
-                Query(
-                    f"1000 * {PATTERN} (trainwarden_log_last_match_timestamp_seconds{{RUN}})",
-                    "last",
-                    why.NO_MATCH,
-                ),
-            ],
-            width=12,
-            columns=[
-                Column(name="run"),
-                Column(name="log"),
-                Column(name="pattern"),
-                Column(name="lines"),
-                Column(name="in a row"),
-                Column(name="last", unit="dateTimeFromNow"),
-            ],
-            sorted_by="last",
-        ),
-    ],
-)
-
 BOARD = Board(
     uid="trainwarden-training",
     title="Training",
@@ -424,5 +191,5 @@ BOARD = Board(
     variables=[INSTANCE, HOST, RUN],
     marks=MARKS,
     since="now-6h",
-    rows=[PROGRESS, ROLLOUTS, LOGS],
+    rows=[PROGRESS, ROLLOUTS, logs.LOGS],
 )

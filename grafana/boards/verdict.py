@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from boards import style, why
 from boards.board import RUNBOOKS, Mark
-from boards.panels import NAME, Stat, Timeline
-from boards.queries import Query, coded
+from boards.panels import NAME, Stat
+from boards.queries import Query
 from boards.style import words
 from boards.tables import Column, Table
 
@@ -90,49 +90,6 @@ def verdict(width: int) -> Stat:
         meanings=VERDICTS,
         scale=style.Scale(style.CRITICAL),
         empty="not watched",
-    )
-
-
-def phase(width: int) -> Stat:
-    """What a run is doing."""
-    return Stat(
-        title="Phase",
-        about=(
-            "The phase of the run, from its log and files. Good: training most of the "
-            "time. Saving, evaluating and starting have limits of their own and are no stalls."
-        ),
-        queries=[
-            Query(
-                coded("trainwarden_training_phase{RUN}", "phase", PHASES),
-                "{{run}}",
-                why.NO_PHASE,
-            )
-        ],
-        unit=NAME,
-        width=width,
-        meanings=PHASE_WORDS,
-        empty="not reported",
-    )
-
-
-def phases(width: int, height: int = 4) -> Timeline:
-    """What a run did when."""
-    return Timeline(
-        title="Phases",
-        about=(
-            "What each run did when. Good: mostly training, in an even rhythm. A long "
-            "`waiting for rollouts` means that the trainer is faster than those who feed it."
-        ),
-        queries=[
-            Query(
-                coded("trainwarden_training_phase{RUN}", "phase", PHASES),
-                "{{run}}",
-                why.NO_PHASE,
-            )
-        ],
-        width=width,
-        height=height,
-        meanings=PHASE_WORDS,
     )
 
 

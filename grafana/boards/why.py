@@ -10,7 +10,6 @@ NO_TRIALS_LIMIT = "no worker has a limit of trials (runs[].workers[].trials_limi
 NO_CHECKPOINTS = "no checkpoints are monitored (runs[].checkpoints), or none is complete"
 NO_INTERVAL = "none is configured (runs[].checkpoints[].interval), and too few were seen yet"
 NO_RECORD = "the framework keeps no record of its own from which it resumes"
-NO_FOLDER = "no checkpoint of several files is complete; a single file shows no save time"
 NO_DISKS = "no disks are monitored (disks, or runs[].path)"
 NO_INODES = "no monitored disk has a limit on inodes"
 NO_PROBE = "no write probe is configured (disks[].probe)"
@@ -52,15 +51,11 @@ NO_RETIRING = "the GPUs retire no pages (from Ampere on)"
 NO_NVLINK = "the GPUs have no NVLink"
 NO_XID_WATCH = "no driver reports them"
 NO_PRESSURE = "the kernel exports no pressure (PSI)"
-NO_CGROUP = "no cgroup limits the host"
 
 # What has not happened.
 RUN_OVER = "a finished run makes no progress"
 NOBODY_WAITS = "no trainer waits, or no rollouts are monitored (runs[].rollouts)"
 NO_ALERT = "no alert fires"
-NOBODY_TO_CALL = "no notification is pending, or no receiver is configured (notify)"
-NOTHING_HELD = "no hold is in force"
-NOTHING_WAITS = "no action is delayed"
 NO_ALERT_FIRED = "no alert fired in this time"
 NOTHING_DONE = "no action in this time"
 NO_INTERRUPTION = "the run was not interrupted since it was first watched"
@@ -94,12 +89,8 @@ OF_THE_DEMO = frozenset(
         NOT_COUNTED,
         NO_RETIRING,
         NO_NVLINK,
-        NO_CGROUP,
         NO_PRESSURE,
         NO_ALERT,
-        NOBODY_TO_CALL,
-        NOTHING_HELD,
-        NOTHING_WAITS,
         NO_ACTION,
         NO_XID,
         NO_MATCH,

@@ -95,25 +95,6 @@ MEMORY = Row(
     [
         memory.worker_memory_and_limit("{WORKER}", 12, OF),
         Graph(
-            title="Memory by worker, relative to its limit",
-            about=(
-                "Good: flat. From 90 % on TrainingWorkerMemoryOverLimit warns; over 100 % the "
-                "worker is restarted."
-            ),
-            queries=[
-                Query(
-                    "trainwarden_worker_resident_bytes{WORKER}"
-                    " / trainwarden_worker_memory_limit_bytes{WORKER}",
-                    ONE,
-                    why.NO_MEMORY_LIMIT,
-                )
-            ],
-            unit=SHARE,
-            width=12,
-            scale=rising(limits.NEAR_MEMORY.value, limits.OVER_MEMORY.value),
-            shaded=True,
-        ),
-        Graph(
             title="Growth, in bytes per hour",
             about=(
                 "By the slope of ten minutes, of a worker near its age limit or past it by that of "
@@ -130,6 +111,7 @@ MEMORY = Row(
                 )
             ],
             unit=BYTES,
+            width=12,
         ),
         memory.box_memory(8, "{{instance}} "),
         Graph(
@@ -146,39 +128,6 @@ MEMORY = Row(
                 )
             ],
             unit=SHARE,
-        ),
-        Graph(
-            title="Cgroup memory and limit",
-            about=(
-                "What the cgroup holds, less file pages not in use. Good: under the line: in a "
-                "pod the cgroup kills, however much the machine has."
-            ),
-            queries=[
-                Query(
-                    "trainwarden_memory_cgroup_working_set_bytes{BOX}",
-                    "{{instance}} held",
-                    why.NO_CGROUP,
-                ),
-                Query(
-                    "trainwarden_memory_cgroup_limit_bytes{BOX}",
-                    "{{instance}} limit",
-                    why.NO_CGROUP,
-                    limit=True,
-                ),
-            ],
-            unit=BYTES,
-        ),
-        Graph(
-            title="Swap in use",
-            about="Good: little and even. A run that swaps is slower than a run that restarts.",
-            queries=[
-                Query(
-                    "trainwarden_memory_swap_total_bytes{BOX}"
-                    " - trainwarden_memory_swap_free_bytes{BOX}",
-                    "{{instance}}",
-                )
-            ],
-            unit=BYTES,
         ),
         memory.oom_kills(8),
     ],

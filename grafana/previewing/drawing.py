@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -19,7 +20,7 @@ LINE = 19
 def panel(sheet: Sheet, answered: Answered, place: Place) -> None:
     """Draw a panel. KeyError for one of a type that the boards do not use."""
     draw = _KINDS[answered.panel["type"]]
-    if any(answered.answers):
+    if any(answered.answers) or answered.panel["type"] == "text":
         draw(sheet, answered, place)
     else:
         sheet.frame(place, answered.title)
@@ -146,10 +147,23 @@ def _table(sheet: Sheet, answered: Answered, place: Place) -> None:
         x += width
 
 
+def _text(sheet: Sheet, answered: Answered, place: Place) -> None:
+    sheet.frame(place, answered.title)
+    content = str(answered.panel["options"]["content"]).strip()
+    lines = [
+        line
+        for paragraph in re.sub(r"\n {2,}", " ", content).splitlines()
+        for line in textwrap.wrap(re.sub(r"\]\(.*?\)|[`\[]", "", paragraph), int(place.width / 6))
+    ]
+    for index, line in enumerate(lines[: int((place.height - 40) / LINE)]):
+        sheet.write(place.left + 12, place.top + 46 + LINE * index, line, 8, TEXT)
+
+
 _KINDS: Mapping[str, Callable[[Sheet, Answered, Place], None]] = {
     "stat": _stat,
     "timeseries": _graph,
     "state-timeline": _timeline,
     "bargauge": _bars,
     "table": _table,
+    "text": _text,
 }

@@ -125,7 +125,7 @@ def drawn(title: str, *answers: list[Series]) -> list[str]:
     """All texts in the picture of a panel."""
     sheet = Sheet(800, 400, WINDOW, [Mark(2000, "red"), Mark(9000, "blue")])
     shown = panel(title)
-    rest: list[list[Series]] = [[] for _ in shown["targets"][len(answers) :]]
+    rest: list[list[Series]] = [[] for _ in shown.get("targets", ())[len(answers) :]]
     drawing.panel(sheet, Answered(shown, [*answers, *rest]), Place(0, 0, 800, 400))
     axes = [text for each in sheet.figure.axes for text in each.texts]
     return [text.get_text() for text in (*sheet.figure.texts, *axes)]
@@ -146,7 +146,9 @@ def test_a_stat_shows_its_word() -> None:
 
 
 def test_two_numbers_of_a_stat_have_their_names() -> None:
-    assert drawn("Step", [one(3)], [one(9)]) == ["Step", "3", "step", "9", "of"]
+    assert drawn("Progress", [one(-6)], [one(3)], [one(9)]) == [
+        *("Progress", "training", "phase", "3", "step", "9", "of"),
+    ]
 
 
 def test_a_graph_has_a_legend_of_its_series() -> None:
@@ -169,19 +171,29 @@ def test_a_timeline_tells_states_and_leaves_gaps() -> None:
     points = [(1000.0 + 9 * n, 1.0) for n in range(100)] + [
         (3000.0 + 9 * n, 6.0) for n in range(99)
     ]
-    texts = drawn("Phases", [Series({"run": "demo"}, points)])
-    assert sorted(texts) == ["Phases", "demo", "finished", "training"]
+    texts = drawn("Phase, workers and servers", [Series({"run": "demo"}, points)])
+    assert sorted(texts) == ["Phase, workers and servers", "finished", "phase", "training"]
 
 
 def test_bars_tell_their_share() -> None:
     texts = drawn("Nearest to its limit", [one(0.75)])
     assert [text.strip() for text in texts] == [
-        *("Nearest to its limit", "time without progress", "75%"),
+        *("Nearest to its limit", "memory of a worker", "75%"),
     ]
-    texts = drawn("Where the last day went", [one(18, state="training"), one(6, state="down")])
+    texts = drawn("Price by state, last 24 hours", [one(18, state="down"), one(6, state="held")])
     assert [text.strip() for text in texts] == [
-        *("Where the last day went", "training", "18.0", "down", "6.0"),
+        *("Price by state, last 24 hours", "down", "18", "held", "6"),
     ]
+
+
+def test_words_are_drawn_without_their_marks() -> None:
+    title, *lines = drawn("What you can do")
+    assert title == "What you can do"
+    assert lines[0] == (
+        "- Stop all actions on it: trainwarden hold --run $run --for 2h 'why'; undo: trainwarden "
+        "resume --run $run"
+    )
+    assert "- Runbooks of all alerts; on the host: trainwarden runbook NAME" in lines
 
 
 def test_a_table_shows_its_columns_in_their_order() -> None:

@@ -17,6 +17,8 @@ from grafana_foundation_sdk.models import units
 
 from boards import BOARDS
 from boards.variables import ANY
+from trainwarden.commands import COMMANDS
+from trainwarden.commands.forwarded import FORWARDED
 
 Model = Mapping[str, Any]
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
@@ -25,10 +27,15 @@ ONE_AT_A_TIME = ("trainwarden-run", "run")
 KNOWN_UNITS = {value for value in vars(units).values() if isinstance(value, str)}
 
 
+MOST_PANELS = 120
+"""Of all boards: what nobody looks at in an incident hides what one should see."""
+
+
 def panels(models: Mapping[str, Model]) -> Iterator[tuple[str, Model]]:
+    """Those that ask Prometheus."""
     for model in models.values():
         for panel in model["panels"]:
-            if panel["type"] != "row":
+            if panel["type"] not in ("row", "text"):
                 yield f"{model['uid']}: {panel['title']}", panel
 
 
@@ -134,18 +141,39 @@ def test_a_timeline_has_no_colours_by_threshold(models: Mapping[str, Model]) -> 
 
 def test_the_first_board_has_as_many_panels_as_one_reads(models: Mapping[str, Model]) -> None:
     shown = [panel for panel in models["trainwarden-run"]["panels"] if panel["type"] != "row"]
-    assert len(shown) == 14
-    assert shown[0]["title"] == "Verdict"
+    assert [panel["title"] for panel in shown] == [
+        *("Verdict", "Firing alerts", "Remediator", "Progress", "Ends"),
+        *("Time without progress, of its limit", "Last checkpoint", "Steps per hour"),
+        *("Loss and reward", "Phase, workers and servers", "Actions, by worker", "GPUs busy"),
+        *("Nearest to its limit", "What you can do"),
+    ]
 
 
-def test_no_two_panels_ask_the_same(models: Mapping[str, Model]) -> None:
-    """Of now, or of the same time."""
-    asked: dict[tuple[tuple[str, bool], ...], str] = {}
+def test_all_boards_together_have_as_many_panels_as_someone_looks_at(
+    models: Mapping[str, Model],
+) -> None:
+    shown = [p for model in models.values() for p in model["panels"] if p["type"] != "row"]
+    assert len(shown) <= MOST_PANELS
+
+
+def test_nothing_is_asked_twice(models: Mapping[str, Model]) -> None:
+    """Neither of now, nor of the same time."""
+    asked: dict[tuple[str, bool], str] = {}
     for where, panel in panels(models):
-        queries = tuple(
-            sorted((target["expr"], bool(target.get("instant"))) for target in panel["targets"])
-        )
-        assert asked.setdefault(queries, where) == where
+        for target in panel["targets"]:
+            query = " ".join(target["expr"].split()), bool(target.get("instant"))
+            other = asked.setdefault(query, f"{where} {target['refId']}")
+            assert other == f"{where} {target['refId']}", query
+
+
+def test_the_words_of_the_first_board_are_commands_that_there_are(
+    models: Mapping[str, Model],
+) -> None:
+    (words,) = [p for p in models["trainwarden-run"]["panels"] if p["type"] == "text"]
+    content = words["options"]["content"]
+    commands = {command.split()[1] for command in re.findall(r"`(trainwarden [^`]+)`", content)}
+    assert {"hold", "resume", "status", "report"} <= commands <= {*COMMANDS, *FORWARDED}
+    assert {*re.findall(r"\$(\w+)", content)} <= {*variables(models["trainwarden-run"])}
 
 
 def test_no_subquery_has_more_evaluations_than_a_panel_has_points(
