@@ -28,11 +28,11 @@ KNOWN_UNITS = {value for value in vars(units).values() if isinstance(value, str)
 
 
 MOST_PANELS = 120
-"""Of all boards: what nobody looks at in an incident hides what one should see."""
+"""Of all boards: a panel that nobody reads in an incident hides one that somebody should."""
 
 
 def panels(models: Mapping[str, Model]) -> Iterator[tuple[str, Model]]:
-    """Those that ask Prometheus."""
+    """The panels with queries."""
     for model in models.values():
         for panel in model["panels"]:
             if panel["type"] not in ("row", "text"):
@@ -156,7 +156,7 @@ def test_all_boards_together_have_as_many_panels_as_someone_looks_at(
     assert len(shown) <= MOST_PANELS
 
 
-def test_nothing_is_asked_twice(models: Mapping[str, Model]) -> None:
+def test_no_query_is_asked_twice(models: Mapping[str, Model]) -> None:
     """Neither of now, nor of the same time."""
     asked: dict[tuple[str, bool], str] = {}
     for where, panel in panels(models):
