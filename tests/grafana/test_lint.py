@@ -28,7 +28,7 @@ KNOWN_UNITS = {value for value in vars(units).values() if isinstance(value, str)
 
 
 MOST_PANELS = 120
-"""Of all boards: a panel that nobody reads in an incident hides one that somebody should."""
+"""Of all boards: panels without a reader hide the others."""
 
 
 def panels(models: Mapping[str, Model]) -> Iterator[tuple[str, Model]]:
