@@ -1,25 +1,31 @@
 """Real processes that hang, or only look so, judged by the exporter's own sampler.
 
-.venv-real/bin/python bench/hangs.py --hangs 500 --healthy 200    # writes docs/hangs.md
+export PATH=$PWD/.venv/bin:$PATH PYTHONPATH=.venv-real/lib/python3.11/site-packages
+python bench/hangs.py FILE --minutes 20
+python bench/hangs.py FILE... --page    # writes docs/hangs.md from the trials in all files
 
-Needs PyTorch in the Python that runs it. The ranks are processes of gloo on the CPU, with a step a
-second; a trial ends when the sampler has confirmed its verdict, or after LONGEST seconds.
+The second path is that of PyTorch (`make test-real` installs it). The ranks are processes of gloo
+on the CPU, with a step a second; a trial ends when the sampler has confirmed its verdict, or after
+LONGEST seconds.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import json
 import math
 import multiprocessing
+import os
 import random
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -36,6 +42,8 @@ SUSPICION = 24.0
 
 LONGEST = 150.0
 KEY = WorkerKey("hangs", "trainer")
+RANKS = {2: 30, 3: 30, 4: 30, 8: 7, 16: 3}
+"""Numbers of ranks, and of each 100 trials how many have them."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +82,7 @@ def members(ranks: Sequence[BaseProcess]) -> tuple[Member, ...]:
 @contextmanager
 def running(kind: str, count: int, odd: int, folder: Path) -> Iterator[list[BaseProcess]]:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["hung_ranks"])
+    context.set_forkserver_preload([Path(__file__).stem])
     helper = hung_ranks.start_helper(context, kind, folder)
     ranks: list[BaseProcess] = [
         context.Process(target=hung_ranks.rank, args=(kind, rank, count, odd, str(folder)))
@@ -85,18 +93,22 @@ def running(kind: str, count: int, odd: int, folder: Path) -> Iterator[list[Base
             process.start()
         yield ranks
     finally:
-        for process in (*ranks, *helper):
-            if process.pid is not None:
-                for pid in descendants(read_processes(), [process.pid]):
-                    hung_ranks.end(pid)
-                process.kill()
-                process.join()
+        started = [one for one in (*ranks, *helper) if one.pid is not None]
+        below = descendants(read_processes(), [one.pid for one in started if one.pid is not None])
+        for process in started:
+            process.kill()
+        for pid in below:
+            hung_ranks.end(pid)
+        for process in started:
+            process.join()
 
 
 def trial(kind: str, seed: int) -> Outcome:
     """One trial; raises TimeoutError if its ranks never begin."""
     rng = random.Random(seed)  # noqa: S311 - no secret
-    count = rng.choice((2, 3, 4))
+    (count,) = rng.choices(tuple(RANKS), tuple(RANKS.values()))
+    if kind == "collective":
+        count = max(3, count)  # of two, either may be the wrong one
     odd = 0 if kind == "update" else rng.randrange(count)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -215,40 +227,52 @@ three stacks a minute apart. In parentheses the 95 % interval of the share.
 *Named* means that the guilty rank, and what it waits for, are the only ones that
 `trainwarden_stack_suspect` and the chain name.
 
-Not measured: NCCL, a mount that hangs (state D is never *stuck*, by design), more than four ranks.
+Not measured: NCCL, a mount that hangs (state D is never *stuck*, by design), more than one host.
 """
 
 
+def kinds(first: int) -> Iterator[tuple[str, int]]:
+    """Yields kinds and seeds for ever: five hangs, then two healthy silences."""
+    hangs, healthy = itertools.cycle(hung_ranks.HANGS), itertools.cycle(hung_ranks.HEALTHY)
+    for seed, of in zip(itertools.count(first), itertools.cycle([hangs] * 5 + [healthy] * 2)):
+        yield next(of), seed
+
+
+def run_trials(file: Path, minutes: float, together: int) -> None:
+    """Appends trials to `file`, and starts none after so many minutes."""
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)  # of the process that forks the ranks
+    end = time.monotonic() + 60 * minutes
+    todo = kinds(time.time_ns() // 10**9)
+    pending: set[Future[Outcome]] = set()
+    with ThreadPoolExecutor(together) as pool, file.open("a") as output:
+        while pending or time.monotonic() < end:
+            while len(pending) < together and time.monotonic() < end:
+                pending.add(pool.submit(trial, *next(todo)))
+            done, pending = wait(pending, return_when=FIRST_COMPLETED)
+            for one in done:
+                try:
+                    print(json.dumps(asdict(one.result())), file=output, flush=True)
+                except TimeoutError:
+                    print("a trial never began", file=sys.stderr)
+
+
 def main() -> int:
-    """Runs the trials; 1 if a healthy silence would be restarted."""
+    """Runs trials, or writes the page; 1 if a healthy silence of it would be restarted."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--hangs", type=int, default=500)
-    parser.add_argument("--healthy", type=int, default=200)
+    parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="trials, one a line")
+    parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--together", type=int, default=8)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only-print", action="store_true")
+    parser.add_argument("--page", action="store_true")
     options = parser.parse_args()
-    kinds = [tuple(hung_ranks.HANGS)[at % len(hung_ranks.HANGS)] for at in range(options.hangs)]
-    kinds += [
-        tuple(hung_ranks.HEALTHY)[at % len(hung_ranks.HEALTHY)] for at in range(options.healthy)
+    if not options.page:
+        run_trials(options.files[0], options.minutes, options.together)
+        return 0
+    outcomes = [
+        Outcome(**json.loads(line))
+        for file in options.files
+        for line in file.read_text().splitlines()
     ]
-    outcomes: list[Outcome] = []
-    with ThreadPoolExecutor(options.together) as pool:
-        waited = [
-            pool.submit(trial, kind, options.seed * 1_000_000 + at) for at, kind in enumerate(kinds)
-        ]
-        for one in waited:
-            try:
-                outcomes.append(one.result())
-            except TimeoutError:
-                print("a trial never began", file=sys.stderr)
-                continue
-            print(outcomes[-1], file=sys.stderr, flush=True)
-    text = page(outcomes)
-    if options.only_print:
-        print(text)
-    else:
-        PAGE.write_text(text)
+    PAGE.write_text(page(outcomes))
     return int(any(one.confirmed for one in outcomes if one.kind in hung_ranks.HEALTHY))
 
 

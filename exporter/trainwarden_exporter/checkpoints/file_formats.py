@@ -17,11 +17,11 @@ from typing import Any
 import yaml
 
 from trainwarden_exporter.checkpoints.damages import Damage, DamageKind
-from trainwarden_exporter.checkpoints.inert_pickle import Made, read_pickle
 from trainwarden_exporter.checkpoints.paced_reader import PacedFile
 from trainwarden_exporter.checkpoints.segments import FilePlan, Segment, number_type
 from trainwarden_exporter.checkpoints.zip_archives import MAX_PICKLE_BYTES, has_directory, plan_zip
 from trainwarden_exporter.checkpoints.zip_headers import HEADER_START
+from trainwarden_exporter.runtime.inert_pickle import Made, read_pickle
 
 TENSOR_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".distcp", ".npz")
 METADATA = ".metadata"

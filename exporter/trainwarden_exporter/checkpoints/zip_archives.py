@@ -16,7 +16,6 @@ from dataclasses import replace
 from typing import Any
 
 from trainwarden_exporter.checkpoints.damages import Damage, DamageKind
-from trainwarden_exporter.checkpoints.inert_pickle import PickleStructure, read_pickle
 from trainwarden_exporter.checkpoints.paced_reader import PacedFile
 from trainwarden_exporter.checkpoints.segments import FilePlan, Segment, number_type
 from trainwarden_exporter.checkpoints.zip_headers import (
@@ -27,6 +26,7 @@ from trainwarden_exporter.checkpoints.zip_headers import (
     directory_problems,
     header_problem,
 )
+from trainwarden_exporter.runtime.inert_pickle import PickleStructure, read_pickle
 
 ZIP_END = b"PK\x05\x06"
 MAX_PICKLE_BYTES = 16 << 20

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 
 from trainwarden_exporter.processes.procfs import Identity
 from trainwarden_exporter.processes.stacks.members import MAX_PROCESSES
@@ -42,15 +43,26 @@ BUSY_BYTES_PER_SECOND = 100e3
 _STUCK = frozenset({
     Activity.COLLECTIVE, Activity.SERVER, Activity.QUEUE, Activity.PIPE, Activity.LOCK,
 })  # fmt: skip
-"""Not a sleep: a client that waits out a rate limit sleeps for minutes."""
+
+ENDLESS_SLEEP_SECONDS = 1800.0
+"""Seconds that a sleep still has to go from which it is no wait that ends: a client waits out a
+rate limit for minutes."""
 
 
-def find_activity(member: Member, looks: Sequence[Look], samples: Sequence[Stacks]) -> Finding:
-    """Returns what a process does by its looks and the stacks of a round, oldest first."""
+def find_activity(
+    member: Member, looks: Sequence[Look], samples: Sequence[Stacks], collective: str | None = None
+) -> Finding:
+    """Returns what a process does by its looks and the stacks of a round, oldest first.
+
+    `collective` is the one in which it waits as its Flight Recorder shows: a read of a tensor that
+    waits for NCCL has no frame.
+    """
     pid, kernel = member.identity.pid, looks[-1].kernel
     stacks = samples[-1] if samples else Stacks(problem="not read yet")
     wait = find_wait(stacks, kernel, pid, world=member.world)
     activity, detail = wait or (Activity.IDLE, kernel.wait_channel)
+    if collective and activity in (Activity.IDLE, Activity.GPU, Activity.COLLECTIVE):
+        activity, detail = Activity.COLLECTIVE, collective
     read = [one for one in samples if one.threads]
     main = stacks.main(pid)
     if activity is not Activity.STOPPED:
@@ -69,7 +81,7 @@ def find_activity(member: Member, looks: Sequence[Look], samples: Sequence[Stack
 
 
 def is_busy(looks: Sequence[Look], activity: Activity = Activity.IDLE) -> bool:
-    """Whether a process uses the CPU or files; a collective of NCCL uses a whole core to wait."""
+    """Whether a process uses the CPU or files; CUDA and NCCL use a whole core to wait."""
     first, last = looks[0], looks[-1]
     seconds = last.at - first.at
     if seconds <= 0:
@@ -80,23 +92,28 @@ def is_busy(looks: Sequence[Look], activity: Activity = Activity.IDLE) -> bool:
     read, before = last.kernel.io_bytes, first.kernel.io_bytes
     moved = 0.0 if read is None or before is None else (read - before) / seconds
     return moved > BUSY_BYTES_PER_SECOND or (
-        (runnable or cores > BUSY_CORES) and activity is not Activity.COLLECTIVE
+        (runnable or cores > BUSY_CORES) and activity not in (Activity.COLLECTIVE, Activity.GPU)
     )
 
 
-def diagnose(findings: Sequence[Finding], outside: Mapping[Identity, bool]) -> Diagnosis:
+def diagnose(
+    findings: Sequence[Finding],
+    outside: Mapping[Identity, bool],
+    absent: Mapping[int | None, str] = MappingProxyType({}),
+) -> Diagnosis:
     """Returns what the processes of a run do together.
 
-    `outside` says of far ends that belong to no worker of the run whether they move.
+    `outside` says of far ends that belong to no worker of the run whether they move, and `absent`
+    of ranks which collective they have not entered.
     """
     makers = _step_makers(findings)
     if not makers:
         return Diagnosis(Movement.UNKNOWN, tuple(findings))
-    suspects = _suspects(makers, findings)
-    chain = _chain(makers, suspects, findings)
+    suspects = _suspects(makers, findings, absent)
+    chain = _chain(makers, suspects, findings, absent)
     if any(one.activity is Activity.MOVING for one in makers):
         movement = Movement.MOVING
-    elif _is_stuck(makers, findings, outside):
+    elif _is_stuck(makers, findings, suspects, outside):
         movement = Movement.STUCK
     else:
         movement = Movement.UNKNOWN
@@ -114,7 +131,10 @@ def _step_makers(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _is_stuck(
-    makers: Sequence[Finding], findings: Sequence[Finding], outside: Mapping[Identity, bool]
+    makers: Sequence[Finding],
+    findings: Sequence[Finding],
+    suspects: Sequence[Suspect],
+    outside: Mapping[Identity, bool],
 ) -> bool:
     if len(findings) >= MAX_PROCESSES:
         return False  # the others may move
@@ -124,14 +144,26 @@ def _is_stuck(
     if any(one.activity is Activity.UNKNOWN for one in findings):
         return False
     # The stack of a backward pass is the same whether it computes or waits for the gradients.
-    if all(one.detail == BACKWARD for one in makers):
+    awaited = [one.finding for one in suspects if one.finding is not None]
+    if all(one.detail == BACKWARD for one in makers) or any(
+        one.detail == BACKWARD for one in awaited
+    ):
         return False
     inside = {one.member.identity for one in findings}
     if any(_waits_elsewhere(one, inside, outside) for one in findings):
         return False
     return all(
-        one.activity in _STUCK and one.phase != "saving" and _all_ranks_here(one) for one in makers
+        (one.activity in _STUCK or _sleeps_on(one))
+        and one.phase != "saving"
+        and _all_ranks_here(one)
+        for one in makers
     )
+
+
+def _sleeps_on(one: Finding) -> bool:
+    """Whether a process sleeps for longer than any wait that ends."""
+    seconds = None if one.kernel is None else one.kernel.sleeps_for
+    return one.activity is Activity.SLEEP and (seconds or 0.0) > ENDLESS_SLEEP_SECONDS
 
 
 def _waits_elsewhere(
@@ -154,7 +186,9 @@ def _all_ranks_here(one: Finding) -> bool:
     return world in (1, one.member.local_world)
 
 
-def _suspects(makers: Sequence[Finding], findings: Sequence[Finding]) -> tuple[Suspect, ...]:
+def _suspects(
+    makers: Sequence[Finding], findings: Sequence[Finding], absent: Collection[int | None]
+) -> tuple[Suspect, ...]:
     """Returns the processes that the others wait for; empty if that is not known."""
     if gone := _gone(makers):
         return gone
@@ -167,6 +201,8 @@ def _suspects(makers: Sequence[Finding], findings: Sequence[Finding]) -> tuple[S
         odd = _odd_ones_out(waiting)
     elif not waiting:
         odd = odd if len(makers) == 1 else _odd_ones_out(odd)
+    # Their stacks may all be the same, as in a backward pass.
+    odd = [one for one in makers if one.member.rank in absent] or odd
     return tuple(
         Suspect(one.member.rank, one.member.key, one.activity, one)
         for one in (_last_of_chain(one, findings) for one in odd)
@@ -223,7 +259,10 @@ def _next_of(one: Finding, findings: Sequence[Finding]) -> Finding | None:
 
 
 def _chain(
-    makers: Sequence[Finding], suspects: Sequence[Suspect], findings: Sequence[Finding]
+    makers: Sequence[Finding],
+    suspects: Sequence[Suspect],
+    findings: Sequence[Finding],
+    absent: Mapping[int | None, str],
 ) -> str:
     """Returns who waits for what, from most processes to the one at the end."""
     links = []
@@ -243,7 +282,9 @@ def _chain(
         if suspect.finding is not None and suspect.activity is Activity.COLLECTIVE
     ]
     for start in (*starts, *odd_in_collective):
-        links.extend(_links(start, findings))
+        first, *more = _links(start, findings)
+        missed = absent.get(start.member.rank)
+        links += [f"{first} and has not entered {missed}" if missed else first, *more]
     return " ← ".join(links)
 
 
@@ -290,6 +331,7 @@ def name_of(member: Member) -> str:
 _WORDS = {
     Activity.MOVING: "runs",
     Activity.COLLECTIVE: "waits in",
+    Activity.GPU: "waits for its GPU",
     Activity.SERVER: "waits for server",
     Activity.QUEUE: "waits for a queue",
     Activity.PIPE: "waits for a pipe",

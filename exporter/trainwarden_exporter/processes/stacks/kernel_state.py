@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import struct
+import time
 from pathlib import Path
 
 from trainwarden_exporter.processes.procfs import PROC, Identity, read_process, read_text
@@ -18,13 +22,15 @@ def read_kernel_state(identity: Identity, root: Path = PROC) -> KernelState | No
         return None
     folder = f"{root}/{identity.pid}"
     channel = (read_text(f"{folder}/wchan") or "").strip()
+    call = read_text(f"{folder}/syscall") or ""
     return KernelState(
         state=process.state,
         cpu_seconds=process.cpu_seconds,
         switches=parse_switches(read_text(f"{folder}/status") or ""),
         io_bytes=parse_io(read_text(f"{folder}/io") or ""),
         wait_channel="" if channel == "0" else channel,
-        file_number=parse_file_number(read_text(f"{folder}/syscall") or ""),
+        file_number=parse_file_number(call),
+        sleeps_for=_read_sleep(f"{folder}/mem", call) if "nanosleep" in channel else None,
     )
 
 
@@ -53,3 +59,29 @@ def parse_file_number(text: str) -> int | None:
         return None
     number = int(fields[1], 16)
     return number if number < _LARGEST_FILE_NUMBER else None
+
+
+_CLOCK_NANOSLEEP = {"x86_64": "230", "aarch64": "115"}.get(platform.machine())
+
+
+def _read_sleep(memory: str, call: str) -> float | None:
+    """Returns for how many seconds a process still sleeps in `call`, from its /proc/<pid>/syscall.
+
+    Python 3.11 and newer call clock_nanosleep(2) with the time at which the sleep ends; None for
+    another call, or if the memory is not readable.
+    """
+    fields = call.split()
+    clock_and_flags = ["0x1", "0x1"]  # CLOCK_MONOTONIC and TIMER_ABSTIME in linux/time.h
+    if len(fields) < 4 or fields[0] != _CLOCK_NANOSLEEP or fields[1:3] != clock_and_flags:  # noqa: PLR2004
+        return None
+    try:
+        file = os.open(memory, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        seconds, nanoseconds = struct.unpack("=qq", os.pread(file, 16, int(fields[3], 16)))
+    except (OSError, OverflowError, struct.error):
+        return None
+    finally:
+        os.close(file)
+    return float(seconds + nanoseconds / 1e9 - time.monotonic())

@@ -12,6 +12,10 @@ from trainwarden_exporter.processes.stacks.model import Member
 MAX_PROCESSES = 64
 """Processes of a run that are looked at."""
 
+RECORDER = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+RECORDER_PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
+"""Variables of PyTorch (FlightRecorder.cpp, ProcessGroupNCCL.hpp)."""
+
 _MOST_DIGITS = 7
 
 ReadEnvironment = Callable[[int], Mapping[str, str] | None]
@@ -53,6 +57,8 @@ def find_members(
                     world=_number(own, "WORLD_SIZE"),
                     local_world=_number(own, "LOCAL_WORLD_SIZE"),
                     is_trainer=one.pid in makers,
+                    recorder=_path(own, *RECORDER),
+                    recorder_pipe=_path(own, RECORDER_PIPE),
                 )
             )
     found.sort(key=lambda one: (not one.is_trainer, one.rank or 0, one.identity.start_ticks))
@@ -62,3 +68,9 @@ def find_members(
 def _number(variables: Mapping[str, str], name: str) -> int | None:
     text = variables.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < _MOST_DIGITS else None
+
+
+def _path(variables: Mapping[str, str], *names: str) -> str:
+    """Returns the first of these paths; empty unless it is absolute."""
+    path = next((variables[name] for name in names if variables.get(name)), "")
+    return path if path.startswith("/") else ""

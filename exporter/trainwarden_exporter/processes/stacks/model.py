@@ -15,6 +15,8 @@ class Activity(StrEnum):
 
     MOVING = "moving"
     COLLECTIVE = "collective"
+    GPU = "gpu"
+    """It waits for its GPU, which works or hangs: the stack is the same."""
     SERVER = "server"
     QUEUE = "queue"
     PIPE = "pipe"
@@ -69,6 +71,8 @@ class KernelState:
     """The kernel function in which the main thread waits; empty if it runs or if unknown."""
     file_number: int | None = None
     """The file descriptor of the system call in which the main thread waits."""
+    sleeps_for: float | None = None
+    """Seconds for which the main thread still sleeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +115,10 @@ class Member:
     """Number of ranks on this host."""
     is_trainer: bool = False
     """Whether it makes the steps: a rank, or the first process of a trainer without ranks."""
+    recorder: str = ""
+    """Where it writes the dumps of its Flight Recorder, without the rank; empty if unknown."""
+    recorder_pipe: str = ""
+    """Its pipe by which a dump is asked for, without the rank and `.pipe`."""
 
 
 class FarEnd(NamedTuple):

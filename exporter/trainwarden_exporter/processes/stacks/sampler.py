@@ -21,6 +21,7 @@ from trainwarden_exporter.processes.stacks.diagnosis import (
     is_busy,
 )
 from trainwarden_exporter.processes.stacks.far_ends import find_lock_holder, find_servers
+from trainwarden_exporter.processes.stacks.flight_recorder import NO_ABSENCES, FlightRecorders
 from trainwarden_exporter.processes.stacks.kernel_state import read_kernel_state
 from trainwarden_exporter.processes.stacks.members import find_members
 from trainwarden_exporter.processes.stacks.model import (
@@ -88,9 +89,12 @@ class RunSampler:
         self._stuck_in: StuckStacks | None = None
         """Where the makers of steps were stuck at the end of the last round."""
         self._confirmed = False
+        self._recorders = FlightRecorders()
+        self._is_asked = False
+        self._absences = NO_ABSENCES
 
     def look(self, silence: float, members: Sequence[Member]) -> Diagnosis:
-        """Looks at the processes of a run that has been silent since `silence`, of any clock.
+        """Looks at the processes of a run that has been silent since `silence` (Unix seconds).
 
         Returns what the looks in this silence show. Blocks for SAMPLE_SECONDS and one stack at
         most, and longer only while the kernel holds a file of /proc. Raises CollectError.
@@ -107,6 +111,7 @@ class RunSampler:
         self._read_kernel_states(members)
         if sampling and self._samples == SAMPLES:
             self._far_ends.clear()  # found again
+            self._absences = self._recorders.find_absences(members, silence)
         diagnosis = self._diagnose(members)
         if sampling and self._samples == SAMPLES:
             moves = diagnosis.movement is Movement.MOVING
@@ -114,6 +119,9 @@ class RunSampler:
             stuck_in = _stuck_stacks(diagnosis)
             self._confirmed = stuck_in is not None and stuck_in == self._stuck_in
             self._stuck_in = stuck_in
+            if not self._is_asked:  # between two rounds: to write a dump looks like movement
+                self._is_asked = True
+                self._recorders.ask(members)
         stuck = diagnosis.movement is Movement.STUCK
         return replace(diagnosis, confirmed=stuck and self._confirmed)
 
@@ -121,6 +129,7 @@ class RunSampler:
         """Forgets the silence; the minute between two rounds remains."""
         self._silence, self._samples, self._pause = None, SAMPLES, ROUND_SECONDS
         self._stuck_in, self._confirmed = None, False
+        self._is_asked, self._absences = False, NO_ABSENCES
         for kept in (self._looks, self._stacks, self._far_ends, self._below):
             kept.clear()
 
@@ -153,7 +162,12 @@ class RunSampler:
         inside = {member.identity for member in members}
         findings = [
             self._with_far_ends(
-                find_activity(member, tuple(looks), tuple(self._stacks.get(member.identity, ()))),
+                find_activity(
+                    member,
+                    tuple(looks),
+                    tuple(self._stacks.get(member.identity, ())),
+                    self._absences.waiting.get(member.rank),
+                ),
                 inside,
             )
             for member in members
@@ -163,7 +177,7 @@ class RunSampler:
             identity: any(map(self._may_move, (identity, *self._below.get(identity, ()))))
             for identity in self._looks.keys() - inside
         }
-        return diagnose(findings, moves)
+        return diagnose(findings, moves, self._absences.absent)
 
     def _may_move(self, identity: Identity) -> bool:
         looks = tuple(self._looks.get(identity, ()))

@@ -50,6 +50,11 @@ _CALLS = tuple(
         _Call(r"torch/distributed/rendezvous\.py", r".*", Activity.COLLECTIVE),
         _Call(r"torch/distributed/utils\.py", r"_verify_.*|_sync_.*", Activity.COLLECTIVE),
         _Call(r"deepspeed/comm/\w+\.py", _COLLECTIVES, Activity.COLLECTIVE),
+        _Call(
+            r"torch/cuda/(?:__init__|streams)\.py",
+            r"synchronize|wait_event|wait_stream",
+            Activity.GPU,
+        ),
         _Call(r"ray/_private/worker\.py", r"get|get_objects|wait", Activity.SERVER),
         _Call(r"torch/utils/data/dataloader\.py", r"_try_get_data|_get_data", Activity.QUEUE),
         _Call(r"queue\.py", r"get|put|join", Activity.QUEUE),

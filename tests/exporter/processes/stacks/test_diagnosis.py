@@ -115,6 +115,26 @@ class TestOneProcess:
 
         assert (found.activity, found.detail) == (Activity.COLLECTIVE, "all_reduce")
 
+    def test_a_rank_that_spins_for_its_gpu_does_not_move(self) -> None:
+        spins = [KernelState("R", seconds, 4, 100) for seconds in (0.0, 5.0, 10.0)]
+        stacks = [main("synchronize", file="/venv/torch/cuda/__init__.py")] * 3
+        found = find_activity(member(1, 0, 2), looks(*spins), stacks)
+        assert found.activity is Activity.GPU
+        assert movement([found]) == "unknown"
+
+    def test_what_its_flight_recorder_shows_counts_where_the_stack_shows_nothing(self) -> None:
+        spins = [KernelState("R", seconds, 4, 100) for seconds in (0.0, 5.0, 10.0)]
+
+        def seen(*stacks: Stacks) -> tuple[str, str]:
+            found = find_activity(member(1, 0, 2), looks(*spins), stacks, "all_reduce 8")
+            return found.activity, found.detail
+
+        assert seen(*[main("step")] * 3) == ("collective", "all_reduce 8")
+        assert seen(main("step"), main("other"), main("step")) == ("moving", "")
+        sleeps = replace(spins[2], state="S", wait_channel="pipe_read")
+        spins[:] = [sleeps] * 3
+        assert seen(*[main("read")] * 3)[0] == "pipe"
+
     @pytest.mark.parametrize("count", [0, 1, 2])
     def test_fewer_samples_say_nothing(self, count: int) -> None:
         found = find_activity(member(1), looks(IDLE, IDLE, IDLE), [main("f")] * count)
@@ -166,7 +186,15 @@ class TestMovement:
         assert movement(ranks(Activity.PIPE, phase="saving")) == "unknown"
 
     def test_a_sleep_may_end(self) -> None:
-        assert movement(ranks(Activity.COLLECTIVE, Activity.SLEEP)) == "unknown"
+        waits, sleeps = ranks(Activity.COLLECTIVE, Activity.SLEEP)
+        for seconds in (None, 0.0, 600.0):
+            kernel = replace(IDLE, sleeps_for=seconds)
+            assert movement([waits, replace(sleeps, kernel=kernel)]) == "unknown"
+
+    def test_a_sleep_of_hours_does_not(self) -> None:
+        waits, sleeps = ranks(Activity.COLLECTIVE, Activity.SLEEP)
+        kernel = replace(IDLE, sleeps_for=86_400.0)
+        assert movement([waits, replace(sleeps, kernel=kernel)]) == "stuck"
 
     def test_a_backward_pass_of_all_ranks_may_compute(self) -> None:
         assert (
@@ -175,6 +203,14 @@ class TestMovement:
         )
         one, other = ranks(Activity.COLLECTIVE, Activity.LOCK, detail="backward")
         assert movement([one, other]) == "stuck"
+
+    def test_the_one_in_a_backward_pass_that_the_others_wait_for_may_compute(self) -> None:
+        found = ranks(Activity.COLLECTIVE, Activity.COLLECTIVE, Activity.COLLECTIVE)
+        behind = replace(found[2], detail="backward")
+        assert movement([*found[:2], behind]) == "unknown"
+        assert (
+            movement([*(replace(one, detail="backward") for one in found[:2]), found[2]]) == "stuck"
+        )
 
     def test_a_collective_of_an_unknown_number_of_ranks_may_wait_for_another_host(self) -> None:
         one = finding(member(1), Activity.COLLECTIVE, "all_reduce")
@@ -277,6 +313,15 @@ class TestSuspects:
 
     def test_ranks_that_all_do_the_same_have_none(self) -> None:
         assert self.suspects(*ranks(*[Activity.COLLECTIVE] * 4)) == []
+
+    def test_the_rank_whose_flight_recorder_lacks_the_newest_collective(self) -> None:
+        found = diagnose(ranks(*[Activity.COLLECTIVE] * 4), {}, {2: "all_reduce 1234"})
+        assert [one.rank for one in found.suspects] == [2]
+        assert found.movement == "stuck"
+        assert found.chain == (
+            "ranks 0–1, 3 wait in all_reduce"  # noqa: RUF001 - a range
+            " ← rank 2 waits in all_reduce and has not entered all_reduce 1234"
+        )
 
     def test_the_server_for_which_a_rank_waits(self) -> None:
         engine = member(50, key=WorkerKey("night", "engine"), is_trainer=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -126,6 +127,12 @@ class TestRealWaits:
         assert activity(found) is Activity.SERVER
         assert found.movement == "unknown"
 
+    def test_a_sleep_ends_or_lasts_a_day(self, start: Start) -> None:
+        short = self.seen(start("import time; print(flush=True); time.sleep(1000)"))
+        assert (activity(short), short.movement) == (Activity.SLEEP, "unknown")
+        long = self.seen(start("import time; print(flush=True); time.sleep(86400)"))
+        assert (activity(long), long.movement) == (Activity.SLEEP, "stuck")
+
     def test_a_program_that_computes(self, start: Start) -> None:
         process = start("print(flush=True)\nwhile True: sum(range(100))")
         sampler, one = RunSampler(), member(process, waits=False)
@@ -213,6 +220,22 @@ class TestRounds:
         assert [found.movement for found in first[2:]] == ["stuck"] * 12
         assert not any(found.confirmed for found in first)
         assert second.confirmed
+
+    def test_a_flight_recorder_is_asked_for_a_dump_once_between_two_rounds(
+        self, start: Start, tmp_path: Path
+    ) -> None:
+        pipe = tmp_path / "pipe_0.pipe"
+        os.mkfifo(pipe)
+        clock = Clock()
+        sampler, waits = RunSampler(clock=clock), member(start(WAITS))
+        waits = replace(waits, rank=0, recorder_pipe=f"{tmp_path}/pipe_")
+        reader, asked = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK), []
+        for _ in range(30):  # two and a half minutes
+            sampler.look(1.0, [waits])
+            asked.append(os.read(reader, 10))
+            clock.now += 5
+        os.close(reader)
+        assert asked == [b"", b"", b"1\n", *[b""] * 27]
 
     def test_a_process_replaced_in_between_is_not_confirmed(self, start: Start) -> None:
         read, _, clock = self.count()

@@ -38,6 +38,8 @@ WRAPPER = ("wrapper", f"{SITE}/torch/distributed/c10d_logger.py")
             Activity.COLLECTIVE,
             "broadcast_object_list",
         ),
+        ((("synchronize", f"{SITE}/torch/cuda/__init__.py"), *USER),
+         Activity.GPU, "synchronize (torch/cuda/__init__.py)"),
         ((("Condition.wait", f"{LIB}/threading.py"), ("Queue.get", f"{LIB}/queue.py"), *USER),
          Activity.QUEUE, "Queue.get (lib/python3.12/queue.py)"),
         ((("_try_get_data", f"{SITE}/torch/utils/data/dataloader.py"), *USER),
