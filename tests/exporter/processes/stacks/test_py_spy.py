@@ -7,6 +7,7 @@ import os
 import resource
 import shutil
 import signal
+import struct
 import subprocess
 import time
 from pathlib import Path
@@ -93,6 +94,64 @@ def test_a_process_that_is_no_python_is_recognised() -> None:
         process.kill()
 
     assert not stacks.is_python
+
+
+def elf32() -> bytes:
+    """A program of 32-bit x86 that calls pause() for ever; see elf(5)."""
+    code = b"\xb8\x1d\x00\x00\x00\xcd\x80\xeb\xf7"  # mov eax, 29; int 0x80; jmp to the start
+    base, head = 0x8048000, 52 + 32
+    size = head + len(code)
+    header = struct.pack(
+        "<16sHHIIIIIHHHHHH",
+        b"\x7fELF\x01\x01\x01",
+        2,
+        3,
+        1,
+        base + head,
+        52,
+        0,
+        0,
+        52,
+        32,
+        1,
+        0,
+        0,
+        0,
+    )
+    return header + struct.pack("<8I", 1, 0, base, base, size, size, 5, 4096) + code
+
+
+@pytest.mark.parametrize("name", ["python3.11", "pypy3"])
+def test_a_program_that_only_has_the_name_of_a_python_gives_a_word(
+    tmp_path: Path, name: str
+) -> None:
+    program = tmp_path / name
+    if name == "pypy3":
+        shutil.copy(shutil.which("sleep") or "", program)
+    else:
+        program.write_bytes(elf32())
+    program.chmod(0o755)
+    try:
+        process = subprocess.Popen([program, "1000"])
+    except OSError:
+        pytest.skip("this kernel runs no 32-bit program")
+    with process:
+        stacks = read_stacks(process.pid)
+        process.kill()
+
+    assert not stacks.threads
+    assert stacks.problem
+
+
+def test_a_process_that_dies_meanwhile_has_its_stack_or_gives_a_word(start: Start) -> None:
+    for milliseconds in (0, 5, 20, 50, 100):
+        process = start(
+            f"print(flush=True)\nimport os, time; time.sleep({milliseconds / 1e3}); os._exit(0)"
+        )
+
+        stacks = read_stacks(process.pid)
+
+        assert bool(stacks.threads) != bool(stacks.problem)
 
 
 def test_a_stopped_process_has_its_stack(start: Start) -> None:
