@@ -177,11 +177,16 @@ def _share(hits: int, of: int) -> str:
     return f"{hits} of {of} ({100 * low:.1f}–{100 * high:.1f} %)"  # noqa: RUF001 - a range
 
 
+def _most(times: Sequence[float]) -> float:
+    """The time within which 95 % of `times`, ascending, lie."""
+    return times[math.ceil(0.95 * len(times)) - 1]
+
+
 def page(outcomes: Sequence[Outcome]) -> str:
     """The page, of trials that have ended."""
     hangs = [one for one in outcomes if one.kind in hung_ranks.HANGS]
     healthy = [one for one in outcomes if one.kind in hung_ranks.HEALTHY]
-    lines = [TEXT, "| hang | trials | stuck | guilty process named | median s | most s |"]
+    lines = [TEXT + "| hang | trials | stuck | guilty process named | median s | most s |"]
     lines.append("|---|--:|--:|--:|--:|--:|")
     for kind, text in (*hung_ranks.HANGS.items(), ("", "**all**")):
         rows = [one for one in hangs if kind in ("", one.kind)]
@@ -193,15 +198,16 @@ def page(outcomes: Sequence[Outcome]) -> str:
                 + (f" {statistics.median(times):.0f} | {max(times):.0f} |" if times else " – | – |")  # noqa: RUF001
             )
     times = sorted(one.stuck for one in hangs if one.stuck is not None)
-    if times:
-        p95 = times[math.ceil(0.95 * len(times)) - 1]
+    confirmed = sorted(one.confirmed for one in hangs if one.confirmed is not None)
+    if times and confirmed:
+        first, second = _most(times), _most(confirmed)
         lines += [
             "",
-            f"95 % of the verdicts came within {p95:.0f} s of the suspicion, which begins",
+            f"95 % of the verdicts came within {first:.0f} s of the suspicion, which begins",
+            f"{SUSPICION:.0f} s after the last step: {first + SUSPICION:.0f} s from the fault.",
+            f"The second round confirmed {_share(len(confirmed), len(hangs))},",
+            f"95 % of them within {second + SUSPICION:.0f} s of the fault.",
         ]
-        lines.append(
-            f"{SUSPICION:.0f} s after the last step: {p95 + SUSPICION:.0f} s from the fault."
-        )
     lines += ["", "| healthy silence | trials | found stuck | would be restarted |"]
     lines.append("|---|--:|--:|--:|")
     for kind, text in (*hung_ranks.HEALTHY.items(), ("", "**all**")):
@@ -218,16 +224,41 @@ def page(outcomes: Sequence[Outcome]) -> str:
 
 TEXT = """# Hangs
 
-Written by `bench/hangs.py`: ranks of PyTorch's gloo on the CPU that make a step a second, until one
-waits for ever, or all do something that takes long. The exporter's own sampler looks at them as it
-does in a silence of a run: from two fifths of the stall limit on (24 s), every 5 s, with rounds of
-three stacks a minute apart. In parentheses the 95 % interval of the share.
+Written by `bench/hangs.py`: ranks of PyTorch's gloo on the CPU, 2 to 16 of them, that make a step a
+second, until one waits for ever, or all do something that takes long. The exporter's own sampler
+looks at them as it does in a silence of a run: from two fifths of the stall limit on (24 s), every
+5 s, with rounds of three stacks a minute apart. In parentheses the 95 % interval of the share.
 
 *Stuck* is the verdict after the first round; a restart needs a second round with the same stacks.
 *Named* means that the guilty rank, and what it waits for, are the only ones that
 `trainwarden_stack_suspect` and the chain name.
 
-Not measured: NCCL, a mount that hangs (state D is never *stuck*, by design), more than one host.
+The trials ran on a host of 16 cores, 48 at a time, with PyTorch 2.11. Not measured: a mount that
+hangs (state D is never *stuck*, by design), several hosts, several ranks of NCCL. A rank that dies
+is no hang of gloo: the others fail at once.
+
+## A GPU
+
+What `bench/nccl_hang.py` found on an H200, with PyTorch 2.11 and CUDA 13:
+
+- A kernel that never ends, and a rank in `torch.cuda.synchronize` or `Stream.synchronize`: unknown,
+  *rank 0 waits for its GPU*. A healthy rank with kernels of ten seconds looks the same, so neither
+  is *stuck*: a restart waits for the stall limit, as without stacks.
+- The same, and a rank in `.item()`: moving. No frame shows the wait, and CUDA uses a core.
+- An `all_reduce` of NCCL behind such a kernel: unknown, *rank 0 waits for its GPU*. Its Flight
+  Recorder wrote a dump when it was asked. Of several ranks, the dumps name the rank that has not
+  entered the newest collective.
+- Two ranks of gloo, one behind such a kernel: unknown, *rank 0 waits in all_reduce ← rank 1 waits
+  for its GPU*.
+- Two ranks of gloo with GPU work, one reads a FIFO: stuck, *rank 0 waits in all_reduce ← rank 1
+  waits for a pipe*.
+- A data loader with pinned memory, whose worker reads a FIFO: stuck, *rank 0 waits for a queue ←
+  process 4957 of trainer waits for a pipe*.
+- Out of memory, caught and tried again every second: unknown, *rank 0 sleeps*.
+- Healthy products of matrices: moving.
+
+## The trials
+
 """
 
 
