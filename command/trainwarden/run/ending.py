@@ -28,6 +28,10 @@ class Ending:
         send_signal([child], signal.SIGTERM)
         send_signal([child], signal.SIGCONT)  # a stopped process would not see the other
 
+    def shorten(self, grace: float) -> None:
+        """Sends SIGKILL in `grace` seconds at the latest."""
+        self._deadline = min(self._deadline, time.monotonic() + grace)
+
     def step(self, *, child_ended: bool) -> bool:
         """Sends what is due; returns whether all processes are gone, or cannot be ended."""
         alive = find_processes(self._child[0], self._run_id)

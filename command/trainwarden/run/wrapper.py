@@ -37,6 +37,7 @@ _GROUP = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGCONT)
 """Signals that a terminal sends to all processes in its foreground."""
 _STOPS = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 """Signals with which the user, or the system, ends the command."""
+STOPPED_BY_USER = "it was stopped by the user"
 RETRY_SECONDS = 3600.0
 """How long a detached run that has failed waits for a request to start it again."""
 
@@ -69,6 +70,9 @@ class Wrapper:
         self._ending: Ending | None = None
         self._request: tuple[Client, str] | None = None
         self._start_at: float | None = None
+        self._starting = False
+        self._stop_at_start: float | None = None
+        """The grace in seconds, if the user stopped the command while it was started."""
         self._retry_until: float | None = None
 
     def run(self, last_message: Sequence[str] | None = None) -> int:
@@ -141,7 +145,7 @@ class Wrapper:
         if keys is None:
             self._lose_terminal()
         elif keys and self._streams.interrupts(keys):
-            self._stopped_at = time.monotonic()
+            self._record_user_stop()
 
     def _timeout(self) -> int | None:
         if self._ending is not None:
@@ -200,13 +204,22 @@ class Wrapper:
             self._streams.enter_raw()
             self._streams.copy_size()
         if number in _STOPS:
-            self._stopped_at = time.monotonic()
+            self._record_user_stop()
+            if self._starting:
+                self._stop_at_start = GRACE_SECONDS
+                return
             if not self._running and self._ending is None:
                 self._status = self._announcement.content["exit_status"] or 0
                 self._announcement.content["state"] = "stopped"
                 self._announcement.save()
                 return
         self._signal_child(number)
+
+    def _record_user_stop(self) -> None:
+        """Records that the user ends the command, whatever the remediator has asked for."""
+        self._stopped_at = time.monotonic()
+        if self._restarts():
+            self._answer_request(ok=False, error=STOPPED_BY_USER)
 
     def _signal_child(self, number: int) -> None:
         """Sends a signal to the command, or to its process group as a terminal does."""
@@ -222,6 +235,7 @@ class Wrapper:
 
     def _start(self) -> None:
         self._log.begin_attempt(describe_restart(self._announcement))
+        self._starting = True
         self._channel.send(b"start")
 
     def _suspend(self) -> None:
@@ -242,10 +256,13 @@ class Wrapper:
     def _handle(self, message: Sequence[str]) -> None:
         match message:
             case ["started", pid, ticks]:
-                self._running = True
+                self._running, self._starting = True, False
                 self._retry_until = None
                 if self._announcement.content["pid"] != int(pid):
                     self._announcement.record_start(int(pid), int(ticks))
+                if self._stop_at_start is not None:
+                    self._end_child(self._stop_at_start)
+                    return
                 self._answer_request(ok=True, pid=int(pid), start_ticks=int(ticks))
             case ["failed", number]:
                 self._fail_to_start(int(number))
@@ -273,7 +290,7 @@ class Wrapper:
         finishes = self._announcement.content["finishes"]
         state = end_state(status, since_stop=since, finishes=finishes)
         if self._ending is not None:
-            state = "stopped" if self._request and self._request[1] == "stop" else "restarting"
+            state = "restarting" if self._restarts() else "stopped"
         self._announcement.record_exit(state, status, self._log.last_lines())
         if self._ending is not None:
             return
@@ -310,6 +327,7 @@ class Wrapper:
                 if problem := self._refusal(command, request):
                     client.answer(ok=False, error=problem)
                     return
+                self._answer_request(ok=False, error=STOPPED_BY_USER)
                 self._request = client, command
                 self._begin(command, request.get("grace", GRACE_SECONDS))
             case _:
@@ -321,7 +339,8 @@ class Wrapper:
         grace = request.get("grace", GRACE_SECONDS)
         if not isinstance(grace, int | float) or not 0 <= grace <= MAX_GRACE_SECONDS:
             return f"grace: expected a number of seconds up to {MAX_GRACE_SECONDS:g}"
-        if self._request is not None or self._ending is not None:
+        busy = self._request is not None or self._ending is not None
+        if busy and not (command == "stop" and self._restarts()):
             return "another request is being carried out"
         if command == "restart" and content["restart"] == NEVER:
             return "the run was started with --restart never"
@@ -331,14 +350,25 @@ class Wrapper:
         return ""
 
     def _begin(self, command: str, grace: float) -> None:
-        content = self._announcement.content
         self._start_at = self._retry_until = None
         self._say(f"{command} requested")
-        if self._running:
-            child = content["pid"], content["start_ticks"]
-            self._ending = Ending(child, content["run_id"], grace)
+        if self._starting:
+            self._stop_at_start = grace
+        elif self._ending is not None:  # of a restart, which the stop replaces
+            self._ending.shorten(grace)
+        elif self._running:
+            self._end_child(grace)
         else:
             self._finish_ending("")
+
+    def _end_child(self, grace: float) -> None:
+        content = self._announcement.content
+        child = content["pid"], content["start_ticks"]
+        self._ending = Ending(child, content["run_id"], grace)
+
+    def _restarts(self) -> bool:
+        """Whether a request to restart the command is being carried out."""
+        return self._request is not None and self._request[1] == "restart"
 
     def _finish_ending(self, problem: str) -> None:
         command = "stop" if self._request is None else self._request[1]

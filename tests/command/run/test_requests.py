@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,6 +20,14 @@ import signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print("ready", flush=True)
 time.sleep(1000)
+"""
+ENDS_AT_THE_SECOND = """
+import signal
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+print("ready", flush=True)
+signal.sigwait([signal.SIGTERM])
+print("first", flush=True)
+signal.sigwait([signal.SIGTERM])
 """
 SLEEP = ("sleep", "1000")
 
@@ -55,6 +64,32 @@ def test_a_command_that_ignores_sigterm_is_killed_after_the_grace(runs: Runs) ->
     wait_for(lambda: b"ready" in runs.log())
     assert runs.restart(grace=0.1)["ok"]
     assert runs.wait_until(starts=2)["exits"][0][2] == signal.SIGKILL
+
+
+def test_a_stop_by_the_user_replaces_a_restart_in_progress(runs: Runs) -> None:
+    process = runs.piped(sys.executable, "-c", STUBBORN)
+    wait_for(lambda: b"ready" in runs.log())
+    with ThreadPoolExecutor() as pool:
+        restart = pool.submit(runs.restart, grace=100)
+        wait_for(lambda: b"restart requested" in runs.log())
+        assert runs.request(command="stop", grace=0)["ok"]
+        assert restart.result() == {"ok": False, "error": "it was stopped by the user"}
+    process.communicate()
+    announced = runs.announced()
+    assert (announced["state"], announced["starts"]) == ("stopped", 1)
+
+
+def test_a_signal_of_the_user_replaces_a_restart_in_progress(runs: Runs) -> None:
+    process = runs.piped(sys.executable, "-c", ENDS_AT_THE_SECOND)
+    wait_for(lambda: b"ready" in runs.log())
+    with ThreadPoolExecutor() as pool:
+        restart = pool.submit(runs.restart, grace=100)
+        wait_for(lambda: b"first" in runs.log())
+        process.terminate()
+        assert not restart.result()["ok"]
+    process.communicate()
+    announced = runs.announced()
+    assert (announced["state"], announced["starts"]) == ("stopped", 1)
 
 
 def test_a_restart_of_another_process_than_the_one_meant_is_refused(runs: Runs) -> None:
