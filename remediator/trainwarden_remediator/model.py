@@ -99,6 +99,7 @@ Reason = Literal[
     "ladder_exhausted",
     "restarts_without_progress",
     "has_finished",
+    "stopped",
     "no_checkpoint",
     "recovery_mismatch",
     "processes_differ",
@@ -147,7 +148,7 @@ NEEDS_OPERATOR: frozenset[Reason] = frozenset(
 
 NO_ACTION_NEEDED: frozenset[Reason] = frozenset(
     {
-        *("observe_mode", "silenced", "inhibited", "not_active", "has_finished"),
+        *("observe_mode", "silenced", "inhibited", "not_active", "has_finished", "stopped"),
         *("condition_cleared", "condition_returned", "already_restarted", "alert_lingers"),
         *("awaiting_progress", "root_cause_elsewhere"),
     }

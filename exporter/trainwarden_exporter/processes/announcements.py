@@ -130,6 +130,8 @@ class AnnouncedRuns:
 
     workers: Mapping[WorkerKey, AnnouncedWorker] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
+    stopped: frozenset[WorkerKey] = frozenset()
+    """Workers that an operator stopped, and that have not been started again."""
 
     def exit_of(self, key: WorkerKey, identity: Identity) -> ProcessExit | None:
         """Returns how a process of worker `key` ended; None if its announcement does not name it.
@@ -193,7 +195,8 @@ def read_announcements(
             found += [known[path]] if path in known else []
     shown = [one for one in found if _is_shown(one.announcement, now)]
     workers, left_out = _by_key(folder, shown)
-    return AnnouncedRuns(workers, (*problems, *left_out))
+    stopped = {one.announcement.key for one in found if one.announcement.state == "stopped"}
+    return AnnouncedRuns(workers, (*problems, *left_out), frozenset(stopped - workers.keys()))
 
 
 def announcement_files(folder: Path) -> tuple[list[Path], bool]:

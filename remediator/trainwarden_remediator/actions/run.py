@@ -39,6 +39,7 @@ from trainwarden_remediator.config.restart_methods.run import (
 from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.config.targets import Target
 from trainwarden_remediator.exceptions import (
+    ActionDeferredError,
     ActionError,
     JournalError,
     NotEligibleError,
@@ -169,6 +170,8 @@ class RunAction(Action):
             isinstance(status.get(name), int) for name in ("pid", "start_ticks")
         ):
             raise ActionError("trainwarden run: malformed status")
+        if status.get("state") == "stopped":
+            raise ActionDeferredError("an operator has stopped it")
         if status.get("state") not in ("running", "failed"):
             raise NotEligibleError(f"the run is {status.get('state')}")
         return status

@@ -174,6 +174,8 @@ class Setup:
     config: Config
     exporter_config: ExporterConfig
     """The content of exporter.yml."""
+    stopped: frozenset[WorkerKey] = frozenset()
+    """Workers of `trainwarden run` that an operator stopped."""
 
     @cached_property
     def workers(self) -> Mapping[WorkerKey, WorkerConfig]:
@@ -204,6 +206,17 @@ class Setup:
         """Returns the targets of a run that are trainers."""
         targets = (target for target in self.config.targets if target.run == run)
         return tuple(target for target in targets if any(map(self.is_trainer, target.keys)))
+
+    def is_stopped(self, run: str, worker: str) -> bool:
+        """Whether an operator stopped this worker; without a worker, all of the run."""
+        if worker:
+            return WorkerKey(run, worker) in self.stopped
+        stopped = any(key.run == run for key in self.stopped)
+        return stopped and all(key.run != run for key in self.workers)
+
+    def lacks_stopped_trainer(self, run: str) -> bool:
+        """Whether an operator stopped workers of the run, and no target left is a trainer."""
+        return any(key.run == run for key in self.stopped) and not self.trainers(run)
 
     def run_path(self, run: str) -> Path | None:
         """Returns the directory that a run writes to, or None if exporter.yml does not set it."""
@@ -236,8 +249,9 @@ def load_exporter_file(path: Path, config: Config) -> Setup:
     announced = read_announcements(announcements_folder(exporter_config), time.time())
     exporter_config, _ = with_announced(exporter_config, announced)
     config = _with_announced_targets(config, announced)
-    setup = Setup(config, exporter_config=exporter_config)
-    workers = setup.selectors
+    workers = workers_by_key(exporter_config.runs)
+    stopped = announced.stopped - workers.keys()
+    setup = Setup(config, exporter_config=exporter_config, stopped=stopped)
     problems = [
         problem_at(
             path,

@@ -231,6 +231,8 @@ class ActionRunner:
                 failure = request.action.start_failure()
                 if not lives:  # the exporter may still show its predecessor as finished
                     ill = ill or failure
+                if self._context.setup.is_stopped(*request.key):
+                    ill = lost = "an operator has stopped it"
                 lost = lost or life.update(self._clock.monotonic(), lives=lives, failure=failure)
             now = self._clock.monotonic()
             well_since = None if ill else now if well_since is None else well_since

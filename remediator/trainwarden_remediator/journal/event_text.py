@@ -36,6 +36,7 @@ _REASONS = {
     "breaker_open": "circuit breaker open: too many actions on this host; run `resume`",
     "mass_failure": "too many targets are down at once",
     "has_finished": "the worker has finished and needs no restart",
+    "stopped": "an operator has stopped it",
     "held_by_alert": "held while another alert fires",
     "busy": "another action is in progress",
     "larger_worker_first": "a larger worker is above its limit too, and is restarted first",
@@ -62,6 +63,7 @@ _VERDICTS = {
     "alert_stale": "closed",
     "progressing": "no action",
     "has_finished": "no action",
+    "stopped": "no action",
 }
 """Words for decisions that close an incident or refuse nothing, by reason."""
 

@@ -47,13 +47,17 @@ def decide(incident: Incident, state: PolicyState, now: float) -> Decision:
     playbook = state.config.playbook(incident.remediation) if incident.remediation else None
     done = state.ended_actions(incident)
     position = find_position(playbook.ladder, done) if playbook else LadderPosition(0)
-    if not _is_in_follow_up(incident, position, state, now):
+    # An operator has stopped it: nothing is to be healed, and nobody is paged (harm 23).
+    stopped = state.setup.is_stopped(incident.run, incident.worker)
+    if stopped or not _is_in_follow_up(incident, position, state, now):
         # A resolved alert is over; whether an action helped is verified apart from it (harm 6).
         if incident.resolved:
             return Decision(Verdict.REFUSE, "resolved")
         # An alert that is no longer repeated is from before an outage (harm 5).
         if now - incident.last_received_at > state.config.alert_stale_after:
             return _decide_unrepeated(incident, state, now)
+    if stopped:
+        return Decision(Verdict.REFUSE, "stopped")
     if not incident.remediation:
         return Decision(Verdict.REFUSE, "no_remediation")
     if playbook is None:
@@ -141,6 +145,9 @@ class _LadderDecision:
             return context.wait("observation_failed", detail=snapshot.unknown)
         if (other := self._follow_up_blocker(snapshot.exporter, position, context)) is not None:
             return other
+        # An operator has stopped the trainer: there is no progress to wait for (harm 23).
+        if self.state.setup.lacks_stopped_trainer(self.incident.run):
+            return context.refuse("resolved" if self.incident.resolved else "stopped")
         if position.follow_up_rung is None:
             return context.refuse("ladder_exhausted", detail="the run makes no progress")
         if self._lacks_target(context.rung):

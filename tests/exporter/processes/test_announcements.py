@@ -147,7 +147,9 @@ def test_a_run_that_was_stopped_or_ended_long_ago_is_not_shown(
     folder: Path, state: str, ended_ago: float | None, shown: bool
 ) -> None:
     announce(folder, state=state, ended_at=None if ended_ago is None else NOW - ended_ago)
-    assert (KEY in read_announcements(folder, NOW).workers) == shown
+    read = read_announcements(folder, NOW)
+    assert (KEY in read.workers) == shown
+    assert (KEY in read.stopped) == (state == "stopped")
 
 
 @pytest.mark.parametrize(

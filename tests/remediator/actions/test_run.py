@@ -91,7 +91,12 @@ def test_an_announced_run_is_a_target_without_an_entry(runs: Runs, path: Path) -
     assert target.key == KEY
     assert setup.is_trainer(KEY)
     runs.request(command="stop")
-    assert file.read_if_changed(setup).config.targets == ()
+    setup = file.read_if_changed(setup)
+    assert setup.config.targets == ()
+    assert setup.is_stopped("r", "trainer")
+    runs.piped(*SLEEP)
+    runs.wait_until(state="running")
+    assert not file.read_if_changed(setup).is_stopped("r", "trainer")
 
 
 def test_a_target_whose_trainwarden_run_has_ended_cannot_be_restarted(

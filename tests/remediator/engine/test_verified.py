@@ -52,6 +52,15 @@ async def test_a_trainer_that_crashes_on_its_resume_was_not_healed(stage: Stage)
         assert outcomes(scene) == [("not_healed", "it ended soon after its start")]
 
 
+async def test_the_verification_ends_when_an_operator_stops_the_run(stage: Stage) -> None:
+    async with stage(before=gone(TRAINER)) as scene:
+        await started(scene, TRAINER)
+        crashes(scene, TRAINER)
+        scene.context.setup = replace(scene.setup, stopped=frozenset({TRAINER}))
+        await scene.clock.advance(2)
+        assert outcomes(scene) == [("not_healed", "an operator has stopped it")]
+
+
 async def test_a_trainer_is_healed_once_it_makes_a_step(stage: Stage) -> None:
     async with stage(before=gone(TRAINER)) as scene:
         await started(scene, TRAINER)

@@ -114,6 +114,33 @@ def test_a_confirmed_alert_about_a_target_is_acted_upon(config: Config) -> None:
     assert not decision.final
 
 
+@pytest.mark.parametrize("worker", ["rollout-0", ""])
+@pytest.mark.parametrize(
+    "playbook", ["page", "restart_leaking_worker", "hold_restarts", "restart_stalled_run", ""]
+)
+def test_a_run_that_an_operator_stopped_is_left_alone_and_pages_nobody(
+    tmp_path: Path, worker: str, playbook: str
+) -> None:
+    """Its alert takes some seconds to resolve."""
+    page = Playbook(condition=Condition.ANY, action="notify")
+    config = make_config(tmp_path, "second/trainer", playbooks={"page": page})
+    setup = Setup(config, make_watched("second/trainer"), frozenset({ROLLOUT, TRAINER}))
+    about = incident(remediation=playbook, worker=worker)
+    after_stop = state(config, setup=setup, snapshot=snapshot({}))
+    assert decide(about, after_stop, NOW) == Decision(Verdict.REFUSE, "stopped")
+    assert decide(replace(about, resolved=True), after_stop, NOW).reason == "resolved"
+    other = incident(remediation="page", run="second", worker=worker and "trainer")
+    assert decide(other, after_stop, NOW).reason == "notify"
+
+
+def test_a_run_of_which_an_operator_stopped_one_worker_is_not_stopped(config: Config) -> None:
+    setup = Setup(config, make_watched(*WORKERS), frozenset({WorkerKey("demo", "rollout-9")}))
+    assert not setup.is_stopped("demo", "")
+    assert not setup.is_stopped("demo", "rollout-0")
+    assert not setup.is_stopped("", "")
+    assert setup.is_stopped("demo", "rollout-9")
+
+
 OBSERVE = {"mode": "observe"}
 EXHAUSTED = (ago(3000), ago(2000), ago(1000))
 GONE = make_worker(processes=0)
@@ -521,8 +548,9 @@ def test_decides(
 
 
 def test_there_is_a_case_for_every_reason() -> None:
-    # what only an action itself can tell is decided when that is asked
-    assert {case[0] for case in CASES} == set(get_args(Reason)) - {"managed_elsewhere"}
+    # what only an action itself can tell is decided when that is asked; `stopped` has tests above
+    elsewhere = {"managed_elsewhere", "stopped"}
+    assert {case[0] for case in CASES} == set(get_args(Reason)) - elsewhere
 
 
 @pytest.mark.parametrize(

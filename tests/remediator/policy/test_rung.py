@@ -89,6 +89,7 @@ class Scene:
         self.holds: tuple[Hold, ...] = ()
         self.actions: tuple[PastAction, ...] = ()
         self.others: tuple[Incident, ...] = ()
+        self.stopped: frozenset[WorkerKey] = frozenset()
 
     def decide(self, about: Incident = OVER) -> Decision:
         runs = {} if self.run is None else {"demo": self.run}
@@ -102,7 +103,7 @@ class Scene:
             disks=self.disks,
         )
         state = PolicyState(
-            Setup(self.config, self.in_follow_up),
+            Setup(self.config, self.in_follow_up, self.stopped),
             holds=self.holds,
             incidents=(about, *self.others),
             actions=self.actions,
@@ -188,6 +189,19 @@ def test_where_no_steps_are_observed_a_healed_incident_ends_with_its_alert(
     scene.run = RunState(checkpoints=1)
     decision = scene.decide(incident(resolved=resolved))
     assert (decision.reason, decision.final) == (reason, resolved)
+
+
+@pytest.mark.parametrize(("resolved", "reason"), [(True, "resolved"), (False, "stopped")])
+def test_nobody_is_paged_for_progress_whose_trainer_an_operator_stopped(
+    scene: Scene, *, resolved: bool, reason: str
+) -> None:
+    """The rest of the run goes on, so the next rung has no target."""
+    targets = tuple(one for one in scene.config.targets if one.key != TRAINER)
+    scene.config = scene.config.model_copy(update={"targets": targets})
+    scene.in_follow_up = make_watched(*(one for one in WORKERS if one != "demo/trainer"))
+    assert scene.decide(incident(resolved=resolved)).reason == "ladder_exhausted"
+    scene.stopped = frozenset({TRAINER})
+    assert scene.decide(incident(resolved=resolved)).reason == reason
 
 
 def test_what_was_waited_for_after_an_attempt_is_not_waited_for_again(scene: Scene) -> None:
