@@ -45,8 +45,11 @@ STALL_FACTOR = _gauge(
 )
 STALL_FLOOR = _gauge("stall_floor_seconds", "Minimum stall limit, as configured.")
 RESUMES = _counter("resumes_total", "Resumes of the run from an earlier step.")
-RESUME_STEP = _gauge("resume_step", "Step from which the run last resumed.")
+RESUME_STEP = _gauge("resume_step", "Step from which the run last resumed, if known.")
 FIRST_STEP = _gauge("first_step_after_resume", "First step observed after the last resume.")
+SPACING = _gauge(
+    "step_spacing", "Least difference of two observed steps: N of one line in N steps."
+)
 REPEATED = _counter("steps_repeated_total", "Steps that were lost by resumes and repeated.")
 FINISHED = _gauge("finished", "1 when the run has completed.")
 SOURCE_STEP = _gauge(
@@ -108,8 +111,9 @@ def _samples(spec: ProgressSpec, state: RunProgress, movement: Movement) -> Iter
         STALL_FACTOR: spec.limits.factor,
         STALL_FLOOR: spec.limits.floor,
         RESUMES: state.resumes,
-        RESUME_STEP: state.attempt.origin,
+        RESUME_STEP: state.attempt.known_origin,
         FIRST_STEP: state.attempt.first_step if state.attempt.resumed else None,
+        SPACING: state.attempt.spacing,
         REPEATED: state.repeated,
         FINISHED: state.finished,
     }

@@ -199,6 +199,7 @@ def _begin_attempt(state: RunProgress, attempt: Attempt, *, carry: bool = True) 
         previous_step=max(earlier_steps, default=None),
         previous_unsure=unsure and bool(earlier_steps),
         first_step=kept[0].step if kept else None,
+        spacing=old.spacing,
     )
     return replace(
         state,
@@ -266,6 +267,9 @@ def _advance(state: RunProgress, event: StepReported, last: StepMark | None) -> 
     attempt = state.attempt
     if attempt.first_step is None:
         attempt = replace(attempt, first_step=event.step)
+    if last is not None:
+        apart = event.step - last.step
+        attempt = replace(attempt, spacing=min(apart, attempt.spacing or apart))
     state = replace(state, attempt=attempt, steps=steps, timing=timing)
     state = _record_sign(state, ProgressSign(timestamp, event.dated, state.paused_seconds))
     if state.total is not None and event.step >= state.total:

@@ -39,6 +39,9 @@ class Attempt:
     """Whether the previous step may be one of this attempt, learned before its start."""
     first_step: int | None = None
     """First step observed in this attempt."""
+    spacing: int | None = None
+    """Least difference of two successive steps, also of earlier attempts: N where one line in N
+    steps is logged. None while there were no two."""
 
     @property
     def resumed(self) -> bool:
@@ -59,6 +62,12 @@ class Attempt:
         if self.first_step is None or not self.resumed:
             return None
         return self.first_step - 1 if self.announced_step is None else self.announced_step
+
+    @property
+    def known_origin(self) -> int | None:
+        """The same; None also if steps before the first observed one may not have been logged."""
+        known = self.announced_step is not None or self.spacing == 1
+        return self.origin if known else None
 
     @property
     def repeated(self) -> int:

@@ -326,5 +326,6 @@ def _progress_facts(run: RunState | None) -> Mapping[str, float]:
         "checkpoint": run.checkpoint,
         "resume_step": run.resume_step,
         "first_step": run.first_step,
+        "step_spacing": run.step_spacing,
     }
     return {name: value for name, value in progress.items() if value is not None}

@@ -171,10 +171,12 @@ def _cost(notification: Notification) -> str:
     if notification.notification_event != "healed" or started is None:
         return ""
     cost = f"{format_duration(round(max(event.at - started, 0)))} from the alert to health"
-    first = event.facts.get("first_step")
-    if event.facts.get("resume_step") is None or first is None or notification.step is None:
+    resumed = event.facts.get("resume_step")
+    if resumed is None or notification.step is None:
         return cost
-    again = round(notification.step - (first - 1))
+    again = round(notification.step - resumed)
+    if event.facts.get("step_spacing", 1) > 1:  # not every step is logged
+        return f"{cost}; at least {plural(again, 'step')} made again" if again > 0 else cost
     return f"{cost}; {plural(again, 'step')} made again" if again > 0 else f"{cost}; no step lost"
 
 

@@ -196,6 +196,7 @@ def _run(page: _Page, run: str) -> RunState:
         finished=bool(training("finished")),
         resume_step=training("resume_step"),
         first_step=training("first_step_after_resume"),
+        step_spacing=training("step_spacing"),
         checkpoint=max(checkpoints("step"), default=None),
         checkpoint_at=max(checkpoints("timestamp_seconds"), default=None),
         proved_step=max(checkpoints("proved_step"), default=None),

@@ -84,7 +84,9 @@ class RunState:
     resume_step: float | None = None
     """The step from which the run last resumed."""
     first_step: float | None = None
-    """The first step after that resume."""
+    """The first step after that resume that was observed."""
+    step_spacing: float | None = None
+    """The least difference of two observed steps; above 1, not every step is."""
     checkpoint: float | None = None
     """The step of the newest complete checkpoint."""
     checkpoint_at: float | None = None

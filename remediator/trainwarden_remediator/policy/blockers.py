@@ -100,20 +100,27 @@ def refuse_other_configuration(
     The exporter would report one process, and the remediator end another (harm 29).
     """
     setup, detail = context.state.setup, context.state.config_problem
+    incident, waiting = context.incident, None
     shown = exporter.workers_hash if exporter is not None else None
     if not detail and shown is not None and shown != setup.workers_hash:
         file = setup.config.exporter.config
         detail = f"the exporter has loaded other workers than {file} has: reload it"
+        # The exporter shows a run that begins, or that is stopped, at its next scrape.
+        waiting = context.wait("observation_failed", budget, detail)
     if not detail:
         return None
     if setup.config.mode == "observe":
         return context.wait("observe_mode", budget, detail)
-    return context.refuse("config_differs", budget, detail)
+    refusal = context.refuse("config_differs", budget, detail)
+    if waiting is None or incident.last_decision == refusal.text:
+        return refusal
+    lasting = incident.repeated_for(waiting, context.now) >= DIFFERING_SECONDS
+    return refusal if lasting else waiting
 
 
 DIFFERING_SECONDS = 10.0
-"""How long other processes may match than expected before the operator is notified: a process that
-starts or ends shows up at different moments in two observations."""
+"""How long the exporter may show another state before the operator is notified: a process or a run
+that starts or ends shows up at different moments in two observations."""
 
 
 def refuse_other_processes(

@@ -141,7 +141,8 @@ class EffectCheck:
         if run.resume_step is not None and run.resume_step < start:
             return f"resumed from step {run.resume_step:g}, though step {start:g} was saved"
         off = first - start - 1
-        if not off or (off > 0 and self._steps_may_be_unlogged(first, start)):
+        # Steps between them were perhaps made and not logged, as with one line in N steps.
+        if not off or (off > 0 and run.step_spacing != 1):
             return ""
         did = f"{'skipped' if off > 0 else 'repeated'} {plural(abs(round(off)), 'step')}"
         return f"{did}: resumed with step {first:g}, not {start + 1:g}"
@@ -164,18 +165,6 @@ class EffectCheck:
         run = exporter.runs.get(self.key.run)
         observed = self.step is not None or (run is not None and run.observed)
         return self.verify.progress or (self.trainer and observed)
-
-    def _steps_may_be_unlogged(self, first: float, start: float) -> bool:
-        """Whether the steps between were perhaps made and not logged, as with one line in N steps.
-
-        Then the steps before and after the restart are multiples of N, or N apart from step 1.
-        """
-        if self.step is None:
-            return True
-        return any(
-            math.gcd(round(first) - offset, round(self.step) - offset) >= first - start
-            for offset in (0, 1)
-        )
 
     def _servers(self, exporter: ExporterState) -> tuple[ServerState, ...]:
         """The inference servers of all workers of the target."""

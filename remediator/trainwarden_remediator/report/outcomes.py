@@ -154,9 +154,14 @@ def _training_steps(
         yield f"The run was at step {action.step:g} when the action started{saved}."
     first, step = facts.get("first_step"), facts.get("step")
     if (resumed := facts.get("resume_step")) is not None and first is not None:
-        lost = (action.step or 0) - (first - 1)
-        again = f": {plural(round(lost), 'step')} repeated" if lost > 0 else ": no step was lost"
-        yield f"It resumed from step {resumed:g}; its first step then was {first:g}{again}."
+        lost = (action.step or 0) - resumed
+        all_logged = facts.get("step_spacing", 1) == 1
+        again = ": no step was lost" if all_logged else ""
+        if lost > 0:
+            at_least = "" if all_logged else "at least "
+            again = f": {at_least}{plural(round(lost), 'step')} repeated"
+        named = "first step" if all_logged else "first logged step"
+        yield f"It resumed from step {resumed:g}; its {named} then was {first:g}{again}."
     elif step is not None and action.step is not None:
         yield f"When it was healthy again, the run was at step {step:g}."
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import reduce
 
@@ -201,6 +201,25 @@ class TestResumes:
         course = follow(line(90, 2100), course=course)
         assert (course.step, course.resumes) == (90, 1)
         assert (course.attempt.origin, course.attempt.first_step, course.repeated) == (80, 90, 20)
+
+    @pytest.mark.parametrize(
+        ("steps", "first", "origin", "spacing"),
+        [
+            ((98, 99, 100), 81, 80, 1),
+            ((1, 100, 200, 300, 400), 300, None, 99),
+            ((100, 200, 300, 400), 490, None, 100),  # one line in 100 steps since its start
+            ((100,), 81, None, None),
+        ],
+    )
+    def test_where_it_resumed_is_known_only_if_every_step_is_logged(
+        self, steps: Sequence[int], first: int, origin: int | None, spacing: int | None
+    ) -> None:
+        seen = [line(step, 1000 + step) for step in steps]
+        attempt = follow(seen, TrainerStarted(2000), line(first, 2100)).attempt
+        assert (attempt.first_step, attempt.known_origin) == (first, origin)
+        assert attempt.spacing == spacing
+        announced = follow(seen, TrainerStarted(2000, step=80), line(first, 2100)).attempt
+        assert announced.known_origin == 80
 
     def test_process_and_line_are_one_start(self) -> None:
         course = follow(lines(90, 100, 1000), TrainerStarted(2000), TrainerStarted(2030, step=80))

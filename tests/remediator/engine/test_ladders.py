@@ -77,7 +77,8 @@ class Night:
         """The trainer makes its first step as soon as it is started."""
         now = self.scene.clock.now() + 1
         first = self.resumes_with
-        self.run(step=first, first_step=first, resume_step=1870, last_step_at=now, progress_at=now)
+        resumed = {"first_step": first, "resume_step": 1870, "step_spacing": 1}
+        self.run(step=first, last_step_at=now, progress_at=now, **resumed)
 
     def step(self) -> None:
         now = self.scene.clock.now()

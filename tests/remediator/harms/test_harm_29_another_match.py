@@ -5,10 +5,13 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import pytest
 from tests.remediator.api.test_webhook import come, post, running
 from tests.remediator.decoys import restart_beside_decoys
 from tests.remediator.live_host import Box
 from tests.remediator.samples import delivery
+
+from trainwarden_remediator.policy import blockers
 
 
 async def test_a_narrowed_match_counts_though_only_the_exporter_was_reloaded(box: Box) -> None:
@@ -23,7 +26,10 @@ async def test_a_narrowed_match_counts_though_only_the_exporter_was_reloaded(box
         assert stranger.poll() is None
 
 
-async def test_while_the_exporter_uses_an_older_file_no_worker_is_restarted(box: Box) -> None:
+async def test_while_the_exporter_uses_an_older_file_no_worker_is_restarted(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blockers, "DIFFERING_SECONDS", 0.0)
     own = box.start_worker()
     async with running(box, engine=True) as (client, remediator):
         stranger = box.start_worker("another")

@@ -561,8 +561,26 @@ async def test_a_blocked_alert_is_not_reported_again_after_a_restart(
     assert post.titles() == ["an alert waits for its action"]
 
 
+@pytest.mark.parametrize(
+    ("progress", "steps"),
+    [
+        ({"resume_step": 350.0, "first_step": 351.0}, "; 12 steps made again"),
+        ({"resume_step": 362.0, "first_step": 363.0, "step_spacing": 1.0}, "; no step lost"),
+        # one line in ten steps: the last one may have been step 371
+        (
+            {"resume_step": 350.0, "first_step": 360.0, "step_spacing": 10.0},
+            "; at least 12 steps made again",
+        ),
+        ({"resume_step": 362.0, "first_step": 370.0, "step_spacing": 10.0}, ""),
+        ({"first_step": 370.0, "step_spacing": 10.0}, ""),
+    ],
+)
 async def test_a_healed_run_is_reported_quietly_with_what_it_cost(
-    journal: Journal, clock: FakeClock, calling: Calling
+    journal: Journal,
+    clock: FakeClock,
+    calling: Calling,
+    progress: dict[str, float],
+    steps: str,
 ) -> None:
     post = FakePost()
     async with calling(journal, post, receivers()):
@@ -571,15 +589,13 @@ async def test_a_healed_run_is_reported_quietly_with_what_it_cost(
         number = journal.record_intent(incident.id, ROLLOUT, "restart", (), step=362.0)
         await clock.advance(60)
         journal.record_result(number, "done", started_by="us", processes=[])
-        journal.record_outcome(
-            number, "healed", seconds=60.0, step=352.0, resume_step=350.0, first_step=351.0
-        )
+        journal.record_outcome(number, "healed", seconds=60.0, step=370.0, **progress)
         await clock.advance(10)
     assert post.titles() == ["healed"]
     ((_, content),) = post.sent
     assert not content["urgent"]
     cost = content["items"][0]["cost"]
-    assert cost == "1 min 10 s from the alert to health; 12 steps made again"
+    assert cost == f"1 min 10 s from the alert to health{steps}"
 
 
 async def test_the_end_of_a_run_is_reported_quietly(

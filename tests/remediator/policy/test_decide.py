@@ -328,7 +328,19 @@ CASES: list[tuple[Reason, Verdict, Incident, dict[str, Any]]] = [
         {"snapshot": snapshot({ROLLOUT: DOUBLE})},
     ),
     ("config_differs", Verdict.REFUSE, incident(), {"config_problem": "not YAML"}),
-    ("config_differs", Verdict.REFUSE, incident(), {"snapshot": other_workers()}),
+    ("observation_failed", Verdict.WAIT, incident(), {"snapshot": other_workers()}),
+    (
+        "config_differs",
+        Verdict.REFUSE,
+        incident(last_decision="wait observation_failed", last_decided_at=NOW - 10),
+        {"snapshot": other_workers()},
+    ),
+    (
+        "config_differs",
+        Verdict.REFUSE,
+        incident(last_decision="refuse config_differs", last_decided_at=NOW - 1),
+        {"snapshot": other_workers()},
+    ),
     (
         "config_differs",
         Verdict.REFUSE,
@@ -950,7 +962,7 @@ def assert_ground_to_restart(about: Incident, known: PolicyState, decision: Deci
     own = [action for action in known.actions if action.key == target.key]
     recent = [action for action in own if NOW - action.intent_at < target.attempts_window]
     assert len(recent) < target.attempts
-    assert all(NOW - (a.ended_at or a.intent_at) >= target.cooldown for a in own)
+    assert all(NOW - min(NOW, a.ended_at or a.intent_at) >= target.cooldown for a in own)
     assert all(a.ended_at is not None for a in known.actions if a.key.run == target.run)
     assert not any(
         other.remediation == "hold_restarts" and not other.resolved

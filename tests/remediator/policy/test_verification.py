@@ -17,7 +17,9 @@ STEPS = EffectCheck(TRAINER, NOW, Verify(progress=True), checkpoint=1870, step=1
 ANSWERED = ServerState(
     "sglang-0", "rollout-0", "inference", up=True, reason="ok", answered=True, asked_at=NOW + 40
 )
-RESUMED = RunState(step=1871, last_step_at=NOW + 60, first_step=1871, resume_step=1870)
+RESUMED = RunState(
+    step=1871, last_step_at=NOW + 60, first_step=1871, resume_step=1870, step_spacing=1
+)
 
 
 def exporter(
@@ -125,18 +127,21 @@ def test_a_run_is_given_the_time_that_its_first_step_may_take() -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "resumed", "first"),
+    ("resumed", "first", "spacing"),
     [
-        (150, 100, 110),  # one line in 10 steps
-        (151, 105, 111),  # the same, from step 1
-        (None, 100, 105),
+        (100, 110, 10),
+        (105, 111, 10),  # the same, from step 1
+        (390, 490, 100),  # of the steps since the resume, while those before were multiples of 100
+        (100, 105, None),
     ],
 )
+@pytest.mark.parametrize("announced", [True, False])
 def test_steps_that_are_not_logged_were_not_skipped(
-    step: float | None, resumed: float, first: float
+    resumed: float, first: float, spacing: float | None, *, announced: bool
 ) -> None:
-    check = EffectCheck(TRAINER, NOW, Verify(progress=True), checkpoint=resumed, step=step)
-    run = RunState(step=first, last_step_at=NOW + 60, first_step=first, resume_step=resumed)
+    check = EffectCheck(TRAINER, NOW, Verify(progress=True), checkpoint=resumed, step=400)
+    run = replace(RESUMED, first_step=first, step_spacing=spacing)
+    run = replace(run, resume_step=resumed if announced else None)
     assert check.remark(exporter(run=run)) == ""
 
 
