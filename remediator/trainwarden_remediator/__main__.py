@@ -131,6 +131,7 @@ async def _serve(given: argparse.Namespace) -> None:
                 "control_loop": remediator.control_loop.run,
                 "failsafe": remediator.failsafe.run,
                 "alert_poller": remediator.alert_poller.run,
+                "unhandled_alerts": remediator.unhandled_alerts.run,
                 "notifier": remediator.notifier.run,
             },
             alive=remediator.is_alive,

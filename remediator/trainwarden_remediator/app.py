@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +23,7 @@ from trainwarden_remediator.engine.alert_poller import AlertPoller
 from trainwarden_remediator.engine.context import EngineContext
 from trainwarden_remediator.engine.control_loop import ControlLoop
 from trainwarden_remediator.engine.failsafe import Failsafe
+from trainwarden_remediator.engine.unhandled_alerts import UnhandledAlerts
 from trainwarden_remediator.evidence.collector import EvidenceCollector
 from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.holds.hold_file import read_holds
@@ -30,7 +31,12 @@ from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.notify.http import HttpSender
 from trainwarden_remediator.notify.notifier import Notifier
 from trainwarden_remediator.notify.outbox import Outbox
-from trainwarden_remediator.observation.active_alerts import ActiveAlertLister, Fetch, alert_fetcher
+from trainwarden_remediator.observation.active_alerts import (
+    ActiveAlertLister,
+    Fetch,
+    alert_fetcher,
+    status_fetcher,
+)
 from trainwarden_remediator.observation.local_checkpoints import local_checkpoint_observers
 from trainwarden_remediator.observation.local_fallback import LocalObserver
 from trainwarden_remediator.observation.snapshot import HttpObserver, Observer
@@ -103,6 +109,9 @@ class Remediator:
                 self._fetch(),
                 clock=self.clock,
                 wake=self.control_loop.wake,
+            )
+            self.unhandled_alerts = UnhandledAlerts(
+                self.journal, self.setup, self._fetch(), self._fetch_status(), self.clock
             )
             self.active_alerts = ActiveAlertLister(
                 config.alertmanager.pull, self._fetch(), clock=self.clock
@@ -213,6 +222,7 @@ class Remediator:
         self.setup = setup
         self.control_loop.reconfigure(setup, self._observer())
         self.alert_poller.reconfigure(setup.config.alertmanager.pull, self._fetch())
+        self.unhandled_alerts.reconfigure(setup, self._fetch(), self._fetch_status())
         self.active_alerts.reconfigure(setup.config.alertmanager.pull, self._fetch())
         own = LocalObserver(setup).observe, local_checkpoint_observers(setup)
         self.failsafe.reconfigure(setup.config.failsafe, self._observer(), *own)
@@ -224,6 +234,9 @@ class Remediator:
 
     def _fetch(self) -> Fetch:
         return alert_fetcher(self._session, self.setup.config.alertmanager)
+
+    def _fetch_status(self) -> Callable[[], Awaitable[bytes]]:
+        return status_fetcher(self._session, self.setup.config.alertmanager)
 
     async def read_current_state(self) -> CurrentState:
         """Returns what the exporter and Alertmanager show now, for a report."""

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, TypeVar
 
+import yaml
 from pydantic import AwareDatetime, BaseModel, Field, TypeAdapter, ValidationError
 
+from trainwarden_exporter.config_file.yaml_nodes import compose
+from trainwarden_exporter.exceptions import ConfigError
 from trainwarden_remediator.alertmanager.regex import matches_whole
 from trainwarden_remediator.alertmanager.webhook_payload import Alert, SentAlert
 from trainwarden_remediator.exceptions import ObservationError
@@ -68,6 +72,8 @@ class ListedAlert:
     active: bool
     """Whether it is neither silenced nor inhibited."""
     updated_at: float
+    receivers: frozenset[str] = frozenset()
+    """The names of the receivers that its routes lead to."""
 
 
 class _Status(BaseModel):
@@ -81,8 +87,13 @@ class _ListedAlert(BaseModel):
     status: _Status
 
 
+class _Receiver(BaseModel):
+    name: str
+
+
 class _FullAlert(SentAlert):
     status: _Status
+    receivers: tuple[_Receiver, ...] = ()
     updatedAt: AwareDatetime  # noqa: N815 - Alertmanager's spelling
 
 
@@ -115,10 +126,41 @@ def parse_listed_alerts(body: bytes) -> tuple[ListedAlert, ...]:
             alert.as_alert(firing=True),
             active=_alert_state(alert.status) is AlertState.ACTIVE,
             updated_at=alert.updatedAt.timestamp(),
+            receivers=frozenset(receiver.name for receiver in alert.receivers),
         )
         for alert in _parse(_FULL_ALERTS, body, "alerts")
         if alert.status.state != "unprocessed"
     )
+
+
+class _Configuration(BaseModel):
+    original: str
+
+
+class _ServerStatus(BaseModel):
+    config: _Configuration
+
+
+_SERVER_STATUS = TypeAdapter(_ServerStatus)
+
+
+def parse_destinations(body: bytes) -> frozenset[str]:
+    """Returns the receivers that notify somebody, in a response of `/api/v2/status`.
+
+    Raises ObservationError on an invalid response.
+    """
+    text = _parse(_SERVER_STATUS, body, "its status").config.original
+    try:
+        compose(text, Path("alertmanager.yml"))  # with its bounds
+        content = yaml.safe_load(text)
+        receivers = content["receivers"]
+        return frozenset(
+            str(receiver["name"])
+            for receiver in receivers
+            if any(name.endswith("_configs") and value for name, value in receiver.items())
+        )
+    except (ConfigError, yaml.YAMLError, LookupError, TypeError, AttributeError):
+        raise ObservationError("Alertmanager shows no configuration that can be read") from None
 
 
 def parse_silences(body: bytes) -> tuple[Silence, ...]:

@@ -18,6 +18,8 @@ NotificationEvent = Literal[
     "paged",
     "alerts_stale",
     "blocked",
+    "unhandled",
+    "unhandled_ended",
     "action_started",
     "healed",
     "not_healed",
@@ -32,10 +34,11 @@ URGENT: tuple[NotificationEvent, ...] = (
     "paged",
     "alerts_stale",
     "blocked",
+    "unhandled",
 )
 """Events that need an operator; the others are informational."""
 
-DEFAULT: tuple[NotificationEvent, ...] = (*URGENT, "healed", "finished")
+DEFAULT: tuple[NotificationEvent, ...] = (*URGENT, "unhandled_ended", "healed", "finished")
 """The events of a receiver that names none."""
 
 LASTING: tuple[NotificationEvent, ...] = (
@@ -43,6 +46,8 @@ LASTING: tuple[NotificationEvent, ...] = (
     "held_by_alert",
     "paged",
     "blocked",
+    "unhandled",
+    "unhandled_ended",
     "finished",
 )
 """Events that are not repeated when the same alert only resolves and fires again."""
@@ -93,7 +98,9 @@ class Receiver(Section):
     """The events to send: the remediator has abandoned an incident (`gave_up`); an alert blocks
     restarts (`held_by_alert`); the circuit breaker is open (`breaker_opened`); a playbook calls an
     operator (`paged`); no alerts arrive (`alerts_stale`); an alert has waited for its action for
-    two minutes, and the wait does not end automatically (`blocked`); an action has started
+    two minutes, and the wait does not end automatically (`blocked`); a critical alert that no
+    playbook handles, and of which Alertmanager notifies nobody, has begun (`unhandled`) or ended
+    (`unhandled_ended`); an action has started
     (`action_started`), and has `healed` or `not_healed` the condition; a run has `finished`.
     Default: all but `action_started` and `not_healed`."""
 

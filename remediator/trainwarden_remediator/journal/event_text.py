@@ -137,7 +137,7 @@ def describe(event: Event) -> str:
             return _outcome(facts)
         case "hold" | "resume":
             return _describe_hold_event(event.kind, facts)
-        case "save_result" | "clock_set" | "paged":
+        case "save_result" | "clock_set" | "paged" | "unhandled" | "unhandled_ended":
             return _describe_change(event.kind, facts)
     return _FIXED_TEXTS.get(event.kind) or json.dumps(facts)
 
@@ -146,6 +146,11 @@ def _describe_change(kind: str, facts: dict[str, Any]) -> str:
     if kind == "paged":
         detail = f": {facts['detail']}" if facts.get("detail") else ""
         return f"the on-call is notified{detail}"
+    if kind == "unhandled":
+        alert = facts["alert"]
+        return f"{alert}: no playbook handles it; `trainwarden runbook {alert}` says what to do"
+    if kind == "unhandled_ended":
+        return f"{facts['alert']} has ended"
     if kind == "save_result":
         return f"before the restart: {facts['came']}"
     way = "forward" if facts["seconds"] > 0 else "back"

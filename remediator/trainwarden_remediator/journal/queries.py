@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import Identity
+from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.journal.database import JournalFile
 from trainwarden_remediator.journal.rows import (
     EVENTS,
@@ -224,6 +225,21 @@ class JournalReader:
 
     def timestamps(self) -> Mapping[str, float]:
         return {row["name"]: row["at"] for row in self._file.read("SELECT name, at FROM timestamp")}
+
+    def unhandled_alerts(self) -> tuple[Alert, ...]:
+        """Returns the alerts that were recorded as unhandled, and not as ended since."""
+        found: dict[tuple[str, float], Alert] = {}
+        for event in self._file.read(
+            "SELECT kind, facts FROM event WHERE kind IN ('unhandled', 'unhandled_ended')"
+            " ORDER BY id"
+        ):
+            facts = json.loads(event["facts"])
+            key = facts["fingerprint"], facts["starts_at"]
+            labels = {"alertname": facts["alert"], "run": facts["run"], "worker": facts["worker"]}
+            found.pop(key, None)
+            if event["kind"] == "unhandled":
+                found[key] = Alert(*key, firing=True, labels=labels)
+        return tuple(found.values())
 
     def given_up(self, received_since: float) -> tuple[WorkerKey, ...]:
         """Returns the targets that need an operator.

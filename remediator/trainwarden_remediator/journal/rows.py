@@ -160,7 +160,7 @@ def as_event(row: sqlite3.Row) -> Event:
     return from_row(
         Event,
         row,
-        alert=row["alert"] or "",
+        alert=row["alert"] or facts.get("alert", ""),
         # A decision may be about another worker than its alert.
         run=facts.get("run", row["run"]) or "",
         worker=facts.get("worker", row["worker"]) or "",

@@ -30,6 +30,8 @@ TITLES: Mapping[NotificationEvent, str] = {
     "paged": "operator needed",
     "alerts_stale": "no alerts arrive, operator needed",
     "blocked": "an alert waits for its action",
+    "unhandled": "critical alert, operator needed",
+    "unhandled_ended": "a critical alert has ended",
     "action_started": "action started",
     "healed": "healed",
     "not_healed": "an action was not successful",
@@ -96,6 +98,10 @@ def notification_event_of(event: Event) -> NotificationEvent | None:
             return "healed" if facts.get("outcome") == "healed" else "not_healed"
         case "run_finished":
             return "finished"
+        case "unhandled":
+            return "unhandled"
+        case "unhandled_ended":
+            return "unhandled_ended"
     return None
 
 
@@ -111,7 +117,8 @@ def deduplication_key(notification_event: NotificationEvent, event: Event) -> st
 
 def subject_of(event: Event) -> Sequence[object]:
     """Returns what a lasting notification is about, by which its repetitions are recognised."""
-    cause = event.facts.get("reason", event.facts.get("rung"))
+    facts = event.facts
+    cause = facts.get("reason", facts.get("rung", facts.get("fingerprint")))
     return (event.alert, event.run, event.worker, cause)
 
 

@@ -45,6 +45,18 @@ def alert_fetcher(session: aiohttp.ClientSession, endpoint: AlertmanagerEndpoint
     return fetch
 
 
+def status_fetcher(
+    session: aiohttp.ClientSession, endpoint: AlertmanagerEndpoint
+) -> Callable[[], Awaitable[bytes]]:
+    """Returns a function that asks Alertmanager for its status, with its configuration."""
+    credentials = RequestCredentials(endpoint)
+
+    async def fetch() -> bytes:
+        return await get(session, f"{endpoint.url}/api/v2/status", credentials)
+
+    return fetch
+
+
 class ActiveAlertLister:
     """Asks Alertmanager when a page needs the list.
 

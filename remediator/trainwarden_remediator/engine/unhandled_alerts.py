@@ -1,0 +1,181 @@
+"""Records critical alerts that no playbook handles, so that the operator is notified once.
+
+Only of alerts for which Alertmanager notifies nobody else: if the operator has given its receiver
+a destination, that one rings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+from trainwarden_remediator.alertmanager.api import (
+    ListedAlert,
+    parse_destinations,
+    parse_listed_alerts,
+)
+from trainwarden_remediator.alertmanager.webhook_payload import WATCHDOG, Alert
+from trainwarden_remediator.config.schema import Setup
+from trainwarden_remediator.exceptions import JournalError, ObservationError
+from trainwarden_remediator.journal.journal import Journal
+from trainwarden_remediator.model import Decision, Verdict
+from trainwarden_remediator.observation.active_alerts import Fetch
+from trainwarden_remediator.runtime.clock import Clock, ConditionTimer
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS = 10.0
+
+CONFIRM_SECONDS = 20.0
+"""How long an alert must be active: the alert of its cause may come a moment later and inhibit it,
+and one that is inhibited until a worker was restarted may end a moment later."""
+
+RESOLVE_SECONDS = 75.0
+"""How long an alert must be absent: an Alertmanager that was restarted receives it again within a
+minute."""
+
+NOTIFIED_OTHERWISE = frozenset(
+    {
+        "TrainingRemediationGaveUp",
+        "TrainingRemediationBreakerOpen",
+        "TrainingRemediatorDeaf",
+    }
+)
+"""Alerts about what the remediator notifies itself, as `gave_up`, `breaker_opened` and
+`alerts_stale`."""
+
+_UNOWNED = frozenset(
+    Decision(Verdict.REFUSE, reason).text for reason in ("unknown_playbook", "unknown_target")
+)
+
+FetchStatus = Callable[[], Awaitable[bytes]]
+"""Returns the response of `/api/v2/status`. Raises ObservationError."""
+
+_Key = tuple[str, float]
+
+
+@dataclass(slots=True)
+class _Tracked:
+    """An alert that was listed, and for how long it has been active or absent."""
+
+    alert: Alert
+    recorded: bool = False
+    active: ConditionTimer = field(default_factory=lambda: ConditionTimer(max_gap=POLL_SECONDS))
+    absent: ConditionTimer = field(default_factory=lambda: ConditionTimer(max_gap=POLL_SECONDS))
+
+
+class UnhandledAlerts:
+    """Asks Alertmanager periodically, and records alerts that begin and end."""
+
+    def __init__(
+        self, journal: Journal, setup: Setup, fetch: Fetch, fetch_status: FetchStatus, clock: Clock
+    ) -> None:
+        self._journal = journal
+        self._clock = clock
+        self._tracked: dict[_Key, _Tracked] | None = None
+        self._failure = ""
+        self.reconfigure(setup, fetch, fetch_status)
+
+    def reconfigure(self, setup: Setup, fetch: Fetch, fetch_status: FetchStatus) -> None:
+        """Uses another configuration from the next poll on."""
+        self._setup, self._fetch, self._fetch_status = setup, fetch, fetch_status
+
+    async def run(self) -> None:
+        """Polls forever, while a receiver wants to know."""
+        while True:
+            receivers = self._setup.config.notify.receivers
+            if any("unhandled" in receiver.events for receiver in receivers):
+                try:
+                    await self._poll()
+                    self._failure = ""
+                except (ObservationError, JournalError, MemoryError) as error:
+                    failure = str(error) or "out of memory"
+                    if failure != self._failure:
+                        log.warning("unhandled alerts not known", extra={"error": failure})
+                    self._failure = failure
+            await self._clock.sleep(POLL_SECONDS)
+
+    async def _poll(self) -> None:
+        if self._tracked is None:
+            open_ones = await asyncio.to_thread(self._journal.unhandled_alerts)
+            self._tracked = {
+                (one.fingerprint, one.starts_at): _Tracked(one, recorded=True) for one in open_ones
+            }
+        pull = self._setup.config.alertmanager.pull
+        listed = parse_listed_alerts(await self._fetch([] if pull is None else pull.match))
+        matchers = () if pull is None else pull.matchers
+        present = {
+            (one.alert.fingerprint, one.alert.starts_at): one
+            for one in listed
+            if all(matcher.matches(one.alert.labels) for matcher in matchers)
+        }
+        dogs = [one for one in listed if one.alert.name == WATCHDOG]
+        if not dogs and pull is not None:
+            dogs = list(parse_listed_alerts(await self._fetch([f'alertname="{WATCHDOG}"'])))
+        await self._record_begun(self._tracked, present)
+        await self._record_ended(self._tracked, present, pipeline_alive=bool(dogs))
+
+    async def _record_begun(
+        self, tracked: dict[_Key, _Tracked], present: Mapping[_Key, ListedAlert]
+    ) -> None:
+        now = self._clock.monotonic()
+        due = []
+        for key, one in present.items():
+            if one.alert.labels.get("severity") != "critical":
+                continue
+            if one.alert.name not in NOTIFIED_OTHERWISE:
+                known = tracked.setdefault(key, _Tracked(one.alert))
+                lasted = known.active.update(one.active, now)
+                if not known.recorded and lasted >= CONFIRM_SECONDS:
+                    due.append((known, one))
+        if not due:
+            return
+        destinations = parse_destinations(await self._fetch_status())
+        unowned = await asyncio.to_thread(self._unowned)
+        for known, one in due:
+            # An alert with a playbook has events of its own, unless nobody acts on it.
+            if one.alert.remediation and one.alert.fingerprint not in unowned:
+                continue
+            if not destinations.isdisjoint(one.receivers):
+                continue
+            await self._record("unhandled", known.alert)
+            known.recorded = True
+
+    async def _record_ended(
+        self,
+        tracked: dict[_Key, _Tracked],
+        present: Mapping[_Key, ListedAlert],
+        *,
+        pipeline_alive: bool,
+    ) -> None:
+        now = self._clock.monotonic()
+        for key, known in list(tracked.items()):
+            # Without Prometheus an alert is no longer listed either, and has not ended.
+            if not known.recorded and key not in present:
+                del tracked[key]
+            elif known.absent.update(key not in present and pipeline_alive, now) >= RESOLVE_SECONDS:
+                await self._record("unhandled_ended", known.alert)
+                del tracked[key]
+
+    def _unowned(self) -> frozenset[str]:
+        """Returns the alerts of this host that no target or playbook of the file answers.
+
+        Not in the mode `observe`, in which nobody is notified about what would have been done.
+        """
+        if self._setup.config.mode == "observe":
+            return frozenset()
+        runs = {"", *(run.name for run in self._setup.exporter_config.runs)}
+        return frozenset(
+            one.fingerprint
+            for one in self._journal.open_incidents()
+            if one.run in runs and one.last_decision in _UNOWNED
+        )
+
+    async def _record(self, kind: str, alert: Alert) -> None:
+        facts = {"alert": alert.name, "run": alert.run, "worker": alert.worker}
+        facts |= {"fingerprint": alert.fingerprint}
+        await asyncio.to_thread(
+            self._journal.record_event, kind, **facts, starts_at=alert.starts_at
+        )

@@ -1,0 +1,229 @@
+"""A critical alert that no playbook handles rings once if nobody else does, and its end too."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.remediator.fake_clock import FakeClock, InlineExecutor
+from tests.remediator.samples import NOW, make_alert, make_setup
+from tests.remediator.stage import going_on
+
+from trainwarden_remediator.alertmanager.api import parse_destinations
+from trainwarden_remediator.config.notifications import NotifySettings
+from trainwarden_remediator.config.schema import Setup
+from trainwarden_remediator.engine.unhandled_alerts import NOTIFIED_OTHERWISE, UnhandledAlerts
+from trainwarden_remediator.exceptions import ObservationError
+from trainwarden_remediator.journal.journal import Journal
+from trainwarden_remediator.model import Decision, Verdict
+
+PROJECT = Path(__file__).resolve().parents[3]
+LOST = {"alertname": "TrainingGpuLost", "severity": "critical", "gpu": "0"}
+GONE = {
+    "alertname": "TrainingWorkerGone",
+    "severity": "critical",
+    "run": "demo",
+    "worker": "other",
+    "remediation": "start_missing_worker",
+}
+DOG = {"alertname": "TrainingWatchdog", "severity": "none"}
+RINGS = NotifySettings.model_validate(
+    {"receivers": [{"name": "phone", "kind": "ntfy", "url": "https://ntfy.sh/x"}]}
+)
+
+
+def status(**receivers: dict[str, Any]) -> bytes:
+    shown = [{"name": "on-call", **receivers.get("on_call", {})}, {"name": "nobody"}]
+    return json.dumps({"config": {"original": yaml.safe_dump({"receivers": shown})}}).encode()
+
+
+class FakeAlertmanager:
+    def __init__(self) -> None:
+        self.alerts: list[dict[str, Any]] = []
+        self.status = status()
+        self.error: Exception | None = None
+        self.add(DOG)
+
+    def add(self, labels: dict[str, str], *, state: str = "active", **more: Any) -> None:
+        at = "2027-01-15T08:00:00.000Z"
+        muted = {"inhibited": ["a"]}.get(state, [])
+        self.alerts.append(
+            {
+                "annotations": {},
+                "fingerprint": sha256(repr(labels).encode()).hexdigest()[:16],
+                "labels": labels,
+                "receivers": [{"name": "on-call"}],
+                "startsAt": at,
+                "updatedAt": at,
+                "status": {
+                    "state": "suppressed" if muted else state,
+                    "silencedBy": [],
+                    "inhibitedBy": muted,
+                },
+                **more,
+            }
+        )
+
+    async def fetch(self, _: Sequence[str]) -> bytes:
+        if self.error:
+            raise self.error
+        return json.dumps(self.alerts).encode()
+
+    async def fetch_status(self) -> bytes:
+        return self.status
+
+
+class Watch:
+    def __init__(self, folder: Path, journal: Journal, clock: FakeClock, **config: Any) -> None:
+        self.alertmanager = FakeAlertmanager()
+        self.journal, self.clock = journal, clock
+        setup = make_setup(folder, "demo/rollout-0", **config)
+        self.setup: Setup = replace(setup, config=setup.config.model_copy(update={"notify": RINGS}))
+
+    def build(self) -> UnhandledAlerts:
+        asked = self.alertmanager.fetch, self.alertmanager.fetch_status
+        return UnhandledAlerts(self.journal, self.setup, *asked, self.clock)
+
+    def recorded(self) -> list[tuple[str, str]]:
+        return [
+            (event.kind, event.alert)
+            for event in reversed(self.journal.newest_events(100))
+            if event.kind.startswith("unhandled")
+        ]
+
+
+Start = Callable[..., Any]
+
+
+@pytest.fixture
+async def start(tmp_path: Path) -> Start:
+    asyncio.get_running_loop().set_default_executor(InlineExecutor())
+    clock = FakeClock()
+
+    @asynccontextmanager
+    async def started(**config: Any) -> AsyncIterator[Watch]:
+        journal = Journal(tmp_path / "journal.db", clock=clock.now)
+        watch = Watch(tmp_path, journal, clock, **config)
+        async with going_on(watch.build().run()):
+            yield watch
+        journal.close()
+
+    return started
+
+
+BEGUN = ("unhandled", "TrainingGpuLost")
+ENDED = ("unhandled_ended", "TrainingGpuLost")
+
+
+async def test_it_is_recorded_once_and_its_end_once(start: Start) -> None:
+    watch: Watch
+    async with start() as watch:
+        watch.alertmanager.add(LOST)
+        await watch.clock.advance(15)
+        assert watch.recorded() == []  # what inhibits it may come a moment later
+        await watch.clock.advance(3000)
+        assert watch.recorded() == [BEGUN]
+        watch.alertmanager.alerts.pop()
+        await watch.clock.advance(60)
+        assert watch.recorded() == [BEGUN]
+        await watch.clock.advance(3000)
+        assert watch.recorded() == [BEGUN, ENDED]
+
+
+async def test_a_remediator_that_starts_again_records_it_no_second_time(start: Start) -> None:
+    watch: Watch
+    async with start() as watch:
+        watch.alertmanager.add(LOST)
+        await watch.clock.advance(60)
+    async with start() as watch:
+        watch.alertmanager.add(LOST)
+        await watch.clock.advance(60)
+        assert watch.recorded() == [BEGUN]
+        watch.alertmanager.alerts.pop()
+        await watch.clock.advance(120)
+        assert watch.recorded() == [BEGUN, ENDED]
+
+
+async def test_it_has_not_ended_while_prometheus_or_alertmanager_is_dead(start: Start) -> None:
+    watch: Watch
+    async with start() as watch:
+        watch.alertmanager.add(LOST)
+        await watch.clock.advance(60)
+        watch.alertmanager.alerts.clear()
+        await watch.clock.advance(600)
+        watch.alertmanager.error = ObservationError("no answer")
+        await watch.clock.advance(600)
+        assert watch.recorded() == [BEGUN]
+
+
+@pytest.mark.parametrize(
+    ("labels", "more"),
+    [
+        ({**LOST, "severity": "warning"}, {}),
+        (LOST, {"state": "inhibited"}),
+        (LOST, {"state": "suppressed"}),
+        ({**LOST, "alertname": "TrainingRemediationGaveUp"}, {}),
+        (GONE, {}),  # a playbook answers it
+    ],
+)
+async def test_nothing_else_is_recorded(
+    start: Start, labels: dict[str, str], more: dict[str, str]
+) -> None:
+    watch: Watch
+    async with start() as watch:
+        watch.alertmanager.add(labels, **more)
+        await watch.clock.advance(600)
+        assert watch.recorded() == []
+
+
+async def test_where_alertmanager_has_a_destination_that_one_rings(start: Start) -> None:
+    watch: Watch
+    async with start() as watch:
+        watch.alertmanager.status = status(on_call={"slack_configs": [{"api_url": "<secret>"}]})
+        watch.alertmanager.add(LOST)
+        await watch.clock.advance(600)
+        assert watch.recorded() == []
+        watch.alertmanager.status = status()
+        await watch.clock.advance(20)
+        assert watch.recorded() == [BEGUN]
+
+
+@pytest.mark.parametrize(
+    ("mode", "run", "recorded"), [("act", "demo", 1), ("observe", "demo", 0), ("act", "other", 0)]
+)
+async def test_a_worker_of_this_host_that_nobody_may_restart_is_unhandled(
+    start: Start, mode: str, run: str, recorded: int
+) -> None:
+    """As of a run with `--restart never`; not a run of another host at the same Alertmanager."""
+    watch: Watch
+    async with start(mode=mode) as watch:
+        labels = {**GONE, "run": run}
+        watch.alertmanager.add(labels)
+        fingerprint = watch.alertmanager.alerts[-1]["fingerprint"]
+        alert = replace(make_alert(starts_at=NOW), fingerprint=fingerprint, labels=labels)
+        watch.journal.record_alerts([alert])
+        (incident,) = watch.journal.open_incidents()
+        watch.journal.record_decisions([(incident, Decision(Verdict.REFUSE, "unknown_target"))])
+        await watch.clock.advance(60)
+        assert len(watch.recorded()) == recorded
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"config": {"original": "a: ["}}', b"[]"])
+def test_a_status_that_is_none_is_an_error(body: bytes) -> None:
+    with pytest.raises(ObservationError):
+        parse_destinations(body)
+
+
+def test_the_alerts_that_are_notified_otherwise_exist() -> None:
+    files = [yaml.safe_load(one.read_text()) for one in (PROJECT / "rules/alerts").glob("*.yml")]
+    groups = [group for file in files for group in file["groups"]]
+    names = {rule["alert"] for group in groups for rule in group["rules"]}
+    assert names >= NOTIFIED_OTHERWISE
