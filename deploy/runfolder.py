@@ -22,6 +22,7 @@ import simulation
 from ruleset import RULES
 from simulation import Simulation
 from stack import PROJECT, Binaries, StackError, script
+from trainwarden_exporter.config_file.loader import load
 from trainwarden_exporter.exceptions import ConfigError
 from trainwarden_remediator.config.schema import Config, load_setup
 from write_rules import own_rules
@@ -31,6 +32,9 @@ DEMO = PROJECT / "examples" / "demo"
 KEEP_HISTORY = "7d"
 SOCKET_PATH_BYTES = 90
 """Of the 107 that unix(7) allows, less what supervisord adds while it binds."""
+
+REMEDIATOR_LINK = "remediator.path"
+"""Holds the path of the remediator's file, for `trainwarden journal`."""
 
 PORTS_FILE = "ports.json"
 """Where each part of the stack listens, for `trainwarden status`."""
@@ -42,8 +46,9 @@ remediator: {url: '${remediator_url}'}
 """
 
 OBSERVE = """\
-# Made by `trainwarden up`, since the folder it was given has no remediator.yml: decides and
-# records, and touches nothing. Copy it there and add targets.
+# Made by `trainwarden up` without a remediator.yml of yours. The mode is that of `up --mode`.
+# Without a folder of configuration, the section `notify` is kept; with one, copy this file there
+# and add targets.
 mode: observe
 token_file: secrets/webhook-token
 journal: state/journal.db
@@ -176,8 +181,9 @@ def prepare_announced(
 ) -> RunFolder:
     """Fill `folder` for the runs that `trainwarden run` announces; its history is kept.
 
-    Raises StackError.
+    So is the section `notify` of its remediator.yml. Raises StackError.
     """
+    kept = _notify_section(folder / "remediator.yml")
     for name in CONFIG_FILES:
         (folder / name).unlink(missing_ok=True)
     made = prepare_own(folder, folder, binaries, mode=mode, any_free=any_free)
@@ -185,7 +191,23 @@ def prepare_announced(
     made.exporter_file.write_text(
         rendering.fill(ANNOUNCED, values, rendering.single_quoted), encoding="utf-8"
     )
+    with made.remediator_file.open("a", encoding="utf-8") as file:
+        file.write(kept)
     return made
+
+
+def _notify_section(path: Path) -> str:
+    """The section `notify` of a file that an operator may have completed; empty without one.
+
+    Raises StackError if the file is wrong: what it says must not be lost.
+    """
+    try:
+        content = load(path, Config) if path.exists() else None
+        settings = yaml.safe_load(path.read_text(encoding="utf-8")) if content else {}
+    except (ConfigError, OSError) as error:
+        raise StackError(str(error)) from error
+    section = {name: value for name, value in settings.items() if name == "notify"}
+    return yaml.safe_dump(section, sort_keys=False) if section else ""
 
 
 def fixed_ports(settings: Config) -> dict[str, int]:
@@ -242,6 +264,7 @@ def _write_shared(
         shipped = yaml.safe_load((RULES / name).read_text(encoding="utf-8"))
         tree = rendering.with_absolute_paths(rendering.with_ports(shipped, made.ports), rules)
         (folder / name).write_text(yaml.safe_dump(tree, sort_keys=False), encoding="utf-8")
+    (folder / REMEDIATOR_LINK).write_text(str(made.remediator_file), encoding="utf-8")
     (folder / PORTS_FILE).write_text(json.dumps(dict(made.ports)), encoding="utf-8")
     template = (PROJECT / "deploy" / "supervisord.conf").read_text(encoding="utf-8")
     commands = {

@@ -40,7 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     if given and given[0] in forwarded.FORWARDED:
-        return forwarded.run(given)
+        try:
+            return forwarded.run(given)
+        except ValueError as error:
+            print(f"trainwarden {given[0]}: {error}", file=sys.stderr)
+            return 1
     if given and given[0] in COMMANDS:
         command = load(given[0])
         options = build_command_parser(given[0], command).parse_args(given[1:])

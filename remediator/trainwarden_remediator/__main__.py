@@ -309,18 +309,22 @@ def _notify_test(given: argparse.Namespace) -> int:
 
 
 def _clean_gpu(given: argparse.Namespace) -> int:
-    """Terminates leftover GPU processes now, regardless of mode, holds and budgets."""
+    """Lists GPU holders, and ends leftovers on request, regardless of mode, holds and budgets."""
     setup = load_setup(given.config_file)
     cleanup = setup.config.gpu_cleanup or GpuCleanup()
     action = GpuCleanupAction(cleanup, setup.exporter_config)
     spared, chosen = action.select()
     for holder in spared:
-        print(f"spared       {describe_holder(holder, time.time())}")
+        print(f"spared    {describe_holder(holder, time.time())}")
+        print(f"          {action.why_spared(holder)}")
     for holder in chosen:
-        print(f"to terminate {describe_holder(holder, time.time())}")
+        print(f"leftover  {describe_holder(holder, time.time())}")
+        print("          it belongs to no worker or child of one, and is not protected")
     if not chosen:
-        print("no processes to terminate")
-    if given.dry_run or not chosen:
+        print("no leftover holds a GPU")
+        return 0
+    if given.dry_run or not given.end:
+        print(f"{plural(len(chosen), 'leftover')}; --end ends what is still one then")
         return 0
     shown = [holder.process.identity for holder in chosen]
     facts = action.perform("", lambda *_, **__: None, intended=shown)

@@ -95,12 +95,15 @@ def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
     )
 
     clean = commands.add_parser(
-        "clean-gpu", help="terminate GPU processes that belong to no configured worker"
+        "clean-gpu",
+        help="list the processes that hold a GPU, and end leftovers",
+        description="List the processes that hold a GPU, with why each is a leftover or not."
+        " With --end, end the leftovers and wait until their GPU memory is free.",
+        allow_abbrev=False,
     )
     _add_config_file(clean)
-    clean.add_argument(
-        "--dry-run", action="store_true", help="only list the processes to terminate"
-    )
+    clean.add_argument("--end", action="store_true", help="end the leftovers")
+    clean.add_argument("--dry-run", action="store_true", help=argparse.SUPPRESS)
 
     trial = commands.add_parser("notify-test", help="send a test notification")
     _add_config_file(trial)

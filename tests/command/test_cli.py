@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 
 from trainwarden import cli
 from trainwarden.commands import COMMANDS, forwarded
+from trainwarden.stack import load_script
 
 STATUS: dict[str, Any] = {
     "host": "box-3",
@@ -91,6 +93,29 @@ def test_a_subcommand_of_a_program_is_passed_on_under_the_name_of_the_command(
     with pytest.raises(SystemExit, match="0"):
         cli.main([name, "--help"])
     assert capsys.readouterr().out.startswith(f"usage: trainwarden {name} ")
+
+
+def test_the_file_of_the_running_stack_is_used_where_the_folder_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TRAINWARDEN_STACK_DIR", str(tmp_path / "stacks"))
+    monkeypatch.chdir(tmp_path)
+    claims, runfolder = load_script("claims"), load_script("runfolder")
+    assert cli.main(["journal"]) == 1
+    assert "remediator.yml: No such file" in capsys.readouterr().err
+    with ExitStack() as running:
+        for name in ("run-announced", "run-other-123456"):
+            folder = tmp_path / "stacks" / name
+            running.enter_context(claims.claimed(folder))
+            (folder / runfolder.REMEDIATOR_LINK).write_text(str(folder / "their.yml"))
+            if name == "run-announced":
+                assert cli.main(["journal"]) == 1
+                assert "run-announced/their.yml: No such file" in capsys.readouterr().err
+        assert cli.main(["journal"]) == 1
+        assert "several stacks run; choose one:" in capsys.readouterr().err
+        (tmp_path / "remediator.yml").write_text("insecure: sure\n")
+        assert cli.main(["journal"]) == 1
+        assert "remediator.yml:1: insecure" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,25 @@ def test_an_own_run_without_a_remediator_file_is_observed(
     assert f"--remediator.url={run.url('remediator')}" in run.supervisord_file.read_text()
 
 
+def test_without_a_configuration_the_receivers_of_before_are_kept(
+    tmp_path: Path, binaries: Binaries
+) -> None:
+    """An operator has completed the file that `up` has made."""
+    folder = tmp_path / "run"
+    made = runfolder.prepare_announced(folder, binaries, mode="observe", any_free=True)
+    with made.remediator_file.open("a") as file:
+        file.write("notify:\n  receivers:\n    - {name: a, kind: ntfy, url: 'https://ntfy.sh/x'}\n")
+    for _ in range(2):
+        made = runfolder.prepare_announced(folder, binaries, mode="observe", any_free=True)
+        settings = load_setup(made.remediator_file).config
+        assert [one.name for one in settings.notify.receivers] == ["a"]
+        assert settings.exporter.url == made.url("exporter")
+    made.remediator_file.write_text("notify: {receivers: 1}")
+    with pytest.raises(StackError, match=r"remediator.yml:1: "):
+        runfolder.prepare_announced(folder, binaries, mode="observe", any_free=True)
+    assert made.remediator_file.read_text() == "notify: {receivers: 1}"
+
+
 def test_an_own_remediator_file_is_used_where_it_lies(
     tmp_path: Path, config: Path, binaries: Binaries
 ) -> None:

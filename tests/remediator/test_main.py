@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -11,7 +12,10 @@ import pytest
 from tests.remediator.fake_clock import FakeClock
 from tests.remediator.samples import NOW, ROLLOUT, is_held, make_alert
 
+from trainwarden_exporter.gpu.holders import Holder
+from trainwarden_exporter.processes.procfs import read_process
 from trainwarden_remediator.__main__ import main
+from trainwarden_remediator.actions.gpu_cleanup import GpuCleanupAction
 from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.model import Decision, Verdict
 
@@ -50,6 +54,29 @@ def filled(config: Path) -> None:
 
 
 Captured = pytest.CaptureFixture[str]
+
+
+@pytest.mark.parametrize(("options", "ended"), [([], 0), (["--dry-run"], 0), (["--end"], 1)])
+def test_leftovers_on_a_gpu_are_listed_and_ended_only_on_request(
+    config: Path,
+    capsys: Captured,
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[str],
+    ended: int,
+) -> None:
+    process = read_process(os.getpid())
+    assert process is not None
+    holder, calls = Holder(process, command="python train.py", owner="root"), []
+
+    def perform(*_: object, **given: object) -> dict[str, list[object]]:
+        calls.append(given["intended"])
+        return {"ended": [{}], "killed": []}
+
+    monkeypatch.setattr(GpuCleanupAction, "select", lambda _: ((), (holder,)))
+    monkeypatch.setattr(GpuCleanupAction, "perform", perform)
+    assert main(["clean-gpu", "--config.file", str(config), *options]) == 0
+    assert f"leftover  pid {process.pid}, root" in capsys.readouterr().out
+    assert calls == [[process.identity]] * ended
 
 
 def test_check_says_what_is_good_and_what_is_no_target(config: Path, capsys: Captured) -> None:

@@ -17,6 +17,10 @@ FORWARDED = {
     "report": ("trainwarden_remediator", "report one incident, or the last night, as Markdown"),
     "hold": ("trainwarden_remediator", "stop all actions until `resume`"),
     "resume": ("trainwarden_remediator", "allow actions again"),
+    "clean-gpu": (
+        "trainwarden_remediator",
+        "list the processes that hold a GPU, and end leftovers with --end",
+    ),
     "notify-test": (
         "trainwarden_remediator",
         "send a test message to each destination of `notify`",
@@ -29,5 +33,29 @@ FORWARDED = {
 def run(arguments: Sequence[str]) -> int:
     """Runs the subcommand `arguments[0]` and returns its exit status."""
     package, _ = FORWARDED[arguments[0]]
+    if package == "trainwarden_remediator" and arguments[0] != "runbook":
+        arguments = [arguments[0], *_configuration(arguments[1:]), *arguments[1:]]
     status: int = import_module(f"{package}.__main__").main(arguments, program="trainwarden")
     return status
+
+
+def _configuration(arguments: Sequence[str]) -> list[str]:
+    """Returns the option that names the file of the running stack, unless another one is meant.
+
+    Raises ValueError if several stacks run.
+    """
+    # here: `trainwarden run` imports this module, and stays as long as the run does
+    from pathlib import Path  # noqa: PLC0415
+
+    from trainwarden.stack import load_script  # noqa: PLC0415
+
+    named = any(one.startswith("--config.file") or one in ("-h", "--help") for one in arguments)
+    if named or Path("remediator.yml").exists():
+        return []
+    link = load_script("runfolder").REMEDIATOR_LINK
+    folders = load_script("claims").running_folders()
+    found = [one for folder in folders if (one := folder / link).exists()]
+    if len(found) > 1:
+        shown = "".join(f"\n  --config.file {one.read_text(encoding='utf-8')}" for one in found)
+        raise ValueError(f"several stacks run; choose one:{shown}")
+    return [f"--config.file={one.read_text(encoding='utf-8')}" for one in found]

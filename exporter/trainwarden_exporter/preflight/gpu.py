@@ -92,8 +92,8 @@ def check_holders(context: PreflightContext) -> Finding | None:
             f"{_processes(len(details))} of no worker: leftovers of an earlier run, or an "
             "unrelated program",
             tuple(details),
-            "trainwarden-remediator clean-gpu --dry-run shows what it would terminate; list a "
-            "process that may hold the GPU under gpu.protected",
+            "trainwarden clean-gpu shows which are leftovers and why; list a process that may hold "
+            "the GPU under gpu.protected",
         )
     uncertainties = list(_uncertainties(context, survey))
     if uncertainties or details:

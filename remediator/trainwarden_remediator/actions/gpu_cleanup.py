@@ -15,6 +15,7 @@ from trainwarden_exporter.processes.pid_file import read_pid_file
 from trainwarden_exporter.processes.procfs import read_owner, read_processes
 from trainwarden_exporter.processes.selector import is_account
 from trainwarden_exporter.processes.start_times import start_timestamp
+from trainwarden_exporter.runtime.formatting import format_duration
 from trainwarden_exporter.runtime.linear_search import is_found
 from trainwarden_remediator.actions.base import (
     Action,
@@ -71,13 +72,33 @@ class GpuCleanupAction(Action):
         return [holder.process.identity for holder in self.select()[1]]
 
     def select(self) -> tuple[tuple[Holder, ...], tuple[Holder, ...]]:
-        """Returns the holders to spare, with observers and holders in use, and those to terminate.
+        """Returns all holders that are spared, and those to terminate.
 
         Raises ActionError.
         """
         view = self._read_gpus()
         spared, chosen = self._partition(view)
-        return (*view.survey.observers, *view.survey.in_use, *spared), chosen
+        others = (holder for holder in view.survey.holders if not holder.orphan)
+        return (*others, *spared), chosen
+
+    def why_spared(self, holder: Holder) -> str:
+        """Returns why a holder that `select` spares is not ended."""
+        rules = self._cleanup
+        if holder.worker is not None:
+            return f"it belongs to worker {'/'.join(holder.worker)}"
+        if holder.protected:
+            return "it is a program that may hold a GPU, or gpu.protected names it"
+        if holder.monitor_only:
+            return "it only observes the GPU"
+        if holder.attended:
+            return f"somebody works with it: {holder.attended}"
+        if holder.process.pid in set(self._pids_in_files()):
+            return "the pid file of a worker names it"
+        if not any(is_account(holder.owner, owner) for owner in rules.owners):
+            return f"its account is none of {', '.join(rules.owners)}"
+        if self._is_young(holder):
+            return f"it is younger than {format_duration(rules.min_age)}"
+        return "its command does not match gpu_cleanup.command"
 
     def _partition(self, view: GpuSnapshot) -> tuple[tuple[Holder, ...], tuple[Holder, ...]]:
         orphans = view.survey.orphans

@@ -98,8 +98,8 @@ class Receiver(Section):
     """The events to send: the remediator has abandoned an incident (`gave_up`); an alert blocks
     restarts (`held_by_alert`); the circuit breaker is open (`breaker_opened`); a playbook calls an
     operator (`paged`); no alerts arrive (`alerts_stale`); an alert has waited for its action for
-    two minutes, and the wait does not end automatically (`blocked`); a critical alert that no
-    playbook handles, and of which Alertmanager notifies nobody, has begun (`unhandled`) or ended
+    two minutes, and the wait does not end automatically (`blocked`); a critical alert has begun
+    (`unhandled`) that no playbook handles and Alertmanager reports to nobody, or has ended
     (`unhandled_ended`); an action has started
     (`action_started`), and has `healed` or `not_healed` the condition; a run has `finished`.
     Default: all but `action_started` and `not_healed`."""

@@ -1,6 +1,6 @@
 """Records critical alerts that no playbook handles, so that the operator is notified once.
 
-Only of alerts for which Alertmanager notifies nobody else: if the operator has given its receiver
+Only alerts that Alertmanager reports to nobody: if the operator has given its receiver
 a destination, that one rings.
 """
 
@@ -30,7 +30,7 @@ POLL_SECONDS = 10.0
 
 CONFIRM_SECONDS = 20.0
 """How long an alert must be active: the alert of its cause may come a moment later and inhibit it,
-and one that is inhibited until a worker was restarted may end a moment later."""
+and a symptom that is inhibited until a worker was restarted may end a moment later."""
 
 RESOLVE_SECONDS = 75.0
 """How long an alert must be absent: an Alertmanager that was restarted receives it again within a

@@ -47,7 +47,7 @@ def decide(incident: Incident, state: PolicyState, now: float) -> Decision:
     playbook = state.config.playbook(incident.remediation) if incident.remediation else None
     done = state.ended_actions(incident)
     position = find_position(playbook.ladder, done) if playbook else LadderPosition(0)
-    # An operator has stopped it: nothing is to be healed, and nobody is paged (harm 23).
+    # An operator has stopped it: no action is needed, and nobody is paged (harm 23).
     stopped = state.setup.is_stopped(incident.run, incident.worker)
     if stopped or not _is_in_follow_up(incident, position, state, now):
         # A resolved alert is over; whether an action helped is verified apart from it (harm 6).

@@ -149,7 +149,7 @@ class TestHolders:
             "pid 12, bob, 2 h old, unknown memory on GPU 0, 1, not listed by the driver" in message
         )
         assert "on the driver, not listed by the driver: " in message
-        assert "clean-gpu --dry-run" in message
+        assert "trainwarden clean-gpu" in message
         assert "x" * 200 not in message
 
     def test_cannot_steer_the_terminal(self) -> None:

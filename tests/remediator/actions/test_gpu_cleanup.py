@@ -155,6 +155,27 @@ def test_exactly_the_leftovers_are_ended_listed_or_not(gpu: Gpu) -> None:
     assert action.health_problem(exporter(0), 0) == ""
 
 
+def test_every_holder_is_listed_with_why_it_is_spared(gpu: Gpu) -> None:
+    leftover = gpu.hold()
+    spared: list[tuple[dict[str, Any], str]] = [
+        ({"worker": WorkerKey("demo", "w")}, "it belongs to worker demo/w"),
+        ({"protected": True}, "it is a program that may hold a GPU, or gpu.protected names it"),
+        ({"listed": False, "monitor_only": True}, "it only observes the GPU"),
+        ({"attended": "a notebook"}, "somebody works with it: a notebook"),
+        ({"owner": "ann"}, "its account is none of root"),
+        ({"command": "python eval.py"}, "its command does not match gpu_cleanup.command"),
+    ]
+    holders = [gpu.hold(**facts) for facts, _ in spared]
+    action = cleaner(gpu, command="train", owners=("root",))
+    shown, chosen = action.select()
+    assert chosen == (leftover,)
+    assert sorted(one.process.pid for one in shown) == sorted(one.process.pid for one in holders)
+    assert [action.why_spared(one) for one in holders] == [why for _, why in spared]
+    young = cleaner(gpu, now=start_timestamp(leftover.process.identity) + 1, owners=("root",))
+    assert leftover in young.select()[0]
+    assert young.why_spared(leftover) == "it is younger than 30 s"
+
+
 def test_an_action_that_is_no_longer_allowed_ends_nothing(gpu: Gpu) -> None:
     holder, steps = gpu.hold(), Steps()
 

@@ -133,7 +133,7 @@ def test_a_run_that_an_operator_stopped_is_left_alone_and_pages_nobody(
     assert decide(other, after_stop, NOW).reason == "notify"
 
 
-def test_a_run_of_which_an_operator_stopped_one_worker_is_not_stopped(config: Config) -> None:
+def test_a_run_with_one_worker_that_an_operator_stopped_is_not_stopped(config: Config) -> None:
     setup = Setup(config, make_watched(*WORKERS), frozenset({WorkerKey("demo", "rollout-9")}))
     assert not setup.is_stopped("demo", "")
     assert not setup.is_stopped("demo", "rollout-0")
