@@ -35,6 +35,7 @@ import replaced
 import rules_growth
 import scrapes
 import webhook_storm
+import wrapped
 from peers import NEWEST, PeerMissing, peer, python_peer
 from results import Result, picture
 from targets import JUDGES, Target, judged
@@ -57,6 +58,7 @@ BENCHES: dict[str, Callable[[], Result]] = {
     "rules_newest": rules_growth.bench_newest,
     "storm": webhook_storm.bench,
     "beats": beats.bench,
+    "wrapped": wrapped.bench,
 }
 """In the order of the page."""
 

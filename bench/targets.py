@@ -10,6 +10,7 @@ from beats import OURS as OUR_BEAT
 from replaced import OURS, SUM
 from results import Result
 from scrapes import AT_ONCE, EVERY, TYPICAL
+from wrapped import OURS as WRAPPER
 
 PROCESSES, WORKERS = map(str, TYPICAL)
 BOXES = "1000"
@@ -139,6 +140,16 @@ def of_beats(result: Result) -> Iterator[Target]:
     yield at_most("The same, beside a line written to a file", beside, 1, " times")
 
 
+def of_wrapped(result: Result) -> Iterator[Target]:
+    """What a command costs more under `trainwarden run`."""
+    (memory,), (rest,) = (
+        map(amount, cells(result, column, program=WRAPPER))
+        for column in ("largest process", "CPU at rest")
+    )
+    yield at_most("`trainwarden run`: memory of its largest process", memory, 15, " MiB")
+    yield at_most("`trainwarden run`: CPU in a minute without output", rest, 0, " ms")
+
+
 def of_nights(result: Result) -> Iterator[Target]:
     """Whether all came in time; nothing where they were not measured."""
     if result.rows:
@@ -156,6 +167,7 @@ JUDGES = {
     "rules_newest": of_rules,
     "storm": of_storm,
     "beats": of_beats,
+    "wrapped": of_wrapped,
     "nights": of_nights,
 }
 """By the name of the bench."""

@@ -55,6 +55,14 @@ def test_a_beat_is_judged_alone_and_beside_a_write() -> None:
     assert list(met(Result("", "", columns, rows), "beats").values()) == [True, False]
 
 
+def test_a_wrapper_is_judged_by_its_memory_and_its_rest() -> None:
+    columns = ("program", "largest process", "all, shared pages once", "CPU at rest")
+    rows = (("trainwarden run", "15.1 MiB", "5 MiB", "0 ms"), ("script -q", "1 MiB", "", "10 ms"))
+    assert list(met(Result("", "", columns, rows), "wrapped").values()) == [False, True]
+    rows = (("trainwarden run", "14.9 MiB", "5 MiB", "10 ms"), rows[1])
+    assert list(met(Result("", "", columns, rows), "wrapped").values()) == [True, False]
+
+
 def test_memory_is_judged_alone_and_beside_the_peers() -> None:
     columns = ("program", "resident")
     rows = ((OURS, "61.0 MiB"), ("mtail", "18.0 MiB"), (SUM, "90.0 MiB"))
