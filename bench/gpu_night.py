@@ -27,7 +27,7 @@ from typing import Any
 
 import yaml
 
-import ports
+from programs import free_port
 from trainwarden_exporter.processes.procfs import Identity, read_process
 
 SCRIPTS = Path(sys.executable).parent
@@ -120,7 +120,7 @@ def lives(one: Identity) -> bool:
 
 def write_config(folder: Path) -> Mapping[str, str]:
     """Writes two runs and a remediator that may clean up; returns the addresses."""
-    free, place = ports.choose(any_free=True), re.escape(str(folder))
+    place = re.escape(str(folder))
     runs = [
         {
             "name": run,
@@ -128,7 +128,7 @@ def write_config(folder: Path) -> Mapping[str, str]:
         }
         for run, name in RUNS.items()
     ]
-    url = {name: f"http://127.0.0.1:{free[name]}" for name in ("exporter", "alertmanager")}
+    url = {name: f"http://127.0.0.1:{free_port()}" for name in ("exporter", "alertmanager")}
     remediator = {
         "mode": "act",
         "token_file": "token",
