@@ -273,7 +273,7 @@ def watch(
     ended = {one["pid"] for one in facts["ended"]}
     checks = {
         "exactly the leftovers were ended": ended == {one.pid for one in leftovers},
-        "only the one that ignores SIGTERM by force": facts["killed"] == [leftovers[-1].pid],
+        "only the process that ignores SIGTERM by force": facts["killed"] == [leftovers[-1].pid],
         "their memory is back": before.used - after.used > HELD_BYTES,
         **{f"the {name} goes on": lives(one) for name, one in others.items()},
     }
