@@ -57,6 +57,9 @@ from trainwarden_exporter.progress.step_timing import (
 _PHASES_WITHOUT_STEPS = (Phase.SAVING, Phase.EVALUATING)
 """Phases that are not part of a step."""
 
+FLUSH_SECONDS = 5.0
+"""Seconds after the end of a run within which a step is no next step: rows that it held back."""
+
 
 def apply(state: RunProgress, event: ProgressEvent) -> RunProgress:
     """Returns the state after `event`."""
@@ -274,6 +277,8 @@ def _advance(state: RunProgress, event: StepReported, last: StepMark | None) -> 
     state = _record_sign(state, ProgressSign(timestamp, event.dated, state.paused_seconds))
     if state.total is not None and event.step >= state.total:
         return _enter_phase(state, Phase.FINISHED, timestamp)
+    if state.finished and timestamp <= (state.phase_began_at or 0.0) + FLUSH_SECONDS:
+        return state
     if event.is_live or state.phase in (None, Phase.STARTING):
         return _enter_phase(state, Phase.TRAINING, timestamp)
     return state

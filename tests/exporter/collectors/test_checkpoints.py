@@ -171,6 +171,28 @@ def test_steps_are_those_of_the_run_and_not_of_the_names(tmp_path: Path, closing
     assert list(collector.newest_checkpoints()) == [("demo", "own", 1870, NOW - 100)]
 
 
+def test_the_missing_file_of_a_recovery_record_is_named(tmp_path: Path, closing: Closing) -> None:
+    (tmp_path / "info").mkdir()
+    (tmp_path / "info/step.json").write_text("step 1868")
+    regex = r"step (?P<step>\d+)"
+    config = run(
+        tmp_path, recovery={"file": "info/step.json", "step": regex, "written_last": "info/b"}
+    )
+
+    def missing() -> list[str]:
+        collector = closing(CheckpointsCollector([config], now=lambda: NOW))
+        shown = (
+            one
+            for family in validated(collector.collect(), collector.metrics)
+            for one in family.samples
+        )
+        return [one.labels["file"] for one in shown if one.name.endswith("recovery_missing_file")]
+
+    assert missing() == ["info/b"]
+    (tmp_path / "info/b").write_text("x")
+    assert missing() == []
+
+
 def test_the_disk_is_called_as_its_own_collector_calls_it(tmp_path: Path, closing: Closing) -> None:
     save(tmp_path, 1, NOW - 100)
 

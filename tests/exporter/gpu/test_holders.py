@@ -125,6 +125,17 @@ class TestNoOrphan:
             (10, 11, 12), TRAINER
         )
 
+    def test_is_a_notebook_kernel_or_its_child(self, box: Box) -> None:
+        box.add(10, ["python", "-m", "ipykernel_launcher", "-f", "x"], "nvidia0", "nvidia-uvm")
+        box.add(11, ["python", "cell.py"], "nvidia1", "nvidia-uvm", parent=10)
+        box.listed[ONE] = [ListedProcess(10, GIB)]
+        survey = box.find()
+        assert survey.orphans == ()
+        assert {one.process.pid: one.attended for one in survey.in_use} == {
+            10: "notebook kernel",
+            11: "child of notebook kernel 10",
+        }
+
     def test_is_a_process_without_the_files_of_cuda(self, box: Box) -> None:
         box.add(10, ["monitor"], "nvidia0", "nvidiactl")
         survey = box.find()

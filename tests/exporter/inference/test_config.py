@@ -9,6 +9,7 @@ from trainwarden_exporter.config import Config
 from trainwarden_exporter.config_file.loader import parse
 from trainwarden_exporter.exceptions import ConfigError
 from trainwarden_exporter.inference.config import ServerConfig
+from trainwarden_exporter.inference.target import ServerTarget
 
 HEAD = """\
 runs:
@@ -47,6 +48,11 @@ def test_a_server_in_full() -> None:
     assert server.url == "http://127.0.0.1:30000"
     assert server.start_grace == 900
     assert server.deep_probe.idle_after == 0
+    target = ServerTarget("demo", "sglang-0", "sglang", server.url, server)
+    assert target.limits.probes_completions
+    assert target.limits.completion_interval == 60
+    assert target.limits.idle_after == 0
+    assert target.limits.completion_failures == 3
     assert hash(server) == hash(server.model_copy())
 
 

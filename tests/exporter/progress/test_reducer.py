@@ -468,6 +468,16 @@ class TestTheEnd:
     def test_a_run_that_goes_on_has_not_ended(self, more: ProgressEvent) -> None:
         assert not follow(lines(1, 5, 1000), RunFinished(1050), more).finished
 
+    def test_rows_that_are_flushed_at_the_end_leave_it_ended(self) -> None:
+        """Lightning writes the rest of metrics.csv around its last line, and it is read later."""
+        started = TrainerStarted(1000)
+        for moment in (1049, 1050.1):
+            rows = StepReported("file/metrics", 6, moment)
+            assert follow(started, RunFinished(1050), Advanced(1050), rows).step == 6
+            assert follow(started, RunFinished(1050), Advanced(1050), rows).finished
+            assert follow(lines(1, 5, 1001), RunFinished(1050), rows).finished
+            assert not follow(started, RunFinished(1050), rows, line(7, 1056)).finished
+
     def test_a_line_of_the_life_before_ends_nothing(self) -> None:
         assert not follow(lines(1, 5, 1000), TrainerStarted(2000), RunFinished(1050)).finished
 

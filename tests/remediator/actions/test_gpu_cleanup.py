@@ -293,6 +293,15 @@ def test_after_a_crash_it_is_identified_by_who_is_left(gpu: Gpu) -> None:
     assert action.finish("7", announcing([])) == {"settled": "ended"}
 
 
+def test_a_notebook_is_not_ended_beside_a_leftover(gpu: Gpu) -> None:
+    notebook, leftover = gpu.hold(attended="notebook kernel"), gpu.hold()
+    action = cleaner(gpu)
+    assert action.find_instances() == [leftover.process.identity]
+    action.perform("7", announcing([]))
+    assert is_alive(notebook.process.identity)
+    assert not is_alive(leftover.process.identity)
+
+
 def test_only_what_was_meant_is_ended(gpu: Gpu) -> None:
     intended, newcomer = gpu.hold(), gpu.hold()
     action = cleaner(gpu)
