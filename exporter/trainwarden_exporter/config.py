@@ -6,10 +6,11 @@ import glob
 import os
 import pwd
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import ValidationError, model_validator
 
+from trainwarden_exporter.checkpoints.config import AnnouncedCheckpoint, CheckpointConfig
 from trainwarden_exporter.config_file import loader
 from trainwarden_exporter.config_file.loader import LocatedError, Section, unique_by
 from trainwarden_exporter.config_file.types import LocalPath
@@ -24,7 +25,7 @@ from trainwarden_exporter.logs.config import AnnouncedLog
 from trainwarden_exporter.processes.announcements import AnnouncedRuns, AnnouncedWorker
 from trainwarden_exporter.processes.worker_trials import TRIAL_PREFIX
 from trainwarden_exporter.progress.beats import default_beats_folder
-from trainwarden_exporter.run_config import RunConfig
+from trainwarden_exporter.run_config import AnnouncedRun, RunConfig
 from trainwarden_exporter.run_specs import log_specs
 
 _UNFINISHED = r"(?i:(?<![a-z])(?:tmp|temp|partial|incomplete)(?![a-z])|\.part$)"
@@ -167,15 +168,18 @@ def with_announced(config: Config, announced: AnnouncedRuns) -> tuple[Config, tu
         if is_foreign and worker.uid not in own:
             problems.append(Problem(worker.file, None, "", "the run belongs to another account"))
             continue
+        kept = configured.get(key.run)
         try:
-            found = _add_worker(before, worker)
+            found = _add_worker(
+                before,
+                worker,
+                account=None if worker.uid in own else worker.uid,
+                keeps_path=kept is not None and kept.path is not None,
+            )
         except ValidationError as error:
             message = error.errors(include_url=False)[0]["msg"]
             problems.append(Problem(worker.file, None, "", message))
             continue
-        if (kept := configured.get(key.run)) is not None and kept.path is not None:
-            update = {"path": kept.path, "framework": kept.framework}
-            found = found.model_copy(update=update)
         runs[key.run] = found
     if list(runs.values()) == list(config.runs):
         return config, tuple(problems)
@@ -190,8 +194,13 @@ def _names(uid: int) -> tuple[str, ...]:
         return (str(uid),)
 
 
-def _add_worker(run: RunConfig | None, announced: AnnouncedWorker) -> RunConfig:
-    """Raises ValidationError."""
+def _add_worker(
+    run: RunConfig | None, announced: AnnouncedWorker, *, account: int | None, keeps_path: bool
+) -> RunConfig:
+    """Returns `run` with the announced worker, in whose folders no more than `account` may is read.
+
+    Raises ValidationError.
+    """
     one = announced.announcement
     worker = {
         "name": one.worker,
@@ -214,7 +223,7 @@ def _add_worker(run: RunConfig | None, announced: AnnouncedWorker) -> RunConfig:
             "framework": one.framework,
             "path": one.path,
             "workers": [worker],
-            "checkpoints": _any_checkpoints(one.worker, one.checkpoints),
+            "checkpoints": _any_checkpoints(one.worker, one.checkpoints, account),
             "logs": [] if one.log is None else [log],
             "inference": [{"name": one.worker, "worker": one.worker}]
             if one.role == "inference"
@@ -223,29 +232,40 @@ def _add_worker(run: RunConfig | None, announced: AnnouncedWorker) -> RunConfig:
         context={"folder": announced.file.parent},
     )
     if run is None:
-        return added
+        return _announced_by(account, added)
     taken = {log.name for log in run.logs}
-    return run.model_copy(
+    has_path = one.path is not None and not keeps_path
+    found = run.model_copy(
         update={
             "workers": (*run.workers, *added.workers),
             "logs": (*run.logs, *(log for log in added.logs if log.name not in taken)),
             "inference": (*run.inference, *added.inference),
             "checkpoints": (*run.checkpoints, *added.checkpoints),
-            **({} if one.path is None else {"path": added.path, "framework": added.framework}),
+            **({"path": added.path, "framework": added.framework} if has_path else {}),
         }
     )
+    return _announced_by(account, found) if has_path else found
 
 
-def _any_checkpoints(name: str, folder: Path | None) -> list[dict[str, object]]:
+def _announced_by(account: int | None, run: RunConfig) -> RunConfig:
+    """Returns `run`, in whose path no more is read than `account` may read (None: anything)."""
+    if account is None:
+        return run
+    content: dict[str, Any] = {name: getattr(run, name) for name in RunConfig.model_fields}
+    return AnnouncedRun.model_construct(**content, account=account)
+
+
+def _any_checkpoints(name: str, folder: Path | None, account: int | None) -> list[CheckpointConfig]:
     """Returns the checkpoints in a folder about which nothing else is known."""
     if folder is None:
         return []
-    return [
-        {
-            "name": name,
-            "folder": glob.escape(str(folder)),
-            "entry": _NUMBERED_ENTRY,
-            "partial": _UNFINISHED_ENTRY,
-            "complete": {"settled": ["*"]},
-        }
-    ]
+    content = {
+        "name": name,
+        "folder": glob.escape(str(folder)),
+        "entry": _NUMBERED_ENTRY,
+        "partial": _UNFINISHED_ENTRY,
+        "complete": {"settled": ["*"]},
+    }
+    if account is None:
+        return [CheckpointConfig.model_validate(content)]
+    return [AnnouncedCheckpoint.model_validate({**content, "account": account})]

@@ -70,3 +70,10 @@ class RunConfig(RunWorkers):
         )
         check_brakes(self.logs, get_framework(self.framework))
         return self
+
+
+class AnnouncedRun(RunConfig):
+    """A run whose path another account announced; no section of the file."""
+
+    account: int
+    """The account (uid); no more than it may read is read in the path."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from trainwarden_exporter.checkpoints.config import merged_checkpoints
+from trainwarden_exporter.checkpoints.config import AnnouncedCheckpoint, merged_checkpoints
 from trainwarden_exporter.checkpoints.specs import CheckpointSpec
 from trainwarden_exporter.frameworks import get_framework
 from trainwarden_exporter.frameworks.base import Framework, LinePattern, LogLayout, Phase
@@ -19,7 +19,7 @@ from trainwarden_exporter.progress.progress_files import ProgressFileSpec
 from trainwarden_exporter.progress.specs import TRAINER, ProgressSpec
 from trainwarden_exporter.rollouts.config import RolloutConfig, merged_rollouts
 from trainwarden_exporter.rollouts.specs import LAG_LIMIT, RolloutSpec
-from trainwarden_exporter.run_config import RunConfig
+from trainwarden_exporter.run_config import AnnouncedRun, RunConfig
 from trainwarden_exporter.step_dirs.locations import RunLocation
 
 
@@ -31,7 +31,15 @@ def checkpoint_specs(run: RunConfig) -> tuple[CheckpointSpec, ...]:
         run, [template for one in run.checkpoints for _, template in one.templates]
     )
     intervals = {one.name: one.interval for one in run.checkpoints}
-    return tuple(CheckpointSpec(run.name, location, one, intervals.get(one.name)) for one in chosen)
+    announced = {
+        one.name: RunLocation(Path("/"), tuple(name for _, name in one.templates), (), one.account)
+        for one in run.checkpoints
+        if isinstance(one, AnnouncedCheckpoint)
+    }
+    return tuple(
+        CheckpointSpec(run.name, announced.get(one.name, location), one, intervals.get(one.name))
+        for one in chosen
+    )
 
 
 def _location(run: RunConfig, configured: Iterable[str]) -> RunLocation:
@@ -41,7 +49,12 @@ def _location(run: RunConfig, configured: Iterable[str]) -> RunLocation:
         run.path or Path("/"),
         tuple(dict.fromkeys((*templates, *configured))),
         tuple(sorted(run.variables.items())),
+        _account(run),
     )
+
+
+def _account(run: RunConfig) -> int | None:
+    return run.account if isinstance(run, AnnouncedRun) else None
 
 
 def rollout_specs(run: RunConfig) -> tuple[RolloutSpec, ...]:
@@ -147,6 +160,7 @@ def _log_spec(
         begin=LogBegin(config.offset, config.announced_at)
         if isinstance(config, AnnouncedLog)
         else None,
+        account=None if all(file.startswith("/") for file in log.files) else _account(run),
     )
 
 
@@ -168,6 +182,7 @@ def progress_spec(run: RunConfig) -> ProgressSpec:
         run=run.name,
         framework="" if run.framework == "generic" else known.title,
         path=run.path,
+        account=_account(run),
         limits=run.progress.limits(known.phase_limits),
         total=run.progress.total_steps,
         lines=lines,

@@ -107,6 +107,13 @@ class CheckpointConfig(Section):
         )
 
 
+class AnnouncedCheckpoint(CheckpointConfig):
+    """The checkpoints in a folder that another account announced; no section of the file."""
+
+    account: int
+    """The account (uid); no more than it may read is read there."""
+
+
 def _check(
     checkpoints: tuple[CheckpointConfig, ...], info: ValidationInfo
 ) -> tuple[CheckpointConfig, ...]:

@@ -18,6 +18,7 @@ from trainwarden_exporter.checkpoints.paced_reader import ReadRate, lower_priori
 from trainwarden_exporter.checkpoints.proofs import ProofSnapshot, build_snapshot, tracker_rule
 from trainwarden_exporter.checkpoints.scanner import CheckpointSnapshot
 from trainwarden_exporter.checkpoints.specs import CheckpointSpec
+from trainwarden_exporter.runtime.account_access import reading_for
 from trainwarden_exporter.runtime.state_file import StateFile
 from trainwarden_exporter.step_dirs.completeness import StepDir
 from trainwarden_exporter.step_dirs.filesystem import FileSystem, is_denied, is_gone
@@ -74,6 +75,7 @@ class CheckpointProver:
         self.idle = False
         """Whether the last slice found nothing to check."""
         self._layout = spec.layout
+        self._account = spec.location.account
         self._scan = scan
         self._filesystem = filesystem or FileSystem()
         self._rate = rate
@@ -94,6 +96,10 @@ class CheckpointProver:
         if not self._thread_prepared:
             lower_priority()
             self._thread_prepared = True
+        with reading_for(self._account):
+            return self._prove()
+
+    def _prove(self) -> ProofSnapshot:
         if (scanned := self._scan()) is None:
             return ProofSnapshot()
         listed = self._candidates(scanned)

@@ -10,6 +10,7 @@ from pathlib import Path
 from trainwarden_exporter.checkpoints.recovery_info import RecoveryRecord, read_recovery
 from trainwarden_exporter.checkpoints.specs import CheckpointSpec
 from trainwarden_exporter.disk.usage import DiskUsage, read_disk_usage
+from trainwarden_exporter.runtime.account_access import reading_for
 from trainwarden_exporter.step_dirs.completeness import StepDir
 from trainwarden_exporter.step_dirs.filesystem import FileSystem
 from trainwarden_exporter.step_dirs.locations import InstanceFinder, StepDirScanner
@@ -91,6 +92,10 @@ class CheckpointScanner:
 
     def __call__(self) -> CheckpointSnapshot:
         """Raises OSError if a folder cannot be read."""
+        with reading_for(self._spec.location.account):
+            return self._scan()
+
+    def _scan(self) -> CheckpointSnapshot:
         result = self._step_dirs.scan()
         folders = frozenset(self._step_dirs.folders)
         if not folders & self._folders:

@@ -35,7 +35,9 @@ from trainwarden_exporter.progress.run_time_history import RunDay
 from trainwarden_exporter.progress.specs import ProgressSpec
 from trainwarden_exporter.progress.state import RunProgress
 from trainwarden_exporter.progress.tracker import ProgressTracker
+from trainwarden_exporter.runtime.account_access import reading_for
 from trainwarden_exporter.runtime.background_poller import BackgroundPoller, BackgroundPollers
+from trainwarden_exporter.runtime.safe_open import file_status
 from trainwarden_exporter.scrape.collector import Collector, Family, Sample
 from trainwarden_exporter.step_dirs.locations import InstanceFinder
 
@@ -142,10 +144,12 @@ class ProgressCollector(Collector):
                 for folder in ([] if beats_folder is None or not specs else [beats_folder])
             }
         )
-        self._paths: BackgroundPollers[tuple[str, Path], bool] = BackgroundPollers(
+        self._paths: BackgroundPollers[tuple[str, Path, int | None], bool] = BackgroundPollers(
             {
-                (spec.run, spec.path): BackgroundPoller(
-                    f"path of {spec.run}", partial(_is_folder, spec.path), interval=interval
+                (spec.run, spec.path, spec.account): BackgroundPoller(
+                    f"path of {spec.run}",
+                    partial(_is_folder, spec.path, spec.account),
+                    interval=interval,
                 )
                 for spec in specs
                 if spec.path is not None
@@ -183,7 +187,7 @@ class ProgressCollector(Collector):
         for spec, _ in states:
             if (spent := saved.get(spec.run)) is not None:
                 yield from run_samples(spec, spent, self._attempts.attempts(spec.run))
-        for (run, _), path_poller in self._paths:
+        for (run, *_), path_poller in self._paths:
             if (exists := path_poller.result()) is not None:
                 yield PATH_EXISTS, (run,), exists.value
         for subject, poller in self._files:
@@ -268,10 +272,11 @@ def _trainers_alive(
     }
 
 
-def _is_folder(path: Path) -> bool:
+def _is_folder(path: Path, account: int | None) -> bool:
     """Raises OSError where the folder cannot be examined: it may exist."""
     try:
-        return stat.S_ISDIR(path.stat().st_mode)
+        with reading_for(account):
+            return stat.S_ISDIR(file_status(path).st_mode)
     except (FileNotFoundError, NotADirectoryError):
         return False
 

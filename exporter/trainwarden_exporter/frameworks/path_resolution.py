@@ -14,6 +14,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from trainwarden_exporter.frameworks.path_templates import PathTemplate, TemplatePart
+from trainwarden_exporter.runtime.safe_open import file_status, scan_folder
 
 __all__ = ["PathMatch", "PathTemplate", "RunInstance", "find_instances", "resolve"]
 
@@ -247,7 +248,7 @@ class _PathSearch:
         folders: list[str] = []
         other_names: list[str] = []
         try:
-            with os.scandir(folder or "/") as entries:
+            with scan_folder(folder or "/") as entries:
                 for entry in entries:
                     if self._names_left <= 0:
                         self.truncated = True
@@ -260,7 +261,7 @@ class _PathSearch:
 
     def _stat(self, path: str, names: Mapping[str, str]) -> Iterator[PathMatch]:
         try:
-            status = os.stat(path or "/")  # noqa: PTH116 - a Path for each of many names is slow
+            status = file_status(path or "/")
         except OSError as error:
             self._skip_unreadable(error, path)
             return

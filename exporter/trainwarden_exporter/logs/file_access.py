@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trainwarden_exporter.logs.state import FINGERPRINT_BYTES, Bookmark, FileKey
-from trainwarden_exporter.runtime.safe_open import open_regular
+from trainwarden_exporter.runtime.safe_open import file_status, open_regular
 
 COMPRESSED_SUFFIXES = frozenset({".gz", ".xz", ".zst", ".bz2", ".lz4", ".zip"})
 """Suffixes of rotated logs that were read before compression."""
@@ -27,7 +27,7 @@ def read_status(path: str) -> os.stat_result | None:
     Raises OSError if it is inaccessible.
     """
     try:
-        status = os.stat(path)  # noqa: PTH116 - once a second for each of many
+        status = file_status(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     return status if stat.S_ISREG(status.st_mode) else None

@@ -9,6 +9,7 @@ from pathlib import PurePath
 from trainwarden_exporter.frameworks.path_resolution import resolve
 from trainwarden_exporter.logs.file_access import COMPRESSED_SUFFIXES
 from trainwarden_exporter.logs.specs import LogSpec
+from trainwarden_exporter.runtime.account_access import reading_for
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,8 @@ def find_log_files(
     name. Raises OSError.
     """
     templates = tuple(dict.fromkeys((*spec.files, *spec.instance_templates)))
-    instance = resolve(spec.path, templates, dict(spec.variables))
+    with reading_for(spec.account):
+        instance = resolve(spec.path, templates, dict(spec.variables))
     found = tuple(
         (str(path), template)
         for template in spec.files

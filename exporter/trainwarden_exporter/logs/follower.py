@@ -30,6 +30,7 @@ from trainwarden_exporter.logs.tailed_file import (
     TailedFile,
     buffer_size,
 )
+from trainwarden_exporter.runtime.account_access import reading_for
 
 POLL_SECONDS = 2.0
 """Maximum duration of one poll in seconds, so that results appear in time."""
@@ -110,7 +111,7 @@ class LogFollower:
 
     def poll(self) -> LogSnapshot:
         """Reads new lines for a limited time. May block on the disk."""
-        with self._polling:
+        with self._polling, reading_for(self.spec.account):
             try:
                 return self._poll()
             finally:

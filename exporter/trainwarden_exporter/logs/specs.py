@@ -42,3 +42,5 @@ class LogSpec:
     longest_line: int = MAX_LINE_BYTES
     begin: LogBegin | None = None
     """Known of a run that announced itself."""
+    account: int | None = None
+    """The account (uid) that named `path`, if no more than that one may read is read there."""

@@ -14,7 +14,8 @@ from typing import BinaryIO
 
 from trainwarden_exporter.frameworks.base import ProgressFile
 from trainwarden_exporter.progress.log_lines import is_value_name, parse_count
-from trainwarden_exporter.runtime.safe_open import open_regular
+from trainwarden_exporter.runtime.account_access import reading_for
+from trainwarden_exporter.runtime.safe_open import file_status, open_regular
 from trainwarden_exporter.step_dirs.locations import InstanceFinder, RunLocation, check_access
 
 MAX_FILE_BYTES = 32 << 20
@@ -67,12 +68,16 @@ class ProgressFileScanner:
 
         Raises OSError if it is unreadable, ValueError if it is too large.
         """
+        with reading_for(self._spec.location.account):
+            return self._scan()
+
+    def _scan(self) -> FileProgress | None:
         spec = self._spec
         # with the cheapest available freshness: of several files, the newest counts
         instance = self._finder.find(refresh=True)
         for path in instance.files(spec.file.file):
             try:
-                status = path.stat()
+                status = file_status(path)
                 mark = (str(path), status.st_mtime_ns, status.st_size)
                 if self._known is None or self._known[0] != mark:
                     found = read_step(path, spec.file)

@@ -23,6 +23,8 @@ class ProgressSpec:
     """Name as its authors spell it."""
     path: Path | None = None
     """Base folder of the run, as configured."""
+    account: int | None = None
+    """The account (uid) that named `path`, if no more than that one may read is read there."""
     limits: StallLimits = field(default_factory=StallLimits)
     total: int | None = None
     """Total steps, as configured."""

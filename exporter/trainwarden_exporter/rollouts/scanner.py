@@ -10,6 +10,7 @@ from pathlib import Path
 from trainwarden_exporter.frameworks.base import RolloutLayout
 from trainwarden_exporter.rollouts.rank_files import AllRanksRule, RankCounter
 from trainwarden_exporter.rollouts.write_access import WriteTarget, read_write_target
+from trainwarden_exporter.runtime.account_access import reading_for
 from trainwarden_exporter.step_dirs.completeness import StepDir
 from trainwarden_exporter.step_dirs.filesystem import FileSystem
 from trainwarden_exporter.step_dirs.locations import InstanceFinder, StepDirScanner
@@ -69,6 +70,7 @@ class RolloutScanner:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`ranks` is the number of ranks of a complete entry; learned when None."""
+        self._account = finder.location.account
         self._ranks = RankCounter(layout.rank, ranks) if layout.rank else None
         self._step_dirs = StepDirScanner(
             finder,
@@ -85,6 +87,10 @@ class RolloutScanner:
 
     def __call__(self) -> RolloutSnapshot:
         """Raises OSError if a folder cannot be read."""
+        with reading_for(self._account):
+            return self._read()
+
+    def _read(self) -> RolloutSnapshot:
         result = self._scan()
         folders = frozenset(self._step_dirs.folders)
         if not folders & self._folders:  # another run's are not this one's

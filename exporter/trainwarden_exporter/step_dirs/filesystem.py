@@ -11,7 +11,12 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Literal, NamedTuple
 
-from trainwarden_exporter.runtime.safe_open import ForeignLinkError, open_regular
+from trainwarden_exporter.runtime.safe_open import (
+    ForeignLinkError,
+    file_status,
+    open_regular,
+    scan_folder,
+)
 
 MAX_NAMES = 2_000_000
 """Maximum number of names read from one folder."""
@@ -38,19 +43,19 @@ class FileSystem:
 
     def iter_names(self, folder: str) -> Iterator[str]:
         """Yields the names in `folder` lazily."""
-        with os.scandir(folder) as entries:
+        with scan_folder(folder) as entries:
             yield from (entry.name for entry in islice(entries, MAX_NAMES))
 
     def list_folder(self, folder: str) -> list[FolderItem]:
         """Returns the items in `folder` without querying each."""
-        with os.scandir(folder) as entries:
+        with scan_folder(folder) as entries:
             return [
                 FolderItem(entry.name, _kind(entry)) for entry in islice(entries, MAX_TYPED_NAMES)
             ]
 
     def status(self, path: str) -> os.stat_result:
         """Returns the status of `path` or of its target."""
-        return os.stat(path)  # noqa: PTH116 - a Path for each of many files costs
+        return file_status(path)
 
     def text(self, path: str) -> str:
         """Returns the text of a regular file, cut to the limit; empty for any other file."""

@@ -14,6 +14,7 @@ from threading import Lock
 
 from trainwarden_exporter.frameworks.completeness_rules import CompletenessRule
 from trainwarden_exporter.frameworks.path_resolution import PathTemplate, RunInstance, resolve
+from trainwarden_exporter.runtime.account_access import reading_for
 from trainwarden_exporter.runtime.formatting import printable
 from trainwarden_exporter.step_dirs.filesystem import FileSystem, is_gone
 from trainwarden_exporter.step_dirs.names import NameParser
@@ -50,6 +51,8 @@ class RunLocation:
     templates: tuple[str, ...]
     """All templates of its layout and configuration: together they select the newest run."""
     variables: tuple[tuple[str, str], ...] = ()
+    account: int | None = None
+    """The account (uid) that named it, if no more than that one may read is read there."""
 
 
 class InstanceFinder:
@@ -82,9 +85,10 @@ class InstanceFinder:
             age = self._clock() - self._search_started
             if self._found is None or age >= self._valid_seconds(refresh=refresh):
                 self._search_started, location = self._clock(), self.location
-                self._found = self._resolve(
-                    location.path, location.templates, dict(location.variables)
-                )
+                with reading_for(location.account):
+                    self._found = self._resolve(
+                        location.path, location.templates, dict(location.variables)
+                    )
                 self._search_seconds = self._clock() - self._search_started
                 self._log_warnings(self._found)
             return self._found

@@ -34,6 +34,7 @@ from trainwarden_exporter.processes.procfs import (
 )
 from trainwarden_exporter.processes.start_times import start_timestamp
 from trainwarden_exporter.run_specs import log_specs
+from trainwarden_exporter.runtime.account_access import reading_for
 from trainwarden_exporter.runtime.redaction import redact, redact_command
 from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.evidence.log_tail import LINES, read_tail, truncate
@@ -131,8 +132,9 @@ def _logs(trigger: EvidenceTrigger, setup: Setup) -> Iterator[tuple[str, Source]
 
 
 def _read_newest(spec: LogSpec, lines: int) -> Mapping[str, Any] | None:
-    tails = (read_tail(spec.name, path, lines) for path, _ in find_log_files(spec))
-    return next((tail for tail in tails if tail is not None), None)
+    with reading_for(spec.account):
+        tails = (read_tail(spec.name, path, lines) for path, _ in find_log_files(spec))
+        return next((tail for tail in tails if tail is not None), None)
 
 
 LARGEST_PROCESSES = 10
