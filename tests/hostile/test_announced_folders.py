@@ -187,7 +187,7 @@ def test_a_folder_that_may_be_entered_but_not_listed_is_not_listed(secret: Path)
     [
         ([(0x02, 0, STRANGER)], 0),  # others may read, and it may not
         ([(0x02, 5, STRANGER)], 5),
-        ([(0x08, 4, OPERATOR)], 0),  # a group of which it is no member
+        ([(0x08, 4, OPERATOR)], 0),  # a group without it
         ([], 0),
     ],
 )
