@@ -39,7 +39,7 @@ from trainwarden_remediator.holds.hold_file import Hold, read_holds
 from trainwarden_remediator.journal import event_text
 from trainwarden_remediator.journal.database import journal_exists, open_database
 from trainwarden_remediator.journal.file_modes import mode_problems
-from trainwarden_remediator.journal.rows import last_id_before, read_events
+from trainwarden_remediator.journal.rows import last_id, last_id_before, read_events
 from trainwarden_remediator.notify.http import secret_problem
 from trainwarden_remediator.notify.notifier import try_receivers
 from trainwarden_remediator.report.current_state import CurrentState, read_current_state
@@ -206,14 +206,15 @@ def _journal(given: argparse.Namespace) -> int:
     with open_database(path, mode="ro") as connection:
         last = last_id_before(connection, count, since)
         while True:
-            for event in read_events(connection, last):
+            # What is not shown is not read again, either.
+            newest = last_id(connection)
+            for event in read_events(connection, last, incident=given.incident):
                 last = event.id
-                if given.incident not in (None, event.incident):
-                    continue
                 line = event_text.as_json(event) if given.json else event_text.format_line(event)
                 print(line, flush=True)
             if not given.follow:
                 return 0
+            last = max(last, newest)
             time.sleep(FOLLOW_SECONDS)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -88,26 +89,36 @@ BATCH_ROWS = 1000
 """Rows of one query: a reader that is slow to print must not keep the journal from shrinking."""
 
 
-def read_events(connection: sqlite3.Connection, after: int = 0) -> Iterator[Event]:
-    """Yields the events with an id above `after`, the oldest first.
+def read_events(
+    connection: sqlite3.Connection, after: int = 0, *, incident: int | None = None
+) -> Iterator[Event]:
+    """Yields the events with an id above `after`, or those of one incident, the oldest first.
 
     A running remediator is not affected.
     """
-    query = f"{EVENTS} WHERE event.id > ? ORDER BY event.id LIMIT ?"
-    while rows := connection.execute(query, (after, BATCH_ROWS)).fetchall():
+    of_incident, values = ("", ()) if incident is None else ("AND event.incident = ?", (incident,))
+    query = f"{EVENTS} WHERE event.id > ? {of_incident} ORDER BY event.id LIMIT ?"
+    while rows := connection.execute(query, (after, *values, BATCH_ROWS)).fetchall():
         yield from map(as_event, rows)
         after = rows[-1]["id"]
 
 
 def last_id_before(connection: sqlite3.Connection, count: int | None, since: float) -> int:
     """Returns the id before the newest `count` events (None: any number) since `since`."""
-    # From the newest on: the times have no index.
-    old = "SELECT id FROM event WHERE at < ? ORDER BY id DESC LIMIT 1"
-    rows = connection.execute(old, (since,)).fetchall()
+    rows = []
+    if since > -math.inf:
+        # From the newest on: the times have no index.
+        old = "SELECT id FROM event WHERE at < ? ORDER BY id DESC LIMIT 1"
+        rows += connection.execute(old, (since,)).fetchall()
     if count is not None:
         newer = "SELECT id FROM event ORDER BY id DESC LIMIT 1 OFFSET ?"
         rows += connection.execute(newer, (count,)).fetchall()
     return max((row[0] for row in rows), default=0)
+
+
+def last_id(connection: sqlite3.Connection) -> int:
+    """Returns the id of the newest event; 0 without any."""
+    return int(connection.execute("SELECT coalesce(max(id), 0) FROM event").fetchone()[0])
 
 
 FINISHED_PREFIX = "finished "
