@@ -15,7 +15,8 @@
 #       that the distribution has (SUITE=sid)
 # check formatting, lint, types, the layers of the packages and the house style (docs/house_style.py)
 # boards, docs, packaging  the dashboards, pages and manifests that are written from code
-# pins  deploy/requirements.txt: the newest versions of the dependencies, with hashes
+# pins  deploy/requirements.txt: the newest versions of the dependencies, with hashes; then the digests of the images in
+#       Dockerfile and docker-compose.yml, which takes Docker
 # clean remove what the others made, downloads included
 #
 # Needed: make, and Python 3.11 or newer with venv (Debian and Ubuntu: python3 and python3-venv).
@@ -123,6 +124,7 @@ pins: .venv/dev.done
 		--no-emit-index-url --no-header --quiet --output-file .venv/requirements.txt >/dev/null
 	@{ echo '# Versions and hashes of the dependencies; `make pins` renews them.'; cat .venv/requirements.txt; } \
 		>deploy/requirements.txt
+	@$(BIN)/python deploy/pin_images.py
 
 clean:
 	rm -rf .venv .venv-real .stack .mypy_cache .ruff_cache .pytest_cache

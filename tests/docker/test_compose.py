@@ -1,4 +1,4 @@
-"""The shipped docker-compose.yml, all of it but Grafana, in a real engine."""
+"""The shipped docker-compose.yml, all of it but Grafana and digests of images, in a real engine."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from stack import PROJECT
 from trainwarden_exporter.processes.procfs import read_process
 
 PARTS = {"exporter": 10977, "remediator": 10978, "prometheus": 9090, "alertmanager": 9093}
+SERVERS = ("prometheus", "alertmanager")
 WATCHERS = ("trainwarden-exporter", "trainwarden-remediator")
 WORKERS = ("inference", "trainer", "rollout-0", "rollout-1")
 OURS = "trainwarden:local"
@@ -41,11 +42,20 @@ class Compose:
         # Nothing of the user's own settings, such as profiles, has a say here.
         self._environment = {"PATH": os.environ["PATH"], "HOME": str(folder)}
         self._environment |= {"DOCKER_HOST": f"unix://{engine.socket}", "DATA": str(folder)}
+        self._standins = folder / "standins.yml"
+        text = (PROJECT / "docker-compose.yml").read_text(encoding="utf-8")
+        services = yaml.safe_load(text)["services"]
+        named = {part: {"image": without_digest(services[part]["image"])} for part in SERVERS}
+        self._standins.write_text(yaml.safe_dump({"services": named}))
 
     def run(self, *arguments: str, profile: str | None = None) -> str:
         chosen = () if profile is None else ("--profile", profile)
         result = subprocess.run(
-            [self._program, "--project-directory", PROJECT, *chosen, *arguments],
+            [
+                *(self._program, "--project-directory", PROJECT),
+                *("--file", PROJECT / "docker-compose.yml", "--file", self._standins),
+                *(*chosen, *arguments),
+            ],
             env=self._environment,
             capture_output=True,
             text=True,
@@ -120,6 +130,11 @@ def images() -> Sequence[str]:
     return sorted({service["image"] for service in services} - {OURS})
 
 
+def without_digest(image: str) -> str:
+    """The name under which a stand-in is made: no image can be made that has a given digest."""
+    return image.partition("@")[0]
+
+
 @pytest.fixture(scope="module")
 def compose(images: Sequence[str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compose]:
     """An engine of its own: its `host` network is one in which the usual ports are free."""
@@ -138,9 +153,9 @@ def compose(images: Sequence[str], tmp_path_factory: pytest.TempPathFactory) -> 
         standins.make_base(engine.docker)
         for image in images:
             if "/prometheus:" in image:
-                standins.make_prometheus(engine.docker, image)
+                standins.make_prometheus(engine.docker, without_digest(image))
             elif "/alertmanager:" in image:
-                standins.make_alertmanager(engine.docker, image)
+                standins.make_alertmanager(engine.docker, without_digest(image))
         build = ("build", "--quiet", "--network=none", f"--build-arg=BASE={standins.BASE}")
         engine.docker(*build, "--tag", OURS, PROJECT)
         yield Compose(engine, folder)
