@@ -67,7 +67,7 @@ def test_what_is_no_digest_is_not_written() -> None:
         pin_images.resolve("docker.io/library/odd:1")
 
 
-def test_without_docker_that_is_said_and_nothing_is_changed(tmp_path: Path) -> None:
+def test_without_docker_the_error_names_it_and_the_files_stay(tmp_path: Path) -> None:
     for name in pin_images.FILES:
         shutil.copy(PROJECT / name, tmp_path / name)
     code = "import pathlib, sys, pin_images; sys.exit(pin_images.main(pathlib.Path(sys.argv[1])))"
