@@ -165,6 +165,7 @@ def build_collectors(config: Config) -> tuple[Collector, ...]:
             tracker,
             checkpoints=checkpoints.newest_checkpoints,
             complete_checkpoints=checkpoints.complete_checkpoints,
+            resume_points=checkpoints.resume_points,
             saves_in_progress=checkpoints.saves_in_progress,
             liveness=lambda: workers.liveness,
             beats_folder=config.beats_folder or default_beats_folder(),

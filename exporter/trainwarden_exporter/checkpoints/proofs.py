@@ -50,6 +50,15 @@ class ProofSnapshot:
     def newest_proved(self) -> CheckpointProof | None:
         return next((one for one in self.checkpoints if one.state == "proved"), None)
 
+    @property
+    def resume_points(self) -> list[tuple[int, float]]:
+        """Step and time (Unix seconds) of the proved checkpoints."""
+        return [
+            (one.step, one.step_dir.completed_at)
+            for one in self.checkpoints
+            if one.state == "proved" and one.step is not None
+        ]
+
     def count(self, state: ProofState) -> int:
         return sum(one.state == state for one in self.checkpoints)
 

@@ -27,6 +27,14 @@ class RecoveryRecord:
     """Whether the record, and its recovery checkpoint, were written completely."""
     missing: str = ""
     """Name of the file that the record lacks; empty if none is missing."""
+    written_at: float = 0.0
+    """Last write of the record's last file, in Unix seconds; 0 if it is not complete."""
+
+    @property
+    def resume_points(self) -> list[tuple[int, float]]:
+        """Step and time (Unix seconds) of a complete record."""
+        known = self.is_complete and self.step is not None
+        return [(self.step or 0, self.written_at)] if known else []
 
     def matches(self, newest: int | None) -> bool:
         """Whether a resume continues at or after `newest`, the newest complete checkpoint."""
@@ -45,9 +53,9 @@ def read_recovery(
         return None
     match = re.search(layout.step, text)
     step = None if match is None else int(match["step"]) + layout.step_offset
-    is_complete = step is not None and _is_complete(layout, path, instance, filesystem)
-    missing = "" if is_complete else _missing_file(layout, path, instance, filesystem)
-    return RecoveryRecord(step, is_complete, missing)
+    written = None if step is None else _completed_at(layout, path, instance, filesystem)
+    missing = "" if written is not None else _missing_file(layout, path, instance, filesystem)
+    return RecoveryRecord(step, written is not None, missing, written or 0.0)
 
 
 def _missing_file(
@@ -63,18 +71,19 @@ def _missing_file(
     return ""
 
 
-def _is_complete(
+def _completed_at(
     layout: RecoveryLayout, path: Path, instance: RunInstance, filesystem: FileSystem
-) -> bool:
+) -> float | None:
+    """Returns when the record was written; None if it is not complete."""
     last = next(iter(instance.files(layout.written_last or layout.file)), None)
     written = None if last is None else _modified(filesystem, last)
-    if written is None:
-        return False
-    if not layout.newer:
-        return True
+    if written is None or not layout.newer:
+        return written
     newer = next(iter(instance.files(layout.newer)), instance.expected_path(path, layout.newer))
     latest = None if newer is None else _last_write(filesystem, newer.parent)
-    return latest is not None and written + CLOCK_TOLERANCE_SECONDS >= latest
+    if latest is None or written + CLOCK_TOLERANCE_SECONDS < latest:
+        return None
+    return written
 
 
 def _last_write(filesystem: FileSystem, folder: Path) -> float | None:

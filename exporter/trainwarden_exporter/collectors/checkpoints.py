@@ -154,6 +154,20 @@ class CheckpointsCollector(Collector):
                 ],
             )
 
+    def resume_points(self) -> Iterator[tuple[str, list[tuple[int, float]]]]:
+        """Yields the run, and step and time of all from which a resume is sound, of each kind.
+
+        These are the proved checkpoints; where the run resumes from a record, its last record
+        alone. Does not block; thread-safe.
+        """
+        proofs = {spec: seen.value for spec, seen in self._provers.last_results()}
+        for spec, seen in self._pollers.last_results():
+            if spec.layout.recovery is not None:
+                record = seen.value.recovery
+                yield spec.run, [] if record is None else record.resume_points
+            elif spec in proofs:
+                yield spec.run, proofs[spec].resume_points
+
     def saves_in_progress(self) -> Iterator[tuple[str, float | None]]:
         """Yields, for each scanned kind, the run and the start of a save in progress, or None.
 

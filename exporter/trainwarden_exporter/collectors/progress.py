@@ -55,7 +55,7 @@ CheckpointSource = Callable[[], Iterable[tuple[str, str, int, float]]]
 """Newest complete checkpoints: run, checkpoint, step and completion time (Unix seconds)."""
 
 RecordSource = Callable[[], Iterable[tuple[str, Sequence[tuple[int, float]]]]]
-"""Complete checkpoints on disk: run, and steps and completion times (Unix seconds)."""
+"""Checkpoints on disk, of each kind: run, and steps and completion times (Unix seconds)."""
 
 SaveSource = Callable[[], Iterable[tuple[str, float | None]]]
 """Runs with known saves, and the start (Unix seconds) of a save in progress, or None. A run may
@@ -93,6 +93,7 @@ class ProgressCollector(Collector):
         *,
         checkpoints: CheckpointSource = tuple,
         complete_checkpoints: RecordSource = tuple,
+        resume_points: RecordSource = tuple,
         saves_in_progress: SaveSource = tuple,
         liveness: LivenessSource = tuple,
         beats_folder: Path | None = None,
@@ -109,6 +110,7 @@ class ProgressCollector(Collector):
         self.artifacts = (*self._specs, *days)
         self._checkpoints = checkpoints
         self._complete_checkpoints = complete_checkpoints
+        self._resume_points = resume_points
         self._saves_in_progress = saves_in_progress
         self._liveness = liveness
         self._run_of = run_of
@@ -233,6 +235,10 @@ class ProgressCollector(Collector):
         # After the start of the trainer: checkpoints from before say less.
         for run, records in _most_records(self._complete_checkpoints()):
             self._tracker.record_checkpoints(run, records)
+        kinds = list(self._resume_points())
+        for run in {run for run, _ in kinds}:
+            points = tuple(tuple(found) for one, found in kinds if one == run)
+            self._tracker.record_resume_points(run, points)
         self._tracker.record_look(
             _trainers_alive(self._specs, liveness), held_runs(self._specs, self._holds)
         )

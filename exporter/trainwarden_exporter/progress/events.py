@@ -101,6 +101,18 @@ class RecordsFound:
     timestamp: float
 
 
+ResumePoints = tuple[tuple[tuple[int, float], ...], ...]
+"""Steps and times of checkpoints, of each kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumePointsFound:
+    """Checkpoints from which a resume is sound."""
+
+    points: ResumePoints
+    timestamp: float
+
+
 ProgressEvent = (
     StepReported
     | Advanced
@@ -111,4 +123,5 @@ ProgressEvent = (
     | PhaseEnded
     | RunFinished
     | RecordsFound
+    | ResumePointsFound
 )

@@ -51,6 +51,14 @@ SPACING = _gauge(
     "step_spacing", "Least difference of two observed steps: N of one line in N steps."
 )
 REPEATED = _counter("steps_repeated_total", "Steps that were lost by resumes and repeated.")
+EXPECTED_RESUME = _gauge(
+    "resume_checkpoint_step",
+    "Step of the newest proved checkpoint when the run last resumed, or of its recovery record.",
+)
+LOST = _counter(
+    "steps_lost_at_resume_total",
+    "Repeated steps that the newest proved checkpoint contained: the run resumed from another one.",
+)
 FINISHED = _gauge("finished", "1 when the run has completed.")
 SOURCE_STEP = _gauge(
     "source_step", "Last step reported by the source, regardless of age.", "source"
@@ -115,6 +123,8 @@ def _samples(spec: ProgressSpec, state: RunProgress, movement: Movement) -> Iter
         FIRST_STEP: state.attempt.first_step if state.attempt.resumed else None,
         SPACING: state.attempt.spacing,
         REPEATED: state.repeated,
+        EXPECTED_RESUME: state.attempt.expected_origin,
+        LOST: state.lost,
         FINISHED: state.finished,
     }
     yield from ((metric, (), value) for metric, value in known.items())

@@ -22,7 +22,7 @@ but yield no durations and do not override observed events.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import median
@@ -35,6 +35,7 @@ from trainwarden_exporter.progress.events import (
     PhaseEnded,
     ProgressEvent,
     RecordsFound,
+    ResumePointsFound,
     RunFinished,
     StepReported,
     TotalAnnounced,
@@ -70,6 +71,8 @@ def apply(state: RunProgress, event: ProgressEvent) -> RunProgress:
             return _apply_start(state, event)
         case RecordsFound(records, interval):
             return _apply_records(state, records, interval)
+        case ResumePointsFound(points):
+            return replace(state, attempt=state.attempt.with_resume_points(points))
     if event.timestamp < state.attempt.began:
         return _apply_earlier_sign(state, event) if isinstance(event, Advanced) else state
     return _apply_current(state, event)
@@ -201,6 +204,7 @@ def _begin_attempt(state: RunProgress, attempt: Attempt, *, carry: bool = True) 
         else attempt.announced_step,
         previous_step=max(earlier_steps, default=None),
         previous_unsure=unsure and bool(earlier_steps),
+        counted_step=old.counted_step if same else _counted_step(state, reports, number),
         first_step=kept[0].step if kept else None,
         spacing=old.spacing,
     )
@@ -215,7 +219,19 @@ def _begin_attempt(state: RunProgress, attempt: Attempt, *, carry: bool = True) 
         paused_seconds=state.paused_seconds if kept else 0.0,
         resumes_before=state.resumes_before if same else state.resumes,
         repeated_before=state.repeated_before if same else state.repeated,
+        lost_before=state.lost_before if same else state.lost,
     )
+
+
+def _counted_step(
+    state: RunProgress, reports: Mapping[str, SourceReport], number: int
+) -> int | None:
+    """Returns the last step that was reported live before attempt `number`.
+
+    None after the end of a run: what follows is another one, in the same folder.
+    """
+    steps = [one.step for one in reports.values() if one.is_live and one.attempt < number]
+    return None if state.finished else max(steps, default=None)
 
 
 def _count_step(state: RunProgress, event: StepReported) -> RunProgress:

@@ -7,8 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from trainwarden_exporter.frameworks.base import Phase
-from trainwarden_exporter.progress.events import StepReported
+from trainwarden_exporter.progress.events import ResumePoints, StepReported
 from trainwarden_exporter.progress.step_timing import ProgressSign, StepMark, StepTiming
+
+HEARTBEAT = "heartbeat"
+"""First part of the source of a step that a heartbeat carries."""
 
 JITTER_STEPS = 2
 
@@ -42,6 +45,10 @@ class Attempt:
     spacing: int | None = None
     """Least difference of two successive steps, also of earlier attempts: N where one line in N
     steps is logged. None while there were no two."""
+    counted_step: int | None = None
+    """The last step that was reported live before this attempt; None if the run had finished."""
+    checkpoint_step: int | None = None
+    """The step of the newest sound checkpoint at its start; None if unknown."""
 
     @property
     def resumed(self) -> bool:
@@ -75,6 +82,37 @@ class Attempt:
         if self.origin is None or self.previous_step is None or not self.resumed:
             return 0
         return max(0, self.previous_step - self.origin)
+
+    @property
+    def expected_origin(self) -> int | None:
+        """The step of the checkpoint from which it should have continued; None if unknown.
+
+        Only of an observed start, and where the names of checkpoints plainly count what the run
+        counts: a name may have epochs, or samples.
+        """
+        known = self.started and self.witnessed and self.resumed and self.origin is not None
+        if not known or self.checkpoint_step is None or self.counted_step is None:
+            return None
+        return self.checkpoint_step if self.checkpoint_step <= 2 * self.counted_step else None
+
+    @property
+    def lost(self) -> int:
+        """Steps before that checkpoint that are repeated, because it continued elsewhere."""
+        if self.expected_origin is None or self.origin is None:
+            return 0
+        return max(0, self.expected_origin - self.origin)
+
+    def with_resume_points(self, points: ResumePoints) -> Attempt:
+        """Returns the attempt with what is known of the checkpoints at its start.
+
+        A run continues from all kinds of its checkpoints at once, so the oldest of their newest
+        ones counts.
+        """
+        if self.checkpoint_step is not None or not self.started:
+            return self
+        before = ([(at, step) for step, at in kind if at <= self.began] for kind in points)
+        newest = [max(found)[1] for found in before if found]
+        return replace(self, checkpoint_step=min(newest, default=None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +241,7 @@ class RunProgress:
     """Seconds of this attempt in phases that are not part of a step."""
     resumes_before: int = 0
     repeated_before: int = 0
+    lost_before: int = 0
 
     @property
     def step(self) -> int | None:
@@ -238,6 +277,11 @@ class RunProgress:
         return self.repeated_before + self.attempt.repeated
 
     @property
+    def lost(self) -> int:
+        """Number of those that a resume from the newest sound checkpoint had kept."""
+        return self.lost_before + self.attempt.lost
+
+    @property
     def finished(self) -> bool:
         return self.phase is Phase.FINISHED
 
@@ -270,3 +314,19 @@ def without_guesses(state: RunProgress, *, but_not: str) -> RunProgress:
         epoch_total=None,
         line_total=None,
     )
+
+
+def after_unobserved_time(state: RunProgress, now: float) -> RunProgress:
+    """Returns the state after an unobserved time.
+
+    Logs and files are read completely; heartbeats in the meantime were lost, so their silence says
+    nothing. The end of any silence that spanned this time is unknown.
+    """
+    state = replace(state, interrupted_at=now)
+    has_heartbeat = any(
+        source.startswith(f"{HEARTBEAT}/") and report.attempt == state.attempt.number
+        for source, report in state.reports.items()
+    )
+    if has_heartbeat and state.last_sign_at is not None:
+        return replace(state, last_sign_at=now)
+    return state

@@ -23,6 +23,8 @@ from trainwarden_exporter.progress.events import (
     PhaseEnded,
     ProgressEvent,
     RecordsFound,
+    ResumePoints,
+    ResumePointsFound,
     RunFinished,
     StepReported,
     TotalAnnounced,
@@ -35,10 +37,13 @@ from trainwarden_exporter.progress.run_time import RunTime
 from trainwarden_exporter.progress.run_time_history import Part, RunTimes
 from trainwarden_exporter.progress.specs import TRAINER, ProgressSpec
 from trainwarden_exporter.progress.stall_limits import silence_limit
-from trainwarden_exporter.progress.state import RunProgress, without_guesses
+from trainwarden_exporter.progress.state import (
+    HEARTBEAT,
+    RunProgress,
+    after_unobserved_time,
+    without_guesses,
+)
 from trainwarden_exporter.runtime.state_file import StateFile
-
-HEARTBEAT = "heartbeat"
 
 MAX_PENDING = 10_000
 
@@ -94,6 +99,10 @@ class ProgressTracker:
     def record_checkpoints(self, run: str, records: Iterable[tuple[int, float]]) -> None:
         """Records step and time of the complete checkpoints on disk, which show the usual pace."""
         self._shared.record_checkpoints(run, records)
+
+    def record_resume_points(self, run: str, points: ResumePoints) -> None:
+        """Records the checkpoints from which a resume is sound."""
+        self._shared.record(run, ResumePointsFound(points, self._now()))
 
     def record_saving(self, run: str, since: float | None) -> None:
         """Records the start of a save in progress, as seen in its folder; None for no save."""
@@ -214,7 +223,7 @@ class _SharedState:
         path = None if state_folder is None else state_folder / "progress.json"
         self._file = StateFile[dict[str, RunProgress]](path, dict[str, RunProgress], empty={})
         self.states: dict[str, RunProgress] = {
-            run: _after_restart(state, self._watched_since)
+            run: after_unobserved_time(state, self._watched_since)
             for run, state in self._file.value.items()
             if run in specs
         }
@@ -377,22 +386,6 @@ class _SharedState:
 def _is_fatal(pattern: LinePattern, event: LineEvent) -> bool:
     known = pattern.name in FATAL_LINES or pattern.name.startswith(FATAL_PREFIX)
     return known and event.role in ("", TRAINER)
-
-
-def _after_restart(state: RunProgress, now: float) -> RunProgress:
-    """Returns the state after an unobserved time.
-
-    Logs and files are read completely; heartbeats in the meantime were lost, so their silence says
-    nothing. The end of any silence that spanned this time is unknown.
-    """
-    state = replace(state, interrupted_at=now)
-    has_heartbeat = any(
-        source.startswith(f"{HEARTBEAT}/") and report.attempt == state.attempt.number
-        for source, report in state.reports.items()
-    )
-    if has_heartbeat and state.last_sign_at is not None:
-        return replace(state, last_sign_at=now)
-    return state
 
 
 def _limit_to_now(event: ProgressEvent, now: float) -> ProgressEvent:

@@ -41,7 +41,7 @@ def record(path: Path, *, step: int = 1869, checkpoint: float = 1_000, info: flo
 
 def test_a_record_tells_its_step_and_is_whole(tmp_path: Path) -> None:
     record(tmp_path)
-    assert read(tmp_path) == RecoveryRecord(1870, is_complete=True)
+    assert read(tmp_path) == RecoveryRecord(1870, is_complete=True, written_at=1_010)
 
 
 def test_there_may_be_none(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_an_older_version_saves_other_files(tmp_path: Path) -> None:
     record(tmp_path)
     checkpoint = tmp_path / "t/default/recover_checkpoint"
     (checkpoint / ".metadata").rename(checkpoint / "model.safetensors")
-    assert read(tmp_path) == RecoveryRecord(1870, is_complete=True)
+    assert read(tmp_path) == RecoveryRecord(1870, is_complete=True, written_at=1_010)
 
 
 def test_a_file_that_does_not_tell_a_step_is_no_record(tmp_path: Path) -> None:
@@ -97,7 +97,13 @@ def test_a_file_that_does_not_tell_a_step_is_no_record(tmp_path: Path) -> None:
 
 def test_a_plain_file_is_whole_as_it_is(tmp_path: Path) -> None:
     write(tmp_path / "state.json", 1_000, "step=7")
-    assert read(tmp_path, PLAIN) == RecoveryRecord(7, is_complete=True)
+    assert read(tmp_path, PLAIN) == RecoveryRecord(7, is_complete=True, written_at=1_000)
+
+
+def test_a_resume_is_sound_from_a_whole_record_alone() -> None:
+    whole = RecoveryRecord(1870, is_complete=True, written_at=1_010)
+    assert whole.resume_points == [(1870, 1_010)]
+    assert RecoveryRecord(1870, is_complete=False).resume_points == []
 
 
 @pytest.mark.parametrize(

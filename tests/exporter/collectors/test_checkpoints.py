@@ -169,6 +169,21 @@ def test_steps_are_those_of_the_run_and_not_of_the_names(tmp_path: Path, closing
     assert (found["step"], found["incomplete_step"]) == (1870, 1900)
     assert (found["recovery_step"], found["recovery_matches"]) == (1869, 0)
     assert list(collector.newest_checkpoints()) == [("demo", "own", 1870, NOW - 100)]
+    written = (tmp_path / "info.json").stat().st_mtime
+    assert list(collector.resume_points()) == [("demo", [(1869, written)])]
+
+
+def test_a_resume_is_sound_from_the_proved_checkpoints(
+    tmp_path: Path, closing: Closing, wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
+    for step in (10, 20):
+        write(tmp_path / f"ckpt/step_{step}/config.json", NOW - 100)
+    sound = tmp_path / "ckpt/step_10/config.json"
+    sound.write_text("{}")
+    os.utime(sound, (NOW - 90, NOW - 90))
+    collector = closing(CheckpointsCollector([run(tmp_path)], now=lambda: NOW))
+    wait_until(lambda: of(samples(collector)).get("proved") == 1)
+    assert list(collector.resume_points()) == [("demo", [(10, NOW - 90)])]
 
 
 def test_the_missing_file_of_a_recovery_record_is_named(tmp_path: Path, closing: Closing) -> None:

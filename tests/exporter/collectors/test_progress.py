@@ -51,6 +51,7 @@ class Box:
         self,
         *specs: ProgressSpec,
         checkpoints: Callable[[], Iterable[tuple[str, str, int, float]]] = tuple,
+        resume_points: Callable[[], Iterable[tuple[str, list[tuple[int, float]]]]] = tuple,
         saves_in_progress: Callable[[], Iterable[tuple[str, float | None]]] = tuple,
         liveness: Callable[[], Iterable[WorkerLiveness]] = tuple,
         state_folder: Path | None = None,
@@ -63,6 +64,7 @@ class Box:
             specs,
             self.tracker,
             checkpoints=checkpoints,
+            resume_points=resume_points,
             saves_in_progress=saves_in_progress,
             liveness=liveness,
             interval=0.01,
@@ -99,6 +101,7 @@ def test_an_unknown_run_shows_only_its_limits() -> None:
         "stall_floor_seconds": 60,
         "resumes_total": 0,
         "steps_repeated_total": 0,
+        "steps_lost_at_resume_total": 0,
         "finished": 0,
     }
 
@@ -148,6 +151,7 @@ def test_a_run_that_trains() -> None:
         "stall_floor_seconds": 60,
         "resumes_total": 0,
         "steps_repeated_total": 0,
+        "steps_lost_at_resume_total": 0,
         "finished": 0,
         "source_step log/trainer/step": 5,
         "source_timestamp_seconds log/trainer/step": NOW + 80,
@@ -202,6 +206,98 @@ def test_a_run_that_resumed() -> None:
     assert values["first_step_after_resume"] == 1501
     assert values["steps_repeated_total"] == 370
     assert values["source_step checkpoint/default"] == 1870
+
+
+class Resumed(Box):
+    """A run that dies at step 250 and starts again; its checkpoints were saved each 10 s."""
+
+    def __init__(self, *kinds: tuple[int, ...], folder: Path | None = None) -> None:
+        self.life = WorkerLiveness(WorkerKey("grpo", "trainer"), NOW - 60, finished=False)
+        self.points = [[(step, NOW + step / 10) for step in kind] for kind in kinds]
+        super().__init__(
+            SPEC,
+            resume_points=lambda: [("grpo", points) for points in self.points],
+            liveness=lambda: [self.life],
+            state_folder=folder,
+        )
+        self.scrape()
+        for step in range(1, 251, 3):
+            self.clock.now = NOW + step / 10
+            self.line("step", step)
+        self.scrape()
+
+    def start(self, *, after: float = 40) -> None:
+        self.clock.now += after
+        self.life = replace(self.life, started=self.clock.now - 5)
+        self.scrape()
+
+    def resume(self, step: int) -> dict[str, float]:
+        """Makes the step after `step`, and saves it."""
+        self.clock.now += 60
+        self.line("step", step + 1)
+        for points in self.points:
+            points.append((step + 1, self.clock.now))
+        return self.scrape()
+
+
+@pytest.mark.parametrize(
+    ("kinds", "resumed", "expected", "lost"),
+    [
+        (((100, 200),), 200, 200, 0),
+        (((100, 200),), 100, 200, 100),
+        (((100, 200),), 0, 200, 200),
+        (((100,),), 200, 100, 0),  # the newer one was not read yet
+        (((100, 200), (100,)), 100, 100, 0),  # of the critic there is an older one alone
+        (((100, 200), ()), 100, 200, 100),
+        (((),), 100, None, 0),
+        (((100, 90_000),), 100, None, 0),  # names that count something else
+    ],
+)
+def test_the_first_step_is_compared_with_the_checkpoint_at_the_start(
+    kinds: tuple[tuple[int, ...], ...], resumed: int, expected: int | None, lost: int
+) -> None:
+    box = Resumed(*kinds)
+    box.points = [[(step, min(at, NOW + 20)) for step, at in kind] for kind in box.points]
+    box.start()
+    values = box.resume(resumed)
+    assert values["resume_step"] == resumed
+    assert values.get("resume_checkpoint_step") == expected
+    assert values["steps_lost_at_resume_total"] == lost
+    assert values["steps_repeated_total"] >= lost
+
+
+def test_lost_steps_add_up_and_survive_a_restart_of_the_exporter(tmp_path: Path) -> None:
+    box = Resumed((100, 200), folder=tmp_path)
+    box.start()
+    box.points = [[(50, NOW)]]  # the run has deleted the newer ones by now
+    assert box.resume(150)["resume_checkpoint_step"] == 200
+    for step in range(152, 250):
+        box.line("step", step)
+    box.points = [[(200, box.clock.now)]]
+    box.start()
+    assert box.resume(190)["steps_lost_at_resume_total"] == 60
+    later = ProgressTracker([SPEC], state_folder=tmp_path, now=box.clock)
+    assert later.state("grpo").lost == 60
+
+
+def test_another_run_in_the_folder_of_a_finished_one_has_lost_nothing() -> None:
+    box = Resumed((100, 200))
+    box.line("finished")
+    box.start()
+    values = box.resume(0)
+    assert values["steps_lost_at_resume_total"] == 0
+    assert "resume_checkpoint_step" not in values
+
+
+def test_what_was_not_observed_or_has_no_start_is_compared_with_nothing(tmp_path: Path) -> None:
+    box = Resumed((100, 200), folder=tmp_path)
+    box.line("step", 101)  # the same process: a count that went back
+    assert "resume_checkpoint_step" not in box.scrape()
+    successor = ProgressTracker([SPEC], state_folder=tmp_path, now=box.clock)
+    box.clock.now += 600
+    successor.record_trainer("grpo", box.clock.now - 700, finished=False)
+    successor.record_resume_points("grpo", (((200, NOW),),))
+    assert successor.state("grpo").attempt.expected_origin is None
 
 
 def test_the_trainer_is_watched_by_its_process() -> None:
