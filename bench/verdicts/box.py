@@ -188,6 +188,7 @@ class Box:
             [replace(spec, path=None)],  # the modelled run has no folder on this host
             self.tracker,
             checkpoints=lambda: [] if self.saves is None else self.saves.newest(),
+            resume_points=lambda: [] if self.saves is None else [(RUN, self.saves.proved)],
             saves_in_progress=lambda: [] if self.saves is None else self.saves.saving(self.now),
             liveness=self._lives,
             movement=self._seen_movement,

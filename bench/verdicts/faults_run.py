@@ -170,6 +170,20 @@ def older_save_damaged(run: Run, strike: Strike) -> Happening:
     saves.damaged = {DamageKind.MISSING: 1}
 
 
+def resumes_elsewhere(run: Run, strike: Strike) -> Happening:
+    """It is started without the option to resume, or its tracker file names an older checkpoint."""
+    saves = run.box.saves
+    assert saves is not None  # noqa: S101 - the shape saves
+    yield from until(run, lambda: len(saves.complete) > 1 and saves.begun is None, most=3600)
+    run.end()
+    run.trainer.end(1)
+    yield run.box.rng.uniform(1, 9)
+    origin = run.box.rng.choice((0, saves.complete[-2][0]))
+    run.begin(resumed=origin)
+    yield from until(run, lambda: run.step > origin, most=3600)
+    strike()
+
+
 def _is_no_number(run: Run, name: str, strike: Strike) -> Happening:
     log = run.box.logs[run.box.known.log]
     log.finite.setdefault(name, True)

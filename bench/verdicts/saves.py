@@ -51,6 +51,11 @@ class Saves:
             step, moment = self.complete[-1]
             yield self.run, self.name, step, moment
 
+    @property
+    def proved(self) -> list[tuple[int, float]]:
+        """Step and moment of those from which a resume is sound."""
+        return self.complete[:-1] if self.resume_damaged else self.complete
+
     def saving(self, now: float) -> Iterator[tuple[str, float | None]]:
         saves = self.begun is not None and now - self.begun[2] < SAVING_SECONDS
         yield self.run, self.begun[1] if self.begun is not None and saves else None

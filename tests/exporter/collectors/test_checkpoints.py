@@ -176,11 +176,9 @@ def test_steps_are_those_of_the_run_and_not_of_the_names(tmp_path: Path, closing
 def test_a_resume_is_sound_from_the_proved_checkpoints(
     tmp_path: Path, closing: Closing, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
-    for step in (10, 20):
-        write(tmp_path / f"ckpt/step_{step}/config.json", NOW - 100)
-    sound = tmp_path / "ckpt/step_10/config.json"
-    sound.write_text("{}")
-    os.utime(sound, (NOW - 90, NOW - 90))
+    save(tmp_path, 10, NOW - 90)
+    write(tmp_path / "ckpt/step_20/config.json", NOW - 80)  # which is no JSON
+    write(tmp_path / "ckpt/step_20/DONE", NOW - 70, 0)
     collector = closing(CheckpointsCollector([run(tmp_path)], now=lambda: NOW))
     wait_until(lambda: of(samples(collector)).get("proved") == 1)
     assert list(collector.resume_points()) == [("demo", [(10, NOW - 90)])]
