@@ -180,7 +180,7 @@ def resumes_elsewhere(run: Run, strike: Strike) -> Happening:
     yield run.box.rng.uniform(1, 9)
     origin = run.box.rng.choice((0, saves.complete[-2][0]))
     run.begin(resumed=origin)
-    yield from until(run, lambda: run.step > origin, most=3600)
+    yield from until(run, lambda: run.step == origin + 1, most=3600)
     strike()
 
 
