@@ -278,7 +278,7 @@ class RunProgress:
 
     @property
     def lost(self) -> int:
-        """Number of those that a resume from the newest sound checkpoint had kept."""
+        """Number of repeated steps that a resume from the newest sound checkpoint had kept."""
         return self.lost_before + self.attempt.lost
 
     @property
