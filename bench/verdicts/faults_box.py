@@ -128,6 +128,15 @@ def probe_fails(run: Run, strike: Strike) -> Happening:
     yield 0.0
 
 
+def copies_end(run: Run, strike: Strike) -> Happening:
+    """What copies the checkpoints has ended; the copies are made once a day."""
+    saves = run.box.saves
+    assert saves is not None  # noqa: S101 - as it needs
+    yield from until(run, lambda: bool(saves.complete), most=3600)
+    saves.uncopied = run.box.now - 26 * 3600.0
+    strike()
+
+
 def probed(run: Run) -> None:
     run.box.disks = [Disk(probed=True)]
 

@@ -40,6 +40,8 @@ class Saves:
     """Damaged checkpoints by kind of damage."""
     resume_damaged: bool = False
     """Whether a resume would take a damaged one."""
+    uncopied: float | None = None
+    """The time of the first checkpoint without a copy in the second place."""
 
     def look(self, now: float) -> None:
         """What the eye sees it sees at its own pace; what it says is as old as that."""
@@ -79,6 +81,7 @@ class Saves:
                 damaged = self.damaged.get(kind, 0)
                 page.put("trainwarden_checkpoint_damaged", damaged, *labels, kind)
             page.put("trainwarden_checkpoint_resume_damaged", self.resume_damaged, *labels)
+            page.put("trainwarden_checkpoint_uncopied_timestamp_seconds", self.uncopied, *labels)
         saving = self.begun is not None and now - self.begun[2] < SAVING_SECONDS
         page.put("trainwarden_checkpoint_saving", saving, *labels)
         if self.begun is not None:

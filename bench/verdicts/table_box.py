@@ -10,6 +10,7 @@ from verdicts.faults_box import (
     collector_fails,
     config_refused,
     configs_differ,
+    copies_end,
     disk_full,
     disk_nearly_full,
     disk_read_only,
@@ -160,6 +161,15 @@ BOX_FAULTS: tuple[Fault, ...] = (
         needs=SAVES,
         frameworks=SAVERS,
         night=1,
+    ),
+    _box(
+        "the checkpoints are no longer copied",
+        copies_end,
+        "TrainingCheckpointNotCopied",
+        "warning",
+        390,
+        needs=SAVES,
+        frameworks=SAVERS,
     ),
     _box("a disk can hold few more files", few_inodes, "TrainingDiskInodes", "warning", 390),
     _box(

@@ -15,6 +15,7 @@ from prometheus_client import ProcessCollector
 from prometheus_client.core import Metric as AnyFamily
 
 from trainwarden_exporter import __version__
+from trainwarden_exporter.collectors.checkpoint_copies import CheckpointCopiesCollector
 from trainwarden_exporter.collectors.checkpoints import CheckpointsCollector
 from trainwarden_exporter.collectors.containers import ContainersCollector
 from trainwarden_exporter.collectors.disk import DiskCollector
@@ -70,6 +71,7 @@ COLLECTORS: tuple[type[Collector], ...] = (
     DiskCollector,
     ContainersCollector,
     CheckpointsCollector,
+    CheckpointCopiesCollector,
     RolloutsCollector,
     LogsCollector,
     StacksCollector,
@@ -157,6 +159,9 @@ def build_collectors(config: Config) -> tuple[Collector, ...]:
             state_folder=config.state_folder,
         ),
         checkpoints,
+        CheckpointCopiesCollector(
+            config.runs, originals=checkpoints.proofs, state_folder=config.state_folder
+        ),
         rollouts,
         logs,
         stacks,

@@ -8,6 +8,7 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, StringConstraints, model_validator
 
 from trainwarden_exporter.checkpoints.config import Checkpoints
+from trainwarden_exporter.config_file.loader import LocatedError
 from trainwarden_exporter.config_file.types import LocalPath
 from trainwarden_exporter.containers.config import Containers
 from trainwarden_exporter.frameworks import get_framework
@@ -40,6 +41,11 @@ class RunConfig(RunWorkers):
     checkpoints: Checkpoints = ()
     """Checkpoints, in addition to those of the framework or instead of them."""
 
+    copies: LocalPath | None = None
+    """A second place, such as a mounted bucket, to which something copies the checkpoints; it
+    mirrors `path`, or the part of it with the checkpoints. The copies are read and proved like the
+    checkpoints themselves."""
+
     rollouts: Rollouts = ()
     """Rollouts and weights, in addition to those of the framework or instead of them."""
 
@@ -58,6 +64,16 @@ class RunConfig(RunWorkers):
     @model_validator(mode="after")
     def _check_servers(self) -> Self:
         check_servers(self.inference, {worker.name for worker in self.workers})
+        return self
+
+    @model_validator(mode="after")
+    def _check_copies(self) -> Self:
+        if self.copies is None:
+            return self
+        if self.path is None:
+            raise LocatedError("mirrors the run's path, which is not configured", "copies")
+        if self.copies.is_relative_to(self.path) or self.path.is_relative_to(self.copies):
+            raise LocatedError("must lie outside the run's path, and not contain it", "copies")
         return self
 
     @model_validator(mode="after")

@@ -42,6 +42,19 @@ def checkpoint_specs(run: RunConfig) -> tuple[CheckpointSpec, ...]:
     )
 
 
+def copy_specs(run: RunConfig) -> tuple[CheckpointSpec, ...]:
+    """Returns the specs of the copies in the second place; none of absolute folders."""
+    if run.copies is None:
+        return ()
+    specs = [one for one in checkpoint_specs(run) if not one.layout.folder.startswith("/")]
+    templates = tuple(dict.fromkeys(one.layout.folder for one in specs))
+    location = RunLocation(run.copies, templates, tuple(sorted(run.variables.items())))
+    return tuple(
+        replace(one, location=location, layout=replace(one.layout, recovery=None), is_copy=True)
+        for one in specs
+    )
+
+
 def _location(run: RunConfig, configured: Iterable[str]) -> RunLocation:
     """Returns the location of `run` for its framework's templates and the `configured` ones."""
     templates = get_framework(run.framework).templates if run.path else ()

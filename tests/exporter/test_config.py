@@ -59,6 +59,22 @@ def test_runs_have_names_of_their_own(path: Path) -> None:
     assert str(caught.value) == f"{path}:4: runs[2].name: another run is named a"
 
 
+@pytest.mark.parametrize(
+    ("places", "problem"),
+    [
+        ("copies: /mnt/b", "mirrors the run's path, which is not configured"),
+        ("path: /srv/run, copies: /srv/run", "must lie outside the run's path, and not contain it"),
+        ("path: /srv/run, copies: /srv/run/b", "must lie outside the run's path, and not contain"),
+        ("path: /srv/run, copies: /srv", "must lie outside the run's path, and not contain it"),
+    ],
+)
+def test_copies_lie_in_a_second_place(path: Path, places: str, problem: str) -> None:
+    path.write_text(f"runs:\n  - {{name: a, framework: trl, {places}}}\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert str(caught.value).startswith(f"{path}:2: runs[0].copies: {problem}")
+
+
 def test_all_that_is_wrong_is_reported_at_once(path: Path) -> None:
     path.write_text(
         "hots: {}\n"

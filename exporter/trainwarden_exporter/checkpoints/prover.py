@@ -52,7 +52,7 @@ Scan = Callable[[], CheckpointSnapshot | None]
 
 def open_proofs(state_folder: Path | None, spec: CheckpointSpec) -> StateFile[Records]:
     """Opens the file with the proofs of one kind of checkpoint."""
-    name = f"proofs-{'-'.join(spec.labels)}.json"
+    name = f"{'copies' if spec.is_copy else 'proofs'}-{'-'.join(spec.labels)}.json"
     path = None if state_folder is None else state_folder / name
     return StateFile(path, dict[str, EntryRecord], empty={})
 

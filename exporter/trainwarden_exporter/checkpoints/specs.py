@@ -20,7 +20,14 @@ class CheckpointSpec:
     layout: CheckpointLayout
     interval: float | None = None
     """Configured interval in seconds."""
+    is_copy: bool = False
+    """Whether the run neither writes nor resumes from them: copies in a second place."""
 
     @property
     def labels(self) -> tuple[str, str]:
         return (self.run, self.layout.name)
+
+    @property
+    def title(self) -> str:
+        """Name for logs."""
+        return f"{'copies of ' if self.is_copy else ''}checkpoints {'/'.join(self.labels)}"

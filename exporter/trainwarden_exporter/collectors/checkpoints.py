@@ -7,16 +7,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
+from trainwarden_exporter.checkpoints.pollers import proof_poller, scan_poller
 from trainwarden_exporter.checkpoints.proofs import ProofSnapshot
-from trainwarden_exporter.checkpoints.prover import INTERVAL as PROVER_INTERVAL
-from trainwarden_exporter.checkpoints.prover import CheckpointProver, open_proofs
-from trainwarden_exporter.checkpoints.scanner import INTERVAL, CheckpointScanner, CheckpointSnapshot
+from trainwarden_exporter.checkpoints.scanner import CheckpointSnapshot
 from trainwarden_exporter.checkpoints.specs import SAVING_SECONDS, CheckpointSpec
 from trainwarden_exporter.disk.mounts import Mount
 from trainwarden_exporter.exceptions import NoData
 from trainwarden_exporter.run_config import RunConfig
 from trainwarden_exporter.run_specs import checkpoint_specs
-from trainwarden_exporter.runtime.background_poller import BackgroundPoller, BackgroundPollers
+from trainwarden_exporter.runtime.background_poller import BackgroundPollers
 from trainwarden_exporter.runtime.formatting import printable
 from trainwarden_exporter.scrape.collector import Collector, Family, Metric, MetricTable, Sample
 from trainwarden_exporter.step_dirs.filesystem import FileSystem
@@ -118,10 +117,13 @@ class CheckpointsCollector(Collector):
         specs = [spec for run in runs for spec in checkpoint_specs(run)]
         finders = {spec.location: InstanceFinder(spec.location) for spec in specs}
         self._pollers = BackgroundPollers(
-            {spec: _poller(spec, finders[spec.location], filesystem, now) for spec in specs}
+            {spec: scan_poller(spec, finders[spec.location], filesystem, now) for spec in specs}
         )
         self._provers = BackgroundPollers(
-            {spec: _prover(spec, poller, state_folder, now) for spec, poller in self._pollers.all()}
+            {
+                spec: proof_poller(spec, poller, state_folder, now)
+                for spec, poller in self._pollers.all()
+            }
         )
 
     def take_over_from(self, predecessor: Self) -> None:
@@ -160,13 +162,18 @@ class CheckpointsCollector(Collector):
         These are the proved checkpoints; where the run resumes from a record, its last record
         alone. Does not block; thread-safe.
         """
-        proofs = {spec: seen.value for spec, seen in self._provers.last_results()}
+        proofs = dict(self.proofs())
         for spec, seen in self._pollers.last_results():
             if spec.layout.recovery is not None:
                 record = seen.value.recovery
                 yield spec.run, [] if record is None else record.resume_points
-            elif spec in proofs:
-                yield spec.run, proofs[spec].resume_points
+            elif spec.labels in proofs:
+                yield spec.run, proofs[spec.labels].resume_points
+
+    def proofs(self) -> Iterator[tuple[tuple[str, str], ProofSnapshot]]:
+        """Yields run and kind, and what is proved of them. Does not block; thread-safe."""
+        for spec, seen in self._provers.last_results():
+            yield spec.labels, seen.value
 
     def saves_in_progress(self) -> Iterator[tuple[str, float | None]]:
         """Yields, for each scanned kind, the run and the start of a save in progress, or None.
@@ -274,29 +281,3 @@ def _proof_samples(spec: CheckpointSpec, proofs: ProofSnapshot) -> Iterator[Samp
         yield PROVED_TIME, spec.labels, newest.step_dir.completed_at
         if newest.path.isprintable():  # a label is UTF-8, and another path would be a wrong one
             yield PROVED_INFO, (*spec.labels, newest.path), 1
-
-
-def _prover(
-    spec: CheckpointSpec,
-    scans: BackgroundPoller[CheckpointSnapshot],
-    state_folder: Path | None,
-    now: Callable[[], float],
-) -> BackgroundPoller[ProofSnapshot]:
-    def last_scan() -> CheckpointSnapshot | None:
-        return None if scans.last_result is None else scans.last_result.value
-
-    name = f"proofs {'/'.join(spec.labels)}"
-    state = open_proofs(state_folder, spec)
-    prover = CheckpointProver(spec, last_scan, state=state, now=now)
-    return BackgroundPoller(name, prover, interval=PROVER_INTERVAL, now=now)
-
-
-def _poller(
-    spec: CheckpointSpec,
-    finder: InstanceFinder,
-    filesystem: FileSystem | None,
-    now: Callable[[], float],
-) -> BackgroundPoller[CheckpointSnapshot]:
-    name = f"checkpoints {'/'.join(spec.labels)}"
-    scanner = CheckpointScanner(spec, finder=finder, filesystem=filesystem, now=now)
-    return BackgroundPoller(name, scanner, interval=INTERVAL, now=now)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from math import inf
 from pathlib import Path
@@ -15,7 +15,7 @@ from trainwarden_exporter.checkpoints.scanner import CheckpointScanner
 from trainwarden_exporter.checkpoints.specs import CheckpointSpec
 from trainwarden_exporter.preflight.report import Finding, PreflightContext
 from trainwarden_exporter.run_config import RunConfig
-from trainwarden_exporter.run_specs import checkpoint_specs
+from trainwarden_exporter.run_specs import checkpoint_specs, copy_specs
 from trainwarden_exporter.runtime.blocking_thread import run_with_timeout
 from trainwarden_exporter.runtime.formatting import format_size, plural, printable
 from trainwarden_exporter.runtime.state_file import StateFile
@@ -37,6 +37,8 @@ class CheckpointList:
     def lines(self) -> Iterator[str]:
         """Yields a table: a line for each checkpoint, and one for each of its damages."""
         run, kind = self.spec.labels
+        if self.spec.is_copy:
+            kind += " (copies)"
         if not self.proofs.checkpoints:
             yield f"run {run}, {kind}: no checkpoints"
             return
@@ -64,7 +66,8 @@ def list_checkpoints(
 
     Reads what the exporter has proved, and writes nothing.
     """
-    return [_list_kind(spec, state_folder, seconds) for spec in checkpoint_specs(run)]
+    specs = (*checkpoint_specs(run), *copy_specs(run))
+    return [_list_kind(spec, state_folder, seconds) for spec in specs]
 
 
 def _list_kind(spec: CheckpointSpec, state_folder: Path | None, seconds: float) -> CheckpointList:
@@ -77,7 +80,10 @@ def _list_kind(spec: CheckpointSpec, state_folder: Path | None, seconds: float) 
     known = open_proofs(state_folder, spec).value
     state = StateFile(None, type(known), empty=known)
     prover = CheckpointProver(spec, lambda: snapshot, state=state, rate=UnlimitedRate())
-    return CheckpointList(spec, prover.prove_all(seconds))
+    proofs = prover.prove_all(seconds)
+    if spec.is_copy:  # no resume takes one
+        proofs = replace(proofs, resume_problem="", tracker_problem="")
+    return CheckpointList(spec, proofs)
 
 
 def check_checkpoints(context: PreflightContext) -> Finding | None:
@@ -93,7 +99,7 @@ def check_checkpoints(context: PreflightContext) -> Finding | None:
         )
     except (OSError, TimeoutError) as error:
         return Finding("checkpoints", "warn", f"not read: {error}")
-    lists = [one for one in lists if one.proofs.checkpoints]
+    lists = [one for one in lists if one.proofs.checkpoints and not one.spec.is_copy]
     if not lists:
         return None
     problems = [one.proofs.resume_problem for one in lists if one.proofs.resume_problem]

@@ -84,6 +84,20 @@ def test_the_command_lists_each_checkpoint_with_its_proof(
     assert not list(tmp_path.glob("**/proofs-*"))
 
 
+def test_the_command_lists_the_copies_which_no_resume_takes(
+    tmp_path: Path, config_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config_file.write_text(config_file.read_text().replace("path: out", "path: out, copies: there"))
+    save(tmp_path / "out", 10)
+    save(tmp_path / "there", 10, cut=3)
+    assert main(["checkpoints", "demo", f"--config.file={config_file}"]) == 0
+    *_, copies, copy, damage, newest = capsys.readouterr().out.splitlines()
+    assert copies == f"run demo, default (copies): {tmp_path}/there"
+    assert copy.endswith("damaged")
+    assert damage.strip() == f"truncated: {DAMAGE}"
+    assert newest == "  Newest proved checkpoint: none"
+
+
 def test_an_unknown_run_is_misuse(config_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["checkpoints", "other", f"--config.file={config_file}"]) == 2
     assert "no run has the name other; runs: demo" in capsys.readouterr().err
