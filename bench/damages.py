@@ -422,7 +422,7 @@ checksum. The trials of these damages prove the checkpoint first.
 
 The exporter scans every 10 s and waits until nothing was written for 15 s (30 s where a framework
 leaves no marker, 40 s where a proved checkpoint is changed); then the structure is checked at once.
-Content is read with at most 2 % of the disk's time and 10 % of a core, so that large checkpoints
+Content is read with at most 1.5 % of the disk's time and 10 % of a core, so that large checkpoints
 take longer: of more than 8 GiB, an even sample of whole tensors is read. The clock of the trials is
 a minute ahead, so these waits are not part of what was measured.
 

@@ -53,7 +53,7 @@ def test_pages_in_memory_are_read_at_a_limited_rate(tmp_path: Path) -> None:
 
 def test_all_readers_share_one_rate(tmp_path: Path) -> None:
     shared = rate(tmp_path)
-    assert [shared.charge(MIB, 0.02, 0.0) for _ in range(3)] == pytest.approx([1.0, 2.0, 3.0])
+    assert [shared.charge(MIB, 0.015, 0.0) for _ in range(3)] == pytest.approx([1.0, 2.0, 3.0])
 
 
 def test_a_busy_disk_is_read_ten_times_more_slowly(tmp_path: Path) -> None:
