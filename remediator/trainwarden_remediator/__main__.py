@@ -18,7 +18,7 @@ import aiohttp
 from trainwarden_exporter.exceptions import ConfigError, TrainwardenError
 from trainwarden_exporter.gpu.holders import describe_holder
 from trainwarden_exporter.runtime import logging_setup
-from trainwarden_exporter.runtime.formatting import format_time, plural
+from trainwarden_exporter.runtime.formatting import format_duration, format_time, plural
 from trainwarden_exporter.webserver.runbooks import read_runbook, runbook_names
 from trainwarden_exporter.webserver.server import WebServer, parse_listen_address
 from trainwarden_exporter.webserver.service import serve
@@ -37,6 +37,7 @@ from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.holds import service
 from trainwarden_remediator.holds.hold_file import Hold, read_holds
 from trainwarden_remediator.journal import event_text
+from trainwarden_remediator.journal.approvals import APPROVAL_SECONDS
 from trainwarden_remediator.journal.database import journal_exists, open_database
 from trainwarden_remediator.journal.file_modes import mode_problems
 from trainwarden_remediator.journal.rows import last_id, last_id_before, read_events
@@ -279,6 +280,14 @@ def _resume(given: argparse.Namespace) -> int:
     return 0
 
 
+def _approve(given: argparse.Namespace) -> int:
+    setup = load_setup(given.config_file)
+    what = service.approve(setup, given.incident, time.time(), who=_operator_name())
+    lasts = format_duration(APPROVAL_SECONDS)
+    print(f"approved once, for {lasts}: {what}; `journal --follow` shows what is done")
+    return 0
+
+
 def _runbook(given: argparse.Namespace) -> int:
     if (text := read_runbook(given.alert)) is None:
         similar = get_close_matches(given.alert, sorted(runbook_names()), n=1)
@@ -343,6 +352,7 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "notify-test": _notify_test,
     "hold": _hold,
     "resume": _resume,
+    "approve": _approve,
     "runbook": _runbook,
 }
 

@@ -133,6 +133,13 @@ def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
         switch.add_argument(
             "why", nargs="?", default="", metavar="WHY", help="reason for the journal"
         )
+    approve = commands.add_parser(
+        "approve", help="let a remediator in mode observe take the action that it proposes, once"
+    )
+    _add_config_file(approve)
+    approve.add_argument(
+        "incident", type=_incident, metavar="ID", help="incident number in `journal`"
+    )
     runbook = commands.add_parser("runbook", help="print what to do about an alert")
     runbook.add_argument("alert", metavar="NAME", help="name of the alert")
     return parser

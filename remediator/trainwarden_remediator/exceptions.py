@@ -5,6 +5,7 @@ TrainwardenError
 ├── JournalError               the journal cannot be read or written
 ├── IntentLostError            an intent cannot be executed; the next start recovers it
 ├── HoldError                  the hold file cannot be written
+├── ApprovalError              an action cannot be approved: none is proposed any more
 ├── ObservationError           an observation failed; the caller must not act
 ├── SecretError                a secret file cannot be used; never contains the secret
 ├── NotDeliveredError          a notification was not delivered; never contains its URL
@@ -34,6 +35,10 @@ class IntentLostError(TrainwardenError):
 
 class HoldError(TrainwardenError):
     """The hold file cannot be written: the hold or resume is not in force."""
+
+
+class ApprovalError(TrainwardenError):
+    """An action cannot be approved: none is proposed, or the proposal has changed."""
 
 
 class ObservationError(TrainwardenError):

@@ -72,6 +72,17 @@ class PastAction:
         return self.intent_at if self.result_at is None else self.result_at
 
 
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """An operator's consent to the next action of an incident, in mode observe; Unix seconds."""
+
+    at: float
+    proposed_at: float
+    """When the action was proposed: processes that started later are not those of the proposal."""
+    target: str
+    """Run and worker that the proposal was about, as `run/worker`."""
+
+
 class Verdict(StrEnum):
     ACT = "act"
     WAIT = "wait"
@@ -106,6 +117,7 @@ Reason = Literal[
     "config_differs",
     # wait
     "observe_mode",
+    "approval_void",
     "held",
     "breaker_open",
     "held_by_alert",
@@ -148,7 +160,8 @@ NEEDS_OPERATOR: frozenset[Reason] = frozenset(
 
 NO_ACTION_NEEDED: frozenset[Reason] = frozenset(
     {
-        *("observe_mode", "silenced", "inhibited", "not_active", "has_finished", "stopped"),
+        *("observe_mode", "approval_void", "silenced", "inhibited", "not_active", "has_finished"),
+        "stopped",
         *("condition_cleared", "condition_returned", "already_restarted", "alert_lingers"),
         *("awaiting_progress", "root_cause_elsewhere"),
     }
@@ -159,8 +172,8 @@ NO_ACTION_NEEDED: frozenset[Reason] = frozenset(
 def is_unattended(last_decision: str) -> bool:
     """Whether no action follows a decision (its text) until an operator changes something."""
     verdict, _, reason = last_decision.partition(" ")
-    waits_for_operator = NEEDS_OPERATOR | {"observe_mode", "held", "breaker_open"}
-    return verdict == "refuse" or reason in waits_for_operator | {"awaiting_operator"}
+    consents = {"observe_mode", "approval_void", "awaiting_operator", "held", "breaker_open"}
+    return verdict == "refuse" or reason in NEEDS_OPERATOR | consents
 
 
 @dataclass(frozen=True, slots=True)

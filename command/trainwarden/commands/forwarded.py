@@ -21,6 +21,10 @@ FORWARDED = {
         "trainwarden_remediator",
         "list the processes that hold a GPU, and end leftovers with --end",
     ),
+    "approve": (
+        "trainwarden_remediator",
+        "let a remediator in mode observe take the action that it proposes, once",
+    ),
     "notify-test": (
         "trainwarden_remediator",
         "send a test message to each destination of `notify`",

@@ -1,4 +1,4 @@
-"""The page on which an operator holds and resumes actions from a browser, such as a phone's.
+"""The page on which an operator holds, resumes and approves actions, such as from a phone.
 
 Each form carries a token that is valid once and for ten minutes, and the web server accepts its
 submission only from a page of this server: another web page cannot use the operator's login.
@@ -10,12 +10,14 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from html import escape
 
 from aiohttp import web
 
+from trainwarden_exporter.runtime.formatting import format_duration
 from trainwarden_exporter.webserver import html
-from trainwarden_remediator.api.holds import Command, run_command, run_hold, run_resume
+from trainwarden_remediator.api.holds import Command, run_approve, run_command, run_hold, run_resume
 from trainwarden_remediator.api.middleware import (
     LOGIN_CHALLENGE,
     LOGIN_TEXT,
@@ -24,8 +26,10 @@ from trainwarden_remediator.api.middleware import (
     with_memory_error_response,
 )
 from trainwarden_remediator.app import Remediator
+from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.holds import service
 from trainwarden_remediator.holds.hold_file import Hold, read_holds
+from trainwarden_remediator.journal.approvals import APPROVAL_SECONDS, Proposal
 
 TOKEN_SECONDS = 600.0
 MAX_TOKENS = 100
@@ -36,7 +40,7 @@ _POLICY = (
     f"default-src 'none'; style-src {html.STYLE_SOURCE}; img-src data:; base-uri 'none'; "
     "form-action 'self'; frame-ancestors 'none'"
 )
-_COMMANDS: dict[str, Command] = {"hold": run_hold, "resume": run_resume}
+_COMMANDS: dict[str, Command] = {"hold": run_hold, "resume": run_resume, "approve": run_approve}
 
 
 class OneTimeTokens:
@@ -79,12 +83,7 @@ def hold_page_routes(remediator: Remediator) -> list[web.RouteDef]:
         command = _COMMANDS.get(form.get("command", ""))
         if command is None:
             return web.Response(status=400, text="unknown command\n")
-        query = {}
-        if scope := form.get("scope"):
-            run, _, worker = scope.partition("/")
-            query = {"run": run, "worker": worker}
-        if command is run_hold and form.get("for"):
-            query["for"] = form["for"]
+        query = _query(command, form)
         who = f"{by} from {request.remote or 'an unknown address'}, on the page"
         why = service.normalize_reason(form.get("why", ""))
         answer = await run_command(remediator, command, query, who, why)
@@ -96,17 +95,33 @@ def hold_page_routes(remediator: Remediator) -> list[web.RouteDef]:
     ]
 
 
+def _query(command: Command, form: Mapping[str, str]) -> dict[str, str]:
+    """Returns the parameters of a command, from the fields of its form."""
+    if command is run_approve:
+        return {name: form.get(name, "") for name in ("incident", "proposed")}
+    query = {}
+    if scope := form.get("scope"):
+        run, _, worker = scope.partition("/")
+        query = {"run": run, "worker": worker}
+    if command is run_hold and form.get("for"):
+        query["for"] = form["for"]
+    return query
+
+
 async def _page(
     remediator: Remediator, tokens: OneTimeTokens, message: str, *, status: int = 200
 ) -> web.Response:
     now = remediator.clock.now()
     holds = await asyncio.to_thread(read_holds, remediator.setup.config.hold_file, now)
+    proposals: Sequence[Proposal] = ()
+    with suppress(JournalError):
+        proposals = await asyncio.to_thread(remediator.journal.proposals)
     text = html.render(
         program="remediator",
         status=f"mode {remediator.setup.config.mode}",
         tone="warn" if holds else "good",
         headline=message or ("Actions are held." if holds else "No actions are held."),
-        sections=_sections(remediator, holds, tokens.issue()),
+        sections=_sections(remediator, holds, proposals, tokens.issue()),
         now=now,
         links={"status": "./"},
     )
@@ -114,7 +129,9 @@ async def _page(
     return web.Response(text=text, content_type="text/html", status=status, headers=headers)
 
 
-def _sections(remediator: Remediator, holds: Sequence[Hold], token: str) -> str:
+def _sections(
+    remediator: Remediator, holds: Sequence[Hold], proposals: Sequence[Proposal], token: str
+) -> str:
     keys = sorted(remediator.setup.selectors)
     scopes = _choices([*(key.run for key in keys), *map("/".join, keys)])
     durations = _select("for", "For how long", DURATIONS)
@@ -130,13 +147,30 @@ def _sections(remediator: Remediator, holds: Sequence[Hold], token: str) -> str:
         scopes = _choices([one.scope for one in holds if not one.everything])
         form = _form("resume", token, f"{_select('scope', 'What', scopes)}{why}")
         parts.insert(0, html.section("In force", f'<ul class="lines">{listed}</ul>{form}'))
+    if proposals:
+        forms = "".join(_approval(one, token) for one in proposals)
+        hint = (
+            '<p class="quiet">The mode is observe. An approval counts once and for '
+            f"{format_duration(APPROVAL_SECONDS)}; every guard of mode act applies.</p>"
+        )
+        parts.insert(0, html.section("Proposed actions", f"{hint}{forms}"))
     return "\n".join(parts)
 
 
-def _form(command: str, token: str, fields: str) -> str:
+def _approval(proposal: Proposal, token: str) -> str:
+    what = escape(f"#{proposal.incident} {proposal.alert}: act on {proposal.target or 'it'}")
+    hidden = "".join(
+        f'<input type="hidden" name="{name}" value="{value}">'
+        for name, value in (("incident", proposal.incident), ("proposed", repr(proposal.at)))
+    )
+    return _form("approve", token, f"<p>{what}</p>{hidden}", "Approve once")
+
+
+def _form(command: str, token: str, fields: str, label: str = "") -> str:
+    button = f'<button name="command" value="{command}">{label or command.capitalize()}</button>'
     return (
         f'<form method="post" action="hold"><input type="hidden" name="token" value="{token}">'
-        f'{fields}<button name="command" value="{command}">{command.capitalize()}</button></form>'
+        f"{fields}{button}</form>"
     )
 
 

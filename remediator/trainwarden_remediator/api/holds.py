@@ -14,15 +14,17 @@ from dataclasses import replace
 from aiohttp import web
 
 from trainwarden_exporter.config_file.types import parse_duration
+from trainwarden_exporter.runtime.formatting import format_duration
 from trainwarden_remediator.api.middleware import (
     authenticate,
     unauthorized,
     with_memory_error_response,
 )
 from trainwarden_remediator.app import Remediator
-from trainwarden_remediator.exceptions import HoldError, JournalError
+from trainwarden_remediator.exceptions import ApprovalError, HoldError, JournalError
 from trainwarden_remediator.holds import service
 from trainwarden_remediator.holds.hold_file import Hold
+from trainwarden_remediator.journal.approvals import APPROVAL_SECONDS
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +82,7 @@ async def run_command(
         result = await asyncio.to_thread(command, remediator, query, who, why)
     except ValueError as error:
         return web.Response(status=400, text=f"for: {error}\n")
-    except HoldError as error:
+    except (HoldError, ApprovalError) as error:
         return web.Response(status=400, text=f"{error}\n")
     except JournalError as error:
         log.error("journal failed", extra={"error": str(error)})
@@ -98,6 +100,18 @@ def run_hold(remediator: Remediator, query: dict[str, str], who: str, why: str) 
     wanted = replace(wanted, run=run, worker=worker, who=who, why=why)
     service.hold(remediator.setup, wanted, now)
     return f"held: {wanted.scope} {wanted.description}"
+
+
+def run_approve(remediator: Remediator, query: dict[str, str], who: str, why: str) -> str:
+    """Approves the action that was proposed for an incident, at the time in `query`."""
+    del why
+    try:
+        incident, proposed_at = int(query["incident"]), float(query["proposed"])
+    except (KeyError, ValueError) as error:
+        raise ApprovalError("no incident, or no time of its proposal") from error
+    now = remediator.clock.now()
+    what = service.approve(remediator.setup, incident, now, who=who, proposed_at=proposed_at)
+    return f"approved once, for {format_duration(APPROVAL_SECONDS)}: {what}"
 
 
 def run_resume(remediator: Remediator, query: dict[str, str], who: str, why: str) -> str:

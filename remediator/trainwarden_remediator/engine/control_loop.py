@@ -171,7 +171,8 @@ class ControlLoop:
             if decision.verdict is Verdict.ACT and decision.target is not None:
                 view = snapshot_for(incident, state.snapshot)
                 decision, processes = await self._executor.prepare(
-                    incident, decision, decision.target, view.exporter if view else None
+                    *(incident, decision, decision.target, view.exporter if view else None),
+                    approval=state.approvals.get(incident.id),
                 )
             if decision.text != incident.last_decision:
                 changed.append((incident, decision, state))

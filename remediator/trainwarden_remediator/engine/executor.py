@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.processes.start_times import start_timestamp
 from trainwarden_remediator.actions.base import Action
 from trainwarden_remediator.config.playbooks import Verify
 from trainwarden_remediator.config.schema import Config
@@ -28,6 +29,7 @@ from trainwarden_remediator.exceptions import (
 from trainwarden_remediator.holds.hold_file import Hold, read_holds
 from trainwarden_remediator.journal.rows import OpenAction
 from trainwarden_remediator.model import (
+    Approval,
     Decision,
     Incident,
     TargetInstance,
@@ -36,7 +38,7 @@ from trainwarden_remediator.model import (
 )
 from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.observation.snapshot import Snapshot
-from trainwarden_remediator.policy.blockers import refuse_other_processes
+from trainwarden_remediator.policy.blockers import is_later, refuse_other_processes
 
 
 class Executor:
@@ -95,11 +97,17 @@ class Executor:
     # from a decision on
 
     async def prepare(
-        self, incident: Incident, decision: Decision, target: Budget, exporter: ExporterState | None
+        self,
+        incident: Incident,
+        decision: Decision,
+        target: Budget,
+        exporter: ExporterState | None,
+        approval: Approval | None = None,
     ) -> tuple[Decision, Collection[TargetInstance]]:
         """Returns `decision` and the instances to terminate; or a decision to wait, and none.
 
-        `exporter` is the observation that the decision rests on.
+        `exporter` is the observation that the decision rests on, `approval` the operator's consent
+        without which the mode would be observe.
         """
         action = self._action(target)
         wait = replace(decision, verdict=Verdict.WAIT)
@@ -108,18 +116,29 @@ class Executor:
             if exporter is not None:
                 prove = partial(action.proof_problem, exporter)
                 if problem := await self.action_runner.query(action, prove):
-                    now, mode = self._clock.now(), self._config.mode
+                    now = self._clock.now()
                     refusal = refuse_other_processes(
-                        incident, decision, problem, mode=mode, now=now
+                        incident, decision, problem, observes=False, now=now
                     )
                     return refusal, ()
         except NotEligibleError as error:
             return replace(wait, reason="managed_elsewhere", detail=str(error)), ()
         except ActionError as error:
             return replace(wait, reason="observation_failed", detail=str(error)), ()
+        if approval is not None and self._has_later(target, processes, approval):
+            detail = "its processes have changed since"
+            return replace(wait, reason="approval_void", detail=detail), ()
         if action.only_terminates and not processes:
             return replace(wait, reason="no_candidate"), ()
         return decision, processes
+
+    def _has_later(
+        self, target: Budget, processes: Collection[TargetInstance], approval: Approval
+    ) -> bool:
+        """Whether a process started after it was proposed to end it; its children come and go."""
+        roots = {root for key in target.keys for root in self._tracker.roots(key)}
+        checked = roots.intersection(processes) or processes_among(processes)
+        return any(is_later(start_timestamp(one), approval) for one in checked)
 
     async def start(
         self,
@@ -302,4 +321,4 @@ class Executor:
             return "too long ago"
         if (target := self._config.budget(left.key)) is None:
             return "no longer a configured target"
-        return blocker_here(self._context, target)
+        return blocker_here(self._context, target, left.incident)

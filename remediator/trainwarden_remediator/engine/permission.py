@@ -11,6 +11,7 @@ from trainwarden_remediator.config.targets import Budget, Target
 from trainwarden_remediator.engine.context import EngineContext
 from trainwarden_remediator.exceptions import ActionDeferredError, JournalError, ObservationError
 from trainwarden_remediator.holds.hold_file import read_holds
+from trainwarden_remediator.journal.approvals import is_approved
 from trainwarden_remediator.journal.event_text import describe_reason
 from trainwarden_remediator.model import Incident
 from trainwarden_remediator.observation.snapshot import RESPONSE_TIMEOUT_SECONDS, Snapshot
@@ -91,17 +92,29 @@ class Permission:
         # An alert that had already resolved at the decision is followed up.
         listed = decided is not None and self._incident.fingerprint in decided.states
         reason = find_suppression(self._incident, alerts, must_be_listed=listed)
-        return describe_reason(reason) if reason else blocker_here(self._context, self._target)
+        return (
+            describe_reason(reason)
+            if reason
+            else blocker_here(self._context, self._target, self._incident.id)
+        )
 
 
-def blocker_here(context: EngineContext, target: Budget) -> str:
-    """Returns which mode, hold or other alert stops actions on `target` now, or ""; blocks."""
+def blocker_here(context: EngineContext, target: Budget, incident: int) -> str:
+    """Returns which mode, hold or other alert stops actions on `target` now, or ""; blocks.
+
+    In mode observe, the action that has begun for `incident` may go on while its approval is valid.
+    """
     setup = context.setup
+    now = context.clock.now()
     if setup.config.mode == "observe":
-        return "the mode is observe"
+        try:
+            approved = is_approved(context.journal.timestamps(), incident, now)
+        except JournalError as error:
+            return str(error)
+        if not approved:
+            return "the mode is observe"
     if not isinstance(target, Target):  # leftovers may be cleaned up during a hold (harm 24)
         return ""
-    now = context.clock.now()
     holds = read_holds(setup.config.hold_file, now, context.clock.since_boot())
     try:
         incidents, actions = context.journal.open_incidents(), context.journal.past_actions(now)

@@ -7,6 +7,7 @@ import math
 
 from trainwarden_remediator.config.schema import Config, Setup
 from trainwarden_remediator.holds.hold_file import read_holds
+from trainwarden_remediator.journal.approvals import valid_approvals
 from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.journal.rows import actions_since_resume, finished_workers
 from trainwarden_remediator.model import BreakerState
@@ -45,5 +46,6 @@ async def read_state(
         incidents=incidents,
         actions=actions_since_resume(actions, timestamps),
         breaker=BreakerState.from_timestamps(timestamps),
+        approvals=valid_approvals(timestamps, now) if config.mode == "observe" else {},
         finished=finished_workers(timestamps),
     )

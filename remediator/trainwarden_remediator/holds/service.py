@@ -1,4 +1,4 @@
-"""The hold and resume commands: the hold file plus a journal event.
+"""The commands hold, resume and approve: the hold file plus a journal event, or that alone.
 
 The hold file is written first and is authoritative; a command that cannot be journaled is in force
 nevertheless.
@@ -11,8 +11,9 @@ from typing import Any
 
 from trainwarden_exporter.runtime.formatting import plural
 from trainwarden_remediator.config.schema import Setup
-from trainwarden_remediator.exceptions import HoldError
+from trainwarden_remediator.exceptions import ApprovalError, HoldError
 from trainwarden_remediator.holds.hold_file import MAX_REASON_LENGTH, Hold, add_hold, lift_holds
+from trainwarden_remediator.journal import approvals
 from trainwarden_remediator.journal.database import journal_exists, offline_transaction
 from trainwarden_remediator.journal.event_text import printable
 from trainwarden_remediator.journal.rows import write_event
@@ -79,6 +80,20 @@ def resume(
                 scopes = [one.scope for one in lifted]
                 write_event(db, now, "resume", None, None, lifted=scopes, **facts)
     return ResumeResult(lifted, breaker_was_reset, reopened)
+
+
+def approve(
+    setup: Setup, incident: int, now: float, *, who: str, proposed_at: float | None = None
+) -> str:
+    """Approves the proposed action of an incident once, and returns what is approved; blocks.
+
+    `proposed_at` is when the proposal was decided that the operator has seen, if known. Raises
+    ApprovalError and JournalError.
+    """
+    if not journal_exists(setup.config.journal):
+        raise ApprovalError(f"{setup.config.journal}: no journal; has the remediator run?")
+    with offline_transaction(setup.config.journal) as db:
+        return approvals.approve(db, now, incident, who, proposed_at)
 
 
 def describe_resume(done: ResumeResult) -> str:

@@ -32,6 +32,7 @@ _REASONS = {
     "processes_differ": "other processes match than the action is for: an operator is needed",
     "config_differs": "exporter and remediator do not use the same file: an operator is needed",
     "observe_mode": "mode is observe: no action taken",
+    "approval_void": "approved, and not done: it is not what was approved",
     "held": "held by an operator",
     "breaker_open": "circuit breaker open: too many actions on this host; run `resume`",
     "mass_failure": "too many targets are down at once",
@@ -135,7 +136,7 @@ def describe(event: Event) -> str:
             return _result(facts)
         case "outcome":
             return _outcome(facts)
-        case "hold" | "resume":
+        case "hold" | "resume" | "approved":
             return _describe_hold_event(event.kind, facts)
         case "save_result" | "clock_set" | "paged" | "unhandled" | "unhandled_ended":
             return _describe_change(event.kind, facts)
@@ -158,6 +159,9 @@ def _describe_change(kind: str, facts: dict[str, Any]) -> str:
 
 
 def _describe_hold_event(kind: str, facts: dict[str, Any]) -> str:
+    if kind == "approved":
+        on = f" on {facts['target']}" if facts.get("target") else ""
+        return f"the next action{on} is approved once, by {facts['who']}"
     scope = "/".join(facts[part] for part in ("run", "worker") if facts.get(part))
     on = f" on {scope}" if scope else ""
     text = f"actions{on} are allowed again" if kind == "resume" else f"no actions{on}"

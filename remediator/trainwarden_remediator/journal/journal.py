@@ -19,6 +19,7 @@ from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.config.limits import JournalLimits
 from trainwarden_remediator.config.targets import ON_CALL
 from trainwarden_remediator.exceptions import JournalError
+from trainwarden_remediator.journal.approvals import use_approval
 from trainwarden_remediator.journal.clock_times import (
     bounded_time,
     move_future_times,
@@ -141,6 +142,7 @@ class Journal(JournalReader):
         """
         instances = sorted(processes, key=lambda one: (isinstance(one, str), one))
         with self._transaction() as (db, now):
+            use_approval(db, incident)
             # The next decision is recorded even if it equals the one before this action.
             db.execute("UPDATE incident SET last_decision = NULL WHERE id = ?", (incident,))
             action = db.execute(
@@ -157,6 +159,7 @@ class Journal(JournalReader):
     def record_page(self, incident: int, key: WorkerKey, rung: int, detail: str = "") -> None:
         """Records a notification of the on-call about a worker; this completes the rung."""
         with self._transaction() as (db, now):
+            use_approval(db, incident)
             db.execute("UPDATE incident SET last_decision = NULL WHERE id = ?", (incident,))
             action = db.execute(
                 "INSERT INTO action (incident, run, worker, kind, intent_at, processes, rung,"

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import Identity
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
+from trainwarden_remediator.journal.approvals import MAX_PROPOSALS, PROPOSED, TARGET, Proposal
 from trainwarden_remediator.journal.database import JournalFile
 from trainwarden_remediator.journal.rows import (
     EVENTS,
@@ -222,6 +223,16 @@ class JournalReader:
         for row in self._file.read("SELECT metric, labels, value FROM counter"):
             totals.setdefault(row["metric"], {})[tuple(json.loads(row["labels"]))] = row["value"]
         return totals
+
+    def proposals(self) -> tuple[Proposal, ...]:
+        """Returns the actions that an operator can approve, the oldest first."""
+        rows = self._file.read(
+            f"SELECT id, alert, {TARGET}, last_decided_at FROM incident"  # noqa: S608 - words of ours
+            " WHERE closed IS NULL AND resolved_at IS NULL"
+            " AND last_decision IN (SELECT value FROM json_each(?)) ORDER BY id LIMIT ?",
+            (json.dumps(sorted(PROPOSED)), MAX_PROPOSALS),
+        )
+        return tuple(Proposal(*row) for row in rows)
 
     def timestamps(self) -> Mapping[str, float]:
         return {row["name"]: row["at"] for row in self._file.read("SELECT name, at FROM timestamp")}

@@ -12,7 +12,14 @@ from trainwarden_exporter.runtime.formatting import format_time
 from trainwarden_remediator.config.playbooks import Condition
 from trainwarden_remediator.config.restart_methods.process import ProcessTarget
 from trainwarden_remediator.config.targets import Budget, Target, cooldown_after
-from trainwarden_remediator.model import HARMLESS_KINDS, Decision, Incident, PastAction, Verdict
+from trainwarden_remediator.model import (
+    HARMLESS_KINDS,
+    Approval,
+    Decision,
+    Incident,
+    PastAction,
+    Verdict,
+)
 from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.policy.conditions import (
     count_without_progress,
@@ -109,7 +116,7 @@ def refuse_other_configuration(
         waiting = context.wait("observation_failed", budget, detail)
     if not detail:
         return None
-    if setup.config.mode == "observe":
+    if context.observes:
         return context.wait("observe_mode", budget, detail)
     refusal = context.refuse("config_differs", budget, detail)
     if waiting is None or incident.last_decision == refusal.text:
@@ -124,7 +131,7 @@ that starts or ends shows up at different moments in two observations."""
 
 
 def refuse_other_processes(
-    incident: Incident, decision: Decision, detail: str, *, mode: str, now: float
+    incident: Incident, decision: Decision, detail: str, *, observes: bool, now: float
 ) -> Decision:
     """Returns a decision instead of the restart `decision`, which could end another's process.
 
@@ -133,10 +140,39 @@ def refuse_other_processes(
     """
     waiting = replace(decision, verdict=Verdict.WAIT, reason="ambiguous_target", detail=detail)
     refusal = replace(waiting, verdict=Verdict.REFUSE, reason="processes_differ")
-    if mode == "observe":
+    if observes:
         return waiting
     lasting = incident.repeated_for(waiting, now) >= DIFFERING_SECONDS
     return refusal if lasting or incident.last_decision == refusal.text else waiting
+
+
+START_TOLERANCE_SECONDS = 2.0
+"""Start times are counted from the boot, whose time of day is known to about a second."""
+
+
+def void_approval(context: DecisionContext, budget: Budget) -> Decision | None:
+    """A decision not to do by an approval what it was not given for, else None.
+
+    The processes of the proposal are what the operator has approved to end, and no others (harm 8).
+    """
+    approval = context.state.approvals.get(context.incident.id)
+    if approval is None:
+        return None
+    name = "/".join(budget.key).strip("/")
+    if name != approval.target:
+        return context.wait("approval_void", budget, f"it was about {approval.target or 'a page'}")
+    snapshot = context.state.snapshot
+    exporter = snapshot.exporter if snapshot is not None else None
+    for key in budget.keys:
+        worker = exporter.workers.get(key) if exporter is not None else None
+        if worker is not None and is_later(worker.started_at, approval):
+            return context.wait("approval_void", budget, f"{key.worker} was started again since")
+    return None
+
+
+def is_later(started_at: float | None, approval: Approval) -> bool:
+    """Whether a process that started then (Unix seconds) is none of the proposal's."""
+    return started_at is not None and started_at > approval.proposed_at + START_TOLERANCE_SECONDS
 
 
 def describe_unknown_save(context: DecisionContext, target: Target, exporter: ExporterState) -> str:

@@ -13,6 +13,7 @@ from trainwarden_remediator.config.targets import Budget, Target
 from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.model import (
     CLOSED_BREAKER,
+    Approval,
     BreakerState,
     Decision,
     Incident,
@@ -54,6 +55,11 @@ class DecisionContext:
         another = self.rung.target == "trainer" and named.worker
         return named if another or named in target.keys else target.key
 
+    @property
+    def observes(self) -> bool:
+        """Whether no action may follow: the mode is observe, and this incident is not approved."""
+        return self.state.config.mode == "observe" and self.incident.id not in self.state.approvals
+
     def decide(
         self, verdict: Verdict, reason: Reason, target: Budget | None = None, detail: str = ""
     ) -> Decision:
@@ -80,6 +86,8 @@ class PolicyState:
     target; the oldest first."""
     snapshot: Snapshot | None = None
     breaker: BreakerState = CLOSED_BREAKER
+    approvals: Mapping[int, Approval] = field(default_factory=dict)
+    """The approvals of the next action, by incident."""
     finished: Mapping[WorkerKey, float] = field(default_factory=dict)
     """When workers that an action had started exited with status 0 (Unix seconds)."""
     config_problem: str = ""

@@ -30,6 +30,7 @@ from trainwarden_remediator.policy.blockers import (
     refuse_other_processes,
     resident_bytes,
     too_soon,
+    void_approval,
 )
 from trainwarden_remediator.policy.conditions import (
     describe_observed,
@@ -64,9 +65,9 @@ def decide_gpu_cleanup(context: DecisionContext, budget: Budget) -> Decision:
         return context.wait("condition_cleared", budget)
     if (end := budget_exhausted(context, budget, history)) is not None:
         return end
-    if state.config.mode == "observe":
+    if context.observes:
         return context.wait("observe_mode", budget, "would terminate the leftovers")
-    return context.decide(Verdict.ACT, "clean", budget)
+    return void_approval(context, budget) or context.decide(Verdict.ACT, "clean", budget)
 
 
 def decide_largest_worker(context: DecisionContext) -> Decision:
@@ -127,7 +128,7 @@ def decide_notify(context: DecisionContext) -> Decision:
     # Nobody is paged for a condition that has cleared (harm 4).
     if snapshot.exporter is not None and _is_observed_cleared(context, snapshot.exporter):
         return context.wait("condition_cleared")
-    if context.state.config.mode == "observe":
+    if context.observes:
         return context.wait("observe_mode", detail="would notify the operator")
     return context.decide(Verdict.ACT, "notify")
 
@@ -216,9 +217,7 @@ def _decide_by_observation(
     if blocker is None and (wait := too_soon(context, target, history)) is not None:
         return wait
     blocker = blocker or find_blocker(context, target, exporter)
-    if context.state.config.mode == "observe" and (
-        blocker is None or blocker.reason in NEEDS_OPERATOR
-    ):
+    if context.observes and (blocker is None or blocker.reason in NEEDS_OPERATOR):
         # In observe mode nobody is paged for what would have been done.
         would = "would restart it" if blocker is None else f"could not restart it: {blocker.reason}"
         return context.wait("observe_mode", target, would)
@@ -227,6 +226,8 @@ def _decide_by_observation(
     )
     if blocker is not None:
         return blocker
+    if (void := void_approval(context, target)) is not None:
+        return void
     return context.decide(
         Verdict.ACT, "restart", target, describe_unknown_save(context, target, exporter)
     )
@@ -286,7 +287,7 @@ def _target_blocker(
         detail = f"{worker.processes:g} processes match, {worker.expected:g} expected"
         return refuse_other_processes(
             *(context.incident, context.wait("ambiguous_target", target), detail),
-            mode=context.state.config.mode,
+            observes=context.observes,
             now=context.now,
         )
     # Something else restarted it after the condition began (harm 12).
