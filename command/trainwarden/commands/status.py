@@ -118,6 +118,8 @@ def _lines(status: dict[str, Any]) -> Iterator[str]:
         yield f"  {_scope(hold, 'everything')}: {hold['text']}"
     for alert in remediator["firing"] or ():
         yield f"  {alert['alert']} on {_scope(alert, 'the host')}: {alert['handling']}"
+        if alert.get("first_step"):
+            yield f"    first: {alert['first_step']}"
     for action in remediator["actions"][:1]:
         yield f"  last action: {_scope(action, 'the host')} {action['doing']}, {action['outcome']}"
 

@@ -114,14 +114,14 @@ def _decision(problem: Problem, remediator: RemediatorStatus) -> str:
                 return "The remediator acts on it."
             if problem.failed and incident.reason.startswith(_ELSEWHERE):
                 return _NOBODY
-            word = "waits" if incident.verdict == "waits" else "is deciding"
+            word = "waits" if incident.verdict == "waits" else "is deciding what to do"
             return f"The remediator {word}{reason}."
     own = [one for one in remediator.firing or () if problem.concerns(one.run, one.worker)]
     if own:
         return _firing_sentence(own)
     if remediator.firing is None:
         return f"Alerts are not known: {_why_not_known(remediator)}."
-    return "No alert fires for it yet."
+    return "Nothing to do yet: an alert fires if it lasts."
 
 
 def _firing_sentence(alerts: Sequence[FiringAlert]) -> str:
@@ -149,7 +149,10 @@ def _without_problem(
         return Headline("warn", f"{held}: {hold.text}. No problem is seen: {doing}.")
     if remediator.firing is None:
         why = _why_not_known(remediator)
-        return Headline("warn", f"Alerts are not known: {why}. No problem is seen: {doing}.")
+        until = "Until that is known, nothing will be healed."
+        return Headline(
+            "warn", f"Alerts are not known: {why}. {until} No problem is seen: {doing}."
+        )
     mode = " The remediator only observes." if remediator.mode == "observe" else ""
     if remediator.firing_count:
         count = plural(remediator.firing_count, "alert")

@@ -93,9 +93,12 @@ def _workers(workers: Sequence[WorkerView]) -> Iterator[Line]:
     finished = sum(worker.finished for worker in workers)
     wrong = [f"{one.name} {one.state}" for one in workers if one.tone in ("bad", "warn")]
     more = [f"{finished} finished"] if finished else []
-    more += _first(wrong)
     tone = worst(worker.tone for worker in workers)
-    yield "Workers", tone, f"{up} of {len(workers)} up", ", ".join(more)
+    text = f"{up} of {len(workers)} up"
+    if wrong:  # not "4 of 4 up" in red
+        yield "Workers", tone, ", ".join(_first(wrong)), text
+        return
+    yield "Workers", tone, text, ", ".join(more)
 
 
 def _servers(runs: Iterable[RunView]) -> Iterator[Line]:

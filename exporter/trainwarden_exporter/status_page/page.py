@@ -44,7 +44,7 @@ from trainwarden_exporter.status_page.problems import (
     run_problems,
     worker_problems,
 )
-from trainwarden_exporter.status_page.remediator import remediator_section
+from trainwarden_exporter.status_page.remediator import first_steps, remediator_section
 from trainwarden_exporter.status_page.remediator_client import RemediatorStatus
 from trainwarden_exporter.status_page.run_views import RunView
 from trainwarden_exporter.status_page.run_views_builder import (
@@ -81,6 +81,7 @@ def render(page: PageData) -> str:
     seen = _views(page)
     headline = _headline(page, seen)
     sections = [
+        first_steps(page.remediator),
         _problems(headline),
         overview_section(seen, now=page.now),
         remediator_section(page.remediator, now=page.now),

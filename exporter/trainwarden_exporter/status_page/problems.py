@@ -57,7 +57,10 @@ def _run_clauses(run: RunView) -> Iterator[tuple[Tone, str]]:
     """Yields the tone and description of each part of the run; a good part has none to show."""
     if run.stalled or run.late:
         yield run.tone, _standstill(run)
+    waited_for = _waited_for(run) if run.stalled or run.late else ""
     for server in run.servers:
+        if waited_for == server.name:
+            continue  # the standstill names it
         yield server.tone, _server(run, server)
     for rollout in run.rollouts:
         lag = f"{rollout.lag or 0:,.0f} steps, limit {rollout.lag_limit or 0:,.0f}"
@@ -118,11 +121,17 @@ def _standstill(run: RunView) -> str:
     clause = f"{run.name} has made no step for {format_duration(round(passed))}"
     if run.usual_seconds:
         clause += f" (usually {format_duration(run.usual_seconds)})"
-    starting = [one.name for one in run.servers if one.tone == "warn"]
+    if server := _waited_for(run):
+        return f"{clause}: it waits for its inference server {server}, which is starting"
     if run.phase == "waiting_for_rollouts":
-        while_loading = f" while server {starting[0]} starts" if starting else ""
-        return f"{clause}: it waits for rollouts{while_loading}"
+        return f"{clause}: it waits for rollouts"
     return f"{clause}: phase {run.phase.replace('_', ' ')}" if run.phase else clause
+
+
+def _waited_for(run: RunView) -> str:
+    """Returns the name of the starting server that a run waits for, or ""."""
+    starting = [one.name for one in run.servers if one.tone == "warn"]
+    return starting[0] if starting and run.phase == "waiting_for_rollouts" else ""
 
 
 def _server(run: RunView, server: ServerView) -> str:

@@ -13,11 +13,12 @@ from trainwarden_exporter.status_page.remediator_client import (
 )
 from trainwarden_exporter.status_page.series import Tone
 from trainwarden_exporter.webserver import html
-from trainwarden_exporter.webserver.runbooks import runbook_link
+from trainwarden_exporter.webserver.runbooks import first_step, runbook_link
 
 MAX_ALERTS = 12
 MAX_ACTIONS = 5
 MAX_NAMED = 3
+DOWN = "TrainingRemediatorDown"
 
 _WORST: tuple[Tone, ...] = ("bad", "warn")
 
@@ -49,6 +50,8 @@ def alert_summary(remediator: RemediatorStatus) -> tuple[Tone, str, str]:
     tones = {alert.tone for alert in remediator.firing}
     tone: Tone = next((one for one in _WORST if one in tones), "quiet")
     more = f"nobody acts on {remediator.unhandled_count:,}" if remediator.unhandled_count else ""
+    if remediator.unhandled_count == remediator.firing_count == 1:
+        more = "nobody acts on it"
     names = list(dict.fromkeys(alert.alert for alert in remediator.firing))[:MAX_NAMED]
     verb = "fires" if remediator.firing_count == 1 else "fire"
     return tone, f"{remediator.firing_count:,} {verb}", ", ".join([*names, more] if more else names)
@@ -85,6 +88,18 @@ def _firing_alert(alert: FiringAlert, *, now: float) -> tuple[str, ...]:
         escape(_about(alert.run, alert.worker)),
         state(alert.tone, alert.handling),
         duration(max(0.0, now - alert.since)),
+    )
+
+
+def first_steps(remediator: RemediatorStatus | str | None) -> str:
+    """Returns the HTML section with what a person does first; empty while somebody acts."""
+    if isinstance(remediator, str):
+        return html.first_steps([(runbook_link(DOWN), first_step(DOWN, {}))])
+    if remediator is None:
+        return ""
+    steps = {one.alert: one.first_step for one in remediator.firing or () if one.first_step}
+    return html.first_steps(
+        (runbook_link(alert), step) for alert, step in list(steps.items())[:MAX_NAMED]
     )
 
 

@@ -71,6 +71,8 @@ class FiringAlert(_StatusModel):
     handled: bool
     """Whether the remediator acts on it or is deciding; False: nobody acts on it."""
     handling: _Text
+    first_step: _Text = ""
+    """What its runbook says to do first; empty while somebody acts on it."""
 
 
 class RemediatorHold(_StatusModel):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from html import escape
 from importlib.resources import files
 from string import Template
@@ -88,6 +88,15 @@ def section(heading: str, content: str) -> str:
     """Returns a section of a page; `content` is HTML, and `heading` may be empty."""
     title = f"<h2>{escape(heading)}</h2>\n" if heading else ""
     return f"<section>\n{title}{content}\n</section>"
+
+
+def first_steps(steps: Iterable[tuple[str, str]]) -> str:
+    """Returns the section of what a person does first, as HTML; empty without a step.
+
+    `steps` are the name of an alert as HTML, and its step as text.
+    """
+    listed = "".join(f"<li><b>{name}</b>: {escape(step)}</li>" for name, step in steps)
+    return section("What to do first", f'<ul class="lines">{listed}</ul>') if listed else ""
 
 
 def table(columns: Mapping[str, str], rows: str) -> str:

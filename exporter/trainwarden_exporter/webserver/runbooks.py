@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections.abc import Mapping
 from functools import cache
 from html import escape
 from pathlib import Path
@@ -24,6 +25,10 @@ FOLDERS = (
 PUBLISHED = "https://github.com/trainwarden/trainwarden/blob/main/docs/runbooks/"
 """Where the annotation `runbook_url` of the shipped rules leads."""
 
+MAX_STEP_LENGTH = 150
+"""Characters of a first step, after its first sentence."""
+_STEP = re.compile(r"^(?:\d+\.|-) |\n\n", re.MULTILINE)
+_SENTENCE = re.compile(r"(?<=[.?]) (?=[A-Z`])")
 _NAME = re.compile(r"[A-Za-z0-9]{1,100}")
 
 
@@ -34,6 +39,36 @@ def read_runbook(name: str) -> str | None:
     found = (folder / f"{name}.md" for folder in FOLDERS)
     path = next((path for path in found if path.is_file()), None)
     return None if path is None else path.read_text(encoding="utf-8")
+
+
+def first_step(alert: str, labels: Mapping[str, str]) -> str:
+    """Returns what the runbook of an alert says to do first, as plain text; "" without a runbook.
+
+    A step that begins with the value of a label, such as `slow` of a cause, is for that value.
+    """
+    try:
+        runbook = read_runbook(alert) or ""
+    except OSError:
+        return ""
+    section = runbook.partition("## Diagnosis\n")[2].partition("\n## ")[0]
+    steps = [" ".join(step.split()) for step in _STEP.split(section) if step.strip()]
+    steps = [step for step in steps if step != ":"]
+    own = [step for step in steps if any(_is_for(step, value) for value in labels.values())]
+    step = own[0].partition(":")[2].strip() if own else next(iter(steps), "")
+    step = step.replace("`", "").replace("*", "")
+    step = step[:1].upper() + step[1:]
+    sentences = _SENTENCE.split(step)
+    shown = sentences[0]
+    for sentence in sentences[1:]:
+        if len(shown) + len(sentence) >= MAX_STEP_LENGTH:
+            break
+        shown += f" {sentence}"
+    return shown
+
+
+def _is_for(step: str, value: str) -> bool:
+    heads = step.partition(":")[0]
+    return bool(value) and f"`{value}`" in heads and heads.startswith("`")
 
 
 @cache

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from trainwarden_exporter.runtime.formatting import format_duration
+from trainwarden_exporter.webserver.runbooks import first_step
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.model import is_unattended
 from trainwarden_remediator.observation.model import ExporterState, RunState
@@ -165,7 +166,9 @@ def _todo(
     for alert in unhandled:
         if alert.labels.get("severity") in ("critical", "warning"):
             runbook = runbook_link(alert.name, alert.annotations) or "no runbook"
-            yield f"{text(alert.name)}{_on(alert)}: {runbook}"
+            step = first_step(alert.name, alert.labels)
+            first = f" {text(step)}" if step else ""
+            yield f"{text(alert.name)}{_on(alert)}:{first} ({runbook})"
     if current.holds:
         yield f"Run {code('trainwarden-remediator resume')} when the work is done."
     if isinstance(current.exporter, str) or isinstance(current.alerts, str):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -10,6 +10,7 @@ from trainwarden_exporter.runtime import formatting
 from trainwarden_remediator.config.schema import Config
 from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.journal import event_text
+from trainwarden_remediator.journal.rows import finished_workers
 from trainwarden_remediator.model import Incident, PastAction
 from trainwarden_remediator.observation.active_alerts import ActiveAlerts
 from trainwarden_remediator.telemetry.active_alerts import AlertView, Tone, build_alert_views
@@ -41,7 +42,8 @@ class CurrentWork:
         """Returns the active alerts, worst first; None if they are not known."""
         journal = self.state.journal
         count = len(self.incidents) if journal is None else journal.open_incidents
-        return build_alert_views(self.alerts, self.incidents, count, now)
+        given_up = () if journal is None else journal.given_up
+        return build_alert_views(self.alerts, self.incidents, count, now, given_up=given_up)
 
 
 def headline(work: CurrentWork, config: Config, *, now: float) -> tuple[Tone, str]:
@@ -63,14 +65,25 @@ def headline(work: CurrentWork, config: Config, *, now: float) -> tuple[Tone, st
     if unhandled:
         return tone, f"{_firing(unhandled)} Nobody acts on it."
     if isinstance(work.alerts, str):
-        return "warn", f"Alerts are not known: {work.alerts}."
-    watching = f"watching {formatting.plural(len(config.targets), 'worker')}"
+        until = "Until that is known, nothing will be healed."
+        return "warn", f"Alerts are not known: {work.alerts}. {until}"
+    watching = _watching(config, journal.timestamps)
     if journal.open_incidents:
         watching += f", following up {formatting.plural(journal.open_incidents, 'incident')}"
     mode = "; the remediator only observes" if state.mode == "observe" else ""
     if views:
         return "good", f"{_count(views)}, none needs an action: {watching}{mode}."
     return "good", f"No alert fires: {watching}{mode}."
+
+
+def _watching(config: Config, timestamps: Mapping[str, float]) -> str:
+    """Returns `watching 3 workers, 1 has finished`."""
+    finished = finished_workers(timestamps)
+    over = sum(all(key in finished for key in target.keys) for target in config.targets)
+    if over and over == len(config.targets):
+        return "its worker has finished" if over == 1 else f"its {over} workers have finished"
+    text = f"watching {formatting.plural(len(config.targets) - over, 'worker')}"
+    return f"{text}, {over} {'has' if over == 1 else 'have'} finished" if over else text
 
 
 def describe_hold(hold: Hold, now: float) -> str:
@@ -125,9 +138,9 @@ def _held(state: RemediatorState, now: float) -> str:
 
 def _firing(views: Sequence[AlertView]) -> str:
     first = views[0].alert
-    on = f" on {subject(first.run, first.worker)}"
     more = f" (and {len(views) - 1} more)" if len(views) > 1 else ""
-    return f"{bounded(first.name)} fires{on}{more}."
+    summary = first.annotations.get("summary", "")
+    return _sentence(first.name, first.run, first.worker, summary, more)
 
 
 def _count(views: Sequence[AlertView]) -> str:
@@ -146,10 +159,24 @@ def _in_progress(work: CurrentWork) -> str:
     described = event_text.describe_reason(reason)
     answers = {"act": "acts", "wait": f"waits: {described}", "refuse": f"does not act: {described}"}
     more = f" And {len(waiting) - 1} more, below." if len(waiting) > 1 else ""
-    return (
-        f"{bounded(first.alert)} fires on {subject(first.run, first.worker)}. "
-        f"The remediator {answers.get(verdict, 'is deciding')}.{more}"
-    )
+    doing = answers.get(verdict, "is deciding what to do")
+    return f"{_about(work, first)} The remediator {doing}.{more}"
+
+
+def _about(work: CurrentWork, incident: Incident) -> str:
+    alerts = () if isinstance(work.alerts, str) else work.alerts
+    same = (one for one in alerts if one.fingerprint == incident.fingerprint)
+    summary = next((one.annotations.get("summary", "") for one in same), "")
+    return _sentence(incident.alert, incident.run, incident.worker, summary)
+
+
+def _sentence(alert: str, run: str, worker: str, summary: str, more: str = "") -> str:
+    """Returns `On demo/rollout-0: a worker is not running.`, or with the name of the alert."""
+    if not summary:
+        return f"{bounded(alert)} fires on {subject(run, worker)}{more}."
+    first, second = summary[:1], summary[1:2]
+    words = f"{first if second.isupper() else first.lower()}{summary[1:]}".rstrip(".")
+    return f"On {subject(run, worker)}: {bounded(words)}{more}."
 
 
 def critical_problem(state: RemediatorState) -> str:
@@ -159,7 +186,7 @@ def critical_problem(state: RemediatorState) -> str:
         return "Nothing will be healed: the journal cannot be read."
     if journal.given_up:
         names = ", ".join("/".join(key) for key in journal.given_up)
-        return f"An operator is needed: gave up on {names}."
+        return f"An operator is needed: the remediator gave up on {names}."
     if not state.reload_successful:
         return "The configuration file is not in force."
     if state.failsafe_active:

@@ -12,7 +12,7 @@ from typing import Any
 from trainwarden_exporter.runtime import formatting
 from trainwarden_exporter.runtime.redaction import redact
 from trainwarden_exporter.webserver import html
-from trainwarden_exporter.webserver.runbooks import runbook_link
+from trainwarden_exporter.webserver.runbooks import first_step, runbook_link
 from trainwarden_remediator.config.schema import Config, Setup
 from trainwarden_remediator.config.targets import Target
 from trainwarden_remediator.journal import event_text
@@ -41,6 +41,7 @@ EVENTS = 60
 """Number of events on the page."""
 ALERTS = 20
 ACTIONS = 10
+FIRST_STEPS = 3
 HOLDS = 20
 """Number of alerts, actions and holds in the summary at most."""
 MAX_TEXT_LENGTH = 1000
@@ -72,6 +73,7 @@ def render(
         headline=verdict,
         sections="\n".join(
             (
+                _first_steps(work, now=now),
                 html.section("Active alerts", _active_alerts(work, now=now)),
                 html.section("State", _state(work.state, now=now)),
                 html.section("Journal, newest first", _journal(events)),
@@ -82,6 +84,12 @@ def render(
         links=links,
         refresh=refresh,
     )
+
+
+def _first_steps(work: CurrentWork, *, now: float) -> str:
+    steps = {view.alert.name: _first_step(view) for view in work.views(now) or ()}
+    shown = [(runbook_link(name), step) for name, step in steps.items() if step]
+    return html.first_steps(shown[:FIRST_STEPS])
 
 
 def _active_alerts(work: CurrentWork, *, now: float) -> str:
@@ -244,6 +252,20 @@ def status_json(work: CurrentWork, setup: Setup, *, now: float) -> Mapping[str, 
     }
 
 
+def _first_step(view: AlertView) -> str:
+    """Returns what a person does first; "" while the remediator acts, or where no one need."""
+    if view.handled or view.tone not in ("bad", "warn"):
+        return ""
+    if view.reason == "held":
+        return "End the hold when its reason is over: trainwarden resume, or the link hold above."
+    if view.reason == "observe_mode":
+        return (
+            "Let the remediator do once what it proposes: trainwarden approve "
+            f"{view.incident}, or the link hold above."
+        )
+    return first_step(view.alert.name, view.alert.labels)
+
+
 def _firing_json(view: AlertView) -> Mapping[str, Any]:
     alert = view.alert
     return {
@@ -255,6 +277,7 @@ def _firing_json(view: AlertView) -> Mapping[str, Any]:
         "summary": bounded(alert.annotations.get("summary", "")),
         "handled": view.handled,
         "handling": view.handling,
+        "first_step": _first_step(view)[:MAX_TEXT_LENGTH],
     }
 
 
