@@ -188,6 +188,14 @@ def test_status_takes_ten_lines_at_most(
     assert lines[-1] == "  and 28 more lines"
 
 
+def test_status_says_what_a_person_does_first(
+    exporter: str, shown: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown["remediator"]["firing"] = [{**ALERT, "first_step": "Which process was killed?"}]
+    cli.main(["status", "--exporter", exporter])
+    assert "    first: Which process was killed?" in capsys.readouterr().out.splitlines()
+
+
 def test_status_without_an_exporter_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["status", "--exporter", "http://127.0.0.1:1"]) == 2
     (line,) = capsys.readouterr().err.splitlines()

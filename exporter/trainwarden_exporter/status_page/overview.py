@@ -96,7 +96,7 @@ def _workers(workers: Sequence[WorkerView]) -> Iterator[Line]:
     tone = worst(worker.tone for worker in workers)
     text = f"{up} of {len(workers)} up"
     if wrong:  # not "4 of 4 up" in red
-        yield "Workers", tone, ", ".join(_first(wrong)), text
+        yield "Workers", tone, ", ".join(_first(wrong)), ", ".join([text, *more])
         return
     yield "Workers", tone, text, ", ".join(more)
 

@@ -25,7 +25,7 @@ FOLDERS = (
 PUBLISHED = "https://github.com/trainwarden/trainwarden/blob/main/docs/runbooks/"
 """Where the annotation `runbook_url` of the shipped rules leads."""
 
-MAX_STEP_LENGTH = 150
+MAX_STEP_LENGTH = 200
 """Characters of a first step, after its first sentence."""
 _STEP = re.compile(r"^(?:\d+\.|-) |\n\n", re.MULTILINE)
 _SENTENCE = re.compile(r"(?<=[.?]) (?=[A-Z`])")
@@ -54,16 +54,19 @@ def first_step(alert: str, labels: Mapping[str, str]) -> str:
     steps = [" ".join(step.split()) for step in _STEP.split(section) if step.strip()]
     steps = [step for step in steps if step != ":"]
     own = [step for step in steps if any(_is_for(step, value) for value in labels.values())]
-    step = own[0].partition(":")[2].strip() if own else next(iter(steps), "")
-    step = step.replace("`", "").replace("*", "")
-    step = step[:1].upper() + step[1:]
-    sentences = _SENTENCE.split(step)
-    shown = sentences[0]
-    for sentence in sentences[1:]:
-        if len(shown) + len(sentence) >= MAX_STEP_LENGTH:
+    if own:
+        step = own[0].partition(":")[2].strip()
+        step = step[:1].upper() + step[1:]
+    else:
+        step = next(iter(steps), "")
+        if step.endswith(":") and len(steps) > 1:  # a list follows
+            step = f"{step} {steps[1]}"
+    shown, *more = _SENTENCE.split(step)
+    for sentence in more:
+        if len(shown) + len(sentence) >= MAX_STEP_LENGTH or sentence.endswith(":"):
             break
         shown += f" {sentence}"
-    return shown
+    return shown.replace("`", "").replace("*", "")
 
 
 def _is_for(step: str, value: str) -> bool:

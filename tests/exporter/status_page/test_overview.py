@@ -177,7 +177,7 @@ def test_what_is_wrong_is_named_there() -> None:
     lost = GpusView("ok", 2, (GPU, GpuView("1", "GPU-b", up=False)))
     message = words(replace(SEEN, runs=(down,), workers=(gone, finished), gpus=lost))
 
-    assert "Workers 0 of 2 up 1 finished, trainer not running" in message
+    assert "Workers trainer not running 0 of 2 up, 1 finished" in message
     assert "Inference 0 of 1 up sglang-0 no answer" in message
     assert "GPUs 1 of 2 up 1 of 2 GPUs missing, 90% busy" in message
 
@@ -185,7 +185,7 @@ def test_what_is_wrong_is_named_there() -> None:
 def test_of_many_that_are_gone_the_first_are_named() -> None:
     gone = tuple(replace(WORKER, name=f"w-{number}", processes=0) for number in range(64))
     assert (
-        "0 of 64 up w-0 not running, w-1 not running, w-2 not running, w-3 not running, 60 more "
+        "w-0 not running, w-1 not running, w-2 not running, w-3 not running, 60 more 0 of 64 up"
         in words(replace(SEEN, workers=gone))
     )
 

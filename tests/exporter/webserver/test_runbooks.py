@@ -10,7 +10,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from trainwarden_exporter.webserver.runbooks import (
+    MAX_STEP_LENGTH,
     PUBLISHED,
+    first_step,
     local_runbook,
     read_runbook,
     runbook_link,
@@ -18,6 +20,23 @@ from trainwarden_exporter.webserver.runbooks import (
 )
 
 RUNBOOKS = Path(__file__).resolve().parents[3] / "docs" / "runbooks"
+
+
+def test_what_a_runbook_says_to_do_first_is_one_plain_sentence_or_two() -> None:
+    assert first_step("TrainingOomKill", {}) == (
+        "Which process was killed? dmesg names the process; a worker shows exit status 137."
+    )
+    slow = first_step("TrainingWaitingForRollouts", {"cause": "slow", "run": "demo"})
+    assert slow.startswith("Read the producer's log. Does it ask the right address")
+    gone = first_step("TrainingWaitingForRollouts", {"cause": "producer_gone"})
+    assert gone.startswith("How did it end")
+    assert first_step("TrainingNone", {}) == ""
+    for path in RUNBOOKS.glob("*.md"):
+        step = first_step(path.stem, {})
+        assert step, path
+        assert not re.search(r"[`*\n]|^\d|^- |:$", step), step
+        sentences = re.split(r"(?<=[.?]) (?=[A-Z])", step)
+        assert len(step) < MAX_STEP_LENGTH or len(sentences) == 1, step
 
 
 async def test_each_runbook_is_a_page_whose_links_lead_to_others() -> None:

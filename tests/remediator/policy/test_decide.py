@@ -25,6 +25,7 @@ from trainwarden_remediator.config.schema import Config, Setup
 from trainwarden_remediator.config.targets import GPUS, ON_CALL, GpuCleanup, Target
 from trainwarden_remediator.holds.hold_file import EVERYTHING
 from trainwarden_remediator.model import (
+    Approval,
     BreakerState,
     Decision,
     Incident,
@@ -267,6 +268,7 @@ CALLING = {
 }
 CALLED = replace(ago(100, ON_CALL), incident=incident().id, kind="notify")
 
+APPROVED = {1: Approval(NOW, NOW - 20, "demo/rollout-0")}
 CASES: list[tuple[Reason, Verdict, Incident, dict[str, Any]]] = [
     ("restart", Verdict.ACT, incident(), {}),
     ("hold", Verdict.ACT, HOLDING, {}),
@@ -279,6 +281,20 @@ CASES: list[tuple[Reason, Verdict, Incident, dict[str, Any]]] = [
     ("unknown_target", Verdict.REFUSE, incident(run="", worker=""), {}),
     ("attempts_exhausted", Verdict.REFUSE, incident(), {"actions": EXHAUSTED}),
     ("observe_mode", Verdict.WAIT, incident(), {"config": OBSERVE}),
+    ("restart", Verdict.ACT, incident(), {"config": OBSERVE, "approvals": APPROVED}),
+    (
+        "approval_void",
+        Verdict.WAIT,
+        incident(),
+        {"config": OBSERVE, "approvals": {1: Approval(NOW, NOW - 20, "demo/trainer")}},
+    ),
+    (
+        "approval_void",
+        Verdict.WAIT,
+        incident(),
+        {"config": OBSERVE, "approvals": {1: Approval(NOW, NOW - 3610, "demo/rollout-0")}},
+    ),
+    ("observe_mode", Verdict.WAIT, incident(id=2), {"config": OBSERVE, "approvals": APPROVED}),
     ("held", Verdict.WAIT, incident(), {"holds": (EVERYTHING,)}),
     ("held", Verdict.WAIT, RELIEF, {"holds": (EVERYTHING,)}),
     ("held_by_alert", Verdict.WAIT, incident(), {"incidents": (incident(), HOLDING)}),

@@ -88,7 +88,9 @@ def test_a_run_that_trains_needs_nothing(tmp_path: Path) -> None:
 def test_alerts_that_nobody_acts_on_are_named(tmp_path: Path) -> None:
     text = head(report(tmp_path, CurrentState(exporter(TRAINS), [OOM])))
     assert "- **Nobody acts on TrainingOomKill** (warning) on the host, since 07:48:20." in text
-    assert "- TrainingOomKill on the host: <https://" in text.partition("## What to do")[2]
+    first = "- TrainingOomKill on the host: Which process was killed? dmesg names the process; a "
+    assert first in text.partition("## What to do")[2]
+    assert "exit status 137. (<https://" in text.partition("## What to do")[2]
 
 
 def test_an_alert_with_an_open_incident_is_acted_on(tmp_path: Path, journal: Journal) -> None:

@@ -159,7 +159,7 @@ async def test_leaking_and_then_restarting(box: Box) -> None:
         shown = await stage.shown(**LEAKING)
         leak = "rollout-0 is over its memory limit (178 of 150 MiB)."
         assert shown.tone == shown.own_tone == "bad"
-        assert shown.sentence == f"{leak} The remediator is deciding."
+        assert shown.sentence == f"{leak} The remediator is deciding what to do."
         assert counts(shown) == (1, 0)
 
         (incident,) = stage.remediator.journal.open_incidents()
@@ -187,6 +187,8 @@ async def test_held_with_trouble(box: Box) -> None:
     assert shown.sentence == f"rollout-0 is not running. {held}"
     assert shown.own_sentence.startswith(held)
     assert counts(shown) == (1, 1)
+    assert "What to do first" in shown.text
+    assert "End the hold when its reason is over" in shown.text
 
 
 async def test_held_without_trouble_is_no_good_state(box: Box) -> None:
@@ -216,7 +218,7 @@ async def test_stalled_is_shown_as_soon_as_it_is_longer_than_usual(box: Box) -> 
     assert shown.sentence == (
         "demo has made no step for 2 min (usually 1 s): it waits for rollouts. Nobody acts on it."
     )
-    assert "Alerts 1 fires TrainingWaitingForRollouts, nobody acts on 1" in shown.text
+    assert "Alerts 1 fires TrainingWaitingForRollouts, nobody acts on it" in shown.text
     assert counts(shown) == (1, 1)
 
 
@@ -230,8 +232,8 @@ async def test_server_loading(box: Box) -> None:
         shown = await stage.shown(**loading, **waiting(120))
     assert shown.tone == "warn"
     assert shown.sentence == (
-        "demo has made no step for 2 min (usually 1 s): it waits for rollouts while server server "
-        "starts. No alert fires for it yet. And 1 more, below."
+        "demo has made no step for 2 min (usually 1 s): it waits for its inference server server, "
+        "which is starting. Nothing to do yet: an alert fires if it lasts."
     )
 
 
@@ -246,15 +248,17 @@ async def test_gave_up(box: Box) -> None:
         shown = await stage.shown(**GONE)
     assert shown.tone == shown.own_tone == "bad"
     assert shown.sentence == (
-        "rollout-0 is not running. An operator is needed: gave up on demo/rollout-0."
+        "rollout-0 is not running. An operator is needed: the remediator gave up on demo/rollout-0."
     )
-    assert counts(shown)[0] == 1
+    assert counts(shown) == (1, 1)
+    assert "gave up: an operator is needed" in shown.text
 
 
 async def test_remediator_gone() -> None:
     tone, sentence = verdict(rendered("connection refused"))
     assert tone == "warn"
     assert sentence.startswith("Nothing will be healed: the remediator does not answer")
+    assert "What to do first TrainingRemediatorDown : Does it run?" in plain(rendered("refused"))
     assert "Alerts not known" in plain(rendered("connection refused"))
     tone, sentence = verdict(rendered("connection refused", **GONE))
     assert tone == "bad"
@@ -296,9 +300,11 @@ async def test_finished(box: Box) -> None:
         "worker_finished": {WORKER: 1},
     }
     async with staged(box) as stage:
+        stage.remediator.journal.set_worker_finished(ROLLOUT, finished=True)
         shown = await stage.shown(**finished, **GONE)
     assert shown.tone == "good"
     assert shown.sentence == "All is well: demo has finished, step 100,000 of 100,000."
+    assert shown.own_sentence == "No alert fires: its worker has finished."
 
 
 async def test_an_alert_that_nobody_acts_on_is_counted_and_marked(box: Box) -> None:
@@ -317,7 +323,11 @@ async def test_an_alert_that_nobody_acts_on_is_counted_and_marked(box: Box) -> N
         "TrainingOomKill fires on the host: The kernel killed a process for lack of memory. "
         "Nobody acts on it."
     )
-    assert shown.own_sentence == "TrainingOomKill fires on the host. Nobody acts on it."
+    assert shown.own_sentence == (
+        "On the host: the kernel killed a process for lack of memory. Nobody acts on it."
+    )
+    for text in (shown.text, own):
+        assert "What to do first TrainingOomKill : Which process was killed?" in text
     assert "TrainingOomKill the host nobody acts on it" in own
     assert counts(shown) == (1, 1)
 
@@ -409,6 +419,8 @@ async def test_in_mode_observe_nobody_acts(box: Box) -> None:
     assert shown.tone == shown.own_tone == "bad"
     assert shown.sentence == "rollout-0 is not running. The remediator only observes."
     assert shown.own_sentence == (
-        "TrainingWorkerMemoryOverLimit fires on demo/rollout-0. The remediator only observes."
+        "On demo/rollout-0: a worker holds more memory than its limit. The remediator only "
+        "observes."
     )
     assert counts(shown) == (1, 1)
+    assert f"trainwarden approve {incident.id}, or the link hold above" in shown.text
