@@ -188,7 +188,7 @@ def test_status_takes_ten_lines_at_most(
     assert lines[-1] == "  and 28 more lines"
 
 
-def test_status_says_what_a_person_does_first(
+def test_status_says_what_an_operator_does_first(
     exporter: str, shown: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     shown["remediator"]["firing"] = [{**ALERT, "first_step": "Which process was killed?"}]

@@ -92,7 +92,7 @@ def _firing_alert(alert: FiringAlert, *, now: float) -> tuple[str, ...]:
 
 
 def first_steps(remediator: RemediatorStatus | str | None) -> str:
-    """Returns the HTML section with what a person does first; empty while somebody acts."""
+    """Returns the HTML section with what an operator does first; empty while somebody acts."""
     if isinstance(remediator, str):
         return html.first_steps([(runbook_link(DOWN), first_step(DOWN, {}))])
     if remediator is None:

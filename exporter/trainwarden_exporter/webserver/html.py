@@ -91,7 +91,7 @@ def section(heading: str, content: str) -> str:
 
 
 def first_steps(steps: Iterable[tuple[str, str]]) -> str:
-    """Returns the section of what a person does first, as HTML; empty without a step.
+    """Returns the section of what an operator does first, as HTML; empty without a step.
 
     `steps` are the name of an alert as HTML, and its step as text.
     """

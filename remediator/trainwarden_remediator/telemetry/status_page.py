@@ -253,7 +253,7 @@ def status_json(work: CurrentWork, setup: Setup, *, now: float) -> Mapping[str, 
 
 
 def _first_step(view: AlertView) -> str:
-    """Returns what a person does first; "" while the remediator acts, or where no one need."""
+    """Returns what an operator does first; "" while the remediator acts, or where no one need."""
     if view.handled or view.tone not in ("bad", "warn"):
         return ""
     if view.reason == "held":
