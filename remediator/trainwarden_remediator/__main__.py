@@ -30,6 +30,7 @@ from trainwarden_remediator.cli import NEWEST_EVENTS, PROGRAM, build_parser
 from trainwarden_remediator.config.schema import Config, Setup, load_setup
 from trainwarden_remediator.config.targets import GpuCleanup
 from trainwarden_remediator.config_check.check import cross_check
+from trainwarden_remediator.config_check.mistakes import find_mistakes
 from trainwarden_remediator.config_check.plan import format_plan
 from trainwarden_remediator.config_check.rule_files import find_rules, read_rules
 from trainwarden_remediator.credentials.bearer_tokens import BearerTokens
@@ -140,7 +141,10 @@ async def _serve(given: argparse.Namespace) -> None:
 
 
 def _check(given: argparse.Namespace) -> int:
-    setup = load_setup(given.file)
+    try:
+        setup = load_setup(given.file)
+    except ConfigError as error:
+        raise ConfigError(*(find_mistakes(given.file) or error.problems)) from error
     config = setup.config
     print(f"{given.file}: ok (mode {config.mode}, {plural(len(config.targets), 'target')})")
     for warning in config_warnings(setup):

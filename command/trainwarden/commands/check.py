@@ -7,7 +7,10 @@ exporter.yml and remediator.yml in it.
 from __future__ import annotations
 
 import argparse
+import sys
+from contextlib import redirect_stderr
 from importlib import import_module
+from io import StringIO
 from pathlib import Path
 
 EXAMPLES = """\
@@ -25,10 +28,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    statuses: list[int] = [
-        import_module(f"{package}.__main__").main(["check", str(file)])
-        for file, package in find_files(options.file)
-    ]
+    statuses: list[int] = []
+    shown: set[str] = set()
+    for file, package in find_files(options.file):
+        # The remediator reads both files, and reports the mistakes of the other one again.
+        with redirect_stderr(StringIO()) as printed:
+            statuses.append(import_module(f"{package}.__main__").main(["check", str(file)]))
+        for line in printed.getvalue().splitlines():
+            if line not in shown:
+                print(line, file=sys.stderr, flush=True)
+                shown.add(line)
     return max(statuses)
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, get_args
+from typing import Any, ClassVar, Generic, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
@@ -31,10 +31,12 @@ T = TypeVar("T")
 MAX_FILE_BYTES = 4 * 1024 * 1024
 """Bytes. A configuration is never this long, but a log or checkpoint named by mistake is."""
 
+UNKNOWN_KEY = "unknown key"
+
 _MESSAGES = {
     error_type: message
     for message, error_types in {
-        "unknown key": "extra_forbidden",
+        UNKNOWN_KEY: "extra_forbidden",
         "required key is missing": "missing",
         "expected a list": "tuple_type list_type set_type frozen_set_type",
         "expected a mapping": "model_type model_attributes_type dict_type",
@@ -134,20 +136,57 @@ def parse(
     text: str, path: Path, model: type[M], *, environment: Mapping[str, str] | None = None
 ) -> M:
     """Like `load`, for `text`; `path` is used in messages and for relative paths."""
-    variables = os.environ if environment is None else environment
-    root = compose(text, path)
-    context = {"folder": path.parent}
+    file = ParsedFile(text, path, model, environment)
     try:
-        return model.model_validate(plain_value(root, path, variables), context=context)
+        return file.validate(file.content)
     except ValidationError as error:
-        found = list(_problems(error, path, root, model))
-        if _correct_keys(root, model, error):
+        found = [problem for _, problem in file.located_problems(error)]
+        if _correct_keys(file.root, model, error):
             # Checks across keys run only where all keys are known.
             try:
-                model.model_validate(plain_value(root, path, variables), context=context)
+                file.validate(plain_value(file.root, path, file.variables))
             except ValidationError as hidden:
-                found += set(_problems(hidden, path, root, model)) - set(found)
+                also = {problem for _, problem in file.located_problems(hidden)}
+                found += also - set(found)
         raise ConfigError(*sorted(found, key=lambda one: one.line or 0)) from error
+
+
+class ParsedFile(Generic[M]):
+    """A YAML file that is read into a model. Raises ConfigError if it is not YAML."""
+
+    def __init__(
+        self,
+        text: str,
+        path: Path,
+        model: type[M],
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.variables = os.environ if environment is None else environment
+        self.root = compose(text, path)
+        self.content = plain_value(self.root, path, self.variables)
+        self._path = path
+        self._model = model
+
+    @classmethod
+    def read(cls, path: Path, model: type[M]) -> ParsedFile[M]:
+        """Reads the file at `path`. Raises ConfigError."""
+        return cls(read_text(path), path, model)
+
+    def validate(self, content: Any) -> M:
+        """Returns `content` as the model. Raises ValidationError."""
+        return self._model.model_validate(content, context={"folder": self._path.parent})
+
+    def located_problems(self, error: ValidationError) -> Iterator[tuple[Location, Problem]]:
+        """Yields the problems of `error`, each with its place in the file, from top to bottom."""
+        return _problems(error, self._path, self.root, self._model)
+
+    def correct_key(self, location: Location) -> str | None:
+        """Renames the unknown key at `location` to the known key that it resembles, and returns it.
+
+        `content` stays as it is.
+        """
+        meant = _similar_key(self._model, location)
+        return meant if meant is not None and _rename(self.root, location, meant) else None
 
 
 def _correct_keys(root: yaml.Node, model: type[BaseModel], error: ValidationError) -> bool:
@@ -160,15 +199,23 @@ def _correct_keys(root: yaml.Node, model: type[BaseModel], error: ValidationErro
             return False
         *parents, key = detail["loc"]
         meant = _similar_key(model, detail["loc"])
-        node: yaml.Node = root
-        for part in parents:
-            if (below := child(node, part)) is not None:
-                node = below[0]
-        if not isinstance(node, yaml.MappingNode) or meant is None or child(node, meant):
+        if meant is None or not _rename(root, (*parents, key), meant):
             return False
-        for name, _ in node.value:
-            if name.value == key:
-                name.value = meant
+    return True
+
+
+def _rename(root: yaml.Node, location: Location, name: str) -> bool:
+    """Renames the key at `location`. Returns False where there is a key of that name already."""
+    *parents, key = location
+    node: yaml.Node = root
+    for part in parents:
+        if (below := child(node, part)) is not None:
+            node = below[0]
+    if not isinstance(node, yaml.MappingNode) or child(node, name):
+        return False
+    for known, _ in node.value:
+        if known.value == key:
+            known.value = name
     return True
 
 
@@ -180,7 +227,7 @@ def problem_at(path: Path, message: str, *location: int | str) -> Problem:
 
 def _problems(
     error: ValidationError, path: Path, root: yaml.Node, model: type[BaseModel]
-) -> Iterator[Problem]:
+) -> Iterator[tuple[Location, Problem]]:
     """Yields one problem for each location in the file, from top to bottom.
 
     The messages of all members of a union about one value are one problem.
@@ -204,7 +251,7 @@ def _problems(
         if message not in at_location:
             at_location.append(message)
     for (found, line), at_location in sorted(messages.items(), key=lambda item: item[0][1]):
-        yield Problem(path, line, dotted(found), "; or: ".join(at_location))
+        yield found, Problem(path, line, dotted(found), "; or: ".join(at_location))
 
 
 def _new_name(model: type[BaseModel], location: Location) -> str | None:
@@ -221,7 +268,12 @@ def _similar_key(model: type[BaseModel], location: Location) -> str | None:
         for section in _sections_at(model, location[:-1])
         for name, field in section.model_fields.items()
     }
-    return next(iter(get_close_matches(str(location[-1]), sorted(names), n=1, cutoff=0.75)), None)
+    return similar(str(location[-1]), names)
+
+
+def similar(name: str, known: Iterable[str]) -> str | None:
+    """Returns the one of `known` that `name` resembles, for the question "did you mean"."""
+    return next(iter(get_close_matches(name, sorted(known), n=1, cutoff=0.75)), None)
 
 
 def _sections_at(model: type[BaseModel], location: Sequence[int | str]) -> Sequence[type[Section]]:

@@ -14,7 +14,14 @@ from pydantic import BeforeValidator, ConfigDict, StringConstraints, model_valid
 from trainwarden_exporter.config import Config as ExporterConfig
 from trainwarden_exporter.config import announcements_folder, with_announced
 from trainwarden_exporter.config import load_config as load_exporter_config
-from trainwarden_exporter.config_file.loader import LocatedError, Section, load, problem_at
+from trainwarden_exporter.config_file.loader import (
+    LocatedError,
+    Location,
+    Section,
+    load,
+    problem_at,
+    similar,
+)
 from trainwarden_exporter.config_file.types import Bytes, LocalPath, Name, Seconds
 from trainwarden_exporter.exceptions import ConfigError
 from trainwarden_exporter.processes.announcements import AnnouncedRuns, read_announcements
@@ -249,23 +256,35 @@ def load_exporter_file(path: Path, config: Config) -> Setup:
     announced = read_announcements(announcements_folder(exporter_config), time.time())
     exporter_config, _ = with_announced(exporter_config, announced)
     config = _with_announced_targets(config, announced)
-    workers = workers_by_key(exporter_config.runs)
-    stopped = announced.stopped - workers.keys()
+    stopped = announced.stopped - workers_by_key(exporter_config.runs).keys()
     setup = Setup(config, exporter_config=exporter_config, stopped=stopped)
-    problems = [
-        problem_at(
-            path,
-            f"run {target.run} has no worker {key.worker} in {config.exporter.config}",
-            *("targets", index, *(("additional_workers", place - 1) if place else ("worker",))),
-        )
-        for index, target in enumerate(config.targets)
-        for place, key in enumerate(target.keys)
-        if key not in workers
-    ]
-    problems += [problem_at(path, text, *place) for text, place in _missing_rung_targets(setup)]
+    problems = [problem_at(path, text, *place) for text, place in wrong_references(setup)]
     if problems:
         raise ConfigError(*problems)
     return setup
+
+
+def wrong_references(setup: Setup) -> Iterator[tuple[str, Location]]:
+    """Yields what `setup` names and does not have: the error and its place in remediator.yml."""
+    known = setup.selectors
+    for index, target in enumerate(setup.config.targets):
+        for number, key in enumerate(target.keys):
+            if key in known:
+                continue
+            place = ("additional_workers", number - 1) if number else ("worker",)
+            yield _unknown_worker(setup, key), ("targets", index, *place)
+    yield from _missing_rung_targets(setup)
+
+
+def _unknown_worker(setup: Setup, key: WorkerKey) -> str:
+    file, runs = setup.config.exporter.config, {one.run for one in setup.selectors}
+    text = f"run {key.run} has no worker {key.worker} in {file}"
+    if key.run in runs:
+        meant = similar(key.worker, (one.worker for one in setup.selectors if one.run == key.run))
+    else:
+        meant = similar(key.run, runs)
+        meant = f"run {meant}" if meant else ""
+    return f"{text} (did you mean {meant}?)" if meant else text
 
 
 def _with_announced_targets(config: Config, announced: AnnouncedRuns) -> Config:
@@ -281,7 +300,7 @@ def _with_announced_targets(config: Config, announced: AnnouncedRuns) -> Config:
     return config if targets == config.targets else config.model_copy(update={"targets": targets})
 
 
-def _missing_rung_targets(setup: Setup) -> Iterator[tuple[str, tuple[int | str, ...]]]:
+def _missing_rung_targets(setup: Setup) -> Iterator[tuple[str, Location]]:
     """Yields, for each rung in the file whose target is not configured, the error and its place."""
     missing = {}
     if not any(setup.is_trainer(key) for target in setup.config.targets for key in target.keys):
