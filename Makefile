@@ -10,6 +10,8 @@
 #       `make nights` printed); half an hour, on a machine that does nothing else
 # bench-verdicts  the shipped rules, judged over hundreds of healthy and faulty runs; writes docs/verdicts.md
 # bench-traces  what real machines wrote (TRACES=folder), replayed through readers and rules; writes docs/traces.md
+# chaos faults in real programs (MINUTES=60, SEED=…) under nothing, supervisord, a restart loop and Trainwarden; writes
+#       docs/chaos.md; some 10 GiB of memory, and root for disks that fill
 # nights the five nights of the incident table, and how long each took to be seen and healed
 # test-newest  the rules, the nights and the rest of the end-to-end tests on the newest Prometheus and Alertmanager
 #       that the distribution has (SUITE=sid)
@@ -21,7 +23,7 @@
 #
 # Needed: make, and Python 3.11 or newer with venv (Debian and Ubuntu: python3 and python3-venv).
 
-.PHONY: up test test-docker test-systemd test-slurm test-browser test-heavy test-real bench bench-verdicts bench-traces nights test-newest check boards docs packaging pins clean
+.PHONY: up test test-docker test-systemd test-slurm test-browser test-heavy test-real bench bench-verdicts bench-traces chaos nights test-newest check boards docs packaging pins clean
 
 # The first that runs: a name on PATH may be a shim for a version that is not there.
 PYTHON := $(or $(PYTHON),$(shell for python in python3.13 python3.12 python3.11 python3; do \
@@ -92,6 +94,11 @@ bench-verdicts: .venv/dev.done
 # Without TRACES it says where they come from, and that is no failure.
 bench-traces: .venv/dev.done
 	@cd bench && PYTHONPATH=../deploy ../$(BIN)/python -m traces || [ $$? -eq 2 -a -z "$(TRACES)" ]
+
+MINUTES ?= 60
+chaos: .venv/dev.done .venv-real/real.done
+	@cd bench && export PYTHONPATH=../deploy && nice -n 5 ../$(BIN)/python -m chaos --minutes $(MINUTES) \
+		$(if $(SEED),--seed $(SEED)) && ../$(BIN)/python -m chaos --page ../.stack/chaos.json
 
 nights: .venv/dev.done
 	@folder=$$(mktemp -d) && $(BIN)/pytest -q --within-limits --basetemp=$$folder tests/e2e/test_night[1-5].py \

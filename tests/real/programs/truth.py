@@ -1,7 +1,8 @@
 """What the programs have beside their training: they record the truth, and obey the tests.
 
 The truth is one JSON event a line in truth.jsonl. An order of a test is a file `do.<order>`, in
-force while it exists. Both are in TRUTH_FOLDER, or else in the working folder.
+force while it exists, for the process whose pid it holds, or for all if it is empty. Both are in
+TRUTH_FOLDER, or else in the working folder.
 """
 
 from __future__ import annotations
@@ -29,11 +30,16 @@ _save = torch.save
 def record(kind: str, **values: float) -> None:
     """Appends one event with its time."""
     with (FOLDER / "truth.jsonl").open("a") as file:
-        file.write(json.dumps({"kind": kind, "time": time.time()} | values) + "\n")
+        event = {"kind": kind, "time": time.time(), "pid": os.getpid()} | values
+        file.write(json.dumps(event) + "\n")
 
 
 def ordered(order: str) -> bool:
-    return (FOLDER / f"do.{order}").exists()
+    try:
+        pid = (FOLDER / f"do.{order}").read_text()
+    except FileNotFoundError:
+        return False
+    return pid in ("", str(os.getpid()))
 
 
 def beat_callbacks(framework):

@@ -1,0 +1,272 @@
+"""Who starts the programs again: nobody, a loop, supervisord, or Trainwarden."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+import ports
+import supervision
+from chaos.programs import Program
+
+SCRIPTS = Path(sys.executable).parent
+RESTART_SECONDS = 0.1
+START_LIMIT, START_LIMIT_SECONDS = 5, 10.0
+"""systemd's defaults: RestartSec=, StartLimitBurst=, StartLimitIntervalSec=."""
+READY_SECONDS = 300.0
+POLL_SECONDS = 5.0
+
+
+class Keeper(ABC):
+    """Starts programs, and keeps them by its own lights until `end`."""
+
+    name: str
+    about: str
+
+    def __init__(self, folder: Path, programs: Sequence[Program]) -> None:
+        self.folder = folder
+        self.programs = programs
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start all programs; returns once they may be watched."""
+
+    def end(self) -> None:
+        """End the keeper first, then what it kept."""
+        self.stop()
+        for program in self.programs:
+            for process in program.processes():
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            for child in program.children:
+                child.wait()
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End what would start programs again."""
+
+    def kill_part(self, part: str) -> str:
+        """Kill a part of the keeper; returns what was killed, empty if nothing was."""
+        return ""
+
+    def found(self) -> dict[str, Any]:
+        """What it has recorded itself."""
+        return {}
+
+    def _start_all(self) -> None:
+        for program in self.programs:
+            child = program.start()
+            program.children.append(child)
+            threading.Thread(target=child.wait, daemon=True).start()
+
+
+class Nobody(Keeper):
+    name = "nothing"
+    about = "nobody starts a program again"
+
+    def start(self) -> None:
+        self._start_all()
+
+    def stop(self) -> None:
+        pass
+
+
+class Always(Keeper):
+    name = "Restart=always"
+    about = (
+        "a loop that starts whatever ends again, as `Restart=always` of a systemd unit does, with "
+        "its defaults (after 0.1 s; not more than 5 starts in 10 s). No real systemd"
+    )
+
+    def __init__(self, folder: Path, programs: Sequence[Program]) -> None:
+        super().__init__(folder, programs)
+        self._over = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        for program in self.programs:
+            thread = threading.Thread(target=self._keep, args=(program,), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _keep(self, program: Program) -> None:
+        starts: list[float] = []
+        while not self._over.is_set():
+            now = time.monotonic()
+            starts = [start for start in starts if now - start < START_LIMIT_SECONDS]
+            if len(starts) >= START_LIMIT:
+                return
+            starts.append(now)
+            child = program.start()
+            program.children[:] = [child]
+            child.wait()
+            self._over.wait(RESTART_SECONDS)
+
+    def stop(self) -> None:
+        self._over.set()
+
+
+class Supervisord(Keeper):
+    name = "supervisord"
+    about = (
+        "`autorestart=unexpected`, `startsecs=1`, `startretries=3`: its defaults, by which it "
+        "starts again what ends with another status than 0"
+    )
+
+    def __init__(self, folder: Path, programs: Sequence[Program]) -> None:
+        super().__init__(folder, programs)
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lines = [
+            "[supervisord]",
+            f"directory={self.folder}",
+            f"logfile={self.folder}/supervisord.log",
+            f"pidfile={self.folder}/supervisord.pid",
+            *(["user=root"] if os.getuid() == 0 else []),
+        ]
+        for program in self.programs:
+            environment = ",".join(f'{k}="{v}"' for k, v in program.environment.items())
+            # a shell, since supervisord would write to a log that was renamed under its own name
+            script = f"exec {shlex.join(program.command)} >> {shlex.quote(str(program.log))} 2>&1"
+            lines += [
+                f"[program:{program.name}]",
+                f"command=/bin/sh -c {shlex.quote(script)}",
+                f"directory={program.folder}",
+                f"environment={environment}",
+            ]
+        file = self.folder / "supervisord.conf"
+        file.write_text("\n".join(lines) + "\n")
+        self._child = subprocess.Popen(
+            [SCRIPTS / "supervisord", "-n", "-s", "-c", file],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def stop(self) -> None:
+        if self._child is not None:
+            self._child.kill()
+            self._child.wait()
+
+
+class Trainwarden(Keeper):
+    name = "Trainwarden"
+    about = (
+        "`trainwarden up` in the mode `act`: exporter, Prometheus, Alertmanager and remediator as "
+        "shipped, and a file that names the programs. All limits are defaults, but for the memory "
+        "limit of each program and `breaker: {actions: 1000}`: so many faults in an hour are not "
+        "what the breaker of a host expects"
+    )
+
+    def __init__(self, folder: Path, programs: Sequence[Program]) -> None:
+        super().__init__(folder, programs)
+        self._config = folder / "config"
+        self._stack = folder / "stack"
+        self._up: subprocess.Popen[bytes] | None = None
+        self._ports: dict[str, int] = {}
+        self._over = threading.Event()
+        self.alerts: dict[str, dict[str, Any]] = {}
+
+    def start(self) -> None:
+        self._start_all()
+        self._write()
+        command = (SCRIPTS / "trainwarden", "up", "--any-free", "--folder", self._stack)
+        with (self.folder / "up.out").open("wb") as output:
+            self._up = subprocess.Popen(
+                command,
+                env={**os.environ, "CONFIG": str(self._config), "MODE": "act"},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + READY_SECONDS
+        while "What happens:" not in (text := (self.folder / "up.out").read_text()):
+            if self._up.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"the stack is not up:\n{text}")
+            time.sleep(0.5)
+        self._ports = json.loads((self._stack / "ports.json").read_text())
+        threading.Thread(target=self._poll, daemon=True).start()
+
+    def _write(self) -> None:
+        self._config.mkdir(parents=True)
+        free = ports.choose(any_free=True)
+        exporter = {
+            "state_folder": "state",
+            "runs": [program.watched() for program in self.programs],
+        }
+        remediator = {
+            "mode": "act",
+            "token_file": "token",
+            "exporter": {"url": f"http://127.0.0.1:{free['exporter']}", "config": "exporter.yml"},
+            "alertmanager": {"url": f"http://127.0.0.1:{free['alertmanager']}"},
+            "breaker": {"actions": 1000},
+            "targets": [program.target() for program in self.programs],
+        }
+        for name, content in {"exporter": exporter, "remediator": remediator}.items():
+            (self._config / f"{name}.yml").write_text(yaml.safe_dump(content, sort_keys=False))
+
+    def _poll(self) -> None:
+        """Remember from when to when each alert that notifies the on-call was active."""
+        query = "active=true&silenced=false&inhibited=false&receiver=on-call"
+        while not self._over.wait(POLL_SECONDS):
+            url = f"http://127.0.0.1:{self._ports['alertmanager']}/api/v2/alerts?{query}"
+            try:
+                with urllib.request.urlopen(url, timeout=10) as answer:
+                    found = json.load(answer)
+            except (OSError, ValueError):
+                continue
+            now = time.time()
+            for one in found:
+                labels = one["labels"]
+                key = f"{one['fingerprint']} {one['startsAt']}"
+                kept = {name: labels.get(name, "") for name in ("alertname", "run", "severity")}
+                self.alerts.setdefault(key, {**kept, "from": now})["until"] = now
+
+    def kill_part(self, part: str) -> str:
+        try:
+            programs = supervision.read_programs(self._stack / "supervisor.sock")
+        except OSError as error:
+            return f"not asked: {error}"
+        pid = programs[part].pid
+        if not pid:
+            return ""
+        os.kill(pid, signal.SIGKILL)
+        return f"pid {pid}"
+
+    def found(self) -> dict[str, Any]:
+        command = (SCRIPTS / "trainwarden-remediator", "journal", "--json", "--config.file")
+        file = self._config / "remediator.yml"
+        output = subprocess.run([*command, file], capture_output=True, text=True, check=False)
+        journal = [json.loads(line) for line in output.stdout.splitlines()]
+        return {"journal": journal, "alerts": list(self.alerts.values())}
+
+    def stop(self) -> None:
+        self._over.set()
+        if self._up is not None:
+            self._up.send_signal(signal.SIGINT)
+            try:
+                self._up.wait(90)
+            except subprocess.TimeoutExpired:
+                self._up.kill()
+                self._up.wait()
+
+
+KEEPERS: tuple[type[Keeper], ...] = (Nobody, Always, Supervisord, Trainwarden)

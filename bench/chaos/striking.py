@@ -1,0 +1,201 @@
+"""Brings faults about in real programs, and records when each began and ended."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import psutil
+
+from chaos.faults import Fault
+from chaos.programs import Program, Truth
+
+TRAINS_WITHIN = 30.0
+"""Seconds since its last step within which a program counts as training."""
+PATIENCE = 150.0
+"""How long a program that is down may take to train again before its fault is left out."""
+SAVE_SECONDS = 120.0
+DISK_SECONDS, PORT_SECONDS, NAN_SECONDS = 100.0, 45.0, 100.0
+OOM_BYTES = 1 << 30
+"""Above its memory limit: there the kernel would end a program that leaks."""
+LEAK_SECONDS = 300.0
+
+
+Record = dict[str, Any]
+"""A fault as it came about: what `strike` returns."""
+
+
+class Striker:
+    """What strikes one program."""
+
+    def __init__(self, program: Program, over: Callable[[], bool]) -> None:
+        self._program = program
+        self._truth = Truth(program.folder)
+        self._over = over
+
+    def strike_all(self, faults: Sequence[Fault], begin: float, records: list[Record]) -> None:
+        """Bring all faults about at their times, which count from `begin` (unix seconds)."""
+        for fault in faults:
+            while not self._over() and (wait := begin + fault.at - time.time()) > 0:
+                time.sleep(min(wait, 1.0))
+            if self._over():
+                break
+            late = time.time() - begin - fault.at > PATIENCE
+            skipped = {"kind": fault.kind, "program": fault.program, "planned": fault.at}
+            skipped["skipped"] = "the fault before it lasts"
+            records.append(skipped if late else self.strike(fault))
+
+    def strike(self, fault: Fault) -> Record:
+        """Bring a fault about, and wait for its end.
+
+        Returns its kind, its program, and either when it began and ended (unix seconds; the same
+        for most) or, in `skipped`, why it did not come about.
+        """
+        record: dict[str, Any] = {"kind": fault.kind, "program": fault.program, "planned": fault.at}
+        if not self._until(self._trains, PATIENCE):
+            return record | {"skipped": "it did not train"}
+        try:
+            return record | {"step": self._last_step(), **getattr(self, f"_{fault.kind}")()}
+        except (psutil.NoSuchProcess, ProcessLookupError):
+            return record | {"skipped": "it ended meanwhile"}
+
+    def _trains(self) -> bool:
+        steps = self._truth.of("step")
+        return bool(steps) and time.time() - steps[-1]["time"] < TRAINS_WITHIN
+
+    def _last_step(self) -> int:
+        return max(int(event["step"]) for event in self._truth.of("step"))
+
+    def _until(self, true: Callable[[], object], seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and not self._over():
+            if true():
+                return True
+            time.sleep(0.5)
+        return False
+
+    def _root(self) -> psutil.Process:
+        """The process that was started last. Raises NoSuchProcess if it has ended."""
+        return psutil.Process(self._truth.of("start")[-1]["pid"])
+
+    def _training_pid(self) -> int:
+        return int(self._truth.of("step")[-1]["pid"])
+
+    @contextmanager
+    def _order(self, what: str) -> Iterator[int]:
+        """Have the process that trains do something; the next one does not."""
+        pid, file = self._training_pid(), self._program.folder / f"do.{what}"
+        file.write_text(str(pid))
+        try:
+            yield pid
+        finally:
+            file.unlink()
+
+    def _kill(self) -> Record:
+        self._root().kill()
+        return _now()
+
+    def _stop(self) -> Record:
+        for process in self._program.processes():
+            process.send_signal(signal.SIGSTOP)
+        return _now()
+
+    def _hang(self) -> Record:
+        before = len(self._truth.of("hang"))
+        with self._order("hang") as pid:
+            if not self._until(lambda: len(self._truth.of("hang")) > before, 60):
+                return {"skipped": "it made no step"}
+            moment = self._truth.of("hang")[-1]["time"]
+            # the order stays as long as the process does: with its end it would go on
+            self._until(lambda: not psutil.pid_exists(pid), math.inf)
+        return {"from": moment, "until": moment}
+
+    def _leak(self) -> Record:
+        limit = self._program.kind.limit << 20
+        with self._order("leak") as pid:
+            process, over_limit = psutil.Process(pid), 0.0
+            deadline = time.monotonic() + LEAK_SECONDS
+            while time.monotonic() < deadline and not self._over():
+                try:
+                    size = process.memory_info().rss
+                except psutil.NoSuchProcess:
+                    break
+                if size > limit:
+                    over_limit = over_limit or time.time()
+                if size > limit + OOM_BYTES:
+                    process.kill()
+                    return {"from": over_limit, "until": over_limit, "detail": "out of memory"}
+                time.sleep(0.5)
+        if not over_limit:
+            return {"skipped": "it did not leak so much"}
+        return {"from": over_limit, "until": over_limit}
+
+    def _half(self) -> Record:
+        before = len(self._truth.of("half_saved"))
+        with self._order("slow_save"):
+            if not self._until(lambda: len(self._truth.of("half_saved")) > before, SAVE_SECONDS):
+                return {"skipped": "it did not save"}
+            step = self._last_step()
+            self._root().kill()
+            return {**_now(), "step": step}
+
+    def _disk(self) -> Record:
+        filler = self._program.out / "filler"
+        began = time.time()
+        try:
+            with filler.open("wb") as file, suppress(OSError):
+                while True:
+                    file.write(bytes(1 << 16))
+                    file.flush()
+            self._until(lambda: False, DISK_SECONDS)
+        finally:
+            filler.unlink(missing_ok=True)
+        return {"from": began, "until": time.time()}
+
+    def _port(self) -> Record:
+        self._root().kill()
+        began = time.time()
+        with socket.socket() as stranger:
+            stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if not self._until(lambda: _listens(stranger, self._program.port), 10):
+                return {"from": began, "until": began, "detail": "its port was not free"}
+            self._until(lambda: False, PORT_SECONDS)
+        return {"from": began, "until": time.time()}
+
+    def _nan(self) -> Record:
+        began = time.time()
+        with self._order("nan_log"):
+            self._until(lambda: False, NAN_SECONDS)
+        return {"from": began, "until": time.time()}
+
+    def _renamed(self) -> Record:
+        log = self._program.log
+        log.rename(log.with_name(f"{log.name}.1"))
+        return _now()
+
+    def _truncated(self) -> Record:
+        log = self._program.log
+        shutil.copy(log, log.with_name(f"{log.name}.2"))
+        os.truncate(log, 0)
+        return _now()
+
+
+def _now() -> dict[str, float]:
+    moment = time.time()
+    return {"from": moment, "until": moment}
+
+
+def _listens(listener: socket.socket, port: int) -> bool:
+    try:
+        listener.bind(("127.0.0.1", port))
+        listener.listen()
+    except OSError:
+        return False
+    return True
