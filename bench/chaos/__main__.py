@@ -47,7 +47,7 @@ WATCHED: Mapping[str, str] = {
 OTHERS: Mapping[str, str] = {
     name: role
     for name, role in WATCHED.items()
-    if name in ("trainer-1", "sft-1", "plain-1", "plain-2", "search-1", "plain-ends")
+    if name in ("trainer-1", "trainer-2", "sft-1", "plain-1", "search-1", "plain-ends")
 }
 """The others keep fewer programs, so that all are measured at once, on one host."""
 LOAD_SECONDS = 10.0

@@ -32,12 +32,12 @@ class Kind:
 
 KINDS: Mapping[str, Kind] = {
     "kill": Kind("SIGKILL to its process"),
-    "stop": Kind("SIGSTOP to its processes, for ever"),
-    "hang": Kind("a step that never ends"),
+    "hang": Kind("a step that never ends: a deadlock"),
     "leak": Kind("32 MiB leak in each step; the kernel's part is played at 1 GiB above the limit"),
     "half": Kind("SIGKILL in the middle of a save: half a checkpoint"),
     "disk": Kind("the disk of its checkpoints is full, and has space again after 100 s"),
     "port": Kind("SIGKILL, and a stranger listens on its port for 45 s"),
+    "stop": Kind("SIGSTOP to its processes, SIGCONT after four minutes", ill=False),
     "nan": Kind("its loss is logged as NaN for 100 s; the weights are not touched", ill=False),
     "renamed": Kind("its log is renamed, and it goes on writing to it", ill=False),
     "truncated": Kind("its log is copied and truncated, as logrotate does", ill=False),
@@ -89,7 +89,8 @@ def _of_program(rng: random.Random, name: str, kinds: Sequence[str], gap: float)
     at = FIRST + rng.uniform(0, gap)
     for kind in _endless(rng, kinds):
         yield Fault(round(at, 1), name, kind)
-        at += (gap if KINDS[kind].ill else min(gap, HARMLESS_GAP)) + rng.uniform(0, SPREAD)
+        short = not KINDS[kind].ill and kind != "stop"
+        at += (min(gap, HARMLESS_GAP) if short else gap) + rng.uniform(0, SPREAD)
 
 
 def _endless(rng: random.Random, values: Sequence[str]) -> Iterator[str]:

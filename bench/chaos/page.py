@@ -44,8 +44,8 @@ TAIL = """\
   that of the whole host.
 - No inference server is among the programs.
 - The programs write checkpoints every 10 or 20 steps; steps made again are few for that reason.
-- The supervisors that know nothing of training cannot see a stop or a hang: those rows are 0 by
-  design, and are here for what they cost.
+- The supervisors that know nothing of training cannot see a hang: they are 0 there by design, and
+  are here for what that costs.
 - Under Trainwarden the Trainers resume from the checkpoint that it names; under the others from
   the newest one, complete or not, as `get_last_checkpoint` has it.
 """
@@ -160,8 +160,9 @@ def _tables(found: Mapping[str, Any]) -> Iterable[Result]:
     if seen:
         yield Result(
             "What the on-call would have seen",
-            "Under Trainwarden: critical alerts that were active and not inhibited, within five "
-            "minutes of a fault that an operator must know of. A restart in the meantime would be "
+            "Under Trainwarden: alerts for the on-call, active and not inhibited, within five "
+            "minutes of a fault that an operator must know of; Alertmanager notifies 10 s later of "
+            "critical ones, and five minutes later of warnings. A restart in the meantime would be "
             "among the wrong acts, or the starts without a step.",
             ("fault", "of", "alerted", "seconds, median", "alerts"),
             tuple(seen),
@@ -227,8 +228,8 @@ WITHIN = 300.0
 
 def _seen(found: Mapping[str, Any]) -> Iterable[tuple[str, ...]]:
     for one in found["supervisors"].values():
-        alerts = [alert for alert in one.get("alerts", ()) if alert["severity"] == "critical"]
-        for kind in ("nan", "disk") if alerts else ():
+        alerts = one.get("alerts", ())
+        for kind in ("nan", "disk", "stop") if alerts else ():
             faults = [f for f in one["faults"] if f["kind"] == kind and "skipped" not in f]
             first = [
                 (float(due[0]["from"]) - fault["from"], due[0]["alertname"])

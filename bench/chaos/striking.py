@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 import signal
@@ -22,7 +21,7 @@ TRAINS_WITHIN = 30.0
 PATIENCE = 150.0
 """How long a program that is down may take to train again before its fault is left out."""
 SAVE_SECONDS = 120.0
-DISK_SECONDS, PORT_SECONDS, NAN_SECONDS = 100.0, 45.0, 100.0
+DISK_SECONDS, PORT_SECONDS, NAN_SECONDS, STOP_SECONDS = 100.0, 45.0, 100.0, 240.0
 OOM_BYTES = 1 << 30
 """Above its memory limit: there the kernel would end a program that leaks."""
 LEAK_SECONDS = 300.0
@@ -103,18 +102,21 @@ class Striker:
         return _now()
 
     def _stop(self) -> Record:
-        for process in self._program.processes():
+        began, stopped = time.time(), self._program.processes()
+        for process in stopped:
             process.send_signal(signal.SIGSTOP)
-        return _now()
+        self._until(lambda: False, STOP_SECONDS)
+        for process in stopped:
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGCONT)
+        return {"from": began, "until": time.time()}
 
     def _hang(self) -> Record:
         before = len(self._truth.of("hang"))
-        with self._order("hang") as pid:
+        with self._order("deadlock"):
             if not self._until(lambda: len(self._truth.of("hang")) > before, 60):
                 return {"skipped": "it made no step"}
             moment = self._truth.of("hang")[-1]["time"]
-            # the order stays as long as the process does: with its end it would go on
-            self._until(lambda: not psutil.pid_exists(pid), math.inf)
         return {"from": moment, "until": moment}
 
     def _leak(self) -> Record:

@@ -11,6 +11,7 @@ import importlib
 import io
 import json
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -64,6 +65,11 @@ def step_done(step: int, seconds: float, **values: float) -> None:
     if ordered("hang"):
         record("hang")
         wait_while("hang")
+    if ordered("deadlock"):
+        record("hang")
+        lock = threading.Lock()
+        lock.acquire()
+        lock.acquire()
 
 
 def evaluation_batch(number=SLOW_BATCH):
