@@ -170,9 +170,10 @@ class Trainwarden(Keeper):
     name = "Trainwarden"
     about = (
         "`trainwarden up` in the mode `act`: exporter, Prometheus, Alertmanager and remediator as "
-        "shipped, and a file that names the programs. All limits are defaults, but for the memory "
-        "limit of each program and `breaker: {actions: 1000}`: so many faults in an hour are not "
-        "what the breaker of a host expects"
+        "shipped, and a file that names the programs. All limits are defaults, but for three: the "
+        "memory limit of each program; a low floor for the memory of the host, which others use "
+        "too; and `breaker: {actions: 1000}`, since so many faults in an hour are not what the "
+        "breaker of a host expects"
     )
 
     def __init__(self, folder: Path, programs: Sequence[Program]) -> None:
@@ -210,6 +211,8 @@ class Trainwarden(Keeper):
         free = ports.choose(any_free=True)
         exporter = {
             "state_folder": "state",
+            # the host has other work, which may take the memory
+            "host": {"memory_available_floor": "256MiB"},
             "runs": [program.watched() for program in self.programs],
         }
         remediator = {

@@ -32,7 +32,7 @@ class Kind:
     script: str
     faults: tuple[str, ...]
     limit: int
-    """Its memory limit in MiB: about twice what it needs."""
+    """Its memory limit in MiB: some hundred more than it needs."""
     watched: Mapping[str, Any]
     """Its run in exporter.yml, beside name, path, log and worker."""
     log: str = "trainer"
@@ -49,16 +49,16 @@ MODEL = {
     "complete": {"settled": ["*"]},
 }
 KINDS: Mapping[str, Kind] = {
-    "trainer": Kind("transformers_trainer", TRAINER, 1100, {"framework": "trl"}),
-    "sft": Kind("trl_sft", TRAINER, 1300, {"framework": "trl"}),
+    "trainer": Kind("transformers_trainer", TRAINER, 800, {"framework": "trl"}),
+    "sft": Kind("trl_sft", TRAINER, 900, {"framework": "trl"}),
     "plain": Kind(
         "plain",
         (*DEADLY, "half", "disk", "port", "renamed", "truncated"),
-        800,
+        500,
         {"checkpoints": [MODEL]},
         listens=True,
     ),
-    "search": Kind("optuna_search", DEADLY, 800, {"framework": "optuna"}, log="workers"),
+    "search": Kind("optuna_search", DEADLY, 500, {"framework": "optuna"}, log="workers"),
     "ray": Kind(
         "ray_train", ("kill", "hang", "stop"), 2600, {"framework": "ray_train"}, log="driver"
     ),

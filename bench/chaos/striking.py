@@ -22,7 +22,7 @@ PATIENCE = 150.0
 """How long a program that is down may take to train again before its fault is left out."""
 SAVE_SECONDS = 120.0
 DISK_SECONDS, PORT_SECONDS, NAN_SECONDS, STOP_SECONDS = 100.0, 45.0, 100.0, 240.0
-OOM_BYTES = 1 << 30
+OOM_BYTES = 512 << 20
 """Above its memory limit: there the kernel would end a program that leaks."""
 LEAK_SECONDS = 300.0
 

@@ -1,4 +1,4 @@
-"""Runs another of these programs as one that faults will end. Arguments: program, steps, seconds.
+"""Runs another of these programs, for faults that end it. Arguments: program, steps, seconds.
 
 It records when its process began, so that the time to load is known, and gives the program what
 users give theirs and the tests do without: it resumes from the newest checkpoint, complete or not,
