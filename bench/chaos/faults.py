@@ -32,7 +32,7 @@ class Kind:
 
 KINDS: Mapping[str, Kind] = {
     "kill": Kind("SIGKILL to its process"),
-    "hang": Kind("a step that never ends: a deadlock"),
+    "hang": Kind("a step that waits for ever, for a queue that nobody fills"),
     "leak": Kind("32 MiB leak in each step; killed, as by the kernel, 512 MiB above the limit"),
     "half": Kind("SIGKILL in the middle of a save: half a checkpoint"),
     "disk": Kind("the disk of its checkpoints is full, and has space again after 100 s"),

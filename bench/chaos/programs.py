@@ -22,7 +22,7 @@ PYTHON = Path(os.environ.get("TRAINWARDEN_REAL_PYTHON", PROJECT / ".venv-real/bi
 SECONDS = 1.0
 """Of a step, beside what the framework needs for it."""
 ENDLESS = 100_000
-OWN_DISK = "64m"
+OWN_DISK = "96m"
 
 
 @dataclass(frozen=True)

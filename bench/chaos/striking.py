@@ -113,7 +113,7 @@ class Striker:
 
     def _hang(self) -> Record:
         before = len(self._truth.of("hang"))
-        with self._order("deadlock"):
+        with self._order("starve"):
             if not self._until(lambda: len(self._truth.of("hang")) > before, 60):
                 return {"skipped": "it made no step"}
             moment = self._truth.of("hang")[-1]["time"]

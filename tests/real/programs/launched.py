@@ -2,7 +2,7 @@
 
 It records when its process began, so that the time to load is known, and gives the program what
 users give theirs and the tests do without: it resumes from the newest checkpoint, complete or not,
-unless TRAINWARDEN_CHECKPOINT names another; it keeps three checkpoints; and with LAUNCHED_PORT it
+unless TRAINWARDEN_CHECKPOINT names another; it keeps eight checkpoints; and with LAUNCHED_PORT it
 listens there, as the rank 0 of torch.distributed.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from truth import ordered, record
 
-CHECKPOINTS = 3
+CHECKPOINTS = 8
 HERE = Path(__file__).parent
 
 
