@@ -199,6 +199,9 @@ class EffectCheck:
         # The predecessor may have made steps after the action began, while it was saving.
         worker = exporter.workers.get(self.key)
         started = max(self.began, (worker.started_at if worker else None) or 0.0)
+        if run.step is None and run.last_step_at is None and self.step is None:
+            # A search has trials and no steps; a start begins with another phase.
+            return run.phase == "training" and (run.progress_at or 0.0) > started
         return run.last_step_at is not None and run.last_step_at > started
 
 

@@ -90,6 +90,20 @@ def test_a_run_has_resumed_once_it_has_made_a_step(run: RunState | None, ill: st
     assert STEPS.health_problem(exporter(run=run), NOW) == ill
 
 
+@pytest.mark.parametrize(
+    ("run", "ill"),
+    [
+        (RunState(phase="training", progress_at=NOW + 60), ""),
+        (RunState(phase="starting", progress_at=NOW + 60), "it has not made a step yet"),
+        (RunState(phase="training", progress_at=NOW - 1), "it has not made a step yet"),
+        (RunState(phase="training", progress_at=NOW + 60, step=7), "it has not made a step yet"),
+    ],
+)
+def test_a_search_without_steps_is_healed_once_a_trial_has_ended(run: RunState, ill: str) -> None:
+    check = EffectCheck(ROLLOUT, NOW, Verify(), trainer=True)
+    assert check.health_problem(exporter(run=run), NOW) == ill
+
+
 @pytest.mark.parametrize("run", [None, RunState()])
 def test_a_trainer_has_not_resumed_while_its_progress_is_not_shown(run: RunState | None) -> None:
     check = EffectCheck(ROLLOUT, NOW, Verify(), trainer=True, step=1900)
