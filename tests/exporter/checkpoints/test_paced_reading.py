@@ -11,10 +11,11 @@ import time
 import tracemalloc
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 
 import pytest
 
-from trainwarden_exporter.checkpoints import entry_check
+from trainwarden_exporter.checkpoints import entry_check, paced_reader
 from trainwarden_exporter.checkpoints.entry_check import EntryCheck, stat_files
 from trainwarden_exporter.checkpoints.paced_reader import (
     MAX_BYTES_PER_SECOND,
@@ -23,6 +24,7 @@ from trainwarden_exporter.checkpoints.paced_reader import (
     lower_priority,
     open_paced,
     read_io_pressure,
+    seconds_waited_for_cpu,
 )
 from trainwarden_exporter.step_dirs.filesystem import FileSystem
 
@@ -62,6 +64,21 @@ def test_a_busy_disk_is_read_ten_times_more_slowly(tmp_path: Path) -> None:
 
 def test_a_kernel_without_pressure_counts_as_not_busy(tmp_path: Path) -> None:
     assert read_io_pressure(tmp_path / "none") == 0.0
+
+
+def test_a_wait_for_a_cpu_is_no_time_of_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a host of forty times the load that it can bear, checkpoints stayed without a proof."""
+    (tmp_path / "schedstat").write_text("158445 7500000000 2\n")
+    assert seconds_waited_for_cpu(tmp_path / "schedstat") == 7.5
+    assert seconds_waited_for_cpu(tmp_path / "absent") == 0
+    times, waits = iter([100.0, 103.0]), iter([7.5, 10.0])
+    monkeypatch.setattr(paced_reader, "time", SimpleNamespace(perf_counter=lambda: next(times)))
+    monkeypatch.setattr(paced_reader, "seconds_waited_for_cpu", lambda: next(waits))
+    with open_paced(str(tmp_path / "schedstat")) as file:
+        file.read(0, 6)
+    assert file.read_seconds == pytest.approx(0.5)
 
 
 def test_the_priority_of_the_thread_alone_is_lowered() -> None:
