@@ -36,8 +36,8 @@ FAULTY = "faulty"
 WATCHED: Mapping[str, str] = {
     **{f"trainer-{number}": FAULTY for number in range(1, 5)},
     "sft-1": FAULTY,
-    **{f"plain-{number}": FAULTY for number in range(1, 6)},
-    **{f"search-{number}": FAULTY for number in range(1, 5)},
+    **{f"plain-{number}": FAULTY for number in range(1, 8)},
+    **{f"search-{number}": FAULTY for number in range(1, 7)},
     "ray-1": FAULTY,
     "trainer-spared": "spared",
     "plain-spared": "spared",
@@ -162,7 +162,7 @@ class Run:
         planned = faults.schedule(self._seed, kinds, self._seconds, gap=self._gap)
         threads = [
             threading.Thread(
-                target=Striker(program, self._over.is_set).strike_all,
+                target=Striker(program, self._over.is_set, is_kept=keeper.restarts).strike_all,
                 args=([one for one in planned if one.program == program.name], begin, records),
             )
             for program in keeper.programs

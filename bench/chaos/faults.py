@@ -41,6 +41,7 @@ KINDS: Mapping[str, Kind] = {
     "nan": Kind("its loss is logged as NaN for 100 s; the weights are not touched", ill=False),
     "renamed": Kind("its log is renamed, and it goes on writing to it", ill=False),
     "truncated": Kind("its log is copied and truncated, as logrotate does", ill=False),
+    "operator": Kind("an operator repairs it"),
     "part": Kind("SIGKILL to a part of Trainwarden", ill=False),
 }
 

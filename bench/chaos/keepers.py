@@ -37,6 +37,8 @@ class Keeper(ABC):
 
     name: str
     about: str
+    restarts = True
+    """Whether it starts what ends again."""
 
     def __init__(self, folder: Path, programs: Sequence[Program]) -> None:
         self.folder = folder
@@ -78,6 +80,7 @@ class Keeper(ABC):
 class Nobody(Keeper):
     name = "nothing"
     about = "nobody starts a program again"
+    restarts = False
 
     def start(self) -> None:
         self._start_all()

@@ -84,6 +84,7 @@ def measure(events: Sequence[Event], faults: Sequence[Event], end: float) -> Mea
     healings = tuple(
         _healing(fault, ill[number + 1 : number + 2], steps, starts, end)
         for number, fault in enumerate(ill)
+        if fault["kind"] != "operator"
     )
     wrong, fruitless = _judge(starts, steps, ill, finished)
     return Measures(

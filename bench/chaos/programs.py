@@ -58,7 +58,9 @@ KINDS: Mapping[str, Kind] = {
         {"checkpoints": [MODEL]},
         listens=True,
     ),
-    "search": Kind("optuna_search", DEADLY, 500, {"framework": "optuna"}, log="workers"),
+    "search": Kind(
+        "optuna_search", ("kill", "stop", "leak"), 500, {"framework": "optuna"}, log="workers"
+    ),
     "ray": Kind(
         "ray_train", ("kill", "hang", "stop"), 2600, {"framework": "ray_train"}, log="driver"
     ),

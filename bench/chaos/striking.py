@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -25,6 +26,7 @@ DISK_SECONDS, PORT_SECONDS, NAN_SECONDS, STOP_SECONDS = 100.0, 45.0, 100.0, 240.
 OOM_BYTES = 512 << 20
 """Above its memory limit: there the kernel would end a program that leaks."""
 LEAK_SECONDS = 300.0
+DID_NOT_TRAIN = "it did not train"
 
 
 Record = dict[str, Any]
@@ -34,8 +36,9 @@ Record = dict[str, Any]
 class Striker:
     """What strikes one program."""
 
-    def __init__(self, program: Program, over: Callable[[], bool]) -> None:
+    def __init__(self, program: Program, over: Callable[[], bool], *, is_kept: bool) -> None:
         self._program = program
+        self._is_kept = is_kept
         self._truth = Truth(program.folder)
         self._over = over
 
@@ -46,10 +49,9 @@ class Striker:
                 time.sleep(min(wait, 1.0))
             if self._over():
                 break
-            late = time.time() - begin - fault.at > PATIENCE
-            skipped = {"kind": fault.kind, "program": fault.program, "planned": fault.at}
-            skipped["skipped"] = "the fault before it lasts"
-            records.append(skipped if late else self.strike(fault))
+            records.append(self.strike(fault))
+            if records[-1].get("skipped") == DID_NOT_TRAIN and not self._over():
+                records.append(self._repair(fault.program))
 
     def strike(self, fault: Fault) -> Record:
         """Bring a fault about, and wait for its end.
@@ -59,11 +61,27 @@ class Striker:
         """
         record: dict[str, Any] = {"kind": fault.kind, "program": fault.program, "planned": fault.at}
         if not self._until(self._trains, PATIENCE):
-            return record | {"skipped": "it did not train"}
+            return record | {"skipped": DID_NOT_TRAIN}
         try:
             return record | {"step": self._last_step(), **getattr(self, f"_{fault.kind}")()}
         except (psutil.NoSuchProcess, ProcessLookupError):
             return record | {"skipped": "it ended meanwhile"}
+
+    def _repair(self, name: str) -> Record:
+        """Do what an operator does: delete half checkpoints, end what hangs, start what is down."""
+        record = {"kind": "operator", "program": name, **_now()}
+        for path in self._program.out.glob("checkpoint-*"):
+            if not (path / "trainer_state.json").exists():
+                shutil.rmtree(path, ignore_errors=True)
+        found = self._program.processes()
+        for process in found:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        if not found or not self._is_kept:
+            child = self._program.start()
+            self._program.children.append(child)
+            threading.Thread(target=child.wait, daemon=True).start()
+        return record
 
     def _trains(self) -> bool:
         steps = self._truth.of("step")

@@ -171,5 +171,7 @@ def test_the_page_names_each_wrong_act_and_bounds_what_was_not_seen() -> None:
 
 
 def test_each_fault_of_a_program_can_be_brought_about() -> None:
-    assert {kind for one in KINDS.values() for kind in one.faults} | {"part"} == set(faults.KINDS)
+    assert {kind for one in KINDS.values() for kind in one.faults} | {"part", "operator"} == set(
+        faults.KINDS
+    )
     assert len({keeper.name for keeper in KEEPERS}) == len(KEEPERS)
