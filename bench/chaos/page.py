@@ -15,6 +15,8 @@ from chaos.measures import Healing, Measures, measure
 from results import Result
 
 RESAMPLES = 2000
+WITHIN = 300.0
+"""Seconds after a fault by which it should be healed, and an operator alerted."""
 HEAD = """\
 # Chaos
 
@@ -31,7 +33,8 @@ that a supervisor reports counts.
   no ETTR of a real run: it is for comparison of the rows. The bound is by resampling programs.
 - **Next new step**: seconds from a fault to the first step that had not been made before, so with
   detection, restart, loading and the steps since the checkpoint. For a full disk and a taken port
-  they count from the end of these: nothing heals before.
+  they count from the end of these: nothing heals before. Faults of the last five minutes that were
+  not healed yet are left out.
 - **Wrong act**: a start of a program that trains and that no fault befell since it was started, or
   that had finished.
 - **Without a step**: starts that ended before their first step.
@@ -64,7 +67,9 @@ class Row:
 
     @property
     def healings(self) -> list[Healing]:
-        return [one for each in self.programs.values() for one in each.healings]
+        """Without faults of whose healing too little was seen."""
+        found = (one for each in self.programs.values() for one in each.healings)
+        return [one for one in found if one.healed or one.until_next >= WITHIN]
 
     @property
     def hours(self) -> float:
@@ -229,9 +234,6 @@ def _seconds(values: Sequence[float], of: Callable[[Sequence[float]], float]) ->
 
 def _p95(values: Sequence[float]) -> float:
     return quantiles(values, n=20, method="inclusive")[-1] if len(values) > 1 else values[0]
-
-
-WITHIN = 300.0
 
 
 def _seen(found: Mapping[str, Any]) -> Iterable[tuple[str, ...]]:
