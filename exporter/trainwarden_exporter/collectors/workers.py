@@ -280,11 +280,12 @@ class WorkersCollector(Collector):
                     is_only_trainer=worker.name in trainers and idle,
                     unit_stopped=self._unit_stops.was_stopped(key, ended_at, now),
                     was_interrupted=self._presence_log.was_interrupted(key),
+                    has_failed=self._presence_log.has_failed(key),
                 )
         # Without this, an exporter started later would report a worker that the operator stopped
-        # as failed.
+        # as failed, and a failed one as perhaps finished.
         self._presence_log.record_ends({
-            key: reason is AbsenceReason.INTERRUPTED
+            key: reason
             for key, reason in found.items()
             if self._histories[key].roots.unreplaced_statuses
             and reason is not AbsenceReason.PROGRESSING

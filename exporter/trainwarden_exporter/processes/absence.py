@@ -58,6 +58,8 @@ class Presence(NamedTuple):
     """Whether it ran."""
     interrupted: bool = False
     """Whether its last process was stopped deliberately."""
+    failed: bool = False
+    """Whether its last process is known to have failed."""
 
 
 PresenceByWorker = dict[str, Presence]
@@ -85,21 +87,24 @@ class PresenceLog:
                 self._rebooted.add(key)
             if tree.roots:
                 self._rebooted.discard(key)
-                alive = any(root.alive for root in tree.roots)
-                interrupted = not alive and known is not None and known.interrupted
-                known = Presence(self._boot, alive, interrupted)
+                if any(root.alive for root in tree.roots) or known is None:
+                    known = Presence(self._boot, any(root.alive for root in tree.roots))
+                else:
+                    known = known._replace(boot=self._boot, running=False)
             elif known is not None:
-                known = Presence(self._boot, running=False, interrupted=known.interrupted)
+                known = known._replace(boot=self._boot, running=False)
             if known is not None:
                 presence[worker_id(key)] = known
         self._file.save(presence)
 
-    def record_ends(self, interrupted: Mapping[WorkerKey, bool]) -> None:
-        """Records whether the ended workers were stopped deliberately, until they run again."""
+    def record_ends(self, reasons: Mapping[WorkerKey, AbsenceReason | None]) -> None:
+        """Records how workers ended, until they run again: stopped deliberately, or failed."""
         known = self._file.value
         ended = {
-            worker_id(key): known[worker_id(key)]._replace(interrupted=value)
-            for key, value in interrupted.items()
+            worker_id(key): known[worker_id(key)]._replace(
+                interrupted=reason is AbsenceReason.INTERRUPTED, failed=reason is None
+            )
+            for key, reason in reasons.items()
             if worker_id(key) in known and not known[worker_id(key)].running
         }
         self._file.save({**known, **ended})
@@ -108,6 +113,11 @@ class PresenceLog:
         """Whether the worker was stopped deliberately, and has not run since."""
         known = self._file.value.get(worker_id(key))
         return known is not None and known.interrupted
+
+    def has_failed(self, key: WorkerKey) -> bool:
+        """Whether the worker is known to have failed, and has not run since."""
+        known = self._file.value.get(worker_id(key))
+        return known is not None and known.failed
 
     def was_seen(self, key: WorkerKey) -> bool:
         """Whether the worker has ever run."""
@@ -128,12 +138,14 @@ def find_absence_reason(
     is_only_trainer: bool,
     unit_stopped: bool = False,
     was_interrupted: bool = False,
+    has_failed: bool = False,
 ) -> AbsenceReason | None:
     """Returns why the absence of processes is no failure; None if they failed.
 
     `is_only_trainer`: whether the worker makes the steps of its run, and no trainer runs.
     `unit_stopped`: whether an operator has stopped its systemd unit.
-    `was_interrupted`: whether an earlier exporter has stored that it was stopped deliberately.
+    `was_interrupted` and `has_failed`: whether an earlier exporter has stored that it was stopped
+    deliberately, or failed.
     """
     if not seen:
         return AbsenceReason.NEVER_SEEN
@@ -151,6 +163,8 @@ def find_absence_reason(
         return AbsenceReason.INTERRUPTED
     if was_interrupted and not statuses:
         return AbsenceReason.INTERRUPTED
+    if has_failed and not statuses:
+        return None
     if not finishes or ended_by_reboot or any(status not in (None, 0) for status in statuses):
         return None
     # A fatal line is the second sign, if the run made no progress after it.

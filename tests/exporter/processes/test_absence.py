@@ -236,3 +236,41 @@ class TestPresence:
             before = build()
             assert before.trainer() == {"finished": 0, expected: 1}
             assert build().trainer() == {"finished": 0, expected: 1}
+
+    @pytest.mark.parametrize(
+        ("status", "expected"),
+        [
+            (signal.SIGKILL, {"finished": 0, "missing_processes": 1}),
+            (EXIT_1, {"finished": 0, "missing_processes": 1}),
+            (None, {"finished": 0, "exit_unknown": 1}),
+            (0, {"finished": 1}),
+        ],
+    )
+    def test_a_worker_that_failed_is_missing_after_a_restart_of_the_exporter_though_it_may_finish(
+        self,
+        proc: FakeProc,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        status: int | None,
+        expected: dict[str, float],
+    ) -> None:
+        config = {**self.CONFIG, "workers": [{**self.CONFIG["workers"][0], "finishes": True}]}
+
+        def build() -> Host:
+            return host(config, root=proc.root, state_folder=tmp_path / "state")
+
+        monkeypatch.setattr(
+            ExitWatcher, "process_exit", lambda *_: ProcessExit(status, reaped=True)
+        )
+        before = build()
+        proc.add(10, ["python", "--server"])
+        assert before.trainer() == {"finished": 0}
+        proc.remove(10)
+        assert before.trainer() == expected
+        before = build()
+        assert before.trainer() == expected
+        assert build().trainer() == expected
+        proc.add(11, ["python", "--server"])
+        before.trainer()
+        proc.remove(11)
+        assert build().trainer() == {"finished": 0, "exit_unknown": 1}
