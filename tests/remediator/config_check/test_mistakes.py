@@ -43,8 +43,8 @@ def test_both_files_and_what_one_names_of_the_other_are_checked_at_once(tmp_path
             " (did you mean trainer?)"
         ),
         (
-            "remediator.yml:6: targets[1].process.grace: not a duration: write seconds as a number, "
-            "or units such as 90s, 5m, 1h30m"
+            "remediator.yml:6: targets[1].process.grace: not a duration: write seconds as a "
+            "number, or units such as 90s, 5m, 1h30m"
         ),
         (
             f"remediator.yml:6: targets[1].worker: run dem has no worker trainer in {file}"
