@@ -25,13 +25,13 @@ from trainwarden_exporter.config import (
     load_config,
     with_announced,
 )
-from trainwarden_exporter.config_file.examination import examine
+from trainwarden_exporter.config_file.examination import all_problems
 from trainwarden_exporter.config_file.types import parse_duration, parse_size
 from trainwarden_exporter.discovery.host_scan import scan_host
 from trainwarden_exporter.discovery.proposal import propose
 from trainwarden_exporter.discovery.remediator_file import render_remediator
 from trainwarden_exporter.discovery.yaml_writer import render as render_proposal
-from trainwarden_exporter.exceptions import ConfigError, Problem, TrainwardenError
+from trainwarden_exporter.exceptions import ConfigError, TrainwardenError
 from trainwarden_exporter.frameworks import get_framework
 from trainwarden_exporter.gpu.driver import TIMEOUT_SECONDS
 from trainwarden_exporter.preflight.against_host import match_host
@@ -139,7 +139,7 @@ def check(file: Path, *, explain: bool = False, against_host: bool = False) -> i
     try:
         config = load_config(file)
     except ConfigError as error:
-        for problem in _all_problems(file, error):
+        for problem in all_problems(file, Config, error):
             print(problem, file=sys.stderr)
         return 1
     workers = sum(len(run.workers) for run in config.runs)
@@ -150,14 +150,6 @@ def check(file: Path, *, explain: bool = False, against_host: bool = False) -> i
         for line in explain_phase_limits(run.progress, get_framework(run.framework)):
             print(f"run {run.name}: {line}")
     return int(against_host and not print_host_matches(config))
-
-
-def _all_problems(file: Path, error: ConfigError) -> Sequence[Problem]:
-    """Returns the problems of `error`, and those that they hide."""
-    try:
-        return examine(file, Config).problems
-    except ConfigError:  # it cannot be read at all
-        return error.problems
 
 
 def print_host_matches(config: Config) -> bool:

@@ -1,4 +1,4 @@
-"""Finds every mistake of a configuration file at once, also those that others hide.
+"""Finds every mistake of a configuration file at once, also mistakes behind others.
 
 pydantic checks what several keys say together only where each of them is valid. Here each mistake
 is mended with a stand-in, so that the checks behind it run as well. Only `check` does this: it
@@ -8,6 +8,7 @@ costs several validations for each mistake.
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -16,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from trainwarden_exporter.config_file import loader
 from trainwarden_exporter.config_file.yaml_nodes import Location
-from trainwarden_exporter.exceptions import Problem
+from trainwarden_exporter.exceptions import ConfigError, Problem
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -28,7 +29,7 @@ _STAND_INS: tuple[Any, ...] = (
     *("stand-in", 1, "1s", "http://127.0.0.1:1", "/stand-in", True),
     *(["stand-in"], {}, []),
 )
-"""Values one of which is valid for most keys."""
+"""For most keys, one of these values is valid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,14 @@ def examine(path: Path, model: type[M]) -> Examined[M]:
     return _Examination(path, model).run()
 
 
+def all_problems(path: Path, model: type[BaseModel], error: ConfigError) -> Sequence[Problem]:
+    """Returns the problems of `error`, with which the file could not be read, and all others."""
+    try:
+        return examine(path, model).problems or error.problems
+    except ConfigError:
+        return error.problems
+
+
 class _Examination(Generic[M]):
     def __init__(self, path: Path, model: type[M]) -> None:
         self._path = path
@@ -71,7 +80,7 @@ class _Examination(Generic[M]):
                 break
             except ValidationError as error:
                 wrong = self._record(error)
-            # Each is mended, also after one that cannot be.
+            # Each is mended, whatever becomes of the others.
             if not all([self._mend(location) for location in wrong]):  # noqa: C419 - as above
                 break
         problems = sorted(self._found.values(), key=lambda one: one.line or 0)
@@ -137,7 +146,7 @@ def _overlap(one: Location, other: Location) -> bool:
 def _is_mended(location: Location, places: set[Location], before: set[Location]) -> bool:
     """Whether what is wrong at `places` is neither at `location`, nor caused by its stand-in.
 
-    Mistakes elsewhere may have been hidden by the one that is mended.
+    Mistakes elsewhere may have been hidden by this mistake.
     """
     depth = len(location)
     inside = any(place[:depth] == location for place in places)

@@ -1,4 +1,4 @@
-"""Every mistake of a file is found at once, also those that others hide."""
+"""Every mistake of a file is found at once, also mistakes behind others."""
 
 from __future__ import annotations
 

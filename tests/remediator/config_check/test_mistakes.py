@@ -58,7 +58,7 @@ def test_both_files_and_what_one_names_of_the_other_are_checked_at_once(tmp_path
     ]
 
 
-def test_a_worker_of_a_list_that_cannot_be_read_is_not_said_to_be_missing(tmp_path: Path) -> None:
+def test_a_worker_of_a_list_that_cannot_be_read_is_not_reported_missing(tmp_path: Path) -> None:
     found = mistakes(tmp_path, "runs: [{name: demo, workers: trainer}]")
     assert [one for one in found if "has no worker" in one] == []
     assert "exporter.yml:1: runs[0].workers: expected a list" in found
