@@ -139,8 +139,7 @@ def check(file: Path, *, explain: bool = False, against_host: bool = False) -> i
     try:
         config = load_config(file)
     except ConfigError as error:
-        for problem in all_problems(file, Config, error):
-            print(problem, file=sys.stderr)
+        print(*all_problems(file, Config, error), sep="\n", file=sys.stderr)
         return 1
     workers = sum(len(run.workers) for run in config.runs)
     print(f"{file}: ok ({plural(len(config.runs), 'run')}, {plural(workers, 'worker')})")
