@@ -257,6 +257,13 @@ What `bench/nccl_hang.py` found on an H200, with PyTorch 2.11 and CUDA 13:
 - Out of memory, caught and tried again every second: unknown, *rank 0 sleeps*.
 - Healthy products of matrices: moving.
 
+## The cost
+
+None in health: no stack is read. `bench/sampling_pause.py` measures the longest gap that 16 ranks
+see in their own loop while their stacks are read, and without that. On a host of two cores with a
+load of 36, over 40 rounds each: 8.5 ms (median) and 24 ms (99 %) with, 10.5 ms and 47 ms without;
+no rank had a tracer. Reading all 16 takes 0.2 s of CPU, three times in a minute.
+
 ## The trials
 
 """

@@ -90,7 +90,10 @@ class RunSampler:
         """Where the makers of steps were stuck at the end of the last round."""
         self._confirmed = False
         self._recorders = FlightRecorders()
-        self._is_asked = False
+        self._stood_in: StuckStacks | None = None
+        """Where the makers of steps stood when they were asked for dumps, whether they compute or
+        wait there; a dump says nothing once they stand elsewhere."""
+        self._stood_since = math.inf
         self._absences = NO_ABSENCES
 
     def look(self, silence: float, members: Sequence[Member]) -> Diagnosis:
@@ -111,17 +114,22 @@ class RunSampler:
         self._read_kernel_states(members)
         if sampling and self._samples == SAMPLES:
             self._far_ends.clear()  # found again
-            self._absences = self._recorders.find_absences(members, silence)
+            stands_in = self._standing(members)
+            is_same = stands_in is not None and stands_in == self._stood_in
+            since = max(silence, self._stood_since)
+            self._absences = (
+                self._recorders.find_absences(members, since) if is_same else NO_ABSENCES
+            )
         diagnosis = self._diagnose(members)
         if sampling and self._samples == SAMPLES:
-            moves = diagnosis.movement is Movement.MOVING
+            moves = diagnosis.movement is Movement.MOVING and stands_in is None
             self._pause = min(2 * self._pause, MAX_ROUND_SECONDS) if moves else ROUND_SECONDS
             stuck_in = _stuck_stacks(diagnosis)
             self._confirmed = stuck_in is not None and stuck_in == self._stuck_in
             self._stuck_in = stuck_in
-            if not self._is_asked:  # between two rounds: to write a dump looks like movement
-                self._is_asked = True
-                self._recorders.ask(members)
+            if stands_in is not None and not is_same:
+                self._stood_in, self._stood_since = stands_in, time.time()
+                self._recorders.ask(members)  # after a round: to write a dump looks like movement
         stuck = diagnosis.movement is Movement.STUCK
         return replace(diagnosis, confirmed=stuck and self._confirmed)
 
@@ -129,7 +137,7 @@ class RunSampler:
         """Forgets the silence; the minute between two rounds remains."""
         self._silence, self._samples, self._pause = None, SAMPLES, ROUND_SECONDS
         self._stuck_in, self._confirmed = None, False
-        self._is_asked, self._absences = False, NO_ABSENCES
+        self._stood_in, self._absences = None, NO_ABSENCES
         for kept in (self._looks, self._stacks, self._far_ends, self._below):
             kept.clear()
 
@@ -144,6 +152,18 @@ class RunSampler:
             else:
                 stacks = self._read_stacks(member.identity.pid, member.threads)
             self._stacks.setdefault(member.identity, deque(maxlen=SAMPLES)).append(stacks)
+
+    def _standing(self, members: Iterable[Member]) -> StuckStacks | None:
+        """Returns the stacks of the ranks, if all were the same throughout the round."""
+        stacks: set[tuple[Identity, ThreadStack | None]] = set()
+        for member in members:
+            if member.is_trainer:
+                samples = self._stacks.get(member.identity, ())
+                mains = {one.main(member.identity.pid) for one in samples}
+                if len(samples) < SAMPLES or len(mains) > 1:
+                    return None
+                stacks.update((member.identity, main) for main in mains)
+        return frozenset(stacks)
 
     def _read_kernel_states(self, members: Iterable[Member]) -> None:
         outside = {end.identity for ends in self._far_ends.values() for end in ends if end.identity}
@@ -200,7 +220,10 @@ class RunSampler:
 def sample_run(
     run: RunWorkers, matcher: Matcher, *, pause: float = LOOK_SECONDS, root: Path = PROC
 ) -> Diagnosis:
-    """Returns what one round of samples of the processes of `run` shows. Raises CollectError."""
+    """Returns what one round of samples of the processes of `run` shows. Raises CollectError.
+
+    Dumps of a Flight Recorder are not read: they may be of a hang that is over.
+    """
     sampler = RunSampler(root=root)
     for number in range(SAMPLES):
         if number:

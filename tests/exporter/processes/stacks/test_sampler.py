@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pickle
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -15,7 +17,14 @@ from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import read_process
 from trainwarden_exporter.processes.stacks.diagnosis import SAMPLES
 from trainwarden_exporter.processes.stacks.kernel_state import read_kernel_state
-from trainwarden_exporter.processes.stacks.model import Activity, Diagnosis, Member, Stacks
+from trainwarden_exporter.processes.stacks.model import (
+    Activity,
+    Diagnosis,
+    Frame,
+    Member,
+    Stacks,
+    ThreadStack,
+)
 from trainwarden_exporter.processes.stacks.py_spy import read_stacks
 from trainwarden_exporter.processes.stacks.sampler import MAX_ROUND_SECONDS, RunSampler
 
@@ -221,21 +230,63 @@ class TestRounds:
         assert not any(found.confirmed for found in first)
         assert second.confirmed
 
-    def test_a_flight_recorder_is_asked_for_a_dump_once_between_two_rounds(
+    def test_a_flight_recorder_is_asked_after_each_round_in_other_stacks(
         self, start: Start, tmp_path: Path
     ) -> None:
         pipe = tmp_path / "pipe_0.pipe"
         os.mkfifo(pipe)
+        line = 1
+
+        def read(pid: int, _: int) -> Stacks:
+            return Stacks((ThreadStack("MainThread", pid, (Frame("f", "train.py", line),)),))
+
         clock = Clock()
-        sampler, waits = RunSampler(clock=clock), member(start(WAITS))
+        sampler, waits = RunSampler(clock=clock, read_stacks=read), member(start(WAITS))
         waits = replace(waits, rank=0, recorder_pipe=f"{tmp_path}/pipe_")
         reader, asked = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK), []
-        for _ in range(30):  # two and a half minutes
+        for at in range(48):  # four minutes
+            line = 1 if at < 24 else 2
             sampler.look(1.0, [waits])
-            asked.append(os.read(reader, 10))
+            if os.read(reader, 10):
+                asked.append(at)
             clock.now += 5
         os.close(reader)
-        assert asked == [b"", b"", b"1\n", *[b""] * 27]
+        assert asked == [2, 26]
+
+    def test_a_dump_counts_while_its_ranks_stand_where_they_stood(
+        self, start: Start, tmp_path: Path
+    ) -> None:
+        line = 1
+
+        def read(pid: int, _: int) -> Stacks:
+            return Stacks((ThreadStack("MainThread", pid, (Frame("f", "train.py", line),)),))
+
+        clock = Clock()
+        sampler = RunSampler(clock=clock, read_stacks=read)
+        ranks = [
+            replace(
+                member(start(WAITS)), rank=at, world=2, local_world=2, recorder=f"{tmp_path}/r_"
+            )
+            for at in range(2)
+        ]
+        looks(sampler, clock, *ranks)
+        for at in range(2):
+            entry = {
+                "process_group": ("0", "default_pg"),
+                "collective_seq_id": 8 - at,
+                "profiling_name": "nccl:all_reduce",
+                "state": "completed" if at else "started",
+                "is_p2p": False,
+            }
+            (tmp_path / f"r_{at}").write_bytes(pickle.dumps({"entries": [entry]}))
+            os.utime(tmp_path / f"r_{at}", (time.time() + 1,) * 2)
+        clock.now += 45
+        found = looks(sampler, clock, *ranks)
+        assert [one.rank for one in found.suspects] == [1]
+        assert "has not entered all_reduce 8" in found.chain
+        line = 2
+        clock.now += 45
+        assert "all_reduce" not in looks(sampler, clock, *ranks).chain
 
     def test_a_process_replaced_in_between_is_not_confirmed(self, start: Start) -> None:
         read, _, clock = self.count()
