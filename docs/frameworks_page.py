@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from trainwarden_exporter.checkpoints.proofs import provable
 from trainwarden_exporter.frameworks import FRAMEWORKS
 from trainwarden_exporter.frameworks.base import (
     CheckpointLayout,
@@ -43,7 +44,10 @@ the run's folder or its parent; `{run? not step_*}` excludes matching names; `{h
 end adds no folder, but requires that the folder contains a matching entry.
 
 A step is the number of completed steps, counted from one. A checkpoint counts only when it is
-proven complete.
+proven complete. What is *provable* is read after that ([damages.md](damages.md) has what is found):
+every file by its own format (safetensors, archives of `torch.save`, JSON, YAML), and what follows
+from the layout. Safetensors have no checksum: a changed bit in one is seen only if the checkpoint
+was proved before. NaN and zeroed weights are searched where the format shows them.
 """
 
 EXAMPLES = {
@@ -150,6 +154,7 @@ def _checkpoint(place: CheckpointLayout) -> str:
     text += f"{proven(place.completeness)}."
     if place.recovery is not None:
         text += f" The run resumes from the record in `{place.recovery.file}`."
+    text += f" Provable: {provable(place)}."
     return text
 
 

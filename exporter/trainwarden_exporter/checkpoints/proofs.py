@@ -141,6 +141,15 @@ def tracker_rule(rule: CompletenessRule) -> TrackerRule | None:
     return next((one for one in rules_in(rule) if isinstance(one, TrackerRule)), None)
 
 
+def provable(layout: CheckpointLayout) -> str:
+    """Returns what can be proved of checkpoints with this layout, as a list of phrases."""
+    known = [str(one) for one in layout.provable]
+    if (rule := tracker_rule(layout.completeness)) is not None:
+        known.append(f"`{rule.file}` against the entries")
+    own = "" if layout.provable else "each file by its own format"
+    return "; ".join(filter(None, (own, *known)))
+
+
 def _tracked_number(rule: TrackerRule, text: str) -> int | None:
     match = re.search(rule.pattern, text)
     return int(match["step"]) if match and (match["step"] or "").isdecimal() else None

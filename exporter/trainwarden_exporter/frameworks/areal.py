@@ -31,6 +31,8 @@ def _cell(key: str, name: str) -> fw.LinePattern:
     return fw.LinePattern(name, rf"\b{key}{_CELL.replace('value', name)}")
 
 
+_PROVABLE = (fw.Provable.TENSORS, fw.Provable.SHARDS, fw.Provable.ARCHIVES)
+
 FRAMEWORK = fw.Framework(
     name="areal",
     title="AReaL",
@@ -43,6 +45,7 @@ FRAMEWORK = fw.Framework(
             _COMPLETENESS,
             partial=rf"{_ENTRY}\.tmp",
             step_offset=1,
+            provable=_PROVABLE,
             recovery=fw.RecoveryLayout(
                 file=f"{_TRIAL}/recover_info/step_info.json",
                 step=r'"global_step"\s*:\s*(?P<step>\d+)',
@@ -51,7 +54,14 @@ FRAMEWORK = fw.Framework(
                 written_last=f"{_TRIAL}/recover_info/dataloader_info.pkl",
             ),
         ),
-        fw.CheckpointLayout("critic", f"{_TRIAL}/critic", _ENTRY, _COMPLETENESS, step_offset=1),
+        fw.CheckpointLayout(
+            "critic",
+            f"{_TRIAL}/critic",
+            _ENTRY,
+            _COMPLETENESS,
+            step_offset=1,
+            provable=_PROVABLE,
+        ),
     ),
     logs=(
         fw.LogLayout(
@@ -147,7 +157,8 @@ FRAMEWORK = fw.Framework(
         - A checkpoint is written in place and has no completion marker (FSDP): it counts as
           complete once weights, config and tokenizer exist and nothing has changed for 30 s.
         - The recovery checkpoint is overwritten in place: a crash in the middle of a save destroys
-          the only copy. It is complete when dataloader_info.pkl is newer than its .metadata.
+          the only copy. It is complete when dataloader_info.pkl is newer than its .metadata;
+          its content is not proved.
         - Names and records count steps from zero: globalstep1869 is shown as step 1870, and a run
           that resumes from it does step 1871 next, which its log calls Train step 1871.
         - The start of saves, weight updates and evaluations is not logged. The first long one

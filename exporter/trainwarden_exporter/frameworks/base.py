@@ -33,6 +33,16 @@ class Phase(StrEnum):
     FINISHED = "finished"
 
 
+class Provable(StrEnum):
+    """What the content of a checkpoint shows, as the exporter reads it."""
+
+    ARCHIVES = "every checksum of `torch.save`"
+    TENSORS = "header, offsets and size of safetensors"
+    SHARDS = "every shard of its index with its tensors"
+    ITEMS = "every item that `.metadata` names"
+    RANKS = "a file of every rank"
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointLayout:
     """A folder that holds one checkpoint per entry (a folder or a file)."""
@@ -53,6 +63,8 @@ class CheckpointLayout:
     recovery: RecoveryLayout | None = None
     resumes_incomplete: bool = False
     """Whether the framework resumes from the highest step even if that is incomplete."""
+    provable: tuple[Provable, ...] = ()
+    """What can be proved of what the framework writes, beyond each single file by its format."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,10 @@ FRAMEWORK = fw.Framework(
             f"{_RUN}/{{has global_step*}}",
             r"global_step(?P<step>\d+)",
             AllOf((TrackerRule("latest", _LATEST), MarkerRule(("*model_states.pt",)))),
+            provable=(
+                fw.Provable.ARCHIVES,
+                fw.Provable.RANKS,
+            ),
         ),
     ),
     logs=(fw.LogLayout("trainer", fw.CONSOLE_LOGS, role="trainer"),),

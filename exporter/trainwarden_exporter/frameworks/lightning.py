@@ -25,6 +25,10 @@ FRAMEWORK = fw.Framework(
             completeness=AnyOf(
                 (MarkerRule((".metadata", "meta.pt"), last=True), SettledRule(("",), seconds=10))
             ),
+            provable=(
+                fw.Provable.ARCHIVES,
+                fw.Provable.ITEMS,
+            ),
         ),
     ),
     logs=(fw.LogLayout("trainer", fw.CONSOLE_LOGS, role="trainer"),),

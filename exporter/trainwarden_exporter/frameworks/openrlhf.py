@@ -12,14 +12,15 @@ from trainwarden_exporter.frameworks.completeness_rules import TrackerRule
 
 _ENTRY = r"global_step(?P<step>\d+)"
 _COMPLETENESS = TrackerRule("latest", r"global_step(?P<step>\d+)\s*$")
+_PROVABLE = (fw.Provable.ARCHIVES, fw.Provable.RANKS)
 
 FRAMEWORK = fw.Framework(
     name="openrlhf",
     title="OpenRLHF",
     versions="0.9 to 0.11",
     checkpoints=(
-        fw.CheckpointLayout("actor", "{run?}/_actor", _ENTRY, _COMPLETENESS),
-        fw.CheckpointLayout("critic", "{run?}/_critic", _ENTRY, _COMPLETENESS),
+        fw.CheckpointLayout("actor", "{run?}/_actor", _ENTRY, _COMPLETENESS, provable=_PROVABLE),
+        fw.CheckpointLayout("critic", "{run?}/_critic", _ENTRY, _COMPLETENESS, provable=_PROVABLE),
     ),
     logs=(fw.LogLayout("trainer", fw.CONSOLE_LOGS, role="trainer"),),
     lines=(

@@ -38,10 +38,26 @@ FRAMEWORK = fw.Framework(
     versions="0.1 to 0.8, and main of August 2026",
     checkpoints=(
         fw.CheckpointLayout(
-            "default", f"{_RUN}/checkpoints", _STEP, AnyOf((_BOTH_HALVES, _TRAINER_ONLY))
+            "default",
+            f"{_RUN}/checkpoints",
+            _STEP,
+            AnyOf((_BOTH_HALVES, _TRAINER_ONLY)),
+            provable=(fw.Provable.ITEMS, fw.Provable.ARCHIVES),
         ),
-        fw.CheckpointLayout("orchestrator", f"{_OLD}/checkpoints", _STEP, _PROGRESS),
-        fw.CheckpointLayout("weights", f"{_RUN}/weights", _STEP, _STABLE),
+        fw.CheckpointLayout(
+            "orchestrator",
+            f"{_OLD}/checkpoints",
+            _STEP,
+            _PROGRESS,
+            provable=(fw.Provable.ARCHIVES,),
+        ),
+        fw.CheckpointLayout(
+            "weights",
+            f"{_RUN}/weights",
+            _STEP,
+            _STABLE,
+            provable=(fw.Provable.TENSORS, fw.Provable.SHARDS),
+        ),
     ),
     rollouts=(
         fw.RolloutLayout(

@@ -28,6 +28,12 @@ FRAMEWORK = fw.Framework(
             f"{_RUN}/{{has global_step_*}}",
             r"global_step_(?P<step>\d+)",
             TrackerRule(_TRACKER),
+            provable=(
+                fw.Provable.ARCHIVES,
+                fw.Provable.RANKS,
+                fw.Provable.TENSORS,
+                fw.Provable.SHARDS,
+            ),
         ),
     ),
     logs=(

@@ -32,6 +32,12 @@ FRAMEWORK = fw.Framework(
                 "trainer_state.json", "global_step", none_of=("checkpoint-is-incomplete.txt",)
             ),
             resumes_incomplete=True,
+            provable=(
+                fw.Provable.TENSORS,
+                fw.Provable.SHARDS,
+                fw.Provable.ARCHIVES,
+                fw.Provable.RANKS,
+            ),
         ),
     ),
     logs=(fw.LogLayout("trainer", fw.CONSOLE_LOGS, role="trainer"),),

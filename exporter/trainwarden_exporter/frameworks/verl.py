@@ -24,6 +24,13 @@ FRAMEWORK = fw.Framework(
             r"global_step_(?P<step>\d+)",
             # verl deletes only the actor of old steps.
             AllOf((TrackerRule(_TRACKER), MarkerRule(("actor/*",)))),
+            provable=(
+                fw.Provable.ARCHIVES,
+                fw.Provable.RANKS,
+                fw.Provable.TENSORS,
+                fw.Provable.SHARDS,
+                fw.Provable.ITEMS,
+            ),
         ),
     ),
     logs=(fw.LogLayout("trainer", fw.CONSOLE_LOGS, role="trainer"),),

@@ -9,7 +9,7 @@ from math import inf
 from pathlib import Path
 
 from trainwarden_exporter.checkpoints.paced_reader import UnlimitedRate
-from trainwarden_exporter.checkpoints.proofs import CheckpointProof, ProofSnapshot
+from trainwarden_exporter.checkpoints.proofs import CheckpointProof, ProofSnapshot, provable
 from trainwarden_exporter.checkpoints.prover import CheckpointProver, open_proofs
 from trainwarden_exporter.checkpoints.scanner import CheckpointScanner
 from trainwarden_exporter.checkpoints.specs import CheckpointSpec
@@ -44,6 +44,7 @@ class CheckpointList:
             return
         folders = dict.fromkeys(str(Path(one.path).parent) for one in self.proofs.checkpoints)
         yield f"run {run}, {kind}: {', '.join(map(printable, folders))}"
+        yield f"  provable: {provable(self.spec.layout)}"
         names = [printable(Path(one.path).name) for one in self.proofs.checkpoints]
         width = max(map(len, names))
         for name, one in zip(names, self.proofs.checkpoints, strict=True):

@@ -7,6 +7,7 @@ import re
 import pytest
 import re2  # type: ignore[import-untyped]
 
+from trainwarden_exporter.checkpoints.proofs import provable
 from trainwarden_exporter.frameworks import FRAMEWORKS, get_framework
 from trainwarden_exporter.frameworks.base import Framework, LinePattern, bullet_points
 from trainwarden_exporter.frameworks.error_lines import COMMON_ERROR_PATTERNS
@@ -37,6 +38,20 @@ def test_names_are_unique_and_valid_labels(framework: Framework) -> None:
     for names in groups:
         assert len(names) == len(set(names))
         assert all(re.fullmatch(r"[a-z][a-z0-9_]*", name) for name in names)
+
+
+def test_every_layout_says_what_is_provable_unless_the_script_chooses_the_files() -> None:
+    silent = {
+        framework.name
+        for framework in FRAMEWORKS
+        for layout in framework.checkpoints
+        if not layout.provable
+    }
+    assert silent == {"ray_train"}
+    (layout,) = get_framework("deepspeed").checkpoints
+    assert provable(layout) == (
+        "every checksum of `torch.save`; a file of every rank; `latest` against the entries"
+    )
 
 
 @each_framework

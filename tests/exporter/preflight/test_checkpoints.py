@@ -71,8 +71,9 @@ def test_the_command_lists_each_checkpoint_with_its_proof(
     assert "checkpoint-10" in capsys.readouterr().out
     save(tmp_path / "out", 20, cut=3)
     assert main(command) == 1
-    first, second, damage, third, *rest = capsys.readouterr().out.splitlines()
+    first, how, second, damage, third, *rest = capsys.readouterr().out.splitlines()
     assert first == f"run demo, default: {tmp_path}/out"
+    assert how.startswith("  provable: header, offsets and size of safetensors, every shard of its")
     assert second.split()[:2] == ["20", "checkpoint-20"]
     assert second.endswith("damaged")
     assert damage.strip() == f"truncated: {DAMAGE}"
@@ -91,7 +92,7 @@ def test_the_command_lists_the_copies_which_no_resume_takes(
     save(tmp_path / "out", 10)
     save(tmp_path / "there", 10, cut=3)
     assert main(["checkpoints", "demo", f"--config.file={config_file}"]) == 0
-    *_, copies, copy, damage, newest = capsys.readouterr().out.splitlines()
+    *_, copies, _, copy, damage, newest = capsys.readouterr().out.splitlines()
     assert copies == f"run demo, default (copies): {tmp_path}/there"
     assert copy.endswith("damaged")
     assert damage.strip() == f"truncated: {DAMAGE}"
