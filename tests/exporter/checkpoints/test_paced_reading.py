@@ -41,8 +41,8 @@ def rate(folder: Path, pressure: str = QUIET) -> ReadRate:
     return ReadRate(clock=lambda: 100.0, pressure=folder / "io")
 
 
-def test_reading_takes_two_percent_of_the_disks_time(tmp_path: Path) -> None:
-    assert rate(tmp_path).charge(MIB, 0.1, 0.0) == pytest.approx(5.0)
+def test_reading_takes_one_and_a_half_percent_of_the_disks_time(tmp_path: Path) -> None:
+    assert rate(tmp_path).charge(MIB, 0.09, 0.0) == pytest.approx(6.0)
 
 
 def test_checking_takes_a_tenth_of_a_core(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_all_readers_share_one_rate(tmp_path: Path) -> None:
 
 
 def test_a_busy_disk_is_read_ten_times_more_slowly(tmp_path: Path) -> None:
-    assert rate(tmp_path, BUSY).charge(MIB, 0.1, 0.0) == pytest.approx(50.0)
+    assert rate(tmp_path, BUSY).charge(MIB, 0.075, 0.0) == pytest.approx(50.0)
 
 
 def test_a_kernel_without_pressure_counts_as_not_busy(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_the_command_lists_each_checkpoint_with_its_proof(
     assert main(command) == 1
     first, how, second, damage, third, *rest = capsys.readouterr().out.splitlines()
     assert first == f"run demo, default: {tmp_path}/out"
-    assert how.startswith("  provable: header, offsets and size of safetensors, every shard of its")
+    assert how.startswith("  provable: header, offsets and size of safetensors; every shard of its")
     assert second.split()[:2] == ["20", "checkpoint-20"]
     assert second.endswith("damaged")
     assert damage.strip() == f"truncated: {DAMAGE}"
