@@ -221,7 +221,7 @@ class Resumed(Box):
             state_folder=folder,
         )
         self.scrape()
-        for step in range(1, 251, 3):
+        for step in range(1, 251):
             self.clock.now = NOW + step / 10
             self.line("step", step)
         self.scrape()
