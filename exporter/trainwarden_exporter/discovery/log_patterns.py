@@ -1,11 +1,11 @@
-"""Proposes patterns for the progress lines at the end of a log."""
+"""Proposes patterns for the lines of progress and of emergency brakes at the end of a log."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainwarden_exporter.frameworks.base import Phase
@@ -30,6 +30,8 @@ _PHASES = (
     ("evaluating", r"(?i)\b(?:evaluating|evaluation started|running evaluation)\b"),
     ("finished", r"(?i)\btraining (?:is )?(?:finished|completed?|done)\b"),
 )
+_BRAKE = "emergency_brake"
+_BRAKE_LINE = r"(?i)\bemergency[ _-]?brake\b"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,9 @@ class ProposedPattern:
     phase: Phase | None = None
     values: tuple[str, ...] = ()
     example: str = ""
+    error: bool = False
+    resets: str = ""
+    """Name of the pattern whose streak it ends."""
 
 
 def read_tail(path: Path) -> str:
@@ -59,15 +64,25 @@ def read_tail(path: Path) -> str:
 
 
 def propose_patterns(text: str) -> tuple[ProposedPattern, ...]:
-    """Returns patterns for steps and phases in `text`."""
+    """Returns patterns for steps, phases and an emergency brake in `text`.
+
+    A brake is only proposed with steps, which reset it: its streak would be unknown.
+    """
     lines = text.splitlines()
     steps = _steps(lines)
+    if steps and (braked := _last_match(_BRAKE_LINE, lines)):
+        brake = ProposedPattern(_BRAKE, _BRAKE_LINE, example=braked.strip(), error=True)
+        steps = (*(replace(one, resets=_BRAKE) for one in steps), brake)
     phases = (
         ProposedPattern(name, regex, Phase(name), example=found.strip())
         for name, regex in _PHASES
-        if (found := next((line for line in reversed(lines) if re.search(regex, line)), ""))
+        if (found := _last_match(regex, lines))
     )
     return (*steps, *phases)
+
+
+def _last_match(regex: str, lines: Sequence[str]) -> str:
+    return next((line for line in reversed(lines) if re.search(regex, line)), "")
 
 
 def _steps(lines: Sequence[str]) -> tuple[ProposedPattern, ...]:

@@ -196,6 +196,10 @@ def _pattern(pattern: ProposedPattern) -> Mapping[str, Any]:
         item["phase"] = pattern.phase.value
     if pattern.values:
         item["values"] = list(pattern.values)
+    if pattern.error:
+        item["error"] = True
+    if pattern.resets:
+        item["resets"] = pattern.resets
     return item
 
 

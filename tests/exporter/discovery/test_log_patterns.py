@@ -58,6 +58,18 @@ def test_phases_are_identified_by_their_lines() -> None:
     assert phases == {Phase.WAITING_FOR_ROLLOUTS, Phase.SAVING, Phase.FINISHED}
 
 
+def test_an_emergency_brake_is_found_and_reset_by_each_step() -> None:
+    braked = "12:02 Emergency brake triggered: killing trial 3"
+    step, brake = propose_patterns(f"Trial 1 finished\nTrial 2 finished\n{braked}")
+    assert (step.resets, brake.name, brake.error, brake.example) == (
+        brake.name,
+        "emergency_brake",
+        True,
+        braked,
+    )
+    assert propose_patterns(braked) == (), "its streak would never end"
+
+
 def test_only_the_end_of_a_long_log_is_read_without_its_colours(tmp_path: Path) -> None:
     log = tmp_path / "a.log"
     log.write_bytes(b"first\n" + b"x" * READ_BYTES + b"\n\x1b[32mstep 1/2\x1b[0m \xff\n")

@@ -184,6 +184,21 @@ def test_tools_are_no_workers_and_watchdogs_become_heartbeats() -> None:
     )
 
 
+def test_an_emergency_brake_in_a_log_is_watched_by_its_streak() -> None:
+    text = "step 1/9\nstep 2/9\nemergency brake: out of memory"
+    logs = (DiscoveredLog(DATA / "train.log", propose_patterns(text)),)
+    (run,) = read(propose(HostScan((TRAINER,), (RunFolder(DATA, logs=logs),)))).runs
+    step, brake = run.logs[0].patterns
+    assert (step.resets, brake.name, brake.error) == ("emergency_brake", "emergency_brake", True)
+
+
+def test_the_memory_that_a_worker_took_is_a_comment() -> None:
+    used = replace(TRAINER, memory=3 << 30, memory_peak=5 << 30)
+    text = render(propose(HostScan((used,), (RunFolder(DATA),))))
+    assert "# memory without its children: 3.0 GiB now, at most 5.0 GiB since it started" in text
+    assert "# memory_limit: " in text
+
+
 def test_a_server_known_only_by_its_metrics_is_proposed_with_its_address() -> None:
     scan = HostScan(
         candidates=(candidate(10, "python3 infer.py"),),
