@@ -152,6 +152,12 @@ class TestHolders:
         assert "trainwarden clean-gpu" in message
         assert "x" * 200 not in message
 
+    def test_that_somebody_works_with_refuse_too(self) -> None:
+        notebook = holder(11, attended="notebook kernel", listed={TWO: GIB})
+        result, message = found(gpuchecks.check_holders, context(holders=(notebook,)))
+        assert result == "refuse"
+        assert "pid 11, " in message
+
     def test_cannot_steer_the_terminal(self) -> None:
         sly = context(holders=(holder(11, command="python \x1b[2J\nok"),))
         assert found(gpuchecks.check_holders, sly)[1].count("python ?[2J?ok") == 1
