@@ -165,6 +165,17 @@ def test_areal_has_a_record_to_resume_from(tmp_path: Path, state: State) -> None
     assert last.stat().st_mtime >= newer.stat().st_mtime
 
 
+@pytest.mark.parametrize("log", ["logs/run-1/trainer.log", "trainer.log"])
+def test_the_log_of_areal_may_lie_outside_its_folders(tmp_path: Path, log: str) -> None:
+    written = write(tmp_path / "outputs", "areal", State.COMPLETE)
+    for path in written.path.rglob("*.log"):
+        path.unlink()
+    (written.path / log).parent.mkdir(parents=True, exist_ok=True)
+    (written.path / log).write_text("x")
+    instance, (trainer, *_) = find_run("areal", written), get_framework("areal").logs
+    assert [path for file in trainer.files for path in instance.files(file)] == [written.path / log]
+
+
 def test_night_2_is_found_by_the_framework_and_a_path(tmp_path: Path) -> None:
     written = write(tmp_path / "outputs/grpo", "areal", State.COMPLETE)
     instance = find_run("areal", written)
