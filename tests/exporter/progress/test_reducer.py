@@ -452,6 +452,8 @@ class TestTheEnd:
     def test_the_last_of_all_steps_ends_it(self) -> None:
         assert not follow(line(99, 1000, total=100)).finished
         assert follow(line(100, 1000, total=100)).finished
+        assert follow(line(90, 1000, total=100), checkpoint(100, 1100)).finished
+        assert not follow(line(90, 1000, total=100), checkpoint(95, 1100)).finished
 
     def test_what_comes_after_the_end_leaves_it_ended(self) -> None:
         course = follow(
