@@ -158,6 +158,14 @@ def test_before_the_first_save_only_what_is_configured_is_known(
     }
 
 
+def test_saves_that_are_closer_than_files_settle_are_not_overdue_for_good(
+    tmp_path: Path, closing: Closing
+) -> None:
+    config = run(tmp_path, complete={"settled": ["*"], "settled_for": "45s"}, interval="10s")
+    collector = closing(CheckpointsCollector([config], now=lambda: NOW))
+    assert of(samples(collector))["interval_seconds"] == 45
+
+
 def test_steps_are_those_of_the_run_and_not_of_the_names(tmp_path: Path, closing: Closing) -> None:
     save(tmp_path, 1869, NOW - 100)
     write(tmp_path / "ckpt/step_1899/weights", NOW - 5)
