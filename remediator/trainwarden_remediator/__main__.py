@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import partial
 
 import aiohttp
 
@@ -42,6 +43,12 @@ from trainwarden_remediator.journal.approvals import APPROVAL_SECONDS
 from trainwarden_remediator.journal.database import journal_exists, open_database
 from trainwarden_remediator.journal.file_modes import mode_problems
 from trainwarden_remediator.journal.rows import last_id, last_id_before, read_events
+from trainwarden_remediator.journal.terminal import (
+    LEAST_COLUMN,
+    format_event,
+    has_colours,
+    terminal_width,
+)
 from trainwarden_remediator.notify.http import secret_problem
 from trainwarden_remediator.notify.notifier import try_receivers
 from trainwarden_remediator.report.current_state import CurrentState, read_current_state
@@ -161,7 +168,8 @@ def _check(given: argparse.Namespace) -> int:
         print(f"note: {note}", file=sys.stderr)
     if found.steps:
         folders = sorted({str(rule.path.parent) for rule in rules})
-        print(f"\nActions for the rules in {', '.join(folders)}:\n\n{format_plan(found.steps)}")
+        table = format_plan(found.steps, terminal_width())
+        print(f"\nActions for the rules in {', '.join(folders)}:\n\n{table}")
         if config.mode == "observe":
             print("\nThe mode is observe: decisions are journaled, and no action is taken.")
     if found.problems:
@@ -202,7 +210,8 @@ def _journal(given: argparse.Namespace) -> int:
         if not given.follow:
             raise JournalError(f"{path}: no journal; has the remediator run?")
         time.sleep(FOLLOW_SECONDS)
-    if not given.json:
+    width, colours = terminal_width(), has_colours()
+    if not given.json and (not width or width >= event_text.LAST_COLUMN + LEAST_COLUMN):
         print(event_text.format_heading(), flush=True)
     # By default the newest ones; with a time, all of them since.
     limited = given.since is None and given.incident is None
@@ -215,8 +224,8 @@ def _journal(given: argparse.Namespace) -> int:
             newest = last_id(connection)
             for event in read_events(connection, last, incident=given.incident):
                 last = event.id
-                line = event_text.as_json(event) if given.json else event_text.format_line(event)
-                print(line, flush=True)
+                shown = partial(format_event, width=width, colours=colours)
+                print(event_text.as_json(event) if given.json else shown(event), flush=True)
             if not given.follow:
                 return 0
             last = max(last, newest)

@@ -12,6 +12,7 @@ from trainwarden_remediator.config.playbooks import MAX_TRIES, Condition, Playbo
 from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.config.targets import Target
 from trainwarden_remediator.config_check.rule_files import AlertRule
+from trainwarden_remediator.journal.terminal import fit
 from trainwarden_remediator.observation.exporter_page import EMERGENCY_BRAKE_PATTERN
 
 SUMMARY_LENGTH = 72
@@ -49,8 +50,11 @@ def plan(rules: Iterable[AlertRule], setup: Setup) -> Sequence[PlanStep]:
     return found
 
 
-def format_plan(steps: Sequence[PlanStep]) -> str:
-    """Formats the plan as a table, without repeated alert and playbook names."""
+def format_plan(steps: Sequence[PlanStep], width: int = 0) -> str:
+    """Formats the plan as a table, without repeated alert and playbook names.
+
+    Its lines keep to `width`; 0 is endless.
+    """
     rows = [("alert", "playbook", "target", "action")]
     before = ("", "")
     for step in steps:
@@ -59,9 +63,9 @@ def format_plan(steps: Sequence[PlanStep]) -> str:
         rows.append((alert, playbook, step.where, step.how))
         before = key
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    last = sum(widths) + 2 * len(widths)
     return "\n".join(
-        "  ".join((*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]))
-        for row in rows
+        fit("  ".join((*map(str.ljust, row[:3], widths), row[3])), last, width) for row in rows
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from trainwarden_exporter.runtime.formatting import format_time
 from trainwarden_remediator.journal.rows import Event
+from trainwarden_remediator.model import GIVEN_UP, NEEDS_OPERATOR
 
 HEADING = ("time", "incident", "worker", "event", "what")
 
@@ -77,6 +78,11 @@ _FIXED_TEXTS = {
     "alerts_stale": ("the watchdog alert stopped arriving: only the failsafe watches the memory"),
     "alerts_resumed": "the watchdog alert arrives again",
 }
+
+
+SERIOUS_REASONS = GIVEN_UP | NEEDS_OPERATOR
+LAST_COLUMN = 73
+"""Where the last column of the table begins, if the columns before it are not too long."""
 
 
 def format_line(event: Event, zone: tzinfo | None = None) -> str:
