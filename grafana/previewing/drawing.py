@@ -54,7 +54,7 @@ def _stat(sheet: Sheet, answered: Answered, place: Place) -> None:
     for index, (letter, name, series) in enumerate(named):
         text = answered.field(letter).text(series.points[-1][1])
         x, y = place.left + (index + 0.5) * room, place.top + 0.6 * place.height
-        size = min(24.0, 1.5 * room / max(len(text), 1))
+        size = min(24.0, 1.2 * room / max(len(text), 1))
         shade = CANVAS if filled else shades[index]
         sheet.write(x, y, text, size, shade, weight="bold", ha="center", va="center")
         if len(named) > 1:
@@ -156,7 +156,8 @@ def _text(sheet: Sheet, answered: Answered, place: Place) -> None:
         for line in textwrap.wrap(re.sub(r"\]\(.*?\)|[`\[]", "", paragraph), int(place.width / 6))
     ]
     for index, line in enumerate(lines[: int((place.height - 40) / LINE)]):
-        sheet.write(place.left + 12, place.top + 46 + LINE * index, line, 8, TEXT)
+        y = place.top + 46 + LINE * index
+        sheet.write(place.left + 12, y, line, 8, TEXT, parse_math=False)
 
 
 _KINDS: Mapping[str, Callable[[Sheet, Answered, Place], None]] = {
