@@ -97,6 +97,9 @@ class Program:
             "TRUTH_FOLDER": str(self.folder),
             "CUDA_VISIBLE_DEVICES": "",
             "OMP_NUM_THREADS": "1",
+            # Ray would end its worker for the memory of others, and give up on a slow machine.
+            "RAY_memory_monitor_refresh_ms": "0",
+            "RAY_raylet_start_wait_time_s": str(int(PATIENCE)),
         }
         numbers = (str(steps), str(self.case.seconds), *self.arguments)
         with (self.folder / "trainer.log").open("ab") as log:
