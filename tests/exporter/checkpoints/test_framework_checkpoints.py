@@ -14,6 +14,7 @@ from trainwarden_exporter.collectors.rollouts import RolloutsCollector
 from trainwarden_exporter.frameworks import get_framework
 from trainwarden_exporter.frameworks.base import Phase
 from trainwarden_exporter.run_config import RunConfig
+from trainwarden_exporter.runtime.background_poller import BackgroundPoller
 
 
 class NoProgress:
@@ -22,6 +23,13 @@ class NoProgress:
 
     def phase(self, run: str) -> tuple[Phase, float] | None:
         return None
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first scrape waits for the first look, for however long that takes on this machine."""
+    assert BackgroundPoller.result.__kwdefaults__ is not None
+    monkeypatch.setitem(BackgroundPoller.result.__kwdefaults__, "timeout", 60.0)
 
 
 Collector = CheckpointsCollector | RolloutsCollector

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 import uuid
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -33,6 +32,7 @@ from trainwarden_exporter.processes.procfs import (
     read_owner,
     read_process,
 )
+from trainwarden_exporter.processes.start_times import start_timestamp
 from trainwarden_remediator.actions import (
     gpu_memory,
     process,
@@ -301,12 +301,14 @@ def test_a_process_of_another_account_is_refused(
     assert alive(own.pid)
     yard.acting(user="alice")
     yard.action.find_instances()
-    assert "exporter" in yard.action.proof_problem(exporter_showing(2))
-    assert yard.action.proof_problem(exporter_showing(1)) == ""
+    assert "exporter" in yard.action.proof_problem(exporter_showing(2, own))
+    assert yard.action.proof_problem(exporter_showing(1, own)) == ""
 
 
-def exporter_showing(processes: int) -> ExporterState:
-    worker = make_worker(processes=processes, started_at=time.time())
+def exporter_showing(processes: int, oldest: subprocess.Popen[str]) -> ExporterState:
+    found = read_process(oldest.pid)
+    assert found is not None
+    worker = make_worker(processes=processes, started_at=start_timestamp(found.identity))
     return ExporterState({ROLLOUT: worker}, GIB, 0)
 
 
@@ -319,9 +321,9 @@ def exporter_showing(processes: int) -> ExporterState:
     ],
 )
 def test_the_exporter_counts_the_same_processes(yard: Yard, shown: int, problem: str) -> None:
-    yard.run(SLEEP)
-    assert problem in yard.action.proof_problem(exporter_showing(shown))
-    assert bool(yard.action.proof_problem(exporter_showing(shown))) == bool(problem)
+    own = yard.run(SLEEP)
+    assert problem in yard.action.proof_problem(exporter_showing(shown, own))
+    assert bool(yard.action.proof_problem(exporter_showing(shown, own))) == bool(problem)
 
 
 def test_the_exporter_shows_the_same_start(yard: Yard) -> None:
@@ -800,7 +802,8 @@ KEPT = [
 
 
 def exporter_proving(path: str) -> ExporterState:
-    return replace(exporter_showing(0), runs={"demo": RunState(proved_checkpoint=path)})
+    runs = {"demo": RunState(proved_checkpoint=path)}
+    return ExporterState({ROLLOUT: make_worker(processes=0)}, GIB, 0, runs=runs)
 
 
 @pytest.mark.parametrize("argument", ["{checkpoint}", "--resume={checkpoint}"])
