@@ -92,7 +92,10 @@ def test_a_subcommand_of_a_program_is_passed_on_under_the_name_of_the_command(
 ) -> None:
     with pytest.raises(SystemExit, match="0"):
         cli.main([name, "--help"])
-    assert capsys.readouterr().out.startswith(f"usage: trainwarden {name} ")
+    text = capsys.readouterr().out
+    assert text.startswith(f"usage: trainwarden {name} ")
+    assert f"examples:\n  trainwarden {name}" in text
+    assert "exit status:" in text
 
 
 def test_the_file_of_the_running_stack_is_used_where_the_folder_has_none(

@@ -39,7 +39,12 @@ def run(arguments: Sequence[str]) -> int:
     package, _ = FORWARDED[arguments[0]]
     if package == "trainwarden_remediator" and arguments[0] != "runbook":
         arguments = [arguments[0], *_configuration(arguments[1:]), *arguments[1:]]
-    status: int = import_module(f"{package}.__main__").main(arguments, program="trainwarden")
+    try:
+        status: int = import_module(f"{package}.__main__").main(arguments, program="trainwarden")
+    except SystemExit as end:
+        if not end.code:  # it has printed its help
+            print(f"\n{import_module('trainwarden.commands.forwarded_help').HELP[arguments[0]]}")
+        raise
     return status
 
 

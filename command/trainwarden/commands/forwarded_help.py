@@ -1,0 +1,93 @@
+"""Examples and exit statuses of the forwarded subcommands, below what their programs print."""
+
+from __future__ import annotations
+
+_FILE = """\
+Without --config.file it uses remediator.yml in this folder, else the file of the stack that
+`trainwarden up` runs.
+"""
+
+HELP = {
+    "discover": """\
+examples:
+  trainwarden discover
+  trainwarden discover /data/outputs > exporter.yml
+  trainwarden discover /data/outputs --output /srv/run
+
+exit status: 0, 1 if no run was found, 2 if PATH is no folder or a file of --output exists""",
+    "checkpoints": """\
+examples:
+  trainwarden checkpoints
+  trainwarden checkpoints grpo
+  trainwarden checkpoints --config.file /srv/run/exporter.yml
+
+exit status:
+  0  a resume of these runs takes no damaged checkpoint
+  1  a resume would take a damaged one
+  2  the configuration cannot be read, or there is no such run""",
+    "preflight": """\
+examples:
+  trainwarden preflight
+  trainwarden preflight --config.file /srv/run/exporter.yml --gpu.memory-free 70GiB
+
+exit status:
+  0  a run can start
+  1  it cannot
+  2  the configuration cannot be read, or there is no such run""",
+    "stacks": """\
+examples:
+  trainwarden stacks
+  trainwarden stacks grpo
+
+exit status: 0, or 2 if the configuration cannot be read or there is no such run""",
+    "journal": f"""\
+{_FILE}
+examples:
+  trainwarden journal --since 12h
+  trainwarden journal --follow
+  trainwarden journal --json -n 100
+
+exit status: 0, or 1 if there is no journal""",
+    "report": f"""\
+{_FILE}
+examples:
+  trainwarden report > night.md
+  trainwarden report --since 3d --full
+  trainwarden report 12
+
+exit status: 0, or 1 if there is no journal, or no such incident""",
+    "hold": f"""\
+{_FILE}
+examples:
+  trainwarden hold 'new driver'
+  trainwarden hold --run grpo --for 2h 'debugging'
+  trainwarden hold --list
+
+exit status: 0, or 1 if it cannot be written""",
+    "resume": f"""\
+{_FILE}
+examples:
+  trainwarden resume
+  trainwarden resume --run grpo --worker trainer
+
+exit status: 0, or 1 if it cannot be written""",
+    "clean-gpu": f"""\
+{_FILE}
+examples:
+  trainwarden clean-gpu
+  trainwarden clean-gpu --end
+
+exit status: 0, or 1 if the holders cannot be known or one could not be ended""",
+    "notify-test": f"""\
+{_FILE}
+examples:
+  trainwarden notify-test
+  trainwarden notify-test phone
+
+exit status: 0 if all messages were sent, 1 if not""",
+    "runbook": """\
+examples:
+  trainwarden runbook TrainingStepStalled
+
+exit status: 0, or 1 if there is no such alert""",
+}
