@@ -54,6 +54,12 @@ STARTS = (
         r"(?:global[ _])?(?:step|iteration)[ =:]*(?P<step>\d+))",
         Phase.STARTING,
     ),
+    # what `trainwarden run` writes into the log between two processes
+    LinePattern(
+        "started_again",
+        r"^trainwarden: \S+ process \d+ ended (?:with|by) [^;]+; starts again$",
+        Phase.STARTING,
+    ),
     LinePattern(
         "start",
         r"(?i:\bstart(?:ing)? container\b|\bcontainer (?:start|restart)(?:ed|ing)?\b)"

@@ -129,9 +129,12 @@ def resume_text(case: Case) -> str:
         return "the beginning, as far as the files show"
     found, last = case.checkpoint, case.last_step
     offset = 0 if found is None else found.spec.layout.step_offset
-    own = f", which the framework's own records count as {step + 1 - offset}" if offset else ""
-    lost = f"; steps {step + 1} to {last} are repeated" if last is not None and last > step else ""
-    return f"step {step + 1}{own}{lost}"
+    # A loop that begins with the step of its checkpoint has shown that in an earlier resume.
+    repeats = any(attempt.first_step == step for attempt in case.attempts[1:])
+    first = step if repeats else step + 1
+    own = f", which the framework's own records count as {first - offset}" if offset else ""
+    lost = f"; steps {first} to {last} are repeated" if last is not None and last > step else ""
+    return f"step {first}{own}{lost}"
 
 
 def attempts_text(case: Case) -> str:

@@ -78,6 +78,12 @@ examples:
   trainwarden clean-gpu --end
 
 exit status: 0, or 1 if the holders cannot be known or one could not be ended""",
+    "approve": f"""\
+{_FILE}
+examples:
+  trainwarden approve 12
+
+exit status: 0, or 1 if there is no such incident or no proposed action""",
     "notify-test": f"""\
 {_FILE}
 examples:

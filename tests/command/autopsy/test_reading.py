@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from autopsying import examine
 from night_folders import at, write
 from trainwarden.autopsy import files
 from trainwarden.autopsy.line_times import LineTimes
+from trainwarden.autopsy.report import resume_text
 
 
 @pytest.mark.parametrize(
@@ -64,6 +66,25 @@ def test_a_count_that_goes_back_begins_another_attempt(tmp_path: Path) -> None:
     lines = [f"step {step}/100 loss: 1.0" for last in (57, 58, 56) for step in range(1, last)]
     write(tmp_path / "train.log", lines)
     assert [one.last_step for one in examine(tmp_path).case.attempts] == [56, 57, 55]
+
+
+def test_each_start_by_trainwarden_run_begins_another_attempt(tmp_path: Path) -> None:
+    """They all die at the step of the checkpoint, with which the loop begins again."""
+    again = (
+        "trainwarden: 2026-11-28T06:1{}:00.434Z process 7 ended with exit status 1; starts again"
+    )
+    lines = [f"step {step} loss 0.5" for step in range(1, 76)]
+    for number in range(3):
+        lines += ["Traceback (most recent call last):", "OSError: x", again.format(number)]
+        lines += ["resuming at step 50", "step 50 loss 0.5"]
+    write(tmp_path / "train.log", lines)
+    (tmp_path / "ck" / "step_50").mkdir(parents=True)
+    write(tmp_path / "ck" / "step_50" / "model", ["x"])
+    for path in (tmp_path / "ck").rglob("*"):
+        os.utime(path, (1_700_000_000, 1_700_000_000))
+    case = examine(tmp_path).case
+    assert [one.last_step for one in case.attempts] == [75, 50, 50, 50]
+    assert resume_text(case) == "step 50"
 
 
 def steps(count: int) -> list[str]:
