@@ -9,6 +9,7 @@
 # bench what it costs, beside the programs it replaces; writes docs/performance.md (NIGHTS=file that has what
 #       `make nights` printed); half an hour, on a machine that does nothing else
 # bench-verdicts  the shipped rules, judged over hundreds of healthy and faulty runs; writes docs/verdicts.md
+# bench-ledger  where the time of the same runs went, as counted and as it was; writes docs/ledger.md
 # bench-traces  what real machines wrote (TRACES=folder), replayed through readers and rules; writes docs/traces.md
 # chaos faults in real programs (MINUTES=60, SEED=…) under nothing, supervisord, a restart loop and Trainwarden; writes
 #       docs/chaos.md; some 10 GiB of memory, and root for disks that fill
@@ -23,7 +24,7 @@
 #
 # Needed: make, and Python 3.11 or newer with venv (Debian and Ubuntu: python3 and python3-venv).
 
-.PHONY: up test test-docker test-systemd test-slurm test-browser test-heavy test-real bench bench-verdicts bench-traces chaos nights test-newest check boards docs packaging pins clean
+.PHONY: up test test-docker test-systemd test-slurm test-browser test-heavy test-real bench bench-verdicts bench-ledger bench-traces chaos nights test-newest check boards docs packaging pins clean
 
 # The first that runs: a name on PATH may be a shim for a version that is not there.
 PYTHON := $(or $(PYTHON),$(shell for python in python3.13 python3.12 python3.11 python3; do \
@@ -90,6 +91,9 @@ bench: .venv/dev.done
 
 bench-verdicts: .venv/dev.done
 	@cd bench && PYTHONPATH=../deploy ../$(BIN)/python -m verdicts
+
+bench-ledger: .venv/dev.done
+	@cd bench && PYTHONPATH=../deploy ../$(BIN)/python -m verdicts.ledger
 
 # Without TRACES it says where they come from, and that is no failure.
 bench-traces: .venv/dev.done

@@ -27,6 +27,7 @@ from verdicts.parts import GIB, Container, Disk, Heartbeat, Log, Worker, put_run
 from verdicts.saves import Saves
 from verdicts.server import Server
 from verdicts.shapes import RUN, Shape, Telling
+from verdicts.truth import Truth
 
 COLLECTORS: tuple[str, ...] = (
     "host",
@@ -130,6 +131,8 @@ class Box:
     def __init__(self, name: str, rng: random.Random, shape: Shape, known: Telling) -> None:
         self.name, self.rng, self.shape, self.known = name, rng, shape, known
         self.world, self.offset = 0.0, BASE
+        self.booted = -4e6
+        """When the host was booted (time of the world)."""
         self.page = Page(EXPORTER, f"{name}:10977")
         self.remediator_page = Page(REMEDIATOR, f"{name}:10978")
         self.host, self.remediator = Host(), Remediator()
@@ -152,10 +155,10 @@ class Box:
         self.workers_hash = self.remediator.workers_hash
         self.path_exists = True
         """Whether the folder of the run is where its configuration says."""
-        self.lost = 0
-        """Scrapes to come that will be lost."""
-        self.sparse = 1
-        """Of how many scrapes one is made."""
+        self.lost, self.sparse = 0, 1
+        """Scrapes to come that will be lost, and of how many scrapes one is made."""
+        self._unread: list[LineEvent] = []
+        """Lines since the state was last saved, which the next exporter reads."""
         self.clock_sets: list[tuple[float, float]] = []
         """When the clock is set, and by how much."""
         self.unjudged: set[float] = set()
@@ -164,10 +167,12 @@ class Box:
         """When it has been looked at for long enough."""
         self._agenda: list[tuple[float, int, Happening]] = []
         self._events = 0
-        self._pending: list[LineEvent] = []
         self.state_folder: Path | None = None
         self.movement: Callable[[], Movement] = lambda: Movement.UNKNOWN
         """What the stacks of its trainer show now."""
+        self.truth = Truth()
+        self.observe: Callable[[], None] = lambda: None
+        """Writes down what the run truly does now."""
         self._suspicious = (0.0, 0.0)
         """The silence that is suspicious, and since when."""
         self._moved = (0.0, 0.0)
@@ -179,11 +184,22 @@ class Box:
         """The host's clock."""
         return self.world + self.offset
 
+    def set_clock(self, by: float) -> None:
+        """Sets the host's clock: the kernel tells the start of a process in seconds since boot."""
+        self.offset += by
+        for worker in self.workers:
+            worker.started += by
+
     def watch_progress(self) -> None:
         """The exporter begins to follow the run, from what it kept."""
         spec = self.known.spec
         folder = self.state_folder
-        self.tracker = ProgressTracker([spec], state_folder=folder, now=lambda: self.now)
+        self.tracker = ProgressTracker(
+            [spec],
+            state_folder=folder,
+            now=lambda: self.now,
+            elapsed=lambda: self.world - self.booted,
+        )
         self.progress = ProgressCollector(
             [replace(spec, path=None)],  # the modelled run has no folder on this host
             self.tracker,
@@ -192,6 +208,8 @@ class Box:
             saves_in_progress=lambda: [] if self.saves is None else self.saves.saving(self.now),
             liveness=self._lives,
             movement=self._seen_movement,
+            state_folder=folder,
+            clock=lambda: self.world,
         )
 
     def _seen_movement(self, _run: str, silence: float | None) -> Movement:
@@ -202,6 +220,8 @@ class Box:
         if self._suspicious[0] != silence:
             self._suspicious = (silence, self.now)
         since = self.now - self._suspicious[1]
+        if not self.workers:
+            return Movement.UNKNOWN
         trainer = self.workers[0]
         if not (trainer.watched and trainer.alive) or since < SAMPLED:
             return Movement.UNKNOWN
@@ -237,6 +257,7 @@ class Box:
             pause = next(happening, None)
             if pause is not None:
                 heapq.heappush(self._agenda, (self.world + pause, order, happening))
+            self.observe()
         self.world = world
 
     def tell(self, line: LinePattern | None, **groups: str) -> None:
@@ -249,8 +270,7 @@ class Box:
             event = LineEvent(RUN, log.name, log.role, line.name, groups, self.now)
             if self.exporter_up:
                 self.tracker.record_line(event)
-            else:
-                self._pending.append(event)
+            self._unread.append(event)
 
     def exporter_begins(self) -> None:
         """After a restart: its own counters begin again."""
@@ -264,9 +284,8 @@ class Box:
         for beat in self.heartbeats:
             beat.awaited = self.now
         self.watch_progress()
-        for event in self._pending:
+        for event in self._unread:
             self.tracker.record_line(event)
-        self._pending = []
 
     def scrape(self) -> None:
         """Prometheus asks now."""
@@ -332,10 +351,14 @@ class Box:
 
     def look(self) -> None:
         """The exporter observes the run without a scrape."""
+        self.truth.look(self.world)
+        self._unread.clear()
         for _ in self.progress.collect():
             pass
 
     def _put_progress(self) -> None:
+        self.truth.look(self.world)
+        self._unread.clear()
         for family in self.progress.collect():
             for sample in family.samples:
                 self.page.put(sample.name, sample.value, *sample.labels.values())
@@ -360,7 +383,7 @@ def play(box: Box, *, length: float) -> None:
     moment, last = 0.0, float("-inf")
     while moment < (length if box.ends is None else box.ends):
         while box.clock_sets and box.clock_sets[0][0] <= moment:
-            box.offset += box.clock_sets.pop(0)[1]
+            box.set_clock(box.clock_sets.pop(0)[1])
         world = moment + BASE - box.offset
         if world <= last:  # set forward: a hole, in which the world stands still
             box.page.skip()

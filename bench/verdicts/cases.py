@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import mkdtemp
 
 from verdicts.box import play
 from verdicts.engine import waits_longer
@@ -80,16 +82,19 @@ class Played:
 
 def cases(seed: int, *, healthy: int, faulty: int) -> tuple[Case, ...]:
     """So many of each, spread evenly over what there is."""
-    made: list[Case] = []
-    kinds: tuple[tuple[Sequence[Fault | Night], int], ...] = ((NIGHTS, healthy), (FAULTS, faulty))
-    for kind, count in kinds:
-        for turn in range(count):
-            what = kind[turn % len(kind)]
-            own = f"{seed}/{what.name}/{turn // len(kind)}"
-            frameworks = what.frameworks or FRAMEWORK_NAMES
-            number = turn // len(kind) + random.Random(own).randrange(len(frameworks))  # noqa: S311 - no secret
-            made.append(Case(len(made), own, frameworks[number % len(frameworks)], what))
-    return tuple(made)
+    return (*spread(seed, NIGHTS, healthy), *spread(seed, FAULTS, faulty, after=healthy))
+
+
+def spread(
+    seed: int, kinds: Sequence[Fault | Night], count: int, *, after: int = 0
+) -> Iterator[Case]:
+    """So many cases of all kinds in turn, numbered from `after`."""
+    for turn in range(count):
+        what = kinds[turn % len(kinds)]
+        own = f"{seed}/{what.name}/{turn // len(kinds)}"
+        frameworks = what.frameworks or FRAMEWORK_NAMES
+        number = turn // len(kinds) + random.Random(own).randrange(len(frameworks))  # noqa: S311 - no secret
+        yield Case(after + turn, own, frameworks[number % len(frameworks)], what)
 
 
 def _shape(case: Case, rng: random.Random) -> Shape:
@@ -100,6 +105,11 @@ def _shape(case: Case, rng: random.Random) -> Shape:
 
 def simulate(case: Case) -> Played:
     """Play the case. Raises BenchError for a fault that never struck."""
+    return live(case)[1]
+
+
+def live(case: Case, *, kept: bool = False) -> tuple[Run, Played]:
+    """The same, and the run; `kept` is whether its exporter has a state folder all along."""
     rng = random.Random(case.seed)  # noqa: S311 - no secret depends on it
     shape = _shape(case, rng)
     night = case.what if isinstance(case.what, Night) else None
@@ -107,7 +117,8 @@ def simulate(case: Case) -> Played:
     age = rng.uniform(7200, 9000) if fault is not None and fault.old else rng.uniform(2700, 4500)
     if night is not None and night.young:
         age = 5.0
-    run = settle(case.instance, rng, shape, age=age, total=FOR_EVER)
+    folder = Path(mkdtemp(prefix="verdicts-")) if kept else None
+    run = settle(case.instance, rng, shape, age=age, total=FOR_EVER, folder=folder)
     if case.what.prepare is not None:
         case.what.prepare(run)
     if night is not None and night.steps_left is not None:
@@ -126,7 +137,7 @@ def simulate(case: Case) -> Played:
     box = run.box
     if box.state_folder is not None:
         shutil.rmtree(box.state_folder)
-    return Played(
+    return run, Played(
         case,
         {**box.page.series, **box.remediator_page.series},
         length,

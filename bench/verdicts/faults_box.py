@@ -37,27 +37,28 @@ def oom_kill(run: Run, strike: Strike) -> Happening:
 def reboot(run: Run, strike: Strike) -> Happening:
     """Everything restarts automatically except the workers, as after the nights."""
     yield max(0.0, ENOUGH - at(run))
-    yield from _boot(run)
+    yield from boot(run)
     strike()
 
 
 def reboots_again(run: Run, strike: Strike) -> Happening:
     """Each time it comes back, for some minutes."""
     for turn in range(1, 5):
-        yield from _boot(run)
+        yield from boot(run)
         if turn == 3:  # noqa: PLR2004 - the third time within three hours
             strike()
         yield run.box.rng.uniform(800, 1500)
 
 
-def _boot(run: Run) -> Happening:
+def boot(run: Run) -> Happening:
+    """The host goes down with everything on it; only the exporter starts again."""
     box = run.box
     run.end()
     for worker in box.workers:
         worker.end(137)
     box.box_up, box.exporter_up, box.scraped = False, False, False
     yield box.rng.uniform(40, 180)
-    box.host.boot = box.now
+    box.host.boot, box.booted = box.now, box.world
     yield 20.0
     box.box_up, box.scraped = True, True
     for server in box.servers:

@@ -83,6 +83,8 @@ def machine_stands_still(run: Run) -> Happening:
 def keeps_state(run: Run) -> None:
     """The running exporter gets a state folder."""
     box, knows = run.box, run.box.tracker
+    if box.state_folder is not None:
+        return
     box.state_folder = Path(mkdtemp(prefix="verdicts-"))
     box.watch_progress()
     box.tracker.take_over_from(knows)

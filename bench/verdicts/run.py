@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainwarden_exporter.frameworks.base import Phase
+from trainwarden_exporter.frameworks.base import LinePattern, Phase
 from trainwarden_exporter.processes.stacks.model import Movement
 from trainwarden_exporter.progress.progress_files import FileProgress
+from trainwarden_exporter.progress.run_time import RunState
 from verdicts.box import Box, Happening
 from verdicts.parts import GIB, Worker
 from verdicts.shapes import SEARCHES
@@ -19,6 +20,10 @@ KEPT = 5
 NAN = float("nan")
 FIRST_EVALUATION = 5
 """The step after which a run evaluates for the first time, as many do to see that it works."""
+STALL_FACTOR = 5.0
+STALL_FLOOR = 60.0
+"""A wait for a server that is down stalls a run if it takes longer than so many steps, and than so
+many seconds; less is a slow step."""
 GRAIN = 2.0
 """Seconds at which what waits looks again."""
 
@@ -55,11 +60,17 @@ class Run:
         self.evaluating = False
         self.busy = False
         self.finished = False
+        self.tried = False
+        """Whether a search has ended its first trial, which nothing announces."""
         self.batch = 0
         self._saved = box.now
         self._evaluated = box.now
         self._life: Happening | None = None
+        self._doing = RunState.TRAINING
+        self._stepped = self._announced = False
+        self._highest = 0
         box.movement = self._movement
+        box.observe = self._observe
 
     @property
     def trainer(self) -> Worker:
@@ -77,6 +88,7 @@ class Run:
         if not self.trainer.alive:
             self.trainer.begin(self.box.now, resident=self.box.rng.uniform(4, 20) * GIB)
         self._life = self._live(resumed, compile_seconds)
+        self._doing, self._stepped, self._announced = RunState.STARTING, False, False
         self.box.spawn(self._life)
 
     def end(self) -> None:
@@ -88,6 +100,40 @@ class Run:
             # who makes batches makes the next one while the trainer is away
             self.box.rollouts |= {"behind_since_timestamp_seconds": None, "lag_steps": 0.0}
 
+    def _observe(self) -> None:
+        box = self.box
+        if self.finished or (box.workers and all(one.finished for one in box.workers)):
+            state = RunState.FINISHED
+        elif not box.shape.trains:
+            state = RunState.UNKNOWN
+        elif box.shape.search:
+            alive = any(worker.alive for worker in box.workers)
+            state = RunState.STALLED if self.hangs else self._doing
+            state = state if alive else RunState.DOWN
+        else:
+            state = RunState.DOWN if self._life is None else self._doing
+        seen = bool(box.workers or box.logs) and box.known.spec.has_step_source
+        visible = seen and (self.tried or not box.shape.search)
+        box.truth.note(box.world, state, visible=visible)
+
+    def _enter(self, line: LinePattern | None, state: RunState | None) -> None:
+        """Says by `line` what it is at, where its framework does; without, it is at a step."""
+        self.box.tell(line)
+        if line is not None and self.box.known.log in self.box.logs:
+            self._announced = True
+            if state is not None:
+                self._doing = state
+                return
+        self._work()
+
+    def _work(self) -> None:
+        """Is at the next step; a start ends with the first word of the log."""
+        if self._stepped:
+            redoing = self.step < self._highest
+            self._doing = RunState.REDOING if redoing else RunState.TRAINING
+        else:
+            self._doing = RunState.FIRST_STEP if self._announced else RunState.STARTING
+
     def _live(self, resumed: int | None, compile_seconds: float | None) -> Iterator[float]:
         box, shape = self.box, self.box.shape
         seconds = shape.compile if compile_seconds is None else compile_seconds
@@ -95,6 +141,7 @@ class Run:
         yield 3.0
         starting = box.known.begins(Phase.STARTING)
         if resumed is not None:
+            self.box.truth.lost += max(0, self.step - resumed)
             self.step = resumed
             if starting is not None:
                 box.tell(starting, step=str(resumed))
@@ -116,13 +163,18 @@ class Run:
     def _make_step(self) -> Iterator[float]:
         box, shape = self.box, self.box.shape
         pace = box.rng.lognormvariate(0, 0.15) * self.slow
+        self._work()
         if shape.share_of_rollouts:
             yield from self._wait_for_batch(pace * shape.step * shape.share_of_rollouts)
-        box.tell(box.known.begins(Phase.TRAINING) if shape.share_of_rollouts else None)
+            line = box.known.begins(Phase.TRAINING)
+            self._enter(None if line is box.known.step_line() else line, None)
         self.busy = True
         yield from self._take(pace * shape.step * (1 - shape.share_of_rollouts))
         self.busy = False
         self.step += 1
+        self.box.truth.made += 1
+        self.box.truth.redone += self.step <= self._highest
+        self._highest, self._stepped = max(self._highest, self.step), True
         self._tell_step()
         if shape.update:
             yield from self._update_weights()
@@ -146,7 +198,7 @@ class Run:
     def _wait_for_batch(self, seconds: float) -> Iterator[float]:
         box = self.box
         waiting = box.known.begins(Phase.WAITING_FOR_ROLLOUTS)
-        box.tell(waiting)
+        self._enter(waiting, RunState.WAITING_FOR_ROLLOUTS)
         if box.shape.rollout_folder and self.keeps_up:
             box.rollouts["behind_since_timestamp_seconds"] = box.now
             box.rollouts["lag_steps"] = 1.0
@@ -155,7 +207,9 @@ class Run:
             self.batch += 1
             box.rollouts["behind_since_timestamp_seconds"] = None
             box.rollouts["lag_steps"] = 0.0
-        box.tell(box.known.ends(Phase.WAITING_FOR_ROLLOUTS) if waiting is not None else None)
+        self._enter(
+            box.known.ends(Phase.WAITING_FOR_ROLLOUTS) if waiting is not None else None, None
+        )
 
     def _generate(self, seconds: float) -> Iterator[float]:
         """Its servers, which may have slept, generate for so long."""
@@ -164,12 +218,18 @@ class Run:
             if box.shape.sleeps and server.state == "sleeping":
                 server.state = "ok"
         self.generating = True
-        left = seconds
+        left, doing, since = seconds, self._doing, box.world
+        longest = max(STALL_FLOOR, STALL_FACTOR * box.shape.step)
         while left > 0 or not self._can_generate():
             pause = min(GRAIN, left) if left > 0 else GRAIN
             yield pause
             if self._can_generate():
                 left -= pause
+                since, self._doing = box.world, doing
+            elif doing is not RunState.WAITING_FOR_ROLLOUTS and box.world - since > longest:
+                box.truth.restate(since, RunState.STALLED)
+                self._doing = RunState.STALLED
+        self._doing = doing
         self.generating = False
         for server in box.servers:
             if box.shape.sleeps and server.state == "ok":
@@ -185,7 +245,7 @@ class Run:
     def _update_weights(self) -> Iterator[float]:
         box = self.box
         begins = box.known.begins(Phase.UPDATING_WEIGHTS)
-        box.tell(begins)
+        self._enter(begins, RunState.UPDATING_WEIGHTS)
         paused = [server for server in box.servers if server.state in ("ok", "sleeping")]
         before = [server.state for server in paused]
         for server in paused:
@@ -205,12 +265,13 @@ class Run:
             log.values["weight_update_seconds"] = (seconds, box.now)
         if begins is not None or ends is not None:
             box.tell(ends)
+        self._work()
 
     def _evaluate(self) -> Iterator[float]:
         box = self.box
         begins = box.known.begins(Phase.EVALUATING)
         seconds = self.evaluation_takes or box.shape.evaluation
-        box.tell(begins)
+        self._enter(begins, RunState.EVALUATING)
         self.evaluating = True
         if box.servers:
             yield from self._generate(seconds)
@@ -221,6 +282,7 @@ class Run:
         self.evaluating = False
         if begins is not None:
             box.tell(box.known.ends(Phase.EVALUATING))
+        self._work()
         self._evaluated = box.now
 
     def _save(self) -> Iterator[float]:
@@ -229,6 +291,7 @@ class Run:
         if saves is None:
             return
         box.tell(box.known.begins(Phase.SAVING), step=str(self.step))
+        self._doing = RunState.SAVING  # its folder shows it, too
         began = box.now
         saves.begun = (self.step, began, began)
         left = box.shape.save * box.rng.uniform(0.8, 1.2)
@@ -243,6 +306,7 @@ class Run:
             if self.save_dies:
                 self.save_dies = False
                 box.tell(box.known.ends(Phase.SAVING))
+                self._work()
                 return
         saves.begun = None
         saves.complete.append((self.step, box.now))
@@ -250,12 +314,16 @@ class Run:
         if len(saves.complete) > KEPT and self.eats_disk:
             box.disks[0].free += grown
         box.tell(box.known.ends(Phase.SAVING))
+        self._work()
 
     def _take(self, seconds: float) -> Iterator[float]:
         """So long it takes; for ever while it hangs."""
         yield seconds
+        doing = self._doing
         while self.hangs:
+            self._doing = RunState.STALLED
             yield GRAIN
+        self._doing = doing
 
     def _finish(self) -> None:
         box = self.box

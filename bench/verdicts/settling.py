@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
 from verdicts.box import Box
 from verdicts.gpus import Gpu, Gpus
@@ -15,11 +16,22 @@ from verdicts.server import Server
 from verdicts.shapes import RUN, Shape, chance, telling
 
 
-def settle(name: str, rng: random.Random, shape: Shape, *, age: float, total: int) -> Run:
-    """A box on which a run of `shape` has been going for `age` seconds, never scraped before."""
+def settle(
+    name: str,
+    rng: random.Random,
+    shape: Shape,
+    *,
+    age: float,
+    total: int,
+    folder: Path | None = None,
+) -> Run:
+    """A box on which a run of `shape` has been going for `age` seconds, never scraped before.
+
+    `folder` is the state folder of its exporter.
+    """
     known = telling(shape, total_steps=total)
     box = Box(name, rng, shape, known)
-    box.world = -age
+    box.world, box.state_folder = -age, folder
     started = box.now
     _people(box, started)
     box.watch_progress()
@@ -115,6 +127,7 @@ def search(run: Run, worker: Worker) -> Iterator[float]:
             box.tell(failed)
         else:
             box.tell(box.known.advancing_line())
+        run.tried = True
         if worker.trials is None:
             continue
         worker.trials += 1

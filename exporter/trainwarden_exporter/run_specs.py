@@ -202,6 +202,7 @@ def progress_spec(run: RunConfig) -> ProgressSpec:
         default_lines=frozenset(line.name for line in known.default_lines) - own,
         files=file_specs if run.path else (),
         trainers=trainer_names(run),
+        searchers=tuple(one.name for one in run.workers if one.role == "worker"),
         announces_evaluations=any(
             line.phase is Phase.EVALUATING and (known.announces_evaluations or line.name in own)
             for line in lines.values()

@@ -137,7 +137,7 @@ class Box:
         self.incomplete: float | None = None
         self.written = 0.0
         spec = progress_spec(RUN)
-        self.tracker = ProgressTracker([spec], now=lambda: self.now)
+        self.tracker = ProgressTracker([spec], now=lambda: self.now, elapsed=lambda: self.now)
         watched = replace(spec, path=None)  # the run has no folder on this host
         # An evaluation was seen: so a silence without such a line is none.
         self.tracker.record_line(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -30,7 +30,7 @@ from trainwarden_exporter.progress.progress_files import (
 )
 from trainwarden_exporter.progress.run_metrics import METRICS as RUN_METRICS
 from trainwarden_exporter.progress.run_metrics import run_samples
-from trainwarden_exporter.progress.run_time import RunTime
+from trainwarden_exporter.progress.run_time import RunLook, RunTime
 from trainwarden_exporter.progress.run_time_history import RunDay
 from trainwarden_exporter.progress.specs import ProgressSpec
 from trainwarden_exporter.progress.state import RunProgress
@@ -239,8 +239,25 @@ class ProgressCollector(Collector):
         for run in {run for run, _ in kinds}:
             points = tuple(tuple(found) for one, found in kinds if one == run)
             self._tracker.record_resume_points(run, points)
-        self._tracker.record_look(
-            _trainers_alive(self._specs, liveness), held_runs(self._specs, self._holds)
+        held = held_runs(self._specs, self._holds)
+        self._tracker.record_looks(
+            {spec.run: self._look(spec, liveness, held) for spec in self._specs}
+        )
+
+    def _look(
+        self, spec: ProgressSpec, liveness: Mapping[WorkerKey, WorkerLiveness], held: Container[str]
+    ) -> RunLook:
+        names = spec.trainers or spec.searchers
+        known = [liveness.get(WorkerKey(spec.run, name)) for name in names]
+        found = [one for one in known if one is not None]
+        alive = [one.finished or one.started is not None for one in found]
+        all_found = bool(known) and len(found) == len(known)
+        return RunLook(
+            # A rank that is gone ends the run; of a search, the others go on.
+            alive=not all_found or (all if spec.trainers else any)(alive),
+            finished=not spec.trainers and all_found and all(one.finished for one in found),
+            held=spec.run in held,
+            movement=self._movement(spec.run, self._tracker.state(spec.run).last_sign_at),
         )
 
     def _update_trainer(
@@ -261,21 +278,6 @@ class ProgressCollector(Collector):
                 self._tracker.record_trainer_restart(spec.run, newest)
         finished = all(liveness[key].finished for key in keys)
         self._tracker.record_trainer(spec.run, started, finished=finished)
-
-
-def _trainers_alive(
-    specs: Iterable[ProgressSpec], liveness: Mapping[WorkerKey, WorkerLiveness]
-) -> dict[str, bool]:
-    """Returns whether all trainers of each run that have not finished live, where known."""
-    trainers = {
-        spec.run: [liveness.get(WorkerKey(spec.run, worker)) for worker in spec.trainers]
-        for spec in specs
-    }
-    return {
-        run: all(one is not None and (one.finished or one.started is not None) for one in found)
-        for run, found in trainers.items()
-        if found and None not in found
-    }
 
 
 def _is_folder(path: Path, account: int | None) -> bool:

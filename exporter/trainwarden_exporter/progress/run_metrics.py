@@ -14,13 +14,15 @@ _gauge, _counter = _table.gauge, _table.counter
 
 TIME = _counter(
     "time_seconds_total",
-    "Time of the run by state; each second belongs to exactly one. At most one stall limit and 30"
-    " seconds behind the clock, because a pause may turn out to be a stall.",
+    "Time of the run by state; each second belongs to exactly one. At most the limit from which on"
+    " silence alone restarts a run and 30 seconds behind the clock, because a pause may turn out to"
+    " be a stall.",
     "state",
 )
 STEPS = _counter(
     "steps_total",
-    "Steps of the run while it was watched: made, those of them that repeat lost ones (redone).",
+    "Steps of the run while it was watched: made, repetitions of lost steps among them (redone),"
+    " and steps made after the one from which the run later continued (lost).",
     "kind",
 )
 ETTR_MINIMUM = _gauge(
@@ -54,16 +56,19 @@ ATTEMPTS_INFO = _gauge(
 )
 METRICS = _table.metrics
 
+_STATES = tuple(RunState)
+
 
 def run_samples(
     spec: ProgressSpec, time: RunTime, attempts: Sequence[RunAttempt]
 ) -> Iterator[Sample]:
     """Yields the samples of one run."""
     run = spec.run
-    for state in RunState:
+    for state in _STATES:
         yield TIME, (run, state), time.seconds.get(state, 0.0)
     yield STEPS, (run, "made"), time.steps_made
     yield STEPS, (run, "redone"), time.steps_redone
+    yield STEPS, (run, "lost"), time.steps_lost
     yield ETTR_MINIMUM, (run,), spec.ettr_minimum
     yield INTERRUPTIONS, (run,), time.interruptions
     if (last := time.interruption) is not None:

@@ -1,8 +1,12 @@
 """Computes in which state each second of a run was spent. Pure.
 
 A second counts once its state is known. A pause between two steps may turn out to be a stall, so
-the time since the last event counts only with the next event, or once the stall limit has passed.
-The totals are therefore at most one stall limit behind the clock, and never decrease.
+the time since the last event counts only with the next event, or once a limit has passed. The
+totals are therefore at most one limit behind the clock, and never decrease.
+
+What a pause was shows its end: if a restart ends it, it was a stall from the stall limit on. If a
+step ends it, it may have been an evaluation that nothing announces, so it was a stall only where
+silence alone would have justified a restart.
 
 An interruption begins with the last new step before the run was down or stalled, and ends with the
 next new step: what the run repeats after a resume belongs to it.
@@ -13,8 +17,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 from trainwarden_exporter.frameworks.base import Phase
+from trainwarden_exporter.processes.stacks.model import Movement
+from trainwarden_exporter.progress.stall_limits import SilenceLimits
 from trainwarden_exporter.progress.state import RunProgress
 
 SETTLE_SECONDS = 15.0
@@ -91,8 +98,14 @@ class RunTime:
     """Time at which the clock was last set: the age of an earlier sign is not known."""
     gap_end: float | None = None
     """End of a time in which nobody looked, while its lines are still being read."""
+    lived_at: float | None = None
+    """Time of the last look at which the trainer lived."""
     steps_made: int = 0
     steps_redone: int = 0
+    steps_lost: int = 0
+    """Steps that were made after the step from which the run continued later."""
+    highest_step: int | None = None
+    """The highest step of all attempts; None before the first."""
     held_from: float | None = None
     """Start of the last hold on the run."""
     held_until: float | None = None
@@ -138,8 +151,8 @@ class RunTime:
             return replace(self, held_from=now, held_until=None)
         return replace(self, held_until=now)
 
-    def with_steps(self, made: int, redone: int, at: float) -> RunTime:
-        """Returns this after the run made steps, some of them again, the last one at `at`."""
+    def with_steps(self, step: int, made: int, redone: int, at: float) -> RunTime:
+        """Returns this after the run made steps, some of them again, the last, `step`, at `at`."""
         last = self.interruption
         if last is not None and last.end is None:
             last = replace(
@@ -151,6 +164,7 @@ class RunTime:
             self,
             steps_made=self.steps_made + made,
             steps_redone=self.steps_redone + redone,
+            highest_step=max(step, self.highest_step or 0),
             interruption=last,
             new_step_at=at if made > redone else self.new_step_at,
         )
@@ -167,6 +181,7 @@ class RunTime:
             counted_until=self.counted_until + seconds,
             looked_at=self.looked_at + seconds,
             gap_end=shift(self.gap_end),
+            lived_at=shift(self.lived_at),
             held_from=shift(self.held_from),
             held_until=shift(self.held_until),
             new_step_at=shift(self.new_step_at),
@@ -175,22 +190,31 @@ class RunTime:
 
 
 def count_event(
-    time: RunTime, old: RunProgress, new: RunProgress, at: float, limit: float | None
+    time: RunTime, old: RunProgress, new: RunProgress, at: float, limits: SilenceLimits
 ) -> RunTime:
-    """Returns `time` after an event at `at` that changed `old` to `new`.
-
-    `limit` is the stall limit (seconds) of `old`.
-    """
+    """Returns `time` after an event at `at` that changed `old`, with these limits, to `new`."""
     same = new.steps == old.steps and new.last_sign == old.last_sign
     if same and new.phase is old.phase and new.attempt == old.attempt:
         return time
     started = new.attempt.number != old.attempt.number
+    limit = limits.restarted if started else limits.alone
+    if started and not time.down and at - time.looked_at > GAP_SECONDS:
+        # It died while nobody looked.
+        time = _counted_work(time, old, limits.restarted).counted(RunState.UNKNOWN, at)
     if time.down:
         time = replace(time.counted(RunState.DOWN, at), down=not started)
     else:
         if time.gap_end is not None and at >= time.gap_end and not _spans(time, at, limit):
             time = time.counted(RunState.UNKNOWN, time.gap_end)
-        time = time.counted(_spent(old, new, at - time.counted_until, limit), at)
+        spent = _spent(time, old, new, at - time.counted_until, limit)
+        if spent is RunState.SAVING and new.phase is Phase.TRAINING and new.steps != old.steps:
+            # Nothing reported the end of the save, and the step after it took its time, too.
+            time = time.counted(spent, at - (old.timing.typical or 0.0))
+            spent = _spent(time, replace(old, phase=Phase.TRAINING), new, 0.0, None)
+        unseen = at - max(time.looked_at, time.counted_until) > GAP_SECONDS
+        if spent is RunState.STALLED and unseen:
+            spent = RunState.UNKNOWN  # it may have been down, too
+        time = time.counted(spent, at)
         if started:
             # It died and was started again between two looks.
             time = time.interrupted()
@@ -200,56 +224,95 @@ def count_event(
     return time
 
 
-def count_look(
-    time: RunTime,
-    state: RunProgress,
-    now: float,
-    *,
-    alive: bool,
-    limit: float | None,
-    held: bool = False,
-) -> RunTime:
-    """Returns `time` after a look at the run at `now`.
+class RunLook(NamedTuple):
+    """What a look at a run shows. Unix seconds."""
 
-    `alive` is whether its trainer lives, `limit` the stall limit (seconds) in force, `held` whether
-    a hold keeps the remediator from healing it.
+    alive: bool = True
+    """Whether its trainer lives; of a search, whether any of its workers does."""
+    finished: bool = False
+    """Whether all workers of a search have ended by themselves."""
+    held: bool = False
+    """Whether a hold keeps the remediator from healing it."""
+    movement: Movement = Movement.UNKNOWN
+    """What its processes do since its last sign of progress."""
+    sign_at: float | None = None
+    """Last sign of progress from a running trainer."""
+
+
+def count_look(
+    time: RunTime, state: RunProgress, now: float, look: RunLook, limits: SilenceLimits
+) -> RunTime:
+    """Returns `time` after `look` at `now`, with the limits in force.
+
+    A run that goes on without a trainer is not down: its trainer is not found.
     """
-    time = time.with_hold(now, held=held)
-    if now - time.looked_at > GAP_SECONDS:
+    time, alive, sign_at = time.with_hold(now, held=look.held), look.alive, look.sign_at
+    lived_at = now if alive else time.lived_at
+    if sign_at is not None and lived_at is not None and sign_at > lived_at + SETTLE_SECONDS:
+        alive = True
+    if now - time.looked_at > GAP_SECONDS and (alive or not time.down):
         time = replace(time, gap_end=now)
     settled = now - SETTLE_SECONDS
     if time.gap_end is not None:
         if now < time.gap_end + CATCH_UP_SECONDS:
-            return replace(time, looked_at=now)
+            return replace(time, looked_at=now, lived_at=lived_at)
         time = replace(time.counted(RunState.UNKNOWN, time.gap_end), gap_end=None)
     if alive and time.down:
         time = time.counted(RunState.DOWN, time.looked_at)
     if not alive and not state.finished:
         if not time.down:
-            # It died between two looks: what it did until then counts as the work it was at.
-            silence = time.looked_at - time.counted_until
-            time = time.counted(_spent(state, state, silence, limit), time.looked_at)
+            time = _counted_work(time, state, limits.restarted)
         time = time.counted(RunState.DOWN, settled)
     elif state.phase is None or _is_ahead(state, now):
         time = time.counted(RunState.UNKNOWN, settled)
-    elif (stalled := _is_stalled(time, state, now, limit)) or state.phase is not Phase.TRAINING:
+    elif (
+        stalled := _is_stalled(time, state, now, limits.alone)
+    ) or state.phase is not Phase.TRAINING:
         time = time.counted(RunState.STALLED if stalled else _OF_PHASE[state.phase], settled)
-    return replace(time, looked_at=now, down=not alive and not state.finished)
+    down = not alive and not state.finished
+    return replace(time, looked_at=now, lived_at=lived_at, down=down)
+
+
+def count_boot(time: RunTime, state: RunProgress, booted: float, limits: SilenceLimits) -> RunTime:
+    """Returns `time` after a boot of the host at `booted`, which nothing of the run survived.
+
+    The exporter went down with it, so the last look was the end of the trainer, too.
+    """
+    if time.looked_at >= booted or time.down or state.finished:
+        return time
+    return replace(_counted_work(time, state, limits.restarted), down=True)
+
+
+def _counted_work(time: RunTime, state: RunProgress, limit: float | None) -> RunTime:
+    """Returns `time` until the last look: what died after it was until then at its work."""
+    silence = time.looked_at - time.counted_until
+    return time.counted(_spent(time, state, state, silence, limit), time.looked_at)
 
 
 def _count_steps(time: RunTime, old: RunProgress, new: RunProgress, at: float) -> RunTime:
     last = new.steps[-1] if new.steps else None
-    if last is None or not last.dated or (old.steps and old.steps[-1].step >= last.step):
-        return time
     same = old.attempt.number == new.attempt.number
+    if last is None or not last.dated or (same and old.steps and old.steps[-1].step >= last.step):
+        return time
     before = old.step if same else new.attempt.origin
     if before is None:
         # The first step that is seen says nothing about those before it.
         before = last.step - 1
-    known = new.attempt.previous_step if new.attempt.resumed else None
+    known = _highest_before(time, new)
     redone = 0 if known is None else max(0, min(last.step, known) - before)
     made = max(0, last.step - before)
-    return time.with_steps(made, redone, at)
+    if not (same and old.steps) and new.attempt.resumed:
+        lost = max(0, (new.attempt.previous_step or 0) - before)
+        time = replace(time, steps_lost=time.steps_lost + lost)
+    return time.with_steps(last.step, made, redone, at)
+
+
+def _highest_before(time: RunTime, state: RunProgress) -> int | None:
+    """Returns the highest step of any attempt, if the run has resumed; else None."""
+    if not state.attempt.resumed:
+        return None
+    known = [one for one in (state.attempt.previous_step, time.highest_step) if one is not None]
+    return max(known, default=None)
 
 
 def _spans(time: RunTime, at: float, limit: float | None) -> bool:
@@ -268,7 +331,9 @@ def _is_stalled(time: RunTime, state: RunProgress, now: float, limit: float | No
     return now - max(state.last_sign_at, time.clock_set_at) > limit
 
 
-def _spent(old: RunProgress, new: RunProgress, seconds: float, limit: float | None) -> RunState:
+def _spent(
+    time: RunTime, old: RunProgress, new: RunProgress, seconds: float, limit: float | None
+) -> RunState:
     """Returns the state of the last `seconds` of `old`, which ended with `new`."""
     if old.phase is None:
         return RunState.UNKNOWN
@@ -279,7 +344,8 @@ def _spent(old: RunProgress, new: RunProgress, seconds: float, limit: float | No
     # A search makes no steps, but its trials are signs of progress.
     if not old.steps and old.last_sign is None:
         return RunState.FIRST_STEP
-    known = old.attempt.previous_step if old.attempt.resumed else None
-    marks = new.steps or old.steps
-    redoing = known is not None and bool(marks) and marks[-1].step <= known
-    return RunState.REDOING if redoing else RunState.TRAINING
+    known, marks = _highest_before(time, old), new.steps or old.steps
+    if known is None or not marks:
+        return RunState.TRAINING
+    at_work = marks[-1].step + (marks == old.steps)
+    return RunState.REDOING if at_work <= known else RunState.TRAINING

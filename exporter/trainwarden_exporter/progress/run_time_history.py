@@ -8,12 +8,26 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from trainwarden_exporter.progress.run_time import RunState, RunTime, count_event, count_look
+from trainwarden_exporter.frameworks.base import Phase
+from trainwarden_exporter.processes.stacks.model import Movement
+from trainwarden_exporter.progress.run_time import (
+    RunLook,
+    RunState,
+    RunTime,
+    count_boot,
+    count_event,
+    count_look,
+)
+from trainwarden_exporter.progress.specs import ProgressSpec
+from trainwarden_exporter.progress.stall_limits import SilenceLimits, silence_limits
 from trainwarden_exporter.progress.state import RunProgress
 from trainwarden_exporter.runtime.state_file import StateFile
 
 _CLOCK_SET_SECONDS = 5.0
 """Difference between two clocks over one look from which on the wall clock was set."""
+
+_READ_SECONDS = 1.0
+"""Seconds between two readings of clocks from which on they cannot be compared."""
 
 DAY_SECONDS = 86400.0
 PART_SECONDS = 600.0
@@ -53,7 +67,8 @@ def retain(times: Mapping[str, RunTime], runs: Collection[str], now: float) -> d
 class RunTimes:
     """How the time of each run was spent. Not thread-safe; times are Unix seconds.
 
-    `elapsed` is a clock that nobody sets and that goes on while the host sleeps.
+    `elapsed` is a clock that nobody sets and that goes on while the host sleeps: the time since the
+    boot.
     """
 
     def __init__(
@@ -73,6 +88,10 @@ class RunTimes:
         )
         self._now, self._elapsed = now, elapsed
         self._clocks = now(), elapsed()
+        self._movements: dict[str, Movement] = {}
+        """What the processes of each run did at the last look."""
+        self._known_limits: dict[str, tuple[RunProgress, Movement, SilenceLimits]] = {}
+        """The last limits of each run, and what they were computed from."""
         self._times = retain(self._file.value, runs, now())
         self._days = {run: self._days_file.value.get(run, ()) for run in runs}
 
@@ -80,38 +99,69 @@ class RunTimes:
         """Continues with `runs` and the files of `successor`."""
         self._file, self._days_file = successor._file, successor._days_file
         self._times = retain(self._times, runs, self._now())
+        self._known_limits = {}
         self._days = {run: self._days.get(run, ()) for run in runs}
 
-    def follow_clock(self) -> None:
-        """Shifts all times by as much as the clock was set since the last call."""
-        before, self._clocks = self._clocks, (self._now(), self._elapsed())
-        now, elapsed = self._clocks
+    def follow_clock(self) -> float:
+        """Shifts all times by as much as the clock was set since the last call.
+
+        Returns the seconds; 0 where it was not set.
+        """
+        asked = self._elapsed()
+        now, elapsed = self._now(), self._elapsed()
+        if elapsed - asked > _READ_SECONDS:
+            return 0.0  # the two were read at different times
+        before, self._clocks = self._clocks, (now, elapsed)
         set_by = (now - before[0]) - (elapsed - before[1])
-        if abs(set_by) > _CLOCK_SET_SECONDS:
-            self._times = {run: time.shifted(set_by, now) for run, time in self._times.items()}
-            self._days = {
-                run: tuple((end + set_by, seconds) for end, seconds in parts)
-                for run, parts in self._days.items()
-            }
+        if abs(set_by) <= _CLOCK_SET_SECONDS:
+            return 0.0
+        self._times = {run: time.shifted(set_by, now) for run, time in self._times.items()}
+        self._days = {
+            run: tuple((end + set_by, seconds) for end, seconds in parts)
+            for run, parts in self._days.items()
+        }
+        return set_by
+
+    def count_boot(self, spec: ProgressSpec, state: RunProgress) -> None:
+        """Counts the time of a run until the boot of the host, as `run_time.count_boot`."""
+        now, elapsed = self._clocks
+        if (time := self._times.get(spec.run)) is not None:
+            booted = now - elapsed - _CLOCK_SET_SECONDS
+            self._times[spec.run] = count_boot(time, state, booted, self._limits(spec, state))
 
     def count_event(
-        self, run: str, old: RunProgress, new: RunProgress, at: float, limit: float | None
+        self, spec: ProgressSpec, old: RunProgress, new: RunProgress, at: float
     ) -> None:
         """Counts the time of a watched run until an event, as `run_time.count_event`."""
-        if run in self._times:
-            self._times[run] = count_event(self._times[run], old, new, at, limit)
+        if (time := self._times.get(spec.run)) is not None:
+            self._times[spec.run] = count_event(time, old, new, at, self._limits(spec, old))
 
-    def count_look(
-        self, run: str, state: RunProgress, *, alive: bool, limit: float | None, held: bool
-    ) -> None:
+    def count_look(self, spec: ProgressSpec, state: RunProgress, look: RunLook) -> None:
         """Counts the time of a run until now, as `run_time.count_look`."""
-        now = self._now()
+        now, run = self._now(), spec.run
+        if look.finished:
+            state = replace(state, phase=Phase.FINISHED)
+        elif not spec.has_step_source and not state.reports:
+            state = replace(state, phase=None)  # a start whose end would not be seen
+        self._movements[run] = look.movement
         time = self._times.get(run, RunTime(now, now))
-        time = self._times[run] = count_look(time, state, now, alive=alive, limit=limit, held=held)
+        time = count_look(time, state, now, look, self._limits(spec, state))
+        self._times[run] = time
         parts = self._days.get(run, ())
         if not parts or now - parts[-1][0] >= PART_SECONDS:
             kept = [part for part in parts if now - part[0] <= DAY_SECONDS + PART_SECONDS]
             self._days[run] = (*kept, (now, time.seconds))
+
+    def _limits(self, spec: ProgressSpec, state: RunProgress) -> SilenceLimits:
+        movement = self._movements.get(spec.run, Movement.UNKNOWN)
+        known = self._known_limits.get(spec.run)
+        if known is not None and known[0] is state and known[1] is movement:
+            return known[2]
+        limits = silence_limits(
+            state, spec.limits, announced=spec.announces_evaluations, movement=movement
+        )
+        self._known_limits[spec.run] = state, movement, limits
+        return limits
 
     def save(self, runs: Collection[str]) -> dict[str, RunTime]:
         """Stores all times, and returns those of `runs` as stored."""

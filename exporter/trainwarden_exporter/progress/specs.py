@@ -35,6 +35,8 @@ class ProgressSpec:
     files: tuple[ProgressFileSpec, ...] = ()
     trainers: tuple[str, ...] = ()
     """The workers that make the steps."""
+    searchers: tuple[str, ...] = ()
+    """Without a trainer, the workers that make the trials of a search, each for itself."""
     announces_evaluations: bool = False
     """Whether a line reports the start of an evaluation, so that its silence is no stall."""
     ettr_minimum: float = 0.7

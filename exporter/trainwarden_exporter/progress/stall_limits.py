@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from trainwarden_exporter.frameworks.base import Phase
 from trainwarden_exporter.processes.stacks.model import Movement
@@ -68,15 +69,31 @@ def pause_limit(state: RunProgress, limits: StallLimits) -> float | None:
     return max(limit, min(PAUSE_LEEWAY * state.timing.longest_pause, longest))
 
 
-def silence_limit(state: RunProgress, limits: StallLimits, *, announced: bool) -> float | None:
-    """Returns the seconds after which silence is a stall: an evaluation may not be logged.
+class SilenceLimits(NamedTuple):
+    """Seconds from which on a silence was a stall; None for never."""
+
+    restarted: float | None
+    """If a restart ends it."""
+    alone: float | None
+    """If a sign of progress ends it, or nothing."""
+
+
+def silence_limits(
+    state: RunProgress, limits: StallLimits, *, announced: bool, movement: Movement
+) -> SilenceLimits:
+    """Returns the seconds from which on a silence was a stall, as its end shows.
 
     `announced` is whether the run reports the start of its evaluations. None also for a search
     whose usual time is unknown: its trials may take hours.
     """
     if not state.timing.durations and state.timing.usual_silence is None and _trains(state):
-        return None
-    return (stall_limit if announced and state.evaluations_seen else pause_limit)(state, limits)
+        return SilenceLimits(None, None)
+    if announced and state.evaluations_seen:
+        limit = stall_limit(state, limits)
+        return SilenceLimits(limit, limit)
+    limit = pause_limit(state, limits)
+    alone = restart_limit(state, limits, evaluations_announced=False, movement=movement)
+    return SilenceLimits(limit, limit if alone == math.inf else alone)
 
 
 def _trains(state: RunProgress) -> bool:

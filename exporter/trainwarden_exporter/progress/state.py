@@ -152,6 +152,14 @@ class SourceReport:
             last_dated=last_dated,
         )
 
+    def shifted(self, seconds: float) -> SourceReport:
+        """Returns this on a clock that was set by `seconds`."""
+        first, last = (
+            None if one is None else (one[0], one[1] + seconds)
+            for one in (self.first_dated, self.last_dated)
+        )
+        return replace(self, timestamp=self.timestamp + seconds, first_dated=first, last_dated=last)
+
     @property
     def at_last_dated(self) -> SourceReport:
         if self.last_dated is None:

@@ -15,6 +15,7 @@ from trainwarden_exporter.logs.events import LineEvent
 from trainwarden_exporter.processes.absence import RunSigns
 from trainwarden_exporter.progress.beats import SOURCE as BEAT
 from trainwarden_exporter.progress.beats import Beat, events_from_beat
+from trainwarden_exporter.progress.continuation import shifted
 from trainwarden_exporter.progress.counts import resolve_count
 from trainwarden_exporter.progress.events import (
     Advanced,
@@ -33,10 +34,9 @@ from trainwarden_exporter.progress.events import (
 from trainwarden_exporter.progress.log_lines import events_from_line
 from trainwarden_exporter.progress.progress_files import FileProgress, ProgressFileSpec
 from trainwarden_exporter.progress.reducer import apply
-from trainwarden_exporter.progress.run_time import RunTime
+from trainwarden_exporter.progress.run_time import RunLook, RunTime
 from trainwarden_exporter.progress.run_time_history import Part, RunTimes
 from trainwarden_exporter.progress.specs import TRAINER, ProgressSpec
-from trainwarden_exporter.progress.stall_limits import silence_limit
 from trainwarden_exporter.progress.state import (
     HEARTBEAT,
     RunProgress,
@@ -94,6 +94,7 @@ class ProgressTracker:
     def record_checkpoint(self, run: str, checkpoint: str, step: int, timestamp: float) -> None:
         """Records that the checkpoint of `step` is complete since `timestamp`."""
         source = f"checkpoint/{checkpoint}"
+        self._shared.record_completion(run, timestamp)
         self._shared.record_guess(run, StepReported(source, step, timestamp, is_live=False))
 
     def record_checkpoints(self, run: str, records: Iterable[tuple[int, float]]) -> None:
@@ -147,14 +148,9 @@ class ProgressTracker:
         """Records the start of the newest process of several trainers."""
         self._shared.record(run, Interrupted(started))
 
-    def record_look(
-        self, trainers_alive: Mapping[str, bool], held: Collection[str] = frozenset()
-    ) -> None:
-        """Records that all runs were looked at, and whether their trainers lived where known.
-
-        `held` are the runs that a hold keeps the remediator from healing.
-        """
-        self._shared.record_look(trainers_alive, held)
+    def record_looks(self, looks: Mapping[str, RunLook]) -> None:
+        """Records that all runs were looked at, and what the looks showed."""
+        self._shared.record_looks(looks)
 
     def day(self, run: str) -> tuple[Part, ...]:
         """Returns how the last 24 hours of `run` were spent, in parts, oldest first."""
@@ -215,6 +211,8 @@ class _SharedState:
         self._watched_since = now()
         self._lock = Lock()
         self._saving: dict[str, float] = {}
+        self._completed: dict[str, float] = {}
+        """When the last checkpoint of each run was complete."""
         self._failures: dict[str, tuple[float, str]] = {}
         """Time and pattern of the last fatal line of each run."""
         self._save_intervals: dict[str, int] = {}
@@ -228,6 +226,8 @@ class _SharedState:
             if run in specs
         }
         self.times = RunTimes(specs, state_folder, now, elapsed)
+        for run, spec in specs.items():
+            self.times.count_boot(spec, self.states.get(run, RunProgress()))
         # Reports between a reload and the first collection after it must reach the predecessor's
         # states too.
         self._pending: deque[tuple[str, ProgressEvent]] | None = deque(maxlen=MAX_PENDING)
@@ -304,10 +304,19 @@ class _SharedState:
         interval = self._save_intervals.get(run)
         self.record_guess(run, RecordsFound(tuple(ascending), interval, self._now()))
 
+    def record_completion(self, run: str, at: float) -> None:
+        self._completed[run] = max(at, self._completed.get(run, 0.0))
+
     def record_saving(self, run: str, since: float | None) -> None:
         state = self.states.get(run, RunProgress())
         if since is None:
-            if self._saving.pop(run, None) is not None:
+            seen = self._saving.pop(run, None) is not None
+            began, completed = state.phase_began_at or 0.0, self._completed.get(run, 0.0)
+            # Not every log that tells the start of a save tells its end.
+            ended = began - _CLOCK_TOLERANCE_SECONDS <= completed <= self._now()
+            if state.phase is Phase.SAVING and ended:
+                self.record(run, PhaseEnded(Phase.SAVING, max(began, completed)))
+            elif seen:
                 self.record(run, PhaseEnded(Phase.SAVING, self._now()))
         # A save during which steps continue does not block them.
         elif state.phase is Phase.TRAINING and (state.last_step_at or since) <= since:
@@ -318,9 +327,10 @@ class _SharedState:
         spec = self._specs.get(run)
         if spec is None:
             return
-        event = _limit_to_now(event, self._now())
+        # The clock of a file server may be ahead; its times would prevent a stall forever.
+        event = replace(event, timestamp=min(event.timestamp, self._now()))
         with self._lock:
-            self.times.follow_clock()
+            self._follow_clock()
             state = self.states.get(run, RunProgress())
             if isinstance(event, StepReported):
                 state, accepted = resolve_count(state, event, configured_total=spec.total)
@@ -328,25 +338,24 @@ class _SharedState:
                     return
                 event = accepted
             new = self.states[run] = apply(state, event)
-            limit = silence_limit(state, spec.limits, announced=spec.announces_evaluations)
-            self.times.count_event(run, state, new, event.timestamp, limit)
+            self.times.count_event(spec, state, new, event.timestamp)
             if self._pending is not None:
                 self._pending.append((run, event))
 
-    def record_look(self, trainers_alive: Mapping[str, bool], held: Collection[str]) -> None:
+    def _follow_clock(self) -> None:
+        if set_by := self.times.follow_clock():
+            self.states = {run: shifted(state, set_by) for run, state in self.states.items()}
+            self._saving = {run: since + set_by for run, since in self._saving.items()}
+            self._watched_since += set_by
+
+    def record_looks(self, looks: Mapping[str, RunLook]) -> None:
         with self._lock:
-            self.times.follow_clock()
+            self._follow_clock()
             for run, spec in self._specs.items():
                 state = self.states.get(run, RunProgress())
-                if not spec.has_step_source and not state.reports:
-                    state = replace(state, phase=None)  # a start whose end would not be seen
-                self.times.count_look(
-                    run,
-                    state,
-                    alive=trainers_alive.get(run, True),
-                    limit=silence_limit(state, spec.limits, announced=spec.announces_evaluations),
-                    held=run in held,
-                )
+                look = looks.get(run, RunLook())
+                sign_at = self.signs(run, state).progress_at
+                self.times.count_look(spec, state, look._replace(sign_at=sign_at))
 
     def signs(self, run: str, state: RunProgress) -> RunSigns:
         """Returns the signs; a record, such as a checkpoint, is no sign of a running trainer."""
@@ -386,8 +395,3 @@ class _SharedState:
 def _is_fatal(pattern: LinePattern, event: LineEvent) -> bool:
     known = pattern.name in FATAL_LINES or pattern.name.startswith(FATAL_PREFIX)
     return known and event.role in ("", TRAINER)
-
-
-def _limit_to_now(event: ProgressEvent, now: float) -> ProgressEvent:
-    # The clock of a file server may be ahead; its file times would prevent a stall forever.
-    return replace(event, timestamp=min(event.timestamp, now))

@@ -118,7 +118,7 @@ def test_the_time_of_a_run_is_counted_by_its_state() -> None:
     assert seen.pop("steps_total made") == 5
     assert seen.pop("ettr_minimum_ratio") == 0.7
     assert set(seen.values()) == {0}
-    assert len(seen) == len(RunState) - 2 + 2
+    assert len(seen) == len(RunState) - 2 + 3
 
 
 def test_a_configured_path_that_does_not_exist_is_shown(tmp_path: Path) -> None:
@@ -368,8 +368,10 @@ def test_the_time_of_a_run_is_written_seldom_and_never_goes_back(tmp_path: Path)
     assert later.save()["grpo"].steps_made == 1
 
 
-@pytest.mark.parametrize(("finished", "down"), [(True, 0), (False, 80)])
-def test_a_search_whose_first_worker_has_finished_is_not_down(finished: bool, down: float) -> None:
+@pytest.mark.parametrize(("finished", "down"), [(True, 0), (False, 20)])
+def test_a_run_that_goes_on_without_one_of_its_trainers_is_not_down(
+    finished: bool, down: float
+) -> None:
     keys = [WorkerKey("grpo", name) for name in ("a", "b")]
     liveness = [WorkerLiveness(key, NOW - 5, finished=False) for key in keys]
     box = Box(
@@ -382,6 +384,53 @@ def test_a_search_whose_first_worker_has_finished_is_not_down(finished: bool, do
         box.scrape()
         box.line("step", step)
     assert box.scrape("trainwarden_run_")["time_seconds_total down"] == down
+
+
+def test_a_search_is_down_without_any_worker_and_finished_when_all_have_ended() -> None:
+    keys = [WorkerKey("grpo", name) for name in ("a", "b")]
+    liveness = [WorkerLiveness(key, NOW - 5, finished=False) for key in keys]
+    search = ProgressSpec("grpo", lines=SPEC.lines, searchers=("a", "b"))
+    box = Box(search, liveness=lambda: liveness)
+
+    def after(state: str) -> float:
+        """Seconds in `state` after five looks."""
+        for _ in range(5):
+            box.clock.now += 20
+            seen = box.scrape("trainwarden_run_")
+        return seen[f"time_seconds_total {state}"]
+
+    box.line("step", 1)
+    box.scrape()
+    liveness[0] = WorkerLiveness(keys[0], None, finished=False)
+    assert after("down") == 0
+    liveness[1] = WorkerLiveness(keys[1], None, finished=False)
+    assert after("down") == 85
+    liveness[:] = [WorkerLiveness(key, NOW + 200, finished=False) for key in keys]
+    assert after("finished") == 0
+    liveness[:] = [WorkerLiveness(key, None, finished=True) for key in keys]
+    assert after("finished") > 80
+
+
+def test_a_save_whose_end_only_its_folder_shows_ends_when_the_checkpoint_is_complete() -> None:
+    saves: list[tuple[str, float | None]] = [("grpo", None)]
+    complete: list[tuple[str, str, int, float]] = []
+    box = Box(SPEC, saves_in_progress=lambda: saves, checkpoints=lambda: complete)
+    for step in range(1, 6):
+        box.line("step", step)
+        box.clock.now += 20
+        box.scrape()
+    began = box.clock.now
+    box.line("saving")
+    saves[:] = [("grpo", began)]
+    box.clock.now += 20
+    box.scrape()
+    saves[:], complete[:] = [("grpo", None)], [("grpo", "full", 5, began + 22)]
+    box.clock.now += 20
+    box.line("other")
+    box.scrape()
+    box.clock.now += 200
+    box.line("step", 6)
+    assert box.scrape("trainwarden_run_")["time_seconds_total saving"] == 22
 
 
 def test_a_pause_in_which_one_of_several_trainers_restarted_is_not_learned() -> None:

@@ -183,7 +183,7 @@ class Night:
 
     def __init__(self) -> None:
         self.now = NOW
-        self.tracker = ProgressTracker([SPEC], now=lambda: self.now)
+        self.tracker = ProgressTracker([SPEC], now=lambda: self.now, elapsed=lambda: self.now)
 
     def line(self, pattern: str, step: int | None = None, **groups: str) -> None:
         message = groups if step is None else {**groups, "step": str(step)}

@@ -26,6 +26,7 @@ class Bars:
         self.tracker = ProgressTracker(
             [ProgressSpec("run", lines={("log", one.name): one for one in lines}, total=total)],
             now=lambda: self.now,
+            elapsed=lambda: self.now,
         )
 
     def draw(self, *steps: int, total: int) -> None:

@@ -13,7 +13,8 @@ import pytest
 
 from trainwarden_exporter.frameworks.base import LinePattern, Phase
 from trainwarden_exporter.logs.events import LineEvent
-from trainwarden_exporter.progress.run_time import RunState, RunTime
+from trainwarden_exporter.processes.stacks.model import Movement
+from trainwarden_exporter.progress.run_time import RunLook, RunState, RunTime
 from trainwarden_exporter.progress.run_time_history import MAX_KEPT, retain
 from trainwarden_exporter.progress.specs import ProgressSpec
 from trainwarden_exporter.progress.stall_limits import StallLimits
@@ -114,6 +115,8 @@ class Watch:
     set_by: float = 0.0
     process: float | None = None
     held: tuple[float, float] = (0.0, 0.0)
+    booted: float = 0.0
+    movement: Movement = Movement.UNKNOWN
 
     def __post_init__(self) -> None:
         self.restart()
@@ -126,7 +129,7 @@ class Watch:
             specs,
             state_folder=self.folder,
             now=lambda: self.now + self.set_by,
-            elapsed=lambda: self.now,
+            elapsed=lambda: self.now - self.booted,
         )
 
     def reload(self, *specs: ProgressSpec) -> None:
@@ -160,8 +163,9 @@ class Watch:
         self.now = at
         started = None if self.process is None else self.process + self.set_by
         self.tracker.record_trainer("grpo", started, finished=False)
-        held = {"grpo"} if self.held[0] <= at < self.held[1] else ()
-        self.tracker.record_look({"grpo": self.process is not None}, held)
+        held = self.held[0] <= at < self.held[1]
+        shown = RunLook(self.process is not None, held=held, movement=self.movement)
+        self.tracker.record_looks({"grpo": shown})
 
     @property
     def time(self) -> RunTime:
@@ -258,7 +262,7 @@ def test_the_time_of_a_run_that_is_not_shown_for_a_while_is_kept(
     assert before.down
 
     watch.reload()
-    watch.tracker.record_look({})
+    watch.tracker.record_looks({})
     assert watch.tracker.save() == {}
     watch.now = pause_end = watch.now + 3 * 86400
     if exporter_restarts:
@@ -367,6 +371,109 @@ def test_a_day_is_shown_in_parts_that_add_up_and_old_parts_are_forgotten(tmp_pat
     kept = watch.tracker.day("grpo")
     assert len(kept) <= 24 * 6 + 4
     assert all(end >= watch.now - 86400 - 1200 for end, _ in kept)
+
+
+def test_steps_that_are_lost_twice_are_redone_twice_and_only_those() -> None:
+    run, watch = seeded(7), Watch()
+    run.start()
+    run.train(60)
+    for made in (9, 12):
+        highest = run.highest
+        run.die(120, lost=run.step - 20)
+        run.highest = max(highest, run.highest)
+        run.start()
+        run.train(made)
+    run.train(60)
+    watch.follow(run)
+    close(watch.time, run)
+    assert run.redone == 10 + 41
+    assert (watch.time.steps_redone, watch.time.steps_lost) == (run.redone, 41 + 10)
+
+
+def test_a_reboot_ends_the_run_at_the_last_look(tmp_path: Path) -> None:
+    run, watch = seeded(3), Watch(tmp_path)
+    run.start()
+    run.train(40)
+    watch.follow(run)
+    watch.tracker.save()
+    run.spend(RunState.DOWN, 900)
+    watch.now = watch.booted = run.at
+    watch.process = None
+    watch.restart()
+    for _ in range(30):
+        run.spend(RunState.DOWN, LOOK)
+        watch.look(run.at)
+    close(watch.time, run)
+    assert watch.time.seconds.get(RunState.UNKNOWN, 0.0) == 0.0
+
+
+def test_a_run_that_died_and_was_restarted_while_nobody_looked_is_unknown_until_then() -> None:
+    run, watch = seeded(3), Watch()
+    run.start()
+    run.train(40)
+    watch.follow(run)
+    run.spend(RunState.UNKNOWN, 2000)
+    restarted = run.at
+    run.spend(RunState.STARTING, 300)
+    watch.process = restarted
+    watch.look(run.at)
+    watch._read(Line(run.at, "loaded"), unseen=False)
+    close(watch.time, run)
+
+
+SILENT = replace(
+    SPEC, announces_evaluations=False, limits=StallLimits(phases={Phase.EVALUATING: 3600})
+)
+
+
+@pytest.mark.parametrize(
+    ("restarted", "moves", "seconds", "state"),
+    [
+        (False, False, 900, RunState.TRAINING),
+        (False, False, 1900, RunState.STALLED),
+        (False, True, 1900, RunState.TRAINING),
+        (True, False, 900, RunState.STALLED),
+    ],
+)
+def test_a_silence_that_nothing_announces_is_what_its_end_shows(
+    restarted: bool, moves: bool, seconds: float, state: RunState
+) -> None:
+    run, watch = seeded(3), Watch()
+    watch.reload(SILENT)
+    watch.movement = Movement.MOVING if moves else Movement.UNKNOWN
+    run.start()
+    run.train(40)
+    run.spend(state, seconds)
+    if restarted:
+        run.die(60, lost=0)
+        run.start()
+    else:
+        run._made()
+    run.train(20)
+    watch.follow(run)
+    close(watch.time, run)
+
+
+def test_a_run_whose_process_is_not_found_is_not_down_while_it_makes_steps() -> None:
+    run, watch = seeded(3), Watch()
+    run.start()
+    run.train(60)
+    run.lines.append(Line(run.at, "", started=False))
+    run.train(300)
+    watch.follow(run)
+    close(watch.time, run)
+
+
+def test_the_step_after_a_save_whose_end_nothing_tells_is_training() -> None:
+    run, watch = seeded(3), Watch()
+    watch.reload(replace(SPEC, lines={k: v for k, v in SPEC.lines.items() if k[1] != "saved"}))
+    run.start()
+    for _ in range(30):
+        run.train(10)
+        run.phase("saving", RunState.SAVING, "saved", 60)
+    run.train(10)
+    watch.follow(run)
+    close(watch.time, run)
 
 
 def _parts(run: Run, count: int) -> Iterator[Run]:

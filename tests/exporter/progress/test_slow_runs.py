@@ -30,7 +30,7 @@ class SlowRun:
         config = RunConfig.model_validate({"name": "run", "framework": framework, "path": "/run"})
         self.spec = progress_spec(config)
         self.begin = self.now = 1_800_000_000.0
-        self.tracker = ProgressTracker([self.spec], now=lambda: self.now)
+        self.tracker = ProgressTracker([self.spec], now=lambda: self.now, elapsed=lambda: self.now)
 
     def start_trainer(self, at: float = 0.0) -> None:
         self.tracker.record_trainer("run", self.begin + at, finished=False)

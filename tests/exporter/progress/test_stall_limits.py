@@ -14,7 +14,7 @@ from trainwarden_exporter.progress.stall_limits import (
     StallLimits,
     pause_limit,
     restart_limit,
-    silence_limit,
+    silence_limits,
     stall_limit,
 )
 from trainwarden_exporter.progress.state import RunProgress
@@ -170,12 +170,18 @@ def test_silence_alone_is_reason_for_a_restart_much_later_where_it_may_be_an_eva
 
 def test_that_evaluations_are_reported_counts_once_one_was_seen() -> None:
     """Until then a layout may claim it, and the run may not log them: the Rich bar of Lightning."""
-    timing = StepTiming((30.0,) * 3, (30.0,) * 3, pauses=(Pause(0, 1000),))
+    timing = StepTiming((30.0,) * 3, (30.0,) * 3, pauses=(Pause(0, 500),))
     state = replace(TRAINING, timing=timing)
-    assert silence_limit(state, LIMITS, announced=False) == pause_limit(state, LIMITS)
-    assert silence_limit(state, LIMITS, announced=True) == pause_limit(state, LIMITS)
+
+    def found(state: RunProgress, *, announced: bool) -> tuple[float | None, float | None]:
+        return silence_limits(state, LIMITS, announced=announced, movement=Movement.UNKNOWN)
+
+    alone = restart_limit(state, LIMITS, evaluations_announced=False)
+    for announced in (False, True):
+        assert found(state, announced=announced) == (pause_limit(state, LIMITS), alone)
+    assert alone != pause_limit(state, LIMITS)
     seen = replace(state, evaluations_seen=True)
-    assert silence_limit(seen, LIMITS, announced=True) == stall_limit(seen, LIMITS)
+    assert found(seen, announced=True) == (stall_limit(seen, LIMITS),) * 2
     assert stall_limit(seen, LIMITS) != pause_limit(seen, LIMITS)
 
 

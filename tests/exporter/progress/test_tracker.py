@@ -63,7 +63,9 @@ class Night:
         self.tracker = self.start()
 
     def start(self) -> ProgressTracker:
-        return ProgressTracker([self.spec], state_folder=self.folder, now=self.clock)
+        return ProgressTracker(
+            [self.spec], state_folder=self.folder, now=self.clock, elapsed=self.clock
+        )
 
     def line(
         self,
