@@ -45,7 +45,7 @@ def blind(width: int, height: int = 8) -> Graph:
     queries.append(
         Query(
             "time() - trainwarden_disk_seen_timestamp_seconds{BOX}",
-            "disk {{path}}",
+            "{{instance}} disk {{path}}",
             why.NO_DISKS,
         )
     )

@@ -46,7 +46,7 @@ BOARD = Board(
                     queries=[
                         Query(
                             coded("trainwarden_gpu_driver_state{BOX}", "state", DRIVER_STATES),
-                            "",
+                            "{{instance}}",
                         )
                     ],
                     unit=NAME,

@@ -57,7 +57,7 @@ def worker_memory(braces: str, of: str = "", width: int = 8) -> Graph:
         queries=[
             Query(
                 f"trainwarden_worker_gpu_memory_bytes{braces}",
-                f"{of}{{{{worker}}}} on {{{{gpu}}}}",
+                f"{of}{{{{run}}}} {{{{worker}}}} on {{{{gpu}}}}",
                 why.NO_GPU_HELD,
             )
         ],

@@ -146,17 +146,17 @@ HEALING = Row(
             queries=[
                 Query(
                     "time() - trainwarden_remediator_watchdog_timestamp_seconds{HEALER}",
-                    "heartbeat",
+                    "{{instance}} heartbeat",
                     why.NO_REMEDIATOR,
                 ),
                 Query(
                     "time() - trainwarden_remediator_last_evaluation_timestamp_seconds{HEALER}",
-                    "decisions",
+                    "{{instance}} decisions",
                     why.NO_REMEDIATOR,
                 ),
                 Query(
                     "time() - trainwarden_remediator_oldest_action_timestamp_seconds{HEALER}",
-                    "oldest action",
+                    "{{instance}} oldest action",
                     why.NO_ACTION,
                 ),
             ],

@@ -43,9 +43,14 @@ BOX = Row(
             NONE_IS_GOOD,
         ),
         number(
-            "Reboots",
-            "Good: 0.",
-            "sum(changes(trainwarden_host_boot_timestamp_seconds{BOX}[$__range]))",
+            "Hosts rebooted",
+            "Whose boot time has moved by more than a minute. Good: 0.",
+            """
+            sum(
+              max_over_time(trainwarden_host_boot_timestamp_seconds{BOX}[$__range])
+                - min_over_time(trainwarden_host_boot_timestamp_seconds{BOX}[$__range]) > bool 60
+            )
+            """,
             "",
             NONE_IS_GOOD,
         ),

@@ -38,7 +38,7 @@ LIFE = Row(
             queries=[
                 Query(
                     'trainwarden_worker_process_states{WORKER,state=~"disk_sleep|zombie|stopped"}',
-                    "{{worker}} {{state}}",
+                    "{{run}} {{worker}} {{state}}",
                     why.NO_WORKERS,
                 )
             ],
@@ -73,7 +73,7 @@ LIFE = Row(
             queries=[
                 Query(
                     "round(increase(trainwarden_worker_exits_total{WORKER}[10m])) > 0",
-                    "{{worker}} {{status}}",
+                    "{{run}} {{worker}} {{status}}",
                     why.NO_END_LATELY,
                 )
             ],

@@ -101,7 +101,8 @@ def number(value: float, unit: str, decimals: int | None = None) -> str:
         case "s":
             return _span(value, decimals)
         case "dateTimeFromNow":
-            return f"{_span(time.time() - value / 1000, 0)} ago"
+            passed = time.time() - value / 1000
+            return f"in {_span(-passed, 0)}" if passed < 0 else f"{_span(passed, 0)} ago"
         case "dateTimeAsLocal":
             return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(value / 1000))
     raise ValueError(f"no unit is called {unit}")

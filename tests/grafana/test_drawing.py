@@ -51,6 +51,7 @@ def test_a_number_has_its_unit(value: float, unit: str, decimals: int | None, te
 
 def test_a_time_is_shown_relative_to_now() -> None:
     assert number(1000 * (time.time() - 7200), "dateTimeFromNow") == "2 hour ago"
+    assert number(1000 * (time.time() + 7230), "dateTimeFromNow") == "in 2 hour"
     with pytest.raises(ValueError, match="furlong"):
         number(1, "furlong")
 

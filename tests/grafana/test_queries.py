@@ -106,6 +106,16 @@ def test_legends_name_labels_that_the_series_have(known: Mapping[str, Labels]) -
             assert {*LABEL.findall(query.legend)} <= carried, (board.uid, panel.title)
 
 
+def test_legends_tell_runs_and_hosts_apart(known: Mapping[str, Labels]) -> None:
+    for board, panel, query in asked():
+        # The first board is about one run, and a table has columns for both.
+        if isinstance(panel, Table) or board.uid == "trainwarden-run":
+            continue
+        carried = labels_of(parsed(board, query.text), known) or frozenset()
+        own = next((label for label in ("run", "instance") if label in carried), None)
+        assert own is None or own in LABEL.findall(query.legend), (board.uid, panel.title)
+
+
 def test_the_columns_of_a_table_are_all_there_is_to_show(known: Mapping[str, Labels]) -> None:
     for board in BOARDS:
         for table in (panel for panel in board.panels if isinstance(panel, Table)):
