@@ -53,6 +53,11 @@ def checkpoints_table() -> Table:
                 why.NO_RECORD,
             ),
             Query(
+                f"1000 * {_BY} (trainwarden_checkpoint_uncopied_timestamp_seconds{{RUN}})",
+                "uncopied",
+                why.NO_COPIES,
+            ),
+            Query(
                 f"{_BY} (trainwarden_checkpoint_resume_damaged{{RUN}})",
                 "damaged",
                 why.NO_CHECKPOINTS,
@@ -80,6 +85,7 @@ def checkpoints_table() -> Table:
                 title="resume damaged",
                 meanings=words(("no", style.GOOD), ("yes", style.CRITICAL)),
             ),
+            Column(name="uncopied", title="without a copy", unit="dateTimeFromNow"),
             Column(name="instance"),
         ],
     )

@@ -10,6 +10,7 @@ NO_TRIALS_LIMIT = "no worker has a limit of trials (runs[].workers[].trials_limi
 NO_CHECKPOINTS = "no checkpoints are monitored (runs[].checkpoints), or none is complete"
 NO_INTERVAL = "none is configured (runs[].checkpoints[].interval), and too few were seen yet"
 NO_RECORD = "the framework keeps no record of its own from which it resumes"
+NO_COPIES = "no checkpoint lacks a copy, or no second place is configured (runs[].copies)"
 NO_DISKS = "no disks are monitored (disks, or runs[].path)"
 NO_INODES = "no monitored disk has a limit on inodes"
 NO_PROBE = "no write probe is configured (disks[].probe)"
@@ -75,6 +76,7 @@ OF_THE_DEMO = frozenset(
         NO_AGE_LIMIT,
         NO_TRIALS_LIMIT,
         NO_RECORD,
+        NO_COPIES,
         NO_PROBE,
         NO_VERSION,
         NO_POLICY,
