@@ -10,6 +10,7 @@ import secrets
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -101,10 +102,13 @@ class RunFolder:
 def prepare_demo(
     folder: Path, binaries: Binaries, *, mode: str, any_free: bool = False
 ) -> RunFolder:
-    """Fill `folder` for the demo run; what an earlier run left there is removed.
+    """Fill `folder` for the demo run; what an earlier run left there is removed, but for `notify`.
 
     Raises StackError when something else than such a folder is there.
     """
+    kept = ""
+    with suppress(StackError):  # a file of an older version is no reason to show no demo
+        kept = _notify_section(folder / "remediator.yml")
     _empty(folder)
     chosen = ports.choose(any_free=any_free)
     values = _values(folder, chosen) | {
@@ -121,6 +125,8 @@ def prepare_demo(
             rendering.fill(text, values, rendering.single_quoted), encoding="utf-8"
         )
     remediator_file = folder / "remediator.yml"
+    with remediator_file.open("a", encoding="utf-8") as file:
+        file.write(kept)
     targets = yaml.safe_load(remediator_file.read_text(encoding="utf-8"))["targets"]
     made = RunFolder(
         path=folder,

@@ -100,6 +100,17 @@ def test_an_own_run_without_a_remediator_file_is_observed(
     assert f"--remediator.url={run.url('remediator')}" in run.supervisord_file.read_text()
 
 
+def test_the_demo_keeps_receivers_and_nothing_else(tmp_path: Path, binaries: Binaries) -> None:
+    run = prepare_demo(tmp_path / "run", binaries)
+    with run.remediator_file.open("a") as file:
+        file.write("notify: {receivers: [{name: a, kind: ntfy, url: 'https://ntfy.sh/x'}]}\n")
+    run = prepare_demo(tmp_path / "run", binaries)
+    assert [one.name for one in load_setup(run.remediator_file).config.notify.receivers] == ["a"]
+    run.remediator_file.write_text("of: another version\n")
+    run = prepare_demo(tmp_path / "run", binaries)
+    assert load_setup(run.remediator_file).config.notify.receivers == ()
+
+
 def test_without_a_configuration_the_receivers_of_before_are_kept(
     tmp_path: Path, binaries: Binaries
 ) -> None:
