@@ -111,6 +111,7 @@ def _render_report(
         config_file=str(remediator.path),
         alertmanager_url=config.alertmanager.url,
         unattended_until=config.unattended_until,
+        answered_after=config.answered_after,
         grafana_url=remediator.setup.exporter_config.grafana_url or "",
         full=request.query.get("full", "") not in ("", "0"),
     )

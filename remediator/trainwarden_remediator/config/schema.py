@@ -117,6 +117,9 @@ class Config(Section):
     unattended_until: TimeOfDay = "08:00"
     """The time of day, on the clock of this host, at which an operator looks at the run in the
     morning. The report assumes that a fault would have lasted until then without healing."""
+    answered_after: Seconds | None = None
+    """How long after a fault an operator would have answered its alert. If set, the report assumes
+    that a fault would have lasted so long without healing, whatever the time of day."""
     mass_failure_hold: Seconds = 60
     """How long to hold restarts when half of the targets, and at least two, are down at the same
     time (except after a reboot); then the targets are restarted one at a time."""

@@ -47,7 +47,9 @@ class ReportStyle:
     full: bool = False
     """Whether the report of a night describes healed incidents as all others."""
     unattended_until: str = "08:00"
-    """The time of day at which an operator would have come, without healing."""
+    """The time of day at which an operator would have come, without healing;"""
+    answered_after: float | None = None
+    """and if not None, the seconds after which, whatever the time of day."""
     grafana_url: str = ""
     """The address of Grafana; empty: without links to its boards."""
 
@@ -71,7 +73,9 @@ def render_incident(incident: IncidentRecord, style: ReportStyle, now: float) ->
     parts += [f"{mark}# Actions", outcomes.actions_section(incident, times)]
     if progress := outcomes.progress_section(incident, times):
         parts += [f"{mark}# Outcome", progress]
-    if cost := bullets(interruption_cost(incident, times, style.unattended_until)):
+    if cost := bullets(
+        interruption_cost(incident, times, style.unattended_until, style.answered_after)
+    ):
         parts += [f"{mark}# Cost", cost]
     parts += [f"{mark}# Next steps", bullets(_links(incident, style))]
     parts.append(fence(_commands(incident, style), "sh"))
@@ -96,7 +100,7 @@ def render_healed(incident: IncidentRecord, style: ReportStyle) -> str:
         headline(incident).sentence,
         f"{times.clock(incident.starts_at)} the alert started; {done}.",
         f"Likely cause: {cause}",
-        " ".join(interruption_cost(incident, times, style.unattended_until))
+        " ".join(interruption_cost(incident, times, style.unattended_until, style.answered_after))
         or outcomes.cost_line(incident, times)
         or "What the run did afterwards is not recorded.",
         f"More: {code(_report_command(incident, style))}",

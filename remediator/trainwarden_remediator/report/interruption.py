@@ -15,12 +15,16 @@ NOTICED_SECONDS = 60.0
 
 
 def interruption_cost(
-    incident: IncidentRecord, times: TimeFormat, unattended_until: str
+    incident: IncidentRecord,
+    times: TimeFormat,
+    unattended_until: str,
+    answered_after: float | None = None,
 ) -> Iterator[str]:
     """Yields what the run lost from its last new step to the next, and would have lost unhealed.
 
     Without healing, the run would have waited for its operator until `unattended_until`, a time of
-    day. Yields nothing where the exporter reported no interruption.
+    day, or for `answered_after` seconds, if that is not None. Yields nothing where the exporter
+    reported no interruption.
     """
     found = _interruption(incident)
     if found is None:
@@ -34,6 +38,10 @@ def interruption_cost(
     lost = format_duration(round(end - start))
     yield f"Cost: {lost} without a new step ({times.clock(start)} to {times.clock(end)}); {again}."
     if any(action.outcome == "healed" for action in incident.repairs):
+        if answered_after is not None:
+            waited = format_duration(answered_after)
+            yield f"Without healing: {waited}, until its alert is answered (`answered_after`)."
+            return
         answered = _next(start, unattended_until, times)
         waited = format_duration(round(answered - start, -2))
         yield (

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
+from tests.waiting import until
 
 from trainwarden_exporter.api import build_app
 from trainwarden_exporter.app import Exporter
@@ -19,12 +20,15 @@ from trainwarden_exporter.config import RemediatorConfig
 from trainwarden_exporter.config_file.loader import parse
 from trainwarden_exporter.exceptions import ConfigError
 from trainwarden_exporter.inference.http_messages import HttpOutcome, HttpRequest, HttpResponse
+from trainwarden_exporter.progress.holds import held_runs
+from trainwarden_exporter.progress.specs import ProgressSpec
 from trainwarden_exporter.status_page import remediator_client
 from trainwarden_exporter.status_page.remediator_client import (
     MAX_ENTRIES,
     ExporterIdentity,
     RemediatorStatus,
     fetch_status,
+    hold_pollers,
     parse_answer,
     parse_status,
 )
@@ -95,6 +99,33 @@ async def test_the_remediator_of_a_stranger_is_never_shown(other: dict[str, Any]
 async def test_a_copy_of_the_file_in_a_container_has_the_same_workers() -> None:
     copy = ANSWER | {"exporter_file": "/etc/trainwarden/exporter.yml", "workers_hash": 7}
     assert isinstance(await status_from(answering(web.json_response(copy))), RemediatorStatus)
+
+
+HOLDS = ANSWER | {"holds": [{"run": "grpo", "worker": "", "text": "held by root"}]}
+RUNS = [ProgressSpec(run, trainers=("trainer",)) for run in ("grpo", "sft")]
+
+
+@pytest.mark.parametrize(
+    ("answer", "held"),
+    [
+        (web.json_response(HOLDS), {"grpo"}),
+        (web.json_response(HOLDS | {"exporter_file": "", "workers_hash": 8}), set()),
+        (web.Response(status=503), set()),
+    ],
+)
+async def test_the_holds_of_the_own_remediator_are_polled_and_unknown_ones_hold_nothing(
+    answer: web.Response, held: set[str]
+) -> None:
+    app = web.Application()
+    app.router.add_get("/status.json", answering(answer))
+    async with TestServer(app) as server:
+        pollers = hold_pollers(RemediatorConfig(url=str(server.make_url(""))), EXPORTER)
+        assert held_runs(RUNS, pollers) == frozenset()
+        ((_, poller),) = pollers
+        await asyncio.to_thread(until, lambda: poller.failure or poller.last_result)
+        assert held_runs(RUNS, pollers) == held
+        assert (poller.failure is None) is bool(held)
+        pollers.close()
 
 
 async def test_none_is_asked_where_none_is_configured() -> None:

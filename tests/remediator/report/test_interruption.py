@@ -51,6 +51,8 @@ def test_the_cost_is_from_the_last_new_step_to_the_next_and_what_it_would_have_b
         ),
     ]
     assert "about 23 h 50 min" in cost(healed, "02:00")[1]
+    answered = list(interruption_cost(healed, TIMES, "08:00", answered_after=7200))
+    assert answered[1] == "Without healing: 2 h, until its alert is answered (`answered_after`)."
 
 
 def test_a_fault_that_was_not_healed_has_no_assumption() -> None:
