@@ -99,6 +99,7 @@ class LogReader:
         self._seen_lines = 0
         self._idle_starts = 0
         self._tail: list[bytes] = []
+        self._undated: tuple[LineBlock | None, int] = (None, 0)
         self._whole = is_read_whole(log)
         self._tallied = {one.name for one in patterns if _is_tallied(one)}
         self._folded = {one.name for one in patterns if _is_folded(one)}
@@ -162,15 +163,19 @@ class LogReader:
         A traceback follows a dated line. A progress bar has no time, and the line above may be as
         old as the bar: what is drawn after another match without a dated line between has none.
         """
-        text = block.text
+        text, first = block.text, end
+        undated = self._undated[1] if self._undated[0] is block else -1
         for _ in range(_LINES_BACK):
-            if end <= begin:
+            # the lines above a match without a time are not searched again for the next one
+            if end <= begin or end == undated:
                 break
             start = text.rfind(b"\n", begin, end - 1) + 1 or begin
             if (at := self._times.peek(bytes(text[start:end]))) is not None:
                 self._times.last = at
                 return at
             end = start
+        if begin == block.start:
+            self._undated = (block, first)
         return self._times.last if begin == block.start else None
 
     def _tally(self, match: PatternMatch, line: Line) -> None:
