@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import json
 import mmap
 import os
@@ -19,6 +20,7 @@ from trainwarden_exporter.checkpoints import entry_check, paced_reader
 from trainwarden_exporter.checkpoints.entry_check import EntryCheck, stat_files
 from trainwarden_exporter.checkpoints.paced_reader import (
     MAX_BYTES_PER_SECOND,
+    PacedFile,
     ReadRate,
     UnlimitedRate,
     lower_priority,
@@ -76,9 +78,29 @@ def test_a_wait_for_a_cpu_is_no_time_of_the_disk(
     times, waits = iter([100.0, 103.0]), iter([7.5, 10.0])
     monkeypatch.setattr(paced_reader, "time", SimpleNamespace(perf_counter=lambda: next(times)))
     monkeypatch.setattr(paced_reader, "seconds_waited_for_cpu", lambda: next(waits))
+    monkeypatch.setattr(PacedFile, "_read_cached", lambda *_: b"158")
     with open_paced(str(tmp_path / "schedstat")) as file:
-        file.read(0, 6)
-    assert file.read_seconds == pytest.approx(0.5)
+        assert file.read(0, 6) == b"158445"
+    assert (file.read_seconds, file.bytes_read) == (pytest.approx(0.5), 6)
+
+
+def test_what_is_in_memory_takes_no_time_of_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time until a thread among many runs on would count fifty times."""
+    path = tmp_path / "model.pt"
+    path.write_bytes(b"0123456789" * 1000)
+    ticks = itertools.count()
+    monkeypatch.setattr(
+        paced_reader, "time", SimpleNamespace(perf_counter=lambda: float(next(ticks)))
+    )
+    with open_paced(str(path)) as file, path.open("rb") as probe:
+        try:
+            os.preadv(probe.fileno(), [bytearray(1)], 0, os.RWF_NOWAIT)
+        except OSError:
+            pytest.skip("this file system cannot tell what is in memory")
+        assert file.read(10, 5000) == b"0123456789" * 500
+        assert (file.read_seconds, file.bytes_read) == (0, 5000)
 
 
 def test_the_priority_of_the_thread_alone_is_lowered() -> None:
