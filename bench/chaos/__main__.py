@@ -3,6 +3,8 @@
 python -m chaos                           # from the folder bench
 python -m chaos --minutes 5 --gap 60 --results /tmp/chaos.json
 python -m chaos --page /tmp/chaos.json    # only writes the page
+
+Lines under the key `notes` of the results, which a reader of them adds, are on the page too.
 """
 
 from __future__ import annotations

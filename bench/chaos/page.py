@@ -267,8 +267,11 @@ def _after(
 
 
 def _wrongs(found: Mapping[str, Any]) -> Iterable[str]:
+    """A line for each program and reason, with all minutes."""
     for name, own in found["supervisors"].items():
         for program, one in _row(name, own, found["end"]).programs.items():
-            for wrong in one.wrong:
-                minute = (wrong.time - found["begin"]) / 60
-                yield f"- {name}, {program}, minute {minute:.1f}: {wrong.reason}."
+            for reason in dict.fromkeys(wrong.reason for wrong in one.wrong):
+                times = [wrong.time for wrong in one.wrong if wrong.reason == reason]
+                minutes = [f"{(time - found['begin']) / 60:.1f}" for time in times]
+                when = minutes[0] if len(minutes) == 1 else f"{minutes[0]} to {minutes[-1]}"
+                yield f"- {name}, {program}, minute {when}, {len(times)}x: {reason}."

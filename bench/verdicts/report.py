@@ -41,8 +41,8 @@ bounds of what it found.
 ## What these numbers do not show
 
 - The model and the rules have the same authors: a shape of run that nobody thought of is in
-  neither. What real machines wrote is on a page of its own, [traces.md](traces.md), and no number
-  of that page is in a number of this one.
+  neither. What real machines wrote is on a page of its own, [traces.md](traces.md), what real
+  programs did under faults on [chaos.md](chaos.md), and no number of those is in one of this page.
 - Every fault occurs equally often here. On real hosts some are a hundred times as frequent as
   others: the share of faults that are found is not a share of the faults of a month.
 - A bound counts runs of the kinds in the table as if they had been drawn from the runs that users

@@ -162,7 +162,7 @@ def test_the_page_names_each_wrong_act_and_bounds_what_was_not_seen() -> None:
         },
     }
     text = page(found)
-    assert "- Trainwarden, trainer-1, minute 1.3: no fault since it trained." in text
+    assert "- Trainwarden, trainer-1, minute 1.3, 1x: no fault since it trained." in text
     assert "nothing, trainer-1" not in text
     assert "| nothing | 1 |" in text
     assert "1 of 1 (≥ 5 %)" in text
