@@ -117,8 +117,10 @@ async def shown_pages(box: Box) -> dict[str, str]:
     async with remediator, TestClient(TestServer(build_app(remediator))) as client:
         remediator.readiness.ready = True
         journal = remediator.journal
-        journal.record_alerts([make_alert(fingerprint=FINGERPRINT), make_alert(fingerprint=LATER)])
-        first, second = journal.open_incidents()
+        alerts = [make_alert(fingerprint=each) for each in (FINGERPRINT, LATER, "2" * 16)]
+        journal.record_alerts(alerts)
+        first, second, proposed = journal.open_incidents()
+        journal.record_decisions([(proposed, Decision(Verdict.WAIT, "observe_mode"))])
         restart = Decision(Verdict.ACT, "restart")
         for incident, outcome in ((first, "healed"), (second, "not_healed")):
             journal.record_decisions([(incident, restart)])
@@ -136,6 +138,7 @@ async def shown_pages(box: Box) -> dict[str, str]:
             answer = await client.get(path.format(RUNBOOK), headers=LOGIN)
             assert answer.status == 200, path
             pages[path] = text = await answer.text()
+            assert path != "/hold" or "Approve once" in text
             for link in re.findall(r'href="([^"]*)"', text):
                 target = answer.url.join(type(answer.url)(html.unescape(link)))
                 if target.host == answer.url.host and target.port == answer.url.port:
