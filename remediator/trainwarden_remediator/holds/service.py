@@ -39,9 +39,12 @@ def check_scope(setup: Setup, run: str, worker: str) -> None:
         return
     known = setup.selectors
     if not any(key.run == run for key in known):
-        raise HoldError(f"{setup.config.exporter.config} has no such run")
+        names = ", ".join(sorted({key.run for key in known})) or "none"
+        raise HoldError(f"{setup.config.exporter.config} has no such run; it has {names}")
     if worker and (run, worker) not in known:
-        raise HoldError(f"run {run} has no such worker in {setup.config.exporter.config}")
+        names = ", ".join(sorted(key.worker for key in known if key.run == run))
+        file = setup.config.exporter.config
+        raise HoldError(f"run {run} has no such worker in {file}; it has {names}")
 
 
 def hold(setup: Setup, wanted: Hold, now: float) -> None:

@@ -47,7 +47,8 @@ def approve(
         (incident,),
     ).fetchone()
     if row is None:
-        raise ApprovalError(f"no incident {incident}")
+        last = db.execute("SELECT coalesce(max(id), 0) FROM incident").fetchone()[0]
+        raise ApprovalError(f"no incident {incident} (the last is {last})")
     if row["resolved_at"] is not None:
         raise ApprovalError(f"incident {incident}: the alert has resolved")
     if row["closed"] is not None or row["last_decision"] not in PROPOSED:

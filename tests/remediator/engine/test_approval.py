@@ -160,7 +160,7 @@ async def test_what_is_not_proposed_cannot_be_approved(stage: Stage) -> None:
         with pytest.raises(ApprovalError, match="no action is proposed; decided: nothing yet"):
             approve(scene, incident)
         await scene.clock.advance(CYCLE_SECONDS)
-        with pytest.raises(ApprovalError, match="no incident 7"):
+        with pytest.raises(ApprovalError, match=r"no incident 7 \(the last is 1\)"):
             approve(scene, 7)
         with pytest.raises(ApprovalError, match="the proposal has changed since"):
             approve(scene, incident, proposed_at=scene.clock.now() - 60)

@@ -249,8 +249,8 @@ def test_a_hold_counts_also_where_the_journal_cannot_be_written(
 @pytest.mark.parametrize(
     ("scope", "output"),
     [
-        (["--run=demo2"], "has no such run"),
-        (["--run=demo", "--worker=trainer"], "run demo has no such worker"),
+        (["--run=demo2"], "has no such run; it has demo"),
+        (["--run=demo", "--worker=trainer"], "exporter.yml; it has rollout-0"),
         (["--worker=rollout-0"], "name the run, too"),
     ],
 )
