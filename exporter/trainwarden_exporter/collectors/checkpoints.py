@@ -88,6 +88,9 @@ PROVED_INFO = _gauge(
 )
 PROVED = _gauge("checkpoint_proved", "Proved checkpoints, among the newest ones on disk.")
 DAMAGED = _gauge("checkpoint_damaged", "Checkpoints with a damage, by kind of damage.", "kind")
+DAMAGED_INFO = _gauge(
+    "checkpoint_damaged_info", "1 for each damaged checkpoint; the label has its path.", "path"
+)
 DAMAGED_STEP = _gauge("checkpoint_damaged_step", "Step of the newest damaged checkpoint.")
 RESUME_DAMAGED = _gauge(
     "checkpoint_resume_damaged",
@@ -273,9 +276,12 @@ def _proof_samples(spec: CheckpointSpec, proofs: ProofSnapshot) -> Iterator[Samp
     yield RESUME_DAMAGED, spec.labels, bool(proofs.resume_problem)
     for kind, count in proofs.damage_counts().items():
         yield DAMAGED, (*spec.labels, kind), count
-    damaged = next((one for one in proofs.checkpoints if one.state == "damaged"), None)
-    if damaged is not None:
-        yield DAMAGED_STEP, spec.labels, damaged.step
+    damaged = [one for one in proofs.checkpoints if one.state == "damaged"]
+    if damaged:
+        yield DAMAGED_STEP, spec.labels, damaged[0].step
+    for one in damaged:
+        if one.path.isprintable():
+            yield DAMAGED_INFO, (*spec.labels, one.path), 1
     if (newest := proofs.newest_proved) is not None:
         yield PROVED_STEP, spec.labels, newest.step
         yield PROVED_TIME, spec.labels, newest.step_dir.completed_at

@@ -27,6 +27,7 @@ from trainwarden_remediator.actions.base import (
     record_deferral_once,
 )
 from trainwarden_remediator.actions.child_exits import ChildExits
+from trainwarden_remediator.actions.damaged_checkpoint import DamagedCheckpoints
 from trainwarden_remediator.actions.descendants import DescendantTracker
 from trainwarden_remediator.actions.earlier_start import earlier_starts, withdraw
 from trainwarden_remediator.actions.gpu_memory import (
@@ -108,6 +109,9 @@ class ProcessAction(Action):
         self._child_exits = ChildExits()
         self._last_child: subprocess.Popen[bytes] | None = None
         self._run_folders = [spec.location.path for spec in checkpoint_specs(run)] if run else []
+        self._damaged_checkpoints = DamagedCheckpoints(checkpoint_specs(run) if run else ())
+        self._damaged: frozenset[str] = frozenset()
+        """The damaged checkpoints at the last observation of the exporter."""
         self._checkpoint = ""
         """The newest proved checkpoint at the last observation of the exporter."""
         self._decided_roots: frozenset[Identity] = frozenset()
@@ -125,6 +129,7 @@ class ProcessAction(Action):
         # A false page could otherwise choose which file the account of the run loads.
         inside = any(is_below(path, folder) for folder in self._run_folders)
         self._checkpoint = path if inside else ""
+        self._damaged = frozenset() if run is None else run.damaged_checkpoints
 
     def proof_problem(self, exporter: ExporterState) -> str:
         self.update_from(exporter)
@@ -222,6 +227,8 @@ class ProcessAction(Action):
         process = self._process.with_checkpoint(self._checkpoint)
         if process.needs_checkpoint:
             raise ActionError("the newest proved checkpoint is not known")
+        if process.set_damaged_aside:
+            self._set_damaged_aside(record_step)
         try:
             record_step("start", command=list(process.start))
         except JournalError as error:
@@ -236,6 +243,13 @@ class ProcessAction(Action):
                 return {"started_by": "another", "processes": [one.pid for one in earlier]}
         self._last_child = child
         return {"started_by": "trainwarden", "processes": [child.pid]}
+
+    def _set_damaged_aside(self, record_step: RecordStep) -> None:
+        account = self._start_account.uid
+        with suppress(JournalError):  # a rename that is in no journal is not made; the start is
+            self._damaged_checkpoints.set_aside(
+                self._checkpoint, self._damaged, account, record_step
+            )
 
     def inspect(self, action_token: str, before: Collection[TargetInstance]) -> ActionState:
         alive = [member for member in self._find_processes().tree.members if member.alive]
@@ -259,6 +273,7 @@ class ProcessAction(Action):
             self._last_child = predecessor._last_child  # noqa: SLF001
             self._decided_roots = predecessor._decided_roots  # noqa: SLF001
             self._checkpoint = predecessor._checkpoint  # noqa: SLF001
+            self._damaged = predecessor._damaged  # noqa: SLF001
             self._start_account.take_over_from(predecessor._start_account)  # noqa: SLF001
 
     def worker_finished(self) -> bool | None:

@@ -52,6 +52,16 @@ class StartAccount:
         """Continues with the account that `predecessor` observed."""
         self._seen = predecessor._seen
 
+    @property
+    def uid(self) -> int:
+        """The account that the worker is started as. Raises ActionError if it does not exist."""
+        if self._process.user is None:
+            return os.geteuid()
+        try:
+            return find_account(self._process.user).pw_uid
+        except KeyError as error:
+            raise ActionError(f"there is no account {self._process.user}") from error
+
     def check(self) -> None:
         """Raises ActionError if the worker of another account would be started as root."""
         if os.geteuid() != 0 or self._process.user is not None:

@@ -129,6 +129,7 @@ def describe(event: Event) -> str:
             | "end"
             | "stop_deferred"
             | "kill_deferred"
+            | "set_aside"
             | "start"
             | "restart"
             | "requeue"
@@ -191,6 +192,8 @@ def _step(kind: str, facts: dict[str, Any]) -> str:
             return "a checkpoint is being written, or may be: stop deferred"
         case "kill_deferred":
             return "a checkpoint is being written, or may be: SIGKILL deferred"
+        case "set_aside":
+            return f"{facts['path']} is damaged: renamed to {facts['name']} in its folder"
     return " ".join(facts["command"])
 
 

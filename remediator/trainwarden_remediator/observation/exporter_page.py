@@ -201,6 +201,9 @@ def _run(page: _Page, run: str) -> RunState:
         checkpoint_at=max(checkpoints("timestamp_seconds"), default=None),
         proved_step=max(checkpoints("proved_step"), default=None),
         proved_checkpoint=_proved_checkpoint(page, run),
+        damaged_checkpoints=frozenset(
+            labels.get("path", "") for labels, _ in page.all("checkpoint_damaged_info", run=run)
+        ),
         checkpoints=sum(complete) if complete else None,
         checkpoints_seen_at=min(checkpoints("seen_timestamp_seconds"), default=None),
         saving=any(checkpoints("saving")),

@@ -95,6 +95,8 @@ class RunState:
     """The step of the newest proved checkpoint."""
     proved_checkpoint: str = ""
     """The path of the newest proved checkpoint; empty if none is proved."""
+    damaged_checkpoints: frozenset[str] = frozenset()
+    """The paths of the damaged checkpoints."""
     checkpoints: float | None = None
     """Number of complete checkpoints; None if none are configured."""
     checkpoints_seen_at: float | None = None

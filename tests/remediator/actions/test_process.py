@@ -835,6 +835,27 @@ def test_no_worker_is_started_with_a_checkpoint_that_is_not_the_run_s(
     assert not yard.tree().roots
 
 
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_damaged_checkpoint_is_set_aside_before_the_start_if_the_target_wants_it(
+    yard: Yard, *, wanted: bool
+) -> None:
+    for step in (10, 20):
+        entry = yard.folder / f"out/step_{step}"
+        entry.mkdir(parents=True)
+        (entry / "DONE").touch()
+        os.utime(entry / "DONE", (step, step))
+    damaged = yard.folder / "out/step_20"
+    command = [sys.executable, "-c", SLEEP, yard.mark]
+    yard.acting(start=command, set_damaged_aside=wanted, checkpoints=KEPT)
+    shown = exporter_proving(f"{yard.folder}/out/step_10")
+    run = replace(shown.runs["demo"], damaged_checkpoints=frozenset({str(damaged)}))
+    assert yard.action.proof_problem(replace(shown, runs={"demo": run})) == ""
+    steps = Steps()
+    yard.action.perform("7", steps)
+    assert [step for step, _ in steps] == ["set_aside"] * wanted + ["start"]
+    assert damaged.exists() is not wanted
+
+
 def test_without_a_proved_checkpoint_the_variable_is_not_set(yard: Yard) -> None:
     process = yard.process(yard.target(start=[sys.executable, "-E", "-c", SHOW], log="log"))
     assert "TRAINWARDEN_CHECKPOINT" not in json.loads(output_of(yard, process.with_checkpoint("")))

@@ -146,6 +146,10 @@ trainwarden_checkpoint_proved_step{run="demo",checkpoint="default"} 1870
 def test_the_newest_proved_checkpoint_has_a_path() -> None:
     seen = see(CHECKPOINTS, PROVED).runs["demo"]
     assert (seen.proved_checkpoint, seen.proved_step) == ("/srv/run/1870", 1870)
+    damaged = (
+        'trainwarden_checkpoint_damaged_info{run="demo",checkpoint="default",path="/srv/9"} 1\n'
+    )
+    assert see(CHECKPOINTS, damaged).runs["demo"].damaged_checkpoints == {"/srv/9"}
     relative = PROVED.replace("/srv/run/1870", "-c rm")
     assert see(CHECKPOINTS, relative).runs["demo"].proved_checkpoint == ""
 

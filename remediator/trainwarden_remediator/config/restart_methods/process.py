@@ -49,6 +49,11 @@ class ProcessTarget(RestartMethod):
     """The account to run the worker as, by name or number; default: under root the `user` of the
     worker's `match` or of its run, otherwise the account of the remediator. A worker that belongs
     to another account is started as root only with `user: root`."""
+    set_damaged_aside: bool = False
+    """Whether a damaged or half-written checkpoint that the next start would take is renamed before
+    it, within its folder, to a hidden name (`.damaged.…`) that the framework ignores. Only if the
+    run has a proved checkpoint, for frameworks that resume from the highest number, without
+    `{checkpoint}` in `start`, and for files of the account that the worker is started as."""
     port_release_timeout: Seconds = 30
     """How long to wait for the worker's listening ports to become free before the start."""
     gpu_memory_release_timeout: Seconds = 30
@@ -70,6 +75,12 @@ class ProcessTarget(RestartMethod):
         start = tuple(argument.replace(CHECKPOINT, path) for argument in self.start)
         environment = {CHECKPOINT_VARIABLE: path, **self.environment}
         return self.model_copy(update={"start": start, "environment": environment})
+
+    @model_validator(mode="after")
+    def _sets_aside_without_a_choice(self) -> Self:
+        if self.set_damaged_aside and self.needs_checkpoint:
+            raise LocatedError("of no use with {checkpoint} in start", "set_damaged_aside")
+        return self
 
     @model_validator(mode="after")
     def _names_a_program(self) -> Self:
