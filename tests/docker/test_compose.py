@@ -335,7 +335,9 @@ def test_with_gpus_all_of_them_are_asked_for_and_no_more(compose: Compose) -> No
 def test_every_image_is_pinned_and_every_service_is_limited(
     compose: Compose, images: Sequence[str]
 ) -> None:
-    assert all(re.search(r":v?\d+\.\d+\.\d+$", image) for image in images), images
+    assert all(re.search(r":v?\d+\.\d+\.\d+(@sha256:[0-9a-f]{64})?$", image) for image in images), (
+        images
+    )
     found: dict[str, Any] = {}
     for profile in ("box", "gpu", "demo"):
         shown = compose.run("config", "--format=json", profile=profile)
