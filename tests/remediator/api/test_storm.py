@@ -66,7 +66,7 @@ async def weathered(program: Program, alerts: int, deliveries: int) -> list[stor
     received = storm.counted(journal, "SELECT count(*) FROM incident")
     assert received == alerts + deliveries
     undecided = "SELECT count(*) FROM incident WHERE last_decision IS NULL"
-    until(lambda: storm.counted(journal, undecided) == 0, 120)
+    until(lambda: storm.counted(journal, undecided) == 0, 600)
     assert storm.counted(journal, "SELECT count(*) FROM action") <= 2
     assert len(box.workers()) <= 1
     return answers
