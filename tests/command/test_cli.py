@@ -35,7 +35,7 @@ STATUS: dict[str, Any] = {
         ],
     },
 }
-ALERT = {"alert": "TrainingOomKill", "run": "", "worker": "", "handling": "nobody acts on it"}
+ALERT = {"alert": "TrainingOomKill", "run": "", "worker": "", "handling": "nothing acts on it"}
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ def test_status_takes_ten_lines_at_most(
     assert len(lines) == 10
     assert lines[1] == "  also: trouble 1"
     assert "  everything: held by root" in lines
-    assert "  TrainingOomKill on the host: nobody acts on it" in lines
+    assert "  TrainingOomKill on the host: nothing acts on it" in lines
     assert lines[-1] == "  and 28 more lines"
 
 

@@ -88,7 +88,7 @@ def _handler(problem: Problem, remediator: RemediatorStatus | str | None) -> str
     if remediator is None:
         return "No remediator is configured."
     if isinstance(remediator, str):
-        return f"Nothing will be healed: the remediator does not answer ({remediator})."
+        return f"{_gone(remediator)} An operator is needed."
     for hold in remediator.holds:
         if hold.covers(problem.run, problem.worker):
             scope = _about(hold.run, hold.worker)
@@ -128,7 +128,7 @@ def _firing_sentence(alerts: Sequence[FiringAlert]) -> str:
     handled = [one for one in alerts if one.handled]
     if handled:
         return f"{handled[0].alert} fires: {handled[0].handling}."
-    return "Nobody acts on it."
+    return "Nothing acts on it: an operator is needed."
 
 
 def _without_problem(
@@ -139,8 +139,7 @@ def _without_problem(
     if remediator is None:
         return Headline("good", f"No problem is seen: {doing}. Alerts are not known.")
     if isinstance(remediator, str):
-        sentence = f"Nothing will be healed: the remediator does not answer ({remediator})."
-        return Headline("warn", f"{sentence} Alerts are not known.")
+        return Headline("warn", f"{_gone(remediator)} Alerts are not known. An operator is needed.")
     if remediator.tone == "bad":
         return Headline("bad", remediator.verdict)
     if remediator.holds:
@@ -149,10 +148,8 @@ def _without_problem(
         return Headline("warn", f"{held}: {hold.text}. No problem is seen: {doing}.")
     if remediator.firing is None:
         why = _why_not_known(remediator)
-        until = "Until that is known, nothing will be healed."
-        return Headline(
-            "warn", f"Alerts are not known: {why}. {until} No problem is seen: {doing}."
-        )
+        sentence = f"Nothing will be healed, alerts are not known: {why}. An operator is needed."
+        return Headline("warn", f"{sentence} No problem is seen: {doing}.")
     mode = " The remediator only observes." if remediator.mode == "observe" else ""
     if remediator.firing_count:
         count = plural(remediator.firing_count, "alert")
@@ -175,6 +172,10 @@ def describe_run(run: RunView) -> str:
     if ages and not run.finished:
         parts.append(f"saved {format_duration(round(min(ages)))} ago")
     return ", ".join(parts)
+
+
+def _gone(problem: str) -> str:
+    return f"Nothing will be healed: the remediator does not answer ({problem})."
 
 
 def _held(scope: str) -> str:

@@ -49,9 +49,9 @@ def alert_summary(remediator: RemediatorStatus) -> tuple[Tone, str, str]:
         return "good", "none fires", ""
     tones = {alert.tone for alert in remediator.firing}
     tone: Tone = next((one for one in _WORST if one in tones), "quiet")
-    more = f"nobody acts on {remediator.unhandled_count:,}" if remediator.unhandled_count else ""
+    more = f"nothing acts on {remediator.unhandled_count:,}" if remediator.unhandled_count else ""
     if remediator.unhandled_count == remediator.firing_count == 1:
-        more = "nobody acts on it"
+        more = "nothing acts on it"
     names = list(dict.fromkeys(alert.alert for alert in remediator.firing))[:MAX_NAMED]
     verb = "fires" if remediator.firing_count == 1 else "fire"
     return tone, f"{remediator.firing_count:,} {verb}", ", ".join([*names, more] if more else names)

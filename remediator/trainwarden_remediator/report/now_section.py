@@ -135,7 +135,7 @@ def _alerts(current: CurrentState, unhandled: Sequence[Alert], style: ReportStyl
         severity = alert.labels.get("severity", "")
         kind = f" ({text(severity)})" if severity else ""
         since = style.times.clock(alert.starts_at)
-        yield f"**Nobody acts on {text(alert.name)}**{kind}{_on(alert)}, since {since}.{summary}"
+        yield f"**Nothing acts on {text(alert.name)}**{kind}{_on(alert)}, since {since}.{summary}"
 
 
 def _repeats(incidents: Sequence[IncidentRecord]) -> Iterator[str]:

@@ -75,17 +75,17 @@ def _is_given_up(alert: Alert, given_up: Collection[WorkerKey]) -> bool:
 
 def _view(alert: Alert, incident: Incident | None, *, complete: bool, now: float) -> AlertView:
     if not alert.remediation:
-        return AlertView(alert, handled=False, handling="nobody acts on it")
+        return AlertView(alert, handled=False, handling="nothing acts on it")
     if incident is None:
         if not complete:
             return AlertView(alert, handled=True, handling="queued")
         if now - alert.starts_at < DELIVERY_SECONDS:
             return AlertView(alert, handled=True, handling="is being delivered")
-        return AlertView(alert, handled=False, handling="nobody acts on it")
+        return AlertView(alert, handled=False, handling="nothing acts on it")
     verdict, _, reason = incident.last_decision.partition(" ")
     described = event_text.describe_reason(reason)
     if is_unattended(incident.last_decision):
-        handling = f"nobody acts on it: {described}"
+        handling = f"nothing acts on it: {described}"
         return AlertView(
             alert, handled=False, handling=handling, reason=reason, incident=incident.id
         )

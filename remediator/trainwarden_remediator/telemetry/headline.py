@@ -63,10 +63,10 @@ def headline(work: CurrentWork, config: Config, *, now: float) -> tuple[Tone, st
     if work_now := _in_progress(work):
         return tone, f"{work_now}{trouble}"
     if unhandled:
-        return tone, f"{_firing(unhandled)} Nobody acts on it."
+        return tone, f"{_firing(unhandled)} Nothing acts on it: an operator is needed."
     if isinstance(work.alerts, str):
-        until = "Until that is known, nothing will be healed."
-        return "warn", f"Alerts are not known: {work.alerts}. {until}"
+        sentence = f"Nothing will be healed, alerts are not known: {work.alerts}."
+        return "warn", f"{sentence} An operator is needed."
     watching = _watching(config, journal.timestamps)
     if journal.open_incidents:
         watching += f", following up {formatting.plural(journal.open_incidents, 'incident')}"
@@ -77,12 +77,12 @@ def headline(work: CurrentWork, config: Config, *, now: float) -> tuple[Tone, st
 
 
 def _watching(config: Config, timestamps: Mapping[str, float]) -> str:
-    """Returns `watching 3 workers, 1 has finished`."""
+    """Returns `it may restart 3 workers, 1 has finished`."""
     finished = finished_workers(timestamps)
     over = sum(all(key in finished for key in target.keys) for target in config.targets)
     if over and over == len(config.targets):
         return "its worker has finished" if over == 1 else f"its {over} workers have finished"
-    text = f"watching {formatting.plural(len(config.targets) - over, 'worker')}"
+    text = f"it may restart {formatting.plural(len(config.targets) - over, 'worker')}"
     return f"{text}, {over} {'has' if over == 1 else 'have'} finished" if over else text
 
 

@@ -257,11 +257,14 @@ def _first_step(view: AlertView) -> str:
     if view.handled or view.tone not in ("bad", "warn"):
         return ""
     if view.reason == "held":
-        return "End the hold when its reason is over: trainwarden resume, or the link hold above."
+        return (
+            "Ask who set the hold. When its reason is over: trainwarden resume, or the page "
+            "/hold here."
+        )
     if view.reason == "observe_mode":
         return (
             "Let the remediator do once what it proposes: trainwarden approve "
-            f"{view.incident}, or the link hold above."
+            f"{view.incident}, or the page /hold here."
         )
     return first_step(view.alert.name, view.alert.labels)
 

@@ -87,7 +87,7 @@ def test_a_run_that_trains_needs_nothing(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("journal")
 def test_alerts_that_nobody_acts_on_are_named(tmp_path: Path) -> None:
     text = head(report(tmp_path, CurrentState(exporter(TRAINS), [OOM])))
-    assert "- **Nobody acts on TrainingOomKill** (warning) on the host, since 07:48:20." in text
+    assert "- **Nothing acts on TrainingOomKill** (warning) on the host, since 07:48:20." in text
     first = "- TrainingOomKill on the host: Which process was killed? dmesg names the process; a "
     assert first in text.partition("## What to do")[2]
     assert "exit status 137. (<https://" in text.partition("## What to do")[2]
@@ -98,7 +98,7 @@ def test_an_alert_with_an_open_incident_is_acted_on(tmp_path: Path, journal: Jou
     journal.record_alerts([alert])
     text = head(report(tmp_path, CurrentState(exporter(TRAINS), [alert, OOM])))
     assert "- 1 of 2 active alerts: the remediator acts on them." in text
-    assert "Nobody acts on TrainingWorkerMemoryOverLimit" not in text
+    assert "Nothing acts on TrainingWorkerMemoryOverLimit" not in text
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_an_incident_that_waits_for_an_operator_is_not_acted_on(
     journal.record_decisions([(incident, decision)])
     text = head(report(tmp_path, CurrentState(exporter(TRAINS), [alert])))
     assert "the remediator acts on them" not in text
-    assert "**Nobody acts on TrainingWorkerMemoryOverLimit**" in text
+    assert "**Nothing acts on TrainingWorkerMemoryOverLimit**" in text
 
 
 def test_what_repeats_is_counted(tmp_path: Path, journal: Journal) -> None:

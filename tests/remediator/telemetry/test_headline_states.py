@@ -149,7 +149,7 @@ async def test_healthy(box: Box) -> None:
         shown = await stage.shown()
     assert shown.tone == shown.own_tone == "good"
     assert shown.sentence == ("All is well: demo trains, step 216 of 100,000, saved 17 s ago.")
-    assert shown.own_sentence == "No alert fires: watching 1 worker."
+    assert shown.own_sentence == "No alert fires: it may restart 1 worker."
     assert counts(shown) == (0, 0)
 
 
@@ -188,7 +188,7 @@ async def test_held_with_trouble(box: Box) -> None:
     assert shown.own_sentence.startswith(held)
     assert counts(shown) == (1, 1)
     assert "What to do first" in shown.text
-    assert "End the hold when its reason is over" in shown.text
+    assert "Ask who set the hold" in shown.text
 
 
 async def test_held_without_trouble_is_no_good_state(box: Box) -> None:
@@ -216,9 +216,10 @@ async def test_stalled_is_shown_as_soon_as_it_is_longer_than_usual(box: Box) -> 
         shown = await stage.shown(**waiting(120))
     assert shown.tone == shown.own_tone == "warn"
     assert shown.sentence == (
-        "demo has made no step for 2 min (usually 1 s): it waits for rollouts. Nobody acts on it."
+        "demo has made no step for 2 min (usually 1 s): it waits for rollouts. "
+        "Nothing acts on it: an operator is needed."
     )
-    assert "Alerts 1 fires TrainingWaitingForRollouts, nobody acts on it" in shown.text
+    assert "Alerts 1 fires TrainingWaitingForRollouts, nothing acts on it" in shown.text
     assert counts(shown) == (1, 1)
 
 
@@ -270,8 +271,12 @@ async def test_alertmanager_gone(box: Box) -> None:
     async with staged(box) as stage:
         shown = await stage.shown()
     assert shown.tone == shown.own_tone == "warn"
-    assert shown.sentence.startswith("Alerts are not known: Alertmanager does not answer.")
-    assert shown.own_sentence.startswith("Alerts are not known: Alertmanager does not answer.")
+    assert shown.sentence.startswith(
+        "Nothing will be healed, alerts are not known: Alertmanager does not answer."
+    )
+    assert shown.own_sentence.startswith(
+        "Nothing will be healed, alerts are not known: Alertmanager does not answer."
+    )
     assert "Alerts not known" in shown.text
     assert box.url not in shown.text
     assert counts(shown) == (None, 0)
@@ -321,14 +326,15 @@ async def test_an_alert_that_nobody_acts_on_is_counted_and_marked(box: Box) -> N
     assert shown.tone == shown.own_tone == "warn"
     assert shown.sentence == (
         "TrainingOomKill fires on the host: The kernel killed a process for lack of memory. "
-        "Nobody acts on it."
+        "Nothing acts on it: an operator is needed."
     )
     assert shown.own_sentence == (
-        "On the host: the kernel killed a process for lack of memory. Nobody acts on it."
+        "On the host: the kernel killed a process for lack of memory. "
+        "Nothing acts on it: an operator is needed."
     )
     for text in (shown.text, own):
         assert "What to do first TrainingOomKill : Which process was killed?" in text
-    assert "TrainingOomKill the host nobody acts on it" in own
+    assert "TrainingOomKill the host nothing acts on it" in own
     assert counts(shown) == (1, 1)
 
 
@@ -391,7 +397,7 @@ def test_a_remediator_that_does_not_report_active_alerts_leaves_them_unknown() -
     )
     tone, sentence = verdict(rendered(older))
     assert tone == "warn"
-    assert sentence.startswith("Alerts are not known")
+    assert sentence.startswith("Nothing will be healed, alerts are not known")
 
 
 async def test_a_healed_incident_in_follow_up_is_well_on_both_pages(box: Box) -> None:
@@ -403,7 +409,7 @@ async def test_a_healed_incident_in_follow_up_is_well_on_both_pages(box: Box) ->
         stage.remediator.journal.record_alerts([resolved])
         shown = await stage.shown()
     assert shown.tone == shown.own_tone == "good"
-    assert shown.own_sentence == "No alert fires: watching 1 worker, following up 1 incident."
+    assert shown.own_sentence == "No alert fires: it may restart 1 worker, following up 1 incident."
 
 
 async def test_in_mode_observe_nobody_acts(box: Box) -> None:
@@ -423,4 +429,4 @@ async def test_in_mode_observe_nobody_acts(box: Box) -> None:
         "observes."
     )
     assert counts(shown) == (1, 1)
-    assert f"trainwarden approve {incident.id}, or the link hold above" in shown.text
+    assert f"trainwarden approve {incident.id}, or the page /hold here" in shown.text
