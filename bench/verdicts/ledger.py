@@ -83,15 +83,16 @@ def account(case: Case) -> Account:
         seen = least if visible else most
         known = state if visible else RunState.UNKNOWN
         seen[known] = seen.get(known, 0.0) + end - start
+    truth = box.truth
     return Account(
         case,
-        box.world - box.truth.looks[0],
+        box.world - truth.looks[0],
         box.world - counted_until,
         dict(spent.seconds),
         least,
         most,
         (spent.steps_made, spent.steps_redone, spent.steps_lost),
-        box.truth.seen,
+        (truth.made, truth.redone, truth.lost) if box.exporter_up else truth.seen,
         box.known.step_line() is not None and box.shape.logged,
     )
 

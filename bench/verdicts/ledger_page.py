@@ -40,6 +40,11 @@ Known reasons, and the exporter could see none of them:
 - An evaluation on servers that nothing announces counts as `stalled` once it has taken longer than
   the silence that would restart the run (half an hour), and stacks cannot show that it moves.
 - A wait for a server that nothing announces, and that ends before that, counts as `training`.
+- A run whose log is not found counts as `starting`, and then as `stalled`, until its first
+  checkpoint is complete.
+- A trainer whose process is not found counts as `down` if nothing else of the run is seen.
+- Of the hour before the first scrape the model looks twice a minute: shorter saves are not seen
+  where no line reports them.
 """
 
 

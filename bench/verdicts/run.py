@@ -20,6 +20,8 @@ KEPT = 5
 NAN = float("nan")
 FIRST_EVALUATION = 5
 """The step after which a run evaluates for the first time, as many do to see that it works."""
+ANNOUNCED = (RunState.WAITING_FOR_ROLLOUTS, RunState.EVALUATING)
+"""What a run says that it waits for, however long that takes."""
 STALL_FACTOR = 5.0
 STALL_FLOOR = 60.0
 """A wait for a server that is down stalls a run if it takes longer than so many steps, and than so
@@ -144,7 +146,7 @@ class Run:
             self.box.truth.lost += max(0, self.step - resumed)
             self.step = resumed
             if starting is not None:
-                box.tell(starting, step=str(resumed))
+                box.tell(starting, step=str(resumed - starting.step_offset))
         yield seconds
         for server in box.servers:  # a trainer that was ended in a weight update had paused them
             if server.state == shape.pause:
@@ -226,7 +228,7 @@ class Run:
             if self._can_generate():
                 left -= pause
                 since, self._doing = box.world, doing
-            elif doing is not RunState.WAITING_FOR_ROLLOUTS and box.world - since > longest:
+            elif doing not in ANNOUNCED and box.world - since > longest:
                 box.truth.restate(since, RunState.STALLED)
                 self._doing = RunState.STALLED
         self._doing = doing

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from trainwarden_exporter.progress.run_time import RunState
-from verdicts.cases import Case
-from verdicts.healthy import Night
+from verdicts.cases import FAULTS, Case
+from verdicts.healthy import NIGHTS, Night
 from verdicts.ledger import WATCHED_BADLY, Account, account
 from verdicts.ledger_cost import Cost
-from verdicts.ledger_page import ALLOWED, page
+from verdicts.ledger_page import ALLOWED, HARD, PAGE, page
 from verdicts.truth import Truth
 
 
@@ -68,3 +69,15 @@ def test_the_truth_is_cut_where_nobody_looked() -> None:
         (90, 200, RunState.STALLED, False),
         (200, 250, RunState.STALLED, True),
     ]
+
+
+def test_the_page_is_of_all_kinds_of_runs_and_their_states_add_up() -> None:
+    text = PAGE.read_text()
+    found = re.search(r"^\| runs \| (\d+) \|", text, re.MULTILINE)
+    assert found is not None
+    assert int(found[1]) >= len(NIGHTS) + len(FAULTS) + len(WATCHED_BADLY), "make bench-ledger"
+    assert "| states that do not add up to the time counted | 0 |" in text
+    known = {one.name for one in NIGHTS} | {one.name for one in FAULTS}
+    assert known | {one.name for one in WATCHED_BADLY} >= set(HARD)
+    for name in HARD:
+        assert f"| {name} |" in text, name

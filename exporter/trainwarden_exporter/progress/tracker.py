@@ -280,6 +280,8 @@ class _SharedState:
             self.record(run, event)
 
     def record_trainer(self, run: str, started: float | None, *, finished: bool) -> None:
+        with self._lock:
+            self._follow_clock()  # a clock that was set moves the start, too
         state = self.states.get(run, RunProgress())
         if started is not None and started > state.attempt.began + _CLOCK_TOLERANCE_SECONDS:
             beat = state.reports.get(BEAT)

@@ -510,7 +510,7 @@ def test_silence_that_nobody_saw_is_unknown() -> None:
     close(watch.time, run)
 
 
-@pytest.mark.parametrize("seconds", [-86400.0, -30.0, 45.0, 86400.0])
+@pytest.mark.parametrize("seconds", [-86400.0, -30.0, 45.1, 86400.3])
 def test_a_clock_that_is_set_adds_no_time(seconds: float) -> None:
     run = seeded(2)
     run.start()
@@ -520,12 +520,14 @@ def test_a_clock_that_is_set_adds_no_time(seconds: float) -> None:
     watch = Watch()
     watch.follow(replace(run, lines=run.lines[:middle], at=run.lines[middle - 1].at))
     watch.set_by = seconds
-    before = watch.time
+    before, attempt = watch.time, watch.tracker.state("grpo").attempt.number
     watch.look(watch.now + LOOK)
     for line in run.lines[middle:]:
         while watch.now + LOOK <= line.at:
             watch.look(watch.now + LOOK)
         watch._read(line, unseen=False)
+    assert watch.tracker.state("grpo").attempt.number == attempt
+    assert watch.time.steps_made == len(steps_of(run))
     elapsed = watch.now - BEGIN
     assert sum(watch.time.seconds.values()) <= elapsed
     assert sum(watch.time.seconds.values()) >= 0.9 * elapsed
