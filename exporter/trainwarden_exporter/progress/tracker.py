@@ -94,7 +94,6 @@ class ProgressTracker:
     def record_checkpoint(self, run: str, checkpoint: str, step: int, timestamp: float) -> None:
         """Records that the checkpoint of `step` is complete since `timestamp`."""
         source = f"checkpoint/{checkpoint}"
-        self._shared.record_completion(run, timestamp)
         self._shared.record_guess(run, StepReported(source, step, timestamp, is_live=False))
 
     def record_checkpoints(self, run: str, records: Iterable[tuple[int, float]]) -> None:
@@ -211,8 +210,6 @@ class _SharedState:
         self._watched_since = now()
         self._lock = Lock()
         self._saving: dict[str, float] = {}
-        self._completed: dict[str, float] = {}
-        """When the last checkpoint of each run was complete."""
         self._failures: dict[str, tuple[float, str]] = {}
         """Time and pattern of the last fatal line of each run."""
         self._save_intervals: dict[str, int] = {}
@@ -306,19 +303,10 @@ class _SharedState:
         interval = self._save_intervals.get(run)
         self.record_guess(run, RecordsFound(tuple(ascending), interval, self._now()))
 
-    def record_completion(self, run: str, at: float) -> None:
-        self._completed[run] = max(at, self._completed.get(run, 0.0))
-
     def record_saving(self, run: str, since: float | None) -> None:
         state = self.states.get(run, RunProgress())
         if since is None:
-            seen = self._saving.pop(run, None) is not None
-            began, completed = state.phase_began_at or 0.0, self._completed.get(run, 0.0)
-            # Not every log that tells the start of a save tells its end.
-            ended = began - _CLOCK_TOLERANCE_SECONDS <= completed <= self._now()
-            if state.phase is Phase.SAVING and ended:
-                self.record(run, PhaseEnded(Phase.SAVING, max(began, completed)))
-            elif seen:
+            if self._saving.pop(run, None) is not None:
                 self.record(run, PhaseEnded(Phase.SAVING, self._now()))
         # A save during which steps continue does not block them.
         elif state.phase is Phase.TRAINING and (state.last_step_at or since) <= since:

@@ -411,28 +411,6 @@ def test_a_search_is_down_without_any_worker_and_finished_when_all_have_ended() 
     assert after("finished") > 80
 
 
-def test_a_save_whose_end_only_its_folder_shows_ends_when_the_checkpoint_is_complete() -> None:
-    saves: list[tuple[str, float | None]] = [("grpo", None)]
-    complete: list[tuple[str, str, int, float]] = []
-    box = Box(SPEC, saves_in_progress=lambda: saves, checkpoints=lambda: complete)
-    for step in range(1, 6):
-        box.line("step", step)
-        box.clock.now += 20
-        box.scrape()
-    began = box.clock.now
-    box.line("saving")
-    saves[:] = [("grpo", began)]
-    box.clock.now += 20
-    box.scrape()
-    saves[:], complete[:] = [("grpo", None)], [("grpo", "full", 5, began + 22)]
-    box.clock.now += 20
-    box.line("other")
-    box.scrape()
-    box.clock.now += 200
-    box.line("step", 6)
-    assert box.scrape("trainwarden_run_")["time_seconds_total saving"] == 22
-
-
 def test_a_pause_in_which_one_of_several_trainers_restarted_is_not_learned() -> None:
     keys = [WorkerKey("grpo", name) for name in ("a", "b")]
     liveness = [WorkerLiveness(key, NOW - 5, finished=False) for key in keys]
