@@ -149,7 +149,7 @@ async def test_healthy(box: Box) -> None:
         shown = await stage.shown()
     assert shown.tone == shown.own_tone == "good"
     assert shown.sentence == ("All is well: demo trains, step 216 of 100,000, saved 17 s ago.")
-    assert shown.own_sentence == "No alert fires: it may restart 1 worker."
+    assert shown.own_sentence == "No alert fires: it is allowed to restart 1 worker."
     assert counts(shown) == (0, 0)
 
 
@@ -409,7 +409,7 @@ async def test_a_healed_incident_in_follow_up_is_well_on_both_pages(box: Box) ->
         stage.remediator.journal.record_alerts([resolved])
         shown = await stage.shown()
     assert shown.tone == shown.own_tone == "good"
-    assert shown.own_sentence == "No alert fires: it may restart 1 worker, following up 1 incident."
+    assert shown.own_sentence == "No alert fires: it is allowed to restart 1 worker, following up 1 incident."
 
 
 async def test_in_mode_observe_nobody_acts(box: Box) -> None:
