@@ -409,7 +409,10 @@ async def test_a_healed_incident_in_follow_up_is_well_on_both_pages(box: Box) ->
         stage.remediator.journal.record_alerts([resolved])
         shown = await stage.shown()
     assert shown.tone == shown.own_tone == "good"
-    assert shown.own_sentence == "No alert fires: it is allowed to restart 1 worker, following up 1 incident."
+    assert (
+        shown.own_sentence
+        == "No alert fires: it is allowed to restart 1 worker, following up 1 incident."
+    )
 
 
 async def test_in_mode_observe_nobody_acts(box: Box) -> None:
