@@ -258,7 +258,7 @@ def test_every_panel_of_the_board_has_data(
         missing[:] = [
             f"{panel.title}: {query.text}: {query.empty_when}"
             for panel, drawn in zip(board.panels, shown, strict=True)
-            for query, target in zip(panel.queries, drawn["targets"], strict=True)
+            for query, target in zip(panel.queries, drawn.get("targets", ()), strict=True)
             if query.empty_when not in excused and not answer(target, prometheus, window, values)
         ]
         return not missing

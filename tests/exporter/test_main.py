@@ -351,7 +351,11 @@ def test_check_says_what_is_wrong_with_a_file(
     assert main(["check", str(path)]) == 1
     assert capsys.readouterr() == (
         "",
-        f"{path}:1: rnus: unknown key (did you mean runs?)\n{path}:2: host: expected a mapping\n",
+        (
+            f"{path}:1: rnus: unknown key (did you mean runs?)\n"
+            f"{path}:1: runs: expected a list\n"
+            f"{path}:2: host: expected a mapping\n"
+        ),
     )
 
 

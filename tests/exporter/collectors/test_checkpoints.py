@@ -285,8 +285,8 @@ def test_a_folder_that_may_not_be_read_is_not_shown_as_empty(
     with as_nobody():
         # how long ago that is says that it cannot be seen
         assert of(samples(collector)).keys() == {"seen_timestamp_seconds"}
-    # a second poller proves what is found: each may warn once
-    assert {record.message for record in caplog.records} == {"watch failed"}
-    watches = [record.watch for record in caplog.records]
-    assert len(watches) == len(set(watches))
-    assert any(watch.startswith("checkpoints ") for watch in watches)
+    # a second poller proves what is found: each may warn once; pollers of other tests may warn too
+    watches = [str(record.watch) for record in caplog.records if record.message == "watch failed"]
+    own = [watch for watch in watches if watch.startswith(("checkpoints ", "proofs "))]
+    assert len(own) == len(set(own))
+    assert any(watch.startswith("checkpoints ") for watch in own)

@@ -375,7 +375,7 @@ def test_killed_at_any_moment_no_rung_is_taken_twice_and_the_ladder_comes_to_its
         os.kill(child.pid, signal.SIGKILL)
         child.wait(60)
         kills += 1
-        assert kills < 60
+        assert kills < 600  # how far each start comes is up to the machine
     assert kills > 0
     for rung in (0, 1):
         actions = {e.action for e in box.events() if e.facts.get("rung") == rung}
