@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Self
 
 from trainwarden_exporter.checkpoints.copies import Uncopied, copied_step
-from trainwarden_exporter.checkpoints.pollers import proof_poller, scan_poller
+from trainwarden_exporter.checkpoints.pollers import make_pollers
 from trainwarden_exporter.checkpoints.proofs import ProofSnapshot
 from trainwarden_exporter.checkpoints.specs import CheckpointSpec
 from trainwarden_exporter.exceptions import NoData
 from trainwarden_exporter.run_config import RunConfig
 from trainwarden_exporter.run_specs import copy_specs
-from trainwarden_exporter.runtime.background_poller import BackgroundPollers
 from trainwarden_exporter.scrape.collector import Collector, Family, MetricTable, Sample
-from trainwarden_exporter.step_dirs.locations import InstanceFinder
 
 _table = MetricTable("trainwarden_checkpoint_", "run", "checkpoint")
 _gauge = _table.gauge
@@ -57,18 +55,9 @@ class CheckpointCopiesCollector(Collector):
         now: Callable[[], float] = time.time,
     ) -> None:
         specs = [spec for run in runs for spec in copy_specs(run)]
-        finders = {spec.location: InstanceFinder(spec.location) for spec in specs}
         self._originals = originals
         self._uncopied = {spec: Uncopied() for spec in specs}
-        self._pollers = BackgroundPollers(
-            {spec: scan_poller(spec, finders[spec.location], None, now) for spec in specs}
-        )
-        self._provers = BackgroundPollers(
-            {
-                spec: proof_poller(spec, poller, state_folder, now)
-                for spec, poller in self._pollers.all()
-            }
-        )
+        self._pollers, self._provers = make_pollers(specs, state_folder, now)
 
     def take_over_from(self, predecessor: Self) -> None:
         """Continues with the scanners of `predecessor` and their state."""

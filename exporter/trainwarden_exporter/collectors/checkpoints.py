@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from trainwarden_exporter.checkpoints.pollers import proof_poller, scan_poller
+from trainwarden_exporter.checkpoints.pollers import make_pollers
 from trainwarden_exporter.checkpoints.proofs import ProofSnapshot
 from trainwarden_exporter.checkpoints.scanner import CheckpointSnapshot
 from trainwarden_exporter.checkpoints.specs import SAVING_SECONDS, CheckpointSpec
@@ -15,11 +15,9 @@ from trainwarden_exporter.disk.mounts import Mount
 from trainwarden_exporter.exceptions import NoData
 from trainwarden_exporter.run_config import RunConfig
 from trainwarden_exporter.run_specs import checkpoint_specs
-from trainwarden_exporter.runtime.background_poller import BackgroundPollers
 from trainwarden_exporter.runtime.formatting import printable
 from trainwarden_exporter.scrape.collector import Collector, Family, Metric, MetricTable, Sample
 from trainwarden_exporter.step_dirs.filesystem import FileSystem
-from trainwarden_exporter.step_dirs.locations import InstanceFinder
 
 _table = MetricTable("trainwarden_", "run", "checkpoint")
 _gauge = _table.gauge
@@ -118,16 +116,7 @@ class CheckpointsCollector(Collector):
         self._disk_label = disk_label
         self._now = now
         specs = [spec for run in runs for spec in checkpoint_specs(run)]
-        finders = {spec.location: InstanceFinder(spec.location) for spec in specs}
-        self._pollers = BackgroundPollers(
-            {spec: scan_poller(spec, finders[spec.location], filesystem, now) for spec in specs}
-        )
-        self._provers = BackgroundPollers(
-            {
-                spec: proof_poller(spec, poller, state_folder, now)
-                for spec, poller in self._pollers.all()
-            }
-        )
+        self._pollers, self._provers = make_pollers(specs, state_folder, now, filesystem)
 
     def take_over_from(self, predecessor: Self) -> None:
         """Continues with the scanners of `predecessor` and their state."""
