@@ -365,7 +365,8 @@ def test_killed_at_any_moment_no_rung_is_taken_twice_and_the_ladder_comes_to_its
     while True:
         child = night.start()
         assert night.ask("/webhook", delivery(alert)) == 200
-        deadline = time.monotonic() + chance.uniform(0, 1.2)
+        # more time with each kill, because how far a start comes in a second is up to the machine
+        deadline = time.monotonic() + chance.uniform(0, 1.2 + kills / 20)
         while time.monotonic() < deadline and not is_over(box):
             time.sleep(0.002)
         if "healed" in box.journaled():
@@ -375,7 +376,7 @@ def test_killed_at_any_moment_no_rung_is_taken_twice_and_the_ladder_comes_to_its
         os.kill(child.pid, signal.SIGKILL)
         child.wait(60)
         kills += 1
-        assert kills < 600  # how far each start comes is up to the machine
+        assert kills < 60
     assert kills > 0
     for rung in (0, 1):
         actions = {e.action for e in box.events() if e.facts.get("rung") == rung}
