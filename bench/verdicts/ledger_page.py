@@ -33,8 +33,10 @@ much that is.
 """
 
 REASONS = """\
-Known reasons, and the exporter could see none of them:
+Known reasons; of all but the first, the exporter sees nothing:
 
+- A save whose end is not logged counts as `saving` until the next step: its folder shows the end,
+  but a pause after its last file would then look like a stall.
 - slime logs the start of a weight update and not its end, and no evaluation: an evaluation right
   after an update counts as `updating_weights`. Both are effective time.
 - An evaluation on servers that nothing announces counts as `stalled` once it has taken longer than
