@@ -162,6 +162,7 @@ class Program:
             "cwd": str(self.folder),
             "log": str(self.log),
             "environment": self.environment,
+            "set_damaged_aside": True,
         }
         return {"run": self.name, "worker": "trainer", "process": process}
 

@@ -95,7 +95,10 @@ class CheckpointConfig(Section):
                 raise LocatedError(
                     "required: the framework has no checkpoints of this name", missing
                 )
-            base = CheckpointLayout(self.name, self.folder, self.entry, self.complete.rule())
+            rule = self.complete.rule()
+            base = CheckpointLayout(
+                self.name, self.folder, self.entry, rule, resumes_incomplete=None
+            )
         return replace(
             base,
             folder=self.folder or base.folder,

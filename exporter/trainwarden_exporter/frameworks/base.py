@@ -61,8 +61,9 @@ class CheckpointLayout:
     step_offset: int = 0
     """Completed steps, counted from one, minus the number in the name."""
     recovery: RecoveryLayout | None = None
-    resumes_incomplete: bool = False
-    """Whether the framework resumes from the highest step even if that is incomplete."""
+    resumes_incomplete: bool | None = False
+    """Whether the framework resumes from the highest step even if that is incomplete; None if that
+    is not known, of checkpoints that no framework writes."""
     provable: tuple[Provable, ...] = ()
     """What can be proved of what the framework writes, beyond each single file by its format."""
 

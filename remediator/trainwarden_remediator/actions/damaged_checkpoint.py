@@ -80,11 +80,11 @@ class DamagedCheckpoints:
         self, proved: str, damaged: Collection[str]
     ) -> Callable[[CheckpointSpec], Path | None]:
         def find(spec: CheckpointSpec) -> Path | None:
-            for path, entry in _taken(spec):
+            for path, entry in _taken(spec, self._now):
                 if str(path) == proved:
                     continue
                 quiet = self._now() - entry.changed_at >= QUIET_SECONDS
-                half_written = not entry.complete and spec.layout.resumes_incomplete
+                half_written = not entry.complete and spec.layout.resumes_incomplete is not False
                 if quiet and (half_written or (entry.complete and str(path) in damaged)):
                     return path
             return None
@@ -92,10 +92,12 @@ class DamagedCheckpoints:
         return find
 
 
-def _taken(spec: CheckpointSpec) -> Iterator[NextTaken]:
+def _taken(spec: CheckpointSpec, now: Callable[[], float]) -> Iterator[NextTaken]:
     """Yields what a resume takes in each folder: the highest name that is no temporary one."""
+    # its trainer is dead: nothing has to settle any more
+    settled = spec.layout.completeness.settle_seconds
     try:
-        results = CheckpointScanner(spec)().results
+        results = CheckpointScanner(spec, now=lambda: now() + settled)().results
     except OSError as error:
         log.warning("checkpoints not read", extra={"run": spec.run, "error": str(error)})
         return
@@ -103,7 +105,7 @@ def _taken(spec: CheckpointSpec) -> Iterator[NextTaken]:
         if result.unexamined_count:
             continue
         entries = [one for one in (*result.complete, *result.incomplete) if not one.name.partial]
-        if not spec.layout.resumes_incomplete:
+        if spec.layout.resumes_incomplete is False:
             entries = [one for one in entries if one.complete]
         if entries:
             taken = max(entries, key=lambda one: one.name.sort_key)

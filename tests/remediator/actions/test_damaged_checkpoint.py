@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
+import zipfile
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -92,6 +94,45 @@ def test_a_save_that_may_be_under_way_and_a_link_are_left_alone(tmp_path: Path) 
     (folder / "checkpoint-40").symlink_to(elsewhere)
     assert set_aside(folder, proved, folder / "checkpoint-40") == ([], [])
     assert elsewhere.exists()
+
+
+OWN: dict[str, Any] = {
+    "name": "model",
+    "folder": ".",
+    "complete": {"settled": ["*"]},
+}
+
+
+def save_file(folder: Path, name: str, content: bytes, *, ago: float) -> Path:
+    path = folder / name
+    path.write_bytes(content)
+    moment = FileSystem().status(str(path)).st_mtime - ago
+    os.utime(path, (moment, moment))
+    return path
+
+
+def set_own_aside(path: Path, proved: Path, entry: str) -> list[str]:
+    own = {"name": "demo", "path": str(path), "checkpoints": [OWN | {"entry": entry}]}
+    specs = checkpoint_specs(RunConfig.model_validate(own))
+    return DamagedCheckpoints(specs).set_aside(str(proved), (), ACCOUNT, lambda *_, **__: None)
+
+
+def test_of_own_checkpoints_a_half_and_an_empty_file_are_renamed(tmp_path: Path) -> None:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("archive/data.pkl", bytes(1000))
+    proved = save_file(tmp_path, "step_10.pt", content.getvalue(), ago=200)
+    half = save_file(tmp_path, "step_20.pt", content.getvalue()[:500], ago=20)
+    empty = save_file(tmp_path, "step_30.pt", b"", ago=20)
+    assert set_own_aside(tmp_path, proved, r"step_(?P<step>\d+)\.pt") == [str(empty), str(half)]
+    assert names(tmp_path) == [".damaged.step%5F20%2Ept", ".damaged.step%5F30%2Ept", "step_10.pt"]
+
+
+def test_an_own_checkpoint_that_only_has_to_settle_is_left_alone(tmp_path: Path) -> None:
+    proved = save_file(tmp_path, "step_10.bin", b"weights", ago=200)
+    newest = save_file(tmp_path, "step_20.bin", b"weights", ago=20)
+    assert set_own_aside(tmp_path, proved, r"step_(?P<step>\d+)\.bin") == []
+    assert newest.exists()
 
 
 def test_what_no_journal_records_is_not_renamed(tmp_path: Path) -> None:
