@@ -22,6 +22,7 @@ KEPT_SECONDS = 7 * 86400.0
 """How long the announcement of an ended run is kept."""
 KEPT_EXITS = 8
 """Number of ended processes whose exit status is kept."""
+_SETTLED = ("finished", "stopped")
 
 
 class Announcement:
@@ -107,13 +108,17 @@ def claim(folder: Path, content: dict[str, Any], *, free_name: bool) -> Announce
                 raise ValueError(f"{which}: already runs as process {pid}")
             if not free_name or not (pid or _is_of_another_folder(runs, content)):
                 break
+        before, now = read_content(files.announcement), time.time()
+        goes_on = before.get("argv") == content["argv"] and before.get("state") not in _SETTLED
         found = Announcement(
             files,
             {
                 **content,
+                # a restart loop has no part in which an operator stopped or changed the command
+                "counted_since": before.get("counted_since", 0.0) if goes_on else now,
                 "log": str(files.log),
                 "log_offset": _size(files.log),
-                "announced_at": time.time(),
+                "announced_at": now,
                 "socket": str(files.socket),
                 "state": "starting",
                 "pid": 0,

@@ -199,20 +199,23 @@ class WorkersCollector(Collector):
             key: self._read_usage(key, worker, trees[key], now)
             for key, worker in self._workers.items()
         }
+        counted_since = {key: self._announced.counted_since(key, now) for key in self._workers}
         self._histories = {
             key: history.merge_observed(
                 *(trees[key], usages[key].transfers, self._exit_watcher, now),
                 announced=partial(self._announced.exit_of, key),
+                counted_since=counted_since[key],
             )
             for key, history in self._histories.items()
         }
-        self._start_log.record(
-            trees, now, {key: one.roots.harmless_ends for key, one in self._histories.items()}
-        )
+        harmless_ends = {key: one.roots.harmless_ends for key, one in self._histories.items()}
+        self._start_log.record(trees, now, harmless_ends, counted_since)
         self._presence_log.record(trees)
         self._unit_stops.record(trees)
         self._restart_log.record(
-            {key: one.roots.failure_restarts for key, one in self._histories.items()}, now
+            {key: one.roots.failure_restarts for key, one in self._histories.items()},
+            now,
+            counted_since,
         )
         limited = (key for key, worker in self._workers.items() if worker.trials_limit is not None)
         trials = self._trial_counter.since_start(

@@ -30,6 +30,8 @@ MAX_FILES = 2000
 MAX_NAMES = 5 * MAX_FILES
 """Names read from the folder; beside an announcement are a pid file and a socket."""
 MAX_BYTES = 256 << 10
+CLOCK_ERROR_SECONDS = 1.0
+"""How much earlier a process may seem to have started than its announcement was written."""
 SHOWN_SECONDS = 86400.0
 """How long a run that has ended is shown."""
 
@@ -75,6 +77,9 @@ class Announcement(BaseModel):
     log_offset: Annotated[int, Field(ge=0)] = 0
     """Size of the log in bytes when the run was announced."""
     announced_at: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    counted_since: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """Unix time of the first start of this command that counts towards a restart loop: earlier ones
+    were stopped by an operator, or had other arguments."""
     socket: _EncodablePath | None = None
     framework: Name = "generic"
     path: _EncodablePath | None = None
@@ -140,6 +145,15 @@ class AnnouncedRuns:
         """
         found = self.workers.get(key)
         return None if found is None else found.announcement.exit_of(identity)
+
+    def counted_since(self, key: WorkerKey, now: float) -> float:
+        """Returns the Unix time from which on starts of worker `key` count towards a loop.
+
+        It is ignored if it is later than `now`: the clock has been set since.
+        """
+        found = self.workers.get(key)
+        since = 0.0 if found is None else found.announcement.counted_since
+        return max(0.0, since - CLOCK_ERROR_SECONDS) if since <= now else 0.0
 
 
 @dataclass(frozen=True)

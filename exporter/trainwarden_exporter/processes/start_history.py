@@ -39,19 +39,20 @@ class StartLog:
         trees: Mapping[WorkerKey, ProcessTree],
         now: float,
         harmless_ends: Mapping[WorkerKey, Collection[Identity]] | None = None,
+        counted_since: Mapping[WorkerKey, float] | None = None,
     ) -> None:
         """Adds the starts in `trees` at `now` (Unix seconds); drops all other workers.
 
         A process that ended successfully, or that an operator stopped, is part of no loop: the
-        starts of `harmless_ends` are dropped.
+        starts of `harmless_ends`, and those before `counted_since` (Unix seconds), are dropped.
         """
-        ends = harmless_ends or {}
-        self._file.save(
-            {
-                worker_id(key): self._updated_starts(key, tree, now, ends.get(key, ()))
-                for key, tree in trees.items()
-            }
-        )
+        ends, since = harmless_ends or {}, counted_since or {}
+        log: StartsByWorker = {}
+        for key, tree in trees.items():
+            known = self._updated_starts(key, tree, now, ends.get(key, ()))
+            first = since.get(key, 0.0)
+            log[worker_id(key)] = {one: start for one, start in known.items() if start >= first}
+        self._file.save(log)
         for key in self._members.keys() - trees.keys():
             del self._members[key]
 
@@ -103,15 +104,22 @@ class RestartLog:
         self._counted = predecessor._counted
         self._file.save(predecessor._file.value)
 
-    def record(self, counts: Mapping[WorkerKey, int], now: float) -> None:
-        """Adds the increase of the counts at `now` (Unix seconds).
+    def record(
+        self,
+        counts: Mapping[WorkerKey, int],
+        now: float,
+        counted_since: Mapping[WorkerKey, float] | None = None,
+    ) -> None:
+        """Adds the increase of the counts at `now`; drops restarts before `counted_since`.
 
-        The counts start at 0 with the exporter. Drops all other workers.
+        Both are in Unix seconds. The counts start at 0 with the exporter. Drops all other workers.
         """
         log: RestartsByWorker = {}
+        since = counted_since or {}
         for key, count in counts.items():
             new = max(0, count - self._counted.get(key, 0))
             known = [*self._file.value.get(worker_id(key), ()), *[now] * new]
+            known = [one for one in known if one >= since.get(key, 0.0)]
             if known and (kept := list(restart_loop.recent_starts(known, now))):
                 log[worker_id(key)] = kept
         self._counted = dict(counts)

@@ -14,6 +14,7 @@ from trainwarden_exporter.processes.exit_status import (
 )
 from trainwarden_exporter.processes.matching import ProcessTree
 from trainwarden_exporter.processes.procfs import Identity, Process, Transfers
+from trainwarden_exporter.processes.start_times import start_timestamp
 
 _USUAL_STATUSES = ("0", "1", "SIGKILL", "SIGTERM", "unknown")
 _NOTHING = Transfers(0, 0)
@@ -141,8 +142,13 @@ class RootHistory:
         exit_watcher: ExitWatcher,
         now: float,
         announced: ReadExit = lambda _: None,
+        *,
+        counted_since: float = 0.0,
     ) -> RootHistory:
-        """Compares with the previous tree; `now` is in Unix seconds."""
+        """Compares with the previous tree; `now` is in Unix seconds.
+
+        The end of a process that started before `counted_since` (Unix seconds) is no failure.
+        """
         living = frozenset(process.identity for process in tree.roots if process.alive)
         for identity in living:
             exit_watcher.watch(identity)
@@ -172,7 +178,10 @@ class RootHistory:
         newcomers = living - before - self._members
         # failed processes are replaced before finished ones
         replaced = sorted(unreplaced, key=lambda one: unreplaced[one] == 0)[: len(newcomers)]
-        failed = sum(not is_harmless_end(unreplaced[one]) for one in replaced)
+        failed = sum(
+            not is_harmless_end(unreplaced[one]) and start_timestamp(one) >= counted_since
+            for one in replaced
+        )
         return RootHistory(
             restarts=self.restarts + len(replaced),
             failure_restarts=self.failure_restarts + failed,
@@ -202,10 +211,14 @@ class WorkerHistory:
         exit_watcher: ExitWatcher,
         now: float,
         announced: ReadExit = lambda _: None,
+        *,
+        counted_since: float = 0.0,
     ) -> WorkerHistory:
-        """Returns the history including `tree` at `now` (Unix seconds)."""
+        """Returns the history including `tree` at `now`; as `RootHistory.merge_observed`."""
         return WorkerHistory(
             cpu=self.cpu.merge_observed(tree.members),
             transfers=self.transfers.merge_observed(tree.members, transfers),
-            roots=self.roots.merge_observed(tree, exit_watcher, now, announced),
+            roots=self.roots.merge_observed(
+                *(tree, exit_watcher, now, announced), counted_since=counted_since
+            ),
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainwarden.run.announcement import MAX_BYTES, Announcement, read_content
+from trainwarden.run.announcement import MAX_BYTES, Announcement, claim, dismiss, read_content
 from trainwarden.run.folder import check_name, run_files
 from trainwarden.run.policy import MAX_FAILURES, STEADY_SECONDS, FailureCount, end_state
 from trainwarden.run.relay import Relay
@@ -95,6 +95,30 @@ def test_an_end_long_after_an_interrupt_is_not_its_result(
     status: int, since_stop: float | None, finishes: bool, state: str
 ) -> None:
     assert end_state(status, since_stop=since_stop, finishes=finishes) == state
+
+
+@pytest.mark.parametrize(
+    ("state", "arguments", "goes_on"),
+    [
+        ("failed", ["train"], True),
+        ("running", ["train"], True),
+        ("stopped", ["train"], False),
+        ("dismissed", ["train"], False),
+        ("failed", ["train", "--lr=1"], False),
+    ],
+)
+def test_a_restart_loop_begins_after_a_stop_by_the_operator_or_with_other_arguments(
+    tmp_path: Path, state: str, arguments: list[str], goes_on: bool
+) -> None:
+    run = {"run": "r", "worker": "trainer", "cwd": "/", "finishes": True}
+    first = claim(tmp_path, {**run, "argv": ["train"]}, free_name=False)
+    first.content.update(wrapper_pid=0, state="failed" if state == "dismissed" else state)
+    first.save()
+    if state == "dismissed":
+        assert dismiss(first.files.announcement)
+    again = claim(tmp_path, {**run, "argv": arguments}, free_name=False).content
+    assert (again["counted_since"] == first.content["counted_since"]) == goes_on
+    assert goes_on or again["counted_since"] == again["announced_at"]
 
 
 def test_what_is_no_announcement_is_empty(tmp_path: Path) -> None:

@@ -430,6 +430,36 @@ class TestAWorkerThatRuns:
 
         assert samples(collector)["exits_total", (("status", status),)] == 1
 
+    @pytest.mark.parametrize(("asked", "counted"), [(True, None), (False, 2)])
+    def test_a_restart_after_a_stop_by_the_operator_is_part_of_no_loop(
+        self, proc: FakeProc, tmp_path: Path, asked: bool, counted: int | None
+    ) -> None:
+        """Three starts within ten minutes, two of them after a stop by the operator or a crash."""
+        announced: list[AnnouncedRuns] = [AnnouncedRuns()]
+        clock: list[float] = [0.0]
+        collector = WorkersCollector(
+            [run(rollout())],
+            state_folder=tmp_path,
+            root=proc.root,
+            clock=lambda: clock[0],
+            announced=lambda _now, _before: announced[0],
+        )
+        for pid in (10, 11, 12):
+            start = 1000 * pid
+            claimed = start_timestamp(Identity(pid, start)) - 0.1
+            one = Announcement(
+                run="demo", worker="rollout-0", pid=pid, counted_since=claimed if asked else 0.0
+            )
+            announced[0] = AnnouncedRuns({one.key: AnnouncedWorker(one, tmp_path / "a.json", 0)})
+            clock[0] = claimed + 3
+            if pid > 10:
+                proc.remove(pid - 1)
+            proc.add(pid, ["python", "--rollout-0"], start=start)
+            found = samples(collector)
+        assert found.get(("recent_restarts", ())) == counted
+        assert found["recent_starts", ()] == (1 if asked else 3)
+        assert found["restarts_total", ()] == 2
+
     def test_an_announced_failure_is_shown_only_while_the_worker_does_not_run(
         self, proc: FakeProc
     ) -> None:

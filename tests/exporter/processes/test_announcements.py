@@ -305,3 +305,11 @@ def test_runs_that_are_over_do_not_use_up_the_limit(
     announce(folder, "d")
     assert KEY in read_announcements(folder, NOW).workers
     assert problems(folder) == [f"{folder}: more than 2 runs: the rest ignored"]
+
+
+def test_a_count_that_begins_in_the_future_is_ignored(folder: Path) -> None:
+    announce(folder, counted_since=NOW)
+    announced = read_announcements(folder, NOW)
+    since = [announced.counted_since(KEY, now) for now in (NOW, NOW - 60)]
+    assert since == [NOW - announcements.CLOCK_ERROR_SECONDS, 0.0]
+    assert announced.counted_since(WorkerKey("demo", "other"), NOW) == 0.0

@@ -46,3 +46,10 @@ def test_a_reload_counts_nothing_twice_though_there_is_no_file() -> None:
     after.take_over_from(before)
     after.record({TRAINER: 3}, NOW + 5)
     assert after.recent(TRAINER) == 3
+
+
+def test_restarts_before_the_operator_started_it_again_do_not_count() -> None:
+    log = RestartLog(None)
+    log.record({TRAINER: 3, ROLLOUT: 1}, NOW)
+    log.record({TRAINER: 3, ROLLOUT: 1}, NOW + 5, {TRAINER: NOW + 4})
+    assert (log.recent(TRAINER), log.recent(ROLLOUT)) == (0, 1)
