@@ -1,5 +1,5 @@
 # One image for both programs. Where no registry can be reached, name another base with --build-arg BASE=…: any
-# root with Python 3.11 or newer and its venv will do (deploy/standins.py makes one of the distribution's packages).
+# root with Python 3.11 or newer and its venv will do (tests/machines/standins.py makes one of the distribution's packages).
 ARG BASE=docker.io/library/python:3.13.16-slim
 
 FROM ${BASE} AS build

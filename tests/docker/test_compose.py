@@ -142,7 +142,7 @@ def compose(images: Sequence[str], tmp_path_factory: pytest.TempPathFactory) -> 
     programs = dockerengine.find_programs()
     real = shutil.which("dockerd", path=programs.environment["PATH"])
     shim = folder / "dockerd"
-    alone = f"{sys.executable} {PROJECT}/deploy/ownnetwork.py"
+    alone = f"{sys.executable} {PROJECT}/tests/machines/ownnetwork.py"
     shim.write_text(f'#!/bin/sh\nexec {alone} {real} "$@"\n')
     shim.chmod(0o755)
     path = f"{folder}:{programs.environment['PATH']}"
