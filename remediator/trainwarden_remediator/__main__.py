@@ -28,7 +28,7 @@ from trainwarden_remediator.api.bind_policy import check_exposure, check_web_con
 from trainwarden_remediator.api.server import build_app
 from trainwarden_remediator.app import Remediator
 from trainwarden_remediator.cli import NEWEST_EVENTS, PROGRAM, build_parser
-from trainwarden_remediator.config.schema import Config, Setup, load_setup
+from trainwarden_remediator.config.schema import Setup, load_setup
 from trainwarden_remediator.config.targets import GpuCleanup
 from trainwarden_remediator.config_check.check import cross_check
 from trainwarden_remediator.config_check.mistakes import find_mistakes
@@ -245,7 +245,7 @@ def _report(given: argparse.Namespace) -> int:
         full=given.full,
     )
     if given.incident is None:
-        current = asyncio.run(_current_state(config))
+        current = asyncio.run(_current_state(setup))
         report = report_nights(config.journal, now - given.since, style, now, current)
     elif (found := report_incident(config.journal, given.incident, style, now)) is not None:
         report = found
@@ -255,9 +255,9 @@ def _report(given: argparse.Namespace) -> int:
     return 0
 
 
-async def _current_state(config: Config) -> CurrentState:
+async def _current_state(setup: Setup) -> CurrentState:
     async with aiohttp.ClientSession() as session:
-        return await read_current_state(config, session, WallClock())
+        return await read_current_state(setup, session, WallClock())
 
 
 def _hold(given: argparse.Namespace) -> int:

@@ -240,4 +240,4 @@ class Remediator:
 
     async def read_current_state(self) -> CurrentState:
         """Returns what the exporter and Alertmanager show now, for a report."""
-        return await read_current_state(self.setup.config, self._session, self.clock)
+        return await read_current_state(self.setup, self._session, self.clock)

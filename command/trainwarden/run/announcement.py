@@ -22,13 +22,16 @@ KEPT_SECONDS = 7 * 86400.0
 """How long the announcement of an ended run is kept."""
 KEPT_EXITS = 8
 """Number of ended processes whose exit status is kept."""
+KEPT_RESTARTS = 100
+"""Number of restarts by this program that are kept."""
 _SETTLED = ("finished", "stopped")
 
 
 class Announcement:
     """What is announced of one worker of a run; `save` writes it.
 
-    `exits` holds pid, start ticks and wait status of the last processes that ended.
+    `exits` holds pid, start ticks and wait status of the last processes that ended,
+    `own_restarts` the times and wait statuses of the ends after which this program starts it again.
     """
 
     def __init__(self, files: RunFiles, content: dict[str, Any]) -> None:
@@ -68,6 +71,15 @@ class Announcement:
         self.content.update(
             state=state, exit_status=status, ended_at=time.time(), last_lines=list(last_lines)
         )
+        self.save()
+
+    def record_own_restart(self) -> None:
+        """Records that this program starts the command again, without a request."""
+        restarts = [
+            *self.content.get("own_restarts", ()),
+            [self.content["ended_at"], self.content["exit_status"]],
+        ]
+        self.content["own_restarts"] = restarts[-KEPT_RESTARTS:]
         self.save()
 
     def reload(self) -> None:

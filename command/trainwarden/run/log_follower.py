@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -15,10 +16,15 @@ POLL_SECONDS = 0.1
 
 
 class LogFollower:
-    """Reads a log of a run, from its last lines on, also after the log was rotated."""
+    """Reads a log of a run, from its last lines on, also after the log was rotated.
 
-    def __init__(self, path: Path) -> None:
+    It begins at the offset `begin` in bytes at the earliest, and with the last `lines` lines.
+    """
+
+    def __init__(self, path: Path, begin: int = 0, lines: int = sys.maxsize) -> None:
         self._path = path
+        self._begin = begin
+        self._lines = lines
         self._descriptor: int | None = None
 
     def read(self) -> bytes:
@@ -36,31 +42,35 @@ class LogFollower:
 
     def _open_at_end(self) -> bytes:
         self._descriptor = os.open(self._path, os.O_RDONLY)
-        skipped = os.fstat(self._descriptor).st_size - SHOWN_BYTES
-        if skipped <= 0:
-            return os.read(self._descriptor, CHUNK)
+        size = os.fstat(self._descriptor).st_size
+        begin = self._begin if self._begin <= size else 0  # rotated since
+        skipped = max(begin, size - SHOWN_BYTES)
         os.lseek(self._descriptor, skipped, os.SEEK_SET)
         data = os.read(self._descriptor, CHUNK)
-        return data.partition(b"\n")[2] or data
+        if skipped > begin:
+            data = data.partition(b"\n")[2] or data
+        lines = data.split(b"\n")
+        return b"\n".join(lines[-self._lines - (not lines[-1]) :])
 
 
 def follow(
-    logs: Mapping[str, Path], is_over: Callable[[], bool], write: Callable[[bytes], object]
+    followers: Mapping[str, LogFollower],
+    is_over: Callable[[], bool],
+    write: Callable[[bytes], object],
 ) -> None:
-    """Passes what is appended to `logs` to `write` until `is_over` returns True.
+    """Passes what is appended to the logs to `write` until `is_over` returns True.
 
     With several logs, each line begins with the name of its log.
     """
-    followers = {name: LogFollower(path) for name, path in logs.items()}
-    width = max(map(len, logs))
-    rests = dict.fromkeys(logs, b"")
+    width = max(map(len, followers))
+    rests = dict.fromkeys(followers, b"")
     while True:
         over = is_over()  # asked before the last look, so that it misses nothing
         found = False
         for name, follower in followers.items():
             while data := follower.read():
                 found = True
-                if len(logs) == 1:
+                if len(followers) == 1:
                     write(data)
                     continue
                 *lines, rests[name] = (rests[name] + data).split(b"\n")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
 import time
+from collections.abc import Mapping
 
 from trainwarden.run.announcement import Announcement
 
@@ -12,6 +15,10 @@ POLICIES = (NEVER, ON_FAILURE, ON_REQUEST)
 
 STOP_SECONDS = 60.0
 """An end within this time after a signal of the user is the result of it."""
+UNCOUNTED_STOP_SECONDS = 3600.0
+"""The same of a command that shows no count of its steps."""
+IGNORED_STEPS = 3
+"""Steps after such a signal with which the command has ignored it; one or two end what it began."""
 STEADY_SECONDS = 600.0
 """A command that ran for this long did not fail because of its last start."""
 CLOCK_ERROR_SECONDS = 0.1
@@ -33,13 +40,52 @@ class FailureCount:
         return min(float(1 << (self._count - 1)), MAX_DELAY_SECONDS)
 
 
-def end_state(status: int, *, since_stop: float | None, finishes: bool) -> str:
+_COUNT = re.compile(
+    rb"(?i)\b(step|iter(?:ation)?|epoch)s?['\"]?[ :=#\[]{1,3}(\d{1,15})|(\d{1,15})(/\d+|it) ?\["
+)
+"""A count as it is usually printed: `step 10`, or a progress bar."""
+
+
+class UserStop:
+    """A signal with which the user ends the command. `shown` is what it has printed last."""
+
+    def __init__(self, shown: bytes) -> None:
+        self._at = time.monotonic()
+        self._counts = _read_counts(shown)
+
+    def explains(self, status: int, shown: bytes) -> bool:
+        """Returns whether the command has ended because of it, with the wait status `status`."""
+        return is_stop(status, time.monotonic() - self._at, self._counts, _read_counts(shown))
+
+
+def is_stop(
+    status: int, seconds: float, before: Mapping[bytes, int], after: Mapping[bytes, int]
+) -> bool:
+    """Returns whether an end `seconds` after a signal of the user is the result of it.
+
+    A trainer may save for long before it ends. But a command that counts on, from `before` to
+    `after`, has ignored the signal: when it fails hours later, the user has not asked for that.
+    """
+    if seconds < STOP_SECONDS or status in (signal.SIGINT, (128 + signal.SIGINT) << 8):
+        return True
+    if common := before.keys() & after.keys():
+        return all(after[one] < before[one] + IGNORED_STEPS for one in common)
+    return seconds < UNCOUNTED_STOP_SECONDS
+
+
+def _read_counts(shown: bytes) -> Mapping[bytes, int]:
+    """Returns the last counts in a text, each by what it counts: a name, or the total of a bar."""
+    found = (one.groups() for one in _COUNT.finditer(shown))
+    return {(name or total).lower(): int(step or done) for name, step, done, total in found}
+
+
+def end_state(status: int, *, stopped: bool, finishes: bool) -> str:
     """Returns the state after an end with the wait status `status`.
 
-    `since_stop` is the time in seconds since the user's last signal, None without one. `finishes`
-    is whether exit status 0 is the end of the run; of a server it is a failure.
+    `stopped` is whether the user has ended the command, `finishes` whether exit status 0 is the end
+    of the run; of a server it is a failure.
     """
-    if since_stop is not None and since_stop < STOP_SECONDS:
+    if stopped:
         return "stopped"
     return "finished" if status == 0 and finishes else "failed"
 
@@ -61,9 +107,29 @@ def describe_restart(announcement: Announcement) -> str:
 
 def describe_end(announcement: Announcement, status: int) -> str:
     """Returns how the process ended, as a line for the log and the terminal."""
-    how = (
-        f"ended by signal {os.WTERMSIG(status)}"
-        if os.WIFSIGNALED(status)
-        else f"ended with exit status {os.WEXITSTATUS(status)}"
-    )
-    return f"process {announcement.content['pid']} {how}"
+    how = f"with exit status {os.WEXITSTATUS(status)}"
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        known = {one.value: one.name for one in signal.Signals}
+        how = f"by {known.get(number, f'signal {number}')}"
+    return f"process {announcement.content['pid']} ended {how}"
+
+
+def describe_prospect(state: str, policy: str, *, waits: bool, delay: float | None) -> str:
+    """Returns who starts a command again that has ended in `state`; "" after a normal end.
+
+    `waits` is whether it waits for the remediator, `delay` the time in seconds until this program
+    starts it.
+    """
+    if state == "stopped":
+        return "stopped by you: nobody starts it again"
+    if state != "failed":
+        return ""
+    if delay is not None:
+        return f"`--restart {ON_FAILURE}` starts it again in {delay:g} s"
+    if waits:
+        return "it waits an hour for the remediator, which starts it again in the mode act"
+    if policy == ON_FAILURE:
+        return f"nobody starts it again: it failed {MAX_FAILURES + 1} times, soon after each start"
+    hint = "" if policy == NEVER else f" (`--restart {ON_FAILURE}` or `--detach` would)"
+    return f"nobody starts it again{hint}"

@@ -7,7 +7,7 @@ import select
 import stat
 
 from trainwarden.run.run_log import RunLog
-from trainwarden.run.streams import STDIN, Streams
+from trainwarden.run.streams import STDERR, STDIN, Streams
 
 CHUNK = 1 << 16
 WRITE_BYTES = 4096
@@ -48,6 +48,15 @@ class Relay:
             if events & ~select.POLLOUT:
                 self._read_source(fd)
         return b""
+
+    def say(self, text: str) -> None:
+        """Shows a text on standard error after what is on its way there, if anybody reads it."""
+        own = STDERR in self._streams.sources.values()
+        user = STDERR if own else self._streams.terminal
+        if user is not None:
+            if not own and self._streams.is_raw:
+                text = text.replace("\n", "\r\n")
+            self._output[user] = self._output.get(user, b"") + text.encode()
 
     def drop_user(self) -> None:
         """Forgets the user's terminal, and what was on its way there."""

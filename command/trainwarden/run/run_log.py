@@ -25,11 +25,12 @@ class RunLog:
         self._limit = limit
         self._descriptor: int | None = None
         self._size = 0
-        self._tail = b""
+        self.tail = b""
+        """What was written last, at most TAIL_BYTES."""
 
     def write(self, data: bytes) -> None:
         """Appends `data`. While the disk is full, the data is dropped."""
-        self._tail = (self._tail + data)[-TAIL_BYTES:]
+        self.tail = (self.tail + data)[-TAIL_BYTES:]
         try:
             if self._descriptor is None:
                 self._open()
@@ -45,14 +46,14 @@ class RunLog:
     def begin_attempt(self, line: str = "") -> None:
         """Forgets the last lines: another process of the run writes from now on, after `line`."""
         if line:
-            end = b"\n" if self._tail and not self._tail.endswith(b"\n") else b""
+            end = b"\n" if self.tail and not self.tail.endswith(b"\n") else b""
             self.write(end + f"{line}\n".encode())
-        self._tail = b""
+        self.tail = b""
 
     def last_lines(self) -> list[str]:
         """Returns the last lines as they were shown: control sequences and redrawn text removed."""
         lines = []
-        for line in self._tail.replace(b"\r\n", b"\n").split(b"\n"):
+        for line in self.tail.replace(b"\r\n", b"\n").split(b"\n"):
             shown = [part for part in line.split(b"\r") if part.strip()][-1:]
             text = _CONTROL.sub(b"", shown[0]).decode("utf-8", "replace") if shown else ""
             if text.strip():

@@ -68,6 +68,11 @@ class Streams:
         except OSError:
             return False
 
+    @property
+    def is_raw(self) -> bool:
+        """Whether the user's terminal takes what is written as it is: no ends of lines."""
+        return self._saved_modes is not None
+
     def enter_raw(self) -> None:
         """Has each key passed on as it is; the command's terminal interprets it."""
         if self.is_foreground:

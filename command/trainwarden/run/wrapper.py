@@ -20,14 +20,16 @@ from trainwarden.run.policy import (
     NEVER,
     ON_FAILURE,
     FailureCount,
+    UserStop,
     describe_end,
+    describe_prospect,
     describe_restart,
     end_state,
 )
 from trainwarden.run.process_tree import read_start_ticks
 from trainwarden.run.relay import Relay
 from trainwarden.run.run_log import RunLog
-from trainwarden.run.streams import STDERR, Streams
+from trainwarden.run.streams import Streams
 
 HANDLED = (
     *(signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP),
@@ -65,7 +67,7 @@ class Wrapper:
         self._registered: dict[int, int] = {}
         self._running = False
         self._status: int | None = None
-        self._stopped_at: float | None = None
+        self._user_stop: UserStop | None = None
         self._failures = FailureCount()
         self._ending: Ending | None = None
         self._request: tuple[Client, str] | None = None
@@ -145,7 +147,7 @@ class Wrapper:
         if keys is None:
             self._lose_terminal()
         elif keys and self._streams.interrupts(keys):
-            self._record_user_stop()
+            self._stop_by_user()
 
     def _timeout(self) -> int | None:
         if self._ending is not None:
@@ -182,14 +184,11 @@ class Wrapper:
         self._relay.drop_user()
         self._detached = True
 
-    def _say(self, text: str) -> None:
-        """Writes a line of this program to the log and the terminal."""
-        line = f"trainwarden: {text}"
-        self._log.write(f"{line}\n".encode())
-        if STDERR in self._streams.sources.values() or self._streams.terminal is not None:
-            end = "\r\n" if self._streams.passes_input else "\n"
-            with suppress(OSError):
-                os.write(STDERR, f"{line}{end}".encode())
+    def _say(self, text: str, more: str = "") -> None:
+        """Writes a line of this program to the log, and with `more` to the terminal."""
+        start = "" if self._log.tail[-1:] in (b"", b"\n") else "\n"
+        self._log.write(f"{start}trainwarden: {text}\n".encode())
+        self._relay.say(f"{start}trainwarden: {text}{more}\n")
 
     # signals
 
@@ -204,22 +203,19 @@ class Wrapper:
             self._streams.enter_raw()
             self._streams.copy_size()
         if number in _STOPS:
-            self._record_user_stop()
-            if self._starting:
-                self._stop_at_start = GRACE_SECONDS
-                return
-            if not self._running and self._ending is None:
-                self._status = self._announcement.content["exit_status"] or 0
-                self._announcement.content["state"] = "stopped"
-                self._announcement.save()
-                return
+            self._stop_by_user()
         self._signal_child(number)
 
-    def _record_user_stop(self) -> None:
+    def _stop_by_user(self) -> None:
         """Records that the user ends the command, whatever the remediator has asked for."""
-        self._stopped_at = time.monotonic()
+        self._user_stop = UserStop(self._log.tail)
         if self._restarts():
             self._answer_request(ok=False, error=STOPPED_BY_USER)
+        if self._starting:
+            self._stop_at_start = GRACE_SECONDS
+        elif not self._running and self._ending is None:
+            self._start_at = None
+            self._finish_ending("")
 
     def _signal_child(self, number: int) -> None:
         """Sends a signal to the command, or to its process group as a terminal does."""
@@ -235,7 +231,7 @@ class Wrapper:
 
     def _start(self) -> None:
         self._log.begin_attempt(describe_restart(self._announcement))
-        self._starting = True
+        self._user_stop, self._starting = None, True
         self._channel.send(b"start")
 
     def _suspend(self) -> None:
@@ -286,26 +282,28 @@ class Wrapper:
     def _handle_exit(self, status: int) -> None:
         self._relay.drain()
         lasted = time.time() - (self._announcement.content["started_at"] or 0.0)
-        since = None if self._stopped_at is None else time.monotonic() - self._stopped_at
-        finishes = self._announcement.content["finishes"]
-        state = end_state(status, since_stop=since, finishes=finishes)
+        stop, finishes = self._user_stop, self._announcement.content["finishes"]
+        stopped = stop is not None and stop.explains(status, self._log.tail)
+        state = end_state(status, stopped=stopped, finishes=finishes)
         if self._ending is not None:
             state = "restarting" if self._restarts() else "stopped"
         self._announcement.record_exit(state, status, self._log.last_lines())
         if self._ending is not None:
             return
-        policy = self._announcement.content["restart"]
+        policy, delay = self._announcement.content["restart"], None
         if state == "failed" and policy == ON_FAILURE:
             delay = self._failures.next_delay(lasted)
-            if delay is not None:
-                self._say(f"{describe_end(self._announcement, status)}; next start in {delay:g} s")
-                self._start_at = time.monotonic() + delay
-                return
-        if state == "failed" and policy != NEVER and self._detached:
-            self._say(f"{describe_end(self._announcement, status)}; waits to be started again")
+        waits = state == "failed" and policy != NEVER and self._detached and delay is None
+        if prospect := describe_prospect(state, policy, waits=waits, delay=delay):
+            how = f"{describe_end(self._announcement, status)}; {prospect}"
+            self._say(how, f"; log: {self._announcement.files.log}")
+        if delay is not None:
+            self._announcement.record_own_restart()
+            self._start_at = time.monotonic() + delay
+        elif waits:
             self._retry_until = time.monotonic() + RETRY_SECONDS
-            return
-        self._status = status
+        else:
+            self._status = status
 
     def _handle_lost_launcher(self) -> None:
         """Without the launcher nobody learns how the command ends, and nobody can restart it."""
@@ -351,7 +349,7 @@ class Wrapper:
 
     def _begin(self, command: str, grace: float) -> None:
         self._start_at = self._retry_until = None
-        self._say(f"{command} requested")
+        self._say(f"{command} requested{' by the remediator' * (command == 'restart')}")
         if self._starting:
             self._stop_at_start = grace
         elif self._ending is not None:  # of a restart, which the stop replaces

@@ -173,7 +173,10 @@ class WorkersCollector(Collector):
         self.artifacts = tuple(
             one.announcement
             for key, one in self._announced.workers.items()
-            if key in trees and not trees[key].roots and one.announcement.failure
+            if key in trees
+            and (
+                one.announcement.own_restarts or (not trees[key].roots and one.announcement.failure)
+            )
         )
         self._finished.save(frozenset(key for key, one in seen.items() if one.finished))
         self._exit_watcher.retain(

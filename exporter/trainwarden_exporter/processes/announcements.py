@@ -50,7 +50,9 @@ def _check_template(path: Path) -> Path:
 
 _Text = Annotated[str, Field(max_length=4096)]
 _EncodablePath = Annotated[Path, AfterValidator(_check_path)]
-_Exit = tuple[int, int, Annotated[int, Field(ge=0, le=0xFFFF)]]
+_Status = Annotated[int, Field(ge=0, le=0xFFFF)]
+_Exit = tuple[int, int, _Status]
+_Restart = tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], _Status]
 
 
 class Announcement(BaseModel):
@@ -72,6 +74,8 @@ class Announcement(BaseModel):
     ended_at: float | None = None
     exits: Annotated[tuple[_Exit, ...], Field(max_length=100)] = ()
     """Pid, start time in ticks and wait status of the last processes that ended."""
+    own_restarts: Annotated[tuple[_Restart, ...], Field(max_length=100)] = ()
+    """Unix time and wait status of the ends after which `trainwarden run` itself started again."""
     last_lines: Annotated[tuple[_Text, ...], Field(max_length=100)] = ()
     log: _EncodablePath | None = None
     log_offset: Annotated[int, Field(ge=0)] = 0
@@ -110,11 +114,7 @@ class Announcement(BaseModel):
         """How the command failed, as `SIGKILL` or `exit status 1`; empty if it did not."""
         if self.state != "failed" or not self.exits:
             return ""
-        code = os.waitstatus_to_exitcode(self.exits[-1][2])
-        try:
-            return f"exit status {code}" if code >= 0 else signal.Signals(-code).name
-        except ValueError:
-            return f"signal {-code}"
+        return describe_end(self.exits[-1][2])
 
     def exit_of(self, identity: Identity) -> ProcessExit | None:
         """Returns how a process of this worker ended; None if it is not one.
@@ -211,6 +211,15 @@ def read_announcements(
     workers, left_out = _by_key(folder, shown)
     stopped = {one.announcement.key for one in found if one.announcement.state == "stopped"}
     return AnnouncedRuns(workers, (*problems, *left_out), frozenset(stopped - workers.keys()))
+
+
+def describe_end(status: int) -> str:
+    """Returns a wait status as `SIGKILL` or `exit status 1`."""
+    code = os.waitstatus_to_exitcode(status)
+    try:
+        return f"exit status {code}" if code >= 0 else signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
 
 
 def announcement_files(folder: Path) -> tuple[list[Path], bool]:

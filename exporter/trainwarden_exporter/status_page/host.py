@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from trainwarden_exporter.processes.announcements import Announcement
+from trainwarden_exporter.processes.announcements import Announcement, describe_end
 from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.runtime.formatting import format_duration
 from trainwarden_exporter.scrape.scraper import Outcome
 from trainwarden_exporter.status_page.series import Series, Tone
 
@@ -34,6 +35,8 @@ class WorkerView:
     """Absent processes without a sign of a failure."""
     failure: str = ""
     """How an announced worker that does not run failed."""
+    own_restarts: str = ""
+    """How often its `trainwarden run` has started it again itself, and why last."""
 
     @property
     def memory_tone(self) -> Tone:
@@ -92,14 +95,19 @@ class HostView:
 
 def failures(outcomes: Iterable[Outcome]) -> Mapping[WorkerKey, str]:
     """Returns how the announced workers that do not run have failed."""
+    return {one.key: one.failure for one in _announced(outcomes) if one.failure}
+
+
+def _announced(outcomes: Iterable[Outcome]) -> Iterator[Announcement]:
     artifacts = (artifact for outcome in outcomes for artifact in outcome.artifacts)
-    return {one.key: one.failure for one in artifacts if isinstance(one, Announcement)}
+    return (one for one in artifacts if isinstance(one, Announcement))
 
 
 def build_worker_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[WorkerView, ...]:
     """Returns the workers in `outcomes` in configuration order; `now` is a Unix time."""
     outcomes = tuple(outcomes)
     series, failed = Series(outcomes, now), failures(outcomes)
+    restarts = {one.key: one.own_restarts for one in _announced(outcomes)}
     return tuple(
         WorkerView(
             run=key[0],
@@ -120,9 +128,18 @@ def build_worker_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[Work
                 if labels[:3] == key
             ),
             failure=failed.get(WorkerKey(key[0], key[1]), ""),
+            own_restarts=_own_restarts(restarts.get(WorkerKey(key[0], key[1]), ()), now),
         )
         for key, expected in series.all("worker_expected_processes").items()
     )
+
+
+def _own_restarts(restarts: Sequence[tuple[float, int]], now: float) -> str:
+    if not restarts:
+        return ""
+    at, status = restarts[-1]
+    last = f"the last {format_duration(round(max(0.0, now - at)))} ago after {describe_end(status)}"
+    return f"{len(restarts)} by --restart on-failure, {last}"
 
 
 def build_host_view(outcomes: Iterable[Outcome]) -> HostView:

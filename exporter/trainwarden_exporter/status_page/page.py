@@ -217,7 +217,7 @@ def _worker(worker: WorkerView) -> tuple[str, ...]:
         f"{worker.processes:.0f} / {worker.expected:.0f}",
         f"{duration(worker.age)}{quiet(of)}",
         duration(worker.cpu),
-        amount(worker.restarts, "{:.0f}"),
+        f"{amount(worker.restarts, '{:.0f}')}{quiet(worker.own_restarts)}",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
@@ -186,6 +186,8 @@ class Setup:
     """The content of exporter.yml."""
     stopped: frozenset[WorkerKey] = frozenset()
     """Workers of `trainwarden run` that an operator stopped."""
+    announced: AnnouncedRuns = field(default_factory=AnnouncedRuns)
+    """The runs of `trainwarden run`."""
 
     @cached_property
     def workers(self) -> Mapping[WorkerKey, WorkerConfig]:
@@ -260,7 +262,7 @@ def load_exporter_file(path: Path, config: Config) -> Setup:
     exporter_config, _ = with_announced(exporter_config, announced)
     config = _with_announced_targets(config, announced)
     stopped = announced.stopped - workers_by_key(exporter_config.runs).keys()
-    setup = Setup(config, exporter_config=exporter_config, stopped=stopped)
+    setup = Setup(config, exporter_config, stopped, announced)
     problems = [problem_at(path, text, *place) for text, place in wrong_references(setup)]
     if problems:
         raise ConfigError(*problems)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import aiohttp
 
-from trainwarden_remediator.config.schema import Config
+from trainwarden_exporter.processes.announcements import AnnouncedRuns
+from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.exceptions import ObservationError
 from trainwarden_remediator.holds.hold_file import Hold, read_holds
 from trainwarden_remediator.observation.active_alerts import (
@@ -31,12 +32,14 @@ class CurrentState:
     exporter: ExporterState | str
     alerts: ActiveAlerts
     holds: Sequence[Hold] = ()
+    announced: AnnouncedRuns = field(default_factory=AnnouncedRuns)
 
 
 async def read_current_state(
-    config: Config, session: aiohttp.ClientSession, clock: Clock
+    setup: Setup, session: aiohttp.ClientSession, clock: Clock
 ) -> CurrentState:
     """Asks the exporter and Alertmanager, at the same time; never raises for their failures."""
+    config = setup.config
     observer = HttpObserver(session, config.exporter, config.alertmanager)
     fetch = alert_fetcher(session, config.alertmanager)
     lister = ActiveAlertLister(config.alertmanager.pull, fetch, clock=clock)
@@ -44,7 +47,7 @@ async def read_current_state(
         exporter = group.create_task(_exporter_state(observer))
         alerts = group.create_task(lister.list())
     holds = await asyncio.to_thread(read_holds, config.hold_file, clock.now())
-    return CurrentState(exporter.result(), alerts.result(), holds)
+    return CurrentState(exporter.result(), alerts.result(), holds, setup.announced)
 
 
 async def _exporter_state(observer: HttpObserver) -> ExporterState | str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from trainwarden_exporter.runtime.formatting import format_duration
+from trainwarden_exporter.processes.announcements import AnnouncedRuns, describe_end
+from trainwarden_exporter.runtime.formatting import format_duration, plural
 from trainwarden_exporter.webserver.runbooks import first_step
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.model import is_unattended
@@ -34,7 +35,13 @@ def now_section(
     unhandled = _unhandled(current, incidents)
     parts = [
         f"# Now: {style.times.full(now)}",
-        bullets((*_runs(current, style, now), *_alerts(current, unhandled, style))),
+        bullets(
+            (
+                *_runs(current, style, now),
+                *_own_restarts(current.announced, style),
+                *_alerts(current, unhandled, style),
+            )
+        ),
     ]
     if again := bullets(_repeats(incidents)):
         parts += ["## What repeats", again]
@@ -73,6 +80,16 @@ def _runs(current: CurrentState, style: ReportStyle, now: float) -> Iterator[str
             if not server.up:
                 why = f" ({text(server.reason.replace('_', ' '))})" if server.reason else ""
                 yield f"**Inference server {code(server.name)} of {code(run_name)} is down**{why}."
+
+
+def _own_restarts(announced: AnnouncedRuns, style: ReportStyle) -> Iterator[str]:
+    """Yields what is in no journal: the restarts by `trainwarden run` itself."""
+    for key, worker in announced.workers.items():
+        if restarts := worker.announcement.own_restarts:
+            at, status = restarts[-1]
+            why = f"after {describe_end(status)}"
+            times = f"{plural(len(restarts), 'time')} by {code('--restart on-failure')}"
+            yield f"{code('/'.join(key))} was restarted {times}, last {style.times.full(at)} {why}."
 
 
 def _run(name: str, run: RunState, style: ReportStyle, now: float) -> str:

@@ -65,8 +65,11 @@ def test_attach_shows_what_follows_until_the_end_and_has_its_exit_status(runs: R
     script = "import time, sys; print('first'); time.sleep(1); print('last'); sys.exit(3)"
     detach(runs, sys.executable, "-c", script, options=(*DETACH, "--restart", "never"))
     process = attach(runs, "r")
-    shown, _ = process.communicate(timeout=60)
-    assert shown == b"first\nlast\n"
+    shown, begin = process.communicate(timeout=60)
+    pid, log = runs.announced()["pid"], runs.folder / "logs" / "r@trainer.log"
+    end = f"trainwarden: process {pid} ended with exit status 3; nobody starts it again\n"
+    assert shown.decode() == f"first\nlast\n{end}"
+    assert begin.decode() == f"the last 10 lines, then what follows; all: {log}\n"
     assert process.returncode == 3
     again = attach(runs, "r")
     assert again.communicate(timeout=60)[0] == shown
@@ -199,6 +202,20 @@ def test_the_follower_begins_with_the_last_whole_lines(tmp_path: Path) -> None:
     assert shown.startswith(b"line 00")
     assert shown.endswith(b"line 009999\n")
     assert len(shown) < 9000
+
+
+@pytest.mark.parametrize("end", [b"", b"half"])
+def test_the_follower_shows_no_more_lines_than_asked_and_none_of_an_earlier_run(
+    tmp_path: Path, end: bytes
+) -> None:
+    path = tmp_path / "log"
+    before = b"before\n" * 20
+    path.write_bytes(before + b"a\nb\nc\n" + end)
+    assert LogFollower(path, len(before)).read() == b"a\nb\nc\n" + end
+    last = LogFollower(path, len(before), 2).read()
+    assert last == (b"c\nhalf" if end else b"b\nc\n")
+    path.write_bytes(b"rotated\n")
+    assert LogFollower(path, len(before), 2).read() == b"rotated\n"
 
 
 def test_no_run_of_that_name_is_an_error(

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
+import time
 from pathlib import Path
 
 import pytest
 
+from trainwarden.run import policy
 from trainwarden.run.announcement import MAX_BYTES, Announcement, claim, dismiss, read_content
 from trainwarden.run.folder import check_name, run_files
 from trainwarden.run.policy import MAX_FAILURES, STEADY_SECONDS, FailureCount, end_state
@@ -80,21 +83,71 @@ def test_failures_in_a_row_wait_longer_and_run_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "since_stop", "finishes", "state"),
+    ("status", "stopped", "finishes", "state"),
     [
-        (0, None, True, "finished"),
-        (0, None, False, "failed"),
-        (0, 1.0, True, "stopped"),
-        (0, 1.0, False, "stopped"),
-        (256, None, True, "failed"),
-        (2, 5.0, True, "stopped"),
-        (256, 7200.0, True, "failed"),
+        (0, False, True, "finished"),
+        (0, False, False, "failed"),
+        (0, True, True, "stopped"),
+        (0, True, False, "stopped"),
+        (256, False, True, "failed"),
     ],
 )
-def test_an_end_long_after_an_interrupt_is_not_its_result(
-    status: int, since_stop: float | None, finishes: bool, state: str
+def test_the_state_after_an_end(status: int, stopped: bool, finishes: bool, state: str) -> None:
+    assert end_state(status, stopped=stopped, finishes=finishes) == state
+
+
+BAR = "\r 10%|# | {}/1000 [00:10<01:30, 9.9it/s]"
+
+
+@pytest.mark.parametrize(
+    ("shown", "later", "status", "seconds", "stop"),
+    [
+        ("step 10\n", "step 11\nsaving\n", 256, 1800.0, True),
+        ("step 10\n", "saving shards:  92%|# | 11/12 [00:10<00:01]", 256, 7200.0, True),
+        ("step 10\n", "step 2000\n", 256, 7200.0, False),
+        ("step 10\n", "step 2000\n", 256, 59.0, True),
+        ("step 10\n", "step 2000\n", signal.SIGINT, 7200.0, True),
+        ("step 10\n", "step 2000\n", 130 << 8, 7200.0, True),
+        (BAR.format(100), BAR.format(101), signal.SIGKILL, 1800.0, True),
+        (BAR.format(100), BAR.format(900), signal.SIGKILL, 1800.0, False),
+        ("loss 1\n", "loss 2\n", 256, 1800.0, True),
+        ("loss 1\n", "loss 2\n", 256, 7200.0, False),
+    ],
+)
+def test_an_end_long_after_ctrl_c_is_a_stop_unless_the_command_counts_on(
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    shown: str,
+    later: str,
+    status: int,
+    seconds: float,
+    stop: bool,
 ) -> None:
-    assert end_state(status, since_stop=since_stop, finishes=finishes) == state
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    ctrl_c = policy.UserStop(shown.encode())
+    now[0] += seconds
+    assert ctrl_c.explains(status, (shown + later).encode()) == stop
+
+
+@pytest.mark.parametrize(
+    ("state", "restart", "waits", "delay", "prospect"),
+    [
+        ("finished", "on-failure", False, None, ""),
+        ("stopped", "on-failure", False, None, "stopped by you: nobody starts it again"),
+        ("failed", "on-failure", False, 2.0, "`--restart on-failure` starts it again in 2 s"),
+        ("failed", "on-failure", False, None, "nobody starts it again: it failed 6 times"),
+        ("failed", "on-request", False, None, "nobody starts it again (`--restart on-failure` or"),
+        ("failed", "on-request", True, None, "it waits an hour for the remediator"),
+        ("failed", "never", False, None, "nobody starts it again"),
+    ],
+)
+def test_who_starts_a_command_again_that_has_ended(
+    *, state: str, restart: str, waits: bool, delay: float | None, prospect: str
+) -> None:
+    shown = policy.describe_prospect(state, restart, waits=waits, delay=delay)
+    assert shown.startswith(prospect)
+    assert bool(shown) == bool(prospect)
 
 
 @pytest.mark.parametrize(

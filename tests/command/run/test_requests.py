@@ -190,8 +190,12 @@ def test_after_a_failure_the_command_is_started_again_where_that_is_wished(
     process = runs.piped("sh", "-c", script, options=("--name", "r", "--restart", "on-failure"))
     _, shown = process.communicate()
     assert process.returncode == 0
-    assert b"ended with exit status 3; next start in 1 s" in shown
+    log = f"log: {runs.folder / 'logs' / 'r@trainer.log'}\n"
+    again = "ended with exit status 3; `--restart on-failure` starts it again in 1 s"
+    assert shown.decode().startswith("trainwarden: process ")
+    assert shown.decode().endswith(f" {again}; {log}")
     assert (runs.announced()["state"], runs.announced()["starts"]) == ("finished", 2)
+    assert [status for _, status in runs.announced()["own_restarts"]] == [3 << 8]
 
 
 def test_a_name_is_not_taken_twice(runs: Runs) -> None:

@@ -476,6 +476,16 @@ class TestAWorkerThatRuns:
         samples(collector)
         assert list(collector.artifacts) == []
 
+    def test_an_announced_restart_is_shown_while_the_worker_runs(self, proc: FakeProc) -> None:
+        one = Announcement(run="demo", worker="rollout-0", pid=10, own_restarts=((900.0, 256),))
+        announced = AnnouncedRuns({one.key: AnnouncedWorker(one, Path("/runs.d/a.json"), 0)})
+        proc.add(10, ["python", "--rollout-0"])
+        collector = WorkersCollector(
+            [run(rollout())], root=proc.root, announced=lambda _now, _before: announced
+        )
+        samples(collector)
+        assert list(collector.artifacts) == [one]
+
 
 class TestTotals:
     def test_do_not_fall_when_a_child_dies(self, proc: FakeProc) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainwarden_exporter.app import declared_metrics
+from trainwarden_exporter.processes.announcements import Announcement
 from trainwarden_exporter.scrape.collector import Family
 from trainwarden_exporter.scrape.scraper import Outcome
 from trainwarden_exporter.status_page.host import (
@@ -23,6 +24,16 @@ def family(name: str, *samples: tuple[tuple[str, ...], float]) -> Family:
     for labels, value in samples:
         made.add_metric(labels, value)
     return made
+
+
+def test_restarts_by_the_run_itself_are_shown() -> None:
+    one = Announcement(run=KEY[0], worker=KEY[1], pid=7, own_restarts=((900.0, 256), (985.0, 9)))
+    outcome = Outcome(
+        "workers", 0.1, (family("worker_expected_processes", (KEY, 1)),), artifacts=(one,)
+    )
+    (view,) = build_worker_views([outcome], now=1000)
+    assert view.own_restarts == "2 by --restart on-failure, the last 15 s ago after SIGKILL"
+    assert view.failure == ""
 
 
 def test_a_worker_is_put_together_from_its_series() -> None:

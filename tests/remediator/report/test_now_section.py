@@ -14,6 +14,11 @@ from tests.remediator.fake_clock import FakeClock
 from tests.remediator.live_host import Box
 from tests.remediator.samples import LATER, NOW, ROLLOUT, make_alert, make_worker
 
+from trainwarden_exporter.processes.announcements import (
+    AnnouncedRuns,
+    AnnouncedWorker,
+    Announcement,
+)
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.config.schema import load_setup
 from trainwarden_remediator.holds.hold_file import Hold
@@ -74,6 +79,18 @@ def test_a_run_that_stands_still_is_the_first_line_of_a_quiet_night(tmp_path: Pa
     )
     assert "- Find out why `demo` stands still" in head(text)
     assert "# A quiet night" in text
+
+
+@pytest.mark.usefixtures("journal")
+def test_restarts_by_the_run_itself_are_reported(tmp_path: Path) -> None:
+    one = Announcement(
+        run="demo", worker="trainer", pid=7, own_restarts=((NOW - 70, 9), (NOW - 60, 3 << 8))
+    )
+    announced = AnnouncedRuns({one.key: AnnouncedWorker(one, tmp_path / "a.json", 0)})
+    text = head(report(tmp_path, CurrentState(exporter(TRAINS), (), announced=announced)))
+    at = STYLE.times.full(NOW - 60)
+    again = f"2 times by `--restart on-failure`, last {at} after exit status 3."
+    assert f"- `demo/trainer` was restarted {again}\n" in text
 
 
 @pytest.mark.usefixtures("journal")
@@ -164,12 +181,12 @@ def test_a_run_stands_still_if_its_step_takes_longer_than_usual(run: RunState, s
 async def test_the_state_is_asked_over_http(box: Box) -> None:
     box.known = {}
     box.fire(fingerprint=LATER, labels={"alertname": "TrainingOomKill", "remediation": ""})
-    config = (await asyncio.to_thread(load_setup, box.config_file)).config
+    setup = await asyncio.to_thread(load_setup, box.config_file)
     async with aiohttp.ClientSession() as session:
-        current = await read_current_state(config, session, WallClock())
+        current = await read_current_state(setup, session, WallClock())
         assert isinstance(current.exporter, ExporterState)
         assert not isinstance(current.alerts, str)
         assert [alert.name for alert in current.alerts] == ["TrainingOomKill"]
         box.blind = True
-        blind = await read_current_state(config, session, WallClock())
+        blind = await read_current_state(setup, session, WallClock())
     assert (type(blind.exporter), type(blind.alerts)) == (str, str)
