@@ -88,6 +88,10 @@ class Program:
         packed = answer.headers.get("Content-Encoding") == "gzip"
         return gzip.decompress(page) if packed else page
 
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
     def cpu(self) -> float:
         """CPU seconds used so far by what runs of it."""
         return sum(read_cpu_clock(pid) or 0 for pid in self._pids()) / 1e9
@@ -187,8 +191,8 @@ def running(
             stderr=output,
             env={**os.environ, **(environment or {})},
         )
+        program = Program(process, port, path)
         try:
-            program = Program(process, port, path)
             deadline = time.monotonic() + READY_SECONDS
             while not _answers(port, ready):
                 if process.poll() is not None or time.monotonic() > deadline:
@@ -197,6 +201,7 @@ def running(
                 time.sleep(0.05)
             yield program
         finally:
+            program.close()
             process.terminate()
             try:
                 process.wait(20)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from results import Result
 from stack import find_binaries
-from traces import faults, logs, series, steps
+from traces import captures, faults, logs, series, steps
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "traces.md"
 SERVERS = 400
@@ -26,14 +26,15 @@ SOURCES = """\
 | GPU, memory, queue | alibaba/clusterdata, `cluster-trace-v2026-GenAI` | CC BY 4.0 |
 | logs | bigscience-workshop/bigscience | Apache 2.0 |
 | faults | stepfun-ai/InfiniteHBD-Trace | Apache 2.0 |
+| cards | utkuozdemir/nvidia_gpu_exporter, `internal/captures` and `integration/testdata` | MIT |
 """
 HEAD = """\
 # Traces
 
 What real machines wrote, replayed through the real readers and the shipped rules by
 `TRACES=folder make bench-traces`. No number of this page comes from a model, and none is in
-[verdicts.md](verdicts.md). The folder holds `steps/`, `series/`, `logs/` and `faults/` with files
-of these repositories; a part that is not there is left out:
+[verdicts.md](verdicts.md). The folder holds `steps/`, `series/`, `logs/`, `faults/` and `gpu/` with
+files of these repositories; a part that is not there is left out:
 
 """
 LIMITS = """\
@@ -47,8 +48,8 @@ LIMITS = """\
   real, its length is not.
 """
 NOWHERE = (
-    "no traces: TRACES names no folder with steps/, series/, logs/ or faults/; docs/traces.md says "
-    "which repositories they come from"
+    "no traces: TRACES names no folder with steps/, series/, logs/, faults/ or gpu/; "
+    "docs/traces.md says which repositories they come from"
 )
 
 
@@ -65,6 +66,8 @@ def parts(folder: Path, containers: int | None, hours: float | None, workers: in
     if paths := sorted(path for path in folder.glob(logs.FILES) if path.is_file()):
         found.append(logs.table(paths))
     found += [faults.table(faults.read(path, SERVERS)) for path in folder.glob(faults.FILES)]
+    if files := sorted(folder.glob(captures.FILES)):
+        found.append(captures.table([captures.compare(captures.read(path)) for path in files]))
     return found
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from simulated_state import functions
 from stack import Binaries
-from traces import faults, logs, series, steps
+from traces import captures, faults, logs, series, steps
 from traces.__main__ import NOWHERE, main, page, parts
 from verdicts.engine import shipped_groups
 
@@ -137,6 +138,49 @@ def test_arrivals_are_counted_by_class_with_their_repair(tmp_path: Path) -> None
     path.write_text(json.dumps(events))
     table = faults.table(faults.read(path, 10))
     assert table.rows == (("Hardware Failure", "GPU", "2", "0.02", "0.063", "24.0 h"),)
+
+
+CARD = """\
+# nvidia_gpu_exporter GPU capture
+# idle :: query-gpu (csv, what the exporter parses)
+# $ nvidia-smi --query-gpu=… --format=csv
+####
+index, uuid, name, pci.bus_id, driver_version, compute_mode, clocks_event_reasons.active, \
+memory.total [MiB], memory.reserved [MiB], memory.used [MiB], power.draw [W], temperature.memory
+0, GPU-0, A card, 00000000:09:00.0, 590.48.01, Default, 0x0000000000000004, 81559 MiB, \
+479 MiB, 0 MiB, 71.50 W, N/A
+
+
+# idle :: query-compute-apps (per-process)
+# $ nvidia-smi --query-compute-apps=… --format=csv
+pid, used_gpu_memory [MiB]
+12, 370 MiB
+
+
+# capabilities :: nvml-symbols
+{symbols}
+"""
+THEIRS = """\
+# TYPE nvidia_smi_memory_total_bytes gauge
+nvidia_smi_memory_total_bytes{uuid="0"} 8.5520809984e+10
+nvidia_smi_power_draw_watts{uuid="0"} 7.15
+nvidia_smi_clocks_event_reasons_sw_power_cap{uuid="0"} 1
+"""
+
+
+def test_a_captured_card_is_compared_with_what_another_exporter_made_of_it(tmp_path: Path) -> None:
+    symbols = "\n".join(sorted(functions() - {"nvmlDeviceGetPersistenceMode"}))
+    (tmp_path / "linux__a-card__590.txt").write_text(CARD.format(symbols=symbols))
+    metrics = tmp_path / "linux__a-card__590__idle.metrics"
+    metrics.write_text(THEIRS)
+    capture = captures.read(metrics)
+    assert (capture.name, capture.state, capture.processes) == ("a-card, driver 590", "idle", 1)
+    compared = captures.compare(capture)
+    assert "power_draw_watts: 71.5 here, 7.15 there" in compared.different
+    assert not [one for one in compared.different if one.startswith(("memory_total", "processes"))]
+    # a function that the library does not have is no failure, and its value is missing
+    assert not [one for one in compared.different if one.startswith(("read_fail", "persistence"))]
+    assert captures.table([compared]).rows[0][-1] == str(len(functions()) - 1)
 
 
 def test_what_is_there_is_on_the_page(tmp_path: Path) -> None:
