@@ -36,10 +36,10 @@ PAGE = PROJECT / "docs" / "chaos.md"
 RESULTS = PROJECT / ".stack" / "chaos.json"
 FAULTY = "faulty"
 WATCHED: Mapping[str, str] = {
-    **{f"trainer-{number}": FAULTY for number in range(1, 5)},
+    **{f"trainer-{number}": FAULTY for number in range(1, 6)},
     "sft-1": FAULTY,
-    **{f"plain-{number}": FAULTY for number in range(1, 8)},
-    **{f"search-{number}": FAULTY for number in range(1, 7)},
+    **{f"plain-{number}": FAULTY for number in range(1, 9)},
+    **{f"search-{number}": FAULTY for number in range(1, 5)},
     "ray-1": FAULTY,
     "trainer-spared": "spared",
     "plain-spared": "spared",
@@ -49,7 +49,7 @@ WATCHED: Mapping[str, str] = {
 OTHERS: Mapping[str, str] = {
     name: role
     for name, role in WATCHED.items()
-    if name in ("trainer-1", "plain-1", "plain-2", "search-1", "plain-ends")
+    if name in ("trainer-1", "plain-1", "search-1", "plain-ends")
 }
 """The others keep fewer programs, so that all are measured at once, on one host."""
 LOAD_SECONDS = 10.0
@@ -89,7 +89,7 @@ class Run:
     def __init__(self, folder: Path, options: argparse.Namespace) -> None:
         self._seed, self._seconds, self._gap = options.seed, options.minutes * 60, options.gap
         self._over = threading.Event()
-        self._load: list[tuple[float, float]] = []
+        self._load: list[tuple[float, float, float]] = []
         only, under = options.only.split(","), options.under.split(",")
         self._keepers: list[Keeper] = []
         for keeper in KEEPERS:
@@ -124,8 +124,10 @@ class Run:
         for thread in threads:
             thread.start()
         while time.time() < begin + self._seconds and not self._over.is_set():
+            due = time.monotonic() + LOAD_SECONDS
             self._over.wait(LOAD_SECONDS)
-            self._load.append((os.getloadavg()[0], psutil.virtual_memory().available / 2**30))
+            late, free = time.monotonic() - due, psutil.virtual_memory().available / 2**30
+            self._load.append((os.getloadavg()[0], free, max(0.0, late)))
         end = time.time()
         self._over.set()
         for thread in threads:
@@ -136,8 +138,9 @@ class Run:
             "end": end,
             "gap": self._gap,
             "processors": os.cpu_count(),
-            "load": [load for load, _ in self._load],
-            "free_gib": [free for _, free in self._load],
+            "load": [load for load, _, _ in self._load],
+            "free_gib": [free for _, free, _ in self._load],
+            "late": [late for _, _, late in self._load],
             "supervisors": {
                 keeper.name: {
                     "about": keeper.about,

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 FIRST = 100.0
 """Seconds from the begin to the earliest fault: the programs load, and make checkpoints."""
-GAP = 370.0
-"""Seconds between two faults that end or hang one program, at least. Three restarts of a worker
-within ten minutes are a restart loop to any sensible supervisor."""
+GAP = 840.0
+"""Seconds from a fault that costs a program steps to its next fault, at least. Three restarts of a
+worker within ten minutes are a restart loop to any sensible supervisor."""
 SPREAD = 60.0
 """What is added to it, drawn evenly."""
 HARMLESS_GAP = 120.0
@@ -44,6 +44,10 @@ KINDS: Mapping[str, Kind] = {
     "operator": Kind("an operator repairs it"),
     "part": Kind("SIGKILL to a part of Trainwarden", ill=False),
 }
+COSTLY = frozenset(
+    name for name, kind in KINDS.items() if name == "stop" or (kind.ill and name != "operator")
+)
+"""The kinds by which a program makes no steps for some time, under any supervisor."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +94,7 @@ def _of_program(rng: random.Random, name: str, kinds: Sequence[str], gap: float)
     at = FIRST + rng.uniform(0, gap)
     for kind in _endless(rng, kinds):
         yield Fault(round(at, 1), name, kind)
-        short = not KINDS[kind].ill and kind != "stop"
-        at += (min(gap, HARMLESS_GAP) if short else gap) + rng.uniform(0, SPREAD)
+        at += (gap if kind in COSTLY else min(gap, HARMLESS_GAP)) + rng.uniform(0, SPREAD)
 
 
 def _endless(rng: random.Random, values: Sequence[str]) -> Iterator[str]:

@@ -173,10 +173,11 @@ class Trainwarden(Keeper):
     name = "Trainwarden"
     about = (
         "`trainwarden up` in the mode `act`: exporter, Prometheus, Alertmanager and remediator as "
-        "shipped, and a file that names the programs. All limits are defaults, but for three: the "
+        "shipped, and a file that names the programs. All settings are defaults, but for four: the "
         "memory limit of each program; a low floor for the memory of the host, which others use "
-        "too; and `breaker: {actions: 1000}`, since so many faults in an hour are not what the "
-        "breaker of a host expects"
+        "too; `breaker: {actions: 1000}`, since so many faults in an hour are not what the "
+        "breaker of a host expects; and `set_damaged_aside: true`, which lets it rename a "
+        "checkpoint that is half or empty, so that the next start takes the one before"
     )
 
     def __init__(self, folder: Path, programs: Sequence[Program]) -> None:

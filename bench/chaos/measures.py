@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from chaos.faults import KINDS
+from chaos.faults import COSTLY, KINDS
 
 Event = Mapping[str, Any]
 LONGEST_STEP = 5.0
@@ -61,6 +61,9 @@ class Measures:
     loads: tuple[float, ...]
     healings: tuple[Healing, ...]
     wrong: tuple[Wrong, ...]
+    losses: tuple[tuple[str, float], ...]
+    """Each fault that costs steps, and the seconds until the next such fault, or the end, in which
+    the program made no steps that it had not made before."""
 
     @property
     def ettr(self) -> float:
@@ -79,7 +82,7 @@ def measure(events: Sequence[Event], faults: Sequence[Event], end: float) -> Mea
     ill.sort(key=lambda fault: fault["from"])
     finished = next((event["time"] for event in events if event["kind"] == "finished"), None)
     if not steps:
-        return Measures(0, 0, 0, 0, len(starts), 0, (), (), ())
+        return Measures(0, 0, 0, 0, len(starts), 0, (), (), (), ())
     news, again = _news(steps)
     healings = tuple(
         _healing(fault, ill[number + 1 : number + 2], steps, starts, end)
@@ -87,9 +90,10 @@ def measure(events: Sequence[Event], faults: Sequence[Event], end: float) -> Mea
         if fault["kind"] != "operator"
     )
     wrong, fruitless = _judge(starts, steps, ill, finished)
+    trained = _trained(steps, news)
     return Measures(
         wall=(finished or end) - steps[0]["time"],
-        training=_training(steps, news),
+        training=sum(seconds for _, seconds in trained),
         steps=sum(news),
         again=again,
         starts=len(starts),
@@ -97,6 +101,7 @@ def measure(events: Sequence[Event], faults: Sequence[Event], end: float) -> Mea
         loads=tuple(load for start in starts if (load := _load(start, steps, starts)) is not None),
         healings=healings,
         wrong=wrong,
+        losses=tuple(_losses(faults, trained, end)),
     )
 
 
@@ -109,22 +114,35 @@ def _news(steps: Sequence[Event]) -> tuple[list[bool], int]:
     return news, len(news) - sum(news)
 
 
-def _training(steps: Sequence[Event], news: Sequence[bool]) -> float:
+def _trained(steps: Sequence[Event], news: Sequence[bool]) -> list[tuple[float, float]]:
+    """When each step ended that was not made before, and the seconds of training that it was."""
     between = [
         later["time"] - sooner["time"]
         for sooner, later in pairwise(steps)
         if later["pid"] == sooner["pid"]
     ]
     if not between:
-        return 0.0
+        return []
     usual = median(between)
-    seconds = 0.0
+    trained = []
     for sooner, later, new in zip(steps, steps[1:], news[1:], strict=False):
         if new:
             took = later["time"] - sooner["time"]
             # the first step of a process: its own duration is not known
-            seconds += usual if later["pid"] != sooner["pid"] else min(took, LONGEST_STEP * usual)
-    return seconds
+            seconds = usual if later["pid"] != sooner["pid"] else min(took, LONGEST_STEP * usual)
+            trained.append((float(later["time"]), seconds))
+    return trained
+
+
+def _losses(
+    faults: Sequence[Event], trained: Sequence[tuple[float, float]], end: float
+) -> Iterator[tuple[str, float]]:
+    costly = [f for f in faults if "skipped" not in f and f["kind"] in COSTLY and f["from"] <= end]
+    costly.sort(key=lambda fault: fault["from"])
+    begins = [float(fault["from"]) for fault in costly]
+    for fault, (begin, until) in zip(costly, pairwise([*begins, end]), strict=True):
+        seconds = sum(one for moment, one in trained if begin < moment <= until)
+        yield fault["kind"], max(0.0, until - begin - seconds)
 
 
 def _healing(

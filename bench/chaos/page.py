@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median, quantiles
+from statistics import mean, median, quantiles
 from typing import Any
 
 from bounds import rate_at_most, share_at_most
-from chaos.faults import KINDS
+from chaos.faults import COSTLY, HARMLESS_GAP, KINDS, SPREAD
 from chaos.measures import Healing, Measures, measure
+from chaos.striking import PATIENCE
 from results import Result
 
 RESAMPLES = 2000
+CALMER = (1, 3, 12)
+"""Hours between two faults that cost steps, for the arithmetic."""
 WITHIN = 300.0
 """Seconds after a fault by which it should be healed, and an operator alerted."""
 HEAD = """\
@@ -29,8 +32,9 @@ that a supervisor reports counts.
 {conditions}
 
 - **ETTR**: the share of the time since a program's first step in which it made steps that it had
-  not made before. A fault every six to seven minutes is far more than a real run sees, so this is
-  no ETTR of a real run: it is for comparison of the rows. The bound is by resampling programs.
+  not made before. After a fault that costs steps, the next one comes {after_costly} later, and
+  after another one {after_harmless}: far more than a real run sees, so this is no ETTR of a real
+  run, but for comparison of the rows. The bound is by resampling programs.
 - **Next new step**: seconds from a fault to the first step that had not been made before, so with
   detection, restart, loading and the steps since the checkpoint. For a full disk and a taken port
   they count from the end of these: nothing heals before. Faults of the last five minutes that were
@@ -38,9 +42,10 @@ that a supervisor reports counts.
 - **Wrong act**: a start of a program that trains and that no fault befell since it was started, or
   that had finished.
 - **Without a step**: starts that ended before their first step.
-- **By an operator**: programs that did not train when the next fault was due and not 150 s later
-  either, so about nine minutes after a fault. There an operator deletes a checkpoint that is
-  incomplete, ends what hangs and starts what is down; that is not counted as healed.
+- **By an operator**: programs that did not train when the next fault was due and not {patience:.0f}
+  seconds later either, so about {operator:.0f} minutes after a fault that costs steps. There an
+  operator deletes a checkpoint that is incomplete, ends what hangs and starts what is down; that is
+  not counted as healed.
 """
 TAIL = """\
 ## What this does not show
@@ -53,7 +58,8 @@ TAIL = """\
 - The supervisors that know nothing of training cannot see a hang: they are 0 there by design, and
   are here for what that costs.
 - Under Trainwarden the Trainers resume from the checkpoint that it names; under the others from
-  the newest one, complete or not, as `get_last_checkpoint` has it.
+  the newest one, complete or not, as `get_last_checkpoint` has it. The plain loops take the newest
+  file that can be read, and do not expect an empty one.
 """
 
 
@@ -115,7 +121,13 @@ def page(found: Mapping[str, Any]) -> str:
     notes = [f"- {note}" for note in found.get("notes", ())]
     wrong = list(_wrongs(found)) or ["There was none."]
     parts = [
-        HEAD.format(conditions=_conditions(found)),
+        HEAD.format(
+            conditions=_conditions(found),
+            after_costly=_minutes(found["gap"]),
+            after_harmless=_minutes(min(found["gap"], HARMLESS_GAP)),
+            patience=PATIENCE,
+            operator=(found["gap"] + SPREAD / 2 + PATIENCE) / 60,
+        ),
         "\n".join(["## Supervisors", "", *abouts, ""]),
         *(table.page() for table in _tables(found)),
         "\n".join(["## Each wrong act", "", *wrong, ""]),
@@ -125,14 +137,24 @@ def page(found: Mapping[str, Any]) -> str:
     return "\n".join(parts)
 
 
+def _minutes(gap: float) -> str:
+    return f"{gap / 60:.0f} to {(gap + SPREAD) / 60:.0f} minutes"
+
+
 def _conditions(found: Mapping[str, Any]) -> str:
-    load, minutes = found["load"], (found["end"] - found["begin"]) / 60
-    busy = f"load {median(load):.0f} in the median, {max(load):.0f} at most" if load else "no load"
+    load, minutes = found["load"] or [math.nan], (found["end"] - found["begin"]) / 60
     programs = sum(len(one["programs"]) for one in found["supervisors"].values())
+    late = [1000 * one for one in found.get("late", ())]
+    lateness = (
+        f" A process that slept for ten seconds was {median(late):.0f} ms late in the median, and "
+        f"{_p95(late):.0f} ms in one look of twenty."
+        if late
+        else ""
+    )
     return (
         f"{minutes:.0f} minutes, seed {found['seed']}, {programs} programs at once on "
-        f"{found['processors']} processors that had other work beside: {busy}. So every time here "
-        "is longer than on a host that only trains, the time to load most of all."
+        f"{found['processors']} processors: load {median(load):.1f} in the median, "
+        f"{max(load):.1f} at most.{lateness}"
     )
 
 
@@ -147,6 +169,27 @@ def _tables(found: Mapping[str, Any]) -> Iterable[Result]:
             *("without a step", "by an operator", "wrong acts"),
         ),
         tuple(_cost(row) for row in made),
+    )
+    yield Result(
+        "What a fault cost",
+        "Seconds without a step that had not been made before, in the mean of a kind, from the "
+        "fault to the next fault that costs steps: with what no supervisor can shorten (a stop "
+        "lasts four minutes, a full disk 100 s), with the steps made again, and where nobody "
+        "healed it, with the time until an operator came. By arithmetic, and not measured: the "
+        "ETTR at a fault of this mean cost every so many hours (≤: an operator would come later).",
+        ("fault", *(row.name for row in made)),
+        (
+            *(
+                (KINDS[kind].text, *(_mean_loss(row, {kind}) for row in made))
+                for kind in KINDS
+                if kind in COSTLY
+            ),
+            ("all of these", *(_mean_loss(row, COSTLY) for row in made)),
+            *(
+                (f"ETTR, one in {hours} h", *(_calmer(row, hours) for row in made))
+                for hours in CALMER
+            ),
+        ),
     )
     yield Result(
         "By kind of fault",
@@ -179,6 +222,21 @@ def _tables(found: Mapping[str, Any]) -> Iterable[Result]:
             ("fault", "of", "alerted", "seconds, median", "alerts"),
             tuple(seen),
         )
+
+
+def _losses(row: Row, kinds: Collection[str]) -> list[float]:
+    all_ = (loss for one in row.programs.values() for loss in one.losses)
+    return [seconds for kind, seconds in all_ if kind in kinds]
+
+
+def _mean_loss(row: Row, kinds: Collection[str]) -> str:
+    return _seconds(_losses(row, kinds), mean)
+
+
+def _calmer(row: Row, hours: float) -> str:
+    losses = _losses(row, COSTLY)
+    at_most = "≤ " if row.repaired else ""
+    return f"{at_most}{100 * (1 - mean(losses) / 3600 / hours):.1f} %" if losses else ""
 
 
 def _cost(row: Row) -> tuple[str, ...]:

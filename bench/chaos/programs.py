@@ -41,7 +41,8 @@ class Kind:
 
 
 DEADLY = ("kill", "stop", "hang", "leak")
-TRAINER = (*DEADLY, "half", "disk", "nan", "renamed", "truncated")
+OF_LOGS = ("renamed", "truncated")
+TRAINER = (*DEADLY, "half", "disk", "nan", *OF_LOGS)
 MODEL = {
     "name": "model",
     "folder": ".",
@@ -53,16 +54,24 @@ KINDS: Mapping[str, Kind] = {
     "sft": Kind("trl_sft", TRAINER, 900, {"framework": "trl"}),
     "plain": Kind(
         "plain",
-        (*DEADLY, "half", "disk", "port", "renamed", "truncated"),
+        (*DEADLY, "half", "disk", "port", *OF_LOGS),
         500,
         {"checkpoints": [MODEL]},
         listens=True,
     ),
     "search": Kind(
-        "optuna_search", ("kill", "stop", "leak"), 500, {"framework": "optuna"}, log="workers"
+        "optuna_search",
+        ("kill", "stop", "leak", *OF_LOGS),
+        500,
+        {"framework": "optuna"},
+        log="workers",
     ),
     "ray": Kind(
-        "ray_train", ("kill", "hang", "stop"), 2600, {"framework": "ray_train"}, log="driver"
+        "ray_train",
+        ("kill", "hang", "stop", *OF_LOGS),
+        2600,
+        {"framework": "ray_train"},
+        log="driver",
     ),
 }
 

@@ -8,6 +8,7 @@ import signal
 import socket
 import threading
 import time
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -73,6 +74,9 @@ class Striker:
         for path in self._program.out.glob("checkpoint-*"):
             if not (path / "trainer_state.json").exists():
                 shutil.rmtree(path, ignore_errors=True)
+        for path in self._program.out.glob("step_*.pt"):
+            if not zipfile.is_zipfile(path):
+                path.unlink(missing_ok=True)
         found = self._program.processes()
         for process in found:
             with suppress(psutil.NoSuchProcess):

@@ -76,6 +76,10 @@ def test_a_kill_costs_until_a_step_that_was_not_made_before() -> None:
     assert (found.steps, found.again, found.starts, found.wrong) == (100, 10, 2, ())
     assert found.training == pytest.approx(99)
     assert found.ettr == pytest.approx(99 / 139)
+    # until the end, less the 50 steps of a second that were new
+    ((kind, seconds),) = found.losses
+    assert kind == "kill"
+    assert seconds == pytest.approx(89.5 - 50)
 
 
 def test_what_never_comes_back_is_not_healed() -> None:
@@ -141,6 +145,7 @@ def test_the_page_names_each_wrong_act_and_bounds_what_was_not_seen() -> None:
         "seed": 7,
         "begin": 0.0,
         "end": 3600.0,
+        "gap": 840.0,
         "processors": 2,
         "load": [1.0, 3.0],
         "supervisors": {
@@ -164,6 +169,9 @@ def test_the_page_names_each_wrong_act_and_bounds_what_was_not_seen() -> None:
     text = page(found)
     assert "- Trainwarden, trainer-1, minute 1.3, 1x: no fault since it trained." in text
     assert "nothing, trainer-1" not in text
+    assert "the next one comes 14 to 15 minutes later" in text
+    assert "| SIGKILL to its process | 3530 s |" in text  # 3600 - 59.5 - ten steps
+    assert "| ETTR, one in 3 h | 67.3 % |" in text
     assert "| nothing | 1 |" in text
     assert "1 of 1 (≥ 5 %)" in text
     assert "0 (≤ 3)" in text
