@@ -6,6 +6,7 @@ shows a wait on this host, and nothing of the run moves.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
@@ -26,16 +27,21 @@ from trainwarden_exporter.processes.stacks.model import (
 from trainwarden_exporter.processes.stacks.waits import (
     BACKWARD,
     RAY,
+    Wait,
     find_phase,
     find_wait,
     normalised,
 )
+from trainwarden_exporter.processes.stacks.words import describe, names, place
 
 SAMPLES = 3
 """Stacks by which a process is judged."""
 
 BUSY_CORES = 0.05
 """CPU use from which a process moves. Threads that only wake up now and then use less."""
+
+SPINNING_CORES = 0.9
+"""CPU use of a thread that spins."""
 
 BUSY_BYTES_PER_SECOND = 100e3
 """Bytes that system calls read and write from which a process moves."""
@@ -60,14 +66,18 @@ def find_activity(
     pid, kernel = member.identity.pid, looks[-1].kernel
     stacks = samples[-1] if samples else Stacks(problem="not read yet")
     wait = find_wait(stacks, kernel, pid, world=member.world)
-    activity, detail = wait or (Activity.IDLE, kernel.wait_channel)
-    if collective and activity in (Activity.IDLE, Activity.GPU, Activity.COLLECTIVE):
-        activity, detail = Activity.COLLECTIVE, collective
+    wait = wait or Wait(Activity.IDLE, kernel.wait_channel)
+    hidden = wait.activity in (Activity.IDLE, Activity.GPU, Activity.COLLECTIVE) or wait.is_futex
+    if collective and hidden:
+        wait = Wait(Activity.COLLECTIVE, collective)
+    activity, detail = wait
     read = [one for one in samples if one.threads]
-    main = stacks.main(pid)
+    main, latest = stacks.main(pid), looks[-SAMPLES:]
+    stands = len({one.main(pid) for one in read}) == 1
     if activity is not Activity.STOPPED:
-        if len({one.main(pid) for one in read}) > 1 or is_busy(looks[-SAMPLES:], activity):
-            activity, detail = Activity.MOVING, ""
+        if (read and not stands) or is_busy(latest, activity):
+            spins = stands and len(read) == SAMPLES and _cores(latest) > SPINNING_CORES
+            activity, detail = Activity.MOVING, place(main) if spins else ""
         elif stacks.is_python and len(read) < SAMPLES and activity is not Activity.DISK:
             activity = Activity.UNKNOWN
     return Finding(
@@ -77,7 +87,24 @@ def find_activity(
         phase="" if main is None else find_phase(main.frames),
         stacks=stacks,
         kernel=kernel,
+        may_end=_may_end(wait, looks),
     )
+
+
+def _may_end(wait: Wait, looks: Sequence[Look]) -> bool:
+    """Whether a wait has a timeout that its stack does not show, or was interrupted meanwhile.
+
+    Waits with a timeout are begun again and again; who is woken from another one got something.
+    """
+    if not looks[-1].kernel.is_endless:
+        return wait.is_futex
+    woken = len({look.kernel.switches for look in looks}) > 1
+    return woken and wait.activity is not Activity.COLLECTIVE
+
+
+def _cores(looks: Sequence[Look]) -> float:
+    first, last = looks[0], looks[-1]
+    return (last.kernel.cpu_seconds - first.kernel.cpu_seconds) / ((last.at - first.at) or math.inf)
 
 
 def is_busy(looks: Sequence[Look], activity: Activity = Activity.IDLE) -> bool:
@@ -88,11 +115,11 @@ def is_busy(looks: Sequence[Look], activity: Activity = Activity.IDLE) -> bool:
         return False
     # On a host under load, a process that could run gets little of the CPU.
     runnable = any(look.kernel.state == "R" for look in looks)
-    cores = (last.kernel.cpu_seconds - first.kernel.cpu_seconds) / seconds
     read, before = last.kernel.io_bytes, first.kernel.io_bytes
     moved = 0.0 if read is None or before is None else (read - before) / seconds
     return moved > BUSY_BYTES_PER_SECOND or (
-        (runnable or cores > BUSY_CORES) and activity not in (Activity.COLLECTIVE, Activity.GPU)
+        (runnable or _cores(looks) > BUSY_CORES)
+        and activity not in (Activity.COLLECTIVE, Activity.GPU)
     )
 
 
@@ -152,18 +179,43 @@ def _is_stuck(
     inside = {one.member.identity for one in findings}
     if any(_waits_elsewhere(one, inside, outside) for one in findings):
         return False
-    return all(
-        (one.activity in _STUCK or _sleeps_on(one))
-        and one.phase != "saving"
-        and _all_ranks_here(one)
-        for one in makers
-    )
+    return all(one.phase != "saving" and _waits_for_ever(one, findings) for one in makers)
 
 
-def _sleeps_on(one: Finding) -> bool:
-    """Whether a process sleeps for longer than any wait that ends."""
-    seconds = None if one.kernel is None else one.kernel.sleeps_for
-    return one.activity is Activity.SLEEP and (seconds or 0.0) > ENDLESS_SLEEP_SECONDS
+def _waits_for_ever(one: Finding, findings: Sequence[Finding]) -> bool:
+    """Whether a wait ends only if another process of the run does something."""
+    if one.may_end or not _all_ranks_here(one):
+        return False
+    match one.activity:
+        case Activity.SLEEP:
+            return one.kernel is not None and sleeps_on(one.kernel)
+        case Activity.CHILD:
+            # of a program that is no Python, only the kernel shows for what it waits
+            known = (Activity.PIPE, Activity.SLEEP, Activity.CHILD)
+            children = _awaited_children(one, findings)
+            return (
+                one.kernel is not None
+                and one.kernel.is_endless
+                and bool(children)
+                and all(
+                    (child.stacks.is_python or child.activity in known)
+                    and _waits_for_ever(child, findings)
+                    for child in children
+                )
+            )
+    return one.activity in _STUCK
+
+
+def _awaited_children(one: Finding, findings: Sequence[Finding]) -> list[Finding]:
+    """Returns the child in whose end a process waits, or all of its children."""
+    pid, number = one.member.identity.pid, one.kernel and one.kernel.file_number
+    children = [other for other in findings if other.member.parent_pid == pid]
+    return [child for child in children if child.member.identity.pid == number] or children
+
+
+def sleeps_on(kernel: KernelState) -> bool:
+    """Whether a thread sleeps for longer than any wait that ends."""
+    return (kernel.sleeps_for or 0.0) > ENDLESS_SLEEP_SECONDS
 
 
 def _waits_elsewhere(
@@ -249,11 +301,12 @@ def _next_of(one: Finding, findings: Sequence[Finding]) -> Finding | None:
             return known[end.identity]
     if one.activity not in (Activity.QUEUE, Activity.CHILD):
         return None
-    children = [other for other in findings if other.member.parent_pid == one.member.identity.pid]
+    children = _awaited_children(one, findings)
     at_work = [
         child
         for child in children
-        if child.stacks.threads and child.activity not in (Activity.QUEUE, Activity.UNKNOWN)
+        if (child.stacks.threads or one.activity is Activity.CHILD)
+        and child.activity not in (Activity.QUEUE, Activity.UNKNOWN)
     ]
     return at_work[0] if len(at_work) == 1 else None
 
@@ -272,7 +325,7 @@ def _chain(
         odd = {suspect.finding for suspect in suspects}
         same = [one for one in waiting if one not in odd]
         named = operations.most_common(1)[0][0]
-        links.append(f"{_names(same or waiting)} in {named}")
+        links.append(f"{names(same or waiting)} in {named}")
     links += [f"rank {one.rank} does not run" for one in suspects if one.finding is None]
     starts = [one for one in makers if one.activity is not Activity.COLLECTIVE]
     starts = starts if len(starts) < len(makers) or len(starts) == 1 else starts[:1]
@@ -298,70 +351,3 @@ def _links(one: Finding, findings: Sequence[Finding]) -> list[str]:
         one = found
         seen.add(one.member.identity)
     return links
-
-
-def _names(findings: Sequence[Finding]) -> str:
-    ranks = sorted(one.member.rank for one in findings if one.member.rank is not None)
-    if not ranks:
-        return name_of(findings[0].member)
-    verb = "waits" if len(ranks) == 1 else "wait"
-    return f"rank{'s' * (len(ranks) > 1)} {_ranges(ranks)} {verb}"
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    parts: list[list[int]] = []
-    for number in numbers:
-        if parts and parts[-1][-1] + 1 == number:
-            parts[-1].append(number)
-        else:
-            parts.append([number])
-    return ", ".join(
-        f"{part[0]}–{part[-1]}" if len(part) > 1 else str(part[0])  # noqa: RUF001 - a range
-        for part in parts
-    )
-
-
-def name_of(member: Member) -> str:
-    """Returns how a process is called in texts."""
-    if member.rank is not None:
-        return f"rank {member.rank}"
-    return f"process {member.identity.pid} of {member.key.worker}"
-
-
-_WORDS = {
-    Activity.MOVING: "runs",
-    Activity.COLLECTIVE: "waits in",
-    Activity.GPU: "waits for its GPU",
-    Activity.SERVER: "waits for server",
-    Activity.QUEUE: "waits for a queue",
-    Activity.PIPE: "waits for a pipe",
-    Activity.LOCK: "waits for a lock",
-    Activity.SLEEP: "sleeps",
-    Activity.DISK: "waits for a disk or mount",
-    Activity.CHILD: "waits for a child process",
-    Activity.STOPPED: "is stopped",
-    Activity.GONE: "does not run",
-    Activity.IDLE: "waits for something unknown",
-    Activity.UNKNOWN: "is unknown",
-}
-
-
-def describe(one: Finding) -> str:
-    """Returns what a process does, as the part of a sentence."""
-    text = f"{name_of(one.member)} {_WORDS[one.activity]}"
-    if one.activity is Activity.COLLECTIVE:
-        text += f" {one.detail}"
-    elif one.far_ends:
-        joint = " " if one.activity is Activity.SERVER else ", held by "
-        text += joint + ", ".join(end.text for end in one.far_ends)
-    elif one.activity is Activity.DISK and one.detail:
-        text += f" ({one.detail})"
-    return f"{text} while {one.phase}" if one.phase else text
-
-
-def kernel_text(kernel: KernelState) -> str:
-    """Returns what /proc shows of a process in a few words."""
-    parts = [f"state {kernel.state}", f"{kernel.cpu_seconds:.2f} s of CPU"]
-    if kernel.wait_channel:
-        parts.append(f"waits in {kernel.wait_channel}")
-    return ", ".join(parts)

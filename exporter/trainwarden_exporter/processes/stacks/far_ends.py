@@ -1,4 +1,4 @@
-"""Finds the process that another one waits for: behind a connection, or with a file lock."""
+"""Finds what a process waits for: the one behind a connection or with a file lock, or a file."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from trainwarden_exporter.processes.listening_ports import (
     socket_inodes,
 )
 from trainwarden_exporter.processes.procfs import PROC, Identity, list_pids, read_process, read_text
+from trainwarden_exporter.processes.stacks.kernel_state import parse_file_number
 from trainwarden_exporter.processes.stacks.model import FarEnd
 
 MAX_FAR_ENDS = 8
@@ -56,7 +57,7 @@ def find_servers(
     """Returns the other ends of the connection in which a process waits, or of all that it made.
 
     `file_number` is that of the system call in which it waits. `members` are searched first for
-    the process at the other end. Empty if it made no connection.
+    the process at the other end. Empty if it made no connection, or waits in one that is not TCP.
     """
     connections: dict[int, Connection] = {}
     for name in ("tcp", "tcp6"):
@@ -64,7 +65,7 @@ def find_servers(
     listeners = read_table(pid, root)
     own = socket_inodes(pid, root)
     awaited = _inode(pid, file_number, root)
-    chosen = {awaited} if awaited in connections else own & connections.keys()
+    chosen = connections.keys() & (own if awaited is None else {awaited})
     # connections to a port on which it listens were made by others
     served = {listeners[inode].port for inode in own & listeners.keys()}
     found: dict[FarEnd, None] = {}
@@ -81,7 +82,49 @@ def find_servers(
             port = connection.remote.port
             ends = {other for other, one in listeners.items() if one.port == port}
         found[FarEnd(str(connection.remote), _owner(ends, members, root))] = None
-    return tuple(found)[:MAX_FAR_ENDS]
+        if len(found) > MAX_FAR_ENDS:
+            return (*tuple(found)[:MAX_FAR_ENDS], FarEnd("others"))
+    return tuple(found)
+
+
+_MAX_PATH = 4096
+_WORKING_FOLDER = ("0xffffff9c", "0xffffffffffffff9c")  # AT_FDCWD in linux/fcntl.h
+
+
+def find_file(pid: int, tid: int, root: Path = PROC) -> tuple[FarEnd, ...]:
+    """Returns the file of the system call in which a thread waits, which is not touched.
+
+    Empty if the call names none, or if the memory of the process is not readable.
+    """
+    number, *arguments = (read_text(f"{root}/{pid}/task/{tid}/syscall") or "-1").split()
+    if number == "-1" or len(arguments) < 2:  # noqa: PLR2004 - a page fault, or no wait
+        return ()
+    first, second = arguments[:2]
+    file_number = parse_file_number(f"{number} {first}")
+    if file_number is not None:
+        path = _link(f"{root}/{pid}/fd/{file_number}")
+    elif first in _WORKING_FOLDER:
+        name = _read_string(f"{root}/{pid}/mem", second)
+        path = os.path.join(_link(f"{root}/{pid}/cwd"), name) if name else ""  # noqa: PTH118 - text
+    else:
+        path = _read_string(f"{root}/{pid}/mem", first)
+    return (FarEnd(path),) if path.startswith("/") else ()
+
+
+def _read_string(memory: str, address: str) -> str:
+    """Returns the text at an address of a process; empty if there is none."""
+    try:
+        file = os.open(memory, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        text, end, _ = os.pread(file, _MAX_PATH, int(address, 16)).partition(b"\0")
+    except (OSError, OverflowError):
+        return ""
+    finally:
+        os.close(file)
+    shown = text.decode("utf-8", "replace")
+    return shown if end and shown.isprintable() else ""
 
 
 def find_lock_holder(pid: int, root: Path = PROC) -> tuple[FarEnd, ...]:
@@ -124,12 +167,15 @@ def _is_local(connection: Connection) -> bool:
 
 
 def _inode(pid: int, file_number: int | None, root: Path) -> int | None:
-    try:
-        link = os.readlink(f"{root}/{pid}/fd/{file_number}")  # noqa: PTH115 - a link in /proc, not a path
-    except OSError:
-        return None
-    match = re.fullmatch(r"socket:\[(\d+)\]", link)
+    match = re.fullmatch(r"socket:\[(\d+)\]", _link(f"{root}/{pid}/fd/{file_number}"))
     return int(match[1]) if match else None
+
+
+def _link(path: str) -> str:
+    try:
+        return os.readlink(path)  # noqa: PTH115 - a link in /proc, not a path
+    except OSError:
+        return ""
 
 
 def _endpoint(text: str) -> Address:

@@ -21,16 +21,29 @@ def read_kernel_state(identity: Identity, root: Path = PROC) -> KernelState | No
     if process is None or process.identity != identity or not process.alive:
         return None
     folder = f"{root}/{identity.pid}"
+    io_bytes = parse_io(read_text(f"{folder}/io") or "")
+    return _read_wait(folder, process.state, process.cpu_seconds, io_bytes)
+
+
+def read_thread_state(pid: int, tid: int, root: Path = PROC) -> KernelState:
+    """Returns in what a thread of a process waits; its CPU time is not read."""
+    folder = f"{root}/{pid}/task/{tid}"
+    state = (read_text(f"{folder}/stat") or "").rpartition(") ")[2][:1]
+    return _read_wait(folder, state, 0.0, None)
+
+
+def _read_wait(folder: str, state: str, cpu_seconds: float, io_bytes: int | None) -> KernelState:
     channel = (read_text(f"{folder}/wchan") or "").strip()
     call = read_text(f"{folder}/syscall") or ""
     return KernelState(
-        state=process.state,
-        cpu_seconds=process.cpu_seconds,
+        state=state,
+        cpu_seconds=cpu_seconds,
         switches=parse_switches(read_text(f"{folder}/status") or ""),
-        io_bytes=parse_io(read_text(f"{folder}/io") or ""),
+        io_bytes=io_bytes,
         wait_channel="" if channel == "0" else channel,
         file_number=parse_file_number(call),
         sleeps_for=_read_sleep(f"{folder}/mem", call) if "nanosleep" in channel else None,
+        is_endless=parse_endless(call),
     )
 
 
@@ -59,6 +72,26 @@ def parse_file_number(text: str) -> int | None:
         return None
     number = int(fields[1], 16)
     return number if number < _LARGEST_FILE_NUMBER else None
+
+
+_TIMEOUTS = {
+    # futex, poll, ppoll, select, pselect6, epoll_wait, epoll_pwait, nanosleep and clock_nanosleep
+    "x86_64": {202: 3, 7: 2, 271: 2, 23: 4, 270: 4, 232: 3, 281: 3, 35: 0, 230: 2},
+    "aarch64": {98: 3, 73: 2, 72: 4, 22: 3, 101: 0, 115: 2},
+}.get(platform.machine())
+"""The position of the timeout among the arguments of a system call, by its number."""
+
+_NO_TIMEOUT = ("0x0", "0xffffffff", "0xffffffffffffffff")
+_ARGUMENTS = 6
+
+
+def parse_endless(text: str) -> bool:
+    """Whether the call in a /proc/<pid>/syscall has no timeout; False if that is not known."""
+    number, *arguments = text.split() or [""]
+    if _TIMEOUTS is None or not number.isdigit() or len(arguments) < _ARGUMENTS:
+        return False
+    position = _TIMEOUTS.get(int(number))
+    return position is None or arguments[position] in _NO_TIMEOUT
 
 
 _CLOCK_NANOSLEEP = {"x86_64": "230", "aarch64": "115"}.get(platform.machine())

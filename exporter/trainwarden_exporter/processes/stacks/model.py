@@ -70,9 +70,11 @@ class KernelState:
     wait_channel: str = ""
     """The kernel function in which the main thread waits; empty if it runs or if unknown."""
     file_number: int | None = None
-    """The file descriptor of the system call in which the main thread waits."""
+    """The file descriptor or the awaited pid of the call in which the main thread waits."""
     sleeps_for: float | None = None
     """Seconds for which the main thread still sleeps."""
+    is_endless: bool = False
+    """Whether the main thread waits in a system call without a timeout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +137,16 @@ class Finding:
     member: Member
     activity: Activity
     detail: str = ""
-    """The collective, the call or the kernel function in which it waits."""
+    """The collective, the call or the kernel function in which it waits; or the only call in which
+    it was seen running."""
     phase: str = ""
     """What its stack shows it to be at; empty if that is not well known."""
     stacks: Stacks = Stacks()
     kernel: KernelState | None = None
     far_ends: tuple[FarEnd, ...] = ()
+    may_end: bool = False
+    """Whether its wait may end without the others: it was woken meanwhile, or a thread of it may be
+    at work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,3 +170,5 @@ class Diagnosis:
     """Which process waits for which, as one line; empty if that is not known."""
     confirmed: bool = False
     """Whether a second round found the run stuck in the same stacks."""
+    dumps: str = ""
+    """What dumps of Flight Recorders show, and their age."""

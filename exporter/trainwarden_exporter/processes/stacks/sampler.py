@@ -20,14 +20,12 @@ from trainwarden_exporter.processes.stacks.diagnosis import (
     find_activity,
     is_busy,
 )
-from trainwarden_exporter.processes.stacks.far_ends import find_lock_holder, find_servers
 from trainwarden_exporter.processes.stacks.flight_recorder import NO_ABSENCES, FlightRecorders
 from trainwarden_exporter.processes.stacks.kernel_state import read_kernel_state
 from trainwarden_exporter.processes.stacks.members import find_members
 from trainwarden_exporter.processes.stacks.model import (
     Activity,
     Diagnosis,
-    FarEnd,
     Finding,
     Look,
     Member,
@@ -36,6 +34,7 @@ from trainwarden_exporter.processes.stacks.model import (
     ThreadStack,
 )
 from trainwarden_exporter.processes.stacks.py_spy import read_stacks
+from trainwarden_exporter.processes.stacks.surroundings import Surroundings, look_around
 
 LOOK_SECONDS = 5.0
 """Seconds between two looks."""
@@ -80,7 +79,8 @@ class RunSampler:
         """Of the run's processes, and of the far ends that belong to no worker of the run."""
         self._stacks: dict[Identity, deque[Stacks]] = {}
         """The last three: during a round, those before it count too."""
-        self._far_ends: dict[Identity, tuple[FarEnd, ...]] = {}
+        self._around: dict[tuple[Identity, Activity], Surroundings] = {}
+        """Found once a round."""
         self._below: dict[Identity, tuple[Identity, ...]] = {}
         """The processes below each far end outside the run: a server may compute there."""
         self._samples = SAMPLES
@@ -113,7 +113,7 @@ class RunSampler:
             self._read_all_stacks(members)
         self._read_kernel_states(members)
         if sampling and self._samples == SAMPLES:
-            self._far_ends.clear()  # found again
+            self._around.clear()  # found again
             stands_in = self._standing(members)
             is_same = stands_in is not None and stands_in == self._stood_in
             since = max(silence, self._stood_since)
@@ -138,7 +138,7 @@ class RunSampler:
         self._silence, self._samples, self._pause = None, SAMPLES, ROUND_SECONDS
         self._stuck_in, self._confirmed = None, False
         self._stood_in, self._absences = None, NO_ABSENCES
-        for kept in (self._looks, self._stacks, self._far_ends, self._below):
+        for kept in (self._looks, self._stacks, self._around, self._below):
             kept.clear()
 
     def _read_all_stacks(self, members: Iterable[Member]) -> None:
@@ -166,7 +166,8 @@ class RunSampler:
         return frozenset(stacks)
 
     def _read_kernel_states(self, members: Iterable[Member]) -> None:
-        outside = {end.identity for ends in self._far_ends.values() for end in ends if end.identity}
+        ends = chain.from_iterable(one.far_ends for one in self._around.values())
+        outside = {end.identity for end in ends if end.identity}
         self._below = _trees_below(outside, self._root)
         looks: dict[Identity, deque[Look]] = {}
         below = chain.from_iterable(self._below.values())
@@ -181,7 +182,7 @@ class RunSampler:
     def _diagnose(self, members: Sequence[Member]) -> Diagnosis:
         inside = {member.identity for member in members}
         findings = [
-            self._with_far_ends(
+            self._with_surroundings(
                 find_activity(
                     member,
                     tuple(looks),
@@ -203,18 +204,18 @@ class RunSampler:
         looks = tuple(self._looks.get(identity, ()))
         return len(looks) < SAMPLES or is_busy(looks[-SAMPLES:])
 
-    def _with_far_ends(self, finding: Finding, inside: Collection[Identity]) -> Finding:
-        identity = finding.member.identity
-        if identity not in self._far_ends and finding.kernel is not None:
-            if finding.activity is Activity.SERVER:
-                pids = [one.pid for one in inside]
-                found = find_servers(identity.pid, finding.kernel.file_number, pids, self._root)
-                self._far_ends[identity] = found
-            elif finding.activity is Activity.LOCK:
-                self._far_ends[identity] = find_lock_holder(identity.pid, self._root)
-        ends = self._far_ends.get(identity, ())
-        waits = finding.activity in (Activity.SERVER, Activity.LOCK)
-        return replace(finding, far_ends=ends) if ends and waits else finding
+    def _with_surroundings(self, finding: Finding, inside: Collection[Identity]) -> Finding:
+        key = finding.member.identity, finding.activity
+        if key not in self._around:
+            self._around[key] = look_around(finding, inside, self._root)
+        around = self._around[key]
+        return replace(
+            finding,
+            activity=around.activity,
+            far_ends=around.far_ends,
+            may_end=finding.may_end or around.may_end,
+            detail=finding.detail + around.detail,
+        )
 
 
 def sample_run(

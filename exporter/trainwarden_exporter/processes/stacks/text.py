@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 
-from trainwarden_exporter.processes.stacks.diagnosis import describe, kernel_text
 from trainwarden_exporter.processes.stacks.model import Activity, Diagnosis, Finding, ThreadStack
 from trainwarden_exporter.processes.stacks.waits import normalised
+from trainwarden_exporter.processes.stacks.words import describe, kernel_text
 from trainwarden_exporter.runtime.redaction import redact
 
 
@@ -18,6 +18,8 @@ def render(diagnosis: Diagnosis) -> Iterator[str]:
     Values of variables are never read; what looks like a secret in a path is redacted.
     """
     yield f"{diagnosis.movement}: {redact(diagnosis.chain)}".removesuffix(": ")
+    if diagnosis.dumps:
+        yield diagnosis.dumps
     yield ""
     suspects = [one.finding for one in diagnosis.suspects if one.finding is not None]
     yield from render_findings(diagnosis.findings, suspects)

@@ -29,6 +29,11 @@ class Wait(NamedTuple):
     activity: Activity
     detail: str = ""
 
+    @property
+    def is_futex(self) -> bool:
+        """Whether only the kernel shows it: a lock, a queue or a thread of C code."""
+        return self.activity is Activity.LOCK and self.detail.startswith("futex_")
+
 
 class _Call(NamedTuple):
     """Calls of a library, by regular expressions of file and function."""
@@ -71,6 +76,7 @@ _CALLS = tuple(
             r".*",
             Activity.SERVER,
         ),
+        _Call(r"zmq/(?:.*/)?\w+\.py", r"recv\w*|send\w*|poll", Activity.SERVER),
         _Call(r"asyncio/base_events\.py", r"_run_once", Activity.SERVER),
         _Call(r"(?:filelock|portalocker|fasteners)/\w+\.py", r".*", Activity.LOCK),
         _Call(r"subprocess\.py", r"wait|_wait|_try_wait|communicate|_communicate", Activity.CHILD),
@@ -92,8 +98,9 @@ _CHANNELS = tuple(
         (r"(?:anon_)?pipe_(?:read|write|wait)|wait_for_partner|fifo_open", Activity.PIPE),
         (r"(?:hr|do_)nanosleep|hrtimer_nanosleep|common_nsleep", Activity.SLEEP),
         (r"fuse_|request_wait_answer|nfs|rpc_|folio_wait|io_schedule|wait_on_page", Activity.DISK),
-        (r"tcp_recvmsg|tcp_|sk_wait_data|inet_|wait_woken", Activity.SERVER),
+        (r"tcp_|sk_wait_data|inet_|wait_woken|unix_stream_", Activity.SERVER),
         (r"do_wait|kernel_wait", Activity.CHILD),
+        (r"futex_", Activity.LOCK),
     )
 )
 
@@ -139,6 +146,8 @@ def find_wait(
     # the lock file is polled in a library that is about locks.
     if found is None or (by_kernel is not None and by_kernel.activity is Activity.DISK):
         found = by_kernel
+    if found is not None and found.is_futex and (main is None or _is_backward(main.frames)):
+        return None  # threads of C code compute meanwhile, or anything
     if found is not None and found.activity in (Activity.LOCK, Activity.QUEUE):
         # The main thread waits for another one: what that waits for decides.
         others = (one for one in stacks.threads if one is not main)
@@ -187,9 +196,13 @@ def _from_frames(frames: Sequence[Frame], world: int | None) -> Wait | None:
                 detail = RAY if "/ray/" in frame.file else _detail(frames, activity, frame)
                 return Wait(activity, detail)
     # Gradients are reduced in C++ during the backward pass.
-    if (world or 1) > 1 and frames and any(_BACKWARD.fullmatch(one.file) for one in frames[:3]):
+    if (world or 1) > 1 and _is_backward(frames):
         return Wait(Activity.COLLECTIVE, BACKWARD)
     return None
+
+
+def _is_backward(frames: Sequence[Frame]) -> bool:
+    return any(_BACKWARD.fullmatch(one.file) for one in frames[:3])
 
 
 def _detail(frames: Sequence[Frame], activity: Activity, frame: Frame) -> str:

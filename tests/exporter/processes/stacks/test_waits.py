@@ -80,6 +80,9 @@ def test_the_backward_pass_of_several_ranks_waits_for_their_gradients() -> None:
         ("do_wait", Activity.CHILD),
         ("sk_wait_data", Activity.SERVER),
         ("request_wait_answer", Activity.DISK),
+        ("futex_do_wait", Activity.LOCK),
+        ("futex_wait_queue_me", Activity.LOCK),
+        ("unix_stream_read_generic", Activity.SERVER),
     ],
 )
 def test_without_a_known_frame_the_kernel_names_it(channel: str, activity: Activity) -> None:
@@ -88,11 +91,19 @@ def test_without_a_known_frame_the_kernel_names_it(channel: str, activity: Activ
     assert found == (activity, channel)
 
 
-@pytest.mark.parametrize("channel", ["", "futex_do_wait", "ep_poll", "poll_schedule_timeout"])
+@pytest.mark.parametrize("channel", ["", "ep_poll", "poll_schedule_timeout"])
 def test_what_may_be_anything_is_not_named(channel: str) -> None:
     kernel = KernelState("S", 1.0, wait_channel=channel)
 
     assert find_wait(Stacks((stack(*USER),)), kernel, PID) is None
+
+
+def test_a_futex_of_no_python_or_of_a_backward_pass_may_be_anything() -> None:
+    kernel = KernelState("S", 1.0, wait_channel="futex_do_wait")
+    backward = stack(("_engine_run_backward", f"{SITE}/torch/autograd/graph.py"), *USER)
+
+    assert find_wait(Stacks(), kernel, PID) is None
+    assert find_wait(Stacks((backward,)), kernel, PID, world=1) is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,92 @@
+"""Looks around a process that waits: for what it waits, and what its other threads do."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from trainwarden_exporter.processes.procfs import PROC, Identity, read_open_links, read_text
+from trainwarden_exporter.processes.stacks.diagnosis import sleeps_on
+from trainwarden_exporter.processes.stacks.far_ends import (
+    find_file,
+    find_lock_holder,
+    find_servers,
+)
+from trainwarden_exporter.processes.stacks.kernel_state import read_thread_state
+from trainwarden_exporter.processes.stacks.model import Activity, FarEnd, Finding, Stacks
+from trainwarden_exporter.processes.stacks.waits import Wait, find_wait
+
+MAY_WAIT_FOR_GPU = " and may wait for its GPU"
+
+_ACCELERATORS = ("/dev/nvidia", "/dev/kfd", "/dev/dri/", "/dev/accel")
+
+_COMPUTES_UNSEEN = re.compile(
+    r"/(?:jaxlib|jax_plugins|torch_xla|libtpu|tensorflow|torch_neuronx|paddle|mindspore)/"
+)
+"""Libraries whose calls wait in a futex while an accelerator computes."""
+
+
+class Surroundings(NamedTuple):
+    """What changes in a finding."""
+
+    activity: Activity
+    far_ends: tuple[FarEnd, ...] = ()
+    may_end: bool = False
+    detail: str = ""
+    """Text to be added to the detail."""
+
+
+def look_around(finding: Finding, inside: Collection[Identity], root: Path = PROC) -> Surroundings:
+    """Returns what is around a process; `inside` are the processes of its run."""
+    activity, kernel, pid = finding.activity, finding.kernel, finding.member.identity.pid
+    pids = [one.pid for one in inside]
+    match activity:
+        case Activity.SERVER if kernel is not None:
+            return Surroundings(activity, find_servers(pid, kernel.file_number, pids, root))
+        case Activity.DISK:
+            return Surroundings(activity, find_file(pid, pid, root))
+        case Activity.MOVING if finding.detail and _uses_accelerator(pid, root):
+            return Surroundings(activity, detail=MAY_WAIT_FOR_GPU)
+        case Activity.LOCK | Activity.QUEUE:
+            waits = dict(_waits_of_threads(finding, root))
+            if Activity.DISK in waits:
+                return Surroundings(Activity.DISK, find_file(pid, waits[Activity.DISK], root), True)
+            is_futex = Wait(activity, finding.detail).is_futex
+            may_end = bool(waits) or (is_futex and _may_be_woken(pid, inside, root))
+            is_lock = activity is Activity.LOCK
+            return Surroundings(activity, find_lock_holder(pid, root) if is_lock else (), may_end)
+    return Surroundings(activity)
+
+
+def _waits_of_threads(finding: Finding, root: Path) -> Iterator[tuple[Activity, int]]:
+    """Yields the waits of other threads that may end: for a disk, in a sleep, for a server."""
+    pid = finding.member.identity.pid
+    python = {one.tid for one in finding.stacks.threads}
+    try:
+        names = os.listdir(f"{root}/{pid}/task")  # noqa: PTH208 - names are all that is needed
+    except OSError:
+        return
+    for tid in map(int, names):
+        kernel = read_thread_state(pid, tid, root)
+        wait = None if tid == pid else find_wait(Stacks(), kernel, tid)
+        match wait and wait.activity:
+            case Activity.DISK:
+                yield Activity.DISK, tid
+            case Activity.SERVER | Activity.SLEEP as other if tid in python:
+                if not sleeps_on(kernel):
+                    yield other, tid
+
+
+def _may_be_woken(pid: int, inside: Collection[Identity], root: Path) -> bool:
+    """Whether an accelerator, or a process outside the run, may end a wait of C code."""
+    if _COMPUTES_UNSEEN.search(read_text(f"{root}/{pid}/maps") or ""):
+        return True
+    ends = find_servers(pid, None, [one.pid for one in inside], root)
+    return any(end.identity not in inside for end in ends)
+
+
+def _uses_accelerator(pid: int, root: Path) -> bool:
+    return any(link.startswith(_ACCELERATORS) for _, link in read_open_links(pid, root))

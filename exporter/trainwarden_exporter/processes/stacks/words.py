@@ -1,0 +1,93 @@
+"""What processes do, as parts of sentences. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trainwarden_exporter.processes.stacks.model import (
+    Activity,
+    Finding,
+    KernelState,
+    Member,
+    ThreadStack,
+)
+from trainwarden_exporter.processes.stacks.waits import Wait
+
+
+def names(findings: Sequence[Finding]) -> str:
+    ranks = sorted(one.member.rank for one in findings if one.member.rank is not None)
+    if not ranks:
+        return name_of(findings[0].member)
+    verb = "waits" if len(ranks) == 1 else "wait"
+    return f"rank{'s' * (len(ranks) > 1)} {_ranges(ranks)} {verb}"
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and parts[-1][-1] + 1 == number:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ", ".join(
+        f"{part[0]}–{part[-1]}" if len(part) > 1 else str(part[0])  # noqa: RUF001 - a range
+        for part in parts
+    )
+
+
+def name_of(member: Member) -> str:
+    """Returns how a process is called in texts."""
+    if member.rank is not None:
+        return f"rank {member.rank}"
+    return f"process {member.identity.pid} of {member.key.worker}"
+
+
+_WORDS = {
+    Activity.MOVING: "runs",
+    Activity.COLLECTIVE: "waits in",
+    Activity.GPU: "waits for its GPU",
+    Activity.SERVER: "waits for server",
+    Activity.QUEUE: "waits for a queue",
+    Activity.PIPE: "waits for a pipe",
+    Activity.LOCK: "waits for a lock",
+    Activity.SLEEP: "sleeps",
+    Activity.DISK: "waits for a disk or mount",
+    Activity.CHILD: "waits for a child process",
+    Activity.STOPPED: "is stopped",
+    Activity.GONE: "does not run",
+    Activity.IDLE: "waits for something unknown",
+    Activity.UNKNOWN: "is unknown",
+}
+
+
+def describe(one: Finding) -> str:
+    """Returns what a process does, as the part of a sentence."""
+    text = f"{name_of(one.member)} {_WORDS[one.activity]}"
+    if one.activity is Activity.MOVING and one.detail:
+        text = f"{name_of(one.member)} computes or spins in {one.detail}"
+    elif Wait(one.activity, one.detail).is_futex:
+        text += f" or another thread in {place(one.stacks.main(one.member.identity.pid))}"
+    if one.activity is Activity.COLLECTIVE:
+        text += f" {one.detail}"
+    elif one.far_ends:
+        joint = ", held by " if one.activity is Activity.LOCK else " "
+        text += joint + ", ".join(end.text for end in one.far_ends)
+    elif one.activity is Activity.DISK and one.detail:
+        text += f" ({one.detail})"
+    return f"{text} while {one.phase}" if one.phase else text
+
+
+def place(stack: ThreadStack | None) -> str:
+    """Returns the innermost call of a stack and its file, without the folders."""
+    if stack is None or not stack.frames:
+        return "code that is not Python"
+    frame = stack.frames[0]
+    return f"{frame.function} ({frame.file.rpartition('/')[2]}:{frame.line})"
+
+
+def kernel_text(kernel: KernelState) -> str:
+    """Returns what /proc shows of a process in a few words."""
+    parts = [f"state {kernel.state}", f"{kernel.cpu_seconds:.2f} s of CPU"]
+    if kernel.wait_channel:
+        parts.append(f"waits in {kernel.wait_channel}")
+    return ", ".join(parts)
