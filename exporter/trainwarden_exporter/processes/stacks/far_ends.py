@@ -57,7 +57,7 @@ def find_servers(
     """Returns the other ends of the connection in which a process waits, or of all that it made.
 
     `file_number` is that of the system call in which it waits. `members` are searched first for
-    the process at the other end. Empty if it made no connection, or waits in one that is not TCP.
+    the process at the other end. Empty if it made no connection, or waits for a local socket.
     """
     connections: dict[int, Connection] = {}
     for name in ("tcp", "tcp6"):

@@ -135,6 +135,50 @@ class TestOneProcess:
         spins[:] = [sleeps] * 3
         assert seen(*[main("read")] * 3)[0] == "pipe"
 
+    def test_a_process_that_spins_in_one_call_is_said_to(self) -> None:
+        def seen(cores: float, *stacks: Stacks) -> str:
+            spins = [KernelState("R", 5 * cores * at, 4, 100) for at in range(3)]
+            found = find_activity(member(1), looks(*spins), stacks)
+            assert found.activity is Activity.MOVING
+            return diagnose([found], {}).chain
+
+        assert seen(1.0, *[main("item")] * 3) == (
+            "process 1 of trainer computes or spins in item (train.py:1)"
+        )
+        for text in (
+            seen(0.5, *[main("item")] * 3),
+            seen(1.0, *[main("item")] * 2),
+            seen(1.0, main("f"), main("item"), main("item")),
+        ):
+            assert text == "process 1 of trainer runs"
+
+    def test_who_is_woken_from_a_call_without_timeout_got_something(self) -> None:
+        reads = KernelState("S", 9.0, 4, 100, "pipe_read", is_endless=True)
+        woken = replace(reads, switches=5)
+
+        def seen(*kernels: KernelState) -> str:
+            return movement([find_activity(member(1), looks(*kernels), [main("f")] * 3)])
+
+        assert seen(reads, reads, reads) == "stuck"
+        assert seen(reads, woken, woken) == "unknown"
+        # a wait with a timeout is begun again and again
+        timed = [replace(one, is_endless=False) for one in (reads, woken, woken)]
+        assert seen(*timed) == "stuck"
+
+    @pytest.mark.parametrize(("endless", "expected"), [(True, "stuck"), (False, "unknown")])
+    def test_a_lock_without_a_frame_may_have_a_timeout(self, endless: bool, expected: str) -> None:
+        waits = KernelState("S", 9.0, 4, 100, "futex_do_wait", is_endless=endless)
+        found = find_activity(member(1), looks(waits, waits, waits), [main("f")] * 3)
+
+        assert found.activity is Activity.LOCK
+        assert movement([found]) == expected
+
+    def test_a_collective_that_only_its_flight_recorder_shows_is_no_lock(self) -> None:
+        waits = [KernelState("S", 9.0, 4, 100, "futex_do_wait", is_endless=True)] * 3
+        found = find_activity(member(1, 0, 2), looks(*waits), [main("f")] * 3, "all_reduce 8")
+
+        assert (found.activity, found.detail) == (Activity.COLLECTIVE, "all_reduce 8")
+
     @pytest.mark.parametrize("count", [0, 1, 2])
     def test_fewer_samples_say_nothing(self, count: int) -> None:
         found = find_activity(member(1), looks(IDLE, IDLE, IDLE), [main("f")] * count)

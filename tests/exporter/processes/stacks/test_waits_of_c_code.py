@@ -127,7 +127,7 @@ def test_a_wait_that_nothing_ends_is_stuck_and_named(
     ("program", "count"),
     [
         (READY + "held.acquire(timeout=1000)", 1),
-        (f"threading.Thread(target=time.sleep, args=[1000]).start()\n{READY}held.acquire()", 1),
+        (f"t = threading.Thread(target=time.sleep, args=[1000]); t.start()\n{READY}t.join()", 1),
         (READY + "subprocess.run(['sleep', '1000'])", 2),
         (
             f"subprocess.Popen({ENDLESS}); subprocess.Popen(['sleep', '1000']); {READY}os.wait()",
