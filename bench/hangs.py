@@ -233,9 +233,18 @@ looks at them as it does in a silence of a run: from two fifths of the stall lim
 *Named* means that the guilty rank, and what it waits for, are the only ones that
 `trainwarden_stack_suspect` and the chain name.
 
-The trials ran on a host of 16 cores, 48 at a time, with PyTorch 2.11. Not measured: a mount that
-hangs (state D is never *stuck*, by design), several hosts, several ranks of NCCL. A rank that dies
-is no hang of gloo: the others fail at once.
+The trials ran on a host of 16 cores, 48 at a time, with PyTorch 2.11. Not measured: several hosts,
+several ranks of NCCL. A rank that dies is no hang of gloo: the others fail at once.
+
+A mount that hangs is never *stuck*, by design: a restart does not help. `tests/hostile/
+test_hung_mount.py` has a real FUSE file system that never answers: a rank that opens, looks at or
+lists a file of it, also in a thread, is found, and the chain names the file; an exporter whose
+disk, logs and checkpoints are on it reports everything else.
+
+Not read: the pages of `torch.distributed.debug`. A program must start them by a call, no variable
+does; they listen on all interfaces without a password, at a port per rank that only the store of
+the job knows. To try each port of a rank could disturb a listener of NCCL or gloo. What they have,
+py-spy and the Flight Recorder's pipe have too.
 
 ## A GPU
 
@@ -244,7 +253,8 @@ What `bench/nccl_hang.py` found on an H200, with PyTorch 2.11 and CUDA 13:
 - A kernel that never ends, and a rank in `torch.cuda.synchronize` or `Stream.synchronize`: unknown,
   *rank 0 waits for its GPU*. A healthy rank with kernels of ten seconds looks the same, so neither
   is *stuck*: a restart waits for the stall limit, as without stacks.
-- The same, and a rank in `.item()`: moving. No frame shows the wait, and CUDA uses a core.
+- The same, and a rank in `.item()`: moving. No frame shows the wait, and CUDA uses a core. The chain
+  says since then *computes or spins in* this call *and may wait for its GPU*.
 - An `all_reduce` of NCCL behind such a kernel: unknown, *rank 0 waits for its GPU*. Its Flight
   Recorder wrote a dump when it was asked. Of several ranks, the dumps name the rank that has not
   entered the newest collective.

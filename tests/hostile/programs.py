@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,8 +35,14 @@ class Program:
     """The exporter, or the remediator with the token of the samples, in `folder`."""
 
     def __init__(
-        self, name: str, folder: Path, *options: str, descriptors: int = LIMIT_OF_DESCRIPTORS
+        self,
+        name: str,
+        folder: Path,
+        *options: str,
+        descriptors: int = LIMIT_OF_DESCRIPTORS,
+        within: Sequence[str] = (),
     ) -> None:
+        """`within` is the start of its command line."""
         self.name = name
         self.token = TOKEN if name == REMEDIATOR else ""
         self.address = (ports.LOOPBACK, ports.free_port())
@@ -51,7 +57,7 @@ class Program:
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", f"trainwarden_{name}", "run"),
+                    *(*within, sys.executable, "-m", f"trainwarden_{name}", "run"),
                     f"--config.file={config}",
                     f"--web.listen-address=127.0.0.1:{self.address[1]}",
                     *options,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pwd
 import re
 from collections.abc import Iterator, Mapping
@@ -25,6 +24,7 @@ from trainwarden_exporter.processes.procfs import (
     read_working_folder,
 )
 from trainwarden_exporter.runtime.linear_search import is_found, is_whole
+from trainwarden_exporter.runtime.resolved_path import resolved_path
 
 _UNIT_KINDS = (".service", ".scope", ".slice")
 
@@ -204,9 +204,11 @@ def is_of_folder(folder: Path, attributes: ProcessAttributes) -> bool | None:
     None if that is unknown because a file of the process is not readable.
     """
     current, variables = attributes.working_folder, attributes.environment
-    wanted = os.path.realpath(folder)
+    if current is not None and Path(current).is_relative_to(folder):
+        return True
+    wanted = resolved_path(str(folder))
     for path in (current, (variables or {}).get("PWD")):
-        if path is not None and Path(os.path.realpath(path)).is_relative_to(wanted):
+        if path is not None and Path(resolved_path(path)).is_relative_to(wanted):
             return True
     return None if current is None or variables is None else False
 
@@ -224,5 +226,5 @@ def is_account(name: str, wanted: str) -> bool:
 def is_executable(wanted: str, program: str) -> bool:
     """Whether `program`, a resolved path, is the `wanted` name or path (which may be a link)."""
     if wanted.startswith("/"):
-        return program in (wanted, os.path.realpath(wanted))
+        return program == wanted or program == resolved_path(wanted)
     return program.rpartition("/")[2] == wanted
