@@ -253,8 +253,9 @@ What `bench/nccl_hang.py` found on an H200, with PyTorch 2.11 and CUDA 13:
 - A kernel that never ends, and a rank in `torch.cuda.synchronize` or `Stream.synchronize`: unknown,
   *rank 0 waits for its GPU*. A healthy rank with kernels of ten seconds looks the same, so neither
   is *stuck*: a restart waits for the stall limit, as without stacks.
-- The same, and a rank in `.item()`: moving. No frame shows the wait, and CUDA uses a core. The chain
-  says since then *computes or spins in* this call *and may wait for its GPU*.
+- The same, and a rank in `.item()`: moving. No frame shows the wait, and CUDA uses a core. Since
+  then, of a process with a GPU that uses a core in the same line of three samples, the chain says
+  *computes or spins in* that line *and may wait for its GPU*.
 - An `all_reduce` of NCCL behind such a kernel: unknown, *rank 0 waits for its GPU*. Its Flight
   Recorder wrote a dump when it was asked. Of several ranks, the dumps name the rank that has not
   entered the newest collective.

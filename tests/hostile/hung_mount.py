@@ -1,7 +1,7 @@
 """A real FUSE file system that never answers, in a mount namespace of its own.
 
 `unshare --mount python hung_mount.py FOLDER` mounts it, prints a line, and ends with its standard
-input. With it end the namespace and the connection: whoever waits for it gets an error.
+input. With it end the namespace and the connection: a process that waits for it gets an error.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from trainwarden_exporter.processes.stacks.model import Member
 from trainwarden_exporter.processes.start_times import start_timestamp
+from trainwarden_exporter.runtime.formatting import format_duration, plural
 from trainwarden_exporter.runtime.inert_pickle import read_pickle
 from trainwarden_exporter.runtime.safe_open import open_handle, open_regular
 
@@ -168,6 +169,21 @@ class FlightRecorders:
                     if recording is not None:
                         recordings[member.rank] = recording
         return find_absences(recordings)
+
+    def describe(self, members: Iterable[Member], now: float) -> str:
+        """Returns what all dumps of these processes show, and their age; empty without dumps.
+
+        `now` is in Unix seconds.
+        """
+        absences = self.find_absences(members, 0.0)
+        written = [at for at, recording in self._read.values() if recording is not None]
+        if not written:
+            return ""
+        age = format_duration(now - min(written) / 1e9)
+        shown = f"Flight Recorder: {plural(len(written), 'dump')}, written {age} ago or later"
+        late = sorted((rank or 0, name) for rank, name in absences.absent.items())
+        texts = [f"rank {rank} has not entered {name}" for rank, name in late]
+        return f"{shown}: {', '.join(texts) or 'of these ranks, none is behind'}"
 
     def _recording(self, member: Member, since: float, end: float) -> Recording | None:
         """Raises OSError."""

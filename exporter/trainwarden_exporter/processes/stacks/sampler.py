@@ -223,14 +223,15 @@ def sample_run(
 ) -> Diagnosis:
     """Returns what one round of samples of the processes of `run` shows. Raises CollectError.
 
-    Dumps of a Flight Recorder are not read: they may be of a hang that is over.
+    Dumps of a Flight Recorder are described beside it: they may be of a hang that is over.
     """
     sampler = RunSampler(root=root)
     for number in range(SAMPLES):
         if number:
             time.sleep(pause)
-        diagnosis = sampler.look(0.0, find_members(run, matcher.find()))
-    return diagnosis
+        members = find_members(run, matcher.find())
+        diagnosis = sampler.look(0.0, members)
+    return replace(diagnosis, dumps=FlightRecorders().describe(members, time.time()))
 
 
 def _trees_below(outside: Collection[Identity], root: Path) -> dict[Identity, tuple[Identity, ...]]:

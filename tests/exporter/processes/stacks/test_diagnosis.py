@@ -135,7 +135,7 @@ class TestOneProcess:
         spins[:] = [sleeps] * 3
         assert seen(*[main("read")] * 3)[0] == "pipe"
 
-    def test_a_process_that_spins_in_one_call_is_said_to(self) -> None:
+    def test_the_only_call_of_a_process_that_spins_is_named(self) -> None:
         def seen(cores: float, *stacks: Stacks) -> str:
             spins = [KernelState("R", 5 * cores * at, 4, 100) for at in range(3)]
             found = find_activity(member(1), looks(*spins), stacks)

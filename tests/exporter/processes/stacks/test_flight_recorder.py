@@ -253,6 +253,20 @@ class TestFiles:
         os.utime(tmp_path / "trace_1", (time.time() + 1,) * 2)
         assert not recorders.find_absences(ranks, 0.0).absent
 
+    def test_what_they_show_is_described_with_their_age(self, tmp_path: Path) -> None:
+        ranks = [member(tmp_path), member(tmp_path, 1)]
+        now = time.time() + 3700
+        assert FlightRecorders().describe(ranks, now) == ""
+        self.write(tmp_path)
+        for at, age in enumerate((200, 3670)):
+            os.utime(tmp_path / f"trace_{at}", (now - age,) * 2)
+        assert FlightRecorders().describe(ranks, now) == (
+            "Flight Recorder: 2 dumps, written 1 h 1 min ago or later:"
+            " rank 1 has not entered all_reduce 8"
+        )
+        (tmp_path / "trace_1").write_bytes(pickle.dumps(dump(entry(8))))
+        assert FlightRecorders().describe(ranks, now).endswith("of these ranks, none is behind")
+
 
 class TestPipe:
     def test_a_dump_is_asked_for(self, tmp_path: Path) -> None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+import pytest
 
 from trainwarden_exporter.processes.config import RunWorkers
 from trainwarden_exporter.processes.matching import Matcher, WorkerKey
@@ -40,11 +45,16 @@ def test_the_process_that_others_wait_for_comes_first_and_equal_stacks_are_liste
     waits = [finding(rank, Activity.COLLECTIVE, "reduce") for rank in (0, 1)]
     odd = finding(2, Activity.SLEEP, "nap")
     diagnosis = Diagnosis(
-        Movement.STUCK, (*waits, odd), (Suspect(2, KEY, Activity.SLEEP, odd),), "a ← b"
+        Movement.STUCK,
+        (*waits, odd),
+        (Suspect(2, KEY, Activity.SLEEP, odd),),
+        "a ← b",
+        dumps="Flight Recorder: 1 dump",
     )
 
     assert list(render(diagnosis)) == [
         "stuck: a ← b",
+        "Flight Recorder: 1 dump",
         "",
         "trainer, pid 12: rank 2 sleeps",
         "    thread MainThread",
@@ -65,12 +75,20 @@ def test_what_looks_like_a_secret_is_redacted() -> None:
     assert "hf_abcdefghijklmnop" not in "\n".join(render(diagnosis))
 
 
-def test_a_real_run_is_sampled_and_shown(start: Start) -> None:
-    start("import queue\nprint(flush=True)\nqueue.Queue().get()", "shown-trainer")
-    worker = {"name": "trainer", "role": "trainer", "match": {"command": "shown-trainer"}}
+def test_a_real_run_is_sampled_and_shown_with_its_dumps(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = f"shown-trainer-{os.getpid()}"
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("TORCH_FR_DUMP_TEMP_FILE", f"{tmp_path}/trace_")
+    start("import queue\nprint(flush=True)\nqueue.Queue().get()", mark)
+    (tmp_path / "trace_0").write_text('{"entries": []}')
+    os.utime(tmp_path / "trace_0", (time.time() + 5,) * 2)
+    worker = {"name": "trainer", "role": "trainer", "match": {"command": mark}}
     run = RunWorkers.model_validate({"name": "night", "workers": [worker]})
 
     text = "\n".join(render(sample_run(run, Matcher({KEY: run.workers[0].match}), pause=0.2)))
 
     assert "waits for a queue" in text
     assert "queue.py" in text
+    assert "Flight Recorder: 1 dump, written 0" in text

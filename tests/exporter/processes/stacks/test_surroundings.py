@@ -1,0 +1,60 @@
+"""What is around a process, by a folder in place of /proc."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.processes.procfs import Identity
+from trainwarden_exporter.processes.stacks.model import Activity, Finding, Member
+from trainwarden_exporter.processes.stacks.surroundings import look_around
+
+MEMBER = Member(WorkerKey("night", "trainer"), "trainer", Identity(5, 1), 1, is_trainer=True)
+
+
+@pytest.mark.parametrize(("device", "says"), [("/dev/nvidia0", True), ("/dev/null", False)])
+def test_a_process_that_spins_may_wait_for_a_gpu_that_it_has_open(
+    tmp_path: Path, device: str, *, says: bool
+) -> None:
+    (tmp_path / "5/fd").mkdir(parents=True)
+    (tmp_path / "5/fd/3").symlink_to(device)
+
+    spins = look_around(Finding(MEMBER, Activity.MOVING, "item (t.py:3)"), (), tmp_path)
+    runs = look_around(Finding(MEMBER, Activity.MOVING), (), tmp_path)
+
+    assert spins.detail == " and may wait for its GPU" * says
+    assert not runs.detail
+
+
+@pytest.mark.parametrize(
+    ("library", "may_end"), [("jaxlib/xla_extension.so", True), ("torch/lib/libc10.so", False)]
+)
+def test_a_futex_may_wait_for_what_a_compiled_program_computes(
+    tmp_path: Path, library: str, *, may_end: bool
+) -> None:
+    (tmp_path / "5/task/5").mkdir(parents=True)
+    (tmp_path / "5/maps").write_text(f"7f0-7f1 r-xp 0 fe:00 9 /venv/site-packages/{library}\n")
+    waits = Finding(MEMBER, Activity.LOCK, "futex_do_wait")
+
+    assert look_around(waits, (), tmp_path).may_end is may_end
+
+
+@pytest.mark.parametrize(
+    ("activity", "detail"),
+    [(Activity.QUEUE, "get (queue.py)"), (Activity.LOCK, "join (threading.py)")],
+)
+def test_who_waits_for_a_thread_that_waits_for_a_disk_waits_for_the_disk(
+    tmp_path: Path, activity: Activity, detail: str
+) -> None:
+    (tmp_path / "5/task/6").mkdir(parents=True)
+    (tmp_path / "5/task/6/stat").write_text("6 (a) b) D 1 5 5")
+    (tmp_path / "5/task/6/syscall").write_text("0 0x9 0x1 0x2 0x3 0x4 0x5 0x6 0x7")
+    (tmp_path / "5/fd").mkdir()
+    (tmp_path / "5/fd/9").symlink_to("/mnt/ckpt/step_7.pt")
+
+    found = look_around(Finding(MEMBER, activity, detail), (), tmp_path)
+
+    assert found.activity is Activity.DISK
+    assert [end.text for end in found.far_ends] == ["/mnt/ckpt/step_7.pt"]
