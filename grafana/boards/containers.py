@@ -5,18 +5,8 @@ from __future__ import annotations
 from boards import style, why
 from boards.panels import Timeline
 from boards.queries import Query, coded
-from boards.style import words
+from boards.style import codes, words
 
-STATES = (
-    "running",
-    "created",
-    "restarting",
-    "paused",
-    "removing",
-    "exited",
-    "dead",
-    "absent",
-)
 STATE_WORDS = words(
     ("running", style.GOOD),
     ("created", "semi-dark-blue"),
@@ -28,7 +18,6 @@ STATE_WORDS = words(
     ("absent", "dark-red"),
 )
 
-HEALTHS = ("starting", "healthy", "unhealthy")
 HEALTH_WORDS = words(
     ("starting", "light-blue"), ("healthy", style.GOOD), ("unhealthy", style.WARNING)
 )
@@ -44,7 +33,7 @@ def container_states(braces: str, width: int, height: int = 5, of: str = "") -> 
         ),
         queries=[
             Query(
-                coded(f"trainwarden_container_state{braces}", "state", STATES),
+                coded(f"trainwarden_container_state{braces}", "state", codes(STATE_WORDS)),
                 f"{of}{{{{run}}}} {{{{container}}}}",
                 why.NO_CONTAINERS,
             )

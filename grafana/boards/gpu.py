@@ -7,12 +7,17 @@ from boards.board import Board
 from boards.layout import Row
 from boards.panels import NAME, Graph, Stat
 from boards.queries import Query, coded
-from boards.style import NONE_IS_GOOD, words
+from boards.style import NONE_IS_GOOD, codes, words
 from boards.tables import Column, Table
 from boards.variables import GPU, HOST, INSTANCE, RUN
 from boards.verdict import ALERT_MARKS, START_MARKS
 
-DRIVER_STATES = ("ok", "absent", "no_devices", "failed")
+DRIVER_WORDS = words(
+    ("ok", style.GOOD),
+    ("absent", style.UNKNOWN),
+    ("no devices", style.WARNING),
+    ("failed", style.CRITICAL),
+)
 ONE = "{{instance}} GPU {{gpu}}"
 OF = "{{instance}} "
 _BY = "max by (gpu, uuid, instance)"
@@ -45,18 +50,15 @@ BOARD = Board(
                     about="Good: ok. Absent is a box without one, which is healthy.",
                     queries=[
                         Query(
-                            coded("trainwarden_gpu_driver_state{BOX}", "state", DRIVER_STATES),
+                            coded(
+                                "trainwarden_gpu_driver_state{BOX}", "state", codes(DRIVER_WORDS)
+                            ),
                             "{{instance}}",
                         )
                     ],
                     unit=NAME,
                     width=8,
-                    meanings=words(
-                        ("ok", style.GOOD),
-                        ("absent", style.UNKNOWN),
-                        ("no devices", style.WARNING),
-                        ("failed", style.CRITICAL),
-                    ),
+                    meanings=DRIVER_WORDS,
                     empty="not seen",
                 ),
                 _counted(

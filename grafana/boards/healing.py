@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from boards import style, why
-from boards.panels import NAME, Stat
+from boards.panels import Stat, number
 from boards.queries import Query, gained
 from boards.style import NONE_IS_GOOD, Scale
 from boards.tables import Column, Table
@@ -17,14 +17,13 @@ JOURNAL_READABLE = "0 * max(trainwarden_remediator_journal_success{HEALER} == 1)
 
 def count(title: str, about: str, text: str, scale: Scale = style.PLAIN, width: int = 4) -> Stat:
     """A count of journal entries."""
-    return Stat(
-        title=title,
-        about=about,
-        queries=[Query(f"sum({text}) or {JOURNAL_READABLE}", "", why.NO_REMEDIATOR)],
-        unit=NAME,
-        decimals=0,
+    return number(
+        title,
+        about,
+        f"sum({text}) or {JOURNAL_READABLE}",
+        why.NO_REMEDIATOR,
+        scale,
         width=width,
-        scale=scale,
         empty="no remediator",
     )
 

@@ -72,28 +72,4 @@ BLOCKED = Limit("TrainingRemediationBlocked", "warning", "> 30 * 60")
 BLIND = Limit("TrainingWatchBlind", "warning", "> 60")
 DEAF = Limit("TrainingRemediatorDeaf", "critical", "> 2 * 60")
 
-LIMITS = (
-    STALLED,
-    NEARLY_STALLED,
-    CHECKPOINT_OVERDUE,
-    NO_ROOM,
-    LITTLE_ROOM,
-    NO_INODES,
-    FEW_INODES,
-    OVER_MEMORY,
-    NEAR_MEMORY,
-    GPU_IDLE,
-    GPU_FULL,
-    GPU_THROTTLED,
-    KV_CACHE_FULL,
-    FLAPPING,
-    CONTAINER_LOOP,
-    HEARTBEAT_MISSED,
-    ERROR_STORM,
-    SILENT,
-    COLLECTOR_FAILING,
-    SELDOM_SCRAPED,
-    BLOCKED,
-    BLIND,
-    DEAF,
-)
+LIMITS = tuple(value for value in list(vars().values()) if isinstance(value, Limit))

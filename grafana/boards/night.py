@@ -5,8 +5,7 @@ from __future__ import annotations
 from boards import healing, night_course, style, why
 from boards.board import RUNBOOKS, Board
 from boards.layout import Row
-from boards.night_course import number
-from boards.panels import SECONDS, SHARE, Timeline
+from boards.panels import SECONDS, SHARE, Timeline, number
 from boards.queries import Query, gained
 from boards.style import rising, words
 from boards.tables import Column, Table

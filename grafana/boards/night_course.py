@@ -2,35 +2,11 @@
 
 from __future__ import annotations
 
-from boards import limits, style, why
+from boards import limits, why
 from boards.layout import Row
-from boards.panels import COUNT, NAME, SHARE, Stat
-from boards.queries import Query, gained
+from boards.panels import COUNT, SHARE, number
+from boards.queries import gained
 from boards.style import NONE_IS_GOOD, falling, rising
-
-
-def number(
-    title: str,
-    about: str,
-    text: str,
-    empty_when: str = "",
-    scale: style.Scale = style.PLAIN,
-    *,
-    width: int = 4,
-    unit: str = NAME,
-    empty: str = "not reported",
-) -> Stat:
-    return Stat(
-        title=title,
-        about=about,
-        queries=[Query(text, "", empty_when)],
-        unit=unit,
-        decimals=0,
-        width=width,
-        scale=scale,
-        empty=empty,
-    )
-
 
 BOX = Row(
     "Host",

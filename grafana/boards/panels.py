@@ -149,6 +149,30 @@ class Stat(Panel):
         )
 
 
+def number(
+    title: str,
+    about: str,
+    text: str,
+    empty_when: str = "",
+    scale: Scale = style.PLAIN,
+    *,
+    width: int = 4,
+    unit: str = NAME,
+    empty: str = "not reported",
+) -> Stat:
+    """One number, of one query."""
+    return Stat(
+        title=title,
+        about=about,
+        queries=[Query(text, "", empty_when)],
+        unit=unit,
+        decimals=0,
+        width=width,
+        scale=scale,
+        empty=empty,
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Graph(Panel):
     """Numbers over time."""

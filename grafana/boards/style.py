@@ -27,6 +27,11 @@ def words(*pairs: tuple[str, str]) -> tuple[Word, ...]:
     return tuple(Word(number, *pair) for number, pair in enumerate(pairs))
 
 
+def codes(meanings: Sequence[Word]) -> tuple[str, ...]:
+    """The values of a label whose words these are."""
+    return tuple(word.text.replace(" ", "_") for word in meanings)
+
+
 Steps = Sequence[tuple[float, str]]
 """(from which value on, colour), ascending, after the colour of all that is below."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from boards import why
 from boards.board import Board
 from boards.layout import Row
-from boards.panels import COUNT, NAME, SECONDS, SHARE, Bars, Graph, Stat
+from boards.panels import COUNT, NAME, SECONDS, SHARE, Bars, Graph, Stat, number
 from boards.queries import Query
 from boards.style import falling
 from boards.tables import Column, Table
@@ -36,29 +36,21 @@ def _ratio(title: str, over: str, metric: str) -> Stat:
     )
 
 
-def _number(title: str, about: str, text: str, unit: str = COUNT) -> Stat:
-    return Stat(
-        title=title,
-        about=about,
-        queries=[Query(text, "", why.NO_RUN)],
-        unit=unit,
-        decimals=0,
-        width=6,
-        empty="not yet known",
-    )
-
-
 EFFECTIVE = Row(
     "Effective training time",
     [
         _ratio("Last hour", "over the last hour", "run:trainwarden_run_ettr:ratio1h"),
         _ratio("Last 24 hours", "over the last day", "run:trainwarden_run_ettr:ratio1d"),
         _ratio("Whole run", "since the run was first watched", "run:trainwarden_run_ettr:ratio"),
-        _number(
+        number(
             "Interruptions",
             "Times in the time shown in which a run was down or stalled, until its next new step. "
             "Good: 0.",
             "sum(round(increase(trainwarden_run_interruptions_total{RUN}[$__range])))",
+            why.NO_RUN,
+            width=6,
+            unit=COUNT,
+            empty="not yet known",
         ),
     ],
 )

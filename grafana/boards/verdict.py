@@ -8,18 +8,9 @@ from boards import style, why
 from boards.board import RUNBOOKS, Mark
 from boards.panels import NAME, Stat
 from boards.queries import Query
-from boards.style import words
+from boards.style import codes, words
 from boards.tables import Column, Table
 
-PHASES = (
-    "starting",
-    "training",
-    "saving",
-    "evaluating",
-    "updating_weights",
-    "waiting_for_rollouts",
-    "finished",
-)
 PHASE_WORDS = words(
     ("starting", "semi-dark-blue"),
     ("training", style.GOOD),
@@ -29,6 +20,7 @@ PHASE_WORDS = words(
     ("waiting for rollouts", style.WARNING),
     ("finished", style.UNKNOWN),
 )
+PHASES = codes(PHASE_WORDS)
 VERDICTS = words(
     ("all well", style.GOOD),
     ("look today", style.WARNING),

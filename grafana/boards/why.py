@@ -70,39 +70,3 @@ NO_END_LATELY = "no process of a worker has ended lately"
 NO_END = "no process of a worker has ended in this time"
 NO_CONTAINER_ENDED = "no container has ended yet, or none is watched (runs[].containers)"
 NOT_STARTING = "no server is starting, paused or updating weights"
-
-OF_THE_DEMO = frozenset(
-    {
-        NO_AGE_LIMIT,
-        NO_TRIALS_LIMIT,
-        NO_RECORD,
-        NO_COPIES,
-        NO_PROBE,
-        NO_VERSION,
-        NO_POLICY,
-        NO_STALENESS_LIMIT,
-        NO_ROUTER,
-        NO_CONTAINERS,
-        NO_HEALTH_CHECK,
-        NO_SILENCE_LIMIT,
-        NO_HEARTBEATS,
-        NO_SUCH_NUMBER,
-        NO_ROW,
-        NOT_COUNTED,
-        NO_RETIRING,
-        NO_NVLINK,
-        NO_PRESSURE,
-        NO_ALERT,
-        NO_ACTION,
-        NO_XID,
-        NO_MATCH,
-        NO_CONTAINER_ENDED,
-        NO_INTERRUPTION,
-        NO_PRICE,
-        NOT_STARTING,
-        NOBODY_WAITS,
-        NO_END_LATELY,
-    }
-)
-"""The reasons that hold, or may hold at any moment, in the demo run. The tests check that every
-query that may be empty for no other reason has data there."""

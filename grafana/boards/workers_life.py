@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from boards import limits, style, why, working
-from boards.containers import HEALTH_WORDS, HEALTHS, container_states
+from boards.containers import HEALTH_WORDS, container_states
 from boards.layout import Row
 from boards.panels import BYTES, COUNT, NAME, SHARE, Graph
 from boards.queries import Query, coded
-from boards.style import falling, rising, words
+from boards.style import codes, falling, rising, words
 from boards.tables import Column, Table
 
 ONE = "{{run}} {{worker}}"
 OF = "{{run}} "
 CONTAINER = "max by (run, container, instance)"
-HEALTH = coded("trainwarden_container_health{RUN}", "health", HEALTHS)
+HEALTH = coded("trainwarden_container_health{RUN}", "health", codes(HEALTH_WORDS))
 DISK = "max by (path, instance)"
 NO_YES = words(("no", style.CRITICAL), ("yes", style.GOOD))
 

@@ -28,6 +28,7 @@ import fake_serving
 import stack
 from areal_trainer import Traces
 from boards import BOARDS, why
+from demo_reasons import OF_THE_DEMO
 from ports import free_port
 from previewing.asking import Prometheus, Window, answer, choose_all
 from running import PROJECT, SCRIPTS, Up, fetch, journaled
@@ -246,7 +247,7 @@ def test_every_panel_of_the_board_has_data(
 ) -> None:
     """But for what this run has none of, or what has not happened to it."""
     missing: list[str] = []
-    excused = why.OF_THE_DEMO | OF_THIS_RUN
+    excused = OF_THE_DEMO | OF_THIS_RUN
     prometheus, board = Prometheus(made.url("Prometheus")), BOARDS[0]
     shipped = user.copy / "grafana" / "dashboards" / f"{board.uid}.json"
     model = json.loads(shipped.read_text(encoding="utf-8"))

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 import preview
-from boards import BOARDS, why
+from boards import BOARDS
 from boards.board import Board
+from demo_reasons import OF_THE_DEMO
 from previewing.asking import Prometheus, Window, answer, choose_all, filled
 from running import Up, up
 
@@ -110,9 +111,7 @@ def test_every_query_of_every_panel_variable_and_mark_is_answered(demo: Demo) ->
     missing: list[Asked] = []
 
     def all_there() -> bool:
-        missing[:] = [
-            asked for asked in demo.unanswered() if asked.empty_when not in why.OF_THE_DEMO
-        ]
+        missing[:] = [asked for asked in demo.unanswered() if asked.empty_when not in OF_THE_DEMO]
         return not missing
 
     deadline = time.monotonic() + PATIENCE
@@ -124,7 +123,7 @@ def test_every_query_of_every_panel_variable_and_mark_is_answered(demo: Demo) ->
 
 def test_one_box_and_one_run_are_chosen_as_well_as_all(demo: Demo) -> None:
     unanswered = demo.unanswered(first=("instance", "run"))
-    missing = [asked for asked in unanswered if asked.empty_when not in why.OF_THE_DEMO]
+    missing = [asked for asked in unanswered if asked.empty_when not in OF_THE_DEMO]
     assert missing == []
 
 

@@ -20,6 +20,7 @@ from boards.queries import promql as as_grafana_gets_it
 from boards.tables import Table
 from boards.variables import OF_A_RUN
 from boards.verdict import FIRING
+from demo_reasons import OF_THE_DEMO
 from labelling import Labels, MismatchError, groups, labels_of, names_of, own_metrics, selectors
 from previewing.asking import Window, filled, parts
 
@@ -253,4 +254,4 @@ def test_reasons_for_nothing_are_used_and_those_of_the_demo_are_reasons() -> Non
     used |= {variable.empty_when for board in BOARDS for variable in board.variables}
     used |= {mark.empty_when for board in BOARDS for mark in board.marks}
     assert used - {""} == set(reasons.values())
-    assert used >= why.OF_THE_DEMO
+    assert used >= OF_THE_DEMO
