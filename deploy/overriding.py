@@ -56,13 +56,13 @@ class Overrides(Section):
     """Each alert at most once."""
 
 
-def read_overrides(path: Path, shipped: Ruleset | None = None) -> Overrides:
-    """The file at `path`, held against the rules it is for; those of this project when None.
+def read_overrides(path: Path) -> Overrides:
+    """The file at `path`, held against the rules of this project.
 
     Raises ConfigError naming every problem with its line: an alert that there is none of, too.
     """
     overrides = load(path, Overrides)
-    rules = [rule for groups in (shipped or read_shipped(RULES)).values() for rule in _each(groups)]
+    rules = [rule for groups in read_shipped(RULES).values() for rule in _each(groups)]
     problems = [
         problem_at(path, message, "alerts", index, key)
         for index in range(len(overrides.alerts))

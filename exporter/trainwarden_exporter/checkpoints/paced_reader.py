@@ -47,15 +47,9 @@ class ReadRate:
     def __init__(
         self,
         *,
-        read_share: float = READ_SHARE,
-        cpu_share: float = CPU_SHARE,
-        bytes_per_second: float = MAX_BYTES_PER_SECOND,
         clock: Callable[[], float] = time.monotonic,
         pressure: Path = _PRESSURE,
     ) -> None:
-        self._read_share = read_share
-        self._cpu_share = cpu_share
-        self._bytes_per_second = bytes_per_second
         self._clock = clock
         self._pressure = pressure
         self._lock = threading.Lock()
@@ -66,9 +60,7 @@ class ReadRate:
     def charge(self, size: int, read_seconds: float, cpu_seconds: float) -> float:
         """Accounts for a chunk that was read; returns for how long its reader has to pause."""
         seconds = max(
-            read_seconds / self._read_share,
-            cpu_seconds / self._cpu_share,
-            size / self._bytes_per_second,
+            read_seconds / READ_SHARE, cpu_seconds / CPU_SHARE, size / MAX_BYTES_PER_SECOND
         )
         with self._lock:
             now = self._clock()

@@ -67,19 +67,17 @@ class CheckpointProver:
         *,
         state: StateFile[Records] | None = None,
         rate: ReadRate = HOST_RATE,
-        filesystem: FileSystem | None = None,
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.idle = False
         """Whether the last slice found nothing to check."""
         self._layout = spec.layout
         self._account = spec.location.account
         self._scan = scan
-        self._filesystem = filesystem or FileSystem()
+        self._filesystem = FileSystem()
         self._rate = rate
-        self._now, self._clock, self._sleep = now, clock, sleep
+        self._now, self._clock = now, clock
         self._throttle = Throttle()
         self._throttle.disabled = rate.unlimited
         self._state = open_proofs(None, spec) if state is None else state
@@ -154,7 +152,7 @@ class CheckpointProver:
             return True
         self._throttle.pause_if_due()
         if pause:
-            self._sleep(pause)
+            time.sleep(pause)
         return True
 
     def _finish(self) -> None:

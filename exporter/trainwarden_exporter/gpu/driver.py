@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -47,16 +46,9 @@ class Driver:
     for one thread only.
     """
 
-    def __init__(
-        self,
-        nvml: Nvml,
-        xid_watcher: XidWatcher | None = None,
-        *,
-        now: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, nvml: Nvml, xid_watcher: XidWatcher | None = None) -> None:
         self._nvml = nvml
         self._xid_watcher = xid_watcher
-        self._now = now
         self._started = False
         self._session_void = False
         self._known_gpus: dict[str, GpuKey] = {}
@@ -101,7 +93,7 @@ class Driver:
         gpus: list[GpuReading] = []
         handles: dict[GpuKey, Handle] = {}
         unnamed_indexes: list[str] = []
-        recent = round((self._now() - _SAMPLE_SECONDS) * 1_000_000)
+        recent = round((time.time() - _SAMPLE_SECONDS) * 1_000_000)
         for index in range(self._nvml.count()):
             try:
                 key, handle = self._nvml.open(index)

@@ -156,7 +156,6 @@ class HolderSearch:
         device_root: Path = Path("/dev"),
         protected: Sequence[re.Pattern[str]] = (),
         root: Path = PROC,
-        scanner: DeviceFileScanner | None = None,
         describe_workers: bool = True,
     ) -> None:
         """`describe_workers`: whether to read owner and command of workers (three files each)."""
@@ -164,7 +163,7 @@ class HolderSearch:
         self._protected = tuple(protected)
         self._root = root
         self._own_pid = read_own_pid(root)
-        self._scanner = scanner or DeviceFileScanner(device_root, root=root)
+        self._scanner = DeviceFileScanner(device_root, root=root)
 
     def find(
         self,

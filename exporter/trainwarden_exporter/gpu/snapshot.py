@@ -32,18 +32,12 @@ class GpuSnapshot:
 TakeGpuSnapshot = Callable[[GpuConfig, Sequence[RunWorkers]], GpuSnapshot]
 
 
-def take_gpu_snapshot(
-    config: GpuConfig,
-    runs: Sequence[RunWorkers],
-    *,
-    root: Path = PROC,
-    sys: Path = Path("/sys"),
-) -> GpuSnapshot:
+def take_gpu_snapshot(config: GpuConfig, runs: Sequence[RunWorkers]) -> GpuSnapshot:
     """Inspects once. Blocks as long as the driver does."""
     selectors = {key: worker.match for key, worker in workers_by_key(runs).items()}
-    matcher = Matcher(selectors, root=root)
-    search = HolderSearch(device_root=config.device_root, protected=config.protected, root=root)
-    processes = read_processes(root)
+    matcher = Matcher(selectors)
+    search = HolderSearch(device_root=config.device_root, protected=config.protected)
+    processes = read_processes()
     trees = matcher.assign(processes)
     session = Driver(Nvml())
     driver = session.read()
@@ -52,7 +46,7 @@ def take_gpu_snapshot(
     survey = search.find(processes, trees, driver.gpus, driver_version=version)
     expected = config.expected
     if expected is None:
-        expected = max(count_expected(root, sys), len(driver.gpus) + len(driver.lost))
+        expected = max(count_expected(PROC, Path("/sys")), len(driver.gpus) + len(driver.lost))
     running = tuple(
         (key, process) for key, tree in trees.items() for process in tree.roots if process.alive
     )

@@ -60,9 +60,9 @@ class SuspendedFile:
 class TailedFile:
     """A followed file. Its methods raise OSError if it is unreadable."""
 
-    def __init__(self, bookmark: Bookmark, *, fresh_from: int = 0) -> None:
+    def __init__(self, bookmark: Bookmark) -> None:
         self.bookmark = bookmark
-        self.fresh_from = fresh_from
+        self.fresh_from = 0
         """Lines that begin before this offset existed when the exporter opened the file first."""
         self.is_listed = True
         """Whether a template of the log still matches it."""

@@ -71,7 +71,7 @@ class Matcher:
 
     A process that matches several selectors belongs to the worker configured first, or to the
     worker that is `descendant_of` the others. `ambiguous` holds the processes decided by order.
-    Kernel threads and the process `own_pid` (default: this one) match no selector.
+    Kernel threads and this process match no selector.
     """
 
     def __init__(
@@ -79,7 +79,6 @@ class Matcher:
         selectors: Mapping[WorkerKey, Selector],
         *,
         root: Path = PROC,
-        own_pid: int | None = None,
         clock: Callable[[], float] = boot_seconds,
         table: ProcessTable | None = None,
     ) -> None:
@@ -87,7 +86,7 @@ class Matcher:
         self.ambiguous: Mapping[Identity, tuple[WorkerKey, ...]] = {}
         self._selectors = dict(selectors)
         self._root = root
-        self._own_pid = read_own_pid(root) if own_pid is None else own_pid
+        self._own_pid = read_own_pid(root)
         self._clock = clock
         self._processes: Mapping[int, Process] = {}
         self._assignments: dict[int, _Assignment] = {}

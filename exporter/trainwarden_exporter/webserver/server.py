@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 CHECK_SECONDS = 1.0
 """Seconds between two checks of the files. A change takes effect when two checks see the same."""
 
+OPEN_PATHS = frozenset({"/-/healthy", "/-/ready"})
+
 DRAIN_SECONDS = 5.0
 """Seconds that `close` waits for running requests."""
 
@@ -40,7 +42,7 @@ class WebServer:
 
     The file, and the certificates, keys and CAs that it names, are reloaded when they change. If a
     file is invalid, the last valid configuration stays in force. Requests are authorised before
-    `app` sees them, except for the routes at `open_paths`, which need no credential, and those at
+    `app` sees them, except for the routes at OPEN_PATHS, which need no credential, and those at
     `own_credential_paths()`, which check their own (a required client certificate is required there
     too). Forms on pages of this server may be sent to `form_paths`. On a loopback address, the host
     in a request must be a loopback name or one of `external_names`.
@@ -55,7 +57,6 @@ class WebServer:
         *,
         listen_address: str,
         config_file: Path | None,
-        open_paths: frozenset[str] = frozenset({"/-/healthy", "/-/ready"}),
         own_credential_paths: Callable[[], frozenset[str]] = frozenset,
         external_names: Collection[str] = (),
         form_paths: frozenset[str] = frozenset(),
@@ -72,7 +73,7 @@ class WebServer:
         self._check = check
         self._config = WebConfig()
         self._admission = Admission(
-            open_paths,
+            OPEN_PATHS,
             own_credential_paths=own_credential_paths,
             host_names=frozenset(external_names) if is_loopback(listen_address) else None,
             form_paths=form_paths,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from threading import Lock
 from typing import Protocol
 
@@ -40,11 +39,10 @@ class DescendantTracker:
     A process that leaves a tree while the root lives is dropped. Thread-safe.
     """
 
-    def __init__(self, store: DescendantStore, *, root: Path = PROC) -> None:
+    def __init__(self, store: DescendantStore) -> None:
         self._store = store
-        self._root = root
         self._guard = Lock()
-        self._boot = (read_text(f"{root}/sys/kernel/random/boot_id") or "").strip()
+        self._boot = (read_text(f"{PROC}/sys/kernel/random/boot_id") or "").strip()
         self._descendants = dict(store.load_descendants(self._boot))
         self._saved: Mapping[WorkerKey, DescendantsByRoot] = self._descendants
         self._save_failed = False
@@ -56,7 +54,7 @@ class DescendantTracker:
         Keeps the last known trees if the processes cannot be read.
         """
         try:
-            processes = read_processes(self._root)
+            processes = read_processes()
             trees = matcher.assign(processes)
         except CollectError as error:
             log.debug("process trees could not be read", extra={"error": str(error)})

@@ -6,7 +6,7 @@ import http.client
 import json
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from trainwarden_exporter.containers.docker_api import Event, Inspection
@@ -28,12 +28,9 @@ class DockerAction(ManagedAction[DockerTarget]):
     # Some versions of the engine stop a container without starting it when the client disconnects.
     restarts_atomically = False
 
-    def __init__(
-        self, target: Target, container: DockerTarget, *, now: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, target: Target, container: DockerTarget) -> None:
         super().__init__(target, container)
         self._engine = DockerControlClient(container.socket)
-        self._now = now
 
     def read_instance(self) -> ManagedInstance:
         found = self._inspect()
@@ -81,7 +78,7 @@ class DockerAction(ManagedAction[DockerTarget]):
             return ()
         name = self._method.container
         with action_errors("cannot query Docker", DockerError):
-            return self._engine.events(name, container.started, self._now(), END_EVENTS)
+            return self._engine.events(name, container.started, time.time(), END_EVENTS)
 
 
 STOP_SIGNALS = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGKILL, signal.SIGTERM, None})

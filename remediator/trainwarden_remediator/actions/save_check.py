@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 from trainwarden_exporter.checkpoints.scanner import CheckpointScanner
@@ -56,7 +55,6 @@ class SaveCheck:
         specs: Sequence[CheckpointSpec],
         *,
         now: Callable[[], float] = time.time,
-        proc: Path = PROC,
     ) -> None:
         self._scanners = [CheckpointScanner(spec) for spec in specs]
         self._parsers = [
@@ -64,7 +62,6 @@ class SaveCheck:
             for spec in specs
         ]
         self._now = now
-        self._proc = proc
 
     def saves(self, pids: Iterable[int]) -> frozenset[Save]:
         """Returns the checkpoints that `pids` write to, or that were written to just now.
@@ -80,7 +77,7 @@ class SaveCheck:
         return frozenset(
             save
             for pid in pids
-            for path in written_files(pid, self._proc)
+            for path in written_files(pid)
             if (save := self._save_of(path, roots)) is not None
         )
 
@@ -132,13 +129,13 @@ def _save(root: str, name: StepDirName) -> Save:
     return Save(root, name.number, "" if name.number is not None else name.text)
 
 
-def written_files(pid: int, proc: Path = PROC) -> Iterator[str]:
+def written_files(pid: int) -> Iterator[str]:
     """Yields the paths that a process has open for writing (proc_pid_fdinfo(5)).
 
     Yields none if the process has ended or belongs to another account.
     """
-    for name, path in read_open_links(pid, proc):
-        if path.startswith("/") and _is_writable(f"{proc}/{pid}/fdinfo/{name}"):
+    for name, path in read_open_links(pid):
+        if path.startswith("/") and _is_writable(f"{PROC}/{pid}/fdinfo/{name}"):
             yield path
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from trainwarden_exporter.checkpoints.scanner import CheckpointScanner, CheckpointSnapshot
 from trainwarden_exporter.checkpoints.specs import SAVING_SECONDS, CheckpointSpec
@@ -22,21 +22,18 @@ class LocalCheckpointObserver:
     Not thread-safe; a disk that hangs blocks the calling thread.
     """
 
-    def __init__(
-        self, specs: Sequence[CheckpointSpec], *, now: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, specs: Sequence[CheckpointSpec]) -> None:
         finders = {spec.location: InstanceFinder(spec.location) for spec in specs}
         self._scanners = [
             (spec, CheckpointScanner(spec, finder=finders[spec.location])) for spec in specs
         ]
-        self._now = now
 
     def observe(self) -> Mapping[str, RunState]:
         """Returns the checkpoint state of each run with checkpoints, or why it is unknown.
 
         Blocks.
         """
-        now = self._now()
+        now = time.time()
         found: dict[str, list[ScanResult]] = {}
         unknown: dict[str, str] = {}
         for spec, scanner in self._scanners:

@@ -89,12 +89,12 @@ THREADS = 16
 """Enough for all concurrent blocking calls, even if some wait for a disk that hangs."""
 
 
-def start_thread_pool(count: int = THREADS) -> ThreadPoolExecutor:
+def start_thread_pool() -> ThreadPoolExecutor:
     """Returns an executor with all threads started. Raises RuntimeError if that fails."""
-    executor = ThreadPoolExecutor(count, thread_name_prefix="call")
-    all_started = Barrier(count + 1)
+    executor = ThreadPoolExecutor(THREADS, thread_name_prefix="call")
+    all_started = Barrier(THREADS + 1)
     try:
-        for _ in range(count):  # no thread is idle before all have started: each call starts one
+        for _ in range(THREADS):  # no thread is idle before all have started: each call starts one
             executor.submit(all_started.wait)
         all_started.wait()
     except BaseException:
