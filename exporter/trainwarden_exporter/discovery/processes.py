@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -111,7 +111,7 @@ def read_candidates() -> tuple[Candidate, ...]:
                     user=info["username"] or "",
                     session=_session(process.pid),
                     cgroup=_own_cgroup(process.pid),
-                    start_folder=_start_folder(process.pid),
+                    start_folder=_start_folder(process.pid, arguments, folder),
                     started=info["create_time"] or 0.0,
                     memory=info["memory_info"].rss if info["memory_info"] else 0,
                     memory_peak=_memory_peak(process.pid),
@@ -120,9 +120,22 @@ def read_candidates() -> tuple[Candidate, ...]:
     return tuple(found)
 
 
-def _start_folder(pid: int) -> Path | None:
+def _start_folder(pid: int, arguments: Sequence[str], current: str | None) -> Path | None:
+    """Returns PWD; None where that is the starter's folder: a script named is only in `current`."""
     folder = (read_environment(pid) or {}).get("PWD", "")
-    return Path(folder) if folder.startswith("/") else None
+    if not folder.startswith("/"):
+        return None
+    scripts = [one for one in arguments if one.endswith((".py", ".sh")) and not one.startswith("/")]
+    there = any(_exists(Path(folder, script)) for script in scripts)
+    here = any(_exists(Path(current, script)) for script in scripts) if current else False
+    return Path(folder) if there or not here else None
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
 
 
 def _session(pid: int) -> int:

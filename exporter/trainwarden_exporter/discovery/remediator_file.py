@@ -45,7 +45,9 @@ def _target(run: ProposedRun, worker: ProposedWorker) -> Iterator[str]:
     yield "    process:"
     yield "      # As it runs now; if a script started it, name the script."
     yield f"      start: {flow(list(first.arguments))}"
-    method: dict[str, Any] = {"cwd": str(first.folder)} if first.folder else {}
+    # where it was started: the process may have changed its folder since
+    folder = worker.selected.conditions.get("cwd") or first.folder
+    method: dict[str, Any] = {"cwd": str(folder)} if folder else {}
     output = next(iter(first.written[:1]), None)
     if output is not None:
         method["log"] = str(output)

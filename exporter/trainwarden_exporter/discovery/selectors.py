@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePath
+from os.path import commonpath
+from pathlib import Path, PurePath
 
 from trainwarden_exporter.discovery.processes import Candidate, ancestor_pids
 from trainwarden_exporter.discovery.programs import find_launched_script, find_script
@@ -55,8 +56,8 @@ def _select(
     first, pids = group[0], {one.pid for one in group}
     places = [
         folder
-        for folder in filter(None, (first.start_folder, first.folder))
-        if all(one.is_of_folder(folder) for one in group)
+        for folder in (first.start_folder, first.folder, _common_folder(group))
+        if folder and all(one.is_of_folder(folder) for one in group)
     ]
     # The next start may have other arguments, but has the same folder.
     beside = [one for one in all_candidates if all(map(one.is_of_folder, places))]
@@ -71,9 +72,10 @@ def _select(
         and not pids & set(above[one.pid])
     ]
     conditions: dict[str, object] = {"user": first.user} if first.user else {}
-    for folder in places:
+    # One in any case: a copy that starts later in another folder is no part of the run.
+    for folder in filter(Path("/").__ne__, places):
         left = [one for one in others if one.is_of_folder(folder)]
-        if len(left) < len(others):
+        if "cwd" not in conditions or len(left) < len(others):
             others = left
             conditions["cwd"] = str(folder)
     left = [one for one in others if one.cgroup == first.cgroup]
@@ -81,6 +83,11 @@ def _select(
         others = left
         conditions["cgroup"] = f"{re.escape(first.cgroup)}$"
     return SelectedWorker(name, pattern, tuple(group), conditions, tuple(others))
+
+
+def _common_folder(group: Sequence[Candidate]) -> Path | None:
+    folders = [one.folder for one in group if one.folder is not None]
+    return Path(commonpath(folders)) if len(folders) == len(group) else None
 
 
 def worker_name(candidate: Candidate) -> str:

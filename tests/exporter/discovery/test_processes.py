@@ -42,6 +42,25 @@ def candidate(pid: int) -> Candidate:
     raise AssertionError("not among the programs")
 
 
+def test_a_program_was_started_where_its_script_is_and_not_where_its_starter_was(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "train.py").write_text("input()")
+    environment = {**os.environ, "PWD": str(tmp_path)}
+    started = []
+    for folder, script in (("run", "train.py"), (".", "run/train.py")):
+        with subprocess.Popen(
+            [sys.executable, "-S", script],
+            cwd=tmp_path / folder,
+            env=environment,
+            stdin=subprocess.PIPE,
+        ) as process:
+            started += [one.start_folder for one in read_candidates() if one.pid == process.pid]
+            process.kill()
+    assert started == [None, tmp_path]
+
+
 def test_a_program_is_seen_with_its_folder_and_what_it_writes(
     writer: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,27 @@ def test_a_run_beside_one_of_the_same_script_is_known_by_its_folder_at_the_next_
         assert re.search(worker.pattern, "python3 train.py --steps 300 --resume")
         assert worker.conditions["cwd"] == str(worker.candidates[0].folder)
         assert worker.unclear == ()
+
+
+def test_a_copy_that_starts_later_in_another_folder_is_no_part_of_the_run() -> None:
+    first = Candidate(
+        100, ("python3", "train.py"), folder=Path("/runs/a/out"), start_folder=Path("/runs/a")
+    )
+    (worker,) = select_workers([first], [first])
+    assert worker.conditions == {"cwd": "/runs/a"}
+    (anywhere,) = select_workers(
+        [one := replace(first, folder=Path("/"), start_folder=None)], [one]
+    )
+    assert anywhere.conditions == {}
+
+
+def test_copies_in_folders_beside_each_other_are_known_by_the_folder_above() -> None:
+    both = [
+        Candidate(100 + number, ("python3", "search.py"), folder=Path(f"/runs/a/{number}"))
+        for number in range(2)
+    ]
+    (worker,) = select_workers(both, both)
+    assert worker.conditions == {"cwd": "/runs/a"}
 
 
 def test_a_pattern_is_no_longer_than_it_must_be() -> None:
