@@ -42,8 +42,14 @@ def all_locks() -> list[Path]:
 
 def running_folders() -> list[Path]:
     """The folders in which stacks of this account run."""
-    held = (lock for lock in all_locks() if owner(lock) is not None)
-    return [lock.with_name(lock.name.removeprefix(".").removesuffix(".lock")) for lock in held]
+    return [folder for folder in known_folders() if owner(lock_of(folder)) is not None]
+
+
+def known_folders() -> list[Path]:
+    """The folders in which stacks of this account have run."""
+    return [
+        lock.with_name(lock.name.removeprefix(".").removesuffix(".lock")) for lock in all_locks()
+    ]
 
 
 @contextmanager

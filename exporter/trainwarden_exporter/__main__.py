@@ -213,8 +213,12 @@ def _choose_runs(options: argparse.Namespace) -> tuple[Config, list[RunConfig]] 
     config, _ = with_announced(config, announced)
     runs = [run for run in config.runs if options.run in (None, run.name)]
     if not runs:
-        known = ", ".join(run.name for run in config.runs) or "none"
-        _print_error(f"no run has the name {options.run}; runs: {known}")
+        known = ", ".join(run.name for run in config.runs)
+        named = f"no run has the name {options.run}; runs: {known}"
+        none = (
+            "no run is known: `trainwarden run -- COMMAND` starts one, --config.file names a file"
+        )
+        _print_error(named if known else none)
         return None
     return config, runs
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from trainwarden import cli
-from trainwarden.commands import COMMANDS, forwarded
+from trainwarden.commands import COMMANDS, forwarded, status
 from trainwarden.stack import load_script
 
 STATUS: dict[str, Any] = {
@@ -105,7 +105,8 @@ def test_the_file_of_the_running_stack_is_used_where_the_folder_has_none(
     monkeypatch.chdir(tmp_path)
     claims, runfolder = load_script("claims"), load_script("runfolder")
     assert cli.main(["journal"]) == 1
-    assert "remediator.yml: No such file" in capsys.readouterr().err
+    nothing = "nothing is running here: `trainwarden up` starts it, or name a file: --config.file"
+    assert capsys.readouterr().err == f"trainwarden journal: {nothing} FILE\n"
     with ExitStack() as running:
         for name in ("run-announced", "run-other-123456"):
             folder = tmp_path / "stacks" / name
@@ -119,6 +120,13 @@ def test_the_file_of_the_running_stack_is_used_where_the_folder_has_none(
         (tmp_path / "remediator.yml").write_text("insecure: sure\n")
         assert cli.main(["journal"]) == 1
         assert "remediator.yml:1: insecure" in capsys.readouterr().err
+    (tmp_path / "remediator.yml").unlink()
+    left = f"  --config.file {tmp_path / 'stacks' / 'run-announced' / 'their.yml'}\n"
+    for command, is_named in (("report", True), ("resume", False)):
+        assert cli.main([command]) == 1
+        error = capsys.readouterr().err
+        assert error.startswith(f"trainwarden {command}: {nothing}")
+        assert (left in error) == is_named
 
 
 @pytest.mark.parametrize(
@@ -199,10 +207,25 @@ def test_status_says_what_an_operator_does_first(
     assert "    first: Which process was killed?" in capsys.readouterr().out.splitlines()
 
 
-def test_status_without_an_exporter_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_without_an_exporter_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at = "no exporter answers at http://127.0.0.1:1/status.json: Connection refused"
     assert cli.main(["status", "--exporter", "http://127.0.0.1:1"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("trainwarden status: http://127.0.0.1:1/status.json: ")
+    assert capsys.readouterr().err == f"trainwarden status: {at}\n"
+    monkeypatch.setenv("TRAINWARDEN_STACK_DIR", str(tmp_path))
+    monkeypatch.setattr(status, "USUAL", "http://127.0.0.1:1")
+    assert cli.main(["status", "--json"]) == 2
+    nothing = "nothing is running here: `trainwarden up` starts it"
+    assert capsys.readouterr().err == f"trainwarden status: {nothing}\n"
+
+
+def test_status_of_a_server_that_is_no_exporter_is_one_sentence(
+    exporter: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["status", "--exporter", f"{exporter}/other"]) == 2
+    at = f"no exporter answers at {exporter}/other/status.json"
+    assert capsys.readouterr().err == f"trainwarden status: {at}: Not Found\n"
 
 
 def test_status_is_printed_again_and_again_on_request(exporter: str) -> None:

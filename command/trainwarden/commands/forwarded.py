@@ -32,13 +32,16 @@ FORWARDED = {
     "runbook": ("trainwarden_remediator", "print what to do about an alert"),
 }
 """Subcommand to its package and its help text."""
+READERS = ("journal", "report")
+"""Subcommands that read what a stack has left, also after its end."""
+NOTHING_RUNS = "nothing is running here: `trainwarden up` starts it"
 
 
 def run(arguments: Sequence[str]) -> int:
     """Runs the subcommand `arguments[0]` and returns its exit status."""
     package, _ = FORWARDED[arguments[0]]
     if package == "trainwarden_remediator" and arguments[0] != "runbook":
-        arguments = [arguments[0], *_configuration(arguments[1:]), *arguments[1:]]
+        arguments = [arguments[0], *_configuration(*arguments), *arguments[1:]]
     try:
         status: int = import_module(f"{package}.__main__").main(arguments, program="trainwarden")
     except SystemExit as end:
@@ -48,10 +51,10 @@ def run(arguments: Sequence[str]) -> int:
     return status
 
 
-def _configuration(arguments: Sequence[str]) -> list[str]:
+def _configuration(command: str, *arguments: str) -> list[str]:
     """Returns the option that names the file of the running stack, unless another one is meant.
 
-    Raises ValueError if several stacks run.
+    Raises ValueError if no stack or several run.
     """
     # here: `trainwarden run` imports this module, and stays as long as the run does
     from pathlib import Path  # noqa: PLC0415
@@ -61,10 +64,14 @@ def _configuration(arguments: Sequence[str]) -> list[str]:
     named = any(one.startswith("--config.file") or one in ("-h", "--help") for one in arguments)
     if named or Path("remediator.yml").exists():
         return []
-    link = load_script("runfolder").REMEDIATOR_LINK
-    folders = load_script("claims").running_folders()
-    found = [one for folder in folders if (one := folder / link).exists()]
-    if len(found) > 1:
-        shown = "".join(f"\n  --config.file {one.read_text(encoding='utf-8')}" for one in found)
+    link, claims = load_script("runfolder").REMEDIATOR_LINK, load_script("claims")
+    running = [one for folder in claims.running_folders() if (one := folder / link).exists()]
+    left = [one for folder in claims.known_folders() if (one := folder / link).exists()]
+    found = running or left
+    shown = "".join(f"\n  --config.file {one.read_text(encoding='utf-8')}" for one in found)
+    if len(running) > 1:
         raise ValueError(f"several stacks run; choose one:{shown}")
-    return [f"--config.file={one.read_text(encoding='utf-8')}" for one in found]
+    if not running:
+        hint = f"\nEarlier stacks have left:{shown}" if left and command in READERS else ""
+        raise ValueError(f"{NOTHING_RUNS}, or name a file: --config.file FILE{hint}")
+    return [f"--config.file={one.read_text(encoding='utf-8')}" for one in running]

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
+from trainwarden.commands.forwarded import NOTHING_RUNS
 from trainwarden.stack import load_script
 
 EXAMPLES = """\
@@ -51,20 +52,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    address = f"{(options.exporter or find_exporter()).rstrip('/')}/status.json"
+    found = options.exporter or find_exporter()
+    address = f"{(found or USUAL).rstrip('/')}/status.json"
     while True:
-        status = show(address, as_json=options.json, clear=options.watch and sys.stdout.isatty())
+        missing = "" if found else NOTHING_RUNS
+        status = show(
+            address, missing, as_json=options.json, clear=options.watch and sys.stdout.isatty()
+        )
         if not options.watch:
             return status
         time.sleep(WATCH_SECONDS)
 
 
-def show(address: str, *, as_json: bool, clear: bool) -> int:
-    """Prints the status at `address` and returns the exit status."""
+def show(address: str, missing: str, *, as_json: bool, clear: bool) -> int:
+    """Prints the status at `address`, else `missing` or the error, and returns the exit status."""
     try:
         status = fetch_json(address)
     except OSError as error:
-        print(f"trainwarden status: {error}", file=sys.stderr, flush=True)
+        print(f"trainwarden status: {missing or error}", file=sys.stderr, flush=True)
         return UNREACHABLE
     text = json.dumps(status, indent=2) if as_json else "\n".join(describe(status))
     print(f"{CLEAR if clear else ''}{text}", flush=True)
@@ -72,7 +77,7 @@ def show(address: str, *, as_json: bool, clear: bool) -> int:
 
 
 def find_exporter() -> str:
-    """Returns the address of the exporter of the running stack.
+    """Returns the address of the exporter of the running stack; "" if none runs.
 
     Raises ValueError if several stacks run.
     """
@@ -84,18 +89,20 @@ def find_exporter() -> str:
     if len(addresses) > 1:
         shown = "".join(f"\n  --exporter {url}  {name}" for name, url in addresses.items())
         raise ValueError(f"several stacks run; choose one:{shown}")
-    return next(iter(addresses.values()), USUAL)
+    return next(iter(addresses.values()), "")
 
 
 def fetch_json(url: str) -> Any:
-    """Returns the JSON at an http address. Raises OSError or ValueError if there is none."""
+    """Returns the JSON at an http address. Raises OSError if there is none, or ValueError."""
     if not url.startswith(("http://", "https://")):
         raise ValueError(f"{url}: not an http address")
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310 (above)
             return json.loads(response.read(LIMIT))
-    except OSError as error:
-        raise OSError(f"{url}: {error}") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)  # of a URLError; of an HTTPError its text
+        why = getattr(reason, "strerror", None) or reason
+        raise OSError(f"no exporter answers at {url}: {why}") from error
 
 
 def describe(status: dict[str, Any]) -> list[str]:

@@ -11,7 +11,7 @@ from trainwarden_exporter.status_page.remediator_client import FiringAlert, Reme
 from trainwarden_exporter.status_page.run_views import RunView
 from trainwarden_exporter.status_page.series import Tone
 
-_ELSEWHERE = "managed elsewhere"
+_ELSEWHERE = "the remediator may not restart it"
 """The remediator's reason where the `trainwarden run` of a command has ended, too."""
 _NOBODY = (
     "Nobody starts it again: its trainwarden run has ended. With --restart on-failure, a command "

@@ -49,7 +49,7 @@ _REASONS = {
     "silenced": "silenced at Alertmanager",
     "inhibited": "inhibited at Alertmanager",
     "no_candidate": "no process that may be acted upon",
-    "managed_elsewhere": "managed elsewhere",
+    "managed_elsewhere": "the remediator may not restart it",
     "ambiguous_target": "other processes match than expected",
     "already_restarted": "restarted already since the alert started firing",
     "condition_cleared": "the exporter no longer shows the condition",

@@ -102,3 +102,12 @@ def test_the_command_lists_the_copies_which_no_resume_takes(
 def test_an_unknown_run_is_misuse(config_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["checkpoints", "other", f"--config.file={config_file}"]) == 2
     assert "no run has the name other; runs: demo" in capsys.readouterr().err
+
+
+def test_without_any_run_the_error_says_how_there_is_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "exporter.yml"
+    file.write_text(f"runs_folder: {tmp_path}\n")
+    assert main(["checkpoints", f"--config.file={file}"]) == 2
+    assert "no run is known: `trainwarden run -- COMMAND` starts one" in capsys.readouterr().err

@@ -393,6 +393,6 @@ def test_a_failure_of_an_announced_run_is_named_and_is_no_stall() -> None:
 
 
 def test_a_failed_run_that_nobody_starts_again_says_so() -> None:
-    shown = failed_run("managed elsewhere")
+    shown = failed_run("the remediator may not restart it")
     assert "Nobody starts it again" in shown
     assert "The remediator waits" not in shown

@@ -271,7 +271,7 @@ async def test_a_target_in_an_operators_hands_is_left_alone_reported_once_and_re
             if e.facts.get("reason") == "managed_elsewhere"
         ]
         assert event_text.describe(message).endswith(
-            "wait: managed elsewhere (w.service was stopped on request)"
+            "wait: the remediator may not restart it (w.service was stopped on request)"
         )
         scene.action.find_instances = instances
         await scene.pass_time(60)
