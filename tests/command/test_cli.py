@@ -105,7 +105,9 @@ def test_the_file_of_the_running_stack_is_used_where_the_folder_has_none(
     monkeypatch.chdir(tmp_path)
     claims, runfolder = load_script("claims"), load_script("runfolder")
     assert cli.main(["journal"]) == 1
-    nothing = "nothing is running here: `trainwarden up` starts it, or name a file: --config.file"
+    nothing = (
+        "Trainwarden does not run here: `trainwarden up` starts it, or name a file: --config.file"
+    )
     assert capsys.readouterr().err == f"trainwarden journal: {nothing} FILE\n"
     with ExitStack() as running:
         for name in ("run-announced", "run-other-123456"):
@@ -216,7 +218,7 @@ def test_status_without_an_exporter_is_one_sentence(
     monkeypatch.setenv("TRAINWARDEN_STACK_DIR", str(tmp_path))
     monkeypatch.setattr(status, "USUAL", "http://127.0.0.1:1")
     assert cli.main(["status", "--json"]) == 2
-    nothing = "nothing is running here: `trainwarden up` starts it"
+    nothing = "Trainwarden does not run here: `trainwarden up` starts it"
     assert capsys.readouterr().err == f"trainwarden status: {nothing}\n"
 
 

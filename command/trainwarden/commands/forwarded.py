@@ -34,7 +34,7 @@ FORWARDED = {
 """Subcommand to its package and its help text."""
 READERS = ("journal", "report")
 """Subcommands that read what a stack has left, also after its end."""
-NOTHING_RUNS = "nothing is running here: `trainwarden up` starts it"
+NOTHING_RUNS = "Trainwarden does not run here: `trainwarden up` starts it"
 
 
 def run(arguments: Sequence[str]) -> int:
