@@ -149,14 +149,16 @@ def prepare_own(
 ) -> RunFolder:
     """Fill `folder` for the configuration in the folder `config`, which is used where it lies.
 
-    Without a remediator.yml there, a file with mode observe is made; an overrides.yml there changes
-    the shipped alerts (docs/rules.md). History of an earlier run is kept. Raises StackError when
-    the configuration is wrong, or names a port that is in use.
+    Without a remediator.yml there, or if its only section is `notify`, a file with mode observe is
+    made; without an exporter.yml, the runs that are announced are watched. An
+    overrides.yml there changes the shipped alerts (docs/rules.md). History of an earlier run is
+    kept. Raises StackError when the configuration is wrong, or names a port that is in use.
     """
     folder.mkdir(parents=True, exist_ok=True)
     token_file = folder / rendering.TOKEN_FILE
     remediator_file = config / "remediator.yml"
-    if remediator_file.exists():
+    receivers = _receivers_alone(remediator_file)
+    if remediator_file.exists() and not receivers:
         try:
             settings = load_setup(remediator_file).config
         except ConfigError as error:
@@ -166,12 +168,16 @@ def prepare_own(
         _write_token(token_file, _token(settings))
     else:
         chosen = ports.choose(any_free=any_free)
+        values = _values(folder, chosen)
         exporter_file = config / "exporter.yml"
+        if not exporter_file.exists():
+            exporter_file = folder / "exporter.yml"
+            text = rendering.fill(ANNOUNCED, values, rendering.single_quoted)
+            exporter_file.write_text(text, encoding="utf-8")
         remediator_file = folder / "remediator.yml"
-        values = _values(folder, chosen) | {"exporter_file": str(exporter_file)}
-        remediator_file.write_text(
-            rendering.fill(OBSERVE, values, rendering.single_quoted), encoding="utf-8"
-        )
+        values |= {"exporter_file": str(exporter_file)}
+        text = rendering.fill(OBSERVE, values, rendering.single_quoted)
+        remediator_file.write_text(text + receivers, encoding="utf-8")
         _write_token(token_file, secrets.token_hex(32))
     made = RunFolder(folder, chosen, exporter_file, remediator_file, demo=())
     try:
@@ -189,17 +195,23 @@ def prepare_announced(
 
     So is the section `notify` of its remediator.yml. Raises StackError.
     """
-    kept = _notify_section(folder / "remediator.yml")
-    for name in CONFIG_FILES:
-        (folder / name).unlink(missing_ok=True)
-    made = prepare_own(folder, folder, binaries, mode=mode, any_free=any_free)
-    values = _values(folder, made.ports)
-    made.exporter_file.write_text(
-        rendering.fill(ANNOUNCED, values, rendering.single_quoted), encoding="utf-8"
-    )
-    with made.remediator_file.open("a", encoding="utf-8") as file:
-        file.write(kept)
-    return made
+    file = folder / "remediator.yml"
+    if kept := _notify_section(file):
+        file.write_text(kept, encoding="utf-8")
+    else:
+        file.unlink(missing_ok=True)
+    (folder / "exporter.yml").unlink(missing_ok=True)
+    return prepare_own(folder, folder, binaries, mode=mode, any_free=any_free)
+
+
+def _receivers_alone(path: Path) -> str:
+    """The section `notify` of a file that has no other; empty if it has, or is wrong."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return ""
+    alone = isinstance(content, dict) and content.keys() == {"notify"}
+    return yaml.safe_dump(content, sort_keys=False) if alone else ""
 
 
 def _notify_section(path: Path) -> str:

@@ -38,7 +38,7 @@ from trainwarden_exporter.preflight.against_host import match_host
 from trainwarden_exporter.preflight.checkpoints import list_checkpoints
 from trainwarden_exporter.preflight.checks import run_checks
 from trainwarden_exporter.preflight.report import render, worst_result
-from trainwarden_exporter.processes.announcements import AnnouncedRuns, read_announcements
+from trainwarden_exporter.processes.announcements import read_announcements
 from trainwarden_exporter.processes.config import workers_by_key
 from trainwarden_exporter.processes.exit_status import NO_EXIT_STATUSES, exit_statuses_available
 from trainwarden_exporter.processes.matching import Matcher
@@ -55,13 +55,8 @@ from trainwarden_exporter.webserver.service import serve
 
 PROGRAM = "trainwarden-exporter"
 KNOWN_ROLES = (
-    "trainer",
-    "rollout",
-    "inference",
-    "orchestrator",
-    "evaluation",
-    "launcher",
-    "worker",
+    *("trainer", "rollout", "inference", "orchestrator"),
+    *("evaluation", "launcher", "worker"),
 )
 """Roles that rules, conditions and frameworks know; any other is valid."""
 T = TypeVar("T")
@@ -209,16 +204,13 @@ def _choose_runs(options: argparse.Namespace) -> tuple[Config, list[RunConfig]] 
     """Returns the configuration and the run in `options`, or all; None after an error message."""
     if (config := _load_optional(options.config_file)) is None:
         return None
-    announced = read_announcements(announcements_folder(config), time.time(), AnnouncedRuns())
-    config, _ = with_announced(config, announced)
+    folder = announcements_folder(config)
+    config, _ = with_announced(config, read_announcements(folder, time.time()))
     runs = [run for run in config.runs if options.run in (None, run.name)]
     if not runs:
-        known = ", ".join(run.name for run in config.runs)
-        named = f"no run has the name {options.run}; runs: {known}"
-        none = (
-            "no run is known: `trainwarden run -- COMMAND` starts one, --config.file names a file"
-        )
-        _print_error(named if known else none)
+        known = ", ".join(run.name for run in config.runs) or "none, `trainwarden run` starts one"
+        named = "" if options.run is None else f"no run has the name {options.run}; "
+        _print_error(f"{named}runs: {known}")
         return None
     return config, runs
 

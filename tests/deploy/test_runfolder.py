@@ -130,6 +130,24 @@ def test_without_a_configuration_the_receivers_of_before_are_kept(
     assert made.remediator_file.read_text() == "notify: {receivers: 1}"
 
 
+@pytest.mark.parametrize("with_exporter", [True, False])
+def test_a_file_with_receivers_alone_gets_what_it_lacks(
+    tmp_path: Path, config: Path, binaries: Binaries, *, with_exporter: bool
+) -> None:
+    if not with_exporter:
+        (config / "exporter.yml").unlink()
+    receivers = "notify: {receivers: [{name: phone, kind: ntfy, url: 'https://ntfy.sh/t-1'}]}\n"
+    (config / "remediator.yml").write_text(receivers)
+    for _ in range(2):
+        run = prepare_own(tmp_path / "run", config, binaries)
+        setup = load_setup(run.remediator_file)
+        assert [one.name for one in setup.config.notify.receivers] == ["phone"]
+        assert setup.config.token_file == run.path / "secrets" / "webhook-token"
+        assert setup.config.exporter.url == run.url("exporter")
+        assert (run.exporter_file.parent == config) == with_exporter
+    assert (config / "remediator.yml").read_text() == receivers
+
+
 def test_an_own_remediator_file_is_used_where_it_lies(
     tmp_path: Path, config: Path, binaries: Binaries
 ) -> None:

@@ -110,4 +110,5 @@ def test_without_any_run_the_error_says_how_there_is_one(
     file = tmp_path / "exporter.yml"
     file.write_text(f"runs_folder: {tmp_path}\n")
     assert main(["checkpoints", f"--config.file={file}"]) == 2
-    assert "no run is known: `trainwarden run -- COMMAND` starts one" in capsys.readouterr().err
+    error = "trainwarden-exporter: runs: none, `trainwarden run` starts one\n"
+    assert capsys.readouterr().err == error
