@@ -84,7 +84,7 @@ def rollout_specs(run: RunConfig) -> tuple[RolloutSpec, ...]:
             staleness_limit = layout.staleness_limit if staleness_limit is None else staleness_limit
             if lag_limit is None and carries == "batches":
                 lag_limit = LAG_LIMIT
-        limits = (config.ranks, lag_limit, staleness_limit, config.interval)
+        limits = (config.ranks, lag_limit, staleness_limit)
         specs.append(RolloutSpec(run.name, name, carries, location, layout, *limits))
     return tuple(specs)
 

@@ -26,10 +26,6 @@ LAST_SCAN = _gauge(
 COPIES = _gauge("copies", "Complete checkpoints in the second place.")
 DAMAGED = _gauge("copies_damaged", "Damaged checkpoints among the newest in the second place.")
 STEP = _gauge("copy_proved_step", "Step of the newest proved copy.")
-TIME = _gauge(
-    "copy_proved_timestamp_seconds",
-    "Last write of the newest proved copy: when it was saved or copied, by the copying program.",
-)
 UNCOPIED = _gauge(
     "uncopied_timestamp_seconds",
     "Time at which the first proved checkpoint without a copy, also of a later one, was completed;"
@@ -92,7 +88,6 @@ class CheckpointCopiesCollector(Collector):
         yield DAMAGED, spec.labels, copies.count("damaged")
         if (newest := copies.newest_proved) is not None:
             yield STEP, spec.labels, newest.step
-            yield TIME, spec.labels, newest.step_dir.completed_at
         if originals is not None:
             points = originals.resume_points
             yield UNCOPIED, spec.labels, self._uncopied[spec].update(points, copied_step(copies))

@@ -57,9 +57,6 @@ EXPECTED_INTERVAL = _gauge(
     "Expected time between checkpoints: as configured, else the observed median; at least the time "
     "without changes after which a checkpoint counts as complete.",
 )
-INTERVAL_CONFIGURED = _gauge(
-    "checkpoint_interval_configured", "Whether the checkpoint interval is configured."
-)
 RECOVERY_STEP = _gauge("checkpoint_recovery_step", "Step named by the recovery record.")
 RECOVERY_MISSING = _gauge(
     "checkpoint_recovery_missing_file",
@@ -229,8 +226,6 @@ def _values(
         FOLDERS: found.folders,
         EXPECTED_INTERVAL: _expected_interval(spec, found.interval),
     }
-    if values[EXPECTED_INTERVAL] is not None:
-        values[INTERVAL_CONFIGURED] = spec.interval is not None
     newest, offset = result.newest, spec.layout.step_offset
     if newest is not None:
         values |= {

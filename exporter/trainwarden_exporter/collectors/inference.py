@@ -100,7 +100,6 @@ class _ProberFactory:
             self._key_files[path].wait()
 
     def build(self, target: ServerTarget) -> Prober:
-        """Returns a prober for `target`."""
         engine = build_engine(target.engine, target.config, target.url or "", target.metrics_url)
         client = HttpClient(target.config.timeout, self._key_source(target), _context(target))
         return Prober(

@@ -40,15 +40,6 @@ STEP = _gauge("step", "Step of the newest complete entry, in the trainer's numbe
 TIME = _gauge("timestamp_seconds", "Time at which the newest complete entry was completed.")
 RANKS = _gauge("ranks", "Ranks whose part of the newest entry exists, complete or not.")
 EXPECTED = _gauge("expected_ranks", "Ranks of a complete entry, as configured or learned.")
-INCOMPLETE_STEP = _gauge(
-    "incomplete_step", "Step of the incomplete entry that is newer than the newest complete one."
-)
-INCOMPLETE_TIME = _gauge(
-    "incomplete_timestamp_seconds", "Time of the first write to that incomplete entry."
-)
-EXPECTED_INTERVAL = _gauge(
-    "interval_seconds", "Expected time between entries: as configured, else the observed median."
-)
 LAG = _gauge(
     "lag_steps", "Steps by which the newest complete entry is behind the next required one."
 )
@@ -62,11 +53,6 @@ STALENESS = _gauge(
 )
 STALENESS_LIMIT = _gauge("staleness_limit_steps", "Maximum lag, as configured.")
 VERSION = _gauge("policy_version", "Policy version reported by the log.", "side")
-VERSION_TIME = _gauge(
-    "policy_version_timestamp_seconds",
-    "Time of the last log line that reports the policy version.",
-    "side",
-)
 WAITING = _gauge(
     "waiting_since_timestamp_seconds",
     "Time since which the trainer reports that it waits for rollouts.",
@@ -157,13 +143,9 @@ class RolloutsCollector(Collector):
             FOLDERS: seen.folders,
             RANKS: seen.ranks,
             EXPECTED: seen.expected_ranks,
-            EXPECTED_INTERVAL: spec.interval or seen.interval,
         }
         if (newest := seen.newest(needed, offset)) is not None:
             values |= {STEP: newest.step(offset), TIME: newest.completed_at}
-        if (in_progress := seen.result.in_progress) is not None:
-            since = in_progress.began_at(after=0.0 if newest is None else newest.completed_at)
-            values |= {INCOMPLETE_STEP: in_progress.step(offset), INCOMPLETE_TIME: since}
         if seen.write_target is not None:
             account = self._writer_accounts.account(spec.run, spec.carries)
             values[WRITABLE] = seen.write_target.is_writable_by(account)
@@ -199,7 +181,6 @@ class RolloutsCollector(Collector):
         for side, version in (("trainer", versions.trainer), ("rollout", versions.rollout)):
             if version is not None:
                 yield VERSION, (*labels, side), version.value
-                yield VERSION_TIME, (*labels, side), version.timestamp
         if versions.lag is not None and (phase is None or phase[0] is not Phase.FINISHED):
             yield STALENESS, labels, versions.lag
             limit = None if batch_spec is None else batch_spec.staleness_limit

@@ -59,7 +59,7 @@ class Section(BaseModel):
     """
 
     renamed_keys: ClassVar[Mapping[str, str]] = {}
-    """New names of renamed keys, for the error message."""
+    """New names of renamed keys, for the error message; "" of a key that is gone."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -243,8 +243,8 @@ def _problems(
         found, line = _locate(root, location, absent=absent)
         message = _message(detail, cause)
         if detail["type"] == "extra_forbidden":
-            if new_name := _new_name(model, found):
-                message = f"renamed to {new_name}"
+            if (new_name := _new_name(model, found)) is not None:
+                message = f"renamed to {new_name}" if new_name else "gone: nothing used it"
             elif similar := _similar_key(model, found):
                 message = f"{message} (did you mean {similar}?)"
         at_location = messages.setdefault((found, line), [])

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 
-from trainwarden_exporter.inference.engine_stats import Completion, Liveness
+from trainwarden_exporter.inference.engine_stats import Completion
 from trainwarden_exporter.inference.health_model import HealthLimits, HealthReason
 from trainwarden_exporter.inference.target import ServerHealth, ServerTarget
 from trainwarden_exporter.scrape.collector import Metric, MetricTable
@@ -44,7 +44,6 @@ HTTP_STATUS = _gauge("http_status", "HTTP status of the last liveness probe.")
 PROBE_SECONDS = _gauge("probe_seconds", "Duration of the last liveness probe, successful or not.")
 FAILURES = _gauge("consecutive_failures", "Consecutive failed probe rounds.")
 PROBES = _counter("probes_total", "Probe rounds.")
-FAILED_PROBES = _counter("probe_failures_total", "Failed probe rounds, by reason.", "kind")
 DEEP_SUCCESS = _gauge("deep_probe_success", "Whether the last one-token completion succeeded.")
 DEEP_SECONDS = _gauge("deep_probe_seconds", "Duration of the last one-token completion.")
 DEEP_TIME = _gauge("deep_probe_timestamp_seconds", "Start of the last one-token completion.")
@@ -74,8 +73,6 @@ LAST_PROBE = _gauge("seen_timestamp_seconds", "Last probe of the server.")
 
 METRICS = _table.metrics
 
-_FAILURE_KINDS = tuple(liveness.value for liveness in Liveness if liveness is not Liveness.SERVING)
-
 
 def server_samples(target: ServerTarget, health: ServerHealth | None) -> Iterator[Sample]:
     """Yields the samples of one server; only configured values before its first probe."""
@@ -94,8 +91,6 @@ def server_samples(target: ServerTarget, health: ServerHealth | None) -> Iterato
             yield NOT_READY_SINCE, reason_labels, health.reason_timestamp
             if (limit := not_ready_limit(health.reason, target.limits)) is not None:
                 yield NOT_READY_LIMIT, reason_labels, limit
-    for kind in _FAILURE_KINDS:
-        yield FAILED_PROBES, (*labels, kind), health.failures.get(kind, 0)
     for metric, value in (*_probe_values(health), *_stats_values(health)):
         if value is not None and math.isfinite(value):
             yield metric, labels, value

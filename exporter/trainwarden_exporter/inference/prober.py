@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -85,7 +84,6 @@ class Prober:
         self._completion_probe: CompletionProbe | None = None
         self._completion_result: CompletionResult | None = None
         self._probes = 0
-        self._failures = Counter[str]()
 
     async def run(self, delay: float = 0.0) -> None:
         """Probes in rounds until cancelled, starting after `delay` seconds."""
@@ -99,7 +97,6 @@ class Prober:
             await self.stop()
 
     async def stop(self) -> None:
-        """Cancels a completion in progress."""
         if (completion := self._completion_task) is not None:
             completion.cancel()
             await asyncio.wait([completion])
@@ -242,8 +239,6 @@ class Prober:
         worked_before = before.progress_timestamp if before else None
         self._state = assessment.state
         self._probes += 1
-        if liveness is not Liveness.SERVING:
-            self._failures[liveness] += 1
         changed = before is None or before.reason is not assessment.reason
         stats, version_timestamp = self._with_rare_stats(stats, timestamp)
         self.health = ServerHealth(
@@ -259,7 +254,6 @@ class Prober:
             version_timestamp=version_timestamp,
             last_completion=self._completion_result,
             probes=self._probes,
-            failures=dict(self._failures),
         )
         if changed:
             self._log_change(before, self.health)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -39,7 +38,6 @@ class ServerTarget:
 
     @property
     def limits(self) -> HealthLimits:
-        """Returns the limits from its configuration."""
         deep = self.config.deep_probe
         return HealthLimits(
             failures=self.config.failures,
@@ -85,8 +83,6 @@ class ServerHealth:
     """Time at which its weight version was first observed."""
     last_completion: CompletionResult | None = None
     probes: int = 0
-    failures: Mapping[str, int] = field(default_factory=dict)
-    """Number of failed rounds by reason."""
 
     @property
     def reason(self) -> HealthReason | None:

@@ -28,7 +28,6 @@ PSS = _gauge(
     "every 30 s while it is above 90 % of it.",
 )
 CPU = _counter("cpu_seconds_total", "CPU time of the worker, including descendants.")
-THREADS = _gauge("threads", "Threads of the worker, including descendants.")
 FILES = _gauge("open_files", "Open files of the process closest to its limit.")
 FILES_LIMIT = _gauge("open_files_limit", "Open file limit of that process.")
 START = _gauge("start_timestamp_seconds", "Start of the oldest running process.")
@@ -182,7 +181,6 @@ def _current_values(seen: WorkerObservation) -> _Values:
         (TREE, len(living)),
         (RESIDENT, usage.resident_bytes),
         (PSS, usage.pss_bytes),
-        (THREADS, sum(member.threads for member in living)),
         (FILES, None if files is None else files.count),
         (FILES_LIMIT, None if files is None else files.limit),
         (START, seen.started_at),

@@ -39,11 +39,6 @@ RESTART_LIMIT = _gauge(
     " run is unknown. Shorter while the run is stuck, longer while it moves, by its stacks.",
 )
 PHASE_LIMIT = _gauge("phase_limit_seconds", "Maximum time in a phase other than training.", "phase")
-STALL_FACTOR = _gauge(
-    "stall_factor",
-    "Multiple of the usual time between signs of progress that may pass, as configured.",
-)
-STALL_FLOOR = _gauge("stall_floor_seconds", "Minimum stall limit, as configured.")
 RESUMES = _counter("resumes_total", "Resumes of the run from an earlier step.")
 RESUME_STEP = _gauge("resume_step", "Step from which the run last resumed, if known.")
 FIRST_STEP = _gauge("first_step_after_resume", "First step observed after the last resume.")
@@ -116,8 +111,6 @@ def _samples(spec: ProgressSpec, state: RunProgress, movement: Movement) -> Iter
         )
         if stall_known
         else None,
-        STALL_FACTOR: spec.limits.factor,
-        STALL_FLOOR: spec.limits.floor,
         RESUMES: state.resumes,
         RESUME_STEP: state.attempt.known_origin,
         FIRST_STEP: state.attempt.first_step if state.attempt.resumed else None,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo
 
 from trainwarden_exporter.config_file.loader import LocatedError, Section
-from trainwarden_exporter.config_file.types import Name, Seconds
+from trainwarden_exporter.config_file.types import Name
 from trainwarden_exporter.frameworks.base import RolloutLayout
 from trainwarden_exporter.step_dirs.config import (
     CompleteConfig,
@@ -22,6 +22,8 @@ from trainwarden_exporter.step_dirs.config import (
 
 
 class RolloutConfig(Section):
+    renamed_keys: ClassVar[Mapping[str, str]] = {"interval": ""}
+
     name: Name
     """Label `rollout`. A name of the framework's own rollouts overrides their settings; a new
     name adds rollouts. Without a folder, the limits apply to rollouts that appear only in the
@@ -58,9 +60,6 @@ class RolloutConfig(Section):
 
     staleness_limit: Annotated[int, Field(ge=0)] | None = None
     """Maximum number of steps by which the policy of a batch may be older than the trainer's."""
-
-    interval: Annotated[Seconds, Field(gt=0)] | None = None
-    """Expected time between entries; default: the observed median."""
 
     @property
     def templates(self) -> tuple[tuple[str, str], ...]:

@@ -60,7 +60,6 @@ class PolicyVersionRegistry:
             self._runs[event.run] = known.updated(event.groups, event.timestamp)
 
     def get(self, run: str) -> PolicyVersions:
-        """Returns the versions of `run`."""
         with self._lock:
             return self._runs.get(run, PolicyVersions())
 

@@ -15,12 +15,7 @@ from trainwarden_exporter.step_dirs.completeness import StepDir
 from trainwarden_exporter.step_dirs.filesystem import FileSystem
 from trainwarden_exporter.step_dirs.locations import InstanceFinder, StepDirScanner
 from trainwarden_exporter.step_dirs.names import NameParser
-from trainwarden_exporter.step_dirs.result import (
-    EMPTY_RESULT,
-    CompletionIntervals,
-    ScanResult,
-    newest_of,
-)
+from trainwarden_exporter.step_dirs.result import EMPTY_RESULT, ScanResult, newest_of
 
 INTERVAL = 5.0
 """Seconds between two scans."""
@@ -38,8 +33,6 @@ class RolloutSnapshot:
     ranks: int | None = None
     """Ranks whose part of the newest entry exists, complete or not."""
     expected_ranks: int | None = None
-    interval: float | None = None
-    """Observed median interval in seconds."""
     write_target: WriteTarget | None = None
     """Where the next entry will be written, if accessible."""
 
@@ -81,7 +74,6 @@ class RolloutScanner:
             now=now,
             clock=clock,
         )
-        self._intervals = CompletionIntervals()
         self._newest: StepDir | None = None
         self._folders: frozenset[Path] = frozenset()
 
@@ -94,7 +86,7 @@ class RolloutScanner:
         result = self._scan()
         folders = frozenset(self._step_dirs.folders)
         if not folders & self._folders:  # another run's are not this one's
-            self._intervals, self._newest = CompletionIntervals(), None
+            self._newest = None
         self._folders = folders
         step_dirs, where = _all_step_dirs(result), self._step_dirs.path
         newest = step_dirs[0].name.text if step_dirs else None
@@ -102,7 +94,6 @@ class RolloutScanner:
             len(folders),
             result,
             self._consumed(result),
-            interval=self._intervals.update(result.complete),
             write_target=read_write_target(where, newest) if where else None,
         )
         if self._ranks is None:

@@ -28,7 +28,6 @@ class RolloutSpec:
     ranks: int | None = None
     lag_limit: int | None = None
     staleness_limit: int | None = None
-    interval: float | None = None
 
     @property
     def labels(self) -> tuple[str, str]:

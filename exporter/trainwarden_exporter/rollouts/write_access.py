@@ -31,8 +31,6 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class FolderPermissions:
-    """Permissions of a folder."""
-
     mode: int
     uid: int
     gid: int

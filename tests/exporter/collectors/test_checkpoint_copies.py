@@ -83,7 +83,6 @@ def test_the_newest_proved_copy_is_shown_and_what_has_none(
         "copies": 2,
         "copies_damaged": 1,
         "copy_proved_step": 10,
-        "copy_proved_timestamp_seconds": NOW - 800,
         "uncopied_timestamp_seconds": NOW - 600,
     }
     names = {file.name for file in tmp_path.glob("*.json")}

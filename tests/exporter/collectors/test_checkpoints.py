@@ -111,7 +111,6 @@ def test_every_metric_is_shown_for_a_run_that_saves(tmp_path: Path, closing: Clo
         "incomplete_timestamp_seconds": NOW - 20,
         "saving": 1,
         "interval_seconds": 600,
-        "interval_configured": 0,
     }
 
 
@@ -154,7 +153,6 @@ def test_before_the_first_save_only_what_is_configured_is_known(
         "seen_timestamp_seconds": NOW,
         "folders": 0,
         "interval_seconds": 1800,
-        "interval_configured": 1,
     }
 
 

@@ -97,8 +97,6 @@ def test_without_runs_there_is_no_data() -> None:
 def test_an_unknown_run_shows_only_its_limits() -> None:
     assert Box(SPEC).scrape() == {
         "phase_limit_seconds saving": 900,
-        "stall_factor": 5,
-        "stall_floor_seconds": 60,
         "resumes_total": 0,
         "steps_repeated_total": 0,
         "steps_lost_at_resume_total": 0,
@@ -147,8 +145,6 @@ def test_a_run_that_trains() -> None:
         "stall_pause_limit_seconds": 100,
         "stall_restart_limit_seconds": 1800,
         "phase_limit_seconds saving": 900,
-        "stall_factor": 5,
-        "stall_floor_seconds": 60,
         "resumes_total": 0,
         "steps_repeated_total": 0,
         "steps_lost_at_resume_total": 0,

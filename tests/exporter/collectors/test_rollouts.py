@@ -132,9 +132,6 @@ def test_every_metric_is_shown_for_batches_by_files(box: Box) -> None:
         "timestamp_seconds": NOW - 220,
         "ranks": 1,
         "expected_ranks": 2,
-        "incomplete_step": 4,
-        "incomplete_timestamp_seconds": NOW - 10,
-        "interval_seconds": 60,
         "lag_steps": 1,
         "lag_limit_steps": 1,
         "behind_since_timestamp_seconds": NOW,
@@ -218,8 +215,6 @@ def test_versions_come_from_the_log_and_are_held_to_the_limit(box: Box) -> None:
     assert values(collector) == {
         "memory policy_version trainer": 9,
         "memory policy_version rollout": 4,
-        "memory policy_version_timestamp_seconds trainer": NOW - 5,
-        "memory policy_version_timestamp_seconds rollout": NOW - 3,
         "memory staleness_steps": 5,
         "memory staleness_limit_steps": 2,
     }

@@ -130,7 +130,6 @@ class TestAWorkerThatNeverRan:
             "tree_processes": 0,
             "resident_bytes": 0,
             "cpu_seconds_total": 0,
-            "threads": 0,
             "restarts_total": 0,
             "read_bytes_total": 0,
             "written_bytes_total": 0,
@@ -357,7 +356,6 @@ class TestAWorkerThatRuns:
         assert oldest is not None
         assert plain["processes"] == 2
         assert plain["tree_processes"] == 3
-        assert plain["threads"] == 3
         assert plain["cpu_seconds_total"] == 2.25
         assert plain["start_timestamp_seconds"] == start_timestamp(oldest.identity)
         assert found["process_states", (("state", "zombie"),)] == 1

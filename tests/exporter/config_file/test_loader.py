@@ -28,7 +28,7 @@ def parse_age(value: object) -> object:
 
 
 class Tree(Section):
-    renamed_keys: ClassVar[Mapping[str, str]] = {"size": "height"}
+    renamed_keys: ClassVar[Mapping[str, str]] = {"size": "height", "colour": ""}
 
     name: str
     height: int = Field(default=1, ge=0)
@@ -387,6 +387,7 @@ def test_a_device_is_not_read() -> None:
     [
         ("main:\n  name: a\n  size: 1", "3: main.size: renamed to height"),
         ("trees:\n- name: a\n- name: b\n  size: 1", "4: trees[1].size: renamed to height"),
+        ("main:\n  name: a\n  colour: red", "3: main.colour: gone: nothing used it"),
         ("size: 1", "1: size: unknown key"),
     ],
 )

@@ -35,14 +35,13 @@ def test_the_start_of_the_current_reason_is_known() -> None:
     watch(FakeVllm(), story)
 
 
-def test_failed_rounds_are_counted_by_reason() -> None:
+def test_failed_rounds_in_a_row_are_counted() -> None:
     async def story(night: Night) -> None:
         await night.pass_time(12)
         night.fake.listening = False
         await night.pass_time(10)
         night.fake.listening, night.fake.dead = True, True
         await night.pass_time(5)
-        assert night.health.failures == {"refused": 2, "dead": 1}
         assert night.health.state.failures == 3
 
     watch(FakeVllm(), story)

@@ -30,14 +30,13 @@ rollouts:
     ranks: 4
     lag_limit: 8
     staleness_limit: 2
-    interval: 1m
 """
     (rollout,) = loader.parse(text, Path("exporter.yml"), RunConfig).rollouts
     layout = rollout.layout(None)
     assert layout is not None
     assert (layout.name, layout.folder, layout.carries) == ("batches", "rollouts", "batches")
     assert (layout.completeness, layout.rank) == (RenamedRule(), r"rank_(?P<rank>\d+)\.pt")
-    assert (rollout.ranks, rollout.lag_limit, rollout.interval) == (4, 8, 60)
+    assert (rollout.ranks, rollout.lag_limit) == (4, 8)
 
 
 def test_what_leaves_no_files_needs_no_folder() -> None:

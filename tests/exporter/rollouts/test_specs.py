@@ -24,7 +24,7 @@ def test_a_framework_and_a_path_are_enough() -> None:
 
 def test_the_configuration_has_the_last_word() -> None:
     given = [
-        {"name": "batches", "ranks": 4, "lag_limit": 3, "staleness_limit": 0, "interval": 60},
+        {"name": "batches", "ranks": 4, "lag_limit": 3, "staleness_limit": 0},
         {"name": "memory", "staleness_limit": 8},
     ]
     specs = {
@@ -32,7 +32,6 @@ def test_the_configuration_has_the_last_word() -> None:
     }
     batches = specs["batches"]
     assert (batches.ranks, batches.lag_limit, batches.staleness_limit) == (4, 3, 0)
-    assert batches.interval == 60
     assert batches.layout == get_framework("prime_rl").rollouts[0]
     assert (specs["memory"].layout, specs["memory"].staleness_limit) == (None, 8)
     assert specs["memory"].lag_limit is None
