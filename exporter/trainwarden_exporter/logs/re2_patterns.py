@@ -12,6 +12,8 @@ from typing import Protocol, cast
 
 import re2  # type: ignore[import-untyped]
 
+from trainwarden_exporter.runtime.linear_search import error_reason
+
 MAX_MEMORY = 16 << 20
 """Maximum number of bytes of one compiled expression, including its cache."""
 
@@ -40,7 +42,7 @@ def check_regex(regex: str) -> str:
         _compile(regex, unicode=not regex.isascii())  # reports the error best
         compiled = _compile(_multiline(regex), unicode=not regex.isascii())
     except re2.error as error:
-        raise ValueError(f"not a regular expression of RE2: {_reason(error)}") from error
+        raise ValueError(f"not a regular expression of RE2: {error_reason(error)}") from error
     if (other := _WHOLE_TEXT_ESCAPE.search(regex)) is not None:
         raise ValueError(rf"\{other[1]} has no meaning in a line: write ^ and $ for its ends")
     if compiled.search(b"", 0, 0) is not None:
@@ -49,7 +51,6 @@ def check_regex(regex: str) -> str:
 
 
 def group_names(regex: str) -> frozenset[str]:
-    """Returns the names of the groups of `regex`."""
     names: Mapping[bytes, int] = re2.compile(regex.encode(), _options(unicode=True)).groupindex
     return frozenset(name.decode() for name in names)
 
@@ -72,7 +73,7 @@ class RegexSet:
             self._set.Compile()
             self._each = [_compile(_multiline(regex), unicode=unicode) for regex in regexes]
         except re2.error as error:
-            raise ValueError(f"too much to search for at once: {_reason(error)}") from error
+            raise ValueError(f"too much to search for at once: {error_reason(error)}") from error
 
     def find(self, text: bytes | bytearray, start: int, end: int) -> int | None:
         """Returns the start of the first match in the whole lines `text[start:end]`, or None."""
@@ -114,8 +115,3 @@ def _options(*, unicode: bool, captures: bool = True) -> re2.Options:
     options.max_mem = MAX_MEMORY
     options.encoding = re2.Options.Encoding.UTF8 if unicode else re2.Options.Encoding.LATIN1
     return options
-
-
-def _reason(error: Exception) -> str:
-    reason = error.args[0] if error.args else ""
-    return reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)

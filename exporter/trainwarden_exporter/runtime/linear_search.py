@@ -16,12 +16,33 @@ SHORT_CHARACTERS = 4096
 """Text of this length is searched by Python's engine."""
 
 MAX_MEMORY = 4 << 20
-"""Bytes of one compiled expression, including the states cached while it searches."""
 
 
-class _Compiled(Protocol):
+class LinearRegex(Protocol):
+    """An expression compiled by RE2."""
+
     def search(self, text: bytes) -> object: ...
     def fullmatch(self, text: bytes) -> object: ...
+
+
+def compile_linear(regex: str, max_memory: int = MAX_MEMORY) -> LinearRegex:
+    """Returns `regex` compiled by RE2. Raises ValueError, with the reason, if RE2 cannot read it.
+
+    `max_memory`: bytes, including the states cached while it searches.
+    """
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = max_memory
+    try:
+        return cast("LinearRegex", re2.compile(regex.encode(), options))
+    except re2.error as error:
+        raise ValueError(f"not a regular expression of RE2: {error_reason(error)}") from error
+
+
+def error_reason(error: Exception) -> str:
+    """Returns the reason of an error of RE2."""
+    reason = error.args[0] if error.args else ""
+    return reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
 
 
 def is_found(pattern: re.Pattern[str], text: str) -> bool:
@@ -39,12 +60,9 @@ def is_whole(pattern: re.Pattern[str], text: str) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _linear(regex: str) -> _Compiled | None:
+def _linear(regex: str) -> LinearRegex | None:
     """Returns `regex` compiled by RE2, or None if RE2 lacks what it uses, such as lookaround."""
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = MAX_MEMORY
     try:
-        return cast("_Compiled", re2.compile(regex.encode(), options))
-    except re2.error:
+        return compile_linear(regex)
+    except ValueError:
         return None

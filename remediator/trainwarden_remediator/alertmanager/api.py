@@ -30,8 +30,6 @@ class AlertState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SilenceMatcher:
-    """One matcher of a silence."""
-
     name: str
     value: str
     is_regex: Annotated[bool, Field(validation_alias="isRegex")] = False
