@@ -203,7 +203,6 @@ def bench(servers: int = 200, hanging: int = 50, rounds: int = 20) -> Result:
 
 
 def main() -> None:
-    """Measure."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--servers", type=int, default=200)
     parser.add_argument("--hanging", type=int, default=50)

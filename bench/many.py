@@ -111,7 +111,6 @@ def blackbox(folder: Path, url: str, count: int) -> tuple[str, ...]:
 
 
 def bench() -> Result:
-    """Measure each."""
     rows = list[tuple[str, ...]]()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -58,7 +58,6 @@ def blackbox(folder: Path, port: int) -> list[str | Path]:
 
 
 def nvitop(port: int) -> list[str | Path]:
-    """The command of nvitop-exporter."""
     command, _ = python_peer("nvitop-exporter")
     return [*command, "--bind-address", "127.0.0.1", "--port", str(port)]
 

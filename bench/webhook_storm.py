@@ -254,7 +254,6 @@ async def measure(folder: Path, alerts: int, deliveries: int, connections: int) 
 
 
 def bench(alerts: int = 10_000, deliveries: int = 1_000, connections: int = CONNECTIONS) -> Result:
-    """Measure it."""
     with tempfile.TemporaryDirectory() as folder:
         return asyncio.run(measure(Path(folder), alerts, deliveries, connections))
 

@@ -70,7 +70,6 @@ FILES: Mapping[Path, Callable[[], str]] = {
 
 
 def main() -> int:
-    """Write the files."""
     for path, text in FILES.items():
         path.write_text(text(), encoding="utf-8")
     return 0

@@ -145,12 +145,10 @@ class Telling:
         return next((line for line in self.lines() if line.advances and not line.error), None)
 
     def begins(self, phase: Phase) -> LinePattern | None:
-        """The line that begins `phase`."""
         lines = (line for line in self.lines() if line.phase is phase and not line.error)
         return next(lines, None)
 
     def ends(self, phase: Phase) -> LinePattern | None:
-        """The line that ends `phase`."""
         lines = (line for line in self.lines() if line.ends is phase and not line.error)
         return next(lines, None)
 

@@ -74,7 +74,6 @@ SHARED_SCRAPES = web.AppKey("shared_scrapes", SharedScrapes)
 
 
 def build_app(exporter: Exporter) -> web.Application:
-    """Returns the application that serves `exporter`."""
     app = web.Application()
     app[EXPORTER] = exporter
     app[PAGE_RENDERER] = PageRenderer()

@@ -59,7 +59,6 @@ class Field:
     config: Mapping[str, Any]
 
     def text(self, value: float | str) -> str:
-        """The text of a value."""
         meaning = self._meaning(value)
         if meaning is not None and "text" in meaning:
             return str(meaning["text"])

@@ -241,5 +241,4 @@ that run. A restart creates another instance."""
 
 
 def processes_among(instances: Collection[TargetInstance]) -> list[Identity]:
-    """Returns the processes among `instances`."""
     return [instance for instance in instances if isinstance(instance, Identity)]

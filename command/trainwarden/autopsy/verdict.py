@@ -31,10 +31,6 @@ class Weighed:
         return self.score >= LIKELY
 
     @property
-    def supporting(self) -> tuple[tuple[int, Evidence], ...]:
-        return tuple(one for one in self.evidence if one[0] >= 0)
-
-    @property
     def opposing(self) -> tuple[tuple[int, Evidence], ...]:
         return tuple(one for one in self.evidence if one[0] < 0)
 

@@ -60,5 +60,4 @@ class ContainerKey(NamedTuple):
 
 
 def history_path(folder: Path | None, key: ContainerKey) -> Path | None:
-    """Returns the path in `folder` of the history of a container."""
     return None if folder is None else folder / "containers" / key.run / f"{key.container}.json"

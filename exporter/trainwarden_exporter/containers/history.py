@@ -36,7 +36,6 @@ class ContainerHistory:
     """Time of the last poll, to the minute; nothing has changed since."""
 
     def add_starts(self, times: Iterable[float], now: float) -> ContainerHistory:
-        """Returns the history with starts at `times`."""
         new = tuple(times)
         return replace(
             self,

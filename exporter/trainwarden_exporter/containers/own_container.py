@@ -25,8 +25,6 @@ _MAX_EXIT_FILE_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class ContainerStart:
-    """A start of a container."""
-
     id: str
     """Unique identity: the boot of the machine, and the ticks since then."""
     timestamp: float

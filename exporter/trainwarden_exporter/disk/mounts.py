@@ -76,8 +76,6 @@ def is_sandboxed(number: int, own: str, init: str) -> bool:
 
 
 class _MountinfoLine(NamedTuple):
-    """One line of a mountinfo."""
-
     fields: list[str]
     fstype: str
     device: str

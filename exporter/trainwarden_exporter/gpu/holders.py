@@ -303,12 +303,10 @@ def read_pid_numbering(processes: Iterable[Process], driver_version: str, root: 
 
 
 def parse_version(text: str) -> tuple[int, ...]:
-    """Returns the numbers of a version."""
     return tuple(int(part) for part in text.split(".") if part.isdecimal())
 
 
 def _with_ancestors(processes: Mapping[int, Process], pid: int) -> frozenset[Identity]:
-    """Returns a process and its ancestors."""
     ancestors: set[Identity] = set()
     current = processes.get(pid)
     while current is not None and current.identity not in ancestors:

@@ -78,7 +78,6 @@ class XidWatcher:
 
     @property
     def watching(self) -> bool:
-        """Whether it waits for XIDs."""
         return self._waiting and not self.released and not self._stop.is_set()
 
     def watch(self, gpus: Mapping[GpuKey, Handle]) -> None:

@@ -24,7 +24,6 @@ class ApiKey:
 
     @property
     def authorization(self) -> str:
-        """Returns the value of the header `Authorization`."""
         return f"Bearer {self._value}"
 
     def __repr__(self) -> str:

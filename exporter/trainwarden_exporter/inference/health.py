@@ -236,7 +236,6 @@ def _with_idle_reason(state: HealthState, reason: HealthReason, now: float) -> H
 def _after_completion(
     result: ProbeResult, state: HealthState, now: float, limits: HealthLimits
 ) -> HealthState:
-    """Applies the result of a completion."""
     if result.completion is None:
         return state
     match result.completion.outcome:
@@ -301,7 +300,6 @@ def _health_reason(
 
 
 def _is_due(state: HealthState, now: float, limits: HealthLimits, *, suspicious: bool) -> bool:
-    """Whether a completion is due."""
     if not limits.probes_completions:
         return False
     if state.no_completion_before is not None and now < state.no_completion_before:

@@ -130,7 +130,6 @@ class LineCounters:
             self._record_time(match.pattern.name, timestamp)
 
     def record_values(self, line: MatchedLine, timestamp: float) -> None:
-        """Records the numbers in `line`."""
         text = line.text.decode(errors="replace")
         for match in line.matches:
             for name, number in gauge_values(match, text):

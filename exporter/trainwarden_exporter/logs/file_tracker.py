@@ -102,7 +102,6 @@ class FileTracker:
 
     @property
     def bookmarks(self) -> tuple[Bookmark, ...]:
-        """Returns the read position of each file."""
         files = [file for file in self._files.values() if file.suspended is None]
         return tuple(map(self._position, files))
 
@@ -292,7 +291,6 @@ class FileTracker:
             replaced.close()
 
     def _update_status(self, file: TailedFile, found: FoundFiles, clock: float) -> None:
-        """Updates the status of `file`."""
         if file.is_listed:
             file.update_status(found[file.bookmark.key][1], clock)
         else:

@@ -126,7 +126,6 @@ class TailedFile:
 
     @property
     def has_unread(self) -> bool:
-        """Whether it may have unread content."""
         return self.suspended is None and self._read != self.state
 
     def mark_caught_up(self, clock: float) -> None:

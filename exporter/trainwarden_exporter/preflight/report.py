@@ -56,7 +56,6 @@ Check = Callable[[PreflightContext], Finding | None]
 
 
 def worst_result(findings: Iterable[Finding]) -> CheckResult:
-    """Returns the worst result of all findings."""
     given = {finding.result for finding in findings}
     return "refuse" if "refuse" in given else "warn" if "warn" in given else "ok"
 

@@ -51,8 +51,6 @@ class WorkerConfig(Section):
 
 
 class RunWorkers(Section):
-    """A run and its workers."""
-
     name: Name
     """Label `run`."""
 
@@ -88,7 +86,6 @@ class RunWorkers(Section):
 
 
 def workers_by_key(runs: Iterable[RunWorkers]) -> dict[WorkerKey, WorkerConfig]:
-    """Returns all workers of `runs` by run and name."""
     return {WorkerKey(run.name, worker.name): worker for run in runs for worker in run.workers}
 
 

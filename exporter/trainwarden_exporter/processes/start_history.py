@@ -77,7 +77,6 @@ class StartLog:
 
 
 def worker_id(key: WorkerKey) -> str:
-    """Returns the key of a worker in the file."""
     return f"{key.run}/{key.worker}"
 
 
@@ -126,5 +125,4 @@ class RestartLog:
         self._file.save(log)
 
     def recent(self, key: WorkerKey) -> int:
-        """Returns the number of recent restarts of a worker."""
         return len(self._file.value.get(worker_id(key), ()))

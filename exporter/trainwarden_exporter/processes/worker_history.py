@@ -198,8 +198,6 @@ class RootHistory:
 
 @dataclass(frozen=True, slots=True)
 class WorkerHistory:
-    """History of one worker."""
-
     cpu: CpuTotal = field(default_factory=CpuTotal)
     transfers: TransferTotal = field(default_factory=TransferTotal)
     roots: RootHistory = field(default_factory=RootHistory)

@@ -51,8 +51,6 @@ class TotalAnnounced:
 
 @dataclass(frozen=True, slots=True)
 class TrainerStarted:
-    """The trainer started."""
-
     timestamp: float
     step: int | None = None
     """The step from which it continues, if reported."""
@@ -85,8 +83,6 @@ class PhaseEnded:
 
 @dataclass(frozen=True, slots=True)
 class RunFinished:
-    """The run has completed."""
-
     timestamp: float
 
 

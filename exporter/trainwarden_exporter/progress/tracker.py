@@ -124,7 +124,6 @@ class ProgressTracker:
         )
 
     def record_heartbeat(self, run: str, name: str, step: int, timestamp: float) -> None:
-        """Records a step from a heartbeat."""
         self._shared.record_guess(run, StepReported(f"{HEARTBEAT}/{name}", step, timestamp))
 
     def record_beat(self, run: str, beat: Beat) -> None:

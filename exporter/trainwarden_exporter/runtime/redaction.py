@@ -41,7 +41,6 @@ _ARGUMENT = re.compile(
 
 
 def redact(text: str) -> str:
-    """Returns `text` with secrets redacted."""
     text = _IN_URL.sub(rf"\g<before>{REDACTED}", text)
     text = _ASSIGNED.sub(_without_value, text)
     text = _OPTION.sub(_without_value, text)

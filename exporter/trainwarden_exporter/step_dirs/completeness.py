@@ -184,7 +184,6 @@ def _uncertainty(before: StepDir, walk: WalkResult, now: float) -> Uncertainty |
 
 
 def _has_changed_file(known: FilesByPath, files: FilesByPath) -> bool:
-    """Whether a `known` file has changed."""
     return any(path in files and files[path] != file for path, file in known.items())
 
 

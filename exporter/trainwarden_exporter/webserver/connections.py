@@ -119,7 +119,6 @@ class Connection(web.RequestHandler):
             self._state_since = self._event_loop.time()
 
     def state(self) -> _State:
-        """The state of the connection."""
         if self._write_timer is not None:
             return _State.UNREAD
         if self._stream is not None and self._stream.is_closing():

@@ -76,7 +76,6 @@ def _is_for(step: str, value: str) -> bool:
 
 @cache
 def runbook_names() -> frozenset[str]:
-    """Returns the names of the alerts that have a runbook."""
     return frozenset(path.stem for folder in FOLDERS for path in folder.glob("*.md"))
 
 

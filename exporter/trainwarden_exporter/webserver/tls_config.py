@@ -160,7 +160,6 @@ class TLSServerConfig(Section):
 
     @property
     def demands_certificate(self) -> bool:
-        """Whether a client certificate is required."""
         return self.client_auth_type == "RequireAndVerifyClientCert"
 
     def pem(self, name: Literal["cert", "key", "client_ca"]) -> tuple[str, str] | None:

@@ -33,7 +33,6 @@ Method = TypeVar("Method", bound=RestartMethod)
 
 
 def action_for(budget: Budget, setup: Setup, tracker: DescendantTracker) -> Action:
-    """Returns the action for a target or for the GPU cleanup."""
     match budget:
         case GpuCleanup():
             return GpuCleanupAction(budget, setup.exporter_config)

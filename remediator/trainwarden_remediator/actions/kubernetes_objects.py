@@ -32,8 +32,6 @@ class ContainerStatus(BaseModel):
 
 
 class Pod(BaseModel):
-    """A pod."""
-
     name: str = Field(validation_alias=AliasPath("metadata", "name"))
     uid: str = Field(validation_alias=AliasPath("metadata", "uid"))
     deleted_at: str | None = Field(

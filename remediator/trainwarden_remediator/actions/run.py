@@ -12,7 +12,6 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
-from trainwarden_exporter.exceptions import CollectError
 from trainwarden_exporter.processes.matching import Matcher, ProcessTree
 from trainwarden_exporter.processes.procfs import Identity, read_processes
 from trainwarden_exporter.processes.run_socket import ask_run
@@ -27,6 +26,8 @@ from trainwarden_remediator.actions.base import (
     confirm_always,
     first_health_problem,
     never_saving,
+    reading_processes,
+    record_deferral_once,
 )
 from trainwarden_remediator.actions.process_count import exporter_problem, surplus_problem
 from trainwarden_remediator.actions.save_check import SaveCheck, SaveWait
@@ -185,21 +186,17 @@ class RunAction(Action):
     ) -> None:
         """Waits, for a limited time, while a checkpoint is written (harm 17)."""
         deadline = time.monotonic() + self._target.max_save_delay
-        recorded, wait = False, SaveWait(self._save_check)
+        wait = SaveWait(self._save_check)
+        record_deferral = record_deferral_once(record_step, "kill_deferred")
         while alive := [one.pid for one in tree.members if is_alive(one.identity)]:
             if time.monotonic() >= deadline or not (saving() or wait.goes_on(alive)):
                 return
-            if not recorded:
-                recorded = True
-                with suppress(JournalError):
-                    record_step("kill_deferred")
+            record_deferral()
             time.sleep(SAVING_POLL_SECONDS)
 
     def _find_processes(self) -> ProcessTree:
-        try:
-            trees = self._matcher.assign(read_processes())
-        except CollectError as error:
-            raise ActionError(f"cannot read the processes: {error}") from error
+        with reading_processes():
+            trees = self._matcher.find()
         if self._target.key not in trees:
             raise ActionError("the run is no longer announced")
         return trees[self._target.key]

@@ -74,7 +74,6 @@ class SlurmClient:
         return next((job for job in found if job.number == number), None)
 
     def job_by_id(self, name: str) -> Job | None:
-        """Returns the job with that `Job.name`."""
         return next((job for job in self._lookup(name) if job.name == name), None)
 
     def requeue(self, job: Job) -> None:

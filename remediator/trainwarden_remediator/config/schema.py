@@ -215,7 +215,6 @@ class Setup:
         return worker is not None and worker.finishes
 
     def trainers(self, run: str) -> tuple[Target, ...]:
-        """Returns the targets of a run that are trainers."""
         targets = (target for target in self.config.targets if target.run == run)
         return tuple(target for target in targets if any(map(self.is_trainer, target.keys)))
 

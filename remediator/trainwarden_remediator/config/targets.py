@@ -143,7 +143,6 @@ class Target(Budget):
 
     @property
     def restart_method(self) -> RestartMethod:
-        """The restart method that is set."""
         found: RestartMethod = next(
             restart_method
             for name in RESTART_METHODS

@@ -80,7 +80,6 @@ class AlertPoller:
         self._fetch = fetch
 
     async def run(self) -> None:
-        """Polls forever."""
         while True:
             settings = self._settings
             if settings is not None:

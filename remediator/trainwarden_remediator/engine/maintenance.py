@@ -43,7 +43,6 @@ class Maintenance:
         self._verifying = context.thread_factory("verify the journal")
 
     async def run(self) -> None:
-        """Runs forever."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._track_descendants(), name="track descendants")
             group.create_task(self._prune(), name="prune the journal")

@@ -22,8 +22,6 @@ from trainwarden_remediator.journal.transitions import reopen_given_up, reset_br
 
 @dataclass(frozen=True, slots=True)
 class ResumeResult:
-    """The result of a resume."""
-
     lifted: tuple[Hold, ...]
     breaker_was_reset: bool
     """Whether the breaker was open."""

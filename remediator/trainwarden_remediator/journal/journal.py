@@ -199,7 +199,6 @@ class Journal(JournalReader):
         self.record_result(action, "interrupted", found=why)
 
     def record_outcome(self, action: int, outcome: Outcome, **facts: Any) -> None:
-        """Records the verified outcome of an action."""
         with self._transaction() as (db, now):
             row = db.execute(
                 "UPDATE action SET outcome = ?, outcome_at = ? WHERE id = ? RETURNING run, worker",

@@ -90,7 +90,6 @@ class JournalReader:
         return tuple(as_incident(row) for row in rows)
 
     def count_open(self) -> int:
-        """Returns the number of open incidents."""
         (row,) = self._file.read("SELECT count(*) FROM incident WHERE closed IS NULL")
         return int(row[0])
 

@@ -61,7 +61,6 @@ def upsert_firing(db: sqlite3.Connection, alert: Alert, now: float) -> None:
 
 
 def mark_resolved(db: sqlite3.Connection, alert: Alert, now: float) -> None:
-    """Marks the incident of an alert as resolved."""
     row = db.execute(
         "UPDATE incident SET resolved_at = ?, last_received_at = ? WHERE fingerprint = ?"
         " AND starts_at = ? AND resolved_at IS NULL RETURNING id",

@@ -125,7 +125,6 @@ class PolicyState:
 
     @cached_property
     def incidents_in_progress(self) -> frozenset[int]:
-        """The incidents with an action in progress."""
         return frozenset(one.incident for one in self.actions if one.ended_at is None)
 
     # Grouped once: there may be thousands of incidents, and each one is decided.

@@ -135,7 +135,6 @@ _PROCESS = ProcessCollector(registry=None)
 
 
 def metric_families(state: RemediatorState) -> list[AnyFamily]:
-    """Returns the metric families of `state`."""
     families: dict[Metric, Family] = {}
     for metric, labels, value in _samples(state):
         if value is not None:
@@ -189,7 +188,6 @@ def _journal_samples(journal: JournalSummary) -> Iterator[Sample]:
 
 
 def breaker_samples(breaker: BreakerFigures) -> Iterator[Sample]:
-    """Yields the samples of the circuit breaker."""
     yield BREAKER_OPEN, (), breaker.breaker_open
     yield BREAKER_ACTIONS, (), breaker.breaker_actions
     yield BREAKER_LIMIT, (), breaker.breaker_limit
