@@ -247,10 +247,8 @@ def _report(given: argparse.Namespace) -> int:
     if given.incident is None:
         current = asyncio.run(_current_state(setup))
         report = report_nights(config.journal, now - given.since, style, now, current)
-    elif (found := report_incident(config.journal, given.incident, style, now)) is not None:
-        report = found
     else:
-        raise JournalError(f"{config.journal}: no incident {given.incident}")
+        report = report_incident(config.journal, given.incident, style, now)
     print(report, end="")
     return 0
 

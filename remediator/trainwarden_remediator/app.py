@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -26,7 +26,7 @@ from trainwarden_remediator.engine.failsafe import Failsafe
 from trainwarden_remediator.engine.unhandled_alerts import UnhandledAlerts
 from trainwarden_remediator.evidence.collector import EvidenceCollector
 from trainwarden_remediator.exceptions import JournalError
-from trainwarden_remediator.holds.hold_file import read_holds
+from trainwarden_remediator.holds.hold_file import Hold, read_holds
 from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.notify.http import HttpSender
 from trainwarden_remediator.notify.notifier import Notifier
@@ -118,7 +118,12 @@ class Remediator:
             )
             sender = HttpSender(self._session)
             self.notifier = Notifier(
-                config.notify, self.outbox, sender, clock=clock, mode=config.mode
+                config.notify,
+                self.outbox,
+                sender,
+                clock=clock,
+                mode=config.mode,
+                holds=self._holds,
             )
             self._resources = opened.pop_all()
         return self
@@ -149,7 +154,7 @@ class Remediator:
             )
         except JournalError:
             summary = None
-        holds = read_holds(config.hold_file, self.clock.now(), self.clock.since_boot())
+        holds = self._holds()
         return RemediatorState(
             mode=config.mode,
             paused=any(hold.everything for hold in holds),
@@ -169,6 +174,10 @@ class Remediator:
             alerts_stale=self.failsafe.alerts_stale,
             failsafe_active=self.failsafe.is_active,
         )
+
+    def _holds(self) -> Sequence[Hold]:
+        hold_file = self.setup.config.hold_file
+        return read_holds(hold_file, self.clock.now(), self.clock.since_boot())
 
     def _breaker_figures(self) -> BreakerFigures:
         config = self.setup.config

@@ -29,6 +29,10 @@ class JournalError(TrainwardenError):
     """The journal cannot be read or written; no action may start, since none can be recorded."""
 
 
+class NoIncidentError(TrainwardenError):
+    """The journal has no incident of that number."""
+
+
 class IntentLostError(TrainwardenError):
     """A recorded intent cannot be executed: the program exits, and its next start recovers it."""
 

@@ -168,6 +168,21 @@ NO_ACTION_NEEDED: frozenset[Reason] = frozenset(
 )
 """Reasons for which no action is needed; a wait for any other reason should be temporary."""
 
+BLOCKED_SECONDS = 120.0
+"""Time after which a blocked alert is reported: some waits end within seconds."""
+
+BLOCKING: tuple[Reason, ...] = (
+    "held",
+    "mass_failure",
+    "observation_failed",
+    "no_candidate",
+    "managed_elsewhere",
+    "ambiguous_target",
+    "disk_unusable",
+)
+"""Reasons to wait that may last until an operator changes something. The circuit breaker has an
+event of its own."""
+
 
 def is_unattended(last_decision: str) -> bool:
     """Whether no action follows a decision (its text) until an operator changes something."""

@@ -24,6 +24,9 @@ STATUS: dict[str, Any] = {
     "seen_at": 1_800_000_000.0,
     "tone": "good",
     "headline": "All is well: demo trains, step 216.",
+    "who_acts": "Nobody needs to",
+    "how": "",
+    "first_steps": {},
     "problems": [],
     "runs": [{"run": "demo", "text": "demo trains, step 216"}],
     "remediator": {
@@ -31,11 +34,17 @@ STATUS: dict[str, Any] = {
         "holds": [],
         "firing": [],
         "actions": [
-            {"run": "demo", "worker": "rollout-1", "doing": "restarted", "outcome": "healed"}
+            {"run": "demo", "worker": "rollout-1", "action": "restart", "outcome": "healed"}
         ],
     },
 }
-ALERT = {"alert": "TrainingOomKill", "run": "", "worker": "", "handling": "nothing acts on it"}
+ALERT = {
+    "alert": "TrainingOomKill",
+    "run": "",
+    "worker": "",
+    "who_acts": "You, now",
+    "handling": "the remediator has no playbook for it",
+}
 
 
 @pytest.fixture
@@ -170,8 +179,9 @@ def test_status_shows_the_headline_first_and_the_last_action(
     assert cli.main(["status", "--exporter", exporter]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "box-3: All is well: demo trains, step 216.",
+        "  Who acts: Nobody needs to.",
         "  demo trains, step 216",
-        "  last action: demo/rollout-1 restarted, healed",
+        "  last action: restart of demo/rollout-1: healed",
     ]
     assert cli.main(["status", "--exporter", exporter, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == shown
@@ -189,24 +199,31 @@ def test_the_exit_status_of_status_tells_how_bad_it_is(
 def test_status_takes_ten_lines_at_most(
     exporter: str, shown: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shown["problems"] = [{"tone": "bad", "text": f"trouble {number}"} for number in range(4)]
+    shown["problems"] = [
+        {"tone": "bad", "text": f"trouble {number}", "who_acts": "You, now"} for number in range(4)
+    ]
     shown["remediator"]["firing"] = [ALERT] * 30
     shown["remediator"]["holds"] = [{"run": "", "worker": "", "text": "held by root"}]
     cli.main(["status", "--exporter", exporter])
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 10
-    assert lines[1] == "  also: trouble 1"
+    assert lines[2] == "  also: trouble 1 (You, now)"
     assert "  everything: held by root" in lines
-    assert "  TrainingOomKill on the host: nothing acts on it" in lines
-    assert lines[-1] == "  and 28 more lines"
+    assert (
+        "  TrainingOomKill on the host: You, now (the remediator has no playbook for it)" in lines
+    )
+    assert lines[-1] == "  and 29 more lines"
 
 
 def test_status_says_what_an_operator_does_first(
     exporter: str, shown: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shown["remediator"]["firing"] = [{**ALERT, "first_step": "Which process was killed?"}]
+    shown["first_steps"] = {"TrainingOomKill": "Which process was killed?"}
     cli.main(["status", "--exporter", exporter])
-    assert "    first: Which process was killed?" in capsys.readouterr().out.splitlines()
+    assert (
+        "  first, TrainingOomKill: Which process was killed?"
+        in capsys.readouterr().out.splitlines()
+    )
 
 
 def test_status_without_an_exporter_is_one_sentence(
@@ -237,7 +254,7 @@ def test_status_is_printed_again_and_again_on_request(exporter: str) -> None:
         text=True,
     ) as process:
         assert process.stdout is not None
-        heads = [line for line, _ in zip(process.stdout, range(6), strict=False)][::3]
+        heads = [line for line, _ in zip(process.stdout, range(8), strict=False)][::4]
         process.terminate()
     assert heads == ["box-3: All is well: demo trains, step 216.\n"] * 2
 

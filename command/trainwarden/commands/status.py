@@ -7,12 +7,13 @@ import json
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
 from trainwarden.commands.forwarded import NOTHING_RUNS
 from trainwarden.stack import load_script
+from trainwarden_exporter.runtime.responsibility import LABEL
 
 EXAMPLES = """\
 examples:
@@ -105,17 +106,20 @@ def fetch_json(url: str) -> Any:
         raise OSError(f"no exporter answers at {url}: {why}") from error
 
 
-def describe(status: dict[str, Any]) -> list[str]:
+def describe(status: Mapping[str, Any]) -> list[str]:
     """Returns at most MAX_LINES lines: the headline, and what stands behind it."""
     lines = list(_lines(status))
     left = len(lines) - MAX_LINES
     return [*lines[: MAX_LINES - 1], f"  and {left + 1} more lines"] if left > 0 else lines
 
 
-def _lines(status: dict[str, Any]) -> Iterator[str]:
+def _lines(status: Mapping[str, Any]) -> Iterator[str]:
     yield f"{status['host']}: {status['headline']}"
+    yield f"  {LABEL}: {status['who_acts']}. {status['how']}".rstrip()
+    for name, step in status["first_steps"].items():
+        yield f"  first, {name}: {step}"
     for problem in status["problems"][1:]:  # the headline has the first
-        yield f"  also: {problem['text']}"
+        yield f"  also: {problem['text']} ({problem['who_acts']})"
     for run in status["runs"]:
         yield f"  {run['text']}"
     remediator = status["remediator"]
@@ -124,11 +128,14 @@ def _lines(status: dict[str, Any]) -> Iterator[str]:
     for hold in remediator["holds"]:
         yield f"  {_scope(hold, 'everything')}: {hold['text']}"
     for alert in remediator["firing"] or ():
-        yield f"  {alert['alert']} on {_scope(alert, 'the host')}: {alert['handling']}"
-        if alert.get("first_step"):
-            yield f"    first: {alert['first_step']}"
+        about = f"{alert['alert']} on {_scope(alert, 'the host')}"
+        # The second line has it for what the headline is about.
+        known = alert["handling"][1:] in status["how"]
+        more = "" if known else f" ({alert['handling']})"
+        yield f"  {about}: {alert['who_acts']}{more}"
     for action in remediator["actions"][:1]:
-        yield f"  last action: {_scope(action, 'the host')} {action['doing']}, {action['outcome']}"
+        about = f"{action['action']} of {_scope(action, 'the host')}"
+        yield f"  last action: {about}: {action['outcome']}"
 
 
 def _scope(entry: dict[str, Any], otherwise: str) -> str:

@@ -1,22 +1,24 @@
-"""Status page: the headline. It names the worst problem, and who deals with it."""
+"""Status page: the headline. It names what is wrong, who acts, and what is done."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainwarden_exporter.runtime.formatting import format_duration, plural
+from trainwarden_exporter.runtime.responsibility import NOBODY, REMEDIATOR, YOU, urgency
 from trainwarden_exporter.status_page.problems import Problem
-from trainwarden_exporter.status_page.remediator_client import FiringAlert, RemediatorStatus
+from trainwarden_exporter.status_page.remediator_client import RemediatorStatus
 from trainwarden_exporter.status_page.run_views import RunView
 from trainwarden_exporter.status_page.series import Tone
 
 _ELSEWHERE = "the remediator may not restart it"
 """The remediator's reason where the `trainwarden run` of a command has ended, too."""
-_NOBODY = (
+_NOT_RESTARTED = (
     "Nobody starts it again: its trainwarden run has ended. With --restart on-failure, a command "
     "restarts after a failure."
 )
+_NOTHING_YET = "Nothing to do yet: an alert fires if it lasts."
 
 _ORDER: Sequence[Tone] = ("bad", "warn", "quiet", "good")
 
@@ -27,8 +29,12 @@ class Headline:
 
     tone: Tone
     sentence: str
+    who: str
+    """Who acts, in the words of `who_acts`."""
+    how: str = ""
+    """What is done, as a sentence."""
     problems: tuple[Problem, ...] = ()
-    """Worst first."""
+    """What needs an operator first, then the worst first."""
 
 
 def summarize(
@@ -40,20 +46,26 @@ def summarize(
 ) -> Headline:
     """Returns the headline; `workers` is their number, for a page without a run."""
     seen = tuple(problems)
-    found = sorted(
-        (*seen, *_alerts_without_problem(seen, remediator)),
-        key=lambda one: _ORDER.index(one.tone),
-    )
+    found = [
+        _handled(one, remediator) for one in (*seen, *_alerts_without_problem(seen, remediator))
+    ]
     if not found:
         return _without_problem(runs, remediator, workers)
-    first, left = found[0], len(found) - 1
-    tones = [first.tone, *_firing_tones(remediator)]
+    needed = remediator.operator_needed if isinstance(remediator, RemediatorStatus) else ""
+    if needed and all(urgency(one.who) >= urgency(REMEDIATOR) for one in found):
+        found.append(Problem("bad", needed.rstrip("."), who=YOU))
+    found.sort(key=_rank)
+    tones = [one.tone for one in found]
     if isinstance(remediator, RemediatorStatus):
-        tones.append(remediator.tone)
-    handler = _handler(first, remediator)
-    more = f"And {left} more, below." if left else ""
-    sentence = " ".join(part for part in (_sentence(first.clause), handler, more) if part)
-    return Headline("bad" if "bad" in tones else "warn", sentence, tuple(found))
+        tones += [remediator.tone, *(alert.tone for alert in remediator.firing or ())]
+    first, left = found[0], len(found) - 1
+    more = f" And {left} more, below." if left else ""
+    tone: Tone = "bad" if "bad" in tones else "warn"
+    return Headline(tone, f"{first.clause}.{more}", first.who, first.how, tuple(found))
+
+
+def _rank(problem: Problem) -> tuple[bool, int, int]:
+    return problem.who != YOU, _ORDER.index(problem.tone), urgency(problem.who)
 
 
 def _alerts_without_problem(
@@ -78,57 +90,42 @@ def _alerts_without_problem(
             yield Problem(incident.tone, clause, incident.run, incident.worker)
 
 
-def _firing_tones(remediator: RemediatorStatus | str | None) -> list[Tone]:
-    firing = remediator.firing if isinstance(remediator, RemediatorStatus) else None
-    return [alert.tone for alert in firing or ()]
-
-
-def _handler(problem: Problem, remediator: RemediatorStatus | str | None) -> str:
-    """Returns the sentence that says who deals with `problem`."""
+def _handled(problem: Problem, remediator: RemediatorStatus | str | None) -> Problem:
+    """Returns the problem with who acts on it, and what is done."""
+    if problem.who:
+        return problem
     if remediator is None:
-        return "No remediator is configured."
-    if isinstance(remediator, str):
-        return f"{_gone(remediator)} An operator is needed."
+        who, how = YOU, "No remediator is configured."
+    elif isinstance(remediator, str):
+        who, how = YOU, _gone(remediator)
+    else:
+        who, how = _handling(problem, remediator)
+    return replace(problem, who=who, how=how)
+
+
+def _handling(problem: Problem, remediator: RemediatorStatus) -> tuple[str, str]:
+    known = [
+        one
+        for one in (*(remediator.firing or ()), *remediator.alerts)
+        if one.tone != "quiet" and problem.concerns(one.run, one.worker)
+    ]
     for hold in remediator.holds:
         if hold.covers(problem.run, problem.worker):
-            scope = _about(hold.run, hold.worker)
-            return f"{_held(scope if hold.run else '')}: {hold.text}."
+            own = [one.handling for one in known if one.who_acts == hold.who_acts]
+            return hold.who_acts, _as_sentence(own[0] if own else hold.text)
     for action in remediator.actions:
         if action.in_progress and problem.concerns(action.run, action.worker):
-            target = "it" if action.worker == problem.worker else action.worker or "the host"
-            return f"The remediator {action.in_progress} {target}."
-    if remediator.mode == "observe":
-        return "The remediator only observes."
-    if remediator.operator_needed:
-        return remediator.operator_needed
-    return _decision(problem, remediator)
-
-
-def _decision(problem: Problem, remediator: RemediatorStatus) -> str:
-    for incident in remediator.alerts:
-        if problem.concerns(incident.run, incident.worker) and incident.tone != "quiet":
-            reason = f": {incident.reason}" if incident.reason else ""
-            if incident.verdict == "refuses" or incident.tone == "bad":
-                return f"The remediator does not act{reason}."
-            if incident.verdict == "acts":
-                return "The remediator acts on it."
-            if problem.failed and incident.reason.startswith(_ELSEWHERE):
-                return _NOBODY
-            word = "waits" if incident.verdict == "waits" else "is deciding what to do"
-            return f"The remediator {word}{reason}."
-    own = [one for one in remediator.firing or () if problem.concerns(one.run, one.worker)]
-    if own:
-        return _firing_sentence(own)
+            return REMEDIATOR, f"It {action.in_progress}."
     if remediator.firing is None:
-        return f"Alerts are not known: {_why_not_known(remediator)}."
-    return "Nothing to do yet: an alert fires if it lasts."
-
-
-def _firing_sentence(alerts: Sequence[FiringAlert]) -> str:
-    handled = [one for one in alerts if one.handled]
-    if handled:
-        return f"{handled[0].alert} fires: {handled[0].handling}."
-    return "Nothing acts on it: an operator is needed."
+        return YOU, f"Alerts are not known: {_why_not_known(remediator)}."
+    if not known:
+        needed = remediator.operator_needed
+        return (YOU, needed) if needed else (NOBODY, _NOTHING_YET)
+    first = min(known, key=lambda one: urgency(one.who_acts))
+    if problem.failed and _ELSEWHERE in first.handling:
+        return YOU, _NOT_RESTARTED
+    acts = first.who_acts == REMEDIATOR
+    return first.who_acts, f"It {first.handling}." if acts else _as_sentence(first.handling)
 
 
 def _without_problem(
@@ -137,25 +134,21 @@ def _without_problem(
     up = "1 worker is up" if workers == 1 else f"{workers} workers are up"
     doing = "; ".join(map(describe_run, runs)) or (up if workers else "the host is observed")
     if remediator is None:
-        return Headline("good", f"No problem is seen: {doing}. Alerts are not known.")
+        return Headline("good", f"No problem is seen: {doing}. Alerts are not known.", NOBODY)
     if isinstance(remediator, str):
-        return Headline("warn", f"{_gone(remediator)} Alerts are not known. An operator is needed.")
-    if remediator.tone == "bad":
-        return Headline("bad", remediator.verdict)
-    if remediator.holds:
-        hold = remediator.holds[0]
-        held = _held(_about(hold.run, hold.worker) if hold.run else "")
-        return Headline("warn", f"{held}: {hold.text}. No problem is seen: {doing}.")
-    if remediator.firing is None:
-        why = _why_not_known(remediator)
-        sentence = f"Nothing will be healed, alerts are not known: {why}. An operator is needed."
-        return Headline("warn", f"{sentence} No problem is seen: {doing}.")
+        how = f"No problem is seen: {doing}. Alerts are not known."
+        return Headline("warn", _gone(remediator), YOU, how)
+    if remediator.who_acts != NOBODY:
+        tone: Tone = "bad" if remediator.tone == "bad" else "warn"
+        how = f"{remediator.how} No problem is seen: {doing}.".strip()
+        return Headline(tone, remediator.verdict, remediator.who_acts, how)
     mode = " The remediator only observes." if remediator.mode == "observe" else ""
     if remediator.firing_count:
         count = plural(remediator.firing_count, "alert")
         verb = "fires" if remediator.firing_count == 1 else "fire"
-        return Headline("good", f"{_sentence(doing)} {count} for information {verb}.{mode}")
-    return Headline("good", f"All is well: {doing}.{mode}")
+        sentence = f"{doing}. {count} for information {verb}.{mode}"
+        return Headline("good", sentence, NOBODY)
+    return Headline("good", f"All is well: {doing}.{mode}", NOBODY)
 
 
 def describe_run(run: RunView) -> str:
@@ -178,10 +171,6 @@ def _gone(problem: str) -> str:
     return f"Nothing will be healed: the remediator does not answer ({problem})."
 
 
-def _held(scope: str) -> str:
-    return f"{scope} will not be healed" if scope else "Nothing will be healed"
-
-
 def _why_not_known(remediator: RemediatorStatus) -> str:
     return remediator.alerts_problem or "this remediator does not report them"
 
@@ -190,6 +179,5 @@ def _about(run: str, worker: str) -> str:
     return "/".join(part for part in (run, worker) if part) or "the host"
 
 
-def _sentence(clause: str) -> str:
-    """Returns the clause with a full stop; names at its start keep their case."""
-    return f"{clause}."
+def _as_sentence(clause: str) -> str:
+    return f"{clause[:1].upper()}{clause[1:]}."

@@ -16,6 +16,7 @@ from trainwarden_exporter.runtime.formatting import (
     format_time,
     plural,
 )
+from trainwarden_exporter.runtime.responsibility import YOU
 from trainwarden_exporter.scrape.scraper import Outcome, describe
 from trainwarden_exporter.status_page.disks import build_disk_views, disk_section
 from trainwarden_exporter.status_page.fragments import (
@@ -53,6 +54,7 @@ from trainwarden_exporter.status_page.run_views_builder import (
 )
 from trainwarden_exporter.status_page.runs import heartbeat_table, run_section
 from trainwarden_exporter.webserver import html
+from trainwarden_exporter.webserver.runbooks import runbook_link
 
 MAX_PROBLEMS = 12
 
@@ -81,7 +83,9 @@ def render(page: PageData) -> str:
     seen = _views(page)
     headline = _headline(page, seen)
     sections = [
-        first_steps(page.remediator),
+        html.first_steps(
+            (runbook_link(name), step) for name, step in first_steps(page.remediator).items()
+        ),
         _problems(headline),
         overview_section(seen, now=page.now),
         remediator_section(page.remediator, now=page.now),
@@ -98,6 +102,7 @@ def render(page: PageData) -> str:
         status=f"up {format_duration(page.now - page.started)}",
         tone=headline.tone,
         headline=headline.sentence,
+        acts=(headline.who, headline.how),
         sections="\n".join(section for section in sections if section),
         now=page.now,
         links=page.links,
@@ -123,7 +128,12 @@ def status_json(page: PageData) -> Mapping[str, Any]:
         "seen_at": page.now,
         "tone": headline.tone,
         "headline": headline.sentence,
-        "problems": [{"tone": one.tone, "text": one.clause} for one in headline.problems],
+        "who_acts": headline.who,
+        "how": headline.how,
+        "first_steps": first_steps(remediator),
+        "problems": [
+            {"tone": one.tone, "text": one.clause, "who_acts": one.who} for one in headline.problems
+        ],
         "runs": [{"run": run.name, "text": describe_run(run)} for run in seen.runs],
         "remediator": remediator_data,
     }
@@ -155,26 +165,29 @@ def _headline(page: PageData, seen: Views) -> Headline:
 
 
 def _problems(headline: Headline) -> str:
-    """Returns the section that lists all problems; empty if the headline names the only one."""
-    if len(headline.problems) < 2:  # noqa: PLR2004 - see the docstring
+    """Returns the section with the problems that the headline does not name; empty without any."""
+    others = headline.problems[1:]
+    if not others:
         return ""
     listed = "".join(
-        f'<li><span class="{one.tone}">{escape(one.clause)}</span></li>'
-        for one in headline.problems[:MAX_PROBLEMS]
+        f'<li><span class="{one.tone}">{escape(one.clause)}</span>{quiet(one.who)}</li>'
+        for one in others[:MAX_PROBLEMS]
     )
-    left = len(headline.problems) - MAX_PROBLEMS
+    left = len(others) - MAX_PROBLEMS
     more = f'<p class="quiet">and {left:,} more</p>' if left > 0 else ""
-    return html.section("Problems, worst first", f'<ul class="lines">{listed}</ul>{more}')
+    return html.section("Other problems", f'<ul class="lines">{listed}</ul>{more}')
 
 
 def _own_problems(page: PageData) -> Iterator[Problem]:
     """Yields problems of the monitoring itself."""
     if failed := [outcome.collector for outcome in page.outcomes if not outcome.success]:
-        yield Problem("bad", f"collectors failed: {', '.join(failed)}")
+        how = "A part of the host is not seen: Collectors, below, says why."
+        yield Problem("bad", f"collectors failed: {', '.join(failed)}", who=YOU, how=how)
+    how = "Configuration, below, says why."
     if page.problems:
-        yield Problem("bad", "the configuration file is not in force")
+        yield Problem("bad", "the configuration file is not in force", who=YOU, how=how)
     if page.web_config_loaded is False:
-        yield Problem("bad", "the web configuration file is not in force")
+        yield Problem("bad", "the web configuration file is not in force", who=YOU, how=how)
 
 
 def _runs(workers: Iterable[WorkerView], runs: Iterable[RunView], page: PageData) -> str:

@@ -30,6 +30,10 @@ class Problem:
     worker: str = ""
     failed: bool = False
     """Whether it is the failure of a command of `trainwarden run`."""
+    who: str = ""
+    """Who acts on it, in the words of `who_acts`;"""
+    how: str = ""
+    """and what is done, as a sentence."""
 
     def concerns(self, run: str, worker: str) -> bool:
         """Whether an alert or an action on this run and worker belongs to the problem."""

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from html import escape
 
+from trainwarden_exporter.runtime.responsibility import LABEL
 from trainwarden_exporter.status_page.fragments import ago, duration, quiet, state, table
 from trainwarden_exporter.status_page.remediator_client import (
-    FiringAlert,
     RemediatorAction,
     RemediatorAlert,
     RemediatorStatus,
 )
 from trainwarden_exporter.status_page.series import Tone
 from trainwarden_exporter.webserver import html
-from trainwarden_exporter.webserver.runbooks import first_step, runbook_link
+from trainwarden_exporter.webserver.runbooks import (
+    ALERTMANAGER,
+    ALERTMANAGER_STEP,
+    first_step,
+    runbook_link,
+)
 
 MAX_ALERTS = 12
 MAX_ACTIONS = 5
@@ -49,21 +55,19 @@ def alert_summary(remediator: RemediatorStatus) -> tuple[Tone, str, str]:
         return "good", "none fires", ""
     tones = {alert.tone for alert in remediator.firing}
     tone: Tone = next((one for one in _WORST if one in tones), "quiet")
-    more = f"nothing acts on {remediator.unhandled_count:,}" if remediator.unhandled_count else ""
-    if remediator.unhandled_count == remediator.firing_count == 1:
-        more = "nothing acts on it"
     names = list(dict.fromkeys(alert.alert for alert in remediator.firing))[:MAX_NAMED]
     verb = "fires" if remediator.firing_count == 1 else "fire"
-    return tone, f"{remediator.firing_count:,} {verb}", ", ".join([*names, more] if more else names)
+    return tone, f"{remediator.firing_count:,} {verb}", ", ".join(names)
 
 
 def action_summary(remediator: RemediatorStatus, *, now: float) -> tuple[str, str, str]:
     """Returns tone, outcome and description of the last action."""
     if not remediator.actions:
-        return "quiet", "none yet", ""
+        needed = remediator.operator_needed
+        return ("bad", "none", needed) if needed else ("quiet", "none yet", "")
     last = remediator.actions[0]
     about = _about(last.run, last.worker)
-    return last.tone, last.outcome, f"{about} {last.doing}, {ago(now - last.at)}"
+    return last.tone, last.outcome, f"{last.action} of {about}, {ago(now - last.at)}"
 
 
 def _firing(remediator: RemediatorStatus, *, now: float) -> str:
@@ -76,31 +80,22 @@ def _firing(remediator: RemediatorStatus, *, now: float) -> str:
     left = (remediator.firing_count or 0) - len(shown)
     more = f'<p class="quiet">and {left:,} more</p>' if left > 0 else ""
     rows = table(
-        {"Active alert": "name", "About": "text", "What is done": "text", "Since": "number"},
-        (_firing_alert(alert, now=now) for alert in shown),
+        {"Active alert": "name", "About": "text", LABEL: "text", "Since": "number"},
+        (_alert(alert, now=now) for alert in shown),
     )
     return f"{rows}{more}"
 
 
-def _firing_alert(alert: FiringAlert, *, now: float) -> tuple[str, ...]:
-    return (
-        runbook_link(alert.alert),
-        escape(_about(alert.run, alert.worker)),
-        state(alert.tone, alert.handling),
-        duration(max(0.0, now - alert.since)),
-    )
-
-
-def first_steps(remediator: RemediatorStatus | str | None) -> str:
-    """Returns the HTML section with what an operator does first; empty while somebody acts."""
+def first_steps(remediator: RemediatorStatus | str | None) -> Mapping[str, str]:
+    """Returns what an operator does first, by alert or program; empty while none is needed."""
     if isinstance(remediator, str):
-        return html.first_steps([(runbook_link(DOWN), first_step(DOWN, {}))])
+        return {DOWN: first_step(DOWN, {})}
     if remediator is None:
-        return ""
-    steps = {one.alert: one.first_step for one in remediator.firing or () if one.first_step}
-    return html.first_steps(
-        (runbook_link(alert), step) for alert, step in list(steps.items())[:MAX_NAMED]
-    )
+        return {}
+    if remediator.firing is None:
+        return {ALERTMANAGER: ALERTMANAGER_STEP}
+    steps = {one.alert: one.first_step for one in remediator.firing if one.first_step}
+    return dict(list(steps.items())[:MAX_NAMED])
 
 
 def _alerts(remediator: RemediatorStatus, *, now: float) -> str:
@@ -116,25 +111,25 @@ def _alerts(remediator: RemediatorStatus, *, now: float) -> str:
     left = remediator.open_alerts - min(len(remediator.alerts), MAX_ALERTS)
     more = f'<p class="quiet">and {left:,} more</p>' if left > 0 else ""
     rows = table(
-        {"Open incident": "name", "About": "text", "Decision": "text", "Since": "number"},
+        {"Open incident": "name", "About": "text", LABEL: "text", "Since": "number"},
         (_alert(alert, now=now) for alert in shown),
     )
     return f"{rows}{more}"
 
 
 def _alert(alert: RemediatorAlert, *, now: float) -> tuple[str, ...]:
-    reason = f":{quiet(alert.reason)}" if alert.reason else ""
     return (
         runbook_link(alert.alert),
         escape(_about(alert.run, alert.worker)),
-        f"{state(alert.tone, alert.verdict)}{reason}",
+        f"{state(alert.tone, alert.who_acts)}{quiet(alert.handling)}",
         duration(max(0.0, now - alert.since)),
     )
 
 
 def _actions(remediator: RemediatorStatus, *, now: float) -> str:
     if not remediator.actions:
-        return '<p class="quiet">No actions yet.</p>'
+        yet = "" if remediator.operator_needed else " yet"
+        return f'<p class="quiet">No actions{yet}.</p>'
     return table(
         {"Last actions": "name", "What": "text", "Outcome": "text", "When": "number"},
         (_action(one, now=now) for one in remediator.actions[:MAX_ACTIONS]),
@@ -144,7 +139,7 @@ def _actions(remediator: RemediatorStatus, *, now: float) -> str:
 def _action(action: RemediatorAction, *, now: float) -> tuple[str, ...]:
     return (
         escape(_about(action.run, action.worker)),
-        escape(action.doing),
+        escape(action.action),
         state(action.tone, action.outcome),
         ago(now - action.at),
     )

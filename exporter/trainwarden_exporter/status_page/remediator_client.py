@@ -18,6 +18,7 @@ from trainwarden_exporter.inference.http_messages import HttpOutcome, HttpReques
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.progress.holds import HoldPollers
 from trainwarden_exporter.runtime.background_poller import BackgroundPoller
+from trainwarden_exporter.runtime.responsibility import YOU
 from trainwarden_exporter.status_page.series import Tone
 
 MAX_ENTRIES = 100
@@ -40,10 +41,10 @@ class RemediatorAlert(_StatusModel):
     worker: _Text
     since: _Moment
     tone: Tone
-    verdict: _Text
-    """Last decision on the alert, in a word or two."""
-    reason: _Text
-    """Reason of the decision."""
+    who_acts: _Text
+    """In the words of `who_acts`."""
+    handling: _Text
+    """What is done: follows `The remediator` where that acts, else a clause."""
 
 
 class RemediatorAction(_StatusModel):
@@ -53,26 +54,19 @@ class RemediatorAction(_StatusModel):
     worker: _Text
     at: _Moment
     tone: Tone
-    doing: _Text
+    action: _Text
+    """The kind of action, as a noun."""
     outcome: _Text
     in_progress: _Text = ""
-    """What the remediator does now, such as `is restarting`; empty for an action that ended."""
+    """Such as `is restarting demo/rollout-0`; empty for an action that ended."""
 
 
-class FiringAlert(_StatusModel):
+class FiringAlert(RemediatorAlert):
     """An active alert of this host at Alertmanager; `since` is a Unix time."""
 
-    alert: _Text
-    run: _Text
-    worker: _Text
-    since: _Moment
-    tone: Tone
     summary: _Text = ""
-    handled: bool
-    """Whether the remediator acts on it or is deciding; False: nobody acts on it."""
-    handling: _Text
     first_step: _Text = ""
-    """What its runbook says to do first; empty while somebody acts on it."""
+    """What an operator does first; empty while none is needed."""
 
 
 class RemediatorHold(_StatusModel):
@@ -80,6 +74,7 @@ class RemediatorHold(_StatusModel):
 
     run: _Text
     worker: _Text
+    who_acts: _Text
     text: _Text
 
     def covers(self, run: str, worker: str) -> bool:
@@ -97,6 +92,9 @@ class RemediatorStatus(_StatusModel):
     mode: Literal["observe", "act"]
     tone: Tone
     verdict: _Text
+    who_acts: _Text = YOU
+    how: _Text = ""
+    """Tone, headline, who acts and what is done, as on the remediator's own page."""
     operator_needed: _Text = ""
     """A problem of the remediator that an operator must solve, as a sentence; empty without one."""
     open_alerts: Annotated[int, Field(ge=0)]
@@ -108,7 +106,7 @@ class RemediatorStatus(_StatusModel):
     firing_count: Annotated[int, Field(ge=0)] | None = None
     """Number of active alerts; `firing` may hold fewer."""
     unhandled_count: Annotated[int, Field(ge=0)] = 0
-    """Number of active alerts that nobody acts on."""
+    """Number of active alerts that an operator acts on."""
     alerts_problem: _Text = ""
     """Why the active alerts are not known."""
     holds: Annotated[tuple[RemediatorHold, ...], Field(max_length=MAX_ENTRIES)] = ()

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from trainwarden_exporter import __version__
 from trainwarden_exporter.runtime.formatting import format_time
+from trainwarden_exporter.runtime.responsibility import LABEL
 
 _FOLDER = files("trainwarden_exporter.webserver")
 _TEMPLATE = Template((_FOLDER / "page.html").read_text(encoding="utf-8"))
@@ -42,16 +43,18 @@ def render(
     tone: str,
     headline: str,
     sections: str,
+    acts: tuple[str, str] | None = None,
     now: float,
     links: Mapping[str, str] | None = None,
     refresh: bool = False,
 ) -> str:
     """Returns a page as HTML. `headline` is its summary, `tone` is good, warn, bad or quiet.
 
-    `status` follows the version; `sections` is HTML, the other arguments are text. `now` is a Unix
-    time. The title starts with a mark of the tone and the name of the host: tabs of several hosts
-    look alike otherwise. `links` maps labels to addresses; a page with `refresh` is loaded again
-    every REFRESH_SECONDS.
+    `acts` is who acts, and what is done as a sentence; None on a page that is not about the state
+    of a host. `status` follows the version; `sections` is HTML, the other arguments are text. `now`
+    is a Unix time. The title starts with a mark of the tone and the name of the host: tabs of
+    several hosts look alike otherwise. `links` maps labels to addresses; a page with `refresh` is
+    loaded again every REFRESH_SECONDS.
     """
     host = socket.gethostname()
     return _TEMPLATE.substitute(
@@ -74,8 +77,15 @@ def render(
         status=escape(status),
         tone=tone,
         headline=escape(headline),
+        acts="" if acts is None else _acts(tone, *acts),
         sections=sections,
     )
+
+
+def _acts(tone: str, who: str, how: str) -> str:
+    """Returns who acts, always in the same place and form: below the headline."""
+    more = f' <span class="quiet">{escape(how)}</span>' if how else ""
+    return f'<p class="acts {tone}"><span>{LABEL}</span> <b>{escape(who)}</b>{more}</p>\n'
 
 
 def _icon(tone: str) -> str:

@@ -25,6 +25,14 @@ FOLDERS = (
 PUBLISHED = "https://github.com/trainwarden/trainwarden/blob/main/docs/runbooks/"
 """Where the annotation `runbook_url` of the shipped rules leads."""
 
+ALERTMANAGER = "Alertmanager"
+ALERTMANAGER_STEP = (
+    "Does it run? pgrep -af alertmanager. If not, start it; its log says why it ended. If it does: "
+    "is it at the address alertmanager.url of remediator.yml? Until it answers, no fault is "
+    "healed and nobody is called: trainwarden status shows how the runs are."
+)
+"""What an operator does first where Alertmanager does not answer: no alert reports that."""
+
 MAX_STEP_LENGTH = 200
 """Characters of a first step, after its first sentence."""
 _STEP = re.compile(r"^(?:\d+\.|-) |\n\n", re.MULTILINE)

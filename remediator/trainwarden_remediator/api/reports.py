@@ -20,7 +20,7 @@ from trainwarden_remediator.api.middleware import (
     with_memory_error_response,
 )
 from trainwarden_remediator.app import Remediator
-from trainwarden_remediator.exceptions import JournalError
+from trainwarden_remediator.exceptions import JournalError, NoIncidentError
 from trainwarden_remediator.report.current_state import CurrentState
 from trainwarden_remediator.report.incident import ReportStyle
 from trainwarden_remediator.report.nightly import report_incident, report_nights
@@ -61,11 +61,11 @@ def report_routes(remediator: Remediator) -> list[web.RouteDef]:
                 text = await asyncio.to_thread(
                     _render_report, remediator, request, number, since, current
                 )
+            except NoIncidentError as error:
+                return web.Response(status=404, text=f"{error}\n")
             except JournalError as error:
                 log.warning("report failed", extra={"error": str(error)})
                 return web.Response(status=503, text="journal unavailable\n")
-        if text is None:
-            return web.Response(status=404, text="no such incident\n")
         if _wants_page(request):
             page = await asyncio.to_thread(_page, text, number)
             return web.Response(text=page, content_type="text/html")
@@ -105,7 +105,7 @@ def _render_report(
     number: str,
     since: float,
     current: CurrentState | None,
-) -> str | None:
+) -> str:
     config, now = remediator.setup.config, time.time()
     style = ReportStyle(
         config_file=str(remediator.path),

@@ -1,7 +1,7 @@
 """The content of notifications. Pure.
 
-Messages repeat only the name, run and worker of an alert, as values beside fixed words; every
-format shows the values as plain text.
+Messages repeat only the name, run and worker of an alert and who set a hold, as values beside fixed
+words; every format shows the values as plain text.
 """
 
 from __future__ import annotations
@@ -10,12 +10,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.formatting import format_duration, format_time, plural
 from trainwarden_exporter.runtime.redaction import redact
+from trainwarden_exporter.runtime.responsibility import LABEL, who_acts
 from trainwarden_remediator.config.notifications import URGENT, NotificationEvent
+from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.journal import event_text
 from trainwarden_remediator.journal.rows import Event
 from trainwarden_remediator.model import GIVEN_UP, NEEDS_OPERATOR
+from trainwarden_remediator.policy.alert_handling import holder, in_force
 
 VALUE_LENGTH = 300
 """The maximum number of characters of a value."""
@@ -122,14 +126,20 @@ def subject_of(event: Event) -> Sequence[object]:
     return (event.alert, event.run, event.worker, cause)
 
 
-def build_message(notifications: Sequence[Notification], *, instance: str, mode: str) -> Message:
-    """Combines notifications into one message, urgent ones first."""
+def build_message(
+    notifications: Sequence[Notification],
+    *,
+    instance: str,
+    mode: str,
+    holds: Sequence[Hold] = (),
+) -> Message:
+    """Combines notifications into one message, urgent ones first; `holds` are those in force."""
     ranked = sorted(notifications, key=lambda one: (one.notification_event not in URGENT, one.id))
     events = tuple(dict.fromkeys(notification.notification_event for notification in ranked))
     title = _title(ranked[0]) if len(ranked) == 1 else plural(len(ranked), "notification")
     return Message(
         title=title,
-        items=[_item(notification, mode) for notification in ranked[:MAX_ITEMS]],
+        items=[_item(notification, mode, holds) for notification in ranked[:MAX_ITEMS]],
         events=events,
         urgent=any(one in URGENT for one in events),
         left_out=max(len(ranked) - MAX_ITEMS, 0),
@@ -148,9 +158,10 @@ def without_values(full: Message) -> Message:
     return replace(full, items=[MessageItem(item.title) for item in full.items])
 
 
-def _item(notification: Notification, mode: str) -> MessageItem:
+def _item(notification: Notification, mode: str, holds: Sequence[Hold]) -> MessageItem:
     event = notification.event
     values = {
+        LABEL: _who_acts(notification, holds),
         "Alert": event.alert,
         "Worker": event_text.worker_name(event),
         "What": redact(event_text.describe(event)),
@@ -164,6 +175,16 @@ def _item(notification: Notification, mode: str) -> MessageItem:
         _title(notification),
         {name: one_line(value) for name, value in values.items() if value},
     )
+
+
+def _who_acts(notification: Notification, holds: Sequence[Hold]) -> str:
+    event = notification.event
+    if notification.notification_event not in URGENT:
+        goes_on = notification.notification_event in ("action_started", "not_healed")
+        return who_acts(remediator=goes_on)
+    key = WorkerKey(event.run or "", event.worker or "")
+    hold = next((one for one in in_force(holds) if one.covers(key)), None)
+    return who_acts(operator=True) if hold is None else holder(hold, event.at)
 
 
 def _title(notification: Notification) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import aiohttp
 
 from trainwarden_remediator.config.notifications import NotifySettings, Receiver
 from trainwarden_remediator.exceptions import JournalError, NotDeliveredError
+from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.notify.formats import build_request
 from trainwarden_remediator.notify.http import HttpSender, Sender
 from trainwarden_remediator.notify.messages import (
@@ -53,10 +54,19 @@ class Notifier:
     """Delivers the pending notifications of each receiver, with retries."""
 
     def __init__(
-        self, notify: NotifySettings, outbox: Outbox, sender: Sender, *, clock: Clock, mode: str
+        self,
+        notify: NotifySettings,
+        outbox: Outbox,
+        sender: Sender,
+        *,
+        clock: Clock,
+        mode: str,
+        holds: Callable[[], Sequence[Hold]] = tuple,
     ) -> None:
+        """`holds` returns the holds in force; blocks."""
         self._notify = notify
         self._mode = mode
+        self._holds = holds
         self._outbox = outbox
         self._sender = sender
         self._clock = clock
@@ -113,8 +123,12 @@ class Notifier:
         notifications = await asyncio.to_thread(self._outbox.pending, receiver.name)
         if not notifications:
             return
-        instance = instance_name(self._notify)
-        message = build_message(notifications, instance=instance, mode=self._mode)
+        message = build_message(
+            notifications,
+            instance=instance_name(self._notify),
+            mode=self._mode,
+            holds=await asyncio.to_thread(self._holds),
+        )
         if state.rejected:
             message = without_values(message)
         try:

@@ -18,7 +18,7 @@ from trainwarden_remediator.config.notifications import (
 )
 from trainwarden_remediator.journal.database import JournalFile
 from trainwarden_remediator.journal.rows import EVENTS, Event, as_event, increment_counter
-from trainwarden_remediator.model import Decision, Reason, Verdict
+from trainwarden_remediator.model import BLOCKED_SECONDS, BLOCKING, Decision, Verdict
 from trainwarden_remediator.notify.messages import (
     Notification,
     deduplication_key,
@@ -29,21 +29,6 @@ from trainwarden_remediator.notify.messages import (
 MAX_QUEUE = 200
 """The maximum number of pending notifications of one receiver; beyond it, the least urgent and
 oldest are dropped."""
-
-BLOCKED_SECONDS = 120.0
-"""Time after which a blocked alert is reported: some waits end within seconds."""
-
-BLOCKING: Sequence[Reason] = (
-    "held",
-    "mass_failure",
-    "observation_failed",
-    "no_candidate",
-    "managed_elsewhere",
-    "ambiguous_target",
-    "disk_unusable",
-)
-"""Reasons to wait that may last until an operator changes something. The circuit breaker has an
-event of its own."""
 
 EVENTS_PER_BATCH = 500
 """The number of journal events to process in one step."""

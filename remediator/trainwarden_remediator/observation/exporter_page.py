@@ -213,7 +213,9 @@ def _run(page: _Page, run: str) -> RunState:
         interruption_start=page.maybe("run_interruption_start_timestamp_seconds", run=run),
         interruption_end=page.maybe("run_interruption_end_timestamp_seconds", run=run),
         interruption_steps=page.maybe("run_interruption_steps_redone", run=run),
-        ettr=_ettr(page, run),
+        effective_seconds=_seconds(page, run, _EFFECTIVE),
+        counted_seconds=_seconds(page, run, _COUNTED),
+        attempts=page.active_label("run_attempts_loop_info", "ends", run=run),
     )
 
 
@@ -235,15 +237,14 @@ def _proved_checkpoint(page: _Page, run: str) -> str:
 _EFFECTIVE = frozenset(
     {"training", "waiting_for_rollouts", "updating_weights", "evaluating", "saving"}
 )
-_NOT_COUNTED = frozenset({"finished", "unknown"})
+_COUNTED = _EFFECTIVE | {"starting", "first_step", "stalled", "redoing", "down", "held"}
 
 
-def _ettr(page: _Page, run: str) -> float | None:
-    """Returns the effective training time ratio, as the recording rules compute it."""
-    spent = {own["state"]: value for own, value in page.all("run_time_seconds_total", run=run)}
-    counted = sum(value for state, value in spent.items() if state not in _NOT_COUNTED)
-    effective = sum(value for state, value in spent.items() if state in _EFFECTIVE)
-    return effective / counted if counted else None
+def _seconds(page: _Page, run: str, states: frozenset[str]) -> float | None:
+    """Returns the time of a run in `states`, as the recording rules count it; None if not shown."""
+    shown = page.all("run_time_seconds_total", run=run)
+    spent = [value for own, value in shown if own["state"] in states]
+    return sum(spent) if spent else None
 
 
 _OF_A_DISK = ("disk_up", "disk_free_bytes")

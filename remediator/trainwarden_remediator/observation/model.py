@@ -116,9 +116,12 @@ class RunState:
     """The next new step; None while there is none."""
     interruption_steps: float | None = None
     """Steps that were made again in between."""
-    ettr: float | None = None
-    """Effective training time ratio: the share of new steps, evaluations and saves in the time
-    that the exporter watched the run."""
+    effective_seconds: float | None = None
+    """Time that went into new steps, evaluations and saves, of the
+    `counted_seconds` that the exporter watched the run before its end."""
+    counted_seconds: float | None = None
+    attempts: str = ""
+    """How the last attempts ended, if alike."""
 
     @property
     def observed(self) -> bool:

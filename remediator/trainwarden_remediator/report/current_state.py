@@ -33,6 +33,7 @@ class CurrentState:
     alerts: ActiveAlerts
     holds: Sequence[Hold] = ()
     announced: AnnouncedRuns = field(default_factory=AnnouncedRuns)
+    mode: str = "act"
 
 
 async def read_current_state(
@@ -47,7 +48,8 @@ async def read_current_state(
         exporter = group.create_task(_exporter_state(observer))
         alerts = group.create_task(lister.list())
     holds = await asyncio.to_thread(read_holds, config.hold_file, clock.now())
-    return CurrentState(exporter.result(), alerts.result(), holds, setup.announced)
+    found = exporter.result(), alerts.result(), holds, setup.announced
+    return CurrentState(*found, mode=setup.config.mode)
 
 
 async def _exporter_state(observer: HttpObserver) -> ExporterState | str:

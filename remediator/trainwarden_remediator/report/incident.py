@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 
 from trainwarden_exporter.runtime.redaction import redact
 from trainwarden_remediator.report import outcomes
+from trainwarden_remediator.report.attempts import attempts_section
 from trainwarden_remediator.report.causes import likely_causes
 from trainwarden_remediator.report.evidence_section import evidence_section, last_lines
+from trainwarden_remediator.report.fault import fault_at
 from trainwarden_remediator.report.host_section import host_section
 from trainwarden_remediator.report.interruption import interruption_cost
 from trainwarden_remediator.report.markdown import (
@@ -71,6 +73,8 @@ def render_incident(incident: IncidentRecord, style: ReportStyle, now: float) ->
     if incident.evidence and (found := last_lines(incident.evidence[0], LOG_LINES)):
         parts += [f"The end of {code(found[0])} at that time:", fence(found[1])]
     parts += [f"{mark}# Actions", outcomes.actions_section(incident, times)]
+    if attempts := attempts_section(incident, times):
+        parts += [f"{mark}# Attempts", attempts]
     if progress := outcomes.progress_section(incident, times):
         parts += [f"{mark}# Outcome", progress]
     if cost := bullets(
@@ -122,6 +126,8 @@ def _facts(incident: IncidentRecord, times: TimeFormat, now: float) -> str:
 
     delay = f"{format_elapsed(received - start)} after the start"
     rows = [("Started", times.full(start)), ("Received", f"{times.clock(received)}, {delay}")]
+    if (fault := fault_at(incident)) is not None:
+        rows.insert(0, ("Fault", f"{times.clock(fault)}, {format_elapsed(start - fault)} before"))
     if incident.repairs:
         rows.append(("First action", moment(incident.repairs[0].at)))
     healed = [one.outcome_at for one in incident.actions if one.outcome == "healed"]

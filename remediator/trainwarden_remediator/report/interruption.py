@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
 
 from trainwarden_exporter.runtime.formatting import format_duration, plural
+from trainwarden_remediator.report.fault import interruption
 from trainwarden_remediator.report.markdown import TimeFormat
 from trainwarden_remediator.report.model import IncidentRecord
-
-NOTICED_SECONDS = 60.0
-"""A run may still make steps for so many seconds after the alert of its fault."""
 
 
 def interruption_cost(
@@ -26,7 +23,7 @@ def interruption_cost(
     day, or for `answered_after` seconds, if that is not None. Yields nothing where the exporter
     reported no interruption.
     """
-    found = _interruption(incident)
+    found = interruption(incident)
     if found is None:
         return
     start, end = found["interruption_start"], found.get("interruption_end")
@@ -48,18 +45,6 @@ def interruption_cost(
             f"Without healing: about {waited}, if the operator had come at {unattended_until} "
             "(`unattended_until`)."
         )
-
-
-def _interruption(incident: IncidentRecord) -> Mapping[str, Any] | None:
-    """Returns the last facts about the interruption in which the incident was, or None."""
-    name = incident.run or next((action.run for action in incident.repairs), "")
-    for record in reversed(incident.evidence):
-        facts: Mapping[str, Any] = record.exporter_facts("runs").get(name, {})
-        start, end = facts.get("interruption_start"), facts.get("interruption_end")
-        began = start is not None and start <= incident.starts_at + NOTICED_SECONDS
-        if began and (end is None or end >= incident.starts_at):
-            return facts
-    return None
 
 
 def _next(moment: float, clock: str, times: TimeFormat) -> float:

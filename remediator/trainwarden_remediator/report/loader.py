@@ -38,6 +38,11 @@ def open_journal(path: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
+def last_incident(connection: sqlite3.Connection) -> int:
+    """Returns the number of the newest incident; 0 without any."""
+    return int(connection.execute("SELECT coalesce(max(id), 0) FROM incident").fetchone()[0])
+
+
 def read_incident(connection: sqlite3.Connection, incident: int) -> IncidentRecord | None:
     """Returns the incident with that number, or None."""
     row = connection.execute("SELECT * FROM incident WHERE id = ?", (incident,)).fetchone()

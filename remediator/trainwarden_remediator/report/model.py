@@ -8,6 +8,7 @@ from typing import Any
 
 from trainwarden_remediator.config.targets import GPUS, ON_CALL
 from trainwarden_remediator.journal.rows import Event
+from trainwarden_remediator.model import Result
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,7 @@ class ActionRecord:
     kind: str
     at: float
     rung: int
-    result: str | None
+    result: Result | None
     outcome: str | None
     outcome_at: float | None
     step: float | None
@@ -91,6 +92,8 @@ class IncidentRecord:
     actions: Sequence[ActionRecord] = ()
     evidence: Sequence[EvidenceRecord] = ()
     related: Sequence[RelatedIncident] = field(default=())
+    fingerprint: str = ""
+    last_decided_at: float = 0.0
 
     @property
     def name(self) -> str:

@@ -9,13 +9,19 @@ from itertools import groupby
 from pathlib import Path
 
 from trainwarden_exporter.runtime.formatting import plural
-from trainwarden_remediator.exceptions import JournalError
+from trainwarden_remediator.exceptions import JournalError, NoIncidentError
 from trainwarden_remediator.report.current_state import CurrentState
 from trainwarden_remediator.report.incident import ReportStyle, render_healed, render_incident
-from trainwarden_remediator.report.loader import open_journal, read_incident, read_incidents
+from trainwarden_remediator.report.loader import (
+    last_incident,
+    open_journal,
+    read_incident,
+    read_incidents,
+)
 from trainwarden_remediator.report.markdown import bullets, code, format_elapsed, table, text
 from trainwarden_remediator.report.model import IncidentRecord
 from trainwarden_remediator.report.now_section import now_section
+from trainwarden_remediator.report.opening import opening
 from trainwarden_remediator.report.summary import HeadlineState, headline
 
 MAX_DETAILED = 40
@@ -90,13 +96,17 @@ def _totals(incidents: Sequence[IncidentRecord]) -> str:
 MAX_LOOKBACK_SECONDS = 366 * 86400.0
 
 
-def report_incident(journal: Path, number: int, style: ReportStyle, now: float) -> str | None:
-    """Returns the report of an incident, or None if it does not exist. Raises JournalError."""
-    if not 0 < number < 1 << 63:
-        return None
+def report_incident(journal: Path, number: int, style: ReportStyle, now: float) -> str:
+    """Returns the report of an incident.
+
+    Raises JournalError, and NoIncidentError if there is no such incident.
+    """
     with open_journal(journal) as connection:
-        incident = read_incident(connection, number)
-    return None if incident is None else render_incident(incident, style, now)
+        last = last_incident(connection)
+        incident = read_incident(connection, number) if 0 < number <= last else None
+    if incident is None:
+        raise NoIncidentError(f"no incident {number} (the last is {last})")
+    return render_incident(incident, style, now)
 
 
 def report_nights(
@@ -108,7 +118,8 @@ def report_nights(
 ) -> str:
     """Returns the report of all incidents since `since` (Unix seconds). Raises JournalError.
 
-    It opens with `current`, the state at `now`, if given.
+    It opens with two sentences about the time since `since`, and `current`, the state at `now`, if
+    given.
     """
     if since < now - MAX_LOOKBACK_SECONDS:
         raise JournalError("the time must be at most a year, such as 12h or 7d")
@@ -117,4 +128,5 @@ def report_nights(
     nights = render_nights(incidents, style, since, now)
     if current is None:
         return nights
-    return f"{now_section(current, incidents, style, now)}\n\n{nights}"
+    first = opening(current.exporter, incidents, now - since)
+    return f"# {first}\n\n{now_section(current, incidents, style, now)}\n\n{nights}"

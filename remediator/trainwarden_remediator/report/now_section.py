@@ -6,11 +6,22 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from trainwarden_exporter.processes.announcements import AnnouncedRuns, describe_end
+from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.formatting import format_duration, plural
-from trainwarden_exporter.webserver.runbooks import first_step
+from trainwarden_exporter.runtime.responsibility import LABEL, NOBODY, REMEDIATOR, YOU, urgency
+from trainwarden_exporter.webserver.runbooks import ALERTMANAGER, ALERTMANAGER_STEP, first_step
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
-from trainwarden_remediator.model import is_unattended
+from trainwarden_remediator.model import GIVEN_UP, Incident, PastAction
 from trainwarden_remediator.observation.model import ExporterState, RunState
+from trainwarden_remediator.policy.alert_handling import (
+    AlertView,
+    Situation,
+    as_sentence,
+    build_alert_views,
+    held,
+    holder,
+    in_force,
+)
 from trainwarden_remediator.report.current_state import CurrentState
 from trainwarden_remediator.report.incident import ReportStyle, runbook_link
 from trainwarden_remediator.report.markdown import bullets, code, text
@@ -31,22 +42,77 @@ REPEATS = 2
 def now_section(
     current: CurrentState, incidents: Sequence[IncidentRecord], style: ReportStyle, now: float
 ) -> str:
-    """Returns the head of the report; `now` is a Unix time."""
-    unhandled = _unhandled(current, incidents)
+    """Returns the state of the host at `now` (Unix seconds), and what is to be done."""
+    views = alert_views(current, incidents, now)
+    who, how = first_to_act(current, incidents, views, now)
     parts = [
-        f"# Now: {style.times.full(now)}",
+        f"**{LABEL}: {text(who)}.**{how and f' {text(how)}'}",
+        f"## Now: {style.times.full(now)}",
         bullets(
             (
                 *_runs(current, style, now),
                 *_own_restarts(current.announced, style),
-                *_alerts(current, unhandled, style),
+                *_alerts(current, views, style),
             )
         ),
     ]
     if again := bullets(_repeats(incidents)):
         parts += ["## What repeats", again]
-    todo = bullets(_todo(current, incidents, unhandled, now))
+    todo = bullets(_todo(current, incidents, views or (), now))
     return "\n\n".join([*parts, "## What to do", todo or "Nothing now."])
+
+
+def alert_views(
+    current: CurrentState, incidents: Sequence[IncidentRecord], now: float
+) -> tuple[AlertView, ...] | None:
+    """Returns the active alerts as the status pages show them; None if they are not known."""
+    opened = [
+        Incident(
+            *(one.id, one.fingerprint, one.starts_at, one.alert, one.run, one.worker),
+            *(one.remediation, one.last_received_at, one.resolved_at is not None),
+            *(one.last_decision, one.last_decided_at),
+        )
+        for one in incidents
+        if one.closed is None
+    ]
+    actions = [
+        PastAction(
+            one.id,
+            WorkerKey(action.run, action.worker),
+            action.at,
+            None if action.outcome is None and action.result != "failed" else action.outcome_at,
+            kind=action.kind,
+            result=action.result,
+        )
+        for one in incidents
+        for action in one.actions
+    ]
+    given_up = {
+        WorkerKey(one.run, one.worker)
+        for one in incidents
+        if one.closed in GIVEN_UP and one.resolved_at is None
+    }
+    situation = Situation(now, current.mode, current.holds, actions, given_up)
+    return build_alert_views(current.alerts, opened, len(opened), situation)
+
+
+def first_to_act(
+    current: CurrentState,
+    incidents: Sequence[IncidentRecord],
+    views: Sequence[AlertView] | None,
+    now: float,
+) -> tuple[str, str]:
+    """Returns who acts on what is wrong on this host, and what is done as a sentence."""
+    if views is None or isinstance(current.exporter, str):
+        return YOU, "A part of the monitoring does not answer."
+    if troubles := [one for one in views if one.tone in ("bad", "warn")]:
+        return troubles[0].who, as_sentence(troubles[0].who, troubles[0].handling)
+    if lost := [one for one in incidents if headline(one).state == "person"]:
+        return YOU, f"The remediator gave up on {lost[-1].name}."
+    if current.holds:
+        hold = in_force(current.holds)[0]
+        return holder(hold, now), as_sentence("", held(hold))
+    return NOBODY, ""
 
 
 def stands_still(run: RunState, now: float) -> bool:
@@ -72,6 +138,8 @@ def _runs(current: CurrentState, style: ReportStyle, now: float) -> Iterator[str
     runs = sorted(exporter.runs.items(), key=lambda item: not stands_still(item[1], now))
     for name, run in runs:
         yield _run(name, run, style, now)
+        if run.attempts:
+            yield f"**{code(name)}: {text(run.attempts)}.**"
     for key, worker in exporter.workers.items():
         if worker.missing:
             yield f"**Worker {code('/'.join(key))} is not running.**"
@@ -104,8 +172,6 @@ def _run(name: str, run: RunState, style: ReportStyle, now: float) -> str:
             saved += f", {style.times.clock(run.checkpoint_at)}"
     if run.last_step_at is None:
         return f"{code(name)}: no step is known{phase}{saved}."
-    if run.ettr is not None:
-        saved += f"; {run.ettr:.0%} of its time went into new steps"
     passed = format_duration(round(max(0.0, now - run.last_step_at)))
     if not stands_still(run, now):
         return f"{code(name)} makes steps{step}, {passed} ago{phase}{saved}."
@@ -116,43 +182,27 @@ def _run(name: str, run: RunState, style: ReportStyle, now: float) -> str:
     return f"**{code(name)} stands still{step} since {since}, for {passed}**{usual}{phase}{saved}."
 
 
-def _unhandled(current: CurrentState, incidents: Sequence[IncidentRecord]) -> list[Alert]:
-    """Returns the active alerts that nobody acts on, the oldest first."""
-    if isinstance(current.alerts, str):
-        return []
-    handled = {
-        (one.alert, one.run, one.worker)
-        for one in incidents
-        if one.ended_at is None
-        and headline(one).state in ("open", "healed")
-        and not is_unattended(one.last_decision)
-    }
-    found = [one for one in current.alerts if (one.name, one.run, one.worker) not in handled]
-    return sorted(found, key=lambda one: one.starts_at)
-
-
-def _alerts(current: CurrentState, unhandled: Sequence[Alert], style: ReportStyle) -> Iterator[str]:
+def _alerts(
+    current: CurrentState, views: Sequence[AlertView] | None, style: ReportStyle
+) -> Iterator[str]:
     for hold in current.holds:
         scope = "Nothing" if hold.everything else code(hold.scope)
         negation = "" if hold.everything else " not"
         by = f" {text(hold.description)}" if hold.description else ""
         yield f"**{scope} will{negation} be healed**: held{by}."
-    if isinstance(current.alerts, str):
-        yield f"**The active alerts are not known**: {text(current.alerts)}."
+    if views is None:
+        yield f"**The active alerts are not known**: {text(str(current.alerts))}."
         return
-    left = len(current.alerts) - len(unhandled)
-    if not current.alerts:
+    if not views:
         yield "No alert fires."
-    elif left:
-        yield f"{left} of {len(current.alerts)} active alerts: the remediator acts on them."
-    for alert in unhandled:
-        summary = (
-            f" {text(alert.annotations['summary'])}" if alert.annotations.get("summary") else ""
-        )
+    for view in views:
+        alert = view.alert
+        summary = f" {text(summary)}" if (summary := alert.annotations.get("summary")) else ""
         severity = alert.labels.get("severity", "")
         kind = f" ({text(severity)})" if severity else ""
         since = style.times.clock(alert.starts_at)
-        yield f"**Nothing acts on {text(alert.name)}**{kind}{_on(alert)}, since {since}.{summary}"
+        handled = f"**{text(view.who)}** ({text(view.handling)})"
+        yield f"{text(alert.name)}{kind}{_on(alert)}, since {since}: {handled}.{summary}"
 
 
 def _repeats(incidents: Sequence[IncidentRecord]) -> Iterator[str]:
@@ -169,7 +219,7 @@ def _repeats(incidents: Sequence[IncidentRecord]) -> Iterator[str]:
 def _todo(
     current: CurrentState,
     incidents: Sequence[IncidentRecord],
-    unhandled: Sequence[Alert],
+    views: Sequence[AlertView],
     now: float,
 ) -> Iterator[str]:
     for one in incidents:
@@ -180,16 +230,16 @@ def _todo(
         for name, run in current.exporter.runs.items():
             if stands_still(run, now):
                 yield f"Find out why {code(name)} stands still: look at its log and its servers."
-    for alert in unhandled:
-        if alert.labels.get("severity") in ("critical", "warning"):
-            runbook = runbook_link(alert.name, alert.annotations) or "no runbook"
-            step = first_step(alert.name, alert.labels)
-            first = f" {text(step)}" if step else ""
-            yield f"{text(alert.name)}{_on(alert)}:{first} ({runbook})"
+    for alert in (one.alert for one in views if urgency(one.who) < urgency(REMEDIATOR)):
+        runbook = runbook_link(alert.name, alert.annotations) or "no runbook"
+        first = text(first_step(alert.name, alert.labels))
+        yield f"{text(alert.name)}{_on(alert)}: {first} ({runbook})".replace(":  (", ": (")
     if current.holds:
         yield f"Run {code('trainwarden-remediator resume')} when the work is done."
-    if isinstance(current.exporter, str) or isinstance(current.alerts, str):
-        yield "Restore the monitoring: a part of it does not answer."
+    if isinstance(current.alerts, str):
+        yield f"{ALERTMANAGER}: {text(ALERTMANAGER_STEP)}"
+    if isinstance(current.exporter, str):
+        yield "Restore the monitoring: the exporter does not answer."
 
 
 def _on(alert: Alert) -> str:

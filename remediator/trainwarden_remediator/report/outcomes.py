@@ -9,6 +9,7 @@ from trainwarden_exporter.runtime.formatting import plural
 from trainwarden_exporter.runtime.redaction import redact
 from trainwarden_remediator.journal import event_text
 from trainwarden_remediator.journal.rows import Event
+from trainwarden_remediator.report.fault import process_end
 from trainwarden_remediator.report.markdown import (
     TimeFormat,
     bullets,
@@ -116,20 +117,23 @@ def _progress(incident: IncidentRecord, times: TimeFormat) -> Iterator[str]:
 
 
 def _downtime(incident: IncidentRecord, action: ActionRecord, outcome: Event) -> Iterator[str]:
-    stopped = _stopped_at(incident, action)
+    stopped, known = _stopped_at(incident, action)
     started = next((e.at for e in incident.events_of(action) if e.kind == "start"), None)
     last = action.id == max(one.id for one in incident.actions if one.name == action.name)
     if stopped is not None and started is not None and last:
-        yield f"{code(action.name)} was down for {format_elapsed(started - stopped)}."
+        at_least = "" if known else "at least "
+        lasted = format_elapsed(started - stopped)
+        yield f"{code(action.name)} was down for {at_least}{lasted}."
     if outcome.facts.get("outcome") == "healed":
         what, since = ("action", action.at) if started is None else ("worker", started)
         yield f"Healthy {format_elapsed(outcome.at - since)} after the start of the {what}."
 
 
-def _stopped_at(incident: IncidentRecord, action: ActionRecord) -> float | None:
+def _stopped_at(incident: IncidentRecord, action: ActionRecord) -> tuple[float | None, bool]:
     """When the worker was first stopped, by `action` or by an attempt before it that did not heal.
 
-    A worker that no attempt stopped was down already when the alert started.
+    A worker that no attempt stopped was down already when the alert started; the second value is
+    whether its end is known.
     """
     attempts: list[ActionRecord] = []
     for one in incident.actions:
@@ -137,9 +141,10 @@ def _stopped_at(incident: IncidentRecord, action: ActionRecord) -> float | None:
             attempts = [one] if attempts and attempts[-1].outcome == "healed" else [*attempts, one]
     events = [event for one in attempts for event in incident.events_of(one)]
     first = next((e for e in events if e.kind in ("stop", "end", "start")), None)
-    if first is None:
-        return None
-    return incident.starts_at if first.kind == "start" else first.at
+    if first is None or first.kind != "start":
+        return (None if first is None else first.at), True
+    ended = process_end(incident, attempts[0])
+    return (incident.starts_at, False) if ended is None else (ended, True)
 
 
 def _training_steps(

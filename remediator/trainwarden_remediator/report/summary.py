@@ -8,6 +8,7 @@ from typing import Literal
 from trainwarden_exporter.runtime.formatting import plural
 from trainwarden_remediator.journal.event_text import describe_reason
 from trainwarden_remediator.model import GIVEN_UP, NEEDS_OPERATOR
+from trainwarden_remediator.report.fault import fault_at
 from trainwarden_remediator.report.markdown import format_elapsed
 from trainwarden_remediator.report.model import IncidentRecord
 
@@ -39,11 +40,13 @@ def headline(incident: IncidentRecord) -> Headline:
     if incident.closed is None and incident.resolved_at is None:
         return _open_headline(last, healed=bool(healed))
     if healed:
-        lasted = (healed[-1].outcome_at or incident.starts_at) - incident.starts_at
+        fault = fault_at(incident)
+        since, of = (incident.starts_at, "alert started") if fault is None else (fault, "fault")
+        lasted = (healed[-1].outcome_at or since) - since
         done = plural(len(incident.repairs), "action")
         delay = format_elapsed(lasted)
         how = "after a hold by an operator" if "held" in reasons else "automatically"
-        sentence = f"**Healed** {how}, {delay} after the alert started, by {done}."
+        sentence = f"**Healed** {how}, {delay} after the {of}, by {done}."
         return Headline("healed", "healed", sentence)
     if incident.repairs and all(action.result == "interrupted" for action in incident.repairs):
         sentence = "The alert is resolved. The action was **interrupted**."

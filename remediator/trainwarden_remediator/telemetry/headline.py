@@ -1,30 +1,43 @@
-"""The headline of the status page: what is wrong, and who deals with it."""
+"""The headline of the status page: what is wrong, who acts, and what is done."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from trainwarden_exporter.runtime import formatting
+from trainwarden_exporter.runtime.responsibility import NOBODY, REMEDIATOR, YOU, urgency
 from trainwarden_remediator.config.schema import Config
-from trainwarden_remediator.holds.hold_file import Hold
-from trainwarden_remediator.journal import event_text
 from trainwarden_remediator.journal.rows import finished_workers
 from trainwarden_remediator.model import Incident, PastAction
 from trainwarden_remediator.observation.active_alerts import ActiveAlerts
-from trainwarden_remediator.telemetry.active_alerts import AlertView, Tone, build_alert_views
-from trainwarden_remediator.telemetry.state import RemediatorState
+from trainwarden_remediator.policy.alert_handling import (
+    AlertView,
+    Situation,
+    Tone,
+    action_in_progress,
+    as_sentence,
+    bounded,
+    build_alert_views,
+    handling_of,
+    held,
+    holder,
+    in_force,
+    subject,
+)
+from trainwarden_remediator.telemetry.state import JournalSummary, RemediatorState
 
-DAY_SECONDS = 86400.0
-MAX_NAME_LENGTH = 200
-"""Characters of a name on the pages: names of alerts are untrusted input."""
 
-_ACTIONS_IN_PROGRESS = {
-    "restart": "is restarting",
-    "command": "runs the command of",
-    "gpu_cleanup": "terminates leftover processes on",
-}
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """What the page says first: its tone (`good`, `warn` or `bad`), what is wrong, who acts."""
+
+    tone: Tone
+    sentence: str
+    who: str
+    """In the words of `who_acts`."""
+    how: str = ""
+    """What is done, as a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,42 +51,71 @@ class CurrentWork:
     actions: Sequence[PastAction] = ()
     """The last actions, oldest first."""
 
+    def situation(self, now: float) -> Situation:
+        """Returns what decides who acts, at `now` (Unix seconds)."""
+        given_up = () if self.state.journal is None else self.state.journal.given_up
+        return Situation(now, self.state.mode, self.state.holds, self.actions, given_up)
+
     def views(self, now: float) -> tuple[AlertView, ...] | None:
-        """Returns the active alerts, worst first; None if they are not known."""
+        """Returns the active alerts, the first to act on first; None if they are not known."""
         journal = self.state.journal
         count = len(self.incidents) if journal is None else journal.open_incidents
-        given_up = () if journal is None else journal.given_up
-        return build_alert_views(self.alerts, self.incidents, count, now, given_up=given_up)
+        return build_alert_views(self.alerts, self.incidents, count, self.situation(now))
 
 
-def headline(work: CurrentWork, config: Config, *, now: float) -> tuple[Tone, str]:
-    """Returns the tone of the page (`good`, `warn` or `bad`) and its summary."""
-    state, views = work.state, work.views(now) or ()
-    journal = state.journal
-    if (bad := critical_problem(state)) or journal is None:
-        return "bad", bad
-    unhandled = [one for one in views if not one.handled and one.tone in ("bad", "warn")]
-    # The same colour as on the exporter's page: an alert is not less serious while it is handled.
-    tone: Tone = "bad" if views and views[0].tone == "bad" else "warn"
-    trouble = f" {_firing(unhandled)}" if unhandled else ""
-    if state.paused or state.holds:
-        return tone, f"{_held(state, now)}{trouble}"
-    if state.mode == "observe" and unhandled:
-        return tone, f"{_firing(unhandled)} The remediator only observes."
-    if work_now := _in_progress(work):
-        return tone, f"{work_now}{trouble}"
-    if unhandled:
-        return tone, f"{_firing(unhandled)} Nothing acts on it: an operator is needed."
+def headline(work: CurrentWork, config: Config, *, now: float) -> Headline:
+    """Returns what the page says first at `now` (Unix seconds)."""
+    critical, views = critical_problem(work.state), work.views(now)
+    if work.state.journal is None:
+        return Headline("bad", critical, YOU)
+    troubles = [one for one in views or () if one.tone in ("bad", "warn")]
+    if troubles and (not critical or urgency(troubles[0].who) < urgency(REMEDIATOR)):
+        return _troubled(troubles, "" if work.state.journal.given_up else critical)
+    if critical:
+        return Headline("bad", critical, YOU)
     if isinstance(work.alerts, str):
-        sentence = f"Nothing will be healed, alerts are not known: {work.alerts}."
-        return "warn", f"{sentence} An operator is needed."
+        sentence = f"{work.alerts}: no alert is known, and nothing will be healed."
+        return Headline("warn", f"{sentence[:1].upper()}{sentence[1:]}", YOU)
+    return _opened(work, now) or _calm(work, config, work.state.journal, now)
+
+
+def _troubled(troubles: Sequence[AlertView], critical: str) -> Headline:
+    first = troubles[0]
+    # The same colour as on the exporter's page: an alert is not less serious while it is handled.
+    tone: Tone = "bad" if critical or any(one.tone == "bad" for one in troubles) else "warn"
+    how = critical or as_sentence(first.who, first.handling)
+    return Headline(tone, _firing(troubles), first.who, how)
+
+
+def _calm(work: CurrentWork, config: Config, journal: JournalSummary, now: float) -> Headline:
+    """Returns the headline without an alert that needs an action."""
     watching = _watching(config, journal.timestamps)
+    if holds := in_force(work.state.holds):
+        sentence, how = _held(work)
+        return Headline("warn", sentence, holder(holds[0], now), how)
+    if doing := next(filter(None, map(action_in_progress, reversed(work.actions))), ""):
+        how = as_sentence(REMEDIATOR, doing)
+        return Headline("warn", f"No alert fires: {watching}.", REMEDIATOR, how)
     if journal.open_incidents:
         watching += f", following up {formatting.plural(journal.open_incidents, 'incident')}"
-    mode = "; the remediator only observes" if state.mode == "observe" else ""
-    if views:
-        return "good", f"{_count(views)}, none needs an action: {watching}{mode}."
-    return "good", f"No alert fires: {watching}{mode}."
+    mode = "; the remediator only observes" if work.state.mode == "observe" else ""
+    views = work.views(now)
+    firing = f"{_count(views)}, none needs an action" if views else "No alert fires"
+    return Headline("good", f"{firing}: {watching}{mode}.", NOBODY)
+
+
+def _opened(work: CurrentWork, now: float) -> Headline | None:
+    """Returns the headline of open incidents whose alerts are not active, else None."""
+    situation = work.situation(now)
+    handled = [(one, *handling_of(one, situation)) for one in work.incidents if not one.resolved]
+    needed = sorted((one for one in handled if one[1] != NOBODY), key=lambda one: urgency(one[1]))
+    if not needed:
+        return None
+    first, who, handling = needed[0]
+    about = f"{bounded(first.alert)} on {subject(first.run, first.worker)}"
+    return Headline(
+        "warn", f"{about} is open{_more(len(needed))}.", who, as_sentence(who, handling)
+    )
 
 
 def _watching(config: Config, timestamps: Mapping[str, float]) -> str:
@@ -86,97 +128,33 @@ def _watching(config: Config, timestamps: Mapping[str, float]) -> str:
     return f"{text}, {over} {'has' if over == 1 else 'have'} finished" if over else text
 
 
-def describe_hold(hold: Hold, now: float) -> str:
-    """Returns `held by root until 06:00 UTC`."""
-    by = f" by {hold.who}" if hold.who else " by an operator"
-    until = " until `resume`" if hold.until is None else f" until {_clock(hold.until, now)}"
-    why = f" ({hold.why})" if hold.why else ""
-    return event_text.printable(f"held{by}{until}{why}")
-
-
-def in_force(holds: Sequence[Hold]) -> Sequence[Hold]:
-    """Returns the holds, the widest and longest first."""
-    endless = float("inf")
-    return sorted(
-        holds, key=lambda one: (not one.everything, -(endless if one.until is None else one.until))
-    )
-
-
-def action_in_progress(action: PastAction) -> str:
-    """Returns `is restarting`, or "" for an action that has ended."""
-    if action.ended_at is not None or action.result == "interrupted":
-        return ""
-    return _ACTIONS_IN_PROGRESS.get(action.kind, "")
-
-
-def subject(run: str, worker: str) -> str:
-    """Returns the run and worker of an alert, bounded and printable."""
-    return "/".join(bounded(part) for part in (run, worker) if part) or "the host"
-
-
-def bounded(name: str) -> str:
-    """Returns a name, bounded and printable."""
-    return event_text.printable(name[:MAX_NAME_LENGTH])
-
-
-def _clock(at: float, now: float) -> str:
-    if abs(at - now) < DAY_SECONDS:
-        return f"{datetime.fromtimestamp(at, UTC):%H:%M} UTC"
-    return formatting.format_time(at)
-
-
-def _held(state: RemediatorState, now: float) -> str:
-    holds = in_force(state.holds)
-    if not holds:
-        return "Nothing will be healed: held by an operator until `resume`."
-    first = holds[0]
+def _held(work: CurrentWork) -> tuple[str, str]:
+    """Returns what is held, and by which hold, as sentences."""
+    first, *more = in_force(work.state.holds)
     scope = "Nothing" if first.everything else subject(first.run, first.worker)
     negation = "" if first.everything else " not"
-    more = "" if len(holds) == 1 or first.everything else f" And {len(holds) - 1} more held, below."
-    return f"{scope} will{negation} be healed: {describe_hold(first, now)}.{more}"
+    left = "" if first.everything or not more else f" And {len(more)} more held, below."
+    sentence = f"No alert fires. {scope} will{negation} be healed.{left}"
+    return sentence, as_sentence("", held(first))
 
 
 def _firing(views: Sequence[AlertView]) -> str:
     first = views[0].alert
-    more = f" (and {len(views) - 1} more)" if len(views) > 1 else ""
-    summary = first.annotations.get("summary", "")
-    return _sentence(first.name, first.run, first.worker, summary, more)
+    summary, more = first.annotations.get("summary", ""), _more(len(views))
+    about = subject(first.run, first.worker)
+    if not summary:
+        return f"{bounded(first.name)} fires on {about}{more}."
+    start, second = summary[:1], summary[1:2]
+    words = f"{start if second.isupper() else start.lower()}{summary[1:]}".rstrip(".")
+    return f"On {about}: {bounded(words)}{more}."
+
+
+def _more(count: int) -> str:
+    return f" (and {count - 1} more)" if count > 1 else ""
 
 
 def _count(views: Sequence[AlertView]) -> str:
     return f"{len(views)} alert fires" if len(views) == 1 else f"{len(views)} alerts fire"
-
-
-def _in_progress(work: CurrentWork) -> str:
-    for action in reversed(work.actions):
-        if doing := action_in_progress(action):
-            return f"The remediator {doing} {subject(*action.key)}."
-    waiting = [one for one in work.incidents if not one.resolved]
-    if not waiting:
-        return ""
-    first = waiting[0]
-    verdict, _, reason = first.last_decision.partition(" ")
-    described = event_text.describe_reason(reason)
-    answers = {"act": "acts", "wait": f"waits: {described}", "refuse": f"does not act: {described}"}
-    more = f" And {len(waiting) - 1} more, below." if len(waiting) > 1 else ""
-    doing = answers.get(verdict, "is deciding what to do")
-    return f"{_about(work, first)} The remediator {doing}.{more}"
-
-
-def _about(work: CurrentWork, incident: Incident) -> str:
-    alerts = () if isinstance(work.alerts, str) else work.alerts
-    same = (one for one in alerts if one.fingerprint == incident.fingerprint)
-    summary = next((one.annotations.get("summary", "") for one in same), "")
-    return _sentence(incident.alert, incident.run, incident.worker, summary)
-
-
-def _sentence(alert: str, run: str, worker: str, summary: str, more: str = "") -> str:
-    """Returns `On demo/rollout-0: a worker is not running.`, or with the name of the alert."""
-    if not summary:
-        return f"{bounded(alert)} fires on {subject(run, worker)}{more}."
-    first, second = summary[:1], summary[1:2]
-    words = f"{first if second.isupper() else first.lower()}{summary[1:]}".rstrip(".")
-    return f"On {subject(run, worker)}: {bounded(words)}{more}."
 
 
 def critical_problem(state: RemediatorState) -> str:
@@ -186,7 +164,7 @@ def critical_problem(state: RemediatorState) -> str:
         return "Nothing will be healed: the journal cannot be read."
     if journal.given_up:
         names = ", ".join("/".join(key) for key in journal.given_up)
-        return f"An operator is needed: the remediator gave up on {names}."
+        return f"The remediator gave up on {names}."
     if not state.reload_successful:
         return "The configuration file is not in force."
     if state.failsafe_active:

@@ -11,8 +11,14 @@ from typing import Any
 
 from trainwarden_exporter.runtime import formatting
 from trainwarden_exporter.runtime.redaction import redact
+from trainwarden_exporter.runtime.responsibility import LABEL, REMEDIATOR, YOU, urgency
 from trainwarden_exporter.webserver import html
-from trainwarden_exporter.webserver.runbooks import first_step, runbook_link
+from trainwarden_exporter.webserver.runbooks import (
+    ALERTMANAGER,
+    ALERTMANAGER_STEP,
+    first_step,
+    runbook_link,
+)
 from trainwarden_remediator.config.schema import Config, Setup
 from trainwarden_remediator.config.targets import Target
 from trainwarden_remediator.journal import event_text
@@ -24,17 +30,18 @@ from trainwarden_remediator.model import (
     Incident,
     PastAction,
 )
-from trainwarden_remediator.telemetry.active_alerts import AlertView
-from trainwarden_remediator.telemetry.headline import (
-    CurrentWork,
+from trainwarden_remediator.policy.alert_handling import (
+    AlertView,
+    Situation,
     action_in_progress,
     bounded,
-    critical_problem,
     describe_hold,
-    headline,
+    handling_of,
+    holder,
     in_force,
     subject,
 )
+from trainwarden_remediator.telemetry.headline import CurrentWork, critical_problem, headline
 from trainwarden_remediator.telemetry.state import RemediatorState
 
 EVENTS = 60
@@ -47,13 +54,12 @@ HOLDS = 20
 MAX_TEXT_LENGTH = 1000
 """Characters of a sentence in the summary."""
 
-_ACTION_VERBS = {
-    "restart": "restarted",
-    "command": "command run",
-    "gpu_cleanup": "leftovers terminated",
-    "notify": "notified",
+_ACTIONS = {
+    "restart": "restart",
+    "command": "command",
+    "gpu_cleanup": "cleanup of leftovers",
+    "notify": "notification",
 }
-_VERDICTS = {"act": "acts", "wait": "waits", "refuse": "refuses"}
 
 
 def render(
@@ -61,7 +67,7 @@ def render(
 ) -> str:
     """Returns the page as HTML. `events` are the newest first; `now` is a Unix time."""
     config = setup.config
-    tone, verdict = headline(work, config, now=now)
+    first = headline(work, config, now=now)
     links = {"metrics": "metrics", "exporter": f"{config.exporter.url}/", "last night": "report"}
     links["hold"] = "hold"
     if (grafana := setup.exporter_config.grafana_url) is not None:
@@ -69,8 +75,9 @@ def render(
     return html.render(
         program="remediator",
         status=f"mode {work.state.mode}",
-        tone=tone,
-        headline=verdict,
+        tone=first.tone,
+        headline=first.sentence,
+        acts=(first.who, first.how),
         sections="\n".join(
             (
                 _first_steps(work, now=now),
@@ -89,6 +96,8 @@ def render(
 def _first_steps(work: CurrentWork, *, now: float) -> str:
     steps = {view.alert.name: _first_step(view) for view in work.views(now) or ()}
     shown = [(runbook_link(name), step) for name, step in steps.items() if step]
+    if isinstance(work.alerts, str):
+        shown.append((ALERTMANAGER, ALERTMANAGER_STEP))
     return html.first_steps(shown[:FIRST_STEPS])
 
 
@@ -100,7 +109,7 @@ def _active_alerts(work: CurrentWork, *, now: float) -> str:
     if not rows:
         return '<p class="quiet">No alert fires.</p>'
     more = f'<p class="quiet">and {len(views) - ALERTS:,} more</p>' if len(views) > ALERTS else ""
-    columns = {"Alert": "", "About": "", "What is done": "", "Since": "number"}
+    columns = {"Alert": "", "About": "", LABEL: "", "Since": "number"}
     return f"{html.table(columns, rows)}{more}"
 
 
@@ -108,12 +117,12 @@ def _active_alert(view: AlertView, *, now: float) -> str:
     alert = view.alert
     age = formatting.format_duration(round(max(0.0, now - alert.starts_at)))
     about = escape(subject(alert.run, alert.worker))
-    # Not only the colour shows that nobody acts on an alert: the text does too.
     return (
         f'<tr><td class="name" data-label="Alert">{runbook_link(bounded(alert.name))}</td>'
         f'<td data-label="About">{about}</td>'
-        f'<td data-label="What is done"><span class="state {view.tone}">'
-        f"{escape(view.handling)}</span></td>{html.number('Since', age)}</tr>"
+        f'<td data-label="{LABEL}"><span><span class="state {view.tone}">{escape(view.who)}</span> '
+        f'<span class="quiet">{escape(view.handling)}</span></span></td>'
+        f"{html.number('Since', age)}</tr>"
     )
 
 
@@ -225,26 +234,29 @@ def status_json(work: CurrentWork, setup: Setup, *, now: float) -> Mapping[str, 
     """
     state, views = work.state, work.views(now)
     config = setup.config
-    tone, verdict = headline(work, config, now=now)
+    first, situation = headline(work, config, now=now), work.situation(now)
     journal = state.journal
     return {
         "exporter_file": str(config.exporter.config.resolve()),
         "workers_hash": setup.workers_hash,
         "mode": state.mode,
-        "tone": tone,
-        "verdict": verdict,
+        "tone": first.tone,
+        "verdict": first.sentence,
+        "who_acts": first.who,
+        "how": first.how,
         "operator_needed": critical_problem(state)[:MAX_TEXT_LENGTH],
         "open_alerts": len(work.incidents) if journal is None else journal.open_incidents,
-        "alerts": [_alert_json(one) for one in work.incidents[:ALERTS]],
+        "alerts": [_alert_json(one, situation) for one in work.incidents[:ALERTS]],
         "actions": [_action_json(one) for one in reversed(work.actions[-ACTIONS:])],
         "firing": None if views is None else [_firing_json(one) for one in views[:ALERTS]],
         "firing_count": None if views is None else len(views),
-        "unhandled_count": sum(not one.handled for one in views or ()),
+        "unhandled_count": sum(urgency(one.who) < urgency(REMEDIATOR) for one in views or ()),
         "alerts_problem": work.alerts if isinstance(work.alerts, str) else "",
         "holds": [
             {
                 "run": one.run,
                 "worker": one.worker,
+                "who_acts": holder(one, now),
                 "text": describe_hold(one, now)[:MAX_TEXT_LENGTH],
             }
             for one in in_force(state.holds)[:HOLDS]
@@ -253,10 +265,10 @@ def status_json(work: CurrentWork, setup: Setup, *, now: float) -> Mapping[str, 
 
 
 def _first_step(view: AlertView) -> str:
-    """Returns what an operator does first; "" while the remediator acts, or where no one need."""
-    if view.handled or view.tone not in ("bad", "warn"):
+    """Returns what an operator does first; "" where the remediator or nobody needs to act."""
+    if urgency(view.who) >= urgency(REMEDIATOR):
         return ""
-    if view.reason == "held":
+    if view.who != YOU:
         return (
             "Ask who set the hold. When its reason is over: trainwarden resume, or the page "
             "/hold here."
@@ -278,23 +290,24 @@ def _firing_json(view: AlertView) -> Mapping[str, Any]:
         "since": alert.starts_at,
         "tone": view.tone,
         "summary": bounded(alert.annotations.get("summary", "")),
-        "handled": view.handled,
-        "handling": view.handling,
+        "who_acts": view.who,
+        "handling": view.handling[:MAX_TEXT_LENGTH],
         "first_step": _first_step(view)[:MAX_TEXT_LENGTH],
     }
 
 
-def _alert_json(incident: Incident) -> Mapping[str, Any]:
-    verdict, _, reason = incident.last_decision.partition(" ")
+def _alert_json(incident: Incident, situation: Situation) -> Mapping[str, Any]:
+    reason = incident.last_decision.partition(" ")[2]
     tone = "bad" if reason in NEEDS_OPERATOR else "quiet" if reason in NO_ACTION_NEEDED else "warn"
+    who, handling = handling_of(incident, situation)
     return {
         "alert": bounded(incident.alert),
         "run": bounded(incident.run),
         "worker": bounded(incident.worker),
         "since": incident.starts_at,
         "tone": "quiet" if incident.resolved else tone,
-        "verdict": _VERDICTS.get(verdict, "is being decided"),
-        "reason": event_text.describe_reason(reason),
+        "who_acts": who,
+        "handling": handling[:MAX_TEXT_LENGTH],
     }
 
 
@@ -302,7 +315,7 @@ def _action_json(action: PastAction) -> Mapping[str, Any]:
     if action.kind == "notify":
         tone, outcome = "warn", "the on-call is notified"
     elif action.ended_at is None:
-        tone, outcome = "warn", "in progress"
+        tone, outcome = "warn", "being checked" if action.result == "done" else "in progress"
     elif action.healed:
         tone, outcome = "good", "healed"
     elif action.result == "interrupted":
@@ -314,7 +327,7 @@ def _action_json(action: PastAction) -> Mapping[str, Any]:
         "worker": action.key.worker,
         "at": action.intent_at,
         "tone": tone,
-        "doing": _ACTION_VERBS.get(action.kind, action.kind),
+        "action": _ACTIONS.get(action.kind, action.kind),
         "in_progress": action_in_progress(action),
         "outcome": outcome,
     }

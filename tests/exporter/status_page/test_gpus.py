@@ -150,5 +150,5 @@ def test_the_verdict_of_the_page_counts_them_in() -> None:
     text = status_page.render(
         status_page.PageData(0, 0, None, 0, (outcome(SERIES, artifacts=(orphan(),)),))
     )
-    assert "2 of 3 GPUs missing. No remediator is configured. And 1 more, below." in text
+    assert "2 of 3 GPUs missing. And 1 more, below." in text
     assert "GPUs are held by processes of no worker" in text

@@ -12,6 +12,7 @@ import pytest
 
 from trainwarden_exporter.app import declared_metrics
 from trainwarden_exporter.exceptions import CollectError
+from trainwarden_exporter.runtime.responsibility import NOBODY, REMEDIATOR
 from trainwarden_exporter.scrape.collector import Family
 from trainwarden_exporter.scrape.scraper import Outcome
 from trainwarden_exporter.status_page import page as status_page
@@ -60,7 +61,9 @@ HOST = HostView(total=128 * GIB, available=60 * GIB, floor=8 * GIB)
 STATUS = RemediatorStatus(
     mode="act",
     tone="warn",
-    verdict="Watching 1 incident.",
+    verdict="A worker is gone.",
+    who_acts=REMEDIATOR,
+    how="It waits: too soon after the last action.",
     open_alerts=1,
     alerts=(
         RemediatorAlert(
@@ -69,8 +72,8 @@ STATUS = RemediatorStatus(
             worker="rollout-0",
             since=NOW - 60,
             tone="warn",
-            verdict="waits",
-            reason="too soon after the last action",
+            who_acts=REMEDIATOR,
+            handling="waits: too soon after the last action",
         ),
     ),
     actions=(
@@ -79,7 +82,7 @@ STATUS = RemediatorStatus(
             worker="rollout-0",
             at=NOW - 190,
             tone="good",
-            doing="restarted",
+            action="restart",
             outcome="healed",
         ),
     ),
@@ -90,8 +93,8 @@ STATUS = RemediatorStatus(
             worker="rollout-0",
             since=NOW - 60,
             tone="bad",
-            handled=True,
-            handling="the remediator waits: too soon after the last action",
+            who_acts=REMEDIATOR,
+            handling="waits: too soon after the last action",
         ),
     ),
     firing_count=1,
@@ -165,7 +168,7 @@ def test_everything_one_looks_for_at_night_is_in_the_first_lines() -> None:
         "At a glance Alerts 1 fires TrainingWorkerGone "
         "Run grpo training step 1,501 of 4,675 Checkpoint 12 min 20 s ago step 1,500 "
         "Workers 1 of 1 up Inference 1 of 1 up 3 queued GPUs 1 of 1 up 90% busy "
-        "Last action healed grpo/rollout-0 restarted, 3 min 10 s ago "
+        "Last action healed restart of grpo/rollout-0, 3 min 10 s ago "
         "Memory 60.0 GiB free of 128 GiB Disk 50.0 GiB free /data"
     )
 
@@ -268,22 +271,24 @@ def test_disks_are_put_together_from_their_series() -> None:
 def test_a_disk_has_its_place_on_the_page_and_in_the_verdict() -> None:
     full = disks(up=1, size_bytes=100 * GIB, free_bytes=4 * GIB, free_floor_bytes=5 * GIB)
     page_of_it = whole(full)
-    assert "disk /data: nearly full. No remediator is configured." in page_of_it.text
+    assert (
+        "disk /data: nearly full. Who acts You, now No remediator is configured." in page_of_it.text
+    )
     assert "/data nearly full 4.0 GiB of 100 GiB" in page_of_it.text
     assert "disk /data: does not answer." in whole(disks(up=0)).text
     assert "disk /data: read-only." in whole(disks(up=1, read_only=1)).text
 
 
 def test_what_the_remediator_says_is_part_of_the_verdict() -> None:
-    needed = STATUS.model_copy(
-        update={"tone": "bad", "operator_needed": "An operator is needed: gave up."}
-    )
+    needed = STATUS.model_copy(update={"tone": "bad", "operator_needed": "The remediator gave up."})
     quiet = STATUS.alerts[0].model_copy(update={"tone": "quiet"})
-    calm = {"tone": "good", "alerts": (quiet,), "firing": (), "firing_count": 0}
+    calm = {"tone": "good", "alerts": (quiet,), "firing": (), "firing_count": 0, "who_acts": NOBODY}
     resting = STATUS.model_copy(update=calm)
 
-    assert "An operator is needed: gave up." in whole(remediator=needed).text
-    fires = "TrainingWorkerGone fires on grpo/rollout-0. The remediator waits: too soon after"
+    assert (
+        "The remediator gave up. And 1 more, below. Who acts You" in whole(remediator=needed).text
+    )
+    fires = "TrainingWorkerGone fires on grpo/rollout-0. Who acts The remediator It waits: too soon"
     assert fires in whole(remediator=STATUS).text
     assert "All is well: the host is observed." in whole(remediator=resting).text
     gone = whole(remediator="connection refused").text
@@ -293,10 +298,11 @@ def test_what_the_remediator_says_is_part_of_the_verdict() -> None:
 def test_what_the_remediator_watches_and_did_is_listed() -> None:
     message = whole(remediator=STATUS).text
     assert (
-        "Remediator Watching 1 incident. mode act Active alert About What is done Since "
-        "TrainingWorkerGone grpo/rollout-0 the remediator waits: too soon after the last action "
+        "Remediator A worker is gone. mode act "
+        "Active alert About Who acts Since "
+        "TrainingWorkerGone grpo/rollout-0 The remediator waits: too soon after the last action "
         "1 min "
-        "Last actions What Outcome When grpo/rollout-0 restarted healed 3 min 10 s ago"
+        "Last actions What Outcome When grpo/rollout-0 restart healed 3 min 10 s ago"
     ) in message
 
 
@@ -304,7 +310,7 @@ def test_only_the_first_of_many_alerts_are_listed() -> None:
     storm = {"alerts": STATUS.alerts * 20, "firing": (STATUS.firing or ()) * 20}
     many = STATUS.model_copy(update={"open_alerts": 400, "firing_count": 400, **storm})
     message = whole(remediator=many).text
-    assert message.count("remediator waits: too soon") == 12 + 2  # title and headline
+    assert message.count("remediator waits: too soon") == 12
     assert "and 388 more" in message
 
 
@@ -352,9 +358,9 @@ def test_every_section_is_there_and_in_order() -> None:
 def test_nothing_that_came_from_outside_becomes_markup() -> None:
     texts = {"run": EVIL, "worker": EVIL}
     alert = STATUS.alerts[0].model_copy(
-        update={**texts, "alert": EVIL, "verdict": EVIL, "reason": EVIL}
+        update={**texts, "alert": EVIL, "who_acts": EVIL, "handling": EVIL}
     )
-    action = STATUS.actions[0].model_copy(update={**texts, "doing": EVIL, "outcome": EVIL})
+    action = STATUS.actions[0].model_copy(update={**texts, "action": EVIL, "outcome": EVIL})
     evil = STATUS.model_copy(update={"verdict": EVIL, "alerts": (alert,), "actions": (action,)})
     disk = Outcome("disk", 0.1, (family("disk_up", {(EVIL,): 0}),))
 

@@ -137,12 +137,13 @@ def test_what_is_wrong_is_reported_first() -> None:
         web_config_loaded=False,
     ).words
 
-    assert ("rollout-0 is not running. No remediator is configured. And 5 more, below.") in words
+    you = "Who acts You, now No remediator is configured."
+    assert f"rollout-0 is not running. And 5 more, below. {you}" in words
     assert (
-        "Problems, worst first rollout-0 is not running rollout-1 is not running "
-        "memory of the host is below its floor (1.0 GiB available, floor 8.0 GiB) "
-        "collectors failed: gpu the configuration file is not in force "
-        "the web configuration file is not in force"
+        "Other problems rollout-1 is not running You, now "
+        "memory of the host is below its floor (1.0 GiB available, floor 8.0 GiB) You, now "
+        "collectors failed: gpu You, now the configuration file is not in force You, now "
+        "the web configuration file is not in force You, now"
     ) in words
     assert "gpu failed 42 s no answer within 9.5 s" in words
     assert "/etc/exporter.yml:3: runs: expected a list" in words
@@ -153,7 +154,7 @@ def test_a_worker_to_watch_is_no_trouble_yet() -> None:
     outcome = workers("rollout-0")
     old = family("worker_age_limit_seconds", (("demo", "rollout-0", "rollout"), 60))
     words = page(host(), Outcome("workers", 0.1, (*outcome.families, old))).words
-    assert "rollout-0 is old (3 h 12 min of 1 min). No remediator is configured." in words
+    assert "rollout-0 is old (3 h 12 min of 1 min). Who acts You, now No remediator" in words
     assert "3 h 12 min of 1 min" in words
 
 

@@ -39,8 +39,8 @@ ALERT = {
     "worker": "rollout-0",
     "since": 1e9,
     "tone": "warn",
-    "verdict": "waits",
-    "reason": "too soon",
+    "who_acts": "The remediator",
+    "handling": "waits: too soon",
 }
 ANSWER: dict[str, Any] = {
     "exporter_file": "/srv/run/exporter.yml",
@@ -76,10 +76,10 @@ def answering(answer: web.Response) -> Handler:
 async def test_what_it_says_is_taken() -> None:
     remediator = await status_from(answering(web.json_response(ANSWER)))
     assert isinstance(remediator, RemediatorStatus)
-    assert (remediator.mode, remediator.open_alerts, remediator.alerts[0].reason) == (
+    assert (remediator.mode, remediator.open_alerts, remediator.alerts[0].handling) == (
         "act",
         1,
-        "too soon",
+        "waits: too soon",
     )
 
 
@@ -101,7 +101,9 @@ async def test_a_copy_of_the_file_in_a_container_has_the_same_workers() -> None:
     assert isinstance(await status_from(answering(web.json_response(copy))), RemediatorStatus)
 
 
-HOLDS = ANSWER | {"holds": [{"run": "grpo", "worker": "", "text": "held by root"}]}
+HOLDS = ANSWER | {
+    "holds": [{"run": "grpo", "worker": "", "who_acts": "root", "text": "held by root"}]
+}
 RUNS = [ProgressSpec(run, trainers=("trainer",)) for run in ("grpo", "sft")]
 
 

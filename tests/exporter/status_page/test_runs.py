@@ -15,6 +15,7 @@ from trainwarden_exporter.collectors.rollouts import RolloutsCollector
 from trainwarden_exporter.logs.counters import ErrorLine
 from trainwarden_exporter.processes.announcements import Announcement
 from trainwarden_exporter.progress.specs import ProgressSpec
+from trainwarden_exporter.runtime.responsibility import REMEDIATOR
 from trainwarden_exporter.scrape.scraper import Outcome
 from trainwarden_exporter.status_page import page as status_page
 from trainwarden_exporter.status_page.headline import describe_run, summarize
@@ -371,22 +372,24 @@ def failed_run(reason: str) -> str:
         worker="trainer",
         since=NOW - 60,
         tone="warn",
-        verdict="waits",
-        reason=reason,
+        who_acts=REMEDIATOR,
+        handling=f"waits: {reason}",
     )
     remediator = RemediatorStatus(
-        mode="act", tone="warn", verdict="", open_alerts=1, alerts=(alert,), actions=()
+        mode="act", tone="warn", verdict="", open_alerts=1, alerts=(alert,), actions=(), firing=()
     )
     runs, workers = build_run_views(seen, now=NOW), build_worker_views(seen, now=NOW)
     problems = [*worker_problems(workers), *(one for run in runs for one in run_problems(run))]
     headline = summarize(problems, runs, remediator)
-    return f"{headline.sentence}\n{runs[0].state}\n{workers[0].state}"
+    return (
+        f"{headline.sentence} {headline.who}. {headline.how}\n{runs[0].state}\n{workers[0].state}"
+    )
 
 
 def test_a_failure_of_an_announced_run_is_named_and_is_no_stall() -> None:
     shown = failed_run("too soon after the last action")
     assert shown.splitlines() == [
-        "trainer has failed (SIGKILL). The remediator waits: too soon after the last action.",
+        "trainer has failed (SIGKILL). The remediator. It waits: too soon after the last action.",
         "failed: SIGKILL",
         "failed: SIGKILL",
     ]
@@ -394,5 +397,5 @@ def test_a_failure_of_an_announced_run_is_named_and_is_no_stall() -> None:
 
 def test_a_failed_run_that_nobody_starts_again_says_so() -> None:
     shown = failed_run("the remediator may not restart it")
-    assert "Nobody starts it again" in shown
-    assert "The remediator waits" not in shown
+    assert "You, now. Nobody starts it again" in shown
+    assert "It waits" not in shown

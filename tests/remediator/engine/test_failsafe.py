@@ -339,7 +339,6 @@ async def test_where_it_cannot_see_that_either_journal_and_report_say_so(
         assert f"TrainingLocalBrake: act: restart the worker ({doubt})" in journaled
         style = ReportStyle(TimeFormat(UTC), config_file="remediator.yml")
         report = report_incident(tmp_path / "journal.db", 1, style, night.scene.clock.now())
-        assert report is not None
         assert re.search(rf"Action at \S+ although {doubt}\.", report)
 
 
@@ -552,7 +551,8 @@ def test_the_status_page_says_so(journal: Journal, braking: bool, verdict: str) 
         failsafe_active=braking,
     )
     work = CurrentWork(condition, ())
-    assert headline(work, Config(insecure=True), now=NOW) == ("bad", verdict)
+    shown = headline(work, Config(insecure=True), now=NOW)
+    assert (shown.tone, shown.sentence) == ("bad", verdict)
 
 
 def test_the_journal_tells_of_it_in_words(journal: Journal) -> None:

@@ -294,7 +294,7 @@ async def test_with_a_token_it_is_held_and_resumed_over_http(box: Box) -> None:
         assert hold.who == "token 1 from 127.0.0.1"
         assert hold.why == "measuring"
         page = await (await client.get("/")).text()
-        assert "demo/rollout-0 will not be healed: held by" in page
+        assert "<b>token 1, until " in page
         metrics = await (await client.get("/metrics")).text()
         assert 'trainwarden_remediator_hold_info{run="demo",worker="rollout-0"} 1.0' in metrics
         end = 'trainwarden_remediator_hold_expiry_timestamp_seconds{run="demo",worker="rollout-0"} '

@@ -9,6 +9,7 @@ import pytest
 from tests.remediator.samples import NOW
 
 from trainwarden_remediator.config.notifications import NotificationEvent, ReceiverKind
+from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.journal.rows import Event
 from trainwarden_remediator.notify.formats import build_request, truncate
 from trainwarden_remediator.notify.messages import (
@@ -109,6 +110,7 @@ def test_every_form_says_what_why_where_and_what_was_tried(kind: ReceiverKind) -
     text = text_of(kind, composed())
     for words in (
         "incident abandoned, operator needed",
+        "You, now",
         "TrainingWorkerGone",
         "demo/rollout-0",
         "no attempts left",
@@ -118,6 +120,25 @@ def test_every_form_says_what_why_where_and_what_was_tried(kind: ReceiverKind) -
         "box-1",
     ):
         assert words in text, words
+
+
+def test_every_message_says_who_acts_and_a_hold_is_who_set_it() -> None:
+    def who(reported: NotificationEvent, *holds: Hold) -> str:
+        one = notification(reported)
+        (item,) = build_message([one], instance="b", mode="act", holds=holds).items
+        return item.values["Who acts"]
+
+    assert next(iter(composed().items[0].values)) == "Who acts"
+    assert [who(one) for one in ("action_started", "healed", "finished", "not_healed")] == [
+        "The remediator",
+        "Nobody needs to",
+        "Nobody needs to",
+        "The remediator",
+    ]
+    ann = Hold(run="demo", who="ann", until=NOW + 3600)
+    assert who("blocked", ann) == "ann, until 09:00 UTC"
+    assert who("blocked", Hold(run="sft", who="ann")) == who("blocked") == "You, now"
+    assert who("healed", ann) == "Nobody needs to"
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -21,7 +21,7 @@ from tests.remediator.stage import Scene, Stage, going_on
 from trainwarden_remediator.config.notifications import NotifySettings, Receiver
 from trainwarden_remediator.exceptions import JournalError, NotDeliveredError
 from trainwarden_remediator.journal.journal import Journal
-from trainwarden_remediator.model import Decision, Verdict
+from trainwarden_remediator.model import BLOCKED_SECONDS, Decision, Verdict
 from trainwarden_remediator.notify import outbox
 from trainwarden_remediator.notify.formats import PostRequest
 from trainwarden_remediator.notify.notifier import (
@@ -525,7 +525,7 @@ async def test_an_alert_that_stays_blocked_is_reported_once_after_two_minutes(
     post = FakePost()
     async with calling(journal, post, receivers()):
         decide(journal, HELD)
-        await clock.advance(outbox.BLOCKED_SECONDS - 5)
+        await clock.advance(BLOCKED_SECONDS - 5)
         assert post.sent == []
         await clock.advance(600)
     assert post.titles() == ["an alert waits for its action"]
@@ -541,7 +541,7 @@ async def test_a_wait_that_ends_automatically_or_in_time_is_not_reported(
     async with calling(journal, post, receivers()):
         decide(journal, Decision(Verdict.WAIT, "cooldown"))
         decide(journal, HELD, worker="trainer", fingerprint=LATER)
-        await clock.advance(outbox.BLOCKED_SECONDS - 5)
+        await clock.advance(BLOCKED_SECONDS - 5)
         decide(journal, Decision(Verdict.ACT, "restart"), worker="trainer", fingerprint=LATER)
         await clock.advance(600)
     assert post.sent == []
@@ -556,7 +556,7 @@ async def test_a_blocked_alert_is_not_reported_again_after_a_restart(
         async with calling(journal, post, receivers()):
             if not number:
                 decide(journal, HELD)
-            await clock.advance(outbox.BLOCKED_SECONDS + 60)
+            await clock.advance(BLOCKED_SECONDS + 60)
         journal.close()
     assert post.titles() == ["an alert waits for its action"]
 

@@ -96,7 +96,7 @@ trainwarden_run_time_seconds_total{{run="demo",state="finished"}} 5000
 """
     run = parse_exporter_page(page.encode()).runs["demo"]
     assert (run.interruption_start, run.interruption_end, run.interruption_steps) == (NOW, None, 4)
-    assert run.ettr == 0.9
+    assert (run.effective_seconds, run.counted_seconds) == (900, 1000)
 
 
 @pytest.mark.parametrize("text", ["8:00", "24:00", "08:60", "morning"])

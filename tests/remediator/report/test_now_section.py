@@ -24,6 +24,7 @@ from trainwarden_remediator.config.schema import load_setup
 from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.model import Decision, Verdict
+from trainwarden_remediator.observation.exporter_page import parse_exporter_page
 from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.report.current_state import CurrentState, read_current_state
 from trainwarden_remediator.report.incident import ReportStyle
@@ -37,6 +38,7 @@ TRAINS = RunState(
     step=382, last_step_at=NOW - 2, usual_step_seconds=1, phase="training", stall_limit=1800
 )
 STANDS = replace(TRAINS, last_step_at=NOW - 517, phase="waiting_for_rollouts")
+LOOP = "4 of the last 5 attempts ended at step 57 ± 1 after about 20 s: a loop, not a crash"
 OOM = make_alert(
     fingerprint=LATER,
     starts_at=NOW - 700,
@@ -94,6 +96,20 @@ def test_restarts_by_the_run_itself_are_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("journal")
+def test_attempts_that_end_alike_are_a_line(tmp_path: Path) -> None:
+    page = f"""
+trainwarden_collector_success{{collector="host"}} 1
+trainwarden_collector_success{{collector="workers"}} 1
+trainwarden_memory_effective_available_bytes 1e9
+trainwarden_memory_available_floor_bytes 1e8
+trainwarden_training_step{{run="demo"}} 57
+trainwarden_run_attempts_loop_info{{run="demo",trainer="trainer",ends="{LOOP}"}} 1
+"""
+    text = head(report(tmp_path, CurrentState(parse_exporter_page(page.encode()), ())))
+    assert f"- **`demo`: {LOOP}.**" in text
+
+
+@pytest.mark.usefixtures("journal")
 def test_a_run_that_trains_needs_nothing(tmp_path: Path) -> None:
     text = head(report(tmp_path, CurrentState(exporter(TRAINS), ())))
     assert "- `demo` makes steps, step 382, 2 s ago, phase training." in text
@@ -104,18 +120,20 @@ def test_a_run_that_trains_needs_nothing(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("journal")
 def test_alerts_that_nobody_acts_on_are_named(tmp_path: Path) -> None:
     text = head(report(tmp_path, CurrentState(exporter(TRAINS), [OOM])))
-    assert "- **Nothing acts on TrainingOomKill** (warning) on the host, since 07:48:20." in text
+    handled = "**You, now** (the remediator has no playbook for it)"
+    assert f"- TrainingOomKill (warning) on the host, since 07:48:20: {handled}." in text
+    assert "\n\n**Who acts: You, now.** The remediator has no playbook for it.\n\n" in text
     first = "- TrainingOomKill on the host: Which process was killed? dmesg names the process; a "
     assert first in text.partition("## What to do")[2]
     assert "exit status 137. (<https://" in text.partition("## What to do")[2]
 
 
 def test_an_alert_with_an_open_incident_is_acted_on(tmp_path: Path, journal: Journal) -> None:
-    alert = make_alert(starts_at=NOW - 20)
+    alert = make_alert(starts_at=NOW - 20, severity="critical")
     journal.record_alerts([alert])
     text = head(report(tmp_path, CurrentState(exporter(TRAINS), [alert, OOM])))
-    assert "- 1 of 2 active alerts: the remediator acts on them." in text
-    assert "Nothing acts on TrainingWorkerMemoryOverLimit" not in text
+    assert "since 07:59:40: **The remediator** (is deciding what to do)." in text
+    assert "- TrainingWorkerMemoryOverLimit" not in text.partition("## What to do")[2]
 
 
 @pytest.mark.parametrize(
@@ -123,20 +141,19 @@ def test_an_alert_with_an_open_incident_is_acted_on(tmp_path: Path, journal: Jou
     [
         Decision(Verdict.WAIT, "observe_mode"),
         Decision(Verdict.WAIT, "breaker_open"),
-        Decision(Verdict.WAIT, "held"),
         Decision(Verdict.REFUSE, "unknown_target"),
     ],
 )
 def test_an_incident_that_waits_for_an_operator_is_not_acted_on(
     tmp_path: Path, journal: Journal, decision: Decision
 ) -> None:
-    alert = make_alert(starts_at=NOW - 20)
+    alert = make_alert(starts_at=NOW - 20, severity="critical")
     journal.record_alerts([alert])
     (incident,) = journal.open_incidents()
     journal.record_decisions([(incident, decision)])
     text = head(report(tmp_path, CurrentState(exporter(TRAINS), [alert])))
-    assert "the remediator acts on them" not in text
-    assert "**Nothing acts on TrainingWorkerMemoryOverLimit**" in text
+    assert "**Who acts: You, now.**" in text
+    assert "since 07:59:40: **You, now** (the remediator " in text
 
 
 def test_what_repeats_is_counted(tmp_path: Path, journal: Journal) -> None:
@@ -158,6 +175,18 @@ def test_what_is_not_known_and_what_is_held_is_stated(tmp_path: Path) -> None:
     assert "**The active alerts are not known**: Alertmanager: refused." in text
     assert "**Nothing will be healed**: held by root: measuring." in text
     assert "No alert fires" not in text
+    assert text.startswith(
+        "# How much the runs trained is not known: the exporter does not answer."
+    )
+    assert "**Who acts: You, now.** A part of the monitoring does not answer." in text
+
+
+def test_a_hold_is_for_who_set_it(tmp_path: Path, journal: Journal) -> None:
+    alert = make_alert(starts_at=NOW - 20, severity="critical")
+    journal.record_alerts([alert])
+    hold = Hold(who="ann", until=NOW + 3600)
+    text = head(report(tmp_path, CurrentState(exporter(TRAINS), [alert], [hold])))
+    assert "**Who acts: ann, until 09:00 UTC.** The remediator does nothing until then." in text
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tests.remediator.samples import NOW, ROLLOUT, make_alert
 
 from trainwarden_remediator.__main__ import main
 from trainwarden_remediator.config.playbooks import PLAYBOOKS, Condition
-from trainwarden_remediator.exceptions import JournalError
+from trainwarden_remediator.exceptions import JournalError, NoIncidentError
 from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.model import Decision, Incident, Reason, Verdict
 from trainwarden_remediator.report.causes import usual_cause
@@ -137,9 +137,7 @@ class Story:
         self.decide(incident, "resolved", Verdict.REFUSE)
 
     def tell(self, incident: Incident) -> str:
-        reported = report_incident(self.path, incident.id, STYLE, self.clock.now())
-        assert reported is not None
-        return reported
+        return report_incident(self.path, incident.id, STYLE, self.clock.now())
 
 
 @pytest.fixture
@@ -290,7 +288,7 @@ def test_a_board_is_linked_only_where_grafana_is_known(reported: Story) -> None:
     number = reported.hear(annotations={"dashboard_url": board}).id
     for grafana, shown in (("", False), ("http://grafana.example:3000", True)):
         style = replace(STYLE, grafana_url=grafana)
-        report = report_incident(reported.path, number, style, NOW) or ""
+        report = report_incident(reported.path, number, style, NOW)
         assert ("Dashboard:" in report) is shown
         assert (f"<{grafana}{board}>" in report) is shown
 
@@ -359,11 +357,12 @@ def test_what_else_went_wrong_then_is_reported_with_what_came_first(reported: St
 def test_a_journal_is_read_while_it_is_written_and_when_nobody_does(reported: Story) -> None:
     incident = reported.hear()
     assert "Incident 1" in reported.tell(incident)
-    assert report_incident(reported.path, 99, STYLE, NOW) is None
-    assert report_incident(reported.path, 1 << 70, STYLE, NOW) is None
+    for number in (99, 1 << 70):
+        with pytest.raises(NoIncidentError, match=rf"no incident {number} \(the last is 1\)"):
+            report_incident(reported.path, number, STYLE, NOW)
     reported.journal.close()
     try:
-        assert "Incident 1" in (report_incident(reported.path, 1, STYLE, NOW) or "")
+        assert "Incident 1" in report_incident(reported.path, 1, STYLE, NOW)
     finally:
         reported.journal = Journal(reported.path, clock=reported.clock)
 
@@ -404,7 +403,7 @@ def test_the_command_tells_one_and_the_night(
     assert main(["report", "#1", file]) == 0
     assert capsys.readouterr().out.startswith("# Incident 1: TrainingWorkerMemoryOverLimit")
     assert main(["report", "2", file]) == 1
-    assert "no incident 2" in capsys.readouterr().err
+    assert "no incident 2 (the last is 1)" in capsys.readouterr().err
     assert main(["report", file, "--since", "99y"]) == 1
     assert "at most a year" in capsys.readouterr().err
     assert main(["report", file, "--since", "300d"]) == 0

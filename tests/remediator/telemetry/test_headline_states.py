@@ -12,7 +12,8 @@ import re
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -21,9 +22,12 @@ from tests.exporter.status_page.test_overview import family
 from tests.remediator.live_host import Box
 from tests.remediator.samples import FINGERPRINT, LATER, ROLLOUT, delivery, make_alert
 
+from trainwarden.commands.status import describe
 from trainwarden_exporter.config import RemediatorConfig
+from trainwarden_exporter.exceptions import CollectError
+from trainwarden_exporter.runtime.responsibility import NOBODY, REMEDIATOR, YOU
 from trainwarden_exporter.scrape.scraper import Outcome
-from trainwarden_exporter.status_page.page import PageData, render
+from trainwarden_exporter.status_page.page import PageData, render, status_json
 from trainwarden_exporter.status_page.remediator_client import (
     ExporterIdentity,
     RemediatorStatus,
@@ -45,14 +49,20 @@ SERVER = ("demo", "server", "vllm")
 
 @dataclass(frozen=True)
 class Shown:
-    """What both pages show."""
+    """What both pages show: of each the tone, what is wrong, who acts, and what is done."""
 
     tone: str
     sentence: str
+    who: str
+    how: str
     own_tone: str
     own_sentence: str
+    own_who: str
+    own_how: str
     text: str
     status: RemediatorStatus | str | None
+    lines: list[str]
+    """Of `trainwarden status`."""
 
 
 def observed(**changes: Samples) -> Outcome:
@@ -108,21 +118,34 @@ class Stage:
             ExporterIdentity(None, self.remediator.setup.workers_hash),
         )
         page = rendered(status, **changes)
-        own_tone, own_sentence = verdict(await (await self.client.get("/")).text())
-        return Shown(*verdict(page), own_tone, own_sentence, plain(page), status)
+        lines = describe(status_json(page_data(status, **changes)))
+        own = await (await self.client.get("/")).text()
+        shown = Shown(*verdict(page), *verdict(own), plain(page), status, lines)
+        assert shown.who == shown.own_who
+        assert lines[0].endswith(f": {shown.sentence}")
+        assert lines[1] == f"  Who acts: {shown.who}. {shown.how}".rstrip()
+        return shown
 
 
 def rendered(status: RemediatorStatus | str | None, **changes: Samples) -> str:
+    return render(page_data(status, **changes))
+
+
+def page_data(status: RemediatorStatus | str | None, **changes: Samples) -> PageData:
     now = time.time()
-    return render(
-        PageData(now, now - 60, None, now - 60, (observed(**changes),), remediator=status)
+    return PageData(now, now - 60, None, now - 60, (observed(**changes),), remediator=status)
+
+
+def verdict(page: str) -> tuple[str, str, str, str]:
+    form = (
+        r'<p class="verdict (\w+)">(.*?)</p>\n<p class="acts \1"><span>Who acts</span> '
+        r'<b>(.*?)</b>(?: <span class="quiet">(.*?)</span>)?</p>\s*<'
     )
-
-
-def verdict(page: str) -> tuple[str, str]:
-    found = re.search(r'<p class="verdict (\w+)">(.*?)</p>', page)
-    assert found is not None
-    return found[1], html.unescape(found[2])
+    found = re.findall(form, page)
+    assert len(found) == 1
+    tone, *texts = found[0]
+    sentence, who, how = map(html.unescape, texts)
+    return tone, sentence, who, how
 
 
 def plain(page: str) -> str:
@@ -150,6 +173,7 @@ async def test_healthy(box: Box) -> None:
     assert shown.tone == shown.own_tone == "good"
     assert shown.sentence == ("All is well: demo trains, step 216 of 100,000, saved 17 s ago.")
     assert shown.own_sentence == "No alert fires: it is allowed to restart 1 worker."
+    assert (shown.who, shown.how, shown.own_how) == (NOBODY, "", "")
     assert counts(shown) == (0, 0)
 
 
@@ -159,17 +183,54 @@ async def test_leaking_and_then_restarting(box: Box) -> None:
         shown = await stage.shown(**LEAKING)
         leak = "rollout-0 is over its memory limit (178 of 150 MiB)."
         assert shown.tone == shown.own_tone == "bad"
-        assert shown.sentence == f"{leak} The remediator is deciding what to do."
+        assert shown.sentence == leak
+        assert (shown.who, shown.how) == (REMEDIATOR, "It is deciding what to do.")
+        assert shown.own_how == shown.how
         assert counts(shown) == (1, 0)
 
         (incident,) = stage.remediator.journal.open_incidents()
         stage.remediator.journal.record_decisions([(incident, Decision(Verdict.ACT, "restart"))])
-        stage.remediator.journal.record_intent(incident.id, ROLLOUT, "restart", ())
+        number = stage.remediator.journal.record_intent(incident.id, ROLLOUT, "restart", ())
         shown = await stage.shown(**LEAKING)
         assert shown.tone == shown.own_tone == "bad"
-        assert shown.sentence == f"{leak} The remediator is restarting it."
-        assert shown.own_sentence == "The remediator is restarting demo/rollout-0."
+        assert shown.sentence == leak
+        assert (shown.who, shown.how) == (REMEDIATOR, "It is restarting demo/rollout-0.")
+        assert shown.own_how == shown.how
+        assert "Last action in progress restart of demo/rollout-0, " in shown.text
+        assert "The remediator is restarting demo/rollout-0" in shown.text
         assert counts(shown) == (1, 0)
+
+        stage.remediator.journal.record_result(number, "done", started_by="us", processes=[1])
+        shown = await stage.shown()
+        checking = "is checking that the restart of demo/rollout-0 has helped"
+        assert (shown.who, shown.how) == (REMEDIATOR, f"It {checking}.")
+        assert "Last action being checked restart of demo/rollout-0, " in shown.text
+        for text in ("restarted", "deciding"):
+            assert text not in shown.text
+
+
+async def test_a_restart_loop_that_holds_restarts_is_for_you_everywhere(box: Box) -> None:
+    loop: dict[str, Any] = {
+        "alertname": "TrainingWorkerRestartLoop",
+        "remediation": "hold_restarts",
+        "severity": "critical",
+    }
+    box.fire(fingerprint=LATER, labels=loop)
+    async with staged(box) as stage:
+        journal = stage.remediator.journal
+        journal.record_alerts([make_alert(), make_alert(fingerprint=LATER, **loop)])
+        first, second = journal.open_incidents()
+        journal.record_decisions([(first, Decision(Verdict.WAIT, "held_by_alert"))])
+        journal.record_decisions([(second, Decision(Verdict.ACT, "hold"))])
+        shown = await stage.shown(**GONE)
+    assert (shown.who, counts(shown)) == (YOU, (2, 2))
+    assert shown.how in {
+        "Restarts are held while it fires.",
+        "The remediator does not act: held while another alert fires.",
+    }
+    for text in (shown.text, *shown.lines):
+        assert "acts on it" not in text
+        assert "The remediator (" not in text
 
 
 async def test_held_with_trouble(box: Box) -> None:
@@ -182,10 +243,10 @@ async def test_held_with_trouble(box: Box) -> None:
         stage.remediator.journal.record_decisions([(incident, Decision(Verdict.WAIT, "held"))])
         shown = await stage.shown(**GONE)
     until = time.strftime("%H:%M UTC", time.gmtime(until_time))
-    held = f"Nothing will be healed: held by root until {until}."
     assert shown.tone == shown.own_tone == "bad"
-    assert shown.sentence == f"rollout-0 is not running. {held}"
-    assert shown.own_sentence.startswith(held)
+    assert shown.sentence == "rollout-0 is not running."
+    assert shown.who == f"root, until {until}"
+    assert shown.how == shown.own_how == "The remediator does nothing until then."
     assert counts(shown) == (1, 1)
     assert "What to do first" in shown.text
     assert "Ask who set the hold" in shown.text
@@ -197,7 +258,26 @@ async def test_held_without_trouble_is_no_good_state(box: Box) -> None:
         stage.remediator.setup.config.hold_file.touch()
         shown = await stage.shown()
     assert shown.tone == shown.own_tone == "warn"
-    assert shown.sentence.startswith("Nothing will be healed: held by an operator until `resume`.")
+    assert shown.sentence == "No alert fires. Nothing will be healed."
+    assert shown.who == "The operator of the hold, until the hold is lifted"
+    assert shown.own_how == "The remediator does nothing until then."
+    assert shown.how.startswith(f"{shown.own_how} No problem is seen: demo trains, ")
+
+
+async def test_a_hold_while_a_restart_is_checked_names_both(box: Box) -> None:
+    async with staged(box) as stage:
+        stage.deliver()
+        (incident,) = stage.remediator.journal.open_incidents()
+        number = stage.remediator.journal.record_intent(incident.id, ROLLOUT, "restart", ())
+        stage.remediator.journal.record_result(number, "done", started_by="us", processes=[1])
+        hold = json.dumps({"who": "ann from 10.0.0.1, on the page", "run": "demo"})
+        stage.remediator.setup.config.hold_file.write_text(hold)
+        shown = await stage.shown(**GONE)
+    assert shown.who == "ann, until the hold is lifted"
+    assert shown.how == (
+        "The remediator is checking that the restart of demo/rollout-0 has helped, "
+        "and does nothing more until then."
+    )
 
 
 async def test_stalled_is_shown_as_soon_as_it_is_longer_than_usual(box: Box) -> None:
@@ -216,10 +296,10 @@ async def test_stalled_is_shown_as_soon_as_it_is_longer_than_usual(box: Box) -> 
         shown = await stage.shown(**waiting(120))
     assert shown.tone == shown.own_tone == "warn"
     assert shown.sentence == (
-        "demo has made no step for 2 min (usually 1 s): it waits for rollouts. "
-        "Nothing acts on it: an operator is needed."
+        "demo has made no step for 2 min (usually 1 s): it waits for rollouts."
     )
-    assert "Alerts 1 fires TrainingWaitingForRollouts, nothing acts on it" in shown.text
+    assert (shown.who, shown.how) == (YOU, "The remediator has no playbook for it.")
+    assert "Alerts 1 fires TrainingWaitingForRollouts" in shown.text
     assert counts(shown) == (1, 1)
 
 
@@ -234,8 +314,9 @@ async def test_server_loading(box: Box) -> None:
     assert shown.tone == "warn"
     assert shown.sentence == (
         "demo has made no step for 2 min (usually 1 s): it waits for its inference server server, "
-        "which is starting. Nothing to do yet: an alert fires if it lasts."
+        "which is starting."
     )
+    assert (shown.who, shown.how) == (NOBODY, "Nothing to do yet: an alert fires if it lasts.")
 
 
 async def test_gave_up(box: Box) -> None:
@@ -248,22 +329,26 @@ async def test_gave_up(box: Box) -> None:
         )
         shown = await stage.shown(**GONE)
     assert shown.tone == shown.own_tone == "bad"
-    assert shown.sentence == (
-        "rollout-0 is not running. An operator is needed: the remediator gave up on demo/rollout-0."
-    )
+    assert shown.sentence == "rollout-0 is not running."
+    assert (shown.who, shown.how) == (YOU, "The remediator gave up on demo/rollout-0.")
+    assert shown.own_how == shown.how
     assert counts(shown) == (1, 1)
-    assert "gave up: an operator is needed" in shown.text
+    assert "Last action none The remediator gave up on demo/rollout-0." in shown.text
 
 
 async def test_remediator_gone() -> None:
-    tone, sentence = verdict(rendered("connection refused"))
-    assert tone == "warn"
-    assert sentence.startswith("Nothing will be healed: the remediator does not answer")
+    tone, sentence, who, _ = verdict(rendered("connection refused"))
+    assert (tone, who) == ("warn", YOU)
+    assert sentence == (
+        "Nothing will be healed: the remediator does not answer (connection refused)."
+    )
     assert "What to do first TrainingRemediatorDown : Does it run?" in plain(rendered("refused"))
     assert "Alerts not known" in plain(rendered("connection refused"))
-    tone, sentence = verdict(rendered("connection refused", **GONE))
-    assert tone == "bad"
-    assert sentence.startswith("rollout-0 is not running. Nothing will be healed: the remediator")
+    tone, sentence, who, how = verdict(rendered("connection refused", **GONE))
+    assert (tone, sentence, who) == ("bad", "rollout-0 is not running.", YOU)
+    assert how.startswith("Nothing will be healed: the remediator does not answer")
+    first = "  first, TrainingRemediatorDown: Does it run?"
+    assert describe(status_json(page_data("refused")))[2].startswith(first)
 
 
 async def test_alertmanager_gone(box: Box) -> None:
@@ -271,14 +356,16 @@ async def test_alertmanager_gone(box: Box) -> None:
     async with staged(box) as stage:
         shown = await stage.shown()
     assert shown.tone == shown.own_tone == "warn"
-    assert shown.sentence.startswith(
-        "Nothing will be healed, alerts are not known: Alertmanager does not answer."
+    assert shown.sentence == shown.own_sentence
+    assert shown.sentence == (
+        "Alertmanager does not answer: no alert is known, and nothing will be healed."
     )
-    assert shown.own_sentence.startswith(
-        "Nothing will be healed, alerts are not known: Alertmanager does not answer."
-    )
+    assert shown.how.startswith("No problem is seen: demo trains, ")
+    assert shown.who == YOU
     assert "Alerts not known" in shown.text
     assert box.url not in shown.text
+    for text in (shown.text, shown.lines[2]):
+        assert "Does it run? pgrep -af alertmanager." in text
     assert counts(shown) == (None, 0)
 
 
@@ -294,6 +381,7 @@ async def test_an_alertmanager_that_hangs_delays_the_page_for_a_bounded_time(
     async with staged(box) as stage:
         stage.remediator.active_alerts.reconfigure(None, never)
         shown = await stage.shown()
+    assert shown.who == YOU
     assert "Alertmanager did not respond within 0.05 s" in shown.sentence
 
 
@@ -310,6 +398,7 @@ async def test_finished(box: Box) -> None:
     assert shown.tone == "good"
     assert shown.sentence == "All is well: demo has finished, step 100,000 of 100,000."
     assert shown.own_sentence == "No alert fires: its worker has finished."
+    assert (shown.who, shown.how) == (NOBODY, "")
 
 
 async def test_an_alert_that_nobody_acts_on_is_counted_and_marked(box: Box) -> None:
@@ -325,16 +414,14 @@ async def test_an_alert_that_nobody_acts_on_is_counted_and_marked(box: Box) -> N
         own = plain(await (await stage.client.get("/")).text())
     assert shown.tone == shown.own_tone == "warn"
     assert shown.sentence == (
-        "TrainingOomKill fires on the host: The kernel killed a process for lack of memory. "
-        "Nothing acts on it: an operator is needed."
+        "TrainingOomKill fires on the host: The kernel killed a process for lack of memory."
     )
-    assert shown.own_sentence == (
-        "On the host: the kernel killed a process for lack of memory. "
-        "Nothing acts on it: an operator is needed."
-    )
+    assert shown.own_sentence == "On the host: the kernel killed a process for lack of memory."
+    assert (shown.who, shown.how) == (YOU, "The remediator has no playbook for it.")
+    assert shown.own_how == shown.how
     for text in (shown.text, own):
         assert "What to do first TrainingOomKill : Which process was killed?" in text
-    assert "TrainingOomKill the host nothing acts on it" in own
+    assert "TrainingOomKill the host You, now the remediator has no playbook for it" in own
     assert counts(shown) == (1, 1)
 
 
@@ -395,9 +482,9 @@ def test_a_remediator_that_does_not_report_active_alerts_leaves_them_unknown() -
     older = RemediatorStatus(
         mode="act", tone="good", verdict="", open_alerts=0, alerts=(), actions=()
     )
-    tone, sentence = verdict(rendered(older))
-    assert tone == "warn"
-    assert sentence.startswith("Nothing will be healed, alerts are not known")
+    tone, _, who, _ = verdict(rendered(older))
+    assert (tone, who) == ("warn", YOU)
+    assert "Active alerts are not known: this remediator does not report" in plain(rendered(older))
 
 
 async def test_a_healed_incident_in_follow_up_is_well_on_both_pages(box: Box) -> None:
@@ -413,6 +500,18 @@ async def test_a_healed_incident_in_follow_up_is_well_on_both_pages(box: Box) ->
         shown.own_sentence
         == "No alert fires: it is allowed to restart 1 worker, following up 1 incident."
     )
+    assert (shown.who, REMEDIATOR in shown.text) == (NOBODY, False)
+
+
+async def test_an_exporter_that_is_blind_is_for_you(box: Box) -> None:
+    box.known = {}
+    async with staged(box) as stage:
+        status = (await stage.shown()).status
+    failed = Outcome("workers", 9.5, error=CollectError("cannot read /proc"))
+    page = replace(page_data(status), outcomes=(failed,))
+    tone, sentence, who, how = verdict(render(page))
+    assert (tone, sentence, who) == ("bad", "collectors failed: workers.", YOU)
+    assert how.startswith("A part of the host is not seen")
 
 
 async def test_in_mode_observe_nobody_acts(box: Box) -> None:
@@ -426,10 +525,11 @@ async def test_in_mode_observe_nobody_acts(box: Box) -> None:
         shown = await stage.shown(**GONE)
         box.known = {}
     assert shown.tone == shown.own_tone == "bad"
-    assert shown.sentence == "rollout-0 is not running. The remediator only observes."
-    assert shown.own_sentence == (
-        "On demo/rollout-0: a worker holds more memory than its limit. The remediator only "
-        "observes."
+    assert shown.sentence == "rollout-0 is not running."
+    assert shown.own_sentence == "On demo/rollout-0: a worker holds more memory than its limit."
+    assert (shown.who, shown.how) == (
+        YOU,
+        "The remediator proposes an action and waits for your approval.",
     )
     assert counts(shown) == (1, 1)
     assert f"trainwarden approve {incident.id}, or the page /hold here" in shown.text

@@ -17,6 +17,7 @@ from tests.remediator.samples import NOW, ROLLOUT, delivery, make_alert, make_se
 
 from trainwarden_exporter.config import RemediatorConfig
 from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.runtime.responsibility import YOU
 from trainwarden_exporter.status_page import remediator_client
 from trainwarden_exporter.status_page.remediator_client import (
     MAX_ENTRIES,
@@ -88,13 +89,14 @@ async def test_a_received_alert_is_shown(box: Box) -> None:
             "TrainingWorkerMemoryOverLimit",
             *ROLLOUT,
         )
-        assert (alert.tone, alert.verdict, alert.reason) == ("warn", "is being decided", "")
+        assert alert.tone == "warn"
+        assert (alert.who_acts, alert.handling) == ("The remediator", "is deciding what to do")
 
         (incident,) = remediator.journal.open_incidents()
         remediator.journal.record_decisions([(incident, Decision(Verdict.WAIT, "observe_mode"))])
         (alert,) = (await status_from(client)).alerts
-        assert (alert.tone, alert.verdict) == ("quiet", "waits")
-        assert alert.reason == "mode is observe: no action taken"
+        assert (alert.tone, alert.who_acts) == ("quiet", YOU)
+        assert alert.handling.endswith(": mode is observe: no action taken")
 
 
 async def test_an_action_is_reported_with_what_came_of_it(box: Box) -> None:
@@ -106,8 +108,8 @@ async def test_an_action_is_reported_with_what_came_of_it(box: Box) -> None:
         journal.record_step(action, "start", command=["x"])
         (reported,) = (await status_from(client)).actions
         assert (reported.run, reported.worker) == ROLLOUT
-        assert (reported.doing, reported.outcome, reported.tone) == (
-            "restarted",
+        assert (reported.action, reported.outcome, reported.tone) == (
+            "restart",
             "in progress",
             "warn",
         )
@@ -250,12 +252,12 @@ def test_the_newest_action_comes_first_and_each_says_what_came_of_it(tmp_path: P
     reported = RemediatorStatus.model_validate(
         status_json(CurrentWork(state, (), (), actions), make_setup(tmp_path), now=NOW)
     )
-    assert [(one.doing, one.outcome, one.tone) for one in reported.actions] == [
+    assert [(one.action, one.outcome, one.tone) for one in reported.actions] == [
         ("something new", "in progress", "warn"),
-        ("notified", "the on-call is notified", "warn"),
-        ("restarted", "healed", "good"),
-        ("restarted", "failed", "bad"),
-        ("restarted", "interrupted", "warn"),
-        ("leftovers terminated", "not healed", "bad"),
-        ("restarted", "healed", "good"),
+        ("notification", "the on-call is notified", "warn"),
+        ("restart", "healed", "good"),
+        ("restart", "failed", "bad"),
+        ("restart", "interrupted", "warn"),
+        ("cleanup of leftovers", "not healed", "bad"),
+        ("restart", "healed", "good"),
     ]

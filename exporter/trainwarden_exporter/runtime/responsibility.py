@@ -1,0 +1,32 @@
+"""Who acts: the words of both pages, `trainwarden status`, the reports and the notifications."""
+
+from __future__ import annotations
+
+LABEL = "Who acts"
+YOU = "You, now"
+REMEDIATOR = "The remediator"
+NOBODY = "Nobody needs to"
+
+
+def who_acts(
+    *,
+    operator: bool = False,
+    remediator: bool = False,
+    held_by: str | None = None,
+    until: str = "",
+) -> str:
+    """Returns who acts next, as one of four: who set a hold, you, the remediator, nobody.
+
+    `held_by` is not None while a hold keeps the remediator from acting; it may be empty, and so may
+    `until`, its end. Such a hold comes first: who set it has taken over.
+    """
+    if held_by is not None:
+        return f"{held_by or 'The operator of the hold'}, until {until or 'the hold is lifted'}"
+    if operator:
+        return YOU
+    return REMEDIATOR if remediator else NOBODY
+
+
+def urgency(who: str) -> int:
+    """Returns a number to sort by: what needs you comes first, what needs nobody last."""
+    return {YOU: 0, REMEDIATOR: 2, NOBODY: 3}.get(who, 1)

@@ -1,0 +1,263 @@
+"""Who acts on an alert, and what is done, for pages, reports and notifications. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.runtime.formatting import format_time
+from trainwarden_exporter.runtime.responsibility import NOBODY, REMEDIATOR, YOU, urgency, who_acts
+from trainwarden_remediator.alertmanager.webhook_payload import Alert
+from trainwarden_remediator.config.targets import GPUS
+from trainwarden_remediator.holds.hold_file import Hold
+from trainwarden_remediator.journal import event_text
+from trainwarden_remediator.model import (
+    BLOCKED_SECONDS,
+    BLOCKING,
+    Incident,
+    PastAction,
+    is_unattended,
+)
+from trainwarden_remediator.observation.active_alerts import ActiveAlerts
+
+Tone = Literal["good", "warn", "bad", "quiet"]
+
+DELIVERY_SECONDS = 60.0
+"""Time within which an alert with a playbook is delivered to the remediator and decided."""
+DAY_SECONDS = 86400.0
+MAX_NAME_LENGTH = 200
+"""Characters of a name on the pages: names of alerts are untrusted input."""
+
+_PASSIVE = {"hold": "restarts are held while it fires", "notify": "the on-call is notified"}
+"""Decisions to act that heal nothing, by reason."""
+_HELD_BY_ALERT = "held_by_alert"
+"""Another alert holds restarts: an operator must end that one."""
+
+_OVER = frozenset(
+    {
+        *("has_finished", "stopped", "silenced", "inhibited"),
+        *("condition_cleared", "alert_lingers", "already_restarted"),
+    }
+)
+"""Reasons for which nobody needs to act, though the alert is still active."""
+
+_DOING = {
+    "restart": ("is restarting", "the restart of"),
+    "command": ("runs the command of", "the command of"),
+    "gpu_cleanup": ("terminates leftover processes on", "the cleanup of"),
+}
+"""What the remediator does, and has done, by kind of action; the target follows."""
+
+_SEVERITY_TONES: dict[str, Tone] = {"critical": "bad", "warning": "warn"}
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What decides who acts, apart from an alert and the decisions about it."""
+
+    now: float
+    """Unix seconds."""
+    mode: str = "act"
+    holds: Sequence[Hold] = ()
+    """The holds in force."""
+    actions: Sequence[PastAction] = ()
+    """The last actions, oldest first."""
+    given_up: Collection[WorkerKey] = ()
+    """Workers of incidents that were closed for want of attempts."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlertView:
+    """An active alert, who acts on it, and what is done about it."""
+
+    alert: Alert
+    who: str
+    """In the words of `who_acts`."""
+    handling: str
+    """What is done: follows `The remediator` where that acts, else a clause."""
+    reason: str = ""
+    """Of the last decision about it."""
+    incident: int | None = None
+
+    @property
+    def tone(self) -> Tone:
+        return _SEVERITY_TONES.get(self.alert.labels.get("severity", ""), "quiet")
+
+
+def build_alert_views(
+    alerts: ActiveAlerts, incidents: Sequence[Incident], open_incidents: int, situation: Situation
+) -> tuple[AlertView, ...] | None:
+    """Returns the alerts, first what needs an operator, then the worst; None if not known.
+
+    `incidents` are the oldest of the `open_incidents` open ones.
+    """
+    if isinstance(alerts, str):
+        return None
+    by_fingerprint = {one.fingerprint: one for one in incidents if not one.resolved}
+    complete = open_incidents <= len(incidents)
+    views = [
+        _view(alert, by_fingerprint.get(alert.fingerprint), situation, complete=complete)
+        for alert in alerts
+    ]
+    return tuple(sorted(views, key=_rank))
+
+
+def _rank(view: AlertView) -> tuple[bool, int, int, float]:
+    tone = ("bad", "warn", "quiet", "good").index(view.tone)
+    return urgency(view.who) > 0, tone, urgency(view.who), view.alert.starts_at
+
+
+def _view(
+    alert: Alert, incident: Incident | None, situation: Situation, *, complete: bool
+) -> AlertView:
+    key, now = WorkerKey(alert.run, alert.worker), situation.now
+    quiet = _SEVERITY_TONES.get(alert.labels.get("severity", "")) is None
+    if incident is not None:
+        who, handling = handling_of(incident, situation)
+        reason = incident.last_decision.partition(" ")[2]
+        return AlertView(alert, who, handling, reason, incident.id)
+    if not alert.remediation and quiet:
+        return AlertView(alert, NOBODY, "for information")
+    if (found := _before_decisions(key, situation)) is not None:
+        return AlertView(alert, *found)
+    if not alert.remediation:
+        return AlertView(alert, YOU, "the remediator has no playbook for it")
+    if gone := next(_given_up(key, situation), ""):
+        return AlertView(alert, YOU, f"the remediator gave up on {gone}")
+    if situation.mode == "observe":
+        return AlertView(alert, YOU, "the remediator only observes")
+    if not complete:
+        return AlertView(alert, REMEDIATOR, "has it in its queue")
+    if now - alert.starts_at < DELIVERY_SECONDS:
+        return AlertView(alert, REMEDIATOR, "is about to receive it")
+    return AlertView(alert, YOU, "the remediator has not received it")
+
+
+def handling_of(incident: Incident, situation: Situation) -> tuple[str, str]:
+    """Returns who acts on an open incident, and what is done: see AlertView."""
+    key = WorkerKey(incident.run, incident.worker)
+    if (found := _before_decisions(key, situation, incident.id)) is not None:
+        return found
+    verdict, _, reason = incident.last_decision.partition(" ")
+    described = event_text.describe_reason(reason)
+    if reason in _OVER or incident.resolved:
+        return NOBODY, described
+    if reason == "held":  # that hold is not in force any more
+        verdict = ""
+    if situation.mode == "observe" and verdict != "act":
+        proposes = reason == "observe_mode"
+        more = "proposes an action and waits for your approval" if proposes else "only observes"
+        return YOU, f"the remediator {more}"
+    if verdict == "act" and reason in _PASSIVE:
+        return YOU, _PASSIVE[reason]
+    blocked = (
+        verdict
+        and reason in BLOCKING
+        and situation.now - incident.last_decided_at >= BLOCKED_SECONDS
+    )
+    if blocked or reason == _HELD_BY_ALERT or (verdict and is_unattended(incident.last_decision)):
+        own = described.startswith("the remediator")
+        return YOU, described if own else f"the remediator does not act: {described}"
+    if verdict == "act":
+        return REMEDIATOR, f"is about to act: {described}"
+    if verdict == "wait":
+        return REMEDIATOR, f"waits: {described}"
+    return REMEDIATOR, "is deciding what to do"
+
+
+def _before_decisions(
+    key: WorkerKey, situation: Situation, incident: int | None = None
+) -> tuple[str, str] | None:
+    """Returns who acts where a hold or an action in progress decides that, else None."""
+    doing = next(
+        (
+            text
+            for action in reversed(situation.actions)
+            if (action.incident == incident or action.key == key)
+            and (text := action_in_progress(action))
+        ),
+        "",
+    )
+    if hold := next((one for one in in_force(situation.holds) if one.covers(key)), None):
+        return holder(hold, situation.now), held(hold, doing)
+    return (REMEDIATOR, doing) if doing else None
+
+
+def _given_up(key: WorkerKey, situation: Situation) -> Iterator[str]:
+    """Yields the names of the workers of an alert that were given up."""
+    for gone in situation.given_up:
+        if gone.run == key.run and key.worker in ("", gone.worker):
+            yield subject(*gone)
+
+
+def action_in_progress(action: PastAction) -> str:
+    """Returns `is restarting demo/rollout-0`, or "" for an action that has ended."""
+    if action.ended_at is not None or action.result == "interrupted":
+        return ""
+    doing, done = _DOING.get(action.kind, ("", ""))
+    target = "the GPUs" if action.key == GPUS else subject(*action.key)
+    if doing and action.result is not None:
+        return f"is checking that {done} {target} has helped"
+    return f"{doing} {target}" if doing else ""
+
+
+def holder(hold: Hold, now: float) -> str:
+    """Returns who acts while a hold is in force; `now` in Unix seconds."""
+    # Over HTTP, the name is followed by the address.
+    name = event_text.printable(hold.who.partition(" from ")[0])[:MAX_NAME_LENGTH]
+    until = "" if hold.until is None else _clock(hold.until, now)
+    return who_acts(held_by=name, until=until)
+
+
+def as_sentence(who: str, handling: str) -> str:
+    """Returns what is done as a sentence; `who` acts."""
+    if not handling:
+        return ""
+    if who == REMEDIATOR:
+        return f"It {handling}."
+    return f"{handling[:1].upper()}{handling[1:]}."
+
+
+def held(hold: Hold, doing: str = "") -> str:
+    """Returns what a hold means for the alerts that it covers, beside who set it and its end.
+
+    `doing` is what the remediator began before.
+    """
+    more = f"{doing}, and does nothing more" if doing else "does nothing"
+    why = f" ({hold.why})" if hold.why else ""
+    return event_text.printable(f"the remediator {more} until then{why}")
+
+
+def describe_hold(hold: Hold, now: float) -> str:
+    """Returns `held by root until 06:00 UTC`."""
+    by = f" by {hold.who}" if hold.who else " by an operator"
+    until = " until `resume`" if hold.until is None else f" until {_clock(hold.until, now)}"
+    why = f" ({hold.why})" if hold.why else ""
+    return event_text.printable(f"held{by}{until}{why}")
+
+
+def in_force(holds: Sequence[Hold]) -> Sequence[Hold]:
+    """Returns the holds, the widest and longest first."""
+    endless = float("inf")
+    return sorted(
+        holds, key=lambda one: (not one.everything, -(endless if one.until is None else one.until))
+    )
+
+
+def subject(run: str, worker: str) -> str:
+    """Returns the run and worker of an alert, bounded and printable."""
+    return "/".join(bounded(part) for part in (run, worker) if part) or "the host"
+
+
+def bounded(name: str) -> str:
+    """Returns a name, bounded and printable."""
+    return event_text.printable(name[:MAX_NAME_LENGTH])
+
+
+def _clock(at: float, now: float) -> str:
+    if abs(at - now) < DAY_SECONDS:
+        return f"{datetime.fromtimestamp(at, UTC):%H:%M} UTC"
+    return format_time(at)

@@ -1,0 +1,49 @@
+"""When the fault of an incident happened: before its alert, which waits and confirms. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainwarden_remediator.report.model import ActionRecord, EvidenceRecord, IncidentRecord
+
+NOTICED_SECONDS = 60.0
+"""A run may still make steps for so many seconds after the alert of its fault."""
+
+
+def fault_at(incident: IncidentRecord) -> float | None:
+    """Returns when the process ended, or else the last new step of the run; Unix seconds.
+
+    None if that is not known, or not before the alert.
+    """
+    ends = [process_end(incident, action) for action in incident.repairs[:1]]
+    found = next((end for end in ends if end is not None), None)
+    if found is None:
+        found = (interruption(incident) or {}).get("interruption_start")
+    return found if found is not None and found < incident.starts_at else None
+
+
+def process_end(incident: IncidentRecord, action: ActionRecord) -> float | None:
+    """Returns when the process that `action` replaced was seen to have ended on its own, if so."""
+    record = evidence_before(incident, action)
+    worker = {} if record is None else record.exporter_facts("workers").get(action.name, {})
+    ended: float | None = worker.get("last_exit_at")
+    gone = worker.get("processes", 0) < worker.get("expected", 0)
+    return ended if gone and ended is not None and ended <= action.at else None
+
+
+def evidence_before(incident: IncidentRecord, action: ActionRecord) -> EvidenceRecord | None:
+    """Returns the evidence that was collected before `action`."""
+    return next((one for one in incident.evidence if one.action == action.id), None)
+
+
+def interruption(incident: IncidentRecord) -> Mapping[str, Any] | None:
+    """Returns the last facts about the interruption in which the incident was, or None."""
+    name = incident.run or next((action.run for action in incident.repairs), "")
+    for record in reversed(incident.evidence):
+        facts: Mapping[str, Any] = record.exporter_facts("runs").get(name, {})
+        start, end = facts.get("interruption_start"), facts.get("interruption_end")
+        began = start is not None and start <= incident.starts_at + NOTICED_SECONDS
+        if began and (end is None or end >= incident.starts_at):
+            return facts
+    return None

@@ -1,0 +1,89 @@
+"""The opening of a night's report: two sentences, how the runs went and what faults cost. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from trainwarden_exporter.runtime.formatting import format_duration, plural
+from trainwarden_remediator.observation.model import ExporterState, RunState
+from trainwarden_remediator.report.fault import interruption
+from trainwarden_remediator.report.markdown import text
+from trainwarden_remediator.report.model import IncidentRecord
+from trainwarden_remediator.report.summary import HeadlineState, headline
+
+MAX_RUNS = 2
+"""Runs whose time is in the first sentence."""
+
+DAYS_FROM = 3
+"""Days from which on a period is not in hours."""
+
+_WORST: Mapping[HeadlineState, str] = {
+    "person": "needs you",
+    "open": "is still open",
+    "held": "is held",
+    "over": "ended without an action of ours",
+    "nothing": "ended without an action",
+    "healed": "was healed",
+}
+"""What became of a fault, the worst first."""
+
+_PLURALS = {"was": "were", "is": "are", "needs": "need"}
+
+
+def opening(
+    exporter: ExporterState | str, incidents: Sequence[IncidentRecord], period: float
+) -> str:
+    """Returns the two sentences; `period` in seconds: the time of the incidents."""
+    return f"{_time_sentence(exporter)} {_fault_sentence(incidents, period)}"
+
+
+def _time_sentence(exporter: ExporterState | str) -> str:
+    if isinstance(exporter, str):
+        return "How much the runs trained is not known: the exporter does not answer."
+    known = [_training(name, run) for name, run in exporter.runs.items() if run.counted_seconds]
+    if not known:
+        return "No run was watched."
+    left = len(known) - MAX_RUNS
+    return "; ".join([*known[:MAX_RUNS], *([f"and {left} more"] if left > 0 else [])]) + "."
+
+
+def _training(name: str, run: RunState) -> str:
+    trained, counted = run.effective_seconds or 0.0, run.counted_seconds or 1.0
+    spent = f"{format_duration(round(trained))} of the {format_duration(round(counted))}"
+    return f"{text(name)} trained for {spent} that it was watched ({trained / counted:.0%})"
+
+
+def _fault_sentence(incidents: Sequence[IncidentRecord], period: float) -> str:
+    hours = period < DAYS_FROM * 86400
+    within = f"In the last {f'{period / 3600:.0f} h' if hours else format_duration(round(period))}"
+    states: dict[object, HeadlineState] = {}
+    costs: dict[object, float] = {}
+    order = list(_WORST)
+    for one in incidents:
+        state, lost = headline(one).state, interruption(one)
+        # Incidents of one interruption are one fault: a dead server also stalls its trainer.
+        key = (one.run, lost["interruption_start"]) if lost else one.id
+        states[key] = min(states.get(key, state), state, key=order.index)
+        if lost and "interruption_end" in lost:
+            costs[key] = lost["interruption_end"] - lost["interruption_start"]
+    if not states:
+        return f"{within}, no fault was seen."
+    spent = format_duration(round(sum(costs.values())))
+    at_least = "" if len(costs) == len(states) else "at least "
+    cost = f" cost {at_least}{spent}" if costs else ""
+    return f"{within}, {plural(len(states), 'fault')}{cost}{_outcome(list(states.values()))}."
+
+
+def _outcome(states: Sequence[HeadlineState]) -> str:
+    if len(set(states)) == 1:
+        subject = {1: "it", 2: "both"}.get(len(states), "all")
+        word = _WORST[states[0]]
+        return f"; {subject} {word if len(states) == 1 else _plural(word)}"
+    found = [(states.count(one), word) for one, word in _WORST.items() if one in states]
+    parts = [f"{count} {word if count == 1 else _plural(word)}" for count, word in found]
+    return f"; {', '.join(parts)}"
+
+
+def _plural(words: str) -> str:
+    verb, _, rest = words.partition(" ")
+    return f"{_PLURALS.get(verb, verb)} {rest}"

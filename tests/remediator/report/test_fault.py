@@ -1,0 +1,97 @@
+"""When the fault of an incident happened, and the attempts that ended."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC
+from typing import Any
+
+from tests.remediator.samples import NOW
+
+from trainwarden_remediator.journal.rows import Event
+from trainwarden_remediator.report.attempts import attempts_section
+from trainwarden_remediator.report.fault import fault_at
+from trainwarden_remediator.report.incident import ReportStyle, render_incident
+from trainwarden_remediator.report.markdown import TimeFormat
+from trainwarden_remediator.report.model import ActionRecord, EvidenceRecord, IncidentRecord
+
+EXIT = NOW - 16.0
+"""When the process was seen to have ended; its alert came 16 s later."""
+TIMES = TimeFormat(UTC)
+
+
+def event(number: int, action: int, kind: str, at: float, **facts: Any) -> Event:
+    return Event(number, at, 1, action, kind, "TrainingWorkerGone", "demo", "trainer", facts)
+
+
+def evidence(action: int, at: float, **worker: Any) -> EvidenceRecord:
+    seen = {
+        "workers": {"demo/trainer": {"processes": 0, "expected": 1, **worker}},
+        "runs": {"demo": {"step": 57, "first_step": 50}},
+    }
+    log = {"name": "trainer", "path": "/runs/trainer.log", "size": 9, "modified": NOW - 17}
+    logs = [{**log, "lines": [f"step 5{action}", "Killed"]}]
+    return EvidenceRecord(at, "act", action, {"seen": seen, "logs": logs})
+
+
+def action(number: int, at: float, outcome: str) -> ActionRecord:
+    return ActionRecord(
+        number, "demo", "trainer", "restart", at, 0, "done", outcome, at + 10, 57, 50
+    )
+
+
+def incident(**worker: Any) -> IncidentRecord:
+    return IncidentRecord(
+        *(1, "TrainingWorkerGone", "demo", "trainer", "restart_worker", {}, {}),
+        *(NOW, NOW + 1, NOW + 10, NOW + 30, "resolved", NOW + 40, "act"),
+        events=(
+            event(1, 1, "start", NOW + 1.1, command=["python"]),
+            event(2, 1, "outcome", NOW + 11, outcome="healed", seconds=10),
+        ),
+        actions=(action(1, NOW + 1, "healed"),),
+        evidence=(evidence(1, NOW + 1, **worker),),
+    )
+
+
+def report(found: IncidentRecord) -> str:
+    return render_incident(found, ReportStyle(TIMES), NOW + 60)
+
+
+def test_a_worker_is_down_from_its_end_and_not_from_its_alert() -> None:
+    text = report(incident(last_exit_at=EXIT))
+    assert "`demo/trainer` was down for 17 s." in text
+    assert "**Healed** automatically, 27 s after the fault, by 1 action." in text
+    assert "| **Fault** | 07:59:44, 16 s before |" in text
+
+
+def test_where_the_end_is_not_known_it_is_at_least_since_the_alert() -> None:
+    for found in (incident(), incident(last_exit_at=EXIT, processes=1)):
+        text = report(found)
+        assert "`demo/trainer` was down for at least 1.1 s." in text
+        assert "11 s after the alert started" in text
+        assert "**Fault**" not in text
+
+
+def test_without_an_end_the_fault_is_the_last_new_step_if_that_was_before_the_alert() -> None:
+    for start, at in ((NOW - 90, NOW - 90), (NOW + 30, None)):
+        facts = {"seen": {"runs": {"demo": {"interruption_start": start}}}}
+        end = EvidenceRecord(NOW + 40, "end", None, facts)
+        found = incident()
+        assert fault_at(replace(found, evidence=(*found.evidence, end))) == at
+
+
+def test_each_attempt_has_its_steps_its_end_and_its_last_lines() -> None:
+    first = incident(last_exit_at=EXIT, last_exit_code=137, started_at=NOW - 100)
+    assert attempts_section(first, TIMES) == ""
+    both = replace(
+        first,
+        actions=(*first.actions, action(2, NOW + 20, "healed")),
+        events=(*first.events, event(3, 2, "stop", NOW + 21, processes=[1])),
+        evidence=(*first.evidence, evidence(2, NOW + 20, processes=1)),
+    )
+    text = attempts_section(both, TIMES)
+    assert "| 1 | `demo/trainer` | 07:58:20 | 07:59:44 | 50 | 57 | 137 |" in text
+    assert "| 2 | `demo/trainer` | 08:00:01 | 08:00:21 | 50 | 57 | stopped by the action |" in text
+    assert "The last lines of attempt 2, `/runs/trainer.log`:" in text
+    assert "step 52\nKilled" in text
+    assert "## Attempts" in report(both)

@@ -1,0 +1,67 @@
+"""The two sentences that a night's report opens with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tests.remediator.report.test_interruption import FAULT, incident
+
+from trainwarden_remediator.observation.model import ExporterState, RunState
+from trainwarden_remediator.report.model import IncidentRecord
+from trainwarden_remediator.report.opening import opening
+
+DAY = 86400.0
+TRAINED = RunState(effective_seconds=7.2 * 3600, counted_seconds=8 * 3600)
+
+
+def exporter(**runs: RunState) -> ExporterState:
+    return ExporterState({}, 2e10, 2e9, runs=runs)
+
+
+def healed(start: float, seconds: float, number: int = 1) -> IncidentRecord:
+    facts: dict[str, Any] = {"interruption_start": start, "interruption_end": start + seconds}
+    return replace(incident("healed", **facts), id=number)
+
+
+def second(number: int, sentence: str) -> IncidentRecord:
+    """An incident whose run the exporter did not watch."""
+    closed = {"gave_up": "ladder_exhausted"}.get(sentence, "resolved")
+    outcome = "healed" if sentence == "healed" else None
+    return replace(incident(outcome), id=number, closed=closed)
+
+
+def test_a_night_is_what_the_run_trained_and_what_its_faults_cost() -> None:
+    seen = exporter(demo=TRAINED)
+    assert opening(seen, (), DAY) == (
+        "demo trained for 7 h 12 min of the 8 h that it was watched (90%). "
+        "In the last 24 h, no fault was seen."
+    )
+    faults = (healed(FAULT, 1800), replace(healed(FAULT + 1, 660, 2), starts_at=FAULT + 61))
+    assert opening(seen, faults, DAY).endswith("2 faults cost 41 min; both were healed.")
+    assert opening(seen, faults[:1], 7 * DAY).endswith(
+        "In the last 7 d, 1 fault cost 30 min; it was healed."
+    )
+
+
+def test_incidents_of_one_interruption_are_one_fault() -> None:
+    both = (healed(FAULT, 1800), healed(FAULT, 1800, 2))
+    assert opening(exporter(), both, DAY) == (
+        "No run was watched. In the last 24 h, 1 fault cost 30 min; it was healed."
+    )
+
+
+def test_what_is_not_healed_comes_first_and_an_unknown_cost_is_no_cost() -> None:
+    assert opening(exporter(), (second(1, "gave_up"),), DAY).endswith("1 fault; it needs you.")
+    mixed = (healed(FAULT, 60), second(2, "gave_up"), second(3, "gave_up"))
+    assert opening("refused", mixed, DAY) == (
+        "How much the runs trained is not known: the exporter does not answer. "
+        "In the last 24 h, 3 faults cost at least 1 min; 2 need you, 1 was healed."
+    )
+
+
+def test_of_many_runs_the_first_are_named() -> None:
+    seen = exporter(**dict.fromkeys(("a", "b", "c", "d"), TRAINED))
+    first = opening(seen, (), DAY).partition(". ")[0]
+    assert first.count("trained for") == 2
+    assert first.endswith("; and 2 more")
