@@ -12,12 +12,13 @@ from tempfile import mkdtemp
 from verdicts.box import play
 from verdicts.engine import waits_longer
 from verdicts.faults import Expected, Fault
-from verdicts.healthy import NIGHTS, Night
+from verdicts.healthy import Night
 from verdicts.page import BASE, SCRAPE, Value
 from verdicts.run import Run
 from verdicts.settling import settle
 from verdicts.shapes import FRAMEWORK_NAMES, Shape, draw
 from verdicts.table_box import BOX_FAULTS
+from verdicts.table_healthy import NIGHTS
 from verdicts.table_parts import PART_FAULTS
 from verdicts.table_run import RUN_FAULTS
 from verdicts.table_servers import SERVER_FAULTS

@@ -20,10 +20,11 @@ from trainwarden_exporter.progress.run_time import RunState
 from verdicts.box import Happening
 from verdicts.cases import FAULTS, Case, cases, live, spread
 from verdicts.faults_box import boot
-from verdicts.healthy import NIGHTS, STEADY, Night
+from verdicts.healthy import Night
 from verdicts.page import BASE
 from verdicts.run import Run
 from verdicts.shapes import RUN
+from verdicts.table_healthy import NIGHTS, STEADY
 from verdicts.table_run import SHORT
 
 

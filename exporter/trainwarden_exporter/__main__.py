@@ -8,7 +8,6 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeVar
 
@@ -37,14 +36,13 @@ from trainwarden_exporter.gpu.driver import TIMEOUT_SECONDS
 from trainwarden_exporter.preflight.against_host import match_host
 from trainwarden_exporter.preflight.checkpoints import list_checkpoints
 from trainwarden_exporter.preflight.checks import run_checks
+from trainwarden_exporter.preflight.config_warnings import config_warnings
 from trainwarden_exporter.preflight.report import render, worst_result
 from trainwarden_exporter.processes.announcements import read_announcements
 from trainwarden_exporter.processes.config import workers_by_key
-from trainwarden_exporter.processes.exit_status import NO_EXIT_STATUSES, exit_statuses_available
 from trainwarden_exporter.processes.matching import Matcher
 from trainwarden_exporter.processes.stacks.sampler import sample_run
 from trainwarden_exporter.processes.stacks.text import render as render_stacks
-from trainwarden_exporter.processes.viewer_match import find_matching_viewer
 from trainwarden_exporter.progress.limit_reasons import explain_phase_limits
 from trainwarden_exporter.run_config import RunConfig
 from trainwarden_exporter.runtime import logging_setup
@@ -54,11 +52,6 @@ from trainwarden_exporter.webserver.server import WebServer
 from trainwarden_exporter.webserver.service import serve
 
 PROGRAM = "trainwarden-exporter"
-KNOWN_ROLES = (
-    *("trainer", "rollout", "inference", "orchestrator"),
-    *("evaluation", "launcher", "worker"),
-)
-"""Roles that rules, conditions and frameworks know; any other is valid."""
 T = TypeVar("T")
 
 
@@ -248,35 +241,6 @@ def discover(path: Path | None, output: Path | None = None) -> int:
         (output / name).write_text(content)
         print(output / name)
     return int(not proposal.runs)
-
-
-def config_warnings(config: Config) -> list[str]:
-    """Returns warnings on valid settings that are probably not intended."""
-    if not config.runs:
-        return ["no runs: the exporter observes only the host"]
-    finishing = any(worker.finishes for run in config.runs for worker in run.workers)
-    unknown_exits = [NO_EXIT_STATUSES] if finishing and not exit_statuses_available() else []
-    without_workers = [
-        f"run {run.name} has no workers: the exporter does not observe its processes"
-        for run in config.runs
-        if not run.workers
-    ]
-    viewers = [
-        f"worker {worker.name} of run {run.name}: its `command` also matches `{viewer}`; let it"
-        r" begin with the interpreter: (?:^|/)python[\d.]* (?:.*[ /])?SCRIPT(?: |$)"
-        for run in config.runs
-        for worker in run.workers
-        if (viewer := find_matching_viewer(worker.match))
-    ]
-    roles = [
-        f"worker {worker.name} of run {run.name}: no rule knows the role {worker.role}"
-        f" (did you mean {meant}?)"
-        for run in config.runs
-        for worker in run.workers
-        if worker.role not in KNOWN_ROLES
-        for meant in get_close_matches(worker.role, KNOWN_ROLES, n=1)
-    ]
-    return [*unknown_exits, *without_workers, *viewers, *roles]
 
 
 def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:

@@ -9,10 +9,11 @@ import pytest
 
 from trainwarden_exporter.progress.run_time import RunState
 from verdicts.cases import FAULTS, Case
-from verdicts.healthy import NIGHTS, Night
+from verdicts.healthy import Night
 from verdicts.ledger import WATCHED_BADLY, Account, account
 from verdicts.ledger_cost import Cost
 from verdicts.ledger_page import ALLOWED, HARD, PAGE, page
+from verdicts.table_healthy import NIGHTS
 from verdicts.truth import Truth
 
 

@@ -22,11 +22,11 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from tests.roomless import with_room_for
 
 import stack
-from trainwarden_exporter import __main__ as program
 from trainwarden_exporter import __version__
-from trainwarden_exporter.__main__ import config_warnings, main
+from trainwarden_exporter.__main__ import main
 from trainwarden_exporter.app import COLLECTORS, declared_metrics
 from trainwarden_exporter.config import Config
+from trainwarden_exporter.preflight.config_warnings import config_warnings
 from trainwarden_exporter.processes.exit_status import NO_EXIT_STATUSES
 
 PROGRAM = [sys.executable, "-m", "trainwarden_exporter"]
@@ -398,7 +398,7 @@ def test_check_warns_of_a_selector_that_matches_an_editor() -> None:
 def test_check_warns_of_a_kernel_without_exit_statuses(
     monkeypatch: pytest.MonkeyPatch, available: bool, warnings: list[str]
 ) -> None:
-    monkeypatch.setattr(program, "exit_statuses_available", lambda: available)
+    monkeypatch.setattr(f"{config_warnings.__module__}.exit_statuses_available", lambda: available)
     worker = {"name": "trainer", "match": {"command": "-m trainer"}, "finishes": True}
     config = Config.model_validate({"runs": [{"name": "a", "workers": [worker]}]})
 

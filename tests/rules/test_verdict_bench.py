@@ -18,12 +18,13 @@ from verdicts.bench import SHORTEST, batches, expected_length, judged
 from verdicts.cases import FAULTS, Case, Due, Played, cases, simulate
 from verdicts.engine import Firing, Group, rules_hash
 from verdicts.faults import Expected, Fault
-from verdicts.healthy import NIGHTS, Night, keeps_state, nothing
+from verdicts.healthy import Night, keeps_state, nothing
 from verdicts.judging import judge
 from verdicts.page import EXPORTER, GAP, SCRAPE, STALE, Page, UndeclaredError, Value, packed
 from verdicts.report import shipped
 from verdicts.run import Run
 from verdicts.shapes import Shape
+from verdicts.table_healthy import NIGHTS
 
 PROJECT = Path(__file__).resolve().parents[2]
 SEED = 1
