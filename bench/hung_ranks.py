@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from contextlib import suppress
@@ -31,6 +32,8 @@ HANGS = {
     "queue": "a rank puts into a full queue",
     "loader": "a rank waits for a data loader that waits for a FIFO",
     "collective": "a rank of three or more is in another collective than the rest",
+    "plain lock": "a rank waits for a lock of its own, in C code",
+    "child": "a rank waits for a child process that reads a FIFO",
 }
 HEALTHY = {
     "evaluation": "rank 0 evaluates, the others wait in a barrier",
@@ -40,6 +43,9 @@ HEALTHY = {
     "slow disk": "rank 0 writes little by little",
     "reload": "rank 0 looks every 8 s whether its data is there",
     "first step": "all ranks compute",
+    "prefetch": "rank 0 waits for a thread of its own that looks every 8 s for data",
+    "trickle": "rank 0 reads a few bytes every 4 s from a child process that is mostly idle",
+    "async wait": "rank 0 waits in C code for a barrier, rank 1 evaluates",
 }
 FAR_END = {
     "http": "127.0.0.1:",
@@ -47,6 +53,8 @@ FAR_END = {
     "update": "127.0.0.1:",
     "lock": "which holds the file lock",
     "loader": "waits for a pipe",
+    "plain lock": "waits for a lock or another thread in _lock_twice",
+    "child": "waits for a pipe",
 }
 """What the chain must contain."""
 STEPS = 8
@@ -68,7 +76,7 @@ def rank(kind: str, number: int, count: int, odd: int, folder: str) -> None:
     if number == odd:
         (at / "struck").touch()
         _ODD[kind](at)
-    elif kind == "first step":
+    elif kind == "first step" or (kind == "async wait" and number == 1):
         _compute(at)
     if kind == "update" or kind in HEALTHY:
         dist.barrier()
@@ -210,6 +218,37 @@ def _reload(folder: Path) -> None:
         time.sleep(8)
 
 
+def _prefetch(folder: Path) -> None:
+    items: queue.SimpleQueue[int] = queue.SimpleQueue()
+    threading.Thread(target=_reload, args=(folder,), daemon=True).start()
+    items.get()
+
+
+def _trickle(_: Path) -> None:
+    program = "import time\nwhile True: print(1, flush=True); time.sleep(4)"
+    child = subprocess.Popen([sys.executable, "-S", "-c", program], stdout=subprocess.PIPE)
+    while child.stdout is not None:
+        child.stdout.readline()
+
+
+def _async_wait(_: Path) -> None:
+    work = dist.barrier(async_op=True)
+    if work is not None:
+        work.wait()
+
+
+def _lock_twice(_: Path) -> None:
+    lock = threading.Lock()
+    with lock, lock:
+        pass
+
+
+def _child(folder: Path) -> None:
+    fifo = folder / "fifo"
+    os.mkfifo(fifo)
+    subprocess.run(["cat", fifo], check=False)
+
+
 _ODD = {
     "sleep": lambda _: time.sleep(FOR_EVER),
     "http": _ask,
@@ -227,4 +266,9 @@ _ODD = {
     "slow disk": _slow_save,
     "reload": _reload,
     "first step": _compute,
+    "plain lock": _lock_twice,
+    "child": _child,
+    "prefetch": _prefetch,
+    "trickle": _trickle,
+    "async wait": _async_wait,
 }

@@ -189,6 +189,8 @@ def _waits_for_ever(one: Finding, findings: Sequence[Finding]) -> bool:
     match one.activity:
         case Activity.SLEEP:
             return one.kernel is not None and sleeps_on(one.kernel)
+        case Activity.QUEUE | Activity.LOCK | Activity.PIPE:
+            return not any(_may_go_on(child) for child in _below(one, findings))
         case Activity.CHILD:
             # of a program that is no Python, only the kernel shows for what it waits
             known = (Activity.PIPE, Activity.SLEEP, Activity.CHILD)
@@ -206,10 +208,27 @@ def _waits_for_ever(one: Finding, findings: Sequence[Finding]) -> bool:
     return one.activity in _STUCK
 
 
+def _may_go_on(child: Finding) -> bool:
+    """Whether a process may give its parent what that waits for."""
+    sleeps = child.activity is Activity.SLEEP
+    return child.may_end or (sleeps and not (child.kernel and sleeps_on(child.kernel)))
+
+
+def _below(one: Finding, findings: Sequence[Finding]) -> list[Finding]:
+    found: dict[int, Finding] = {one.member.identity.pid: one}
+    while more := {
+        other.member.identity.pid: other
+        for other in findings
+        if other.member.parent_pid in found and other.member.identity.pid not in found
+    }:
+        found |= more
+    return list(found.values())[1:]
+
+
 def _awaited_children(one: Finding, findings: Sequence[Finding]) -> list[Finding]:
     """Returns the child in whose end a process waits, or all of its children."""
     pid, number = one.member.identity.pid, one.kernel and one.kernel.file_number
-    children = [other for other in findings if other.member.parent_pid == pid]
+    children = [other for other in findings if other.member.parent_pid == pid and other is not one]
     return [child for child in children if child.member.identity.pid == number] or children
 
 

@@ -30,6 +30,7 @@ KEY = WorkerKey("night", "trainer")
 HELD = "import os, subprocess, sys, threading, time\nheld = threading.Lock(); held.acquire()\n"
 READY = "print(flush=True)\n"
 ENDLESS = f"[sys.executable, '-c', {HELD + 'held.acquire()'!r}]"
+SLEEPS = "[sys.executable, '-c', 'import time; time.sleep(1000)']"
 
 
 @pytest.fixture
@@ -133,8 +134,12 @@ def test_a_wait_that_nothing_ends_is_stuck_and_named(
             f"subprocess.Popen({ENDLESS}); subprocess.Popen(['sleep', '1000']); {READY}os.wait()",
             3,
         ),
+        (
+            f"subprocess.Popen({SLEEPS})\n{READY}os.read(os.pipe()[0], 1)",
+            2,
+        ),
     ],
-    ids=["timeout", "thread", "child", "one of two children"],
+    ids=["timeout", "thread", "child", "one of two children", "process"],
 )
 def test_a_wait_that_may_end_is_not_stuck(run: Start, program: str, count: int) -> None:
     found = seen(members(run(HELD + program), count))
