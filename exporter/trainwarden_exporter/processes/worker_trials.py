@@ -13,6 +13,10 @@ from trainwarden_exporter.runtime.state_file import StateFile
 TRIAL_PREFIX = "trial_"
 """Prefix of patterns whose lines each report the end of a trial."""
 
+STORED_TRIAL = "journaled"
+"""Pattern whose lines each report a finished trial in the storage of a search, which the search
+still has when it is started again."""
+
 TrialBaselines = dict[str, tuple[str, int]]
 """Oldest process of each worker, and the logged trials when it was first observed."""
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from prometheus_client.parser import text_string_to_metric_families
 
 from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.processes.worker_trials import STORED_TRIAL
 from trainwarden_remediator.exceptions import ObservationError
 from trainwarden_remediator.observation.model import (
     DiskState,
@@ -186,6 +187,8 @@ def _run(page: _Page, run: str) -> RunState:
         return [value for _, value in page.all(f"checkpoint_{name}", run=run)]
 
     complete, matches = checkpoints("complete"), checkpoints("recovery_matches")
+    stored = page.all("log_matches_total", run=run, pattern=STORED_TRIAL)
+    trials = sum(value for _, value in stored) or None
     return RunState(
         step=training("step"),
         last_step_at=training("last_step_timestamp_seconds"),
@@ -197,7 +200,10 @@ def _run(page: _Page, run: str) -> RunState:
         resume_step=training("resume_step"),
         first_step=training("first_step_after_resume"),
         step_spacing=training("step_spacing"),
-        checkpoint=max(checkpoints("step"), default=None),
+        restart_limit=training("stall_restart_limit_seconds"),
+        stuck=page.active_label("stack_movement", "movement", run=run) == "stuck",
+        trials=trials,
+        checkpoint=max(checkpoints("step"), default=trials),
         checkpoint_at=max(checkpoints("timestamp_seconds"), default=None),
         proved_step=max(checkpoints("proved_step"), default=None),
         proved_checkpoint=_proved_checkpoint(page, run),

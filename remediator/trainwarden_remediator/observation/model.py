@@ -87,8 +87,14 @@ class RunState:
     """The first step after that resume that was observed."""
     step_spacing: float | None = None
     """The least difference of two observed steps; above 1, not every step is."""
+    restart_limit: float | None = None
+    """Seconds after which silence alone justifies a restart; infinite while the pace is unknown."""
+    stuck: bool = False
+    """Whether the stacks of its processes show that it is stuck."""
+    trials: float | None = None
+    """Finished trials of a search in its storage, from which it resumes; None without any."""
     checkpoint: float | None = None
-    """The step of the newest complete checkpoint."""
+    """The step of the newest complete checkpoint; of a search, the number of its trials."""
     checkpoint_at: float | None = None
     """When that checkpoint was completed."""
     proved_step: float | None = None

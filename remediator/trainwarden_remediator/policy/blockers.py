@@ -5,6 +5,7 @@ Each refusal names the harm of docs/harms.md that it prevents.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -192,8 +193,16 @@ def missing_recovery_point(
 ) -> Decision | None:
     """A decision not to restart a run that could not resume, else None.
 
-    Without a usable checkpoint, a restart begins at step 0 (harm 10).
+    Without a usable checkpoint, a restart begins at step 0 (harm 10). A search resumes from the
+    trials in its storage and loses those in progress, which may take hours: only what is stuck, at
+    a known pace, is not one of these.
     """
+    if run is not None and run.checkpoints is None and run.trials is not None:
+        if run.stuck and (run.restart_limit or math.inf) < math.inf:
+            return None
+        return context.wait(
+            "observation_failed", target, "it is not known to be stuck: a trial may take long"
+        )
     if run is None or run.checkpoints is None:
         return context.wait(
             "observation_failed", target, "the exporter shows no checkpoints of the run"

@@ -166,7 +166,7 @@ def _run(name: str, run: RunState, style: ReportStyle, now: float) -> str:
         return f"{code(name)} has finished{step}."
     phase = f", phase {text(run.phase.replace('_', ' '))}" if run.phase else ""
     saved = ""
-    if run.checkpoint is not None:
+    if run.checkpoint is not None and run.trials is None:
         saved = f"; newest complete checkpoint: step {run.checkpoint:,.0f}"
         if run.checkpoint_at is not None:
             saved += f", {style.times.clock(run.checkpoint_at)}"

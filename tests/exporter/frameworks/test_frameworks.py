@@ -12,6 +12,7 @@ from trainwarden_exporter.frameworks import FRAMEWORKS, get_framework
 from trainwarden_exporter.frameworks.base import Framework, LinePattern, bullet_points
 from trainwarden_exporter.frameworks.error_lines import COMMON_ERROR_PATTERNS
 from trainwarden_exporter.frameworks.path_resolution import PathTemplate
+from trainwarden_exporter.processes.worker_trials import STORED_TRIAL
 
 each_framework = pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda one: one.name)
 
@@ -225,3 +226,7 @@ def test_every_framework_has_example_commands() -> None:
 def test_a_pattern_template_has_no_value_until_it_is_filled() -> None:
     plain = LinePattern("x", "y")
     assert (plain.phase, plain.ends, plain.error, plain.advances) == (None, None, False, False)
+
+
+def test_the_trials_that_a_search_keeps_are_counted_by_a_pattern_of_that_name() -> None:
+    assert STORED_TRIAL in {line.name for line in get_framework("optuna").lines}

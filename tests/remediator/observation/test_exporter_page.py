@@ -105,6 +105,23 @@ def test_sees_inference_servers_by_the_worker_that_serves_them() -> None:
     assert exporter.servers_of(WorkerKey("second", "rollout-0")) == ()
 
 
+def test_the_trials_in_the_storage_of_a_search_are_its_checkpoints() -> None:
+    of = 'run="demo",log="{}",pattern="{}"'
+    page = (
+        'trainwarden_training_stall_limit_seconds{run="demo"} 60\n'
+        'trainwarden_training_stall_restart_limit_seconds{run="demo"} 120\n'
+        'trainwarden_stack_movement{run="demo",movement="moving"} 0\n'
+        'trainwarden_stack_movement{run="demo",movement="stuck"} 1\n'
+        f"trainwarden_log_matches_total{{{of.format('workers', 'trial_finished')}}} 99\n"
+    )
+    journal = f"trainwarden_log_matches_total{{{of.format('journal', 'journaled')}}} 37\n"
+    assert see(page, journal).runs["demo"] == RunState(
+        stall_limit=60, restart_limit=120, stuck=True, trials=37, checkpoint=37
+    )
+    # in the memory of the program
+    assert see(page).runs["demo"] == RunState(stall_limit=60, restart_limit=120, stuck=True)
+
+
 def test_what_is_not_shown_of_a_server_is_not_made_up() -> None:
     few = "".join(f"{line}\n" for line in INFERENCE.splitlines()[:2])
     assert see(few).servers_of(ROLLOUT) == (

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -175,6 +176,17 @@ RUN = RunState(
     recovery_matches=True,
 )
 """A run that has stood still for a quarter of an hour and could resume."""
+HUNG_SEARCH: dict[str, Any] = {
+    "step": None,
+    "last_step_at": None,
+    "checkpoint": 9,
+    "checkpoints": None,
+    "checkpoints_seen_at": None,
+    "recovery_matches": None,
+    "trials": 9,
+    "restart_limit": 120,
+    "stuck": True,
+}
 DISK = DiskState("/data", size=1e12, free=5e11, inodes=1e6, free_inodes=5e5, seen_at=NOW - 5)
 
 
@@ -501,6 +513,11 @@ CASES: list[tuple[Reason, Verdict, Incident, dict[str, Any]]] = [
         Verdict.WAIT,
         STALLED,
         {"snapshot": standing(checkpoints_seen_at=NOW - 121)},
+    ),
+    ("restart", Verdict.ACT, STALLED, {"snapshot": standing(**HUNG_SEARCH)}),
+    *(
+        ("observation_failed", Verdict.WAIT, STALLED, {"snapshot": standing(**HUNG_SEARCH | one)})
+        for one in ({"stuck": False}, {"restart_limit": math.inf}, {"trials": None})
     ),
     ("condition_cleared", Verdict.WAIT, STALLED, {"snapshot": standing(progress_at=NOW - 300)}),
     ("condition_cleared", Verdict.WAIT, STALLED, {"snapshot": standing(finished=True)}),
