@@ -31,17 +31,16 @@ from trainwarden_remediator.cli import NEWEST_EVENTS, PROGRAM, build_parser
 from trainwarden_remediator.config.schema import Setup, load_setup
 from trainwarden_remediator.config.targets import GpuCleanup
 from trainwarden_remediator.config_check.check import cross_check
+from trainwarden_remediator.config_check.host_warnings import config_warnings
 from trainwarden_remediator.config_check.mistakes import find_mistakes
 from trainwarden_remediator.config_check.plan import format_plan
 from trainwarden_remediator.config_check.rule_files import find_rules, read_rules
-from trainwarden_remediator.credentials.bearer_tokens import BearerTokens
 from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.holds import service
 from trainwarden_remediator.holds.hold_file import Hold, read_holds
 from trainwarden_remediator.journal import event_text
 from trainwarden_remediator.journal.approvals import APPROVAL_SECONDS
 from trainwarden_remediator.journal.database import journal_exists, open_database
-from trainwarden_remediator.journal.file_modes import mode_problems
 from trainwarden_remediator.journal.rows import last_id, last_id_before, read_events
 from trainwarden_remediator.journal.terminal import (
     LEAST_COLUMN,
@@ -49,7 +48,6 @@ from trainwarden_remediator.journal.terminal import (
     has_colours,
     terminal_width,
 )
-from trainwarden_remediator.notify.http import secret_problem
 from trainwarden_remediator.notify.notifier import try_receivers
 from trainwarden_remediator.report.current_state import CurrentState, read_current_state
 from trainwarden_remediator.report.incident import ReportStyle
@@ -175,33 +173,6 @@ def _check(given: argparse.Namespace) -> int:
     if found.problems:
         raise ConfigError(*found.problems)
     return 0
-
-
-def config_warnings(setup: Setup) -> list[str]:
-    """Returns warnings about valid settings that will not work on this host."""
-    config = setup.config
-    found = mode_problems(config.journal)
-    if config.token_file is not None:
-        try:
-            if config.token_file.exists():
-                BearerTokens(config.token_file).read()
-            else:
-                found.append(
-                    f"{config.token_file} does not exist: `make up` creates it when it starts;"
-                    " otherwise create it, because without it all webhooks are rejected"
-                )
-        except (ConfigError, OSError) as error:
-            found.append(f"all webhooks would be rejected: {error}")
-    for index, target in enumerate(config.targets):
-        found += [f"targets[{index}].{warning}" for warning in target.restart_method.warnings()]
-    for index, receiver in enumerate(config.notify.receivers):
-        if problem := secret_problem(receiver):
-            found.append(f"notify.receivers[{index}]: cannot send: {problem}")
-    return found + [
-        f"worker {key.worker} of run {key.run} is not a target: it is observed, never restarted"
-        for key in setup.selectors
-        if config.target(key) is None
-    ]
 
 
 def _journal(given: argparse.Namespace) -> int:

@@ -15,9 +15,10 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from trainwarden_exporter.exceptions import ConfigError
-from trainwarden_remediator.__main__ import config_warnings, main
+from trainwarden_remediator.__main__ import main
 from trainwarden_remediator.config.notifications import NotifySettings, Receiver, ReceiverKind
 from trainwarden_remediator.config.schema import load_setup
+from trainwarden_remediator.config_check.host_warnings import config_warnings
 from trainwarden_remediator.exceptions import NotDeliveredError
 from trainwarden_remediator.notify import http
 from trainwarden_remediator.notify.formats import build_request
