@@ -177,6 +177,8 @@ def checkpoints(options: argparse.Namespace) -> int:
         return 2
     config, runs = chosen
     found = [one for run in runs for one in list_checkpoints(run, config.state_folder)]
+    if not found:
+        print(f"{', '.join(run.name for run in runs)}: no folder of checkpoints is known")
     for one in found:
         print("\n".join(one.lines()))
     return int(any(one.proofs.resume_problem for one in found))

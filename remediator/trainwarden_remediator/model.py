@@ -188,7 +188,7 @@ def is_unattended(last_decision: str) -> bool:
     """Whether no action follows a decision (its text) until an operator changes something."""
     verdict, _, reason = last_decision.partition(" ")
     consents = {"observe_mode", "approval_void", "awaiting_operator", "held", "breaker_open"}
-    return verdict == "refuse" or reason in NEEDS_OPERATOR | consents
+    return verdict == "refuse" or reason in NEEDS_OPERATOR | consents | {"managed_elsewhere"}
 
 
 @dataclass(frozen=True, slots=True)

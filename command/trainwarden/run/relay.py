@@ -7,7 +7,7 @@ import select
 import stat
 
 from trainwarden.run.run_log import RunLog
-from trainwarden.run.streams import STDERR, STDIN, Streams
+from trainwarden.run.streams import STDERR, STDIN, STDOUT, Streams
 
 CHUNK = 1 << 16
 WRITE_BYTES = 4096
@@ -51,10 +51,13 @@ class Relay:
 
     def say(self, text: str) -> None:
         """Shows a text on standard error after what is on its way there, if anybody reads it."""
-        own = STDERR in self._streams.sources.values()
-        user = STDERR if own else self._streams.terminal
+        read, terminal = self._streams.sources.values(), self._streams.terminal
+        # where both outputs are one file, it is known as standard output
+        user = next(
+            (fd for fd in (STDERR, terminal, STDOUT) if fd is not None and fd in read), None
+        )
         if user is not None:
-            if not own and self._streams.is_raw:
+            if user == terminal and self._streams.is_raw:
                 text = text.replace("\n", "\r\n")
             self._output[user] = self._output.get(user, b"") + text.encode()
 

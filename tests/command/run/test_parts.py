@@ -53,6 +53,27 @@ def test_output_that_was_read_since_it_was_polled_does_not_block(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
+    ("read", "terminal", "shown_on"),
+    [
+        ({}, None, []),
+        ({10: 1, 11: 2}, None, [2]),
+        ({10: 1}, None, [1]),  # `2>&1`: both are one file
+        ({10: 1}, 1, [1]),
+        ({10: 1, 11: 2}, 1, [2]),
+        ({10: None}, None, []),
+    ],
+)
+def test_a_line_of_the_wrapper_is_shown_where_standard_error_is_read(
+    tmp_path: Path, read: dict[int, int | None], terminal: int | None, shown_on: list[int]
+) -> None:
+    streams = Streams()
+    streams.sources, streams.terminal = dict(read), terminal
+    relay = Relay(streams, RunLog(tmp_path / "log"))
+    relay.say("ended\n")
+    assert [fd for fd, event in relay.wanted().items() if event == select.POLLOUT] == shown_on
+
+
+@pytest.mark.parametrize(
     ("command", "name"),
     [
         ("python train.py --lr 1", "train"),

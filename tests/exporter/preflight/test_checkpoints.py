@@ -112,3 +112,12 @@ def test_without_any_run_the_error_says_how_there_is_one(
     assert main(["checkpoints", f"--config.file={file}"]) == 2
     error = "trainwarden-exporter: runs: none, `trainwarden run` starts one\n"
     assert capsys.readouterr().err == error
+
+
+def test_a_run_without_a_folder_of_checkpoints_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "exporter.yml"
+    file.write_text(f"runs_folder: {tmp_path}\nruns: [{{name: a}}, {{name: b}}]\n")
+    assert main(["checkpoints", f"--config.file={file}"]) == 0
+    assert capsys.readouterr().out == "a, b: no folder of checkpoints is known\n"

@@ -141,6 +141,7 @@ def test_an_alert_with_an_open_incident_is_acted_on(tmp_path: Path, journal: Jou
     [
         Decision(Verdict.WAIT, "observe_mode"),
         Decision(Verdict.WAIT, "breaker_open"),
+        Decision(Verdict.WAIT, "managed_elsewhere"),
         Decision(Verdict.REFUSE, "unknown_target"),
     ],
 )
