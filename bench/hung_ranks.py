@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import multiprocessing
 import os
 import queue
@@ -13,6 +14,7 @@ import sys
 import threading
 import time
 import urllib.request
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from multiprocessing.context import ForkServerContext
@@ -45,6 +47,8 @@ HEALTHY = {
     "first step": "all ranks compute",
     "prefetch": "rank 0 waits for a thread of its own that looks every 8 s for data",
     "trickle": "rank 0 reads a few bytes every 4 s from a child process that is mostly idle",
+    "feeder": "rank 0 waits for a data loader whose process looks every 8 s for data",
+    "pool": "rank 0 evaluates in a pool of processes that sleep for 8 s at a time",
     "async wait": "rank 0 waits in C code for a barrier, rank 1 evaluates",
 }
 FAR_END = {
@@ -224,6 +228,18 @@ def _prefetch(folder: Path) -> None:
     items.get()
 
 
+def _feeder(folder: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    results: multiprocessing.Queue[int] = context.Queue()
+    context.Process(target=_reload, args=(folder,), daemon=True).start()
+    results.get()
+
+
+def _pool(_: Path) -> None:
+    with ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as pool:
+        list(pool.map(time.sleep, itertools.repeat(8, 10**4)))
+
+
 def _trickle(_: Path) -> None:
     program = "import time\nwhile True: print(1, flush=True); time.sleep(4)"
     child = subprocess.Popen([sys.executable, "-S", "-c", program], stdout=subprocess.PIPE)
@@ -270,5 +286,7 @@ _ODD = {
     "child": _child,
     "prefetch": _prefetch,
     "trickle": _trickle,
+    "feeder": _feeder,
+    "pool": _pool,
     "async wait": _async_wait,
 }

@@ -17,6 +17,7 @@ from trainwarden_exporter.processes.stacks.far_ends import (
 )
 from trainwarden_exporter.processes.stacks.kernel_state import read_thread_state
 from trainwarden_exporter.processes.stacks.model import Activity, FarEnd, Finding, Stacks
+from trainwarden_exporter.processes.stacks.py_spy import MAX_THREADS
 from trainwarden_exporter.processes.stacks.waits import Wait, find_wait
 
 MAY_WAIT_FOR_GPU = " and may wait for its GPU"
@@ -69,7 +70,7 @@ def _waits_of_threads(finding: Finding, root: Path) -> Iterator[tuple[Activity, 
         names = os.listdir(f"{root}/{pid}/task")  # noqa: PTH208 - names are all that is needed
     except OSError:
         return
-    for tid in map(int, names):
+    for tid in map(int, names[:MAX_THREADS]):
         kernel = read_thread_state(pid, tid, root)
         wait = None if tid == pid else find_wait(Stacks(), kernel, tid)
         match wait and wait.activity:
