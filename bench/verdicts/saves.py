@@ -48,10 +48,11 @@ class Saves:
         if not self.blind and now - self.seen >= INTERVAL:
             self.seen = now
 
-    def newest(self) -> Iterator[tuple[str, str, int, float]]:
+    def newest(self) -> Iterator[tuple[str, str, int, float, float | None]]:
         if self.complete:
             step, moment = self.complete[-1]
-            yield self.run, self.name, step, moment
+            took = self.save_seconds
+            yield self.run, self.name, step, moment, None if took is None else moment - took
 
     @property
     def proved(self) -> list[tuple[int, float]]:

@@ -120,15 +120,19 @@ class CheckpointsCollector(Collector):
         self._pollers.take_over_from(predecessor._pollers)
         self._provers.take_over_from(predecessor._provers)
 
-    def newest_checkpoints(self) -> Iterator[tuple[str, str, int, float]]:
-        """Yields run, kind, step and time of the newest complete checkpoint of each kind.
+    def newest_checkpoints(self) -> Iterator[tuple[str, str, int, float, float | None]]:
+        """Yields run, kind and step of the newest complete checkpoint of each kind, and its time.
+
+        And the start of its save, None for a single file.
 
         Does not block; thread-safe.
         """
         for spec, seen in self._pollers.last_results():
             newest = seen.value.result.newest
             if newest is not None and (step := newest.step(spec.layout.step_offset)) is not None:
-                yield (*spec.labels, step, newest.completed_at)
+                took = seen.value.save_seconds
+                ended = newest.completed_at
+                yield (*spec.labels, step, ended, None if took is None else ended - took)
 
     def complete_checkpoints(self) -> Iterator[tuple[str, list[tuple[int, float]]]]:
         """Yields the run, and step and time of its newest complete checkpoints, of each kind.

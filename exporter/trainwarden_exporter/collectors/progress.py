@@ -51,8 +51,8 @@ SAVE_INTERVAL = 30.0
 """Seconds between two saves while no state of a run changes; a longer time between two exporters
 would count as one in which nobody looked."""
 
-CheckpointSource = Callable[[], Iterable[tuple[str, str, int, float]]]
-"""Newest complete checkpoints: run, checkpoint, step and completion time (Unix seconds)."""
+CheckpointSource = Callable[[], Iterable[tuple[str, str, int, float, float | None]]]
+"""Newest complete checkpoints: run, checkpoint, step, completion and start (Unix seconds), if known."""
 
 RecordSource = Callable[[], Iterable[tuple[str, Sequence[tuple[int, float]]]]]
 """Checkpoints on disk, of each kind: run, and steps and completion times (Unix seconds)."""
@@ -224,8 +224,8 @@ class ProgressCollector(Collector):
             seen = poller.result()
             if seen is not None and seen.value is not None:
                 self._tracker.record_file(subject, seen.value)
-        for run, checkpoint, step, timestamp in self._checkpoints():
-            self._tracker.record_checkpoint(run, checkpoint, step, timestamp)
+        for newest in self._checkpoints():
+            self._tracker.record_checkpoint(*newest)
         saves_in_progress = _earliest_save(self._saves_in_progress())
         liveness = {worker.key: worker for worker in self._liveness()}
         for spec in self._specs:

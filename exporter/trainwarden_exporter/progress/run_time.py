@@ -22,7 +22,7 @@ from typing import NamedTuple
 from trainwarden_exporter.frameworks.base import Phase
 from trainwarden_exporter.processes.stacks.model import Movement
 from trainwarden_exporter.progress.stall_limits import SilenceLimits
-from trainwarden_exporter.progress.state import RunProgress
+from trainwarden_exporter.progress.state import CHECKPOINT, RunProgress
 
 SETTLE_SECONDS = 15.0
 """Seconds after which a log line has surely been read: only older time counts without an event."""
@@ -32,6 +32,10 @@ GAP_SECONDS = 60.0
 
 CATCH_UP_SECONDS = 30.0
 """Seconds after a gap in which lines that were written during it are read."""
+
+
+FILE_SECONDS = 2.0
+"""Seconds by which the line of a step may be read after the first file of the save that follows."""
 
 
 class RunState(StrEnum):
@@ -189,6 +193,27 @@ class RunTime:
         )
 
 
+def in_hindsight(state: RunProgress) -> RunProgress:
+    """Returns what the run was at as its files show it now, which the state of the alerts is not.
+
+    Not every log tells the end of a save. Its checkpoint does, and what follows may take long.
+    """
+    if state.phase is not Phase.SAVING or (began := state.phase_began_at) is None:
+        return state
+    number = state.attempt.number
+    saved = max(
+        (
+            report.timestamp
+            for source, report in state.reports.items()
+            if report.attempt == number and source.startswith(CHECKPOINT)
+        ),
+        default=0.0,
+    )
+    if saved < began:
+        return state
+    return replace(state, phase=Phase.TRAINING, phase_began_at=saved, last_sign_at=saved)
+
+
 def count_event(
     time: RunTime, old: RunProgress, new: RunProgress, at: float, limits: SilenceLimits
 ) -> RunTime:
@@ -222,6 +247,23 @@ def count_event(
     if new.finished and time.interruption is not None and time.interruption.end is None:
         time = replace(time, interruption=replace(time.interruption, end=at))
     return time
+
+
+def count_save(
+    time: RunTime, state: RunProgress, began: float, ended: float, limits: SilenceLimits
+) -> RunTime:
+    """Returns `time` after a save of which only the files are known, from when to when.
+
+    Nothing is counted twice, and no save beside which the run made steps.
+    """
+    sign = state.last_sign_at
+    if state.phase is not Phase.TRAINING or sign is None or time.down or time.counted_until > ended:
+        return time
+    if sign > began + FILE_SECONDS or time.counted_until > began + FILE_SECONDS:
+        return time
+    saving = replace(state, phase=Phase.SAVING)
+    time = count_event(time, state, saving, began, limits)
+    return count_event(time, saving, state, ended, SilenceLimits(None, None))
 
 
 class RunLook(NamedTuple):

@@ -17,6 +17,8 @@ from trainwarden_exporter.progress.run_time import (
     count_boot,
     count_event,
     count_look,
+    count_save,
+    in_hindsight,
 )
 from trainwarden_exporter.progress.specs import ProgressSpec
 from trainwarden_exporter.progress.stall_limits import SilenceLimits, silence_limits
@@ -134,11 +136,20 @@ class RunTimes:
     ) -> None:
         """Counts the time of a watched run until an event, as `run_time.count_event`."""
         if (time := self._times.get(spec.run)) is not None:
+            old, new = in_hindsight(old), in_hindsight(new)
             self._times[spec.run] = count_event(time, old, new, at, self._limits(spec, old))
+
+    def count_save(
+        self, spec: ProgressSpec, state: RunProgress, began: float, ended: float
+    ) -> None:
+        """Counts a save whose files are complete, as `run_time.count_save`."""
+        if (time := self._times.get(spec.run)) is not None and time.counted_until < ended:
+            state, limits = in_hindsight(state), self._limits(spec, state)
+            self._times[spec.run] = count_save(time, state, began, ended, limits)
 
     def count_look(self, spec: ProgressSpec, state: RunProgress, look: RunLook) -> None:
         """Counts the time of a run until now, as `run_time.count_look`."""
-        now, run = self._now(), spec.run
+        now, run, state = self._now(), spec.run, in_hindsight(state)
         if look.finished:
             state = replace(state, phase=Phase.FINISHED)
         elif not spec.has_step_source and not state.reports:

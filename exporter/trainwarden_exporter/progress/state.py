@@ -13,6 +13,9 @@ from trainwarden_exporter.progress.step_timing import ProgressSign, StepMark, St
 HEARTBEAT = "heartbeat"
 """First part of the source of a step that a heartbeat carries."""
 
+CHECKPOINT = "checkpoint"
+"""The same of a complete checkpoint, whose time is the end of its save."""
+
 JITTER_STEPS = 2
 
 JITTER_SECONDS = 5.0

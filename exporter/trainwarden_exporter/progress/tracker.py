@@ -38,6 +38,7 @@ from trainwarden_exporter.progress.run_time import RunLook, RunTime
 from trainwarden_exporter.progress.run_time_history import Part, RunTimes
 from trainwarden_exporter.progress.specs import TRAINER, ProgressSpec
 from trainwarden_exporter.progress.state import (
+    CHECKPOINT,
     HEARTBEAT,
     RunProgress,
     after_unobserved_time,
@@ -91,9 +92,13 @@ class ProgressTracker:
         """Records a log line that matched a pattern."""
         self._shared.record_line(event)
 
-    def record_checkpoint(self, run: str, checkpoint: str, step: int, timestamp: float) -> None:
-        """Records that the checkpoint of `step` is complete since `timestamp`."""
-        source = f"checkpoint/{checkpoint}"
+    def record_checkpoint(
+        self, run: str, checkpoint: str, step: int, timestamp: float, began: float | None = None
+    ) -> None:
+        """Records that the checkpoint of `step` is complete since `timestamp`, and its start."""
+        source = f"{CHECKPOINT}/{checkpoint}"
+        if began is not None:
+            self._shared.record_save(run, began, timestamp)
         self._shared.record_guess(run, StepReported(source, step, timestamp, is_live=False))
 
     def record_checkpoints(self, run: str, records: Iterable[tuple[int, float]]) -> None:
@@ -301,6 +306,13 @@ class _SharedState:
             ascending.append((step, timestamp))
         interval = self._save_intervals.get(run)
         self.record_guess(run, RecordsFound(tuple(ascending), interval, self._now()))
+
+    def record_save(self, run: str, began: float, ended: float) -> None:
+        with self._lock:
+            self._follow_clock()
+            if (spec := self._specs.get(run)) is not None and ended <= self._now():
+                state = self.states.get(run, RunProgress())
+                self.times.count_save(spec, state, began, ended)
 
     def record_saving(self, run: str, since: float | None) -> None:
         state = self.states.get(run, RunProgress())
