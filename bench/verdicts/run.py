@@ -33,8 +33,13 @@ GRAIN = 2.0
 class Run:
     """A run on its box. What goes wrong with it is set from outside, by these attributes."""
 
-    def __init__(self, box: Box, total: int) -> None:
+    def __init__(self, box: Box, total: int, *, whole_log: bool = False) -> None:
         self.box, self.total = box, total
+        self.shown_total = total
+        """The total in its bar, which does not change when it ends sooner."""
+        self.whole_log = whole_log
+        """Whether it says so where the end of a weight update begins a wait, as slime does. The
+        verdicts' runs do not: they know a wait only as one for a batch."""
         self.step = 0
         self.hangs = False
         """It makes no progress, whatever it is at."""
@@ -186,7 +191,7 @@ class Run:
         line = box.known.step_line()
         if line is not None:
             # A bar of another total counts something else.
-            total = {"total": str(self.total)} if "?P<total>" in line.regex else {}
+            total = {"total": str(self.shown_total)} if "?P<total>" in line.regex else {}
             box.tell(line, step=str(self.step - line.step_offset), **total)
         else:
             box.tell(box.known.advancing_line())
@@ -267,13 +272,16 @@ class Run:
             log.values["weight_update_seconds"] = (seconds, box.now)
         if begins is not None or ends is not None:
             box.tell(ends)
-        self._work()
+        waits = box.known.waits_after_update() if self.whole_log else None
+        self._enter(waits, RunState.WAITING_FOR_ROLLOUTS)
 
     def _evaluate(self) -> Iterator[float]:
         box = self.box
         begins = box.known.begins(Phase.EVALUATING)
         seconds = self.evaluation_takes or box.shape.evaluation
-        self._enter(begins, RunState.EVALUATING)
+        waits = begins is None and self._doing is RunState.WAITING_FOR_ROLLOUTS
+        if not waits:  # by its last word
+            self._enter(begins, RunState.EVALUATING)
         self.evaluating = True
         if box.servers:
             yield from self._generate(seconds)
@@ -284,7 +292,8 @@ class Run:
         self.evaluating = False
         if begins is not None:
             box.tell(box.known.ends(Phase.EVALUATING))
-        self._work()
+        if not waits:
+            self._work()
         self._evaluated = box.now
 
     def _save(self) -> Iterator[float]:

@@ -35,7 +35,7 @@ def settle(
     started = box.now
     _people(box, started)
     box.watch_progress()
-    run = Run(box, total)
+    run = Run(box, total, whole_log=folder is not None)
     if shape.saves and known.checkpoint:
         every = 1.2 * shape.save_every + 2 * shape.step if shape.interval_configured else None
         box.saves = Saves(RUN, known.checkpoint, every)

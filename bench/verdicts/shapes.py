@@ -152,6 +152,11 @@ class Telling:
         lines = (line for line in self.lines() if line.ends is phase and not line.error)
         return next(lines, None)
 
+    def waits_after_update(self) -> LinePattern | None:
+        """The line that ends a weight update by the wait that it begins."""
+        lines = (line for line in self.lines() if line.phase is Phase.WAITING_FOR_ROLLOUTS)
+        return next((line for line in lines if "update_weights end" in line.regex), None)
+
 
 def telling(shape: Shape, *, total_steps: int) -> Telling:
     """How a run of `shape` is configured and followed."""

@@ -100,8 +100,8 @@ class RunTime:
     """Whether the trainer was dead at the last look."""
     clock_set_at: float = 0.0
     """Time at which the clock was last set: the age of an earlier sign is not known."""
-    gap_end: float | None = None
-    """End of a time in which nobody looked, while its lines are still being read."""
+    gap: tuple[float, float] | None = None
+    """A time in which nobody looked, while its lines are still being read."""
     lived_at: float | None = None
     """Time of the last look at which the trainer lived."""
     steps_made: int = 0
@@ -179,12 +179,14 @@ class RunTime:
         def shift(moment: float | None) -> float | None:
             return None if moment is None else moment + seconds
 
+        gap = None if self.gap is None else (self.gap[0] + seconds, self.gap[1] + seconds)
+
         return replace(
             self,
             clock_set_at=now,
             counted_until=self.counted_until + seconds,
             looked_at=self.looked_at + seconds,
-            gap_end=shift(self.gap_end),
+            gap=gap,
             lived_at=shift(self.lived_at),
             held_from=shift(self.held_from),
             held_until=shift(self.held_until),
@@ -229,8 +231,8 @@ def count_event(
     if time.down:
         time = replace(time.counted(RunState.DOWN, at), down=not started)
     else:
-        if time.gap_end is not None and at >= time.gap_end and not _spans(time, at, limit):
-            time = time.counted(RunState.UNKNOWN, time.gap_end)
+        if time.gap is not None and at >= time.gap[1] and not _spans(time, at, limit):
+            time = _counted_gap(time, old, limit)
         spent = _spent(time, old, new, at - time.counted_until, limit)
         if spent is RunState.SAVING and new.phase is Phase.TRAINING and new.steps != old.steps:
             # Nothing reported the end of the save, and the step after it took its time, too.
@@ -293,12 +295,12 @@ def count_look(
     if sign_at is not None and lived_at is not None and sign_at > lived_at + SETTLE_SECONDS:
         alive = True
     if now - time.looked_at > GAP_SECONDS and (alive or not time.down):
-        time = replace(time, gap_end=now)
+        time = replace(time, gap=(time.looked_at, now))
     settled = now - SETTLE_SECONDS
-    if time.gap_end is not None:
-        if now < time.gap_end + CATCH_UP_SECONDS:
+    if time.gap is not None:
+        if now < time.gap[1] + CATCH_UP_SECONDS:
             return replace(time, looked_at=now, lived_at=lived_at)
-        time = replace(time.counted(RunState.UNKNOWN, time.gap_end), gap_end=None)
+        time = replace(_counted_gap(time, state, limits.alone), gap=None)
     if alive and time.down:
         time = time.counted(RunState.DOWN, time.looked_at)
     if not alive and not state.finished:
@@ -329,6 +331,13 @@ def _counted_work(time: RunTime, state: RunProgress, limit: float | None) -> Run
     """Returns `time` until the last look: what died after it was until then at its work."""
     silence = time.looked_at - time.counted_until
     return time.counted(_spent(time, state, state, silence, limit), time.looked_at)
+
+
+def _counted_gap(time: RunTime, state: RunProgress, limit: float | None) -> RunTime:
+    """Returns `time` with a time in which nobody looked: until then the run was at its work."""
+    start, end = time.gap or (time.looked_at, time.looked_at)
+    spent = _spent(time, state, state, start - time.counted_until, limit)
+    return time.counted(spent, start).counted(RunState.UNKNOWN, end)
 
 
 def _count_steps(time: RunTime, old: RunProgress, new: RunProgress, at: float) -> RunTime:
