@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from trainwarden_exporter.frameworks.base import Phase
+from trainwarden_exporter.frameworks.base import LinePattern, Phase
 from trainwarden_exporter.progress.run_metrics import run_samples
-from trainwarden_exporter.progress.run_time import RunLook
+from trainwarden_exporter.progress.run_time_evidence import RunLook
 from trainwarden_exporter.progress.run_time_history import DAY_SECONDS, PART_SECONDS, RunTimes
 from trainwarden_exporter.progress.specs import ProgressSpec
 from trainwarden_exporter.progress.state import RunProgress
@@ -68,7 +68,9 @@ def _scrapes(times: RunTimes, specs: list[ProgressSpec], clock: list[float]) -> 
 
 def measure() -> Cost:
     """Counts the time of ten runs, a day and then scrape by scrape."""
-    specs = [replace(ProgressSpec(f"run-{number}"), total=None) for number in range(RUNS)]
+    line = LinePattern("step", r"step (?P<step>\d+)")
+    lines = {("trainer", line.name): line}
+    specs = [ProgressSpec(f"run-{number}", lines=lines) for number in range(RUNS)]
     clock = [1_000_000.0]
     with TemporaryDirectory(prefix="ledger-") as name:
         folder = Path(name)

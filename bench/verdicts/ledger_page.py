@@ -24,6 +24,10 @@ account for, are played without the rules, and `trainwarden_run_time_seconds_tot
 what the model of the run did, state by state. The exporter's own code follows the lines, the files
 and the processes of each run, is restarted, and finds its state file again.
 
+A stretch counts when something shows what it was: the next line, the next look, the files of a
+checkpoint, which have the times of the save, or a limit. So the account may know more than the
+alerts knew at the time.
+
 What counts as true: the state in which the model is. What no line and no file of the framework
 shows belongs to the step: an evaluation that is not announced is training, and so is a wait for a
 server that is down, unless it takes longer than five steps and a minute: then it is a stall. Time
@@ -33,20 +37,15 @@ much that is.
 """
 
 REASONS = """\
-Known reasons; of all but the first, the exporter sees nothing:
+Known reasons; of all of these, the exporter sees nothing:
 
-- A save whose end is not logged counts as `saving` until the next step: its folder shows the end,
-  but a pause after its last file would then look like a stall.
-- slime logs the start of a weight update and not its end, and no evaluation: an evaluation right
-  after an update counts as `updating_weights`. Both are effective time.
 - An evaluation on servers that nothing announces counts as `stalled` once it has taken longer than
-  the silence that would restart the run (half an hour), and stacks cannot show that it moves.
+  the silence that would restart the run (half an hour), and stacks cannot show that it moves. slime
+  calls it a wait for rollouts, which counts as `stalled` beyond the limit of such a wait.
 - A wait for a server that nothing announces, and that ends before that, counts as `training`.
 - A run whose log is not found counts as `starting`, and then as `stalled`, until its first
   checkpoint is complete.
 - A trainer whose process is not found counts as `down` if nothing else of the run is seen.
-- Of the hour before the first scrape the model looks twice a minute: shorter saves are not seen
-  where no line reports them.
 """
 
 

@@ -35,11 +35,11 @@ class Run:
 
     def __init__(self, box: Box, total: int, *, whole_log: bool = False) -> None:
         self.box, self.total = box, total
-        self.shown_total = total
-        """The total in its bar, which does not change when it ends sooner."""
         self.whole_log = whole_log
-        """Whether it says so where the end of a weight update begins a wait, as slime does. The
-        verdicts' runs do not: they know a wait only as one for a batch."""
+        """Whether its log is as it truly would be where it ends a weight update by a wait, as slime
+        does, and where it ends before the total of its bar. The verdicts' runs were judged without.
+        """
+        self.shown_total = total if whole_log else None
         self.step = 0
         self.hangs = False
         """It makes no progress, whatever it is at."""
@@ -191,7 +191,9 @@ class Run:
         line = box.known.step_line()
         if line is not None:
             # A bar of another total counts something else.
-            total = {"total": str(self.shown_total)} if "?P<total>" in line.regex else {}
+            total = (
+                {"total": str(self.shown_total or self.total)} if "?P<total>" in line.regex else {}
+            )
             box.tell(line, step=str(self.step - line.step_offset), **total)
         else:
             box.tell(box.known.advancing_line())

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from trainwarden_exporter.progress.run_time import GAP_SECONDS, RunState
+from trainwarden_exporter.progress.run_time import RunState
+from trainwarden_exporter.progress.run_time_evidence import GAP_SECONDS
 
 
 class Span(NamedTuple):

@@ -121,10 +121,9 @@ class CheckpointsCollector(Collector):
         self._provers.take_over_from(predecessor._provers)
 
     def newest_checkpoints(self) -> Iterator[tuple[str, str, int, float, float | None]]:
-        """Yields run, kind and step of the newest complete checkpoint of each kind, and its time.
+        """Yields run, kind, step, and end and start of the save of each kind's newest checkpoint.
 
-        And the start of its save, None for a single file.
-
+        Only of complete ones; the start is None where it is a single file.
         Does not block; thread-safe.
         """
         for spec, seen in self._pollers.last_results():

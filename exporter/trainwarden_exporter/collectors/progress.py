@@ -30,7 +30,8 @@ from trainwarden_exporter.progress.progress_files import (
 )
 from trainwarden_exporter.progress.run_metrics import METRICS as RUN_METRICS
 from trainwarden_exporter.progress.run_metrics import run_samples
-from trainwarden_exporter.progress.run_time import RunLook, RunTime
+from trainwarden_exporter.progress.run_time import RunTime
+from trainwarden_exporter.progress.run_time_evidence import RunLook
 from trainwarden_exporter.progress.run_time_history import RunDay
 from trainwarden_exporter.progress.specs import ProgressSpec
 from trainwarden_exporter.progress.state import RunProgress
@@ -52,7 +53,8 @@ SAVE_INTERVAL = 30.0
 would count as one in which nobody looked."""
 
 CheckpointSource = Callable[[], Iterable[tuple[str, str, int, float, float | None]]]
-"""Newest complete checkpoints: run, checkpoint, step, completion and start (Unix seconds), if known."""
+"""Newest complete checkpoints: run, checkpoint, step, and when their save ended and began (Unix
+seconds; None if unknown)."""
 
 RecordSource = Callable[[], Iterable[tuple[str, Sequence[tuple[int, float]]]]]
 """Checkpoints on disk, of each kind: run, and steps and completion times (Unix seconds)."""

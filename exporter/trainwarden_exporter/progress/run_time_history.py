@@ -10,10 +10,9 @@ from typing import NamedTuple
 
 from trainwarden_exporter.frameworks.base import Phase
 from trainwarden_exporter.processes.stacks.model import Movement
-from trainwarden_exporter.progress.run_time import (
+from trainwarden_exporter.progress.run_time import RunState, RunTime
+from trainwarden_exporter.progress.run_time_evidence import (
     RunLook,
-    RunState,
-    RunTime,
     count_boot,
     count_event,
     count_look,
@@ -125,7 +124,7 @@ class RunTimes:
         return set_by
 
     def count_boot(self, spec: ProgressSpec, state: RunProgress) -> None:
-        """Counts the time of a run until the boot of the host, as `run_time.count_boot`."""
+        """Counts the time of a run until the boot of the host, as `count_boot` does."""
         now, elapsed = self._clocks
         if (time := self._times.get(spec.run)) is not None:
             booted = now - elapsed - _CLOCK_SET_SECONDS
@@ -134,7 +133,7 @@ class RunTimes:
     def count_event(
         self, spec: ProgressSpec, old: RunProgress, new: RunProgress, at: float
     ) -> None:
-        """Counts the time of a watched run until an event, as `run_time.count_event`."""
+        """Counts the time of a watched run until an event, as `count_event` does."""
         if (time := self._times.get(spec.run)) is not None:
             old, new = in_hindsight(old), in_hindsight(new)
             self._times[spec.run] = count_event(time, old, new, at, self._limits(spec, old))
@@ -142,21 +141,22 @@ class RunTimes:
     def count_save(
         self, spec: ProgressSpec, state: RunProgress, began: float, ended: float
     ) -> None:
-        """Counts a save whose files are complete, as `run_time.count_save`."""
+        """Counts a save whose files are complete, as `count_save` does."""
         if (time := self._times.get(spec.run)) is not None and time.counted_until < ended:
             state, limits = in_hindsight(state), self._limits(spec, state)
             self._times[spec.run] = count_save(time, state, began, ended, limits)
 
     def count_look(self, spec: ProgressSpec, state: RunProgress, look: RunLook) -> None:
-        """Counts the time of a run until now, as `run_time.count_look`."""
+        """Counts the time of a run until now, as `count_look` does."""
         now, run, state = self._now(), spec.run, in_hindsight(state)
+        self._movements[run] = look.movement
+        limits = self._limits(spec, state)
         if look.finished:
             state = replace(state, phase=Phase.FINISHED)
-        elif not spec.has_step_source and not state.reports:
+        elif not state.reports and not spec.has_step_source:
             state = replace(state, phase=None)  # a start whose end would not be seen
-        self._movements[run] = look.movement
-        time = self._times.get(run, RunTime(now, now))
-        time = count_look(time, state, now, look, self._limits(spec, state))
+        time = self._times.get(run) or RunTime(now, now)
+        time = count_look(time, state, now, look, limits)
         self._times[run] = time
         parts = self._days.get(run, ())
         if not parts or now - parts[-1][0] >= PART_SECONDS:

@@ -34,7 +34,8 @@ from trainwarden_exporter.progress.events import (
 from trainwarden_exporter.progress.log_lines import events_from_line
 from trainwarden_exporter.progress.progress_files import FileProgress, ProgressFileSpec
 from trainwarden_exporter.progress.reducer import apply
-from trainwarden_exporter.progress.run_time import RunLook, RunTime
+from trainwarden_exporter.progress.run_time import RunTime
+from trainwarden_exporter.progress.run_time_evidence import RunLook
 from trainwarden_exporter.progress.run_time_history import Part, RunTimes
 from trainwarden_exporter.progress.specs import TRAINER, ProgressSpec
 from trainwarden_exporter.progress.state import (

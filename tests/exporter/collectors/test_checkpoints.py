@@ -122,7 +122,7 @@ def test_the_newest_checkpoint_and_the_saving_worker_are_artifacts(
     write(tmp_path / "ckpt/step_20/optimizer", NOW - 5)
     collector = closing(CheckpointsCollector([run(tmp_path)], now=lambda: NOW))
     samples(collector)
-    assert list(collector.newest_checkpoints()) == [("demo", "own", 10, NOW - 500)]
+    assert list(collector.newest_checkpoints()) == [("demo", "own", 10, NOW - 500, NOW - 530)]
     assert list(collector.saves_in_progress()) == [("demo", NOW - 40)]
 
 
@@ -174,7 +174,7 @@ def test_steps_are_those_of_the_run_and_not_of_the_names(tmp_path: Path, closing
     found = of(samples(collector))
     assert (found["step"], found["incomplete_step"]) == (1870, 1900)
     assert (found["recovery_step"], found["recovery_matches"]) == (1869, 0)
-    assert list(collector.newest_checkpoints()) == [("demo", "own", 1870, NOW - 100)]
+    assert list(collector.newest_checkpoints()) == [("demo", "own", 1870, NOW - 100, NOW - 130)]
     written = (tmp_path / "info.json").stat().st_mtime
     assert list(collector.resume_points()) == [("demo", [(1869, written)])]
 

@@ -50,7 +50,7 @@ class Box:
     def __init__(
         self,
         *specs: ProgressSpec,
-        checkpoints: Callable[[], Iterable[tuple[str, str, int, float]]] = tuple,
+        checkpoints: Callable[[], Iterable[tuple[str, str, int, float, float | None]]] = tuple,
         resume_points: Callable[[], Iterable[tuple[str, list[tuple[int, float]]]]] = tuple,
         saves_in_progress: Callable[[], Iterable[tuple[str, float | None]]] = tuple,
         liveness: Callable[[], Iterable[WorkerLiveness]] = tuple,
@@ -189,7 +189,7 @@ def test_a_run_that_has_finished_has_no_limit() -> None:
 
 
 def test_a_run_that_resumed() -> None:
-    newest = [("grpo", "default", 1870, NOW - 3600)]
+    newest = [("grpo", "default", 1870, NOW - 3600, None)]
     box = Box(SPEC, checkpoints=lambda: newest)
     assert box.scrape()["step"] == 1870
     box.line("step", 1501)
@@ -312,7 +312,7 @@ def test_the_trainer_is_watched_by_its_process() -> None:
 
 def test_a_run_that_nothing_tells_of_is_not_stalled_until_it_is_known_what_is_usual() -> None:
     life = WorkerLiveness(WorkerKey("grpo", "trainer"), NOW + 5, finished=False)
-    saved: list[tuple[str, str, int, float]] = []
+    saved: list[tuple[str, str, int, float, float | None]] = []
     error = LinePattern("nccl_timeout", "…", error=True)
     spec = ProgressSpec("grpo", lines={("trainer", error.name): error}, trainers=("trainer",))
     box = Box(spec, liveness=lambda: [life], checkpoints=lambda: saved)
@@ -320,7 +320,7 @@ def test_a_run_that_nothing_tells_of_is_not_stalled_until_it_is_known_what_is_us
     for number in range(1, 6):
         box.clock.now += 7200
         limits.append(box.scrape().get("stall_limit_seconds"))
-        saved[:] = [("grpo", "default", 100 * number, box.clock.now)]
+        saved[:] = [("grpo", "default", 100 * number, box.clock.now, None)]
         box.scrape()
     assert limits == [None, None, None, None, 5 * 7200]
 

@@ -117,7 +117,7 @@ def test_a_checkpoint_that_is_being_written_is_a_save(run: Run) -> None:
     )
     assert name == "grpo"
     assert before - 5.001 <= since <= time.time() - 5
-    assert [step for _, _, step, _ in collector.newest_checkpoints()] == [1870]
+    assert [step for _, _, step, _, _ in collector.newest_checkpoints()] == [1870]
 
 
 def test_a_half_written_file_is_none(run: Run) -> None:

@@ -14,7 +14,8 @@ import pytest
 from trainwarden_exporter.frameworks.base import LinePattern, Phase
 from trainwarden_exporter.logs.events import LineEvent
 from trainwarden_exporter.processes.stacks.model import Movement
-from trainwarden_exporter.progress.run_time import RunLook, RunState, RunTime
+from trainwarden_exporter.progress.run_time import RunState, RunTime
+from trainwarden_exporter.progress.run_time_evidence import RunLook
 from trainwarden_exporter.progress.run_time_history import MAX_KEPT, retain
 from trainwarden_exporter.progress.specs import ProgressSpec
 from trainwarden_exporter.progress.stall_limits import StallLimits
@@ -473,6 +474,84 @@ def test_the_step_after_a_save_whose_end_nothing_tells_is_training() -> None:
         run.phase("saving", RunState.SAVING, "saved", 60)
     run.train(10)
     watch.follow(run)
+    close(watch.time, run)
+
+
+def no_end_of_a_save(run: Run) -> list[Line]:
+    return [line for line in run.lines if line.pattern != "saved"]
+
+
+def saved_twice(*, known_after: float) -> tuple[Run, Watch, tuple[float, float]]:
+    """A run that saves, and evaluates without a word; its checkpoint is seen some seconds later."""
+    run, watch = seeded(3), Watch()
+    watch.reload(replace(SILENT, lines=SPEC.lines))
+    run.start()
+    run.train(40)
+    began = run.at
+    run.phase("saving", RunState.SAVING, "saved", 60)
+    saved, look = (began, run.at), watch.look
+    run.spend(RunState.TRAINING, 400)
+    run._made()
+    run.train(20)
+
+    def see(at: float) -> None:
+        look(at)
+        if at >= saved[1] + known_after:
+            watch.tracker.record_checkpoint("grpo", "full", 41, saved[1], saved[0])
+
+    watch.look = see  # type: ignore[method-assign]
+    return run, watch, saved
+
+
+@pytest.mark.parametrize("known_after", [0.0, 45.0])
+def test_a_save_whose_end_nothing_tells_ends_with_its_checkpoint(known_after: float) -> None:
+    run, watch, _ = saved_twice(known_after=known_after)
+    run.lines = no_end_of_a_save(run)
+    watch.follow(run)
+    close(watch.time, run)
+
+
+def test_a_save_goes_on_for_the_alerts_until_the_next_step() -> None:
+    run, watch, (_, saved) = saved_twice(known_after=0.0)
+    run.lines = [line for line in no_end_of_a_save(run) if line.at <= saved]
+    run.at = saved + 300
+    watch.follow(run)
+    assert watch.tracker.state("grpo").phase is Phase.SAVING
+    assert watch.time.seconds[RunState.SAVING] == pytest.approx(60)
+
+
+@pytest.mark.parametrize("beside_steps", [False, True])
+def test_a_save_that_only_its_files_show_counts_unless_steps_were_made_beside_it(
+    beside_steps: bool,
+) -> None:
+    run, watch, (began, _) = saved_twice(known_after=0.0)
+    run.lines = [line for line in run.lines if line.pattern not in ("saving", "saved")]
+    if beside_steps:
+        at = next(number for number, line in enumerate(run.lines) if line.at > began)
+        more = [Line(began + 20, "step", 42), Line(began + 40, "step", 43)]
+        run.lines[at:at] = more
+        run.lines[at + 2 :] = [
+            line if line.step is None else line._replace(step=line.step + 2)
+            for line in run.lines[at + 2 :]
+        ]
+        run.truth[RunState.TRAINING] += run.truth.pop(RunState.SAVING)
+    watch.follow(run)
+    close(watch.time, run)
+
+
+def test_of_a_time_in_which_nobody_looked_only_that_is_unknown() -> None:
+    run, watch = seeded(3), Watch()
+    run.start()
+    run.train(20)
+    run.phase("evaluating", RunState.EVALUATING, "evaluated", 60)
+    run.train(20)
+    run.spend(RunState.TRAINING, 60)
+    away = run.at
+    run.spend(RunState.UNKNOWN, 300)
+    run.spend(RunState.TRAINING, 20)
+    run._made()
+    run.train(10)
+    watch.follow(run, blind=(away, away + 300))
     close(watch.time, run)
 
 
