@@ -15,7 +15,7 @@ _gauge, _counter = _table.gauge, _table.counter
 TIME = _counter(
     "time_seconds_total",
     "Time of the run by state; each second belongs to exactly one. At most the limit from which on"
-    " silence alone restarts a run and 30 seconds behind the clock, because a pause may turn out to"
+    " silence alone restarts a run and a minute behind the clock, because a pause may turn out to"
     " be a stall.",
     "state",
 )
