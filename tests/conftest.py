@@ -11,7 +11,7 @@ import hypothesis
 import pytest
 
 import stack
-from measuring import PROPERTY, Measure, table
+from measuring import PAGE, PROPERTY, Measure, page, table
 
 # runs of the account that runs the tests are none of theirs
 os.environ["TRAINWARDEN_FOLDER"] = tempfile.gettempdir() + "/no-trainwarden-folder"
@@ -75,3 +75,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("the nights, in seconds from the fault")
         for line in table(rows):
             terminalreporter.line(line)
+        within = terminalreporter.config.getoption("within_limits")
+        if within and (text := page(rows)) is not None:
+            PAGE.write_text(text)
