@@ -152,9 +152,28 @@ STATES = Row(
     ],
 )
 
+# Five minutes, a week long, in which the alert fired while the run lost time.
+_COSTLY = f"""
+topk(8, 300 * sum by (alertname) (sum_over_time((
+  max by (alertname, run, instance) (ALERTS{{RUN,alertstate="firing",severity="critical"}})
+  and on (run, instance)
+    sum by (run, instance) (rate(trainwarden_run_time_seconds_total{{RUN,{LOST}}}[10m])) > 0.1
+)[7d:5m])))
+"""
+
 COST = Row(
     "What it cost",
     [
+        Bars(
+            title="Most expensive causes, last 7 days",
+            about=(
+                "For how long each critical alert fired while its run lost time; time with two "
+                "alerts counts for both. Good: none."
+            ),
+            queries=[Query(_COSTLY, "{{alertname}}", why.NO_ALERT_FIRED)],
+            unit=SECONDS,
+            width=8,
+        ),
         Bars(
             title="GPU hours by state, last 24 hours",
             about="GPUs that a run holds, or held before it was down. Good: mostly training.",
@@ -167,7 +186,7 @@ COST = Row(
                 )
             ],
             unit=COUNT,
-            width=12,
+            width=8,
         ),
         Bars(
             title="Price by state, last 24 hours",
@@ -181,7 +200,7 @@ COST = Row(
                 )
             ],
             unit=COUNT,
-            width=12,
+            width=8,
         ),
     ],
 )
