@@ -82,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FOLDER",
         default=Path(os.environ["CONFIG"]) if os.environ.get("CONFIG") else None,
-        help="folder with your exporter.yml and, if you like, remediator.yml",
+        help="folder with your exporter.yml, remediator.yml, or both",
     )
     parser.add_argument(
         "--demo",

@@ -107,6 +107,14 @@ def test_a_subcommand_of_a_program_is_passed_on_under_the_name_of_the_command(
     assert "exit status:" in text
 
 
+def test_wrong_usage_of_a_program_names_the_help_of_the_subcommand(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["hold", "--config.file=x", "--why", "driver"])
+    assert capsys.readouterr().err.endswith("`trainwarden hold --help` has its options\n")
+
+
 def test_the_file_of_the_running_stack_is_used_where_the_folder_has_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -34,6 +35,8 @@ FORWARDED = {
 """Subcommand to its package and its help text."""
 READERS = ("journal", "report")
 """Subcommands that read what a stack has left, also after its end."""
+USAGE = 2
+"""Exit status of wrong usage."""
 NOTHING_RUNS = "Trainwarden does not run here: `trainwarden up` starts it"
 
 
@@ -47,6 +50,8 @@ def run(arguments: Sequence[str]) -> int:
     except SystemExit as end:
         if not end.code:  # it has printed its help
             print(f"\n{import_module('trainwarden.commands.forwarded_help').HELP[arguments[0]]}")
+        elif end.code == USAGE:
+            print(f"`trainwarden {arguments[0]} --help` has its options", file=sys.stderr)
         raise
     return status
 

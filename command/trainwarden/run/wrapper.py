@@ -277,7 +277,9 @@ class Wrapper:
         self._streams.restore()
         print(f"trainwarden run: {argv[0]}: {os.strerror(number)}", file=sys.stderr)  # noqa: T201
         self._status = code << 8
-        self._announcement.record_exit("failed", self._status, [os.strerror(number)])
+        # a mistyped command is no run: nobody is to be called
+        state = "failed" if self._announcement.content["starts"] else "stopped"
+        self._announcement.record_exit(state, self._status, [os.strerror(number)])
 
     def _handle_exit(self, status: int) -> None:
         self._relay.drain()

@@ -100,7 +100,7 @@ def test_a_command_that_cannot_be_started_is_an_error_of_the_detached_start(runs
     status, shown, error = detach(runs, "/no/such/program")
     assert (status, shown) == (127, "")
     assert error == "trainwarden run: /no/such/program: No such file or directory\n"
-    assert runs.announced()["state"] == "failed"
+    assert runs.announced()["state"] == "stopped"
 
 
 def test_a_name_that_is_taken_is_an_error_of_the_detached_start(runs: Runs) -> None:
