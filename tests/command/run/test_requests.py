@@ -198,6 +198,16 @@ def test_after_a_failure_the_command_is_started_again_where_that_is_wished(
     assert [status for _, status in runs.announced()["own_restarts"]] == [3 << 8]
 
 
+def test_ctrl_c_while_the_next_start_is_waited_for_is_a_stop(runs: Runs, tmp_path: Path) -> None:
+    script = f"test -e {tmp_path}/second && exec sleep 1000; touch {tmp_path}/second; exit 3"
+    options = ("--name", "r", "--restart", "on-failure")
+    session = runs.in_terminal("sh", "-c", script, options=options)
+    session.read_until(b"starts it again in 1 s")
+    session.type(b"\x03")
+    session.wait()
+    assert runs.announced()["state"] == "stopped"
+
+
 def test_a_name_is_not_taken_twice(runs: Runs) -> None:
     runs.piped(*SLEEP)
     runs.wait_until(state="running")
