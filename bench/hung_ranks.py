@@ -49,6 +49,7 @@ HEALTHY = {
     "trickle": "rank 0 reads a few bytes every 4 s from a child process that is mostly idle",
     "feeder": "rank 0 waits for a data loader whose process looks every 8 s for data",
     "pool": "rank 0 evaluates in a pool of processes that sleep for 8 s at a time",
+    "event": "rank 0 waits 8 s at a time for an event, and looks for data in between",
     "async wait": "rank 0 waits in C code for a barrier, rank 1 evaluates",
 }
 FAR_END = {
@@ -240,6 +241,12 @@ def _pool(_: Path) -> None:
         list(pool.map(time.sleep, itertools.repeat(8, 10**4)))
 
 
+def _event(folder: Path) -> None:
+    ready = threading.Event()
+    while not (folder / "data").exists():
+        ready.wait(8)
+
+
 def _trickle(_: Path) -> None:
     program = "import time\nwhile True: print(1, flush=True); time.sleep(4)"
     child = subprocess.Popen([sys.executable, "-S", "-c", program], stdout=subprocess.PIPE)
@@ -286,6 +293,7 @@ _ODD = {
     "child": _child,
     "prefetch": _prefetch,
     "trickle": _trickle,
+    "event": _event,
     "feeder": _feeder,
     "pool": _pool,
     "async wait": _async_wait,

@@ -92,12 +92,14 @@ def find_activity(
 
 
 def _may_end(wait: Wait, looks: Sequence[Look]) -> bool:
-    """Whether a wait has a timeout that its stack does not show, or was interrupted meanwhile.
+    """Whether a wait for a lock has a timeout, or another wait was interrupted meanwhile.
 
-    Waits with a timeout are begun again and again; who is woken from another one got something.
+    A process may look for something else between two waits with a timeout; who is woken from a wait
+    without one got something.
     """
-    if not looks[-1].kernel.is_endless:
-        return wait.is_futex
+    kernel = looks[-1].kernel
+    if not kernel.is_endless:
+        return wait.activity is Activity.LOCK and kernel.wait_channel.startswith("futex_")
     woken = len({look.kernel.switches for look in looks}) > 1
     return woken and wait.activity is not Activity.COLLECTIVE
 
@@ -210,8 +212,11 @@ def _waits_for_ever(one: Finding, findings: Sequence[Finding]) -> bool:
 
 def _may_go_on(child: Finding) -> bool:
     """Whether a process may give its parent what that waits for."""
-    sleeps = child.activity is Activity.SLEEP
-    return child.may_end or (sleeps and not (child.kernel and sleeps_on(child.kernel)))
+    kernel = child.kernel
+    if child.activity is Activity.SLEEP:
+        return kernel is None or not sleeps_on(kernel)
+    looks_around = child.activity is Activity.IDLE and child.stacks.is_python
+    return child.may_end or (looks_around and kernel is not None and not kernel.is_endless)
 
 
 def _below(one: Finding, findings: Sequence[Finding]) -> list[Finding]:

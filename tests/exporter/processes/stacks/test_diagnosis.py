@@ -165,10 +165,14 @@ class TestOneProcess:
         timed = [replace(one, is_endless=False) for one in (reads, woken, woken)]
         assert seen(*timed) == "stuck"
 
+    @pytest.mark.parametrize("file", ["/srv/train.py", "/usr/lib/python3.12/threading.py"])
     @pytest.mark.parametrize(("endless", "expected"), [(True, "stuck"), (False, "unknown")])
-    def test_a_lock_without_a_frame_may_have_a_timeout(self, endless: bool, expected: str) -> None:
+    def test_a_wait_for_a_lock_may_have_a_timeout(
+        self, endless: bool, expected: str, file: str
+    ) -> None:
         waits = KernelState("S", 9.0, 4, 100, "futex_do_wait", is_endless=endless)
-        found = find_activity(member(1), looks(waits, waits, waits), [main("f")] * 3)
+        stacks = [main("wait", file=file)] * 3
+        found = find_activity(member(1), looks(waits, waits, waits), stacks)
 
         assert found.activity is Activity.LOCK
         assert movement([found]) == expected
@@ -310,6 +314,16 @@ class TestMovement:
         far = finding(loader, Activity.SERVER, far_ends=(FarEnd("10.0.0.9:443"),))
 
         assert movement([*ranks(Activity.QUEUE), far]) == "unknown"
+
+    @pytest.mark.parametrize(("endless", "expected"), [(True, "stuck"), (False, "unknown")])
+    def test_a_child_that_polls_may_give_what_is_waited_for(
+        self, endless: bool, expected: str
+    ) -> None:
+        polls = KernelState("S", 9.0, 4, 100, "do_select", is_endless=endless)
+        child = member(50, is_trainer=False, parent_pid=1)
+
+        found = [*ranks(Activity.QUEUE), finding(child, Activity.IDLE, kernel=polls)]
+        assert movement(found) == expected
 
     def test_a_helper_that_is_no_python_does_not_matter(self) -> None:
         other = Stacks(problem="no Python", is_python=False)
