@@ -60,7 +60,9 @@ def _fault_sentence(incidents: Sequence[IncidentRecord], period: float) -> str:
     costs: dict[object, float] = {}
     order = list(_WORST)
     for one in incidents:
-        state, lost = headline(one).state, interruption(one)
+        found, lost = headline(one), interruption(one)
+        # In its follow-up an incident is open, and its fault is healed.
+        state: HeadlineState = "healed" if found.word.startswith("healed") else found.state
         # Incidents of one interruption are one fault: a dead server also stalls its trainer.
         key = (one.run, lost["interruption_start"]) if lost else one.id
         states[key] = min(states.get(key, state), state, key=order.index)

@@ -44,6 +44,11 @@ def test_a_night_is_what_the_run_trained_and_what_its_faults_cost() -> None:
     )
 
 
+def test_an_incident_in_follow_up_is_healed() -> None:
+    opened = replace(healed(FAULT, 1800), closed=None, resolved_at=None, closed_at=None)
+    assert opening(exporter(), (opened,), DAY).endswith("1 fault cost 30 min; it was healed.")
+
+
 def test_incidents_of_one_interruption_are_one_fault() -> None:
     both = (healed(FAULT, 1800), healed(FAULT, 1800, 2))
     assert opening(exporter(), both, DAY) == (
