@@ -9,8 +9,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 
+from trainwarden_exporter.disk.mounts import read_mount
 from trainwarden_exporter.runtime.safe_open import open_regular
 
 READ_SHARE = 0.015
@@ -33,6 +35,7 @@ _IOPRIO_SET = {"x86_64": 251, "aarch64": 30}
 """Number of the system call, for which the C library has no function (ioprio_set(2))."""
 _IOPRIO_WHO_PROCESS, _IOPRIO_CLASS_IDLE = 1, 3 << 13
 _LOWEST_PRIORITY = 19
+_MEMORY_FILESYSTEMS = ("tmpfs", "ramfs")
 
 
 MAX_PAUSE_SECONDS = 60.0
@@ -147,14 +150,25 @@ class PacedFile:
     def _read_cached(self, start: int, size: int) -> bytes:
         """Returns the first bytes that are in memory: of these the disk reads none.
 
-        A fresh checkpoint mostly is. Empty where the file system cannot tell (preadv2(2)).
+        A fresh checkpoint mostly is, and on a file system without a disk all is. Empty where the
+        file system cannot tell (preadv2(2)).
         """
+        if self._in_memory:
+            return os.pread(self._descriptor, size, start)
         buffer = bytearray(size)
         try:
             count = os.preadv(self._descriptor, [buffer], start, os.RWF_NOWAIT)
         except OSError:
             return b""
         return bytes(memoryview(buffer)[:count])
+
+    @cached_property
+    def _in_memory(self) -> bool:
+        """Whether the file system has no disk: such a one does not support RWF_NOWAIT."""
+        with suppress(OSError):
+            mount = read_mount(self._descriptor)
+            return mount is not None and mount.fstype in _MEMORY_FILESYSTEMS
+        return False
 
     def drop(self, start: int, size: int) -> None:
         """Lets the kernel drop these pages: a checkpoint is larger than what should be cached."""

@@ -11,6 +11,7 @@ import struct
 import time
 import tracemalloc
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from threading import Thread
 from types import SimpleNamespace
 
@@ -102,6 +103,18 @@ def test_what_is_in_memory_takes_no_time_of_the_disk(
             pytest.skip("this file system cannot tell what is in memory")
         assert file.read(10, 5000) == b"0123456789" * 500
         assert (file.read_seconds, file.bytes_read) == (0, 5000)
+
+
+def test_a_file_system_in_memory_has_no_time_of_a_disk() -> None:
+    """It does not support RWF_NOWAIT; checkpoints of twenty runs stayed without a proof there."""
+    if not (shared := Path("/dev/shm")).is_dir():
+        pytest.skip("no file system in memory")
+    with NamedTemporaryFile(dir=shared) as made:
+        made.write(b"0123456789" * 1000)
+        made.flush()
+        with open_paced(made.name) as file:
+            assert file.read(10, 5000) == b"0123456789" * 500
+            assert (file.read_seconds, file.bytes_read) == (0, 5000)
 
 
 def test_the_priority_of_the_thread_alone_is_lowered() -> None:
