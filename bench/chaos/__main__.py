@@ -38,8 +38,8 @@ FAULTY = "faulty"
 WATCHED: Mapping[str, str] = {
     **{f"trainer-{number}": FAULTY for number in range(1, 6)},
     "sft-1": FAULTY,
-    **{f"plain-{number}": FAULTY for number in range(1, 9)},
-    **{f"search-{number}": FAULTY for number in range(1, 5)},
+    **{f"plain-{number}": FAULTY for number in range(1, 11)},
+    **{f"search-{number}": FAULTY for number in range(1, 7)},
     "ray-1": FAULTY,
     "trainer-spared": "spared",
     "plain-spared": "spared",

@@ -22,7 +22,8 @@ PYTHON = Path(os.environ.get("TRAINWARDEN_REAL_PYTHON", PROJECT / ".venv-real/bi
 SECONDS = 1.0
 """Of a step, beside what the framework needs for it."""
 ENDLESS = 100_000
-OWN_DISK = "96m"
+OWN_DISK = 96 << 20
+"""Bytes. A real file system: of one in memory, a reader cannot tell that it needs no disk."""
 
 
 @dataclass(frozen=True)
@@ -125,8 +126,12 @@ class Program:
         """Make its folder; with its own disk if this account may mount one."""
         self.out.mkdir(parents=True)
         if own_disk:
-            options = ("-t", "tmpfs", "-o", f"size={OWN_DISK}", "tmpfs")
-            subprocess.run(("mount", *options, self.out), check=True)
+            image = self.folder / "disk.img"
+            with image.open("wb") as file:
+                file.truncate(OWN_DISK)
+            make = ("mkfs.ext4", "-q", "-m", "0", "-O", "^has_journal", image)
+            for command in (make, ("mount", "-o", "loop", image, self.out)):
+                subprocess.run(command, check=True)
         if self.kind.listens:
             self.port = ports.free_port()
 

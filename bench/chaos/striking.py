@@ -174,10 +174,9 @@ class Striker:
         filler = self._program.out / "filler"
         began = time.time()
         try:
-            with filler.open("wb") as file, suppress(OSError):
+            with suppress(OSError), filler.open("wb", buffering=0) as file:
                 while True:
                     file.write(bytes(1 << 16))
-                    file.flush()
             self._until(lambda: False, DISK_SECONDS)
         finally:
             filler.unlink(missing_ok=True)
