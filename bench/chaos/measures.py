@@ -58,7 +58,6 @@ class Measures:
     starts: int
     fruitless: int
     """Starts without a step, while it was ill."""
-    loads: tuple[float, ...]
     healings: tuple[Healing, ...]
     wrong: tuple[Wrong, ...]
     losses: tuple[tuple[str, float], ...]
@@ -82,7 +81,7 @@ def measure(events: Sequence[Event], faults: Sequence[Event], end: float) -> Mea
     ill.sort(key=lambda fault: fault["from"])
     finished = next((event["time"] for event in events if event["kind"] == "finished"), None)
     if not steps:
-        return Measures(0, 0, 0, 0, len(starts), 0, (), (), (), ())
+        return Measures(0, 0, 0, 0, len(starts), 0, (), (), ())
     news, again = _news(steps)
     healings = tuple(
         _healing(fault, ill[number + 1 : number + 2], steps, starts, end)
@@ -98,7 +97,6 @@ def measure(events: Sequence[Event], faults: Sequence[Event], end: float) -> Mea
         again=again,
         starts=len(starts),
         fruitless=fruitless,
-        loads=tuple(load for start in starts if (load := _load(start, steps, starts)) is not None),
         healings=healings,
         wrong=wrong,
         losses=tuple(_losses(faults, trained, end)),

@@ -38,7 +38,7 @@ that a supervisor reports counts.
 - **Next new step**: seconds from a fault to the first step that had not been made before, so with
   detection, restart, loading and the steps since the checkpoint. For a full disk and a taken port
   they count from the end of these: nothing heals before. Faults of the last five minutes that were
-  not healed yet are left out.
+  not healed yet are left out. To load: from the last start to its first step, in the median.
 - **Wrong act**: a start of a program that trains and that no fault befell since it was started, or
   that had finished.
 - **Without a step**: starts that ended before their first step.
@@ -165,7 +165,7 @@ def _tables(found: Mapping[str, Any]) -> Iterable[Result]:
         "In brackets with 95 % confidence: ETTR at least, wrong acts in a program-hour at most.",
         (
             *("supervisor", "programs", "hours", "faults", "ETTR", "started again and trained"),
-            *("next new step, median", "95 %", "time to load", "steps made again"),
+            *("next new step, median", "95 %", "of it to load", "steps made again"),
             *("without a step", "by an operator", "wrong acts"),
         ),
         tuple(_cost(row) for row in made),
@@ -242,7 +242,7 @@ def _calmer(row: Row, hours: float) -> str:
 def _cost(row: Row) -> tuple[str, ...]:
     healings = row.healings
     healed = [one.seconds for one in healings if one.seconds is not None]
-    loads = [load for one in row.programs.values() for load in one.loads]
+    loads = [one.load for one in healings if one.load is not None]
     wrong = sum(len(one.wrong) for one in row.programs.values())
     unhealed = share_at_most(len(healings) - len(healed), len(healings)) if healings else math.nan
     again = sum(one.again for one in row.programs.values())

@@ -67,6 +67,8 @@ class Striker:
             return record | {"step": self._last_step(), **getattr(self, f"_{fault.kind}")()}
         except (psutil.NoSuchProcess, ProcessLookupError):
             return record | {"skipped": "it ended meanwhile"}
+        except FileNotFoundError:
+            return record | {"skipped": "its log is under another name"}
 
     def _repair(self, name: str) -> Record:
         """Do what an operator does: delete half checkpoints, end what hangs, start what is down."""

@@ -63,7 +63,6 @@ def test_a_healthy_program_trains_all_the_time() -> None:
     found = measure(run(1, 0, 1, 100), [], 109)
     assert (found.steps, found.again, found.wrong, found.healings) == (100, 0, (), ())
     assert found.ettr == pytest.approx(1.0)
-    assert found.loads == (10,)
 
 
 def test_a_kill_costs_until_a_step_that_was_not_made_before() -> None:
