@@ -383,17 +383,6 @@ def test_check_warns_of_a_role_that_is_probably_misspelled() -> None:
     ]
 
 
-def test_check_warns_of_a_selector_that_matches_an_editor() -> None:
-    worker = {"name": "trainer", "match": {"command": r"train\.py"}}
-    config = Config.model_validate({"runs": [{"name": "a", "workers": [worker]}]})
-
-    (warning,) = config_warnings(config)
-    assert warning == (
-        "worker trainer of run a: its `command` also matches `tail -f train.py`; let it begin with"
-        r" the interpreter: (?:^|/)python[\d.]* (?:.*[ /])?SCRIPT(?: |$)"
-    )
-
-
 @pytest.mark.parametrize(("available", "warnings"), [(True, []), (False, [NO_EXIT_STATUSES])])
 def test_check_warns_of_a_kernel_without_exit_statuses(
     monkeypatch: pytest.MonkeyPatch, available: bool, warnings: list[str]

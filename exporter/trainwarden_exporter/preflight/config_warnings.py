@@ -6,7 +6,6 @@ from difflib import get_close_matches
 
 from trainwarden_exporter.config import Config
 from trainwarden_exporter.processes.exit_status import NO_EXIT_STATUSES, exit_statuses_available
-from trainwarden_exporter.processes.viewer_match import find_matching_viewer
 
 KNOWN_ROLES = (
     *("trainer", "rollout", "inference", "orchestrator"),
@@ -26,13 +25,6 @@ def config_warnings(config: Config) -> list[str]:
         for run in config.runs
         if not run.workers
     ]
-    viewers = [
-        f"worker {worker.name} of run {run.name}: its `command` also matches `{viewer}`; let it"
-        r" begin with the interpreter: (?:^|/)python[\d.]* (?:.*[ /])?SCRIPT(?: |$)"
-        for run in config.runs
-        for worker in run.workers
-        if (viewer := find_matching_viewer(worker.match))
-    ]
     roles = [
         f"worker {worker.name} of run {run.name}: no rule knows the role {worker.role}"
         f" (did you mean {meant}?)"
@@ -41,4 +33,4 @@ def config_warnings(config: Config) -> list[str]:
         if worker.role not in KNOWN_ROLES
         for meant in get_close_matches(worker.role, KNOWN_ROLES, n=1)
     ]
-    return [*unknown_exits, *without_workers, *viewers, *roles]
+    return [*unknown_exits, *without_workers, *roles]

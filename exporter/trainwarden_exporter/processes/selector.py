@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pwd
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Self
@@ -68,7 +68,8 @@ class Selector(Section):
     """Selects the processes of a worker: all given conditions must hold, at least one is given."""
 
     command: SelectivePattern | None = None
-    """Regular expression searched in the command line, with arguments joined by one space."""
+    """Regular expression searched in the command line, with arguments joined by one space. `tmux`,
+    `screen`, pagers and editors that only name such a program do not match."""
 
     executable: Annotated[_Text, BeforeValidator(_executable)] | None = None
     """The program: an absolute path, or the last part of the path."""
@@ -111,9 +112,8 @@ class ProcessAttributes:
         self._root = root
 
     @cached_property
-    def command_line(self) -> str | None:
-        arguments = read_command_line(self._pid, self._root)
-        return None if arguments is None else " ".join(arguments)
+    def arguments(self) -> tuple[str, ...] | None:
+        return read_command_line(self._pid, self._root)
 
     @cached_property
     def executable(self) -> str | None:
@@ -145,15 +145,36 @@ def matches_selector(selector: Selector, attributes: ProcessAttributes) -> bool 
     undecided = False
     # cheapest and most selective first: one process may be compared to hundreds of selectors
     if (command := selector.command) is not None:
-        line = attributes.command_line
-        if line is not None and not is_found(command, line):
+        arguments = attributes.arguments
+        if arguments is not None and not _is_command(command, arguments, selector):
             return False
-        undecided = line is None
+        undecided = arguments is None
     for condition in _remaining_conditions(selector, attributes):
         if condition is False:
             return False
         undecided = undecided or condition is None
     return None if undecided else True
+
+
+def _is_command(command: re.Pattern[str], arguments: Sequence[str], selector: Selector) -> bool:
+    """Whether `command` is found in the command line, and not merely in what a viewer was given.
+
+    A terminal server or an editor outlives the program that it names, and ending it would end the
+    work of an operator. Where another condition names the program, it is meant.
+    """
+    line = " ".join(arguments)
+    if not is_found(command, line):
+        return False
+    program, _, given = line.partition(" ")
+    if selector.executable or not _VIEWERS.fullmatch(program.rpartition("/")[2]):
+        return True
+    return not is_found(command, given)
+
+
+_VIEWERS = re.compile(
+    r"tmux.*|screen|SCREEN|tail|less|more|cat|grep|watch|vim?|nvim|nano|emacs|man"
+)
+"""Programs that show, edit or keep running what is named in their arguments."""
 
 
 def _remaining_conditions(

@@ -8,8 +8,6 @@ import pytest
 
 from trainwarden_exporter.discovery.processes import Candidate
 from trainwarden_exporter.discovery.selectors import SelectedWorker, select_workers, worker_name
-from trainwarden_exporter.processes.selector import Selector
-from trainwarden_exporter.processes.viewer_match import find_matching_viewer
 
 
 def candidates(*commands: str) -> list[Candidate]:
@@ -96,7 +94,6 @@ def test_a_pattern_is_no_longer_than_it_must_be() -> None:
     assert worker.pattern == (
         r"^(?:\S*/)?python[\d.]*(?: -[WX] ?\S+| -[A-Za-z]+)*? (?:\S*/)?train\.py(?: |$)"
     )
-    assert find_matching_viewer(Selector(command=worker.pattern)) == ""
 
 
 def test_the_same_command_twice_is_one_worker() -> None:

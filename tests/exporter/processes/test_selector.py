@@ -115,6 +115,28 @@ def test_all_conditions_must_hold(proc: FakeProc, conditions: dict[str, Any], *,
     assert matches_selector(selector(**conditions), ProcessAttributes(5, proc.root)) is met
 
 
+@pytest.mark.parametrize(
+    ("arguments", "conditions", "met"),
+    [
+        ("tmux new-session -d /opt/venv/bin/python train.py", {}, False),
+        ("SCREEN -dmS run /opt/venv/bin/python train.py", {}, False),
+        ("tail -f train.py", {}, False),
+        ("/usr/bin/vim train.py", {}, False),
+        ("/opt/venv/bin/python train.py", {}, True),
+        ("/bin/bash train.py", {}, True),
+        ("tmuxp.py train.py", {"command": "tmuxp"}, True),
+        ("tmux new-session -d train.py", {"command": "^tmux .*train"}, True),
+        ("tmux new-session -d train.py", {"executable": "tmux"}, True),
+    ],
+)
+def test_a_terminal_or_an_editor_that_names_the_program_is_not_the_program(
+    proc: FakeProc, arguments: str, conditions: dict[str, Any], *, met: bool
+) -> None:
+    proc.add(5, arguments.split(), executable="/usr/bin/tmux")
+    wanted = selector(**{"command": r"train\.py"} | conditions)
+    assert matches_selector(wanted, ProcessAttributes(5, proc.root)) is met
+
+
 def test_what_may_not_be_read_is_undecided_unless_another_condition_fails(proc: FakeProc) -> None:
     proc.add(5, ["python", "train.py"])
     attributes = ProcessAttributes(5, proc.root)
