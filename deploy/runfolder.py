@@ -47,10 +47,10 @@ remediator: {url: '${remediator_url}'}
 """
 
 OBSERVE = """\
-# Made by `trainwarden up` without a remediator.yml of yours. The mode is that of `up --mode`.
+# Made by `trainwarden up`, which has no targets of yours. The mode is that of `up --mode`.
 # Without a folder of configuration, the section `notify` is kept; with one, copy this file there
 # and add targets.
-mode: observe
+mode: '${mode}'
 token_file: secrets/webhook-token
 journal: state/journal.db
 hold_file: state/hold
@@ -149,7 +149,7 @@ def prepare_own(
 ) -> RunFolder:
     """Fill `folder` for the configuration in the folder `config`, which is used where it lies.
 
-    Without a remediator.yml there, or if its only section is `notify`, a file with mode observe is
+    Without a remediator.yml there, or if its only section is `notify`, a file with `mode` is
     made; without an exporter.yml, the runs that are announced are watched. An
     overrides.yml there changes the shipped alerts (docs/rules.md). History of an earlier run is
     kept. Raises StackError when the configuration is wrong, or names a port that is in use.
@@ -174,8 +174,10 @@ def prepare_own(
             exporter_file = folder / "exporter.yml"
             text = rendering.fill(ANNOUNCED, values, rendering.single_quoted)
             exporter_file.write_text(text, encoding="utf-8")
+        if receivers and folder != config:
+            receivers = f"# Copied from {remediator_file}: change it there.\n{receivers}"
         remediator_file = folder / "remediator.yml"
-        values |= {"exporter_file": str(exporter_file)}
+        values |= {"exporter_file": str(exporter_file), "mode": mode}
         text = rendering.fill(OBSERVE, values, rendering.single_quoted)
         remediator_file.write_text(text + receivers, encoding="utf-8")
         _write_token(token_file, secrets.token_hex(32))

@@ -100,6 +100,13 @@ def test_an_own_run_without_a_remediator_file_is_observed(
     assert f"--remediator.url={run.url('remediator')}" in run.supervisord_file.read_text()
 
 
+def test_a_file_that_is_made_has_the_mode_of_the_command_line(
+    tmp_path: Path, config: Path, binaries: Binaries
+) -> None:
+    run = runfolder.prepare_own(tmp_path / "run", config, binaries, mode="act", any_free=True)
+    assert load_setup(run.remediator_file).config.mode == "act"  # `trainwarden report` reads it
+
+
 def test_the_demo_keeps_receivers_and_nothing_else(tmp_path: Path, binaries: Binaries) -> None:
     run = prepare_demo(tmp_path / "run", binaries)
     with run.remediator_file.open("a") as file:
@@ -145,6 +152,7 @@ def test_a_file_with_receivers_alone_gets_what_it_lacks(
         assert setup.config.token_file == run.path / "secrets" / "webhook-token"
         assert setup.config.exporter.url == run.url("exporter")
         assert (run.exporter_file.parent == config) == with_exporter
+        assert f"# Copied from {config}/remediator.yml: change" in run.remediator_file.read_text()
     assert (config / "remediator.yml").read_text() == receivers
 
 
