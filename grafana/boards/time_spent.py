@@ -152,55 +152,57 @@ STATES = Row(
     ],
 )
 
-# Five minutes, a week long, in which the alert fired while the run lost time.
 _COSTLY = f"""
-topk(8, 300 * sum by (alertname) (sum_over_time((
+$__interval_ms / 1000 * sum by (alertname) (sum_over_time((
   max by (alertname, run, instance) (ALERTS{{RUN,alertstate="firing",severity="critical"}})
   and on (run, instance)
-    sum by (run, instance) (rate(trainwarden_run_time_seconds_total{{RUN,{LOST}}}[10m])) > 0.1
-)[7d:5m])))
+    sum by (run, instance) (
+      rate(trainwarden_run_time_seconds_total{{RUN,{LOST}}}[$__rate_interval])
+    ) > 0.1
+)[$__range:$__interval]))
 """
+_A_DAY = "sum by (run, instance, state)"
 
 COST = Row(
     "What it cost",
     [
         Bars(
-            title="Most expensive causes, last 7 days",
+            title="Most expensive causes",
             about=(
-                "For how long each critical alert fired while its run lost time; time with two "
-                "alerts counts for both. Good: none."
+                "In the time shown, such as a week: for how long each critical alert fired while "
+                "its run lost time. Time with two alerts counts for both. Good: none."
             ),
             queries=[Query(_COSTLY, "{{alertname}}", why.NO_ALERT_FIRED)],
             unit=SECONDS,
-            width=8,
+            width=12,
         ),
-        Bars(
-            title="GPU hours by state, last 24 hours",
-            about="GPUs that a run holds, or held before it was down. Good: mostly training.",
+        Table(
+            title="Cost by state, last 24 hours",
+            about=(
+                "GPUs that a run holds, or held before it was down, and the price in the currency "
+                "of `host.price_per_hour`. Good: mostly training."
+            ),
             queries=[
                 Query(
-                    "sum by (run, instance, state) ("
-                    "run_state:trainwarden_run_gpu_seconds:increase1d{RUN}) / 3600 > 0.01",
-                    "{{run}} {{state}} {{instance}}",
+                    f"{_A_DAY} (run_state:trainwarden_run_gpu_seconds:increase1d{{RUN}}) / 3600 "
+                    "> 0.01",
+                    "hours",
                     why.NO_GPU_HELD,
-                )
-            ],
-            unit=COUNT,
-            width=8,
-        ),
-        Bars(
-            title="Price by state, last 24 hours",
-            about="In the currency of `host.price_per_hour`. Good: mostly training.",
-            queries=[
+                ),
                 Query(
-                    "sum by (run, instance, state) ("
-                    "run_state:trainwarden_run_price:increase1d{RUN}) > 0",
-                    "{{run}} {{state}} {{instance}}",
+                    f"{_A_DAY} (run_state:trainwarden_run_price:increase1d{{RUN}}) > 0",
+                    "price",
                     why.NO_PRICE,
-                )
+                ),
             ],
-            unit=COUNT,
-            width=8,
+            width=12,
+            columns=[
+                Column(name="run"),
+                Column(name="instance"),
+                Column(name="state"),
+                Column(name="hours", title="GPU hours", decimals=1),
+                Column(name="price", decimals=2),
+            ],
         ),
     ],
 )

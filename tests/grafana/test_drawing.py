@@ -181,10 +181,9 @@ def test_bars_tell_their_share() -> None:
     assert [text.strip() for text in texts] == [
         *("Nearest to its limit", "memory of a worker", "75%"),
     ]
-    texts = drawn("Price by state, last 24 hours", [one(18, state="down"), one(6, state="held")])
-    assert [text.strip() for text in texts] == [
-        *("Price by state, last 24 hours", "down", "18", "held", "6"),
-    ]
+    title = "Most expensive causes"
+    texts = drawn(title, [one(1800, alertname="TrainingStepStalled")])
+    assert [text.strip() for text in texts] == [title, "TrainingStepStalled", "30 min"]
 
 
 def test_words_are_drawn_without_their_marks() -> None:
