@@ -172,7 +172,7 @@ COST = Row(
                 "In the time shown, such as a week: for how long each critical alert fired while "
                 "its run lost time. Time with two alerts counts for both. Good: none."
             ),
-            queries=[Query(_COSTLY, "{{alertname}}", why.NO_ALERT_FIRED)],
+            queries=[Query(_COSTLY, "{{alertname}}", why.NO_INTERRUPTION)],
             unit=SECONDS,
             width=12,
         ),
