@@ -243,11 +243,18 @@ def _worker(
     role_word = _role_from_name(selected.name)
     if server is not None:
         role_word = "inference"
-    elif not role_word and any(one.pid in scan.trainers for one in selected.candidates):
+    elif not role_word and _is_trainer(selected, scan):
         role_word = "trainer"
     return ProposedWorker(
         selected, role_word or "worker", server=server, finishes=role_word == "trainer"
     )
+
+
+def _is_trainer(selected: SelectedWorker, scan: HostScan) -> bool:
+    """Whether the worker trains itself or, as `conda run`, started what does."""
+    above = ancestor_pids(scan.candidates)
+    trees = {pid for trainer in scan.trainers for pid in (trainer, *above.get(trainer, ()))}
+    return any(one.pid in trees for one in selected.candidates)
 
 
 def _role_from_name(name: str) -> str:

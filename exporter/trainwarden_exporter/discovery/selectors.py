@@ -9,7 +9,11 @@ from os.path import commonpath
 from pathlib import Path, PurePath
 
 from trainwarden_exporter.discovery.processes import Candidate, ancestor_pids
-from trainwarden_exporter.discovery.programs import find_launched_script, find_script
+from trainwarden_exporter.discovery.programs import (
+    INTERPRETERS,
+    find_launched_script,
+    find_script,
+)
 from trainwarden_exporter.runtime.linear_search import is_found
 
 _NAMING_OPTIONS = ("--name", "--role", "--worker", "--worker-index", "--index", "--rank", "--port")
@@ -126,6 +130,8 @@ def pattern_for(group: Sequence[Candidate], all_candidates: Collection[Candidate
 
 
 def _candidates(arguments: Sequence[str]) -> Iterator[str]:
+    if find_script(arguments) is None and INTERPRETERS.fullmatch(PurePath(arguments[0]).name):
+        return  # a text given with -c is all that tells it from others
     start = _start(arguments)
     yield rf"{start}(?: |$)"
     options = _options(arguments)

@@ -165,6 +165,26 @@ def test_equal_command_lines_of_two_runs_are_distinguished_by_their_folders(
         assert "# Not distinguishable from pid 11" in render(propose(scan))
 
 
+@pytest.mark.parametrize(
+    "starter",
+    [
+        "python3 /opt/conda/bin/conda run -n x python3 fit.py",
+        "python3 /usr/bin/poetry run python3 fit.py",
+        "python3 -m accelerate.commands.launch fit.py",
+        "python3 wrap.py fit.py",
+    ],
+)
+def test_what_started_the_trainer_is_the_trainer_and_may_finish(starter: str) -> None:
+    both = tuple(
+        Candidate(pid, tuple(line.split()), pid - 1, Path("/a"))
+        for pid, line in ((10, starter), (11, "python3 fit.py"))
+    )
+    (run,) = propose(HostScan(both, (RunFolder(Path("/a")),), trainers={11: Path("/a")})).runs
+    (worker,) = run.workers
+    assert [one.pid for one in worker.selected.candidates] == [10]
+    assert (worker.role, worker.finishes) == ("trainer", True)
+
+
 def test_tools_are_no_workers_and_watchdogs_become_heartbeats() -> None:
     scan = HostScan(
         (

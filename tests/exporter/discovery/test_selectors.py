@@ -96,6 +96,13 @@ def test_a_pattern_is_no_longer_than_it_must_be() -> None:
     )
 
 
+def test_a_program_given_as_text_is_not_every_program_of_its_interpreter() -> None:
+    one = Candidate(100, ("python3", "-c", "import train; train.run()"))
+    (worker,) = select_workers([one], [one])
+    assert re.search(worker.pattern, one.command)
+    assert not re.search(worker.pattern, "python3 evaluate.py")
+
+
 def test_the_same_command_twice_is_one_worker() -> None:
     all_candidates = candidates("python3 search.py --study s", "python3 search.py --study s", "sh")
     (worker,) = select_workers(all_candidates[:2], all_candidates)
