@@ -188,10 +188,7 @@ def relevant_facts(exporter: ExporterState, run: str, key: WorkerKey) -> Facts:
         "workers": of_runs(exporter.workers.items()),
         "runs": of_runs(((name,), state) for name, state in exporter.runs.items()),
         "servers": of_runs(servers),
-        "disks": {
-            disk.path: _without_empty({**asdict(disk), "runs": sorted(disk.runs)})
-            for disk in exporter.disks
-        },
+        "disks": {disk.path: _without_empty(asdict(disk)) for disk in exporter.disks},
         "brakes": of_runs(exporter.emergency_brakes.items()),
     }
     if exporter.gpu_orphans is not None:
@@ -200,7 +197,12 @@ def relevant_facts(exporter: ExporterState, run: str, key: WorkerKey) -> Facts:
 
 
 def _without_empty(facts: Facts) -> Facts:
-    return {name: value for name, value in facts.items() if value is not None and value != ""}
+    """Returns what is known, as JSON can have it: sets as lists."""
+    return {
+        name: sorted(value) if isinstance(value, frozenset) else value
+        for name, value in facts.items()
+        if value not in (None, "", frozenset())
+    }
 
 
 MAX_BYTES = 32 << 10

@@ -38,7 +38,12 @@ from trainwarden_remediator.alertmanager.api import AlertState
 from trainwarden_remediator.alertmanager.webhook_payload import parse_notification
 from trainwarden_remediator.app import Remediator
 from trainwarden_remediator.config.schema import Setup
-from trainwarden_remediator.evidence.collector import MAX_BYTES, EvidenceCollector, fit_to_size
+from trainwarden_remediator.evidence.collector import (
+    MAX_BYTES,
+    EvidenceCollector,
+    fit_to_size,
+    relevant_facts,
+)
 from trainwarden_remediator.evidence.log_tail import parse_tail, read_tail
 from trainwarden_remediator.evidence.mappings import parse_smaps, read_mappings
 from trainwarden_remediator.evidence.sources import read_process_table, sources
@@ -46,6 +51,7 @@ from trainwarden_remediator.evidence.stacks import read_run_stacks
 from trainwarden_remediator.evidence.triggers import EvidenceTrigger
 from trainwarden_remediator.exceptions import JournalError, ObservationError
 from trainwarden_remediator.journal.journal import EVIDENCE_SECONDS, Journal
+from trainwarden_remediator.observation.model import DiskState, ExporterState, RunState
 
 SECRET = "s3cr3t-Value"
 
@@ -221,6 +227,18 @@ Swap:                 16 kB
         "anonymous": 4 << 10,
         "swap": 16 << 10,
     }
+
+
+def test_what_the_exporter_shows_of_a_run_and_a_disk_is_json() -> None:
+    """Sets are not: evidence with one was lost, for every run."""
+    runs = {"demo": RunState(step=1, damaged_checkpoints=frozenset({"/b", "/a"}))}
+    disks = (DiskState("/runs", runs=frozenset({"sft", "demo"})), DiskState("/"))
+    state = ExporterState({}, 1.0, 1.0, runs=runs, disks=disks)
+    found = json.loads(fit_to_size(relevant_facts(state, "demo", ROLLOUT)))
+    assert found["runs"]["demo"]["damaged_checkpoints"] == ["/a", "/b"]
+    assert found["disks"]["/runs"]["runs"] == ["demo", "sft"]
+    healthy = ExporterState({}, 1.0, 1.0, runs={"demo": RunState(step=1)})
+    assert json.loads(fit_to_size(relevant_facts(healthy, "demo", ROLLOUT)))["runs"]
 
 
 # bounds
