@@ -357,6 +357,37 @@ def test_an_interruption_lasts_until_a_new_step_and_a_normal_pause_is_none() -> 
     assert (watch.time.interruption.start, watch.time.interruption.end) == (last.at, None)
 
 
+@pytest.mark.parametrize("rebooted", [False, True])
+def test_an_interruption_that_nobody_watched_is_from_the_last_new_step_to_the_next(
+    tmp_path: Path, rebooted: bool
+) -> None:
+    run, watch = seeded(2), Watch(tmp_path)
+    run.start()
+    run.train(50)
+    fault, last, died = run.at, steps_of(run)[-1], len(run.lines)
+    run.die(900, lost=12)
+    run.start()
+    run.train(30)
+    if rebooted:
+        watch.follow(replace(run, lines=run.lines[:died], at=fault))
+        watch.tracker.save()
+        watch.now = watch.booted = fault + 600
+        watch.process = None
+        watch.restart()
+        for line in [one for one in run.lines if one.at > watch.now]:
+            while watch.now + LOOK <= line.at:
+                watch.look(watch.now + LOOK)
+            watch._read(line, unseen=False)
+    else:
+        watch.follow(run, blind=(fault + 1, fault + 905))
+    assert last.step is not None
+    resumed = next(line for line in steps_of(run) if line.step == last.step + 1)
+    found = watch.time.interruption
+    assert found is not None
+    assert (found.start, found.end, found.steps_redone) == (last.at, resumed.at, 12)
+    assert watch.time.interruptions == 1
+
+
 def test_a_day_is_shown_in_parts_that_add_up_and_old_parts_are_forgotten(tmp_path: Path) -> None:
     run, watch = night(4, parts=3), Watch(tmp_path)
     watch.follow(run)
