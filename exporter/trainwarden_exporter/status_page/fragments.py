@@ -47,9 +47,9 @@ def toned(tone: str, text: str) -> str:
     return text if tone == "good" else f'<span class="{tone}">{text}</span>'
 
 
-def quiet(text: str) -> str:
-    """Returns secondary text as HTML, with a space before it; empty for an empty text."""
-    return f' <span class="quiet">{escape(text)}</span>' if text else ""
+def quiet(text: str, mark: str = "") -> str:
+    """Returns secondary text as HTML, after `mark` and a space; empty for an empty text."""
+    return f'{mark} <span class="quiet">{escape(text)}</span>' if text else ""
 
 
 def amount(value: float | None, form: str = "{:,.0f}") -> str:

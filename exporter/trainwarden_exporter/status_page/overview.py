@@ -64,7 +64,7 @@ def overview_section(seen: Views, *, now: float) -> str:
 
 
 def _entry(name: str, tone: str, text: str, more: str) -> str:
-    return f"<div><dt>{escape(name)}</dt><dd>{state(tone, text)}{quiet(more)}</dd></div>"
+    return f"<div><dt>{escape(name)}</dt><dd>{state(tone, text)}{quiet(more, ',')}</dd></div>"
 
 
 def _run(run: RunView, *, alone: bool) -> Iterator[Line]:
@@ -138,7 +138,7 @@ def _remediator_lines(remediator: RemediatorStatus | str | None, *, now: float) 
 def _memory(host: HostView) -> Iterator[Line]:
     if host.available is not None:
         more = "" if host.total is None else f"of {format_size(host.total)}"
-        yield "Memory", host.tone, f"{format_size(host.available)} free", more
+        yield "Host memory", host.tone, f"{format_size(host.available)} free", more
 
 
 def _disks(disks: Sequence[DiskView]) -> Iterator[Line]:

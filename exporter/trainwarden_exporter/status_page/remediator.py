@@ -52,12 +52,11 @@ def alert_summary(remediator: RemediatorStatus) -> tuple[Tone, str, str]:
     if remediator.firing is None or remediator.firing_count is None:
         return "warn", "not known", remediator.alerts_problem
     if not remediator.firing_count:
-        return "good", "none fires", ""
+        return "good", "none", ""
     tones = {alert.tone for alert in remediator.firing}
     tone: Tone = next((one for one in _WORST if one in tones), "quiet")
     names = list(dict.fromkeys(alert.alert for alert in remediator.firing))[:MAX_NAMED]
-    verb = "fires" if remediator.firing_count == 1 else "fire"
-    return tone, f"{remediator.firing_count:,} {verb}", ", ".join(names)
+    return tone, f"{remediator.firing_count:,} active", ", ".join(names)
 
 
 def action_summary(remediator: RemediatorStatus, *, now: float) -> tuple[str, str, str]:

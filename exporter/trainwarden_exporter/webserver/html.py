@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from trainwarden_exporter import __version__
 from trainwarden_exporter.runtime.formatting import format_time
-from trainwarden_exporter.runtime.responsibility import LABEL
+from trainwarden_exporter.runtime.responsibility import LABEL, YOU
 
 _FOLDER = files("trainwarden_exporter.webserver")
 _TEMPLATE = Template((_FOLDER / "page.html").read_text(encoding="utf-8"))
@@ -83,7 +83,11 @@ def render(
 
 
 def _acts(tone: str, who: str, how: str) -> str:
-    """Returns who acts, always in the same place and form: below the headline."""
+    """Returns who acts, always in the same place and form: below the headline.
+
+    Only what needs you has the colour of an alarm.
+    """
+    tone = tone if who == YOU or tone == "good" else ""
     more = f' <span class="quiet">{escape(how)}</span>' if how else ""
     return f'<p class="acts {tone}"><span>{LABEL}</span> <b>{escape(who)}</b>{more}</p>\n'
 
@@ -103,10 +107,15 @@ def section(heading: str, content: str) -> str:
 def first_steps(steps: Iterable[tuple[str, str]]) -> str:
     """Returns the section of what an operator does first, as HTML; empty without a step.
 
-    `steps` are the name of an alert as HTML, and its step as text.
+    `steps` are the name of an alert as HTML, and its step as text with code in backticks.
     """
-    listed = "".join(f"<li><b>{name}</b>: {escape(step)}</li>" for name, step in steps)
+    listed = "".join(f"<li><b>{name}</b>: {_with_code(step)}</li>" for name, step in steps)
     return section("What to do first", f'<ul class="lines">{listed}</ul>') if listed else ""
+
+
+def _with_code(text: str) -> str:
+    parts = enumerate(text.split("`"))
+    return "".join(f"<code>{escape(one)}</code>" if n % 2 else escape(one) for n, one in parts)
 
 
 def table(columns: Mapping[str, str], rows: str) -> str:

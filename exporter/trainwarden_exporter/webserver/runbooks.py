@@ -27,9 +27,9 @@ PUBLISHED = "https://github.com/trainwarden/trainwarden/blob/main/docs/runbooks/
 
 ALERTMANAGER = "Alertmanager"
 ALERTMANAGER_STEP = (
-    "Does it run? pgrep -af alertmanager. If not, start it; its log says why it ended. If it does: "
-    "is it at the address alertmanager.url of remediator.yml? Until it answers, no fault is "
-    "healed and nobody is called: trainwarden status shows how the runs are."
+    "Does it run? `pgrep -af alertmanager` shows it. If not, start it; its log says why it ended. "
+    "If it does: is it at the address `alertmanager: url:` of remediator.yml? Until it answers, no "
+    "fault is healed and nobody is called: `trainwarden status` shows how the runs are."
 )
 """What an operator does first where Alertmanager does not answer: no alert reports that."""
 
@@ -50,9 +50,10 @@ def read_runbook(name: str) -> str | None:
 
 
 def first_step(alert: str, labels: Mapping[str, str]) -> str:
-    """Returns what the runbook of an alert says to do first, as plain text; "" without a runbook.
+    """Returns what the runbook of an alert says to do first; "" without a runbook.
 
-    A step that begins with the value of a label, such as `slow` of a cause, is for that value.
+    The text has commands and names in backticks. A step that begins with the value of a label,
+    such as `slow` of a cause, is for that value.
     """
     try:
         runbook = read_runbook(alert) or ""
@@ -74,7 +75,7 @@ def first_step(alert: str, labels: Mapping[str, str]) -> str:
         if len(shown) + len(sentence) >= MAX_STEP_LENGTH or sentence.endswith(":"):
             break
         shown += f" {sentence}"
-    return shown.replace("`", "").replace("*", "")
+    return shown.replace("*", "")
 
 
 def _is_for(step: str, value: str) -> bool:

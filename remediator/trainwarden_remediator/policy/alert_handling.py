@@ -227,7 +227,7 @@ def held(hold: Hold, doing: str = "") -> str:
     `doing` is what the remediator began before.
     """
     more = f"{doing}, and does nothing more" if doing else "does nothing"
-    why = f" ({hold.why})" if hold.why else ""
+    why = f" (reason of the hold: {hold.why})" if hold.why else ""
     return event_text.printable(f"the remediator {more} until then{why}")
 
 

@@ -232,12 +232,12 @@ def _todo(
                 yield f"Find out why {code(name)} stands still: look at its log and its servers."
     for alert in (one.alert for one in views if urgency(one.who) < urgency(REMEDIATOR)):
         runbook = runbook_link(alert.name, alert.annotations) or "no runbook"
-        first = text(first_step(alert.name, alert.labels))
+        first = text(first_step(alert.name, alert.labels).replace("`", ""))
         yield f"{text(alert.name)}{_on(alert)}: {first} ({runbook})".replace(":  (", ": (")
     if current.holds:
         yield f"Run {code('trainwarden-remediator resume')} when the work is done."
     if isinstance(current.alerts, str):
-        yield f"{ALERTMANAGER}: {text(ALERTMANAGER_STEP)}"
+        yield f"{ALERTMANAGER}: {text(ALERTMANAGER_STEP.replace('`', ''))}"
     if isinstance(current.exporter, str):
         yield "Restore the monitoring: the exporter does not answer."
 

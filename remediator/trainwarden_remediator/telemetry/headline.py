@@ -119,12 +119,12 @@ def _opened(work: CurrentWork, now: float) -> Headline | None:
 
 
 def _watching(config: Config, timestamps: Mapping[str, float]) -> str:
-    """Returns `it is allowed to restart 3 workers, 1 has finished`."""
+    """Returns `it may restart 3 workers, 1 has finished`."""
     finished = finished_workers(timestamps)
     over = sum(all(key in finished for key in target.keys) for target in config.targets)
     if over and over == len(config.targets):
         return "its worker has finished" if over == 1 else f"its {over} workers have finished"
-    text = f"it is allowed to restart {formatting.plural(len(config.targets) - over, 'worker')}"
+    text = f"it may restart {formatting.plural(len(config.targets) - over, 'worker')}"
     return f"{text}, {over} {'has' if over == 1 else 'have'} finished" if over else text
 
 

@@ -270,13 +270,13 @@ def _first_step(view: AlertView) -> str:
         return ""
     if view.who != YOU:
         return (
-            "Ask who set the hold. When its reason is over: trainwarden resume, or the page "
-            "/hold here."
+            f"{view.who.partition(',')[0]} may not know of this: ask. When the reason of the hold "
+            "is over: `trainwarden resume`, or the page `/hold` here."
         )
     if view.reason == "observe_mode":
         return (
-            "Let the remediator do once what it proposes: trainwarden approve "
-            f"{view.incident}, or the page /hold here."
+            "Let the remediator do once what it proposes: `trainwarden approve "
+            f"{view.incident}`, or the page `/hold` here."
         )
     return first_step(view.alert.name, view.alert.labels)
 

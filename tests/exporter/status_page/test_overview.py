@@ -133,7 +133,7 @@ class Words(HTMLParser):
             return
         if self._open and self._open[-1] == "h2":
             self.headings.append(data)
-        self.text = " ".join(f"{self.text} {data}".split())
+        self.text = " ".join(f"{self.text} {data}".split()).replace(" ,", ",")
 
 
 def words(seen: Views) -> str:
@@ -165,11 +165,11 @@ def whole(*outcomes: Outcome, remediator: RemediatorStatus | str | None = None) 
 
 def test_everything_one_looks_for_at_night_is_in_the_first_lines() -> None:
     assert words(SEEN) == (
-        "At a glance Alerts 1 fires TrainingWorkerGone "
-        "Run grpo training step 1,501 of 4,675 Checkpoint 12 min 20 s ago step 1,500 "
-        "Workers 1 of 1 up Inference 1 of 1 up 3 queued GPUs 1 of 1 up 90% busy "
-        "Last action healed restart of grpo/rollout-0, 3 min 10 s ago "
-        "Memory 60.0 GiB free of 128 GiB Disk 50.0 GiB free /data"
+        "At a glance Alerts 1 active, TrainingWorkerGone "
+        "Run grpo training, step 1,501 of 4,675 Checkpoint 12 min 20 s ago, step 1,500 "
+        "Workers 1 of 1 up Inference 1 of 1 up, 3 queued GPUs 1 of 1 up, 90% busy "
+        "Last action healed, restart of grpo/rollout-0, 3 min 10 s ago "
+        "Host memory 60.0 GiB free, of 128 GiB Disk 50.0 GiB free, /data"
     )
 
 
@@ -180,15 +180,15 @@ def test_what_is_wrong_is_named_there() -> None:
     lost = GpusView("ok", 2, (GPU, GpuView("1", "GPU-b", up=False)))
     message = words(replace(SEEN, runs=(down,), workers=(gone, finished), gpus=lost))
 
-    assert "Workers trainer not running 0 of 2 up, 1 finished" in message
-    assert "Inference 0 of 1 up sglang-0 no answer" in message
-    assert "GPUs 1 of 2 up 1 of 2 GPUs missing, 90% busy" in message
+    assert "Workers trainer not running, 0 of 2 up, 1 finished" in message
+    assert "Inference 0 of 1 up, sglang-0 no answer" in message
+    assert "GPUs 1 of 2 up, 1 of 2 GPUs missing, 90% busy" in message
 
 
 def test_of_many_that_are_gone_the_first_are_named() -> None:
     gone = tuple(replace(WORKER, name=f"w-{number}", processes=0) for number in range(64))
     assert (
-        "w-0 not running, w-1 not running, w-2 not running, w-3 not running, 60 more 0 of 64 up"
+        "w-0 not running, w-1 not running, w-2 not running, w-3 not running, 60 more, 0 of 64 up"
         in words(replace(SEEN, workers=gone))
     )
 
@@ -196,17 +196,17 @@ def test_of_many_that_are_gone_the_first_are_named() -> None:
 def test_of_several_runs_each_has_its_own_checkpoint() -> None:
     message = words(replace(SEEN, runs=(RUN, replace(RUN, name="sft", checkpoints=()))))
     assert "Run sft training" in message
-    assert "Checkpoint of grpo 12 min 20 s ago step 1,500" in message
+    assert "Checkpoint of grpo 12 min 20 s ago, step 1,500" in message
     assert "Checkpoint of sft" not in message
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"free": 2 * GIB}, "Disk nearly full /data 2.0 GiB free"),
-        ({"read_only": True}, "Disk read-only /data 50.0 GiB free"),
-        ({"up": False, "free": None, "size": None}, "Disk does not answer /data"),
-        ({"speed": 1e6, "speed_floor": 1e8}, "Disk slow /data 50.0 GiB free"),
+        ({"free": 2 * GIB}, "Disk nearly full, /data 2.0 GiB free"),
+        ({"read_only": True}, "Disk read-only, /data 50.0 GiB free"),
+        ({"up": False, "free": None, "size": None}, "Disk does not answer, /data"),
+        ({"speed": 1e6, "speed_floor": 1e8}, "Disk slow, /data 50.0 GiB free"),
     ],
 )
 def test_the_disk_in_the_worst_state_is_reported(
@@ -217,7 +217,7 @@ def test_the_disk_in_the_worst_state_is_reported(
 
 
 def test_without_trouble_the_fullest_disk_is_reported() -> None:
-    assert "Disk 6.0 GiB free /" in words(
+    assert "Disk 6.0 GiB free, /" in words(
         replace(SEEN, disks=(DISK, replace(DISK, path="/", free=6 * GIB)))
     )
 
@@ -229,14 +229,14 @@ def test_a_host_alone_needs_no_glance() -> None:
 
 def test_a_remediator_that_does_not_answer_is_no_silence() -> None:
     message = words(replace(SEEN, remediator="connection refused"))
-    assert "Remediator no answer connection refused" in message
+    assert "Remediator no answer, connection refused" in message
     assert "Alerts not known" in message
 
 
 def test_a_calm_remediator_says_so() -> None:
     nothing = {"open_alerts": 0, "alerts": (), "actions": (), "firing": (), "firing_count": 0}
     calm = STATUS.model_copy(update=nothing)
-    assert "Alerts none fires Last action none yet" in words(replace(SEEN, remediator=calm))
+    assert "Alerts none Last action none yet" in words(replace(SEEN, remediator=calm))
     assert "Alerts" not in words(replace(SEEN, remediator=None))
 
 
