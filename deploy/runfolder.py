@@ -351,7 +351,7 @@ def _values(folder: Path, chosen: Mapping[str, int]) -> dict[str, str]:
 
 def _empty(folder: Path) -> None:
     if folder.exists() and any(folder.iterdir()):
-        if not (folder / "supervisord.conf").exists():
+        if not _is_made_here(folder):
             raise StackError(f"{folder} holds something else; it is not emptied for the demo")
         for path in folder.iterdir():
             if path.is_dir() and not path.is_symlink():
@@ -359,6 +359,14 @@ def _empty(folder: Path) -> None:
             elif path.name != "lock":
                 path.unlink()
     folder.mkdir(parents=True, exist_ok=True)
+
+
+def _is_made_here(folder: Path) -> bool:
+    """Whether an earlier run filled the folder: a configuration of supervisord may be a user's."""
+    template = PROJECT / "deploy" / "supervisord.conf"
+    with suppress(OSError), (folder / "supervisord.conf").open() as made, template.open() as ours:
+        return (folder / PORTS_FILE).exists() and made.readline() == ours.readline()
+    return False
 
 
 def _user() -> str:

@@ -75,8 +75,12 @@ def test_an_earlier_demo_is_cleared_away(tmp_path: Path, binaries: Binaries) -> 
     assert not left.exists()
 
 
-def test_a_folder_of_something_else_is_not_cleared(tmp_path: Path, binaries: Binaries) -> None:
+@pytest.mark.parametrize("beside", ["supervisord.conf", "ports.json", "notes"])
+def test_a_folder_of_something_else_is_not_cleared(
+    tmp_path: Path, binaries: Binaries, beside: str
+) -> None:
     (tmp_path / "thesis.tex").write_text("\\documentclass")
+    (tmp_path / beside).write_text("[supervisord]\n")
     with pytest.raises(StackError, match="holds something else"):
         prepare_demo(tmp_path, binaries)
     assert (tmp_path / "thesis.tex").exists()
