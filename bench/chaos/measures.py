@@ -179,7 +179,8 @@ def _judge(
 ) -> tuple[tuple[Wrong, ...], int]:
     """Starts that no fault explains, and how many starts were without a step.
 
-    A fault explains every start from its begin until the program that was started makes a step.
+    A fault explains every start from its begin until a program that was started after its end makes
+    a step: on a disk that is full yet, one may make some.
     """
     wrong, fruitless = [], 0
     for before, start in pairwise(starts):
@@ -192,6 +193,6 @@ def _judge(
         if not stepped:
             fruitless += 1
             continue
-        if not any(before["began"] < fault["from"] <= began for fault in ill):
+        if not any(before["began"] < fault["until"] and fault["from"] <= began for fault in ill):
             wrong.append(Wrong(began, "no fault since it trained"))
     return tuple(wrong), fruitless

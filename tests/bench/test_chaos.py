@@ -102,6 +102,12 @@ def test_a_full_disk_counts_from_its_end_and_its_restarts_until_then_are_without
     assert (found.fruitless, found.wrong) == (2, ())
 
 
+def test_a_start_on_a_disk_that_is_full_yet_explains_the_next_one() -> None:
+    events = [*run(1, 0, 1, 50), *run(2, 70, 51, 55), *run(3, 150, 51, 60)]
+    assert measure(events, [fault("disk", 40, 140)], 169).wrong == ()
+    assert len(measure(events, [fault("disk", 40, 60)], 169).wrong) == 1
+
+
 def test_a_start_without_a_fault_is_wrong_and_so_is_one_after_the_end() -> None:
     events = [*run(1, 0, 1, 50), *run(2, 80, 41, 60)]
     (wrong,) = measure(events, [], 200).wrong
