@@ -89,7 +89,12 @@ def _set_versions_and_ciphers(context: ssl.SSLContext, config: TLSServerConfig) 
             "curve_preferences",
         )
     for curve in config.curve_preferences:
-        context.set_ecdh_curve(CURVES[curve])
+        try:
+            context.set_ecdh_curve(CURVES[curve])
+        except (ssl.SSLError, ValueError) as error:  # 3.11.2 of Debian 12: no X25519
+            raise LocatedError(
+                f"Python's ssl cannot set {curve} here; leave it out", "curve_preferences"
+            ) from error
 
 
 def _set_client_policy(context: ssl.SSLContext, config: TLSServerConfig) -> None:

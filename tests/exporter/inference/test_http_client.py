@@ -8,7 +8,7 @@ import socket
 import ssl
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -243,10 +243,16 @@ async def test_a_server_that_dies_with_open_connections_is_refused() -> None:
 
 
 async def test_a_server_that_only_serves_old_connections_is_refused() -> None:
+    over = asyncio.Event()
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while True:
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        with suppress(asyncio.IncompleteReadError):
+            while True:
+                await reader.readuntil(b"\r\n\r\n")
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        writer.close()
+        await writer.wait_closed()
+        over.set()
 
     running = await asyncio.start_server(serve, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{running.sockets[0].getsockname()[1]}"
@@ -257,6 +263,7 @@ async def test_a_server_that_only_serves_old_connections_is_refused() -> None:
         async with client.connect() as another:
             assert (await another(url, QUESTION)).outcome is HttpOutcome.REFUSED
         assert (await one(url, QUESTION)).succeeded, "the old one is served still"
+    await asyncio.wait_for(over.wait(), 60)
 
 
 async def test_a_cancelled_request_closes_its_connection() -> None:

@@ -254,7 +254,7 @@ class TestCiphersAndCurves:
     ) -> None:
         config = load(*files, "curve_preferences: [CurveP521]")
         assert handshake(config, client).version() == "TLSv1.3"
-        client.set_ecdh_curve("X25519")
+        client.set_ecdh_curve("prime256v1")
         with pytest.raises(ssl.SSLError):
             handshake(config, client)
 
@@ -263,6 +263,16 @@ class TestCiphersAndCurves:
     ) -> None:
         reported = complaint(*files, "curve_preferences: [CurveP256, X25519]")
         assert reported.startswith("4: curve_preferences: several curves are not supported")
+
+    def test_a_curve_that_ssl_cannot_set_is_reported(
+        self, complaint: Complain, files: Lines, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(*_: object) -> None:
+            raise ssl.SSLError("unknown group")
+
+        monkeypatch.setattr(ssl.SSLContext, "set_ecdh_curve", refuse)
+        reported = complaint(*files, "curve_preferences: [X25519]")
+        assert reported.startswith("4: curve_preferences: Python's ssl cannot set X25519 here")
 
     def test_an_invented_curve_is_refused(self, complaint: Complain, files: Lines) -> None:
         assert "unknown curve" in complaint(*files, "curve_preferences: [CurveP257]")
