@@ -93,7 +93,7 @@ async def test_log_and_checkpoint_agree_over_a_resume_and_a_restart_of_the_expor
     assert values["total_steps"] == 4675
     assert values["phase training"] == 1
 
-    # the checkpoint may be read before the log, which then has told no distance of two steps
+    # the checkpoint may be read before the log, which then has shown no distance of two steps
     run.say(1871)
     await run.until("step", 1871)
     run.say(1501)
