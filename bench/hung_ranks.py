@@ -185,7 +185,7 @@ def _other_collective(_: Path) -> None:
 def _compute(_: Path) -> None:
     os.nice(19)  # so that trials beside this one keep their pace
     tensor = torch.ones(64, 64)
-    for at in range(FOR_EVER):
+    for at in itertools.count():
         tensor = tensor @ tensor
         if at % 2:
             tensor = _scaled(tensor)
