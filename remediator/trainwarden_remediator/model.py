@@ -36,6 +36,8 @@ class Incident:
     """`Decision.text` of the last recorded decision."""
     last_decided_at: float = 0.0
     """When that decision was recorded."""
+    last_detail: str = ""
+    """`Decision.detail` of it."""
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def repeated_for(self, decision: Decision, now: float) -> float:

@@ -16,7 +16,7 @@ from trainwarden_remediator.journal.file_guard import FileGuard, Fingerprint
 from trainwarden_remediator.journal.file_modes import create_private, narrow_files, open_private
 from trainwarden_remediator.journal.schema import MIGRATIONS, SCHEMA
 
-VERSION = 3
+VERSION = 4
 
 HEADER_BYTES = 512
 """The length of the shortest SQLite database."""

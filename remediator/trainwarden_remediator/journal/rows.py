@@ -186,6 +186,7 @@ def as_incident(row: sqlite3.Row) -> Incident:
         resolved=row["resolved_at"] is not None,
         last_decision=row["last_decision"] or "",
         last_decided_at=row["last_decided_at"] or 0.0,
+        last_detail=row["last_detail"] or "",
         labels=json.loads(row["labels"]),
     )
 

@@ -22,6 +22,7 @@ CREATE TABLE incident (
     last_decided_at REAL,        -- when last_decision was recorded
     closed_at REAL,
     annotations TEXT NOT NULL DEFAULT '{}',
+    last_detail TEXT,            -- what last_decision says beyond its reason
     UNIQUE (fingerprint, starts_at)
 );
 CREATE INDEX incident_open ON incident (id) WHERE closed IS NULL;
@@ -188,8 +189,11 @@ UPDATE counter SET labels = replace(labels, '"", "person"', '"", "on-call"')
  WHERE metric IN ('actions', 'outcomes');
 """
 
+_FROM_VERSION_3 = "ALTER TABLE incident ADD COLUMN last_detail TEXT;\n"
+
 MIGRATIONS = {
-    1: _FROM_VERSION_1 + _LATER_TABLES + _SKIP_OLD_EVENTS + _FROM_BOTH,
-    2: _FROM_VERSION_2 + _FROM_BOTH,
+    1: _FROM_VERSION_1 + _LATER_TABLES + _SKIP_OLD_EVENTS + _FROM_BOTH + _FROM_VERSION_3,
+    2: _FROM_VERSION_2 + _FROM_BOTH + _FROM_VERSION_3,
+    3: _FROM_VERSION_3,
 }
 """The SQL that upgrades a journal to the current version, by its present version."""

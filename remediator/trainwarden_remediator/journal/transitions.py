@@ -129,11 +129,12 @@ def write_decision(
     closed = decision.reason if decision.final else None
     target = decision.target.key if decision.target else (None, None)
     changed = db.execute(
-        "UPDATE incident SET last_decision = ?, last_decided_at = ?, closed = ?, closed_at = ?,"
+        "UPDATE incident SET last_decision = ?, last_detail = ?, last_decided_at = ?, closed = ?,"
+        " closed_at = ?,"
         " target_run = coalesce(?, target_run),"
         " target_worker = coalesce(?, target_worker) WHERE id = ? AND last_decision IS NOT ?",
         (
-            *(decision.text, now, closed, now if closed else None),
+            *(decision.text, decision.detail, now, closed, now if closed else None),
             *(*target, incident.id, decision.text),
         ),
     ).rowcount

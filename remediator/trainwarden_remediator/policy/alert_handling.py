@@ -164,7 +164,8 @@ def handling_of(incident: Incident, situation: Situation) -> tuple[str, str]:
     if verdict == "act":
         return REMEDIATOR, f"is about to act: {described}"
     if verdict == "wait":
-        return REMEDIATOR, f"waits: {described}"
+        until = f", {incident.last_detail}" if reason == "cooldown" and incident.last_detail else ""
+        return REMEDIATOR, f"waits: {described}{until}"
     return REMEDIATOR, "is deciding what to do"
 
 

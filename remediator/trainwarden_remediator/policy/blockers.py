@@ -250,7 +250,8 @@ def too_soon(
         return None
     if history[-1].incident == context.incident.id and history[-1].healed:
         return context.wait("alert_lingers", budget)
-    return context.wait("cooldown", budget, f"until {format_time(until)}")
+    today = format_time(context.now)[: len("2025-11-21 ")]
+    return context.wait("cooldown", budget, f"until {format_time(until).removeprefix(today)}")
 
 
 SETTLE_SECONDS = 30.0

@@ -72,6 +72,7 @@ def _incident_record(connection: sqlite3.Connection, row: sqlite3.Row) -> Incide
         labels=json.loads(row["labels"]),
         annotations=json.loads(row["annotations"]),
         last_decision=row["last_decision"] or "",
+        last_detail=row["last_detail"] or "",
         events=tuple(map(as_event, events)),
         actions=tuple(map(_action_record, actions)),
         evidence=tuple(map(_record, records)),

@@ -94,6 +94,7 @@ class IncidentRecord:
     related: Sequence[RelatedIncident] = field(default=())
     fingerprint: str = ""
     last_decided_at: float = 0.0
+    last_detail: str = ""
 
     @property
     def name(self) -> str:

@@ -70,7 +70,7 @@ def alert_views(
         Incident(
             *(one.id, one.fingerprint, one.starts_at, one.alert, one.run, one.worker),
             *(one.remediation, one.last_received_at, one.resolved_at is not None),
-            *(one.last_decision, one.last_decided_at),
+            *(one.last_decision, one.last_decided_at, one.last_detail),
         )
         for one in incidents
         if one.closed is None

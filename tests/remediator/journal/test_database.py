@@ -202,6 +202,25 @@ def test_a_journal_of_version_2_is_migrated(tmp_path: Path, clock: FakeClock) ->
         assert [event.kind for event in journal.newest_events(1)] == ["alerts_stale"]
 
 
+def test_a_journal_of_version_3_is_migrated(tmp_path: Path, clock: FakeClock) -> None:
+    path = tmp_path / "journal.db"
+    Journal(path, clock=clock).close()
+    with closing(sqlite3.connect(path)) as old:
+        old.executescript("ALTER TABLE incident DROP COLUMN last_detail; PRAGMA user_version = 3;")
+        old.execute(
+            "INSERT INTO incident VALUES (1, ?, ?, 'A', 'demo', 'rollout-0', 'restart_worker',"
+            " '{}', ?, ?, NULL, NULL, 'wait cooldown', NULL, NULL, ?, NULL, '{}')",
+            ("0" * 16, NOW - 100, NOW - 100, NOW - 10, NOW - 5),
+        )
+        old.commit()
+    with closing(Journal(path, clock=clock)) as journal:
+        found = only(journal)
+        assert (found.last_decision, found.last_detail) == ("wait cooldown", "")
+        again = Decision(Verdict.WAIT, "busy", detail="until 08:01:40 UTC")
+        assert journal.record_decisions([(found, again)])
+        assert only(journal).last_detail == "until 08:01:40 UTC"
+
+
 def test_why_an_incident_was_closed_is_migrated_to_the_current_reasons(
     tmp_path: Path, clock: FakeClock
 ) -> None:

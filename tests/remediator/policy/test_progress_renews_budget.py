@@ -98,6 +98,18 @@ def test_the_cooldown_lasts_also_where_progress_has_renewed_the_attempts(tmp_pat
     assert decision.reason in ("cooldown", "alert_lingers")
 
 
+@pytest.mark.parametrize(
+    ("ago", "until"),
+    [(20, "until 08:01:40 UTC"), (-17 * 3600, "until 2027-01-16 01:02:00 UTC")],
+)
+def test_a_cooldown_names_its_end_and_the_day_unless_that_is_today(
+    tmp_path: Path, ago: float, until: str
+) -> None:
+    act = PastAction(*(1, TRAINER, NOW - 61, NOW - 1), result="done", result_at=NOW - ago)
+    decision = decided(tmp_path, (act,), RunState(step=5))
+    assert (decision.reason, decision.detail) == ("cooldown", until)
+
+
 def test_the_cooldown_counts_from_the_act(tmp_path: Path) -> None:
     act = PastAction(*(1, TRAINER, NOW - 126, NOW - 1), step=5, result="done", result_at=NOW - 121)
     assert decided(tmp_path, (act,), RunState(step=5)).reason == "restart"

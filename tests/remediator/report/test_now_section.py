@@ -157,6 +157,16 @@ def test_an_incident_that_waits_for_an_operator_is_not_acted_on(
     assert "since 07:59:40: **You, now** (the remediator " in text
 
 
+def test_a_cooldown_says_until_when(tmp_path: Path, journal: Journal) -> None:
+    alert = make_alert(starts_at=NOW - 20, severity="critical")
+    journal.record_alerts([alert])
+    (incident,) = journal.open_incidents()
+    cooldown = Decision(Verdict.WAIT, "cooldown", detail="until 08:01:40 UTC")
+    journal.record_decisions([(incident, cooldown)])
+    text = head(report(tmp_path, CurrentState(exporter(TRAINS), [alert])))
+    assert "(waits: too soon after the last action, until 08:01:40 UTC)" in text
+
+
 def test_what_repeats_is_counted(tmp_path: Path, journal: Journal) -> None:
     for ago in (780, 300, 0):
         alert: Alert = make_alert(

@@ -512,6 +512,20 @@ async def test_an_exporter_that_is_blind_is_for_you(box: Box) -> None:
     assert how.startswith("A part of the host is not seen")
 
 
+async def test_a_cooldown_says_until_when(box: Box) -> None:
+    async with staged(box) as stage:
+        stage.deliver()
+        (incident,) = stage.remediator.journal.open_incidents()
+        cooldown = Decision(Verdict.WAIT, "cooldown", detail="until 08:01:40 UTC")
+        stage.remediator.journal.record_decisions([(incident, cooldown)])
+        shown = await stage.shown(**GONE)
+        box.known = {}
+    assert (shown.who, shown.how) == (
+        REMEDIATOR,
+        "It waits: too soon after the last action, until 08:01:40 UTC.",
+    )
+
+
 async def test_in_mode_observe_nobody_acts(box: Box) -> None:
     box.configure(mode="observe")
     async with staged(box) as stage:
