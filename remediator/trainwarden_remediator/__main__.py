@@ -209,7 +209,6 @@ def _report(given: argparse.Namespace) -> int:
     now = time.time()
     style = ReportStyle(
         config_file=str(given.config_file),
-        alertmanager_url=config.alertmanager.url,
         unattended_until=config.unattended_until,
         answered_after=config.answered_after,
         grafana_url=setup.exporter_config.grafana_url or "",

@@ -7,8 +7,10 @@ Documentation/accounting/psi.rst, which psutil does not read.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Self
 
 import psutil
 
@@ -67,6 +69,11 @@ STALLED = _counter(
     "kind",
 )
 OOM_KILLS = _counter("memory_oom_kills_total", "Processes killed by the OOM killer.", "scope")
+LAST_OOM_KILL = _gauge(
+    "memory_last_oom_kill_timestamp_seconds",
+    "Time at which the last kill by the OOM killer was observed; absent before the first.",
+    "scope",
+)
 
 
 class HostCollector(Collector):
@@ -76,12 +83,24 @@ class HostCollector(Collector):
     metrics = _table.metrics
 
     def __init__(
-        self, config: HostConfig, *, proc: Path = PROC, cgroup_root: Path = CGROUP_ROOT
+        self,
+        config: HostConfig,
+        *,
+        proc: Path = PROC,
+        cgroup_root: Path = CGROUP_ROOT,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self._config = config
+        self._now = now
+        self._oom_kills: dict[str, int] = {}
+        self._oom_killed_at: dict[str, float] = {}
         self._proc = proc
         self._cgroup_root = cgroup_root
         self._missing = False
+
+    def take_over_from(self, predecessor: Self) -> None:
+        self._oom_kills = predecessor._oom_kills
+        self._oom_killed_at = predecessor._oom_killed_at
 
     def collect(self) -> Iterable[Family]:
         cgroup = self._find_cgroup()
@@ -132,12 +151,20 @@ class HostCollector(Collector):
 
     def _pressure_samples(self, cgroup: MemoryCgroup | None) -> Iterator[Sample]:
         kills = read_optional(self._proc / "vmstat", parse_counts) or {}
-        yield OOM_KILLS, ("host",), kills.get("oom_kill")
+        yield from self._oom_samples("host", kills.get("oom_kill"))
         pressure_files = {"host": self._proc / "pressure" / "memory"}
         if cgroup is not None:
-            yield OOM_KILLS, ("cgroup",), read_oom_kills(cgroup)
+            yield from self._oom_samples("cgroup", read_oom_kills(cgroup))
             pressure_files["cgroup"] = cgroup.folder / "memory.pressure"
         for scope, path in pressure_files.items():
             if (pressure := read_pressure(path)) is not None:
                 yield STALLED, (scope, "some"), pressure.some
                 yield STALLED, (scope, "full"), pressure.full
+
+    def _oom_samples(self, scope: str, kills: int | None) -> Iterator[Sample]:
+        yield OOM_KILLS, (scope,), kills
+        if kills is not None:
+            if kills > self._oom_kills.get(scope, kills):
+                self._oom_killed_at[scope] = self._now()
+            self._oom_kills[scope] = kills
+        yield LAST_OOM_KILL, (scope,), self._oom_killed_at.get(scope)

@@ -252,7 +252,7 @@ def _host(host: HostView, *, now: float) -> str:
         used = host.swap_total - (host.swap_free or 0)
         facts["Swap used"] = f"{format_size(used)} of {format_size(host.swap_total)}"
     if host.oom_kills is not None:
-        facts["OOM kills"] = f"{host.oom_kills:.0f}"
+        facts["OOM kills since boot"] = f"{host.oom_kills:.0f}"
     if host.booted is not None:
         facts["Up for"] = format_duration(now - host.booted)
     bar = html.bar(1 - host.available / host.total, host.tone, mark=mark)

@@ -109,7 +109,6 @@ def _render_report(
     config, now = remediator.setup.config, time.time()
     style = ReportStyle(
         config_file=str(remediator.path),
-        alertmanager_url=config.alertmanager.url,
         unattended_until=config.unattended_until,
         answered_after=config.answered_after,
         grafana_url=remediator.setup.exporter_config.grafana_url or "",

@@ -116,7 +116,8 @@ class Config(Section):
     """The notifications that the remediator sends directly."""
     unattended_until: TimeOfDay = "08:00"
     """The time of day, on the clock of this host, at which an operator looks at the run in the
-    morning. The report assumes that a fault would have lasted until then without healing."""
+    morning. The report assumes that a fault of the twelve hours before it would have lasted until
+    then without healing; of one by day it assumes nothing."""
     answered_after: Seconds | None = None
     """How long after a fault an operator would have answered its alert. If set, the report assumes
     that a fault would have lasted so long without healing, whatever the time of day."""

@@ -184,6 +184,7 @@ def relevant_facts(exporter: ExporterState, run: str, key: WorkerKey) -> Facts:
         "memory": {
             "available_bytes": exporter.memory_available_bytes,
             "floor_bytes": exporter.memory_floor_bytes,
+            "oom_killed_at": exporter.oom_killed_at,
         },
         "workers": of_runs(exporter.workers.items()),
         "runs": of_runs(((name,), state) for name, state in exporter.runs.items()),

@@ -17,7 +17,6 @@ from trainwarden_exporter.gpu.snapshot import TakeGpuSnapshot, take_gpu_snapshot
 from trainwarden_exporter.host.cgroup_memory import (
     find_memory_cgroup,
     read_cgroup_usage,
-    read_oom_kills,
 )
 from trainwarden_exporter.host.config import CGROUP_ROOT, HostConfig
 from trainwarden_exporter.host.memory import read_available_memory
@@ -81,8 +80,6 @@ def read_memory(config: HostConfig, cgroup_root: Path = CGROUP_ROOT) -> Mapping[
     cgroup = find_memory_cgroup(cgroup_root, config.cgroup)
     if cgroup is None:
         return facts
-    if (kills := read_oom_kills(cgroup)) is not None:
-        facts["oom_kills"] = kills
     if (usage := read_cgroup_usage(cgroup)) is not None:
         facts |= {"cgroup_limit": usage.limit_bytes, "cgroup_working_set": usage.working_set_bytes}
     return facts

@@ -66,8 +66,11 @@ _VERDICTS = {
     "progressing": "no action",
     "has_finished": "no action",
     "stopped": "no action",
+    "alert_lingers": "",
+    "awaiting_progress": "",
 }
-"""Words for decisions that close an incident or refuse nothing, by reason."""
+"""Words for decisions that close an incident or refuse nothing, by reason; empty where the reason
+has a word of its own."""
 
 _FIXED_TEXTS = {
     "breaker_opened": "circuit breaker open: no actions until an operator runs `resume`",
@@ -120,7 +123,7 @@ def describe(event: Event) -> str:
             detail = f" ({facts['detail']})" if facts.get("detail") else ""
             reason = describe_reason(facts["reason"])
             verdict = _VERDICTS.get(facts["reason"], facts["verdict"])
-            return f"{event.alert}: {verdict}: {reason}{detail}"
+            return ": ".join(filter(None, (event.alert, verdict, f"{reason}{detail}")))
         case "intent":
             rung = f", rung {facts['rung'] + 1} of its ladder" if facts.get("rung") else ""
             return f"action {event.action}: about to {_intent(facts)}{rung}"
@@ -230,7 +233,8 @@ def _result(facts: dict[str, Any]) -> str:
 def _outcome(facts: dict[str, Any]) -> str:
     if facts["outcome"] == "healed":
         remark = f"; but {facts['remark']}" if facts.get("remark") else ""
-        return f"healed: verified by the exporter after {facts['seconds']:g} s{remark}"
+        seconds = f"{facts['seconds']:g} s after the action began"
+        return f"healed: verified {seconds}{remark}"
     return f"not healed: {facts['seen']}" if facts.get("seen") else "not healed"
 
 

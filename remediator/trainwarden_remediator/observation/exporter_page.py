@@ -101,6 +101,7 @@ def parse_exporter_page(body: bytes) -> ExporterState:
         servers={run: tuple(_servers(page, run)) for run in page.values("run", "inference_info")},
         runs={run: _run(page, run) for run in page.values("run", *_OF_A_RUN)},
         disks=tuple(_disk(page, path) for path in page.values("path", *_OF_A_DISK)),
+        oom_killed_at=_oom_killed_at(page),
         booted_at=page.maybe("host_boot_timestamp_seconds"),
         collectors_failing=successes.count(0) / len(successes),
         saves_unknown="the exporter's checkpoints collector fails" if saves_fail else "",
@@ -115,6 +116,13 @@ def parse_exporter_page(body: bytes) -> ExporterState:
             for labels, value in page.all("memory_pressure_stalled_seconds_total")
         },
     )
+
+
+def _oom_killed_at(page: _Page) -> float | None:
+    if not page.all("memory_oom_kills_total"):
+        return None
+    seen = page.all("memory_last_oom_kill_timestamp_seconds")
+    return max((at for _, at in seen), default=0.0)
 
 
 def _orphans(page: _Page) -> float | None:
@@ -196,6 +204,7 @@ def _run(page: _Page, run: str) -> RunState:
         progress_at=training("progress_timestamp_seconds"),
         stall_limit=training("stall_limit_seconds"),
         phase=page.active_label("training_phase", "phase", run=run),
+        trainer_processes=page.maybe("run_trainer_processes", run=run),
         finished=bool(training("finished")),
         resume_step=training("resume_step"),
         first_step=training("first_step_after_resume"),

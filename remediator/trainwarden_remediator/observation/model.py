@@ -80,6 +80,8 @@ class RunState:
     stall_limit: float | None = None
     """Seconds that the run may take without progress in its present phase."""
     phase: str = ""
+    trainer_processes: float | None = None
+    """Number of processes of its trainer."""
     finished: bool = False
     resume_step: float | None = None
     """The step from which the run last resumed."""
@@ -179,6 +181,9 @@ class ExporterState:
     """The emergency brakes in the logs of workers."""
     memory_stalled: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """Total seconds that some or all processes have waited for memory, by scope and kind."""
+    oom_killed_at: float | None = None
+    """When the last kill by the OOM killer was observed, in Unix seconds; 0 if none was, None if
+    they are not observed."""
     booted_at: float | None = None
     """When the host was booted, in Unix seconds."""
     collectors_failing: float = 0.0

@@ -135,7 +135,7 @@ class EffectCheck:
             saved = run.checkpoint  # it saved once more on SIGTERM
         if saved is not None and self.proved is not None and _came_from(run) < saved:
             saved = min(saved, self.proved)  # those above are damaged, or were not read yet
-        start = run.resume_step if saved is None else saved
+        start = run.resume_step if saved is None else max(saved, run.resume_step or 0.0)
         if start is None or first is None:
             return "the step at which it resumed is unknown"
         if run.resume_step is not None and run.resume_step < start:

@@ -1,12 +1,14 @@
 """Derives the likely causes of an incident from its evidence. Pure.
 
-The most specific causes come first: blocking reasons of the decisions, the state of the host, the
-logs, other incidents of that time, and last the usual cause of such an alert.
+The first known fact of the chain comes first: blocking reasons of the decisions, the ends of
+processes, the state of the host, the logs, other incidents of that time. The usual cause of such an
+alert is last, where no end explains it.
 """
 
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -55,14 +57,18 @@ _USUAL_CAUSES: Mapping[Condition, str] = {
     " freeing the memory of the worker itself: the worker leaks.",
 }
 
+SAME_KILL_SECONDS = 30.0
+"""Most seconds between an end and an OOM kill that belong together: both are seen at a scrape."""
+
 
 def likely_causes(incident: IncidentRecord, times: TimeFormat) -> Sequence[str]:
     """Returns the likely causes, each one line of Markdown, the most specific first."""
-    found = [*_blocking_reasons(incident)]
+    found, ends = [*_blocking_reasons(incident)], list[str]()
     for record in incident.evidence[:1]:  # later evidence shows the effects of actions
-        found += [*_from_host(record, times), *_from_logs(record)]
+        ends = [*_ends(record, times)]
+        found += [*ends, *_from_host(record, times), *_from_logs(record)]
     found += _from_related_incidents(incident)
-    if usual := usual_cause(incident.remediation):
+    if not ends and (usual := usual_cause(incident.remediation)):
         found.append(f"Usually: {usual}")
     return list(dict.fromkeys(found))
 
@@ -77,6 +83,43 @@ def _blocking_reasons(incident: IncidentRecord) -> Iterator[str]:
     for reason, detail in incident.reasons:
         if reason in _BLOCKING_REASONS:
             yield f"{_BLOCKING_REASONS[reason]}{f': {text(detail)}' if detail else ''}."
+
+
+def _ends(record: EvidenceRecord, times: TimeFormat) -> Iterator[str]:
+    """Yields how the processes that are missing ended, the first end first."""
+    ended = [
+        (name, worker)
+        for name, worker in record.exporter_facts("workers").items()
+        if _is_missing(worker) and "last_exit_at" in worker and "last_exit_code" in worker
+    ]
+    oom_killed_at = record.exporter_facts("memory").get("oom_killed_at")
+    for name, worker in sorted(ended, key=lambda one: one[1]["last_exit_at"]):
+        at = worker["last_exit_at"]
+        how = describe_exit(round(worker["last_exit_code"]))
+        if "SIGKILL" in how and oom_killed_at is not None:
+            by_kernel = abs(oom_killed_at - at) <= SAME_KILL_SECONDS
+            how += "; " + (
+                "the kernel killed a process then because memory ran out (OOM kill)"
+                if by_kernel
+                else "no OOM kill by the kernel was seen then"
+            )
+        yield f"Worker {code(name)} {how} ({times.clock(at)})."
+
+
+def describe_exit(exit_code: int) -> str:
+    """Returns how a process ended, as a clause; 128+n stands for signal n."""
+    try:
+        name = signal.Signals(exit_code - 128).name if exit_code > 128 else ""  # noqa: PLR2004 - 128+n for signal n
+    except ValueError:
+        name = ""
+    if name:
+        return f"was killed by {name} (exit status {exit_code})"
+    return f"ended with exit status {exit_code}"
+
+
+def _is_missing(worker: Mapping[str, Any]) -> bool:
+    missing: bool = worker.get("processes", 0) < worker.get("expected", 0)
+    return missing and not worker.get("finished")
 
 
 def _from_logs(record: EvidenceRecord) -> Iterator[str]:
@@ -133,8 +176,8 @@ def _from_worker(name: str, worker: Mapping[str, Any], at: float) -> Iterator[st
         age = f", {format_elapsed(at - since)} after its start" if since else ""
         amount = f"{format_size(held)}, above its limit of {format_size(limit)}"
         yield f"Worker {code(name)} used {amount}{age}."
-    processes, expected = worker.get("processes", 0), worker.get("expected", 0)
-    if processes < expected and not worker.get("finished"):
+    if _is_missing(worker) and "last_exit_code" not in worker:
+        processes, expected = worker.get("processes", 0), worker["expected"]
         yield f"Worker {code(name)} had {processes:g} of {expected:g} processes."
 
 

@@ -23,6 +23,15 @@ def fault_at(incident: IncidentRecord) -> float | None:
     return found if found is not None and found < incident.starts_at else None
 
 
+def origin(incident: IncidentRecord) -> tuple[float, str]:
+    """Returns the moment from which a report counts, in Unix seconds: the fault, else the alert.
+
+    The second value is which of both it is.
+    """
+    found = fault_at(incident)
+    return (incident.starts_at, "alert") if found is None else (found, "fault")
+
+
 def process_end(incident: IncidentRecord, action: ActionRecord) -> float | None:
     """Returns when the process that `action` replaced was seen to have ended on its own, if so."""
     record = evidence_before(incident, action)
@@ -30,6 +39,13 @@ def process_end(incident: IncidentRecord, action: ActionRecord) -> float | None:
     ended: float | None = worker.get("last_exit_at")
     gone = worker.get("processes", 0) < worker.get("expected", 0)
     return ended if gone and ended is not None and ended <= action.at else None
+
+
+def downtime(incident: IncidentRecord) -> float | None:
+    """Returns the seconds from the last step to the next new one; None if they are not known."""
+    found = interruption(incident) or {}
+    start, end = found.get("interruption_start"), found.get("interruption_end")
+    return None if start is None or end is None else end - start
 
 
 def evidence_before(incident: IncidentRecord, action: ActionRecord) -> EvidenceRecord | None:

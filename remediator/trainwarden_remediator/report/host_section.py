@@ -83,9 +83,7 @@ def _memory(record: EvidenceRecord) -> Iterator[str]:
         return
     low = memory["available"] < memory["floor"]
     left = f"{format_size(memory['available'])} of {format_size(memory['total'])} available"
-    kills = memory.get("oom_kills")
-    killed = "" if kills is None else f"; {kills or 'no'} OOM kills in the cgroup so far"
-    yield f"Memory: {f'**{left}**' if low else left}{killed}."
+    yield f"Memory: {f'**{left}**' if low else left}."
 
 
 def _gpus(record: EvidenceRecord) -> Iterator[str]:

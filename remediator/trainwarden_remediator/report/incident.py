@@ -12,7 +12,7 @@ from trainwarden_remediator.report import outcomes
 from trainwarden_remediator.report.attempts import attempts_section
 from trainwarden_remediator.report.causes import likely_causes
 from trainwarden_remediator.report.evidence_section import evidence_section, last_lines
-from trainwarden_remediator.report.fault import fault_at
+from trainwarden_remediator.report.fault import origin
 from trainwarden_remediator.report.host_section import host_section
 from trainwarden_remediator.report.interruption import interruption_cost
 from trainwarden_remediator.report.markdown import (
@@ -41,7 +41,6 @@ class ReportStyle:
 
     times: TimeFormat = field(default_factory=TimeFormat)
     config_file: str = "remediator.yml"
-    alertmanager_url: str = "http://127.0.0.1:9093"
     level: int = 1
     """The level of the first heading."""
     detailed: bool = True
@@ -85,7 +84,7 @@ def render_incident(incident: IncidentRecord, style: ReportStyle, now: float) ->
     parts.append(fence(_commands(incident, style), "sh"))
     if style.detailed:
         parts += [f"{mark}# Timeline", _timeline(incident, times)]
-        if evidence := evidence_section(incident.evidence, incident.starts_at, times):
+        if evidence := evidence_section(incident.evidence, origin(incident)[0], times):
             parts += [f"{mark}# Evidence", evidence]
     else:
         parts.append(f"All events and the evidence: {code(_report_command(incident, style))}")
@@ -115,24 +114,23 @@ def render_healed(incident: IncidentRecord, style: ReportStyle) -> str:
 
 def _report_command(incident: IncidentRecord, style: ReportStyle) -> str:
     config = shlex.quote(style.config_file)
-    return f"trainwarden-remediator report {incident.id} --config.file {config}"
+    return f"trainwarden report {incident.id} --config.file {config}"
 
 
 def _facts(incident: IncidentRecord, times: TimeFormat, now: float) -> str:
-    start, end, received = incident.starts_at, incident.ended_at, incident.first_received_at
+    (zero, of), start, end = origin(incident), incident.starts_at, incident.ended_at
 
     def moment(at: float) -> str:
-        return f"{times.clock(at)} ({format_offset(at, start)})"
+        return f"{times.clock(at)} ({format_offset(at, zero)})"
 
-    delay = f"{format_elapsed(received - start)} after the start"
-    rows = [("Started", times.full(start)), ("Received", f"{times.clock(received)}, {delay}")]
-    if (fault := fault_at(incident)) is not None:
-        rows.insert(0, ("Fault", f"{times.clock(fault)}, {format_elapsed(start - fault)} before"))
+    rows = [(of.capitalize(), times.full(zero))]
+    if zero != start:
+        rows.append(("Alert", moment(start)))
     if incident.repairs:
         rows.append(("First action", moment(incident.repairs[0].at)))
     healed = [one.outcome_at for one in incident.actions if one.outcome == "healed"]
     if ends := [at for at in healed if at]:
-        rows.append(("Healed", moment(ends[-1])))
+        rows.append(("Verified as healthy", moment(ends[-1])))
     if end is None:
         rows.append(("Firing for", format_elapsed(now - start)))
     else:
@@ -179,7 +177,7 @@ def _links(incident: IncidentRecord, style: ReportStyle) -> Iterator[str]:
 def _commands(incident: IncidentRecord, style: ReportStyle) -> Iterator[str]:
     """Yields commands; text of an alert enters a command only if it is a plain name."""
     config = f"--config.file {shlex.quote(style.config_file)}"
-    yield f"trainwarden-remediator journal {config}"
+    yield f"trainwarden journal {config} --incident {incident.id}"
     paths = dict.fromkeys(
         str(log["path"]) for record in incident.evidence for log in record.logs if log.get("path")
     )
@@ -189,20 +187,18 @@ def _commands(incident: IncidentRecord, style: ReportStyle) -> Iterator[str]:
     key = (incident.run, incident.worker)
     if all(map(_NAME.fullmatch, key)):
         run, worker = key
-        yield f"trainwarden-remediator hold {config} --run {run} --worker {worker} --for 2h"
-        yield (
-            f"amtool silence add run={run} worker={worker} --duration=2h --comment='by hand' "
-            f"--alertmanager.url={shlex.quote(style.alertmanager_url)}"
-        )
+        yield f"trainwarden hold {config} --run {run} --worker {worker} --for 2h"
     else:
-        yield f"trainwarden-remediator hold {config} --for 2h"
+        yield f"trainwarden hold {config} --for 2h"
 
 
 def _timeline(incident: IncidentRecord, times: TimeFormat) -> str:
-    rows = [(times.clock(incident.starts_at), "0 s", "alert started (Prometheus' clock)")]
+    (zero, of), start = origin(incident), incident.starts_at
+    started = format_offset(start, zero)
+    rows = [(times.clock(start), started, "alert started (Prometheus' clock)")]
     for event in incident.events:
         sentence = outcomes.event_sentence(event)
         if event.kind not in ("start", "intent", "result", "outcome"):
             sentence = f"{text(event.kind)}: {sentence}"
-        rows.append((times.clock(event.at), format_offset(event.at, incident.starts_at), sentence))
-    return table(("time", "offset", "event"), rows)
+        rows.append((times.clock(event.at), format_offset(event.at, zero), sentence))
+    return table(("time", f"after the {of}", "event"), rows)

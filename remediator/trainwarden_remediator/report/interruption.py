@@ -10,6 +10,9 @@ from trainwarden_remediator.report.fault import interruption
 from trainwarden_remediator.report.markdown import TimeFormat
 from trainwarden_remediator.report.model import IncidentRecord
 
+NIGHT_SECONDS = 12 * 3600.0
+"""How long before `unattended_until` nobody is expected to look at the run."""
+
 
 def interruption_cost(
     incident: IncidentRecord,
@@ -19,9 +22,9 @@ def interruption_cost(
 ) -> Iterator[str]:
     """Yields what the run lost from its last new step to the next, and would have lost unhealed.
 
-    Without healing, the run would have waited for its operator until `unattended_until`, a time of
-    day, or for `answered_after` seconds, if that is not None. Yields nothing where the exporter
-    reported no interruption.
+    Without healing, the run would have waited for its operator for `answered_after` seconds, or, if
+    that is None, at night until `unattended_until`, a time of day. By day somebody may be there.
+    Yields nothing where the exporter reported no interruption.
     """
     found = interruption(incident)
     if found is None:
@@ -33,18 +36,20 @@ def interruption_cost(
         yield f"No new step since {times.clock(start)}, when the incident ended; {again} by then."
         return
     lost = format_duration(round(end - start))
-    yield f"Cost: {lost} without a new step ({times.clock(start)} to {times.clock(end)}); {again}."
+    when = f"{times.clock(start)} to {times.clock(end)}"
+    yield f"Downtime: {lost} from the last step to the next new one ({when}); {again}."
     if any(action.outcome == "healed" for action in incident.repairs):
         if answered_after is not None:
             waited = format_duration(answered_after)
             yield f"Without healing: {waited}, until its alert is answered (`answered_after`)."
             return
         answered = _next(start, unattended_until, times)
-        waited = format_duration(round(answered - start, -2))
-        yield (
-            f"Without healing: about {waited}, if the operator had come at {unattended_until} "
-            "(`unattended_until`)."
-        )
+        if answered - start <= NIGHT_SECONDS:
+            waited = format_duration(round(answered - start, -2))
+            yield (
+                f"Without healing: about {waited}, if nobody had come before {unattended_until} "
+                "(`unattended_until`)."
+            )
 
 
 def _next(moment: float, clock: str, times: TimeFormat) -> float:

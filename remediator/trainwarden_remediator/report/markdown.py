@@ -15,18 +15,25 @@ from html import escape
 from trainwarden_exporter.runtime.formatting import format_duration
 from trainwarden_remediator.journal.event_text import printable
 
-_SPECIAL = re.compile(r"([\\`*_\[\]|~#$])")
+_SPECIAL = re.compile(r"([\\`*\[\]|~$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
 
-_BEGINNING = re.compile(r"^(\s*)([-+>=]|\d+[.)])")
+_BEGINNING = re.compile(r"^(\s*)([-+>=#]|\d+[.)])")
+
+_SPAN = re.compile(r"`([^`\s][^`]*)`")
 
 _RUNS = re.compile(r"`+")
 
 
 def text(content: str) -> str:
-    """Returns `content` as plain text of one line."""
+    """Returns `content` as plain text of one line; what it has in backticks stays inline code.
+
+    Escapes no more than it must: a report is read in a terminal, too.
+    """
     line = " ".join(printable(content.replace("\n", " ").replace("\t", " ")).split())
-    line = _SPECIAL.sub(r"\\\1", escape(line, quote=False))
-    return _BEGINNING.sub(_escaped, line)
+    parts = _SPAN.split(line)
+    parts[::2] = [_SPECIAL.sub(r"\\\1", escape(part, quote=False)) for part in parts[::2]]
+    parts[1::2] = map(code, parts[1::2])
+    return _BEGINNING.sub(_escaped, "".join(parts))
 
 
 def code(content: str) -> str:

@@ -22,6 +22,7 @@ from trainwarden_remediator.policy.alert_handling import (
     holder,
     in_force,
 )
+from trainwarden_remediator.report.causes import describe_exit
 from trainwarden_remediator.report.current_state import CurrentState
 from trainwarden_remediator.report.incident import ReportStyle, runbook_link
 from trainwarden_remediator.report.markdown import bullets, code, text
@@ -117,7 +118,7 @@ def first_to_act(
 
 def stands_still(run: RunState, now: float) -> bool:
     """Whether a run makes no step for longer than usual, or than its limit."""
-    if run.finished or run.last_step_at is None:
+    if run.finished or run.last_step_at is None or run.trainer_processes == 0:
         return False
     progress_at = max(run.last_step_at, run.progress_at or 0.0)
     if run.stall_limit is not None and now - progress_at > run.stall_limit:
@@ -128,6 +129,10 @@ def stands_still(run: RunState, now: float) -> bool:
     return now - run.last_step_at > usual + max(usual, LATE_STEP_SECONDS)
 
 
+def _is_interrupted(run: RunState, now: float) -> bool:
+    return stands_still(run, now) or (run.trainer_processes == 0 and not run.finished)
+
+
 def _runs(current: CurrentState, style: ReportStyle, now: float) -> Iterator[str]:
     exporter = current.exporter
     if isinstance(exporter, str):
@@ -135,14 +140,16 @@ def _runs(current: CurrentState, style: ReportStyle, now: float) -> Iterator[str
         yield f"**The state of the runs is not known**: {why}."
         return
     # What stands still comes first: it costs time until an operator acts.
-    runs = sorted(exporter.runs.items(), key=lambda item: not stands_still(item[1], now))
+    runs = sorted(exporter.runs.items(), key=lambda item: not _is_interrupted(item[1], now))
     for name, run in runs:
         yield _run(name, run, style, now)
         if run.attempts:
             yield f"**{code(name)}: {text(run.attempts)}.**"
     for key, worker in exporter.workers.items():
         if worker.missing:
-            yield f"**Worker {code('/'.join(key))} is not running.**"
+            ended = worker.last_exit_code
+            how = "" if ended is None else f": it {describe_exit(round(ended))}"
+            yield f"**Worker {code('/'.join(key))} is not running**{how}."
     for run_name, servers in exporter.servers.items():
         for server in servers:
             if not server.up:
@@ -173,6 +180,9 @@ def _run(name: str, run: RunState, style: ReportStyle, now: float) -> str:
     if run.last_step_at is None:
         return f"{code(name)}: no step is known{phase}{saved}."
     passed = format_duration(round(max(0.0, now - run.last_step_at)))
+    if run.trainer_processes == 0:
+        last = "" if run.step is None else f"; its last step was {run.step:,.0f}, {passed} ago"
+        return f"**{code(name)} does not run**{last}{saved}."
     if not stands_still(run, now):
         return f"{code(name)} makes steps{step}, {passed} ago{phase}{saved}."
     usual = (
@@ -232,12 +242,12 @@ def _todo(
                 yield f"Find out why {code(name)} stands still: look at its log and its servers."
     for alert in (one.alert for one in views if urgency(one.who) < urgency(REMEDIATOR)):
         runbook = runbook_link(alert.name, alert.annotations) or "no runbook"
-        first = text(first_step(alert.name, alert.labels).replace("`", ""))
+        first = text(first_step(alert.name, alert.labels))
         yield f"{text(alert.name)}{_on(alert)}: {first} ({runbook})".replace(":  (", ": (")
     if current.holds:
-        yield f"Run {code('trainwarden-remediator resume')} when the work is done."
+        yield f"Run {code('trainwarden resume')} when the work is done."
     if isinstance(current.alerts, str):
-        yield f"{ALERTMANAGER}: {text(ALERTMANAGER_STEP.replace('`', ''))}"
+        yield f"{ALERTMANAGER}: {text(ALERTMANAGER_STEP)}"
     if isinstance(current.exporter, str):
         yield "Restore the monitoring: the exporter does not answer."
 

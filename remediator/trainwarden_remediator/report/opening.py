@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from trainwarden_exporter.runtime.formatting import format_duration, plural
 from trainwarden_remediator.observation.model import ExporterState, RunState
-from trainwarden_remediator.report.fault import interruption
+from trainwarden_remediator.report.fault import downtime, interruption
 from trainwarden_remediator.report.markdown import text
 from trainwarden_remediator.report.model import IncidentRecord
 from trainwarden_remediator.report.summary import HeadlineState, headline
@@ -66,8 +66,8 @@ def _fault_sentence(incidents: Sequence[IncidentRecord], period: float) -> str:
         # Incidents of one interruption are one fault: a dead server also stalls its trainer.
         key = (one.run, lost["interruption_start"]) if lost else one.id
         states[key] = min(states.get(key, state), state, key=order.index)
-        if lost and "interruption_end" in lost:
-            costs[key] = lost["interruption_end"] - lost["interruption_start"]
+        if (down := downtime(one)) is not None:
+            costs[key] = down
     if not states:
         return f"{within}, no fault was seen."
     spent = format_duration(round(sum(costs.values())))

@@ -9,7 +9,7 @@ from trainwarden_exporter.runtime.formatting import plural
 from trainwarden_exporter.runtime.redaction import redact
 from trainwarden_remediator.journal import event_text
 from trainwarden_remediator.journal.rows import Event
-from trainwarden_remediator.report.fault import process_end
+from trainwarden_remediator.report.fault import origin, process_end
 from trainwarden_remediator.report.markdown import (
     TimeFormat,
     bullets,
@@ -34,13 +34,14 @@ def actions_section(incident: IncidentRecord, times: TimeFormat) -> str:
         reasons = [_reason(*one) for one in incident.reasons if one[0] != "hold"]
         listed = f"\n\n{bullets(dict.fromkeys(reasons))}" if reasons else ""
         return f"No action was taken.{listed}"
+    zero, _ = origin(incident)
     lines = [f"{line}\n" for line in (*_waits(incident, times), *_caveats(incident, times))]
     for number, action in enumerate(incident.actions, start=1):
         what = _ACTION_NAMES.get(action.kind, f"{text(action.kind)} on")
         rung = f", rung {action.rung + 1} of playbook {code(incident.remediation)}"
         lines.append(
             f"{number}. **{what} {code(action.name)}** at {times.clock(action.at)} "
-            f"({format_offset(action.at, incident.starts_at)}){rung}: {_result_text(action)}\n"
+            f"({format_offset(action.at, zero)}){rung}: {_result_text(action)}\n"
             + "\n".join(f"    - {line}" for line in _steps(incident.events_of(action), times))
         )
     return "\n".join(lines)
@@ -123,10 +124,10 @@ def _downtime(incident: IncidentRecord, action: ActionRecord, outcome: Event) ->
     if stopped is not None and started is not None and last:
         at_least = "" if known else "at least "
         lasted = format_elapsed(started - stopped)
-        yield f"{code(action.name)} was down for {at_least}{lasted}."
+        yield f"{code(action.name)} did not run for {at_least}{lasted}, from its end to its start."
     if outcome.facts.get("outcome") == "healed":
-        what, since = ("action", action.at) if started is None else ("worker", started)
-        yield f"Healthy {format_elapsed(outcome.at - since)} after the start of the {what}."
+        since, of = (action.at, "the action began") if started is None else (started, "its start")
+        yield f"It was verified as healthy {format_elapsed(outcome.at - since)} after {of}."
 
 
 def _stopped_at(incident: IncidentRecord, action: ActionRecord) -> tuple[float | None, bool]:

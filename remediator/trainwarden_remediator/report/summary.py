@@ -8,7 +8,7 @@ from typing import Literal
 from trainwarden_exporter.runtime.formatting import plural
 from trainwarden_remediator.journal.event_text import describe_reason
 from trainwarden_remediator.model import GIVEN_UP, NEEDS_OPERATOR
-from trainwarden_remediator.report.fault import fault_at
+from trainwarden_remediator.report.fault import downtime, origin
 from trainwarden_remediator.report.markdown import format_elapsed
 from trainwarden_remediator.report.model import IncidentRecord
 
@@ -40,14 +40,14 @@ def headline(incident: IncidentRecord) -> Headline:
     if incident.closed is None and incident.resolved_at is None:
         return _open_headline(last, healed=bool(healed))
     if healed:
-        fault = fault_at(incident)
-        since, of = (incident.starts_at, "alert started") if fault is None else (fault, "fault")
-        lasted = (healed[-1].outcome_at or since) - since
-        done = plural(len(incident.repairs), "action")
-        delay = format_elapsed(lasted)
         how = "after a hold by an operator" if "held" in reasons else "automatically"
-        sentence = f"**Healed** {how}, {delay} after the {of}, by {done}."
-        return Headline("healed", "healed", sentence)
+        done = f"**Healed** {how} by {plural(len(incident.repairs), 'action')}"
+        if (down := downtime(incident)) is not None:
+            lasted = f"{format_elapsed(down)} from the last step to the next new one"
+            return Headline("healed", "healed", f"{done}. Downtime: {lasted}.")
+        since, of = origin(incident)
+        lasted = format_elapsed((healed[-1].outcome_at or since) - since)
+        return Headline("healed", "healed", f"{done}, {lasted} after the {of}.")
     if incident.repairs and all(action.result == "interrupted" for action in incident.repairs):
         sentence = "The alert is resolved. The action was **interrupted**."
         return Headline("over", "resolved, action interrupted", sentence)

@@ -100,6 +100,19 @@ class TestAMachine:
             "memory_oom_kills_total host": 3,
         }
 
+    def test_knows_when_the_last_process_was_killed_for_want_of_memory(self, machine: Path) -> None:
+        kills, clock = machine / "proc" / "vmstat", iter((10.0, 20.0))
+        source = HostCollector(
+            HostConfig(), proc=machine / "proc", cgroup_root=machine / "cgroup", now=clock.__next__
+        )
+        name = "memory_last_oom_kill_timestamp_seconds host"
+        assert name not in samples(source)  # those before are not known in time
+        kills.write_text(kills.read_text().replace("oom_kill 3", "oom_kill 4"))
+        assert samples(source)[name] == 10.0
+        reloaded = collector(machine)
+        reloaded.take_over_from(source)
+        assert samples(reloaded)[name] == 10.0
+
     def test_may_lack_pressure_and_a_count_of_kills(self, machine: Path) -> None:
         (machine / "proc" / "pressure" / "memory").unlink()
         (machine / "proc" / "vmstat").write_text("pswpin 0\npswpout 0\n")

@@ -121,7 +121,7 @@ def test_it_shows_workers_host_collectors_and_configuration() -> None:
     assert "Run demo" in words
     assert "rollout-0 rollout up 4.0 GiB of 8.0 GiB 1 / 1 3 h 12 min 1 min 1 s 3" in words
     assert "60.0 GiB of memory available of 128 GiB, floor 8.0 GiB" in words
-    assert "Load 1.50 on 64 CPUs Swap used 0 B of 8.0 GiB OOM kills 2 Up for 11 d 13 h" in words
+    assert "Load 1.50 on 64 CPUs Swap used 0 B of 8.0 GiB OOM kills since boot 2 Up for" in words
     assert "host ok 2 ms" in words
     assert "/etc/exporter.yml , in force since 1970-01-12 13:30:00 UTC." in words
     assert "up 16 min 40 s" in words

@@ -105,7 +105,12 @@ def event(kind: str, facts: dict[str, Any] | None = None, **changes: Any) -> Eve
         (
             "outcome",
             {"outcome": "healed", "seconds": 6.5},
-            "healed: verified by the exporter after 6.5 s",
+            "healed: verified 6.5 s after the action began",
+        ),
+        (
+            "decision",
+            {"verdict": "wait", "reason": "alert_lingers"},
+            "TrainingWorkerGone: healed; the alert has not resolved yet",
         ),
         ("outcome", {"outcome": "not_healed", "seen": "it is dead"}, "not healed: it is dead"),
         ("outcome", {"outcome": "not_healed"}, "not healed"),

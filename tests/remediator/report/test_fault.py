@@ -6,10 +6,12 @@ from dataclasses import replace
 from datetime import UTC
 from typing import Any
 
+import pytest
 from tests.remediator.samples import NOW
 
 from trainwarden_remediator.journal.rows import Event
 from trainwarden_remediator.report.attempts import attempts_section
+from trainwarden_remediator.report.causes import likely_causes
 from trainwarden_remediator.report.fault import fault_at
 from trainwarden_remediator.report.incident import ReportStyle, render_incident
 from trainwarden_remediator.report.markdown import TimeFormat
@@ -59,16 +61,34 @@ def report(found: IncidentRecord) -> str:
 
 def test_a_worker_is_down_from_its_end_and_not_from_its_alert() -> None:
     text = report(incident(last_exit_at=EXIT))
-    assert "`demo/trainer` was down for 17 s." in text
-    assert "**Healed** automatically, 27 s after the fault, by 1 action." in text
-    assert "| **Fault** | 07:59:44, 16 s before |" in text
+    assert "`demo/trainer` did not run for 17 s, from its end to its start." in text
+    assert "It was verified as healthy 9.9 s after its start." in text
+    assert "**Healed** automatically by 1 action, 27 s after the fault." in text
+    assert "| **Fault** | Fri 15 Jan 2027, 07:59:44 UTC |" in text
+    assert "| **Alert** | 08:00:00 (+16 s) |" in text
+    assert "| **Verified as healthy** | 08:00:11 (+27 s) |" in text
+    assert "| time | after the fault | event |" in text
+    assert "| 08:00:01 | +17 s | started: `python` |" in text
+    assert "Evidence before action 1, 08:00:01 (+17 s)" in text
+
+
+def test_the_downtime_is_one_number_wherever_it_stands() -> None:
+    found = incident(last_exit_at=EXIT)
+    facts = {"interruption_start": EXIT - 1, "interruption_end": NOW + 12}
+    end = EvidenceRecord(NOW + 40, "end", None, {"seen": {"runs": {"demo": facts}}})
+    text = report(replace(found, evidence=(*found.evidence, end)))
+    headline = "**Healed** automatically by 1 action. Downtime: 29 s from the last step to the next"
+    assert f"{headline} new one." in text
+    assert "- Downtime: 29 s from the last step to the next new one (07:59:43 to 08:00:12)" in text
 
 
 def test_where_the_end_is_not_known_it_is_at_least_since_the_alert() -> None:
     for found in (incident(), incident(last_exit_at=EXIT, processes=1)):
         text = report(found)
-        assert "`demo/trainer` was down for at least 1.1 s." in text
-        assert "11 s after the alert started" in text
+        assert "`demo/trainer` did not run for at least 1.1 s, " in text
+        assert "by 1 action, 11 s after the alert." in text
+        assert "| **Alert** | Fri 15 Jan 2027, 08:00:00 UTC |" in text
+        assert "| time | after the alert | event |" in text
         assert "**Fault**" not in text
 
 
@@ -95,3 +115,49 @@ def test_each_attempt_has_its_steps_its_end_and_its_last_lines() -> None:
     assert "The last lines of attempt 2, `/runs/trainer.log`:" in text
     assert "step 52\nKilled" in text
     assert "## Attempts" in report(both)
+
+
+@pytest.mark.parametrize(
+    ("code", "oom_killed_at", "cause"),
+    [
+        (137, None, "was killed by SIGKILL (exit status 137) (07:59:44)."),
+        (
+            *(137, 0.0),
+            (
+                "was killed by SIGKILL (exit status 137); no OOM kill by the kernel was seen then "
+                "(07:59:44)."
+            ),
+        ),
+        (
+            *(137, EXIT + 5),
+            (
+                "was killed by SIGKILL (exit status 137); the kernel killed a process then because "
+                "memory ran out (OOM kill) (07:59:44)."
+            ),
+        ),
+        (139, 0.0, "was killed by SIGSEGV (exit status 139) (07:59:44)."),
+        (1, 0.0, "ended with exit status 1 (07:59:44)."),
+        (255, 0.0, "ended with exit status 255 (07:59:44)."),
+    ],
+)
+def test_the_first_cause_is_how_the_process_ended(
+    code: int, oom_killed_at: float | None, cause: str
+) -> None:
+    found = incident(last_exit_at=EXIT, last_exit_code=code)
+    (seen,) = found.evidence
+    content = dict(seen.content)
+    content["seen"] = {**content["seen"], "memory": {"oom_killed_at": oom_killed_at}}
+    causes = likely_causes(replace(found, evidence=(replace(seen, content=content),)), TIMES)
+    assert causes[0] == f"Worker `demo/trainer` {cause}"
+    assert not any("processes." in one or "Usually" in one for one in causes)
+
+
+def test_of_several_ends_the_first_is_the_cause() -> None:
+    found = incident(last_exit_at=EXIT, last_exit_code=1)
+    (seen,) = found.evidence
+    content = dict(seen.content)
+    workers = dict(content["seen"]["workers"])
+    workers["demo/server"] = {**workers["demo/trainer"], "last_exit_at": EXIT - 3}
+    content["seen"] = {**content["seen"], "workers": workers}
+    causes = likely_causes(replace(found, evidence=(replace(seen, content=content),)), TIMES)
+    assert [one.split()[1] for one in causes[:2]] == ["`demo/server`", "`demo/trainer`"]

@@ -19,6 +19,7 @@ from trainwarden_exporter.processes.announcements import (
     AnnouncedWorker,
     Announcement,
 )
+from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.config.schema import load_setup
 from trainwarden_remediator.holds.hold_file import Hold
@@ -118,12 +119,24 @@ def test_a_run_that_trains_needs_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("journal")
+def test_a_run_whose_trainer_is_gone_does_not_make_steps(tmp_path: Path) -> None:
+    gone = make_worker(processes=0, last_exit_code=137)
+    run = replace(TRAINS, last_step_at=NOW - 32, trainer_processes=0)
+    state = replace(exporter(run), workers={WorkerKey("demo", "trainer"): gone})
+    text = head(report(tmp_path, CurrentState(state, ())))
+    assert "- **`demo` does not run**; its last step was 382, 32 s ago.\n" in text
+    killed = "it was killed by SIGKILL (exit status 137)"
+    assert f"- **Worker `demo/trainer` is not running**: {killed}.\n" in text
+    assert "makes steps" not in text
+
+
+@pytest.mark.usefixtures("journal")
 def test_alerts_that_nobody_acts_on_are_named(tmp_path: Path) -> None:
     text = head(report(tmp_path, CurrentState(exporter(TRAINS), [OOM])))
     handled = "**You, now** (the remediator has no playbook for it)"
     assert f"- TrainingOomKill (warning) on the host, since 07:48:20: {handled}." in text
     assert "\n\n**Who acts: You, now.** The remediator has no playbook for it.\n\n" in text
-    first = "- TrainingOomKill on the host: Which process was killed? dmesg names the process; a "
+    first = "- TrainingOomKill on the host: Which process was killed? `dmesg` names the process; a "
     assert first in text.partition("## What to do")[2]
     assert "exit status 137. (<https://" in text.partition("## What to do")[2]
 

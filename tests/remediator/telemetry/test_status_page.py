@@ -138,7 +138,7 @@ async def test_the_journal_is_grouped_by_incident_and_only_the_newest_is_unfolde
     assert shown == [("", ""), (" open", "#1"), ("", "#2")]
     summary = re.search(r"<summary>#1.*?</summary>", page, re.DOTALL)
     assert summary is not None
-    assert "healed: verified by the exporter after 2 s" in summary[0]
+    assert "healed: verified 2 s after the action began" in summary[0]
     assert '<a href="report/1">Report #1</a>' in page
 
 
