@@ -31,6 +31,11 @@ from trainwarden_exporter.run_specs import log_specs
 _UNFINISHED = r"(?i:(?<![a-z])(?:tmp|temp|partial|incomplete)(?![a-z])|\.part$)"
 _NUMBERED_ENTRY = rf"(?!.*{_UNFINISHED})(?:[^.]*[^.\d])?(?P<step>\d+)(?:\.[A-Za-z]\w*)*"
 """Name of a checkpoint of any kind: `checkpoint-500`, `epoch=3-step=120.ckpt`, `100`."""
+_OVERWRITTEN_ENTRY = (
+    r"(?i)(?:[a-z_-]+[_.-])?(?:ckpt|checkpoint|latest|last|model|resume|snapshot|state)(?:[_-][a-z_-]+)?"
+    r"\.(?:ckpt|msgpack|npz|pkl|pt|pth|safetensors|tar)"
+)
+"""Name of a file that each save overwrites: `ckpt.pt`, `last.ckpt`. It does not tell the step."""
 _UNFINISHED_ENTRY = rf"(?=.*{_UNFINISHED}).*?(?P<step>\d+)\D*"
 
 
@@ -256,16 +261,18 @@ def _announced_by(account: int | None, run: RunConfig) -> RunConfig:
 
 
 def _any_checkpoints(name: str, folder: Path | None, account: int | None) -> list[CheckpointConfig]:
-    """Returns the checkpoints in a folder about which nothing else is known."""
+    """Returns the checkpoints in a folder about which nothing else is known.
+
+    A file that is overwritten is a kind of its own: beside numbered ones, its step is theirs.
+    """
     if folder is None:
         return []
-    content = {
-        "name": name,
-        "folder": glob.escape(str(folder)),
-        "entry": _NUMBERED_ENTRY,
-        "partial": _UNFINISHED_ENTRY,
-        "complete": {"settled": ["*"]},
-    }
+    common = {"folder": glob.escape(str(folder)), "complete": {"settled": ["*"]}}
+    kinds: tuple[dict[str, Any], ...] = (
+        {"name": name, "entry": _NUMBERED_ENTRY, "partial": _UNFINISHED_ENTRY},
+        {"name": f"{name}-overwritten", "entry": _OVERWRITTEN_ENTRY},
+    )
     if account is None:
-        return [CheckpointConfig.model_validate(content)]
-    return [AnnouncedCheckpoint.model_validate({**content, "account": account})]
+        return [CheckpointConfig.model_validate(common | kind) for kind in kinds]
+    own = {"account": account}
+    return [AnnouncedCheckpoint.model_validate(common | kind | own) for kind in kinds]

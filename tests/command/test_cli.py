@@ -18,6 +18,7 @@ import pytest
 from trainwarden import cli
 from trainwarden.commands import COMMANDS, forwarded, status
 from trainwarden.stack import load_script
+from trainwarden_exporter.runtime.responsibility import NOBODY, REMEDIATOR, YOU
 
 STATUS: dict[str, Any] = {
     "host": "box-3",
@@ -195,13 +196,34 @@ def test_status_shows_the_headline_first_and_the_last_action(
     assert json.loads(capsys.readouterr().out) == shown
 
 
-@pytest.mark.parametrize(("tone", "status"), [("good", 0), ("warn", 1), ("bad", 2)])
-def test_the_exit_status_of_status_tells_how_bad_it_is(
-    exporter: str, shown: dict[str, Any], tone: str, status: int
+@pytest.mark.parametrize(
+    ("tone", "who", "status"),
+    [
+        ("good", NOBODY, 0),
+        ("warn", NOBODY, 1),
+        ("bad", REMEDIATOR, 1),
+        ("warn", "ann, until 06:00 UTC", 1),
+        ("warn", YOU, 2),
+        ("bad", YOU, 2),
+    ],
+)
+def test_the_exit_status_of_status_is_that_of_a_nagios_plugin(
+    exporter: str, shown: dict[str, Any], tone: str, who: str, status: int
 ) -> None:
-    shown["tone"] = tone
+    shown |= {"tone": tone, "who_acts": who}
     assert cli.main(["status", "--exporter", exporter]) == status
     assert cli.main(["status", "--exporter", exporter, "--json"]) == status
+
+
+def test_with_several_stacks_status_is_not_known(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def several() -> str:
+        raise ValueError("several stacks run; choose one:")
+
+    monkeypatch.setattr(status, "find_exporter", several)
+    assert cli.main(["status"]) == 3
+    assert capsys.readouterr().err == "trainwarden status: several stacks run; choose one:\n"
 
 
 def test_status_takes_ten_lines_at_most(
@@ -238,11 +260,11 @@ def test_status_without_an_exporter_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     at = "no exporter answers at http://127.0.0.1:1/status.json: Connection refused"
-    assert cli.main(["status", "--exporter", "http://127.0.0.1:1"]) == 2
+    assert cli.main(["status", "--exporter", "http://127.0.0.1:1"]) == 3
     assert capsys.readouterr().err == f"trainwarden status: {at}\n"
     monkeypatch.setenv("TRAINWARDEN_STACK_DIR", str(tmp_path))
     monkeypatch.setattr(status, "USUAL", "http://127.0.0.1:1")
-    assert cli.main(["status", "--json"]) == 2
+    assert cli.main(["status", "--json"]) == 3
     nothing = "Trainwarden does not run here: `trainwarden up` starts it"
     assert capsys.readouterr().err == f"trainwarden status: {nothing}\n"
 
@@ -250,7 +272,7 @@ def test_status_without_an_exporter_is_one_sentence(
 def test_status_of_a_server_that_is_no_exporter_is_one_sentence(
     exporter: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["status", "--exporter", f"{exporter}/other"]) == 2
+    assert cli.main(["status", "--exporter", f"{exporter}/other"]) == 3
     at = f"no exporter answers at {exporter}/other/status.json"
     assert capsys.readouterr().err == f"trainwarden status: {at}: Not Found\n"
 

@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from trainwarden_exporter.config import _NUMBERED_ENTRY, _UNFINISHED_ENTRY, Config, load_config
+from trainwarden_exporter.config import (
+    _NUMBERED_ENTRY,
+    _OVERWRITTEN_ENTRY,
+    _UNFINISHED_ENTRY,
+    Config,
+    load_config,
+)
 from trainwarden_exporter.exceptions import ConfigError
 
 WHOLE = r"""
@@ -111,3 +117,21 @@ def test_all_that_is_wrong_is_reported_at_once(path: Path) -> None:
 def test_names_of_checkpoints_that_are_being_written(name: str, is_complete: bool) -> None:
     assert (re.fullmatch(_NUMBERED_ENTRY, name) is not None) is is_complete
     assert (re.fullmatch(_UNFINISHED_ENTRY, name) is not None) is not is_complete
+
+
+@pytest.mark.parametrize(
+    ("name", "is_checkpoint"),
+    [
+        ("ckpt.pt", True),
+        ("last.ckpt", True),
+        ("model_state.safetensors", True),
+        ("grpo-latest.pth", True),
+        ("ckpt.pt.tmp", False),
+        ("best.pt", False),
+        ("optimizer.pt", False),
+        ("events.out", False),
+        ("model_500.pt", False),  # numbered
+    ],
+)
+def test_names_of_checkpoints_that_are_overwritten(name: str, is_checkpoint: bool) -> None:
+    assert (re.fullmatch(_OVERWRITTEN_ENTRY, name) is not None) is is_checkpoint

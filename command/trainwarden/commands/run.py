@@ -67,7 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--checkpoints",
         type=_checked(r"[^{}]+", "a path without braces"),
         metavar="FOLDER",
-        help="folder of the checkpoints, one file or folder for each, whose name has the step",
+        help="folder of the checkpoints: files or folders whose name ends with the step, or a file"
+        " that each save overwrites, such as ckpt.pt or last.ckpt",
     )
     parser.add_argument(
         "--finishes",

@@ -13,7 +13,7 @@ from typing import Any
 
 from trainwarden.commands.forwarded import NOTHING_RUNS
 from trainwarden.stack import load_script
-from trainwarden_exporter.runtime.responsibility import LABEL
+from trainwarden_exporter.runtime.responsibility import LABEL, YOU
 
 EXAMPLES = """\
 examples:
@@ -21,10 +21,11 @@ examples:
   trainwarden status --watch
   trainwarden status --json
 
-exit status:
+exit status, in the order of a Nagios plugin:
   0  all is well
-  1  something is to be looked at
-  2  something is to be done now, or the exporter does not answer"""
+  1  something is wrong, and you need not act: another does, or it may pass
+  2  you are needed: who acts is "You, now"
+  3  not known: no exporter answers"""
 
 USUAL = "http://127.0.0.1:10977"
 TIMEOUT_SECONDS = 15
@@ -33,8 +34,8 @@ LIMIT = 4 << 20
 """Largest response that is read, in bytes."""
 WATCH_SECONDS = 5.0
 MAX_LINES = 10
-STATUSES = {"good": 0, "warn": 1, "bad": 2}
-UNREACHABLE = 2
+NEEDED = 2
+UNKNOWN = 3
 CLEAR = "\x1b[H\x1b[2J"
 """Moves the cursor to the first line of a terminal and clears it."""
 
@@ -53,6 +54,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    try:
+        return _run(options)
+    except ValueError as error:
+        print(f"trainwarden status: {error}", file=sys.stderr)
+        return UNKNOWN
+
+
+def _run(options: argparse.Namespace) -> int:
     found = options.exporter or find_exporter()
     address = f"{(found or USUAL).rstrip('/')}/status.json"
     while True:
@@ -71,10 +80,10 @@ def show(address: str, missing: str, *, as_json: bool, clear: bool) -> int:
         status = fetch_json(address)
     except OSError as error:
         print(f"trainwarden status: {missing or error}", file=sys.stderr, flush=True)
-        return UNREACHABLE
+        return UNKNOWN
     text = json.dumps(status, indent=2) if as_json else "\n".join(describe(status))
     print(f"{CLEAR if clear else ''}{text}", flush=True)
-    return STATUSES[status["tone"]]
+    return NEEDED if status["who_acts"] == YOU else int(status["tone"] != "good")
 
 
 def find_exporter() -> str:

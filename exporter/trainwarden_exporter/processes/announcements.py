@@ -116,6 +116,12 @@ class Announcement(BaseModel):
             return ""
         return describe_end(self.exits[-1][2])
 
+    @property
+    def restarts_itself(self) -> bool:
+        """Whether the command has failed, and its `trainwarden run` is about to start it again."""
+        last = self.own_restarts[-1:]
+        return self.state == "failed" and bool(last) and last[0][0] == self.ended_at
+
     def exit_of(self, identity: Identity) -> ProcessExit | None:
         """Returns how a process of this worker ended; None if it is not one.
 

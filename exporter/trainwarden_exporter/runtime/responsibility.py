@@ -27,6 +27,19 @@ def who_acts(
     return REMEDIATOR if remediator else NOBODY
 
 
+def before_alert(worker: str, *, may_restart: bool, mode: str) -> tuple[str, str]:
+    """Returns who starts a worker that is gone, and how, while no alert reports it yet.
+
+    `mode` is that of the remediator, which may restart the worker or not.
+    """
+    soon = "once its alert fires, some 20 s after its end"
+    if not may_restart:
+        return YOU, "The remediator may not restart it."
+    if mode == "observe":
+        return YOU, f"The remediator only observes: it proposes a restart {soon}."
+    return REMEDIATOR, f"It restarts {worker} {soon}."
+
+
 def urgency(who: str) -> int:
     """Returns a number to sort by: what needs you comes first, what needs nobody last."""
     return {YOU: 0, REMEDIATOR: 2, NOBODY: 3}.get(who, 1)

@@ -6,7 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from trainwarden_exporter.runtime.formatting import format_duration, plural
-from trainwarden_exporter.runtime.responsibility import NOBODY, REMEDIATOR, YOU, urgency
+from trainwarden_exporter.runtime.responsibility import (
+    NOBODY,
+    REMEDIATOR,
+    YOU,
+    before_alert,
+    urgency,
+)
 from trainwarden_exporter.status_page.problems import Problem
 from trainwarden_exporter.status_page.remediator_client import RemediatorStatus
 from trainwarden_exporter.status_page.run_views import RunView
@@ -119,13 +125,23 @@ def _handling(problem: Problem, remediator: RemediatorStatus) -> tuple[str, str]
     if remediator.firing is None:
         return YOU, f"Alerts are not known: {_why_not_known(remediator)}."
     if not known:
-        needed = remediator.operator_needed
-        return (YOU, needed) if needed else (NOBODY, _NOTHING_YET)
+        if needed := remediator.operator_needed:
+            return YOU, needed
+        return _before_an_alert(problem, remediator) if problem.gone else (NOBODY, _NOTHING_YET)
     first = min(known, key=lambda one: urgency(one.who_acts))
     if problem.failed and _ELSEWHERE in first.handling:
         return YOU, _NOT_RESTARTED
     acts = first.who_acts == REMEDIATOR
     return first.who_acts, f"It {first.handling}." if acts else _as_sentence(first.handling)
+
+
+def _before_an_alert(problem: Problem, remediator: RemediatorStatus) -> tuple[str, str]:
+    if remediator.may_restart is None:
+        return NOBODY, _NOTHING_YET
+    may_restart = f"{problem.run}/{problem.worker}" in remediator.may_restart
+    if problem.failed and not may_restart:
+        return YOU, _NOT_RESTARTED
+    return before_alert(problem.worker, may_restart=may_restart, mode=remediator.mode)
 
 
 def _without_problem(
@@ -156,7 +172,9 @@ def describe_run(run: RunView) -> str:
     phase = run.phase.replace("_", " ")
     words = {"": "is observed", "training": "trains", "waiting for rollouts": "trains"}
     verb = words.get(phase, f"is {phase}")
-    if run.finished or run.failure:  # its last phase stays known
+    if run.down:  # its last phase stays known
+        verb = "does not run"
+    if run.finished or run.failure:
         verb = f"has failed ({run.failure})" if run.failure else "has finished"
     parts = [f"{run.name} {verb}"]
     if run.step is not None:

@@ -35,6 +35,8 @@ class WorkerView:
     """Absent processes without a sign of a failure."""
     failure: str = ""
     """How an announced worker that does not run failed."""
+    restarts_itself: bool = False
+    """Whether its `trainwarden run` is about to start it again."""
     own_restarts: str = ""
     """How often its `trainwarden run` has started it again itself, and why last."""
 
@@ -107,7 +109,9 @@ def build_worker_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[Work
     """Returns the workers in `outcomes` in configuration order; `now` is a Unix time."""
     outcomes = tuple(outcomes)
     series, failed = Series(outcomes, now), failures(outcomes)
-    restarts = {one.key: one.own_restarts for one in _announced(outcomes)}
+    announced = {one.key: one for one in _announced(outcomes)}
+    restarts = {key: one.own_restarts for key, one in announced.items()}
+    restarting = {key for key, one in announced.items() if one.restarts_itself}
     return tuple(
         WorkerView(
             run=key[0],
@@ -128,6 +132,7 @@ def build_worker_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[Work
                 if labels[:3] == key
             ),
             failure=failed.get(WorkerKey(key[0], key[1]), ""),
+            restarts_itself=WorkerKey(key[0], key[1]) in restarting,
             own_restarts=_own_restarts(restarts.get(WorkerKey(key[0], key[1]), ()), now),
         )
         for key, expected in series.all("worker_expected_processes").items()

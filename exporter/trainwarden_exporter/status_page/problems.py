@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from trainwarden_exporter.runtime.formatting import format_duration, format_size
+from trainwarden_exporter.runtime.responsibility import NOBODY
 from trainwarden_exporter.status_page.disks import DiskView
 from trainwarden_exporter.status_page.gpus import GpusView
 from trainwarden_exporter.status_page.host import HostView, WorkerView
@@ -18,6 +19,8 @@ from trainwarden_exporter.status_page.run_views import (
 )
 from trainwarden_exporter.status_page.series import Tone
 
+_OWN_RESTART = "Its trainwarden run starts it again (--restart on-failure)."
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -28,8 +31,10 @@ class Problem:
     """Without a capital letter and a full stop."""
     run: str = ""
     worker: str = ""
+    gone: bool = False
+    """Whether processes of the worker are missing;"""
     failed: bool = False
-    """Whether it is the failure of a command of `trainwarden run`."""
+    """and whether it is a command of `trainwarden run` that failed."""
     who: str = ""
     """Who acts on it, in the words of `who_acts`;"""
     how: str = ""
@@ -46,36 +51,42 @@ def worker_problems(workers: Sequence[WorkerView]) -> Iterator[Problem]:
         if worker.tone in ("bad", "warn"):
             name = f"{worker.run}/{worker.name}" if several_runs else worker.name
             clause = f"{name} {_worker_state(worker)}"
-            about = worker.run, worker.name
-            yield Problem(worker.tone, clause, *about, failed=bool(worker.failure))
+            gone = bool(worker.failure) or worker.processes + worker.unconfirmed < worker.expected
+            about, failed = (worker.run, worker.name), bool(worker.failure)
+            how = _OWN_RESTART if worker.restarts_itself else ""
+            who = NOBODY if how else ""
+            yield Problem(worker.tone, clause, *about, gone, failed, who=who, how=how)
 
 
 def run_problems(run: RunView) -> Iterator[Problem]:
-    for tone, clause in _run_clauses(run):
+    for tone, clause, worker in _run_clauses(run):
         if tone in ("bad", "warn"):
-            yield Problem(tone, clause, run.name)
+            yield Problem(tone, clause, run.name, worker)
     yield from heartbeat_problems(run.heartbeats, run.name)
 
 
-def _run_clauses(run: RunView) -> Iterator[tuple[Tone, str]]:
-    """Yields the tone and description of each part of the run; a good part has none to show."""
+def _run_clauses(run: RunView) -> Iterator[tuple[Tone, str, str]]:
+    """Yields the tone, the description and the worker, if it is of one, of each part of the run.
+
+    A good part has none to show.
+    """
     if run.stalled or run.late:
-        yield run.tone, _standstill(run)
+        yield run.tone, _standstill(run), ""
     waited_for = _waited_for(run) if run.stalled or run.late else ""
     for server in run.servers:
         if waited_for == server.name:
             continue  # the standstill names it
-        yield server.tone, _server(run, server)
+        yield server.tone, _server(run, server), server.worker
     for rollout in run.rollouts:
         lag = f"{rollout.lag or 0:,.0f} steps, limit {rollout.lag_limit or 0:,.0f}"
-        yield rollout.tone, f"rollouts of {run.name} are behind ({lag})"
+        yield rollout.tone, f"rollouts of {run.name} are behind ({lag})", ""
     for brake in run.brakes:
         clause = f"{brake.pattern} of {run.name} fired {brake.streak:,.0f} times in a row"
-        yield brake.tone, f"{clause} (log {brake.log})"
+        yield brake.tone, f"{clause} (log {brake.log})", ""
     for container in run.containers:
-        yield container.tone, f"container {container.name}: {_container(container)}"
+        yield container.tone, f"container {container.name}: {_container(container)}", ""
     for checkpoint in run.checkpoints:
-        yield checkpoint.tone, _checkpoint(run, checkpoint)
+        yield checkpoint.tone, _checkpoint(run, checkpoint), ""
 
 
 def heartbeat_problems(heartbeats: Iterable[HeartbeatView], run: str = "") -> Iterator[Problem]:
@@ -125,6 +136,9 @@ def _standstill(run: RunView) -> str:
     clause = f"{run.name} has made no step for {format_duration(round(passed))}"
     if run.usual_seconds:
         clause += f" (usually {format_duration(run.usual_seconds)})"
+    saved = min((one.age for one in run.checkpoints if one.age is not None), default=passed)
+    if saved < passed:
+        clause += f", though it saved {format_duration(round(saved))} ago"
     if server := _waited_for(run):
         return f"{clause}: it waits for its inference server {server}, which is starting"
     if run.phase == "waiting_for_rollouts":

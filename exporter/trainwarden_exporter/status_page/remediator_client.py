@@ -23,6 +23,7 @@ from trainwarden_exporter.status_page.series import Tone
 
 MAX_ENTRIES = 100
 """Maximum number of alerts and of actions taken from one response."""
+MAX_WORKERS = 500
 
 _Text = Annotated[str, StringConstraints(max_length=2000)]
 _Moment = Annotated[FiniteFloat, Field(ge=0, le=1e11)]
@@ -90,6 +91,8 @@ class RemediatorStatus(_StatusModel):
     workers_hash: int | None = None
     """Hash of the workers in that file."""
     mode: Literal["observe", "act"]
+    may_restart: Annotated[tuple[_Text, ...], Field(max_length=MAX_WORKERS)] | None = None
+    """The workers that it may restart, as RUN/WORKER; None from a version that does not say."""
     tone: Tone
     verdict: _Text
     who_acts: _Text = YOU

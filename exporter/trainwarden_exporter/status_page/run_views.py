@@ -95,6 +95,8 @@ class ServerView:
     cache: float | None = None
     """KV cache usage, 0 to 1."""
     version: float | None = None
+    worker: str = ""
+    """The worker that runs it; empty if that is not known."""
 
     @property
     def tone(self) -> Tone:
@@ -191,6 +193,7 @@ class RunView:
     finished: bool = False
     failure: str = ""
     """How its announced trainer failed, which then does not run."""
+    trainer_processes: float | None = None
     checkpoints: tuple[CheckpointView, ...] = ()
     rollouts: tuple[RolloutView, ...] = ()
     servers: tuple[ServerView, ...] = ()
@@ -205,10 +208,15 @@ class RunView:
     """How the last attempts ended, if alike."""
 
     @property
+    def down(self) -> bool:
+        """Whether its trainer is gone, though it has not finished."""
+        return not self.finished and (bool(self.failure) or self.trainer_processes == 0)
+
+    @property
     def stalled(self) -> bool:
         return (
             not self.finished
-            and not self.failure
+            and not self.down
             and self.silence is not None
             and self.stall_limit is not None
             and self.silence > self.stall_limit
@@ -217,14 +225,14 @@ class RunView:
     @property
     def late(self) -> bool:
         """Whether the present step takes longer than usual, although no pause explains it."""
-        if self.finished or self.failure or self.step_age is None or not self.usual_seconds:
+        if self.finished or self.down or self.step_age is None or not self.usual_seconds:
             return False
         limit = self.usual_seconds + max(self.usual_seconds, LATE_STEP_SECONDS)
         return self.phase not in PAUSES and self.step_age > limit
 
     @property
     def tone(self) -> Tone:
-        if self.stalled or self.failure:
+        if self.stalled or self.down:
             return "bad"
         if self.late:
             return "warn"
@@ -236,5 +244,7 @@ class RunView:
             return "finished"
         if self.failure:
             return f"failed: {self.failure}"
+        if self.down:
+            return "not running"
         doing = self.phase.replace("_", " ")
         return f"stalled, {doing}" if self.stalled and doing else doing or "not known"

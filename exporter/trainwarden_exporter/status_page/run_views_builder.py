@@ -57,6 +57,7 @@ def build_run_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[RunView
             resumes=series.of("training_resumes_total", run) or 0,
             resume_step=series.of("training_resume_step", run),
             finished=finished == 1,
+            trainer_processes=series.of("run_trainer_processes", run),
             failure=next((failed[key] for key in trainers.get(run, ()) if key in failed), ""),
             checkpoints=series.each("checkpoint_seen_timestamp_seconds", run, _checkpoint),
             rollouts=series.each("rollout_seen_timestamp_seconds", run, _rollout),
@@ -114,6 +115,7 @@ def _server(series: Series, key: Labels) -> ServerView:
     return ServerView(
         name=key[1],
         engine=key[2],
+        worker=next((k[-2] for k in series.all("inference_info") if k[: len(key)] == key), ""),
         up=series.of("inference_up", *key) == 1,
         reason=series.word("inference_reason", *key),
         since=series.age("inference_state_timestamp_seconds", *key),

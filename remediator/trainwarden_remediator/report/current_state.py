@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import aiohttp
 
 from trainwarden_exporter.processes.announcements import AnnouncedRuns
+from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.exceptions import ObservationError
 from trainwarden_remediator.holds.hold_file import Hold, read_holds
@@ -34,6 +35,8 @@ class CurrentState:
     holds: Sequence[Hold] = ()
     announced: AnnouncedRuns = field(default_factory=AnnouncedRuns)
     mode: str = "act"
+    may_restart: Collection[WorkerKey] = ()
+    """The workers that the remediator may restart."""
 
 
 async def read_current_state(
@@ -49,7 +52,9 @@ async def read_current_state(
         alerts = group.create_task(lister.list())
     holds = await asyncio.to_thread(read_holds, config.hold_file, clock.now())
     found = exporter.result(), alerts.result(), holds, setup.announced
-    return CurrentState(*found, mode=setup.config.mode)
+    targets = [one for one in config.targets if one.can_be_restarted]
+    may_restart = {key for target in targets for key in target.keys}
+    return CurrentState(*found, mode=config.mode, may_restart=may_restart)
 
 
 async def _exporter_state(observer: HttpObserver) -> ExporterState | str:

@@ -8,7 +8,14 @@ from collections.abc import Iterator, Sequence
 from trainwarden_exporter.processes.announcements import AnnouncedRuns, describe_end
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.formatting import format_duration, plural
-from trainwarden_exporter.runtime.responsibility import LABEL, NOBODY, REMEDIATOR, YOU, urgency
+from trainwarden_exporter.runtime.responsibility import (
+    LABEL,
+    NOBODY,
+    REMEDIATOR,
+    YOU,
+    before_alert,
+    urgency,
+)
 from trainwarden_exporter.webserver.runbooks import ALERTMANAGER, ALERTMANAGER_STEP, first_step
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.model import GIVEN_UP, Incident, PastAction
@@ -113,6 +120,10 @@ def first_to_act(
     if current.holds:
         hold = in_force(current.holds)[0]
         return holder(hold, now), as_sentence("", held(hold))
+    for key, worker in current.exporter.workers.items():
+        if worker.missing:
+            may_restart = key in current.may_restart
+            return before_alert(key.worker, may_restart=may_restart, mode=current.mode)
     return NOBODY, ""
 
 
@@ -173,8 +184,9 @@ def _run(name: str, run: RunState, style: ReportStyle, now: float) -> str:
         return f"{code(name)} has finished{step}."
     phase = f", phase {text(run.phase.replace('_', ' '))}" if run.phase else ""
     saved = ""
-    if run.checkpoint is not None and run.trials is None:
-        saved = f"; newest complete checkpoint: step {run.checkpoint:,.0f}"
+    if (run.checkpoints or run.checkpoint is not None) and run.trials is None:
+        of = "of an unknown step" if run.checkpoint is None else f"step {run.checkpoint:,.0f}"
+        saved = f"; newest complete checkpoint: {of}"
         if run.checkpoint_at is not None:
             saved += f", {style.times.clock(run.checkpoint_at)}"
     if run.last_step_at is None:

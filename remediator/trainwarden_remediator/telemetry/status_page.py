@@ -50,7 +50,8 @@ ALERTS = 20
 ACTIONS = 10
 FIRST_STEPS = 3
 HOLDS = 20
-"""Number of alerts, actions and holds in the summary at most."""
+WORKERS = 500
+"""Number of alerts, actions, holds and workers in the summary at most."""
 MAX_TEXT_LENGTH = 1000
 """Characters of a sentence in the summary."""
 
@@ -240,6 +241,12 @@ def status_json(work: CurrentWork, setup: Setup, *, now: float) -> Mapping[str, 
         "exporter_file": str(config.exporter.config.resolve()),
         "workers_hash": setup.workers_hash,
         "mode": state.mode,
+        "may_restart": [
+            bounded("/".join(key))
+            for target in config.targets
+            if target.can_be_restarted
+            for key in target.keys
+        ][:WORKERS],
         "tone": first.tone,
         "verdict": first.sentence,
         "who_acts": first.who,

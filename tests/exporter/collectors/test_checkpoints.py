@@ -9,8 +9,14 @@ from typing import Any
 import pytest
 
 from trainwarden_exporter.collectors.checkpoints import CheckpointsCollector
+from trainwarden_exporter.config import Config, with_announced
 from trainwarden_exporter.disk.mounts import Mount
 from trainwarden_exporter.exceptions import NoData
+from trainwarden_exporter.processes.announcements import (
+    AnnouncedRuns,
+    AnnouncedWorker,
+    Announcement,
+)
 from trainwarden_exporter.run_config import RunConfig
 from trainwarden_exporter.scrape.validation import validated
 from trainwarden_exporter.step_dirs.filesystem import FileSystem
@@ -81,6 +87,26 @@ def closing() -> Iterator[Callable[[CheckpointsCollector], CheckpointsCollector]
 
 
 Closing = Callable[[CheckpointsCollector], CheckpointsCollector]
+
+
+def test_one_file_that_is_overwritten_is_a_checkpoint_of_an_unknown_step(
+    tmp_path: Path, closing: Closing
+) -> None:
+    write(tmp_path / "ckpt.pkl", NOW - 40)
+    content = {"checkpoints": str(tmp_path), "run": "demo", "worker": "trainer", "pid": 7}
+    one = AnnouncedWorker(Announcement.model_validate(content), tmp_path / "a.json", os.geteuid())
+    config, _ = with_announced(Config(), AnnouncedRuns({one.announcement.key: one}))
+    collector = closing(CheckpointsCollector(config.runs, now=lambda: NOW))
+    found = {
+        (sample.name.removeprefix("trainwarden_checkpoint_"), sample.labels["checkpoint"]): value
+        for family in collector.collect()
+        for sample in family.samples
+        if (value := sample.value) or sample.name.endswith("_complete")
+    }
+    own = "trainer-overwritten"
+    assert (found["complete", own], found["complete", "trainer"]) == (1, 0)
+    assert found["timestamp_seconds", own] == NOW - 40
+    assert ("step", own) not in found
 
 
 def test_nothing_configured_is_no_fault() -> None:

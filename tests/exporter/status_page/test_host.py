@@ -6,6 +6,7 @@ import pytest
 
 from trainwarden_exporter.app import declared_metrics
 from trainwarden_exporter.processes.announcements import Announcement
+from trainwarden_exporter.runtime.responsibility import NOBODY
 from trainwarden_exporter.scrape.collector import Family
 from trainwarden_exporter.scrape.scraper import Outcome
 from trainwarden_exporter.status_page.host import (
@@ -14,6 +15,7 @@ from trainwarden_exporter.status_page.host import (
     build_host_view,
     build_worker_views,
 )
+from trainwarden_exporter.status_page.problems import worker_problems
 
 METRICS = {metric.name: metric for metric in declared_metrics()}
 KEY = ("demo", "rollout-0", "rollout")
@@ -34,6 +36,26 @@ def test_restarts_by_the_run_itself_are_shown() -> None:
     (view,) = build_worker_views([outcome], now=1000)
     assert view.own_restarts == "2 by --restart on-failure, the last 15 s ago after SIGKILL"
     assert view.failure == ""
+
+
+def test_a_run_that_is_about_to_restart_itself_needs_nobody() -> None:
+    one = Announcement(
+        run=KEY[0],
+        worker=KEY[1],
+        pid=7,
+        state="failed",
+        exits=((7, 70, 9),),
+        own_restarts=((985.5, 9),),
+        ended_at=985.5,
+    )
+    samples = (
+        family("worker_expected_processes", (KEY, 1)),
+        family("worker_processes", (KEY, 0)),
+    )
+    views = build_worker_views([Outcome("workers", 0.1, samples, artifacts=(one,))], now=1000)
+    (problem,) = worker_problems(views)
+    assert (problem.who, problem.clause) == (NOBODY, "rollout-0 has failed (SIGKILL)")
+    assert problem.how == "Its trainwarden run starts it again (--restart on-failure)."
 
 
 def test_a_worker_is_put_together_from_its_series() -> None:

@@ -128,6 +128,11 @@ def test_a_run_whose_trainer_is_gone_does_not_make_steps(tmp_path: Path) -> None
     killed = "it was killed by SIGKILL (exit status 137)"
     assert f"- **Worker `demo/trainer` is not running**: {killed}.\n" in text
     assert "makes steps" not in text
+    assert "**Who acts: You, now.** The remediator may not restart it." in text
+    named = {WorkerKey("demo", "trainer")}
+    text = head(report(tmp_path, CurrentState(state, (), may_restart=named)))
+    soon = "It restarts trainer once its alert fires, some 20 s after its end."
+    assert f"**Who acts: The remediator.** {soon}" in text
 
 
 @pytest.mark.usefixtures("journal")

@@ -297,7 +297,8 @@ async def test_stalled_is_shown_as_soon_as_it_is_longer_than_usual(box: Box) -> 
         shown = await stage.shown(**waiting(120))
     assert shown.tone == shown.own_tone == "warn"
     assert shown.sentence == (
-        "demo has made no step for 2 min (usually 1 s): it waits for rollouts."
+        "demo has made no step for 2 min (usually 1 s), though it saved 17 s ago: "
+        "it waits for rollouts."
     )
     assert (shown.who, shown.how) == (YOU, "The remediator has no playbook for it.")
     assert "Alerts 1 active, TrainingWaitingForRollouts" in shown.text
@@ -314,10 +315,73 @@ async def test_server_loading(box: Box) -> None:
         shown = await stage.shown(**loading, **waiting(120))
     assert shown.tone == "warn"
     assert shown.sentence == (
-        "demo has made no step for 2 min (usually 1 s): it waits for its inference server server, "
-        "which is starting."
+        "demo has made no step for 2 min (usually 1 s), though it saved 17 s ago: "
+        "it waits for its inference server server, which is starting."
     )
     assert (shown.who, shown.how) == (NOBODY, "Nothing to do yet: an alert fires if it lasts.")
+
+
+@pytest.mark.parametrize(
+    ("known", "who", "how"),
+    [
+        ({}, REMEDIATOR, "It restarts rollout-0 once its alert fires, some 20 s after its end."),
+        (
+            {"mode": "observe"},
+            YOU,
+            (
+                "The remediator only observes: it proposes a restart once its alert fires, some "
+                "20 s after its end."
+            ),
+        ),
+        ({"may_restart": ()}, YOU, "The remediator may not restart it."),
+        ({"may_restart": None}, NOBODY, "Nothing to do yet: an alert fires if it lasts."),
+        ({"operator_needed": "Broken."}, YOU, "Broken."),
+    ],
+)
+async def test_a_worker_that_is_gone_before_its_alert(
+    box: Box, known: dict[str, Any], who: str, how: str
+) -> None:
+    box.known = {}
+    async with staged(box) as stage:
+        status = (await stage.shown()).status
+    assert isinstance(status, RemediatorStatus)
+    assert status.may_restart == ("demo/rollout-0",)
+    shown = status_json(page_data(status.model_copy(update=known), **GONE))
+    assert (shown["headline"], shown["tone"]) == ("rollout-0 is not running.", "bad")
+    assert (shown["who_acts"], shown["how"]) == (who, how)
+
+
+async def test_a_run_whose_trainer_is_gone_neither_trains_nor_stands_still(box: Box) -> None:
+    box.known = {}
+    trainer = ("demo", "trainer", "trainer")
+    gone: dict[str, Samples] = {
+        "worker_expected_processes": {trainer: 1},
+        "worker_processes": {trainer: 0},
+        "run_trainer_processes": {RUN: 0},
+        **waiting(120),
+    }
+    async with staged(box) as stage:
+        status = (await stage.shown()).status
+    shown = status_json(page_data(status, **gone))
+    assert [one["text"] for one in shown["problems"]] == ["trainer is not running"]
+    assert shown["runs"][0]["text"] == "demo does not run, step 216 of 100,000, saved 17 s ago"
+    assert "Run demo not running, step 216 of 100,000" in plain(rendered(status, **gone))
+
+
+async def test_a_server_is_not_healed_by_the_restart_of_another_worker(box: Box) -> None:
+    down: dict[str, Samples] = {
+        "inference_up": {SERVER: 0},
+        "inference_info": {(*SERVER, "server", "inference"): 1},
+        **LEAKING,
+    }
+    async with staged(box) as stage:
+        stage.deliver()
+        (incident,) = stage.remediator.journal.open_incidents()
+        stage.remediator.journal.record_intent(incident.id, ROLLOUT, "restart", ())
+        shown = await stage.shown(**down)
+        problems = status_json(page_data(shown.status, **down))["problems"]
+    who_acts = {one["text"].split()[0]: one["who_acts"] for one in problems}
+    assert who_acts == {"rollout-0": REMEDIATOR, "inference": NOBODY}
 
 
 async def test_gave_up(box: Box) -> None:
