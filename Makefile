@@ -32,8 +32,9 @@ PYTHON := $(or $(PYTHON),$(shell for python in python3.13 python3.12 python3.11 
 	done))
 BIN := .venv/bin
 
+# exec: a shell between would end by Ctrl-C, which make would report as an error.
 up: .venv/stack.done
-	@TRAINWARDEN_STACK_DIR=$${TRAINWARDEN_STACK_DIR:-$(CURDIR)/.stack} $(BIN)/trainwarden up
+	@TRAINWARDEN_STACK_DIR=$${TRAINWARDEN_STACK_DIR:-$(CURDIR)/.stack} exec $(BIN)/trainwarden up
 
 # Four at a time, because most of them wait: file by file, in the order of the folders, the nights early. In a
 # folder of a short name, because the path of a socket is short; it is kept when something fails.

@@ -21,7 +21,7 @@ from pathlib import Path
 import children
 import readiness
 import supervision
-from claims import claimed, default_folder
+from claims import claimed, default_folder, running_folders
 from detached import LAST_LINE, detach
 from readiness import PortTakenError, tail
 from runfolder import CONFIG_FILES, RunFolder, prepare_announced, prepare_demo, prepare_own
@@ -255,8 +255,11 @@ def start(name: str, *arguments: str | Path, output: int | None = subprocess.DEV
 
 def announce(run: RunFolder, mode: str, how_to_end: str) -> None:
     """Tell where everything is and what to try."""
-    remediator = shown(script("trainwarden-remediator"))
-    file = f"--config.file {shown(run.remediator_file)}"
+    # Of a stack in a folder of its own, the commands need the address and the file.
+    is_found = run.path in running_folders()
+    exporter = "" if is_found else f" --exporter {run.url('exporter')}"
+    file = "" if is_found else f" --config.file {shown(run.remediator_file)}"
+    trainwarden = shown(script("trainwarden"))
     alerts = readiness.page(run, "alertmanager", ALERTMANAGER_PAGES).replace("script.js", "")
     say(f"\nTrainwarden is up; the remediator's mode is {mode}. {how_to_end} ends it.\n")
     say(f"  exporter      {run.url('exporter')}/")
@@ -265,9 +268,9 @@ def announce(run: RunFolder, mode: str, how_to_end: str) -> None:
     say(f"  Alertmanager  {run.url('alertmanager')}{alerts}")
     say(f"  all files     {shown(run.path)}/ (logs, state, configuration)")
     say(f"  boards        {shown(BOARDS)}/ (for a Grafana of yours)")
-    say(f"  the journal   {remediator} journal {file}")
-    say(f"  the report    {remediator} report {file}")
-    say(f"  in ten lines  {shown(script('trainwarden'))} status --exporter {run.url('exporter')}")
+    say(f"  in ten lines  {trainwarden} status{exporter}")
+    say(f"  the journal   {trainwarden} journal{file}")
+    say(f"  the report    {trainwarden} report{file}")
     if run.demo:
         say(f"\nThis is the demo run: {', '.join(run.demo)}. {LEAKING} leaks 6 MiB a second")
         say("and passes its limit of 150 MiB in half a minute. More faults, from another shell:")

@@ -10,6 +10,7 @@ from tests.command.conftest import runs
 
 import up
 from readiness import PortTakenError
+from runfolder import RunFolder
 from running_runs import Runs
 from stack import StackError
 
@@ -82,3 +83,25 @@ def test_a_stack_whose_ports_are_always_taken_fails_with_the_reason(
     with pytest.raises(StackError, match="has taken port 10978 of the remediator"):
         start(tmp_path / "stack")
     assert len(attempts.any_free) == up.PORT_ATTEMPTS
+
+
+@pytest.mark.parametrize("is_found", [True, False])
+def test_the_commands_that_it_names_need_an_address_only_where_they_find_none(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    is_found: bool,
+) -> None:
+    ports = {"exporter": 1, "remediator": 2, "prometheus": 3, "alertmanager": 4}
+    run = RunFolder(tmp_path, ports, tmp_path / "exporter.yml", tmp_path / "remediator.yml", ())
+    monkeypatch.setattr(up, "running_folders", lambda: [tmp_path] * is_found)
+    up.announce(run, "act", "Ctrl-C")
+    text = capsys.readouterr().out
+    for command, more in (
+        ("status", "--exporter http://127.0.0.1:1"),
+        ("journal", f"--config.file {run.remediator_file}"),
+        ("report", f"--config.file {run.remediator_file}"),
+    ):
+        shown = command if is_found else f"{command} {more}"
+        assert f"trainwarden {shown}\n" in text

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import time
 from pathlib import Path
 
 EXAMPLES = """\
@@ -43,16 +44,32 @@ def run(options: argparse.Namespace) -> int:
     dismissed = [path for path in announced if path not in running and dismiss(path)]
     for path in dismissed:
         print(f"{options.run}/{path.stem.partition('@')[2]}: had failed; dismissed")
-    if not running and not dismissed:
+    if announced and not running and not dismissed:
+        raise ValueError("; ".join(map(_describe_end, announced)))
+    if not announced:
         others = sorted(filter(running_pid, (state_folder() / "runs.d").glob("*.json")))
         names = ", ".join(path.stem.replace("@", "/") for path in others) or "none"
-        raise ValueError(f"no run named {options.run} is running; running: {names}")
+        which = "/".join(filter(None, (options.run, options.worker)))
+        raise ValueError(f"no run named {which} is running; running: {names}")
     problems = 0
     for path in running:
         problem = stop(path, options.grace)
         print(f"{options.run}/{path.stem.partition('@')[2]}: {problem or 'stopped'}")
         problems += bool(problem)
     return min(problems, 1)
+
+
+def _describe_end(announcement: Path) -> str:
+    """Returns when an announced run has ended, and how to start it again."""
+    # here: see above
+    from trainwarden.run.announcement import read_content  # noqa: PLC0415
+
+    content = read_content(announcement)
+    how = "has finished" if content.get("state") == "finished" else "is stopped"
+    ended = content.get("ended_at")
+    since = time.strftime(", since %H:%M:%S on %d %b %Y", time.localtime(ended)) if ended else ""
+    again = f"; `trainwarden run` in {content.get('cwd', 'its folder')} starts it again"
+    return f"{announcement.stem.replace('@', '/')} {how}{since}{again}"
 
 
 def stop(announcement: Path, grace: float) -> str:

@@ -5,10 +5,12 @@ Also a summary as JSON, for the exporter's status page.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from trainwarden_exporter.run_specs import log_specs
 from trainwarden_exporter.runtime import formatting
 from trainwarden_exporter.runtime.redaction import redact
 from trainwarden_exporter.runtime.responsibility import LABEL, REMEDIATOR, YOU, urgency
@@ -81,7 +83,7 @@ def render(
         acts=(first.who, first.how),
         sections="\n".join(
             (
-                _first_steps(work, now=now),
+                _first_steps(work, setup, now=now),
                 html.section("Active alerts", _active_alerts(work, now=now)),
                 html.section("State", _state(work.state, now=now)),
                 html.section("Journal, newest first", _journal(events)),
@@ -94,8 +96,8 @@ def render(
     )
 
 
-def _first_steps(work: CurrentWork, *, now: float) -> str:
-    steps = {view.alert.name: _first_step(view) for view in work.views(now) or ()}
+def _first_steps(work: CurrentWork, setup: Setup, *, now: float) -> str:
+    steps = {view.alert.name: _first_step(view, setup) for view in work.views(now) or ()}
     shown = [(runbook_link(name), step) for name, step in steps.items() if step]
     if isinstance(work.alerts, str):
         shown.append((ALERTMANAGER, ALERTMANAGER_STEP))
@@ -255,7 +257,7 @@ def status_json(work: CurrentWork, setup: Setup, *, now: float) -> Mapping[str, 
         "open_alerts": len(work.incidents) if journal is None else journal.open_incidents,
         "alerts": [_alert_json(one, situation) for one in work.incidents[:ALERTS]],
         "actions": [_action_json(one) for one in reversed(work.actions[-ACTIONS:])],
-        "firing": None if views is None else [_firing_json(one) for one in views[:ALERTS]],
+        "firing": None if views is None else [_firing_json(one, setup) for one in views[:ALERTS]],
         "firing_count": None if views is None else len(views),
         "unhandled_count": sum(urgency(one.who) < urgency(REMEDIATOR) for one in views or ()),
         "alerts_problem": work.alerts if isinstance(work.alerts, str) else "",
@@ -271,7 +273,7 @@ def status_json(work: CurrentWork, setup: Setup, *, now: float) -> Mapping[str, 
     }
 
 
-def _first_step(view: AlertView) -> str:
+def _first_step(view: AlertView, setup: Setup) -> str:
     """Returns what an operator does first; "" where the remediator or nobody needs to act."""
     if urgency(view.who) >= urgency(REMEDIATOR):
         return ""
@@ -285,10 +287,21 @@ def _first_step(view: AlertView) -> str:
             "Let the remediator do once what it proposes: `trainwarden approve "
             f"{view.incident}`, or the page `/hold` here."
         )
-    return first_step(view.alert.name, view.alert.labels)
+    step = first_step(view.alert.name, view.alert.labels)
+    log = _log_of(view, setup)
+    return f"{step} Its log, on {socket.gethostname()}: `{log}`." if step and log else step
 
 
-def _firing_json(view: AlertView) -> Mapping[str, Any]:
+def _log_of(view: AlertView, setup: Setup) -> str:
+    """Returns the log of what an alert is about, "" if none is known."""
+    run = setup.run_config(view.alert.run)
+    specs = () if run is None else log_specs(run)
+    own = (one for one in specs if view.alert.worker in ("", one.worker))
+    files = (str(one.path / file) for one in own for file in one.files)
+    return next((bounded(file) for file in files if "{" not in file), "")  # else a template
+
+
+def _firing_json(view: AlertView, setup: Setup) -> Mapping[str, Any]:
     alert = view.alert
     return {
         "alert": bounded(alert.name),
@@ -299,7 +312,7 @@ def _firing_json(view: AlertView) -> Mapping[str, Any]:
         "summary": bounded(alert.annotations.get("summary", "")),
         "who_acts": view.who,
         "handling": view.handling[:MAX_TEXT_LENGTH],
-        "first_step": _first_step(view)[:MAX_TEXT_LENGTH],
+        "first_step": _first_step(view, setup)[:MAX_TEXT_LENGTH],
     }
 
 

@@ -18,6 +18,7 @@ def test_a_run_is_stopped_with_all_its_workers(
     process = runs.piped("sleep", "1000")
     pid = runs.wait_until(state="running")["pid"]
     assert cli.main(["stop", "r", "--worker", "other"]) == 1
+    assert "no run named r/other is running; running: r/trainer" in capsys.readouterr().err
     assert cli.main(["stop", "q"]) == 1
     assert "no run named q is running; running: r/trainer" in capsys.readouterr().err
     assert is_alive(pid)
@@ -26,7 +27,9 @@ def test_a_run_is_stopped_with_all_its_workers(
     process.communicate()
     assert runs.announced()["state"] == "stopped"
     assert cli.main(["stop", "r"]) == 1
-    assert "no run named r is running" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert error.startswith("trainwarden stop: r/trainer is stopped, since ")
+    assert error.endswith(f"; `trainwarden run` in {Path.cwd()} starts it again\n")
 
 
 def test_a_run_that_has_failed_is_dismissed_once(
@@ -48,7 +51,7 @@ def test_a_run_that_has_finished_is_not_dismissed(
     monkeypatch.setenv("TRAINWARDEN_FOLDER", str(runs.folder))
     runs.piped("true").communicate()
     assert cli.main(["stop", "r"]) == 1
-    assert "no run named r is running" in capsys.readouterr().err
+    assert "trainwarden stop: r/trainer has finished, since " in capsys.readouterr().err
     assert runs.announced()["state"] == "finished"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -15,8 +16,10 @@ from aiohttp.test_utils import TestClient, TestServer
 from tests.remediator.live_host import Box
 from tests.remediator.samples import NOW, ROLLOUT, delivery, make_alert, make_setup
 
+from trainwarden_exporter.config import Config as ExporterConfig
 from trainwarden_exporter.config import RemediatorConfig
 from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.run_config import RunConfig
 from trainwarden_exporter.runtime.responsibility import YOU
 from trainwarden_exporter.status_page import remediator_client
 from trainwarden_exporter.status_page.remediator_client import (
@@ -36,7 +39,7 @@ from trainwarden_remediator.journal.rows import as_incident
 from trainwarden_remediator.model import Decision, PastAction, Verdict
 from trainwarden_remediator.telemetry.headline import CurrentWork
 from trainwarden_remediator.telemetry.state import JournalSummary, RemediatorState
-from trainwarden_remediator.telemetry.status_page import ACTIONS, ALERTS, status_json
+from trainwarden_remediator.telemetry.status_page import ACTIONS, ALERTS, render, status_json
 
 Client = TestClient[web.Request, web.Application]
 
@@ -261,3 +264,28 @@ def test_the_newest_action_comes_first_and_each_says_what_came_of_it(tmp_path: P
         ("cleanup of leftovers", "not healed", "bad"),
         ("restart", "healed", "good"),
     ]
+
+
+def test_a_first_step_says_on_which_machine_and_in_which_log(tmp_path: Path) -> None:
+    run = RunConfig.model_validate(
+        {
+            "name": "demo",
+            "workers": [{"name": name, "match": {"command": "x"}} for name in ("a", "b")],
+            "logs": [
+                {"name": "a", "files": ["/runs/a.log"], "worker": "a"},
+                {"name": "b", "files": ["/runs/b.log"], "worker": "b"},
+            ],
+        }
+    )
+    setup = replace(make_setup(tmp_path), exporter_config=ExporterConfig(runs=(run,)))
+    alert = make_alert(
+        alertname="TrainingWorkerRestartLoop", worker="b", remediation="", severity="critical"
+    )
+    summary = JournalSummary(counters={}, timestamps={}, given_up=(), open_incidents=0)
+    state = RemediatorState("act", False, True, NOW, None, {}, summary)
+    work = CurrentWork(state, (alert,))
+    (shown,) = status_json(work, setup, now=NOW)["firing"]
+    assert shown["first_step"].endswith(f" Its log, on {socket.gethostname()}: `/runs/b.log`.")
+    assert f"on {socket.gethostname()}: <code>/runs/b.log</code>." in render(
+        work, setup, (), now=NOW
+    )
