@@ -94,16 +94,13 @@ def _ends(record: EvidenceRecord, times: TimeFormat) -> Iterator[str]:
     ]
     oom_killed_at = record.exporter_facts("memory").get("oom_killed_at")
     for name, worker in sorted(ended, key=lambda one: one[1]["last_exit_at"]):
-        at = worker["last_exit_at"]
-        how = describe_exit(round(worker["last_exit_code"]))
+        at, how = worker["last_exit_at"], describe_exit(round(worker["last_exit_code"]))
+        oom = ""
         if "SIGKILL" in how and oom_killed_at is not None:
-            by_kernel = abs(oom_killed_at - at) <= SAME_KILL_SECONDS
-            how += "; " + (
-                "the kernel killed a process then because memory ran out (OOM kill)"
-                if by_kernel
-                else "no OOM kill by the kernel was seen then"
-            )
-        yield f"Worker {code(name)} {how} ({times.clock(at)})."
+            oom = "; no OOM kill by the kernel was seen then"
+            if abs(oom_killed_at - at) <= SAME_KILL_SECONDS:
+                oom = "; the kernel killed a process then because memory ran out (OOM kill)"
+        yield f"Worker {code(name)} {how} at {times.clock(at)}{oom}."
 
 
 def describe_exit(exit_code: int) -> str:

@@ -120,24 +120,24 @@ def test_each_attempt_has_its_steps_its_end_and_its_last_lines() -> None:
 @pytest.mark.parametrize(
     ("code", "oom_killed_at", "cause"),
     [
-        (137, None, "was killed by SIGKILL (exit status 137) (07:59:44)."),
+        (137, None, "was killed by SIGKILL (exit status 137) at 07:59:44."),
         (
             *(137, 0.0),
             (
-                "was killed by SIGKILL (exit status 137); no OOM kill by the kernel was seen then "
-                "(07:59:44)."
+                "was killed by SIGKILL (exit status 137) at 07:59:44; no OOM kill by the kernel "
+                "was seen then."
             ),
         ),
         (
             *(137, EXIT + 5),
             (
-                "was killed by SIGKILL (exit status 137); the kernel killed a process then because "
-                "memory ran out (OOM kill) (07:59:44)."
+                "was killed by SIGKILL (exit status 137) at 07:59:44; the kernel killed a process "
+                "then because memory ran out (OOM kill)."
             ),
         ),
-        (139, 0.0, "was killed by SIGSEGV (exit status 139) (07:59:44)."),
-        (1, 0.0, "ended with exit status 1 (07:59:44)."),
-        (255, 0.0, "ended with exit status 255 (07:59:44)."),
+        (139, 0.0, "was killed by SIGSEGV (exit status 139) at 07:59:44."),
+        (1, 0.0, "ended with exit status 1 at 07:59:44."),
+        (255, 0.0, "ended with exit status 255 at 07:59:44."),
     ],
 )
 def test_the_first_cause_is_how_the_process_ended(
