@@ -51,7 +51,8 @@ def bench() -> Result:
         f"{ROUNDS}. This depends on no clock. A machine that reclaims idle pages makes each of "
         "them cost a fault: on one virtual machine a scrape at the shipped interval, of 2,000 "
         "processes and 64 workers, took 134 to 210 ms of CPU, against 15.8 to 18.1 ms one after "
-        "the other.",
+        "the other, and was 1.2 to 1.7 times cheaper than that of process-exporter with the same "
+        "workers.",
         ("processes", "workers", "with a scrape", "without"),
         tuple(rows),
     )

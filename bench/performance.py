@@ -137,6 +137,7 @@ def page(results: Mapping[str, Result], failed: Mapping[str, str], nights_result
         "One exporter replaces five programs, so it has to cost less than they do together, "
         "and never to make a scrape wait. `make bench` runs all of them beside each other in one "
         "run and writes this page. What counts are the ratios: a busier machine slows them all. "
+        "A share behind ≤ is what a number of none leaves open, with 95 % confidence. "
         "CPU is user and system time of the whole program."
     )
     growths = [growth for result in results.values() for growth in result.growth]

@@ -15,10 +15,9 @@ from pathlib import Path
 from results import Result
 from stack import find_binaries
 from traces import captures, faults, logs, series, steps
+from verdicts.arrivals import SERVERS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "traces.md"
-SERVERS = 400
-"""Servers of the record of faults."""
 SOURCES = """\
 | part | from | licence |
 |---|---|---|
@@ -32,9 +31,10 @@ HEAD = """\
 # Traces
 
 What real machines wrote, replayed through the real readers and the shipped rules by
-`TRACES=folder make bench-traces`. No number of this page comes from a model, and none is in
-[verdicts.md](verdicts.md). The folder holds `steps/`, `series/`, `logs/`, `faults/` and `gpu/` with
-files of these repositories; a part that is not there is left out:
+`TRACES=folder make bench-traces`. No number of this page comes from a model, and of its numbers
+only the counts of faults are in [verdicts.md](verdicts.md). The folder holds `steps/`, `series/`,
+`logs/`, `faults/` and `gpu/` with files of these repositories; a part that is not there is left
+out:
 
 """
 LIMITS = """\

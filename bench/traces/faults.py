@@ -10,16 +10,17 @@ from statistics import median
 
 from bounds import rate_at_most
 from results import Result
+from verdicts.arrivals import ALERTS, Kind
 
 FILES = "faults/*.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Starts by level and class; `repairs` in days, of the faults whose end is recorded."""
+    """Starts by class and description; `repairs` in days, of those whose end is recorded."""
 
-    starts: Counter[tuple[str, str]]
-    repairs: dict[tuple[str, str], list[float]]
+    starts: Counter[Kind]
+    repairs: dict[Kind, list[float]]
     nodes: int
     days: float
 
@@ -30,15 +31,15 @@ class Faults:
 
 def read(path: Path, nodes: int) -> Faults:
     """`nodes` are all that were watched, also those without a fault."""
-    starts: Counter[tuple[str, str]] = Counter()
-    repairs: dict[tuple[str, str], list[float]] = {}
-    begun: dict[tuple[str, str], list[float]] = {}
+    starts: Counter[Kind] = Counter()
+    repairs: dict[Kind, list[float]] = {}
+    begun: dict[tuple[str, Kind], list[float]] = {}
     seen: set[str] = set()
     last = 0.0
     for event in sorted(json.loads(path.read_text()), key=lambda one: one["event_time"]):
         fault = event.get("fault_type") or {}
-        kind = (str(fault.get("Level", "?")), str(fault.get("Class", "?")))
-        key = (event["node_id"], f"{kind}{fault.get('Desc')}")
+        kind = (str(fault.get("Class", "?")), str(fault.get("Desc", "?")))
+        key = (event["node_id"], kind)
         seen.add(event["node_id"])
         last = max(last, event["event_time"])
         if event["event_type"] == "fault_start":
@@ -53,6 +54,7 @@ def table(faults: Faults) -> Result:
     rows = []
     for kind, count in faults.starts.most_common():
         hours = [24 * days for days in faults.repairs.get(kind, ())]
+        alert, _ = ALERTS.get(kind, ("", ""))
         rows.append(
             (
                 *kind,
@@ -60,14 +62,26 @@ def table(faults: Faults) -> Result:
                 f"{count / faults.box_days:.2g}",
                 f"{rate_at_most(count, faults.box_days):.2g}",
                 f"{median(hours):.1f} h" if hours else "",
+                f"[{alert}](runbooks/{alert}.md)" if alert else "",
             )
         )
     total = faults.starts.total()
+    watched = sum(count for kind, count in faults.starts.items() if kind in ALERTS)
     return Result(
         "Arrivals of faults",
         f"{total} faults of {faults.nodes} GPU servers in {faults.days:.0f} days: one in "
         f"{faults.box_days / max(1, total):.0f} days of a host. They are what the record of the "
-        "operators names, so neither hangs nor leaks of a training, which no operator recorded.",
-        ("level", "class", "faults", "a host-day", "at most (95 %)", "median repair"),
+        "operators names, so neither hangs nor leaks of a training, which no operator recorded. "
+        f"{watched} ({100 * watched / max(1, total):.0f} %) are of kinds that an alert is for; "
+        "[verdicts.md](verdicts.md#as-often-as-on-real-servers) weights its faults by these.",
+        (
+            "class",
+            "description",
+            "faults",
+            "a host-day",
+            "at most (95 %)",
+            "median repair",
+            "alert",
+        ),
         tuple(rows),
     )

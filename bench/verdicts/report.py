@@ -10,6 +10,7 @@ from statistics import median
 import yaml
 
 from bounds import share_at_most
+from verdicts import arrivals
 from verdicts.baselines import WATCHERS
 from verdicts.engine import RULES, rules_hash
 from verdicts.faults import Fault
@@ -42,9 +43,10 @@ bounds of what it found.
 
 - The model and the rules have the same authors: a shape of run that nobody thought of is in
   neither. What real machines wrote is on a page of its own, [traces.md](traces.md), what real
-  programs did under faults on [chaos.md](chaos.md), and no number of those is in one of this page.
-- Every fault occurs equally often here. On real hosts some are a hundred times as frequent as
-  others: the share of faults that are found is not a share of the faults of a month.
+  programs did under faults on [chaos.md](chaos.md), and no number of those is in one of this page
+  but, in a table of its own, how often faults came.
+- Every fault occurs equally often in all other tables. On real hosts some are a hundred times as
+  frequent as others: the share of faults that are found is not a share of the faults of a month.
 - A bound counts runs of the kinds in the table as if they had been drawn from the runs that users
   have. They were not: it says what chance leaves open, and nothing about other kinds of runs.
 - The remediator heals no fault here, and no GPU, driver, disk or network takes part.
@@ -106,6 +108,7 @@ def page(judgements: Sequence[Judgement], seed: int) -> str:
         *_alerts(judgements),
         "",
         *_without(judgements),
+        *arrivals.section(faulty),
         "## The five nights",
         "",
         "| night | variant | runs | reported | slowest | limit | pages | playbooks |",

@@ -80,13 +80,15 @@ def test_logs_without_a_peer_are_judged_by_their_memory_alone() -> None:
 
 
 def test_a_scrape_that_was_lost_in_any_of_the_rounds_with_faults_counts() -> None:
-    columns = ("scrapes", "lost", "slowest")
+    columns = ("scrapes", "count", "lost", "slowest")
     rows = (
-        ("all is well", "9", "900.0 ms"),
-        ("five faults, the first scrape", "1", "900.0 ms"),
-        ("five faults, all later ones", "0", "100.0 ms"),
+        ("all is well", "20", "9", "900.0 ms"),
+        ("five faults, the first scrape", "1", "1", "900.0 ms"),
+        ("five faults, all later ones", "40", "0", "100.0 ms"),
     )
-    assert list(met(Result("", "", columns, rows), "faults").values()) == [False, True]
+    found = Result("", "", columns, rows)
+    assert list(met(found, "faults").values()) == [False, True]
+    assert next(targets.of_faults(found)).found == "1 of 41 (≤ 11 %)"
 
 
 @pytest.mark.parametrize(("share", "good"), [("25.0%", True), ("25.1%", False)])

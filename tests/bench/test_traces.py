@@ -137,7 +137,12 @@ def test_arrivals_are_counted_by_class_with_their_repair(tmp_path: Path) -> None
     path = tmp_path / "faults.json"
     path.write_text(json.dumps(events))
     table = faults.table(faults.read(path, 10))
-    assert table.rows == (("Hardware Failure", "GPU", "2", "0.02", "0.063", "24.0 h"),)
+    assert table.rows == (("GPU", "xid", "2", "0.02", "0.063", "24.0 h", ""),)
+    assert "0 (0 %) are of kinds that an alert is for" in table.about
+    named = path.read_text().replace('"xid"', '"GPU xid Error"')
+    path.write_text(named)
+    (row,) = faults.table(faults.read(path, 10)).rows
+    assert row[-1] == "[TrainingGpuXid](runbooks/TrainingGpuXid.md)"
 
 
 CARD = """\

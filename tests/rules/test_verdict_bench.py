@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from stack import Binaries
-from verdicts import engine
+from verdicts import arrivals, engine
 from verdicts.alertmanager import Alertmanager
 from verdicts.baselines import WATCHERS
 from verdicts.bench import SHORTEST, batches, expected_length, judged
@@ -19,7 +19,7 @@ from verdicts.cases import FAULTS, Case, Due, Played, cases, simulate
 from verdicts.engine import Firing, Group, rules_hash
 from verdicts.faults import Expected, Fault
 from verdicts.healthy import Night, keeps_state, nothing
-from verdicts.judging import judge
+from verdicts.judging import Finding, Judgement, judge
 from verdicts.page import EXPORTER, GAP, SCRAPE, STALE, Page, UndeclaredError, Value, packed
 from verdicts.report import shipped
 from verdicts.run import Run
@@ -144,6 +144,39 @@ def test_the_page_is_what_the_bench_wrote_for_these_rules() -> None:
         assert f"| {verdict} | 0 |" in text, verdict
     for alert, severity in shipped() - PROMTOOL_ONLY:
         assert f"| [{alert}](runbooks/{alert}.md) | {severity} |" in text, alert
+
+
+def test_faults_are_weighted_by_how_often_real_servers_had_them() -> None:
+    """The counts are those of the record, each of an alert that is shipped and has a fault."""
+    page = (PROJECT / "docs" / "traces.md").read_text()
+    counted = {
+        (group, name): (int(count), alert)
+        for group, name, count, alert in re.findall(
+            r"^\| ([^|]+) \| ([^|]+) \| (\d+) \|[^|]*\|[^|]*\|[^|]*\| \[(\w+)\]", page, re.MULTILINE
+        )
+    }
+    assert counted == {
+        kind: (count, arrivals.ALERTS[kind][0]) for kind, count in arrivals.COUNTS.items()
+    }
+    assert (
+        f"{arrivals.FAULTS} faults of {arrivals.SERVERS} GPU servers in {arrivals.DAYS} days"
+        in page
+    )
+    assert set(arrivals.ALERTS.values()) <= shipped()
+
+
+def test_a_fault_that_is_missed_weighs_as_often_as_it_comes() -> None:
+    def one(alert: str, severity: str, delay: float | None) -> Judgement:
+        finding = Finding(Expected(alert, severity, 60), 60, delay)
+        return Judgement(cases(1, healthy=0, faulty=1)[0], 0, (finding,), (), (), (), {})
+
+    judged = [one(*kind, 10.0) for kind in arrivals.ALERTS.values()]
+    assert " 100 % of these are found" in "".join(arrivals.section(judged))
+    lost = [one("TrainingGpuMemoryErrors", "critical", None), *judged[1:]]
+    (section,) = arrivals.section(lost)
+    assert f" {100 * 30 / 56:.0f} % of these are found" in section
+    assert "| 26 | 0.011 |" in section
+    assert not arrivals.section([])
 
 
 def test_an_exporter_that_restarts_knows_what_it_had_learned() -> None:
