@@ -19,7 +19,7 @@ LINEAR = 1.1
 """The power of a size up to which a cost counts as linear in it: one is not measured to the dot."""
 FLAT = 1.1
 ELSEWHERE = "; 134 to 210 where idle pages are reclaimed"
-TOLD_ELSEWHERE = ", 1.2 to 1.7 where idle pages are reclaimed"
+CHEAPER_ELSEWHERE = ", 1.2 to 1.7 where idle pages are reclaimed"
 """Of another machine: docs/performance.md, Pages touched."""
 NOT_ITS_USE = ", with patterns that it is not meant for"
 
@@ -82,7 +82,7 @@ def of_scrapes(result: Result) -> Iterator[Target]:
     for row, name in enumerate(rows):
         if name.startswith("process-exporter"):
             scope = "" if name.endswith(EVERY) else f", configured with the same {WORKERS} workers"
-            elsewhere = TOLD_ELSEWHERE if scope else ""
+            elsewhere = CHEAPER_ELSEWHERE if scope else ""
             what = f"CPU of {name}{scope}, beside ours{elsewhere}"
             yield at_least(what, of("beside ours", row), 15, " times")
     yield at_most(f"{size}: 99th percentile of a scrape", of("p99"), 50, " ms")

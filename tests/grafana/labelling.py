@@ -65,6 +65,8 @@ def declared(*of_target: str) -> dict[str, Labels]:
     for group in groups("recording"):
         for rule in group["rules"]:
             found[rule["record"]] = labels_of(promql.parse(rule["expr"]), found) or frozenset()
+    # an alert may rest on its own state, whose labels are among those of what it reads
+    found["ALERTS"] = frozenset().union(*found.values(), {"alertname", "severity", "alertstate"})
     carried = [
         (labels_of(promql.parse(rule["expr"]), found) or frozenset()) | set(rule["labels"])
         for rule in alerting_rules()
