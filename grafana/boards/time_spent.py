@@ -153,24 +153,25 @@ STATES = Row(
 )
 
 _COSTLY = f"""
-$__interval_ms / 1000 * sum by (alertname) (sum_over_time((
+300 * sum by (alertname) (sum_over_time((
   max by (alertname, run, instance) (ALERTS{{RUN,alertstate="firing",severity="critical"}})
   and on (run, instance)
     sum by (run, instance) (
-      rate(trainwarden_run_time_seconds_total{{RUN,{LOST}}}[$__rate_interval])
+      rate(trainwarden_run_time_seconds_total{{RUN,{LOST}}}[10m])
     ) > 0.1
-)[$__range:$__interval]))
+)[7d:5m]))
 """
+"""Of a week, whatever time the board shows: a cause is rare."""
 _A_DAY = "sum by (run, instance, state)"
 
 COST = Row(
     "What it cost",
     [
         Bars(
-            title="Most expensive causes",
+            title="Most expensive causes, last 7 days",
             about=(
-                "In the time shown, such as a week: for how long each critical alert fired while "
-                "its run lost time. Time with two alerts counts for both. Good: none."
+                "For how long each critical alert fired while its run lost time, in parts of five "
+                "minutes. Time with two alerts counts for both. Good: none."
             ),
             queries=[Query(_COSTLY, "{{alertname}}", why.NO_INTERRUPTION)],
             unit=SECONDS,
