@@ -12,18 +12,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from trainwarden_exporter.collectors.inference import server_signs
 from trainwarden_exporter.collectors.progress import ProgressCollector
 from trainwarden_exporter.collectors.stacks import MOVED_SECONDS
 from trainwarden_exporter.frameworks.base import LinePattern, Phase
 from trainwarden_exporter.logs.events import LineEvent
+from trainwarden_exporter.processes.absence import SELECTOR_REASONS
 from trainwarden_exporter.processes.matching import WorkerKey, WorkerLiveness
 from trainwarden_exporter.processes.stacks.model import Movement
 from trainwarden_exporter.processes.stacks.sampler import ROUND_SECONDS
+from trainwarden_exporter.progress.run_time_evidence import ServerSigns
 from trainwarden_exporter.progress.silence import read_suspicious_silence
 from trainwarden_exporter.progress.tracker import ProgressTracker
 from verdicts.gpus import Gpus
 from verdicts.page import BASE, EXPORTER, REMEDIATOR, SCRAPE, Page
-from verdicts.parts import GIB, Container, Disk, Heartbeat, Log, Worker, put_run
+from verdicts.parts import Container, Disk, Heartbeat, Host, Log, Worker, put_run
 from verdicts.saves import Saves
 from verdicts.server import Server
 from verdicts.shapes import RUN, Shape, Telling
@@ -102,27 +105,6 @@ class Remediator:
         page.put(f"{name}_waiting", since is not None, "phone")
         page.put(f"{name}_total", self.dropped, "phone", "dropped")
         page.put("trainwarden_remediator_oldest_notification_timestamp_seconds", since, "phone")
-
-
-@dataclass
-class Host:
-    """Memory and boots."""
-
-    total: float = 256 * GIB
-    other: float = 12 * GIB
-    """Held by what is no worker."""
-    floor: float = 8 * GIB
-    boot: float = BASE - 4e6
-    oom_kills: int = 0
-
-    def put(self, page: Page, held: float) -> None:
-        available = round(max(0.0, self.total - self.other - held))
-        page.put("trainwarden_memory_effective_available_bytes", available)
-        page.put("trainwarden_memory_available_floor_bytes", self.floor)
-        if available < self.floor:
-            page.put("trainwarden_memory_shortfall_bytes", self.floor - available)
-        page.put("trainwarden_host_boot_timestamp_seconds", self.boot)
-        page.put("trainwarden_memory_oom_kills_total", self.oom_kills, "host")
 
 
 class Box:
@@ -208,6 +190,7 @@ class Box:
             saves_in_progress=lambda: [] if self.saves is None else self.saves.saving(self.now),
             liveness=self._lives,
             movement=self._seen_movement,
+            servers=self._seen_servers,
             state_folder=folder,
             clock=lambda: self.world,
         )
@@ -233,12 +216,21 @@ class Box:
         moved = self._moved[0] == silence and self.now - self._moved[1] < MOVED_SECONDS
         return Movement.MOVING if moved else Movement.UNKNOWN
 
+    def _seen_servers(self, _run: str, silence: float | None) -> ServerSigns:
+        known = [server.health(self.world, self.now) for server in self.servers]
+        return server_signs([one for one in known if one is not None], silence, self.now)
+
     def _lives(self) -> Iterator[WorkerLiveness]:
         for worker in self.workers:
             if not worker.watched:
                 continue
             started = worker.started if worker.alive else None
-            yield WorkerLiveness(WorkerKey(RUN, worker.name), started, worker.finished)
+            yield WorkerLiveness(
+                WorkerKey(RUN, worker.name),
+                started,
+                worker.finished,
+                unconfirmed=worker.absence in SELECTOR_REASONS,
+            )
 
     def spawn(self, happening: Happening, after: float = 0.0) -> None:
         """Let something go on, from `after` seconds from now."""
@@ -351,6 +343,8 @@ class Box:
 
     def look(self) -> None:
         """The exporter observes the run without a scrape."""
+        for server in self.servers:
+            server.probe(self.world, self.now)
         self.truth.look(self.world)
         self._unread.clear()
         for _ in self.progress.collect():

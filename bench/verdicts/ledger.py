@@ -185,6 +185,7 @@ def main() -> int:
     parser.add_argument("--faulty", type=int, default=3 * len(FAULTS))
     parser.add_argument("--badly", type=int, default=8 * len(WATCHED_BADLY))
     parser.add_argument("--every", type=int, default=1, help="only every so manieth case")
+    parser.add_argument("--match", default="", help="only cases with this in their name")
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--only-print", action="store_true", help="leave docs/ledger.md alone")

@@ -30,22 +30,11 @@ alerts knew at the time.
 
 What counts as true: the state in which the model is. What no line and no file of the framework
 shows belongs to the step: an evaluation that is not announced is training, and so is a wait for a
-server that is down, unless it takes longer than five steps and a minute: then it is a stall. Time
-in which nobody looked for more than a minute may be `unknown` or the true state, and so may a run
-that shows nothing at all. Time that is not counted yet is not compared; a row of its own says how
-much that is.
-"""
-
-REASONS = """\
-Known reasons; of all of these, the exporter sees nothing:
-
-- An evaluation on servers that nothing announces counts as `stalled` once it has taken longer than
-  the silence that would restart the run (half an hour), and stacks cannot show that it moves. slime
-  calls it a wait for rollouts, which counts as `stalled` beyond the limit of such a wait.
-- A wait for a server that nothing announces, and that ends before that, counts as `training`.
-- A run whose log is not found counts as `starting`, and then as `stalled`, until its first
-  checkpoint is complete.
-- A trainer whose process is not found counts as `down` if nothing else of the run is seen.
+server that is down, unless it takes longer than the stall limit of the run: then it is a stall.
+Time in which nobody looked for more than a minute may be `unknown` or the true state. So may a run
+that shows nothing at all, and one without a log until its first checkpoint is begun: between its
+start and its first step nothing changes that the exporter looks at. Time that is not counted yet is
+not compared; a row of its own says how much that is.
 """
 
 
@@ -89,7 +78,7 @@ def page(accounts: Sequence[Account], seed: int, cost: Cost) -> str:
     ]
     lines += _cost(cost)
     if wrong or miscounted:
-        lines += ["## What is wrong by over 1 %", "", REASONS]
+        lines += ["## What is wrong by over 1 %", ""]
         lines += ["| run | framework | what | counted | true |", "|---|---|---|--:|--:|"]
         lines += [*(row for one in wrong for row in _wrong(one))]
         lines += [

@@ -13,7 +13,7 @@ from itertools import pairwise
 from trainwarden_exporter.processes.config import select_trainers
 from trainwarden_exporter.processes.metrics import AGING_SECONDS, AUXILIARY_ROLES
 from trainwarden_exporter.scrape.collector import PROBLEM_HOLD_SECONDS
-from verdicts.page import Page
+from verdicts.page import BASE, Page
 
 GIB = float(1 << 30)
 CONTAINER_STATES = ("created", "running", "paused", "restarting", "exited", "dead", "absent")
@@ -153,6 +153,27 @@ def put_run(page: Page, workers: Sequence[Worker]) -> None:
         page.put("trainwarden_run_trainer_processes", sum(one.processes for one in trainers), run)
         page.put("trainwarden_run_trainer_start_timestamp_seconds", max(begun, default=None), run)
         page.put("trainwarden_run_trainer_finished", all(one.finished for one in trainers), run)
+
+
+@dataclass
+class Host:
+    """Memory and boots."""
+
+    total: float = 256 * GIB
+    other: float = 12 * GIB
+    """Held by what is no worker."""
+    floor: float = 8 * GIB
+    boot: float = BASE - 4e6
+    oom_kills: int = 0
+
+    def put(self, page: Page, held: float) -> None:
+        available = round(max(0.0, self.total - self.other - held))
+        page.put("trainwarden_memory_effective_available_bytes", available)
+        page.put("trainwarden_memory_available_floor_bytes", self.floor)
+        if available < self.floor:
+            page.put("trainwarden_memory_shortfall_bytes", self.floor - available)
+        page.put("trainwarden_host_boot_timestamp_seconds", self.boot)
+        page.put("trainwarden_memory_oom_kills_total", self.oom_kills, "host")
 
 
 @dataclass

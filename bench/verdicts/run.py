@@ -5,15 +5,17 @@ Each kind of life is a generator: it yields the seconds until it goes on.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from trainwarden_exporter.frameworks.base import LinePattern, Phase
 from trainwarden_exporter.processes.stacks.model import Movement
 from trainwarden_exporter.progress.progress_files import FileProgress
 from trainwarden_exporter.progress.run_time import RunState
+from trainwarden_exporter.progress.stall_limits import stall_limit
 from verdicts.box import Box, Happening
 from verdicts.parts import GIB, Worker
-from verdicts.shapes import SEARCHES
+from verdicts.shapes import RUN, SEARCHES
 
 KEPT = 5
 """Checkpoints that a framework keeps."""
@@ -22,10 +24,6 @@ FIRST_EVALUATION = 5
 """The step after which a run evaluates for the first time, as many do to see that it works."""
 ANNOUNCED = (RunState.WAITING_FOR_ROLLOUTS, RunState.EVALUATING)
 """What a run says that it waits for, however long that takes."""
-STALL_FACTOR = 5.0
-STALL_FLOOR = 60.0
-"""A wait for a server that is down stalls a run if it takes longer than so many steps, and than so
-many seconds; less is a slow step."""
 GRAIN = 2.0
 """Seconds at which what waits looks again."""
 
@@ -75,6 +73,8 @@ class Run:
         self._life: Happening | None = None
         self._doing = RunState.TRAINING
         self._stepped = self._announced = False
+        self._shown = box.shape.logged
+        """Whether anything has shown that it makes steps: without a log, its first checkpoint."""
         self._highest = 0
         box.movement = self._movement
         box.observe = self._observe
@@ -96,6 +96,7 @@ class Run:
             self.trainer.begin(self.box.now, resident=self.box.rng.uniform(4, 20) * GIB)
         self._life = self._live(resumed, compile_seconds)
         self._doing, self._stepped, self._announced = RunState.STARTING, False, False
+        self._shown = self.box.shape.logged
         self.box.spawn(self._life)
 
     def end(self) -> None:
@@ -119,7 +120,8 @@ class Run:
             state = state if alive else RunState.DOWN
         else:
             state = RunState.DOWN if self._life is None else self._doing
-        seen = bool(box.workers or box.logs) and box.known.spec.has_step_source
+        telling = self._shown or box.known.step_line() is None
+        seen = bool(box.workers or box.logs) and box.known.spec.has_step_source and telling
         visible = seen and (self.tried or not box.shape.search)
         box.truth.note(box.world, state, visible=visible)
 
@@ -228,7 +230,8 @@ class Run:
                 server.state = "ok"
         self.generating = True
         left, doing, since = seconds, self._doing, box.world
-        longest = max(STALL_FLOOR, STALL_FACTOR * box.shape.step)
+        limit = stall_limit(box.tracker.state(RUN), box.known.spec.limits)
+        longest = math.inf if limit is None else limit  # less is a slow step
         while left > 0 or not self._can_generate():
             pause = min(GRAIN, left) if left > 0 else GRAIN
             yield pause
@@ -304,7 +307,7 @@ class Run:
         if saves is None:
             return
         box.tell(box.known.begins(Phase.SAVING), step=str(self.step))
-        self._doing = RunState.SAVING  # its folder shows it, too
+        self._doing, self._shown = RunState.SAVING, True  # its folder shows it, too
         began = box.now
         saves.begun = (self.step, began, began)
         left = box.shape.save * box.rng.uniform(0.8, 1.2)

@@ -6,6 +6,7 @@ fed with one result per round as its prober would make it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from trainwarden_exporter.inference.engine_stats import (
@@ -25,6 +26,7 @@ from trainwarden_exporter.inference.health_model import (
     ProcessInfo,
 )
 from trainwarden_exporter.inference.metrics import not_ready_limit
+from trainwarden_exporter.inference.target import ServerHealth
 from verdicts.page import Page
 from verdicts.parts import Worker
 
@@ -72,7 +74,7 @@ class Server:
     reason_since: float = 0.0
     deep_success: bool | None = None
     _state: HealthState = field(default_factory=HealthState)
-    _due: float = 0.0
+    _due: float = -math.inf
     _deep: tuple[float, Completion] | None = None
     """A completion under way: when it ends, and how."""
 
@@ -80,10 +82,23 @@ class Server:
     def serves(self) -> bool:
         return self.state == "ok"
 
+    def health(self, world: float, now: float) -> ServerHealth | None:
+        """What the exporter keeps of it."""
+        if self.reason is None:
+            return None
+        worked = self._state.last_progress_at
+        return ServerHealth(
+            self._state,
+            self.reason in UP,
+            self.seen,
+            self.reason_since,
+            progress_timestamp=None if worked is None else now - (world - worked),
+        )
+
     def forget(self) -> None:
         """The exporter restarts."""
         self.reason, self._state, self._deep, self.deep_success = None, HealthState(), None, None
-        self._due = 0.0
+        self._due = -math.inf
 
     def probe(self, world: float, now: float) -> None:
         """The rounds that are due by `world` (monotonic seconds); `now` is the host's clock."""

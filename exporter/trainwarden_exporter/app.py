@@ -143,6 +143,7 @@ def build_collectors(config: Config) -> tuple[Collector, ...]:
         trees=lambda: workers.trees,
         silence=lambda run: read_suspicious_silence(tracker, specs_by_run[run], time.time()),
     )
+    inference = InferenceCollector(config.runs, logged_update=tracker.updating_since)
     return (
         HostCollector(config.host),
         workers,
@@ -180,9 +181,10 @@ def build_collectors(config: Config) -> tuple[Collector, ...]:
             ),
             state_folder=config.state_folder,
             movement=stacks.movement,
+            servers=inference.signs,
         ),
         HeartbeatsCollector(heartbeats),
-        InferenceCollector(config.runs, logged_update=tracker.updating_since),
+        inference,
     )
 
 

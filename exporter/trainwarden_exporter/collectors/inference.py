@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import ssl
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Self
@@ -12,16 +13,21 @@ from trainwarden_exporter.exceptions import CollectError, NoData
 from trainwarden_exporter.inference import metrics
 from trainwarden_exporter.inference.api_keys import KeyFile, KeySource, environment_key, no_key
 from trainwarden_exporter.inference.engines import build_engine
-from trainwarden_exporter.inference.health_model import ProcessInfo
+from trainwarden_exporter.inference.health_model import HealthReason, ProcessInfo
 from trainwarden_exporter.inference.http_client import HttpClient
 from trainwarden_exporter.inference.probe_loop import FIRST_ROUND_SECONDS, ProbeLoop
 from trainwarden_exporter.inference.prober import Prober
 from trainwarden_exporter.inference.process_activity import ProcessActivity
 from trainwarden_exporter.inference.server_discovery import InferenceRun, ServerDiscovery
-from trainwarden_exporter.inference.target import ServerTarget
+from trainwarden_exporter.inference.target import ServerHealth, ServerTarget
+from trainwarden_exporter.progress.run_time_evidence import ServerSigns
 from trainwarden_exporter.scrape.collector import Collector, Family
 
 log = logging.getLogger(__name__)
+
+WORKED_SECONDS = 300.0
+"""Seconds for which a server that worked counts as working, as for the processes of a run: what
+follows the last request of an evaluation must not look like a stall."""
 
 LoggedUpdate = Callable[[str], float | None]
 """Start (Unix seconds) of a weight update in progress according to the log of the named run;
@@ -58,6 +64,15 @@ class InferenceCollector(Collector):
         prober_factory.logged_update = self._prober_factory.logged_update
         self._prober_factory = prober_factory
 
+    def signs(self, run: str, silence: float | None) -> ServerSigns:
+        """Returns what the servers of `run` show since `silence` (Unix seconds). Does not wait."""
+        health = self._probes.latest(wait_seconds=0.0) if self._any else {}
+        return server_signs(
+            [one for target, one in health.items() if one is not None and target.run == run],
+            silence,
+            time.time(),
+        )
+
     def collect(self) -> Iterable[Family]:
         targets = (
             self._discovery.result(wait_seconds=FIRST_ROUND_SECONDS).targets if self._any else ()
@@ -79,6 +94,23 @@ class InferenceCollector(Collector):
         self._discovery.close()
         self._probes.close()
         self._prober_factory.close()
+
+
+def server_signs(servers: Sequence[ServerHealth], silence: float | None, now: float) -> ServerSigns:
+    """Returns what servers show since `silence`, the last sign of progress (Unix seconds)."""
+    since = max(silence or 0.0, now - WORKED_SECONDS)
+    down = (
+        # found only after a while
+        one.progress_timestamp or one.reason_timestamp
+        if one.reason is HealthReason.HUNG
+        else one.reason_timestamp
+        for one in servers
+        if one.up is False
+    )
+    return ServerSigns(
+        down_since=min(down, default=None),
+        working=any((one.progress_timestamp or 0.0) > since for one in servers),
+    )
 
 
 class _ProberFactory:

@@ -31,7 +31,7 @@ from trainwarden_exporter.progress.progress_files import (
 from trainwarden_exporter.progress.run_metrics import METRICS as RUN_METRICS
 from trainwarden_exporter.progress.run_metrics import run_samples
 from trainwarden_exporter.progress.run_time import RunTime
-from trainwarden_exporter.progress.run_time_evidence import RunLook
+from trainwarden_exporter.progress.run_time_evidence import RunLook, ServerSigns
 from trainwarden_exporter.progress.run_time_history import RunDay
 from trainwarden_exporter.progress.specs import ProgressSpec
 from trainwarden_exporter.progress.state import RunProgress
@@ -71,6 +71,9 @@ OwnerSource = Callable[[Identity], str | None]
 MovementSource = Callable[[str, float | None], Movement]
 """What the processes of a run do since its last sign of progress."""
 
+ServerSource = Callable[[str, float | None], ServerSigns]
+"""What the inference servers of a run show since its last sign of progress."""
+
 _States = tuple[tuple[ProgressSpec, RunProgress], ...]
 
 
@@ -103,6 +106,7 @@ class ProgressCollector(Collector):
         holds: HoldPollers | None = None,
         state_folder: Path | None = None,
         movement: MovementSource = lambda _run, _silence: Movement.UNKNOWN,
+        servers: ServerSource = lambda _run, _silence: ServerSigns(),
         interval: float = INTERVAL,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -119,6 +123,7 @@ class ProgressCollector(Collector):
         self._holds = HoldPollers({}) if holds is None else holds
         self._attempts = AttemptLog(state_folder)
         self._movement = movement
+        self._servers = servers
         self._clock = clock
         self._saved: _Saved | None = None
         self._runs = frozenset(spec.run for spec in specs)
@@ -252,14 +257,19 @@ class ProgressCollector(Collector):
         names = spec.trainers or spec.searchers
         known = [liveness.get(WorkerKey(spec.run, name)) for name in names]
         found = [one for one in known if one is not None]
-        alive = [one.finished or one.started is not None for one in found]
+        alive = [one.finished or one.unconfirmed or one.started is not None for one in found]
         all_found = bool(known) and len(found) == len(known)
+        silence = self._tracker.state(spec.run).last_sign_at
+        movement, servers = self._movement(spec.run, silence), self._servers(spec.run, silence)
+        if movement is Movement.UNKNOWN and servers.working:
+            movement = Movement.MOVING  # at an evaluation, say, that nothing announces
         return RunLook(
             # A rank that is gone ends the run; of a search, the others go on.
             alive=not all_found or (all if spec.trainers else any)(alive),
             finished=not spec.trainers and all_found and all(one.finished for one in found),
             held=spec.run in held,
-            movement=self._movement(spec.run, self._tracker.state(spec.run).last_sign_at),
+            movement=movement,
+            unserved_since=servers.down_since,
         )
 
     def _update_trainer(

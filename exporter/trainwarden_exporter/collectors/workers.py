@@ -167,6 +167,7 @@ class WorkersCollector(Collector):
                 now,
                 one.history.roots.last_exit_code,
                 one.history.roots.last_exit_timestamp,
+                unconfirmed=one.absence in SELECTOR_REASONS,
             )
             for key, one in seen.items()
         )

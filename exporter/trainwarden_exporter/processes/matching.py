@@ -330,6 +330,8 @@ class WorkerLiveness:
     """Exit code of the last process that ended, as in a shell; None while unknown."""
     exit_at: float | None = None
     """When that end was noticed (unix seconds)."""
+    unconfirmed: bool = False
+    """Whether its selector may be wrong, so that none found does not mean that none lives."""
 
 
 def count_live_roots(tree: ProcessTree) -> int:

@@ -16,7 +16,7 @@ TIME = _counter(
     "time_seconds_total",
     "Time of the run by state; each second belongs to exactly one. At most the limit from which on"
     " silence alone restarts a run and a minute behind the clock, because a pause may turn out to"
-    " be a stall.",
+    " be a stall. A start, and a silence of a run whose pace is unknown, count when they end.",
     "state",
 )
 STEPS = _counter(

@@ -63,6 +63,8 @@ class RunTime:
     """A time in which nobody looked, while its lines are still being read."""
     lived_at: float | None = None
     """Time of the last look at which the trainer lived."""
+    unserved_since: float | None = None
+    """Since when a server of the run is down."""
     steps_made: int = 0
     steps_redone: int = 0
     steps_lost: int = 0
@@ -147,6 +149,7 @@ class RunTime:
             looked_at=self.looked_at + seconds,
             gap=gap,
             lived_at=shift(self.lived_at),
+            unserved_since=shift(self.unserved_since),
             held_from=shift(self.held_from),
             held_until=shift(self.held_until),
             new_step_at=shift(self.new_step_at),

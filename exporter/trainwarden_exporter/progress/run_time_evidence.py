@@ -3,11 +3,15 @@
 Time is counted in stretches. A stretch begins with the last event and is pending until something
 shows what it was: the next event (a step, a line, a start, the files of a save), a look that finds
 the run down or in a phase, or a limit that has passed. So the totals may know more than the alerts
-knew at the time, are at most one limit behind the clock, and never decrease.
+knew at the time, and never decrease; a start and a silence of unknown pace are pending without a
+limit, unless stacks show them stuck.
 
 What a pause was shows its end: if a restart ends it, it was a stall from the stall limit on. If a
 step ends it, it may have been an evaluation that nothing announces, so it was a stall only where
-silence alone would have justified a restart. When a save was shows its checkpoint, whose files have
+silence alone would have justified a restart, later while processes or servers work; and while a
+server was down, if that was longer than slow steps. A run that shows nothing but its checkpoints
+was at work before each of them; when its start was over, and what it did after the last one before
+its end, is unknown. When a save was shows its checkpoint, whose files have
 times, whatever the log tells; an alert, which cannot wait for these, takes a save to last until the
 run goes on.
 
@@ -122,16 +126,28 @@ def count_save(
 ) -> RunTime:
     """Returns `time` after a save that only its files show, from `began` to `ended`.
 
-    No time counts twice, and a save beside which the run made steps counts as training.
+    No time counts twice, and a save beside which the run made steps counts as training. If it is
+    the first sign of an attempt, nobody knows when the start was over.
     """
-    sign = state.last_sign_at
-    if state.phase is not Phase.TRAINING or sign is None or time.down or time.counted_until > ended:
+    sign, starting = state.last_sign_at, state.phase is Phase.STARTING
+    if not (starting or state.phase is Phase.TRAINING) or sign is None or time.down:
         return time
-    if sign > began + FILE_SECONDS or time.counted_until > began + FILE_SECONDS:
+    if max(sign, time.counted_until) > began + FILE_SECONDS:
         return time
+    if starting:
+        time = time.counted(RunState.UNKNOWN, began)
     saving = replace(state, phase=Phase.SAVING)
     time = count_event(time, state, saving, began, limits)
     return count_event(time, saving, state, ended, SilenceLimits(None, None))
+
+
+class ServerSigns(NamedTuple):
+    """What the inference servers of a run show. Unix seconds."""
+
+    down_since: float | None = None
+    """Since when one of them is out of service, and not on purpose."""
+    working: bool = False
+    """Whether one of them does work since the last sign of progress."""
 
 
 class RunLook(NamedTuple):
@@ -144,7 +160,9 @@ class RunLook(NamedTuple):
     held: bool = False
     """Whether a hold keeps the remediator from healing it."""
     movement: Movement = Movement.UNKNOWN
-    """What its processes do since its last sign of progress."""
+    """What its processes and its servers do since its last sign of progress."""
+    unserved_since: float | None = None
+    """Since when a server of it is out of service."""
     sign_at: float | None = None
     """Last sign of progress from a running trainer."""
 
@@ -174,9 +192,26 @@ def count_look(
             time = _counted_work(time, state, limits.restarted)
         time = time.counted(RunState.DOWN, settled)
     else:
+        time = _counted_unserved(time, state, now, look.unserved_since, limits.unserved)
         time = _counted_so_far(time, state, now, limits.alone)
     down = not alive and not state.finished
     return replace(time, looked_at=now, lived_at=lived_at, down=down)
+
+
+def _counted_unserved(
+    time: RunTime, state: RunProgress, now: float, since: float | None, limit: float | None
+) -> RunTime:
+    """Returns `time` with the stall of a run without its server; a short one is a slow step."""
+    known = time.unserved_since
+    if known is not None and state.phase is Phase.TRAINING:
+        began = max(known, state.last_sign_at or 0.0)
+        if limit is not None and now - began > limit:
+            working = _spent(time, state, state, 0.0, None)
+            end = now if since is None else now - SETTLE_SECONDS
+            time = time.counted(working, began).counted(RunState.STALLED, end)
+    if since is not None and known is not None:
+        since = min(since, known)  # it starts meanwhile, which is another reason
+    return time if since == known else replace(time, unserved_since=since)
 
 
 def _counted_so_far(time: RunTime, state: RunProgress, now: float, limit: float | None) -> RunTime:
@@ -186,7 +221,7 @@ def _counted_so_far(time: RunTime, state: RunProgress, now: float, limit: float 
         return time.counted(RunState.UNKNOWN, settled)
     if _is_stalled(time, state, now, limit):
         return time.counted(RunState.STALLED, settled)
-    if state.phase is Phase.TRAINING:
+    if state.phase in (Phase.STARTING, Phase.TRAINING):
         return time
     saving = state.phase is Phase.SAVING
     return time.counted(_OF_PHASE[state.phase], now - SAVED_SECONDS if saving else settled)
@@ -203,9 +238,15 @@ def count_boot(time: RunTime, state: RunProgress, booted: float, limits: Silence
 
 
 def _counted_work(time: RunTime, state: RunProgress, limit: float | None) -> RunTime:
-    """Returns `time` until the last look: what died after it was until then at its work."""
+    """Returns `time` until the last look: what died after it was until then at its work.
+
+    Of a run that shows nothing but its checkpoints, only the next one would have shown that.
+    """
     silence = time.looked_at - time.counted_until
-    return time.counted(_spent(time, state, state, silence, limit), time.looked_at)
+    spent = _spent(time, state, state, silence, limit)
+    if spent is RunState.TRAINING and _shows_records_alone(state):
+        spent = RunState.UNKNOWN
+    return time.counted(spent, time.looked_at)
 
 
 def _counted_gap(time: RunTime, state: RunProgress, limit: float | None) -> RunTime:
@@ -257,6 +298,11 @@ def _is_stalled(time: RunTime, state: RunProgress, now: float, limit: float | No
     return now - max(state.last_sign_at, time.clock_set_at) > limit
 
 
+def _shows_records_alone(state: RunProgress) -> bool:
+    """Whether nothing but complete checkpoints has ever shown that the run makes steps."""
+    return bool(state.reports) and not any(one.is_live for one in state.reports.values())
+
+
 def _spent(
     time: RunTime, old: RunProgress, new: RunProgress, seconds: float, limit: float | None
 ) -> RunState:
@@ -265,6 +311,8 @@ def _spent(
         return RunState.UNKNOWN
     if limit is not None and seconds > limit and not old.finished:
         return RunState.STALLED
+    if old.phase is Phase.STARTING and new.last_sign and _shows_records_alone(new):
+        return RunState.UNKNOWN  # when it was over, nobody knows
     if old.phase is not Phase.TRAINING:
         return _OF_PHASE[old.phase]
     # A search makes no steps, but its trials are signs of progress.

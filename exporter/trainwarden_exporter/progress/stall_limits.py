@@ -72,10 +72,12 @@ def pause_limit(state: RunProgress, limits: StallLimits) -> float | None:
 class SilenceLimits(NamedTuple):
     """Seconds from which on a silence was a stall; None for never."""
 
-    restarted: float | None
+    restarted: float | None = None
     """If a restart ends it."""
-    alone: float | None
+    alone: float | None = None
     """If a sign of progress ends it, or nothing."""
+    unserved: float | None = None
+    """While a server of the run is down."""
 
 
 def silence_limits(
@@ -83,21 +85,23 @@ def silence_limits(
 ) -> SilenceLimits:
     """Returns the seconds from which on a silence was a stall, as its end shows.
 
-    `announced` is whether the run reports the start of its evaluations. None also for a search
-    whose usual time is unknown: its trials may take hours.
+    `announced` is whether the run reports the start of its evaluations. Where no usual time is
+    known, of this attempt or an earlier one, only stacks show a stall: a run may show nothing but
+    its checkpoints, and the trials of a search may take hours.
     """
-    if not state.timing.durations and state.timing.usual_silence is None and _trains(state):
-        return SilenceLimits(None, None)
+    unserved = stall_limit(state, limits)
+    paceless = not state.timing.durations and state.timing.usual_silence is None
+    if paceless and state.phase not in limits.phases and movement is not Movement.STUCK:
+        return SilenceLimits(unserved=unserved)
     if announced and state.evaluations_seen:
-        limit = stall_limit(state, limits)
-        return SilenceLimits(limit, limit)
-    limit = pause_limit(state, limits)
-    alone = restart_limit(state, limits, evaluations_announced=False, movement=movement)
-    return SilenceLimits(limit, limit if alone == math.inf else alone)
-
-
-def _trains(state: RunProgress) -> bool:
-    return state.phase is Phase.TRAINING and state.last_sign is not None
+        limit = alone = unserved
+    else:
+        limit = pause_limit(state, limits)
+        alone = restart_limit(state, limits, evaluations_announced=False, movement=movement)
+        alone = limit if alone == math.inf else alone
+    if movement is Movement.MOVING and alone is not None:
+        alone = max(alone, limits.phases.get(Phase.EVALUATING, 0.0))
+    return SilenceLimits(limit, alone, unserved)
 
 
 def restart_limit(

@@ -14,9 +14,12 @@ import pytest
 
 from fake_engines import FakeSglang, FakeVllm
 from fake_serving import FakeServer, end_all_others
-from trainwarden_exporter.collectors.inference import InferenceCollector
+from trainwarden_exporter.collectors.inference import InferenceCollector, server_signs
 from trainwarden_exporter.exceptions import CollectError, NoData
+from trainwarden_exporter.inference.health_model import HealthReason, HealthState
 from trainwarden_exporter.inference.probe_loop import ProbeLoop
+from trainwarden_exporter.inference.target import ServerHealth
+from trainwarden_exporter.progress.run_time_evidence import ServerSigns
 from trainwarden_exporter.run_config import RunConfig
 from trainwarden_exporter.scrape.collector import Family
 from trainwarden_exporter.scrape.validation import validated
@@ -283,3 +286,44 @@ def test_a_log_that_tells_of_an_update_excuses_a_server(
     reported = None
     wait_until(lambda: values(collector)["v", "reason", "ok"] == 1)
     assert not away(collector)
+
+
+def health(reason: HealthReason, *, up: bool, worked_at: float | None = None) -> ServerHealth:
+    return ServerHealth(HealthState(reason), up, 1000.0, 950.0, progress_timestamp=worked_at)
+
+
+@pytest.mark.parametrize(
+    ("servers", "signs"),
+    [
+        ([], ServerSigns()),
+        ([health(HealthReason.OK, up=True)], ServerSigns()),
+        ([health(HealthReason.OK, up=True, worked_at=850.0)], ServerSigns(working=True)),
+        # before the last sign of progress, and long ago
+        ([health(HealthReason.OK, up=True, worked_at=790.0)], ServerSigns()),
+        ([health(HealthReason.PAUSED, up=True, worked_at=600.0)], ServerSigns()),
+        ([health(HealthReason.REFUSED, up=False)], ServerSigns(down_since=950.0)),
+        # a hang is found late
+        (
+            [health(HealthReason.HUNG, up=False, worked_at=880.0)],
+            ServerSigns(down_since=880.0, working=True),
+        ),
+        (
+            [health(HealthReason.OK, up=True), health(HealthReason.STARTING, up=False)],
+            ServerSigns(down_since=950.0),
+        ),
+    ],
+)
+def test_what_servers_show_of_a_silent_run(servers: list[ServerHealth], signs: ServerSigns) -> None:
+    assert server_signs(servers, 800.0, 1000.0) == signs
+
+
+def test_the_signs_are_of_the_servers_of_that_run() -> None:
+    server = {"name": "a", "engine": "vllm", "url": "http://127.0.0.1:1"}
+    with_server = RunConfig.model_validate({"name": "demo", "inference": [server]})
+    collector = InferenceCollector([with_server, RunConfig(name="other")])
+    try:
+        collector.collect()
+        assert collector.signs("demo", None).down_since is not None
+        assert collector.signs("other", None) == ServerSigns()
+    finally:
+        collector.close()

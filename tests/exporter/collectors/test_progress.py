@@ -16,6 +16,7 @@ from trainwarden_exporter.logs.events import LineEvent
 from trainwarden_exporter.processes.matching import WorkerKey, WorkerLiveness
 from trainwarden_exporter.progress.progress_files import ProgressFileSpec
 from trainwarden_exporter.progress.run_time import RunState
+from trainwarden_exporter.progress.run_time_evidence import ServerSigns
 from trainwarden_exporter.progress.specs import ProgressSpec
 from trainwarden_exporter.progress.stall_limits import StallLimits
 from trainwarden_exporter.progress.tracker import ProgressTracker
@@ -54,6 +55,7 @@ class Box:
         resume_points: Callable[[], Iterable[tuple[str, list[tuple[int, float]]]]] = tuple,
         saves_in_progress: Callable[[], Iterable[tuple[str, float | None]]] = tuple,
         liveness: Callable[[], Iterable[WorkerLiveness]] = tuple,
+        servers: Callable[[str, float | None], ServerSigns] = lambda _run, _silence: ServerSigns(),
         state_folder: Path | None = None,
     ) -> None:
         self.clock = Clock()
@@ -67,6 +69,7 @@ class Box:
             resume_points=resume_points,
             saves_in_progress=saves_in_progress,
             liveness=liveness,
+            servers=servers,
             interval=0.01,
             clock=self.clock,
         )
@@ -380,6 +383,35 @@ def test_a_run_that_goes_on_without_one_of_its_trainers_is_not_down(
         box.scrape()
         box.line("step", step)
     assert box.scrape("trainwarden_run_")["time_seconds_total down"] == down
+
+
+def test_a_trainer_whose_selector_may_be_wrong_is_not_down() -> None:
+    life = WorkerLiveness(WorkerKey("grpo", "trainer"), None, finished=False, unconfirmed=True)
+    box = Box(SPEC, liveness=lambda: [life])
+    for _ in range(20):
+        box.clock.now += 20
+        seen = box.scrape("trainwarden_run_")
+    assert seen["time_seconds_total down"] == 0
+    assert seen["time_seconds_total unknown"] > 300
+
+
+@pytest.mark.parametrize("working", [False, True])
+def test_a_silence_in_which_the_servers_of_a_run_work_is_no_stall(*, working: bool) -> None:
+    limits = StallLimits(phases={Phase.EVALUATING: 3600})
+    box = Box(
+        replace(SPEC, limits=limits),
+        servers=lambda run, _: ServerSigns(working=working and run == "grpo"),
+    )
+    for step in range(1, 7):
+        box.clock.now += 20
+        box.line("step", step)
+    for _ in range(100):
+        box.clock.now += 24
+        box.scrape()
+    box.line("step", 7)
+    box.clock.now += 20
+    seen = box.scrape("trainwarden_run_")
+    assert seen["time_seconds_total stalled"] == pytest.approx(0 if working else 2400, abs=60)
 
 
 def test_a_search_is_down_without_any_worker_and_finished_when_all_have_ended() -> None:

@@ -142,6 +142,7 @@ class TestAWorkerThatNeverRan:
         selector = (("selector", "command: --rollout-0"), ("nearest", ""))
         assert found.pop(("unmatched_selector_info", selector)) == 1
         assert found.pop(("unconfirmed_missing_processes", (("reason", "never_seen"),))) == 2
+        assert [one.unconfirmed for one in collector.liveness] == [True]
         labelled = {name for name, more in found if more}
         assert labelled == {"process_states", "exits_total"}
         assert {one for (name, more), one in found.items() if more} == {0}
@@ -601,7 +602,7 @@ class TestRealPrograms:
         program = start(READY, self.MARK)
         began = value(collector, "start_timestamp_seconds")
         (life,) = collector.liveness
-        assert (life.started, life.finished) == (began, False)
+        assert (life.started, life.finished, life.unconfirmed) == (began, False, False)
         assert program.stdin is not None
         program.stdin.write("\n")
         program.stdin.flush()

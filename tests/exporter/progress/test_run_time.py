@@ -118,6 +118,7 @@ class Watch:
     held: tuple[float, float] = (0.0, 0.0)
     booted: float = 0.0
     movement: Movement = Movement.UNKNOWN
+    unserved_since: float | None = None
 
     def __post_init__(self) -> None:
         self.restart()
@@ -165,7 +166,12 @@ class Watch:
         started = None if self.process is None else self.process + self.set_by
         self.tracker.record_trainer("grpo", started, finished=False)
         held = self.held[0] <= at < self.held[1]
-        shown = RunLook(self.process is not None, held=held, movement=self.movement)
+        shown = RunLook(
+            self.process is not None,
+            held=held,
+            movement=self.movement,
+            unserved_since=self.unserved_since,
+        )
         self.tracker.record_looks({"grpo": shown})
 
     @property
@@ -690,3 +696,85 @@ def test_a_start_whose_end_would_not_be_seen_is_unknown() -> None:
         watch.look(watch.now + LOOK)
     assert watch.time.seconds[RunState.UNKNOWN] >= 0.98 * 1800
     assert sum(watch.time.seconds.values()) == watch.time.seconds[RunState.UNKNOWN]
+
+
+def saves_hourly(watch: Watch, saves: int) -> None:
+    """A run that shows nothing but its checkpoints, one an hour, each after 90 s of saving."""
+    if watch.process is None:
+        watch.process = watch.now
+    for number in range(saves):
+        ended = watch.now + 3600
+        while watch.now < ended:
+            watch.look(watch.now + LOOK)
+        watch.tracker.record_checkpoint("grpo", "full", 180 * (number + 1), ended, ended - 90)
+
+
+def test_a_run_that_shows_only_its_checkpoints_is_never_lost() -> None:
+    """Nothing shows when its start was over; each later checkpoint shows that it trained."""
+    watch = Watch()
+    watch.reload(SILENT)
+    saves_hourly(watch, 3)
+    assert watch.time.seconds == pytest.approx(
+        {RunState.UNKNOWN: 3510, RunState.TRAINING: 2 * 3510, RunState.SAVING: 3 * 90}, abs=20
+    )
+    assert watch.time.interruption is None
+
+
+def test_what_a_run_did_after_its_last_checkpoint_is_unknown_where_nothing_else_shows_it() -> None:
+    watch = Watch()
+    watch.reload(SILENT)
+    saves_hourly(watch, 2)
+    unknown = watch.time.seconds[RunState.UNKNOWN]
+    ended = watch.now + 1800
+    while watch.now < ended:
+        watch.look(watch.now + LOOK)
+    watch.process = None
+    for _ in range(30):
+        watch.look(watch.now + LOOK)
+    assert watch.time.seconds[RunState.UNKNOWN] - unknown == pytest.approx(1800, abs=20)
+    assert watch.time.seconds[RunState.DOWN] == pytest.approx(300, abs=40)
+
+
+def test_a_start_whose_stacks_show_it_stuck_is_a_stall() -> None:
+    watch = Watch(movement=Movement.STUCK)
+    watch.process = watch.now
+    while watch.now < BEGIN + 2400:
+        watch.look(watch.now + LOOK)
+    assert watch.time.seconds[RunState.STALLED] == pytest.approx(2400, abs=40)
+
+
+def test_a_long_start_is_a_start() -> None:
+    run, watch = seeded(3), Watch()
+    run.start()
+    run.lines[1:] = [line._replace(at=line.at + 3000) for line in run.lines[1:]]
+    run.truth[RunState.STARTING] += 3000
+    run.at += 3000
+    run.train(20)
+    watch.follow(run)
+    close(watch.time, run)
+
+
+@pytest.mark.parametrize(("seconds", "state"), [(150, RunState.STALLED), (50, RunState.TRAINING)])
+def test_a_wait_for_a_server_that_is_down_is_a_stall_if_it_is_longer_than_slow_steps(
+    seconds: float, state: RunState
+) -> None:
+    run, watch = seeded(3), Watch()
+    watch.reload(SILENT)
+    run.step_seconds = 5.0
+    run.start()
+    run.train(80)
+    down = run.at
+    run.spend(state, seconds)
+    back = run.at
+    run.spend(RunState.TRAINING, 5)
+    run._made()
+    run.train(80)
+    look = watch.look
+
+    def see(at: float) -> None:
+        watch.unserved_since = down if down < at <= back else None
+        look(at)
+
+    watch.look = see  # type: ignore[method-assign]
+    watch.follow(run)
+    close(watch.time, run)

@@ -174,7 +174,7 @@ def test_that_evaluations_are_reported_counts_once_one_was_seen() -> None:
     state = replace(TRAINING, timing=timing)
 
     def found(state: RunProgress, *, announced: bool) -> tuple[float | None, float | None]:
-        return silence_limits(state, LIMITS, announced=announced, movement=Movement.UNKNOWN)
+        return silence_limits(state, LIMITS, announced=announced, movement=Movement.UNKNOWN)[:2]
 
     alone = restart_limit(state, LIMITS, evaluations_announced=False)
     for announced in (False, True):
@@ -285,3 +285,29 @@ def test_while_the_pace_is_unknown_no_stack_shortens_it(movement: Movement) -> N
     state = replace(TRAINING, timing=StepTiming())
     found = restart_limit(state, LIMITS, evaluations_announced=False, movement=movement)
     assert found == math.inf
+
+
+@pytest.mark.parametrize("phase", [Phase.STARTING, Phase.TRAINING])
+def test_only_stacks_show_a_stall_of_a_run_whose_pace_is_unknown(phase: Phase) -> None:
+    state = RunProgress(phase=phase, phase_began_at=100.0, last_sign_at=100.0)
+    moves, stuck = (
+        silence_limits(state, LIMITS, announced=False, movement=movement)
+        for movement in (Movement.MOVING, Movement.STUCK)
+    )
+    assert moves[:2] == (None, None)
+    assert stuck[:2] == (LIMITS.first_step, LIMITS.first_step)
+
+
+def test_a_run_that_moves_is_not_stalled_before_an_evaluation_would_be() -> None:
+    state = replace(TRAINING, timing=StepTiming((30.0,) * 3, (30.0,) * 3))
+    waiting = replace(state, phase=Phase.WAITING_FOR_ROLLOUTS)
+    limits = replace(LIMITS, phases={Phase.WAITING_FOR_ROLLOUTS: 900.0, Phase.EVALUATING: 3600.0})
+    for one, announced in (
+        (state, False),
+        (replace(state, evaluations_seen=True), True),
+        (waiting, False),
+    ):
+        found = silence_limits(one, limits, announced=announced, movement=Movement.MOVING)
+        assert found.alone == 3600.0
+        assert found.restarted is not None
+        assert found.restarted < 3600.0
