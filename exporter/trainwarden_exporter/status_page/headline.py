@@ -84,7 +84,10 @@ def _alerts_without_problem(
         explained = any(one.concerns(alert.run, alert.worker) for one in problems)
         if alert.tone in ("bad", "warn") and not explained:
             summary = f": {alert.summary.rstrip('.')}" if alert.summary else ""
-            clause = f"{alert.alert} fires on {_about(alert.run, alert.worker)}{summary}"
+            about = _about(alert.run, alert.worker)
+            clause = f"{alert.alert} fires on {about}{summary}"
+            if alert.who_acts == NOBODY:  # what its summary says is over
+                clause = f"{alert.alert} on {about} still fires"
             yield Problem(alert.tone, clause, alert.run, alert.worker)
     firing = {(one.alert, one.run, one.worker) for one in remediator.firing or ()}
     for incident in remediator.alerts:

@@ -210,6 +210,19 @@ async def test_leaking_and_then_restarting(box: Box) -> None:
             assert text not in shown.text
 
 
+async def test_an_alert_that_outlives_its_healing_does_not_say_that_the_fault_lasts(
+    box: Box,
+) -> None:
+    async with staged(box) as stage:
+        stage.deliver()
+        (incident,) = stage.remediator.journal.open_incidents()
+        lingers = Decision(Verdict.WAIT, "alert_lingers")
+        stage.remediator.journal.record_decisions([(incident, lingers)])
+        shown = await stage.shown()
+    assert shown.sentence == "TrainingWorkerMemoryOverLimit on demo/rollout-0 still fires."
+    assert (shown.who, shown.how) == (NOBODY, "Healed; the alert has not resolved yet.")
+
+
 async def test_a_restart_loop_that_holds_restarts_is_for_you_everywhere(box: Box) -> None:
     loop: dict[str, Any] = {
         "alertname": "TrainingWorkerRestartLoop",
