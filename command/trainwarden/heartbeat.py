@@ -32,6 +32,11 @@ MAX_WAITING = 4096
 MAX_NUMBERS = 50
 """Different names of numbers that are kept."""
 
+MAX_STEPS = 120
+"""Steps whose time is kept, at least STEP_SECONDS apart: two minutes of them, or more."""
+
+STEP_SECONDS = 1.0
+
 STALE_SECONDS = 7 * 86400.0
 """Age at which the file of an earlier process is removed."""
 
@@ -55,6 +60,8 @@ class Writer:
         self._content: dict[str, Any] = {}
         self._numbers: dict[str, float] = {}
         self._number_times: dict[str, float] = {}
+        self._steps: deque[tuple[int, float]] = deque(maxlen=MAX_STEPS)
+        """Steps with the times at which they were reported, for the comparison of ranks."""
 
     def start(self) -> None:
         """Starts the thread, once."""
@@ -76,7 +83,7 @@ class Writer:
                 if self._merge():
                     path = path or prepare_file()
                     numbers = {"numbers": self._numbers, "number_times": self._number_times}
-                    write(path, {**self._content, **numbers})
+                    write(path, {**self._content, **numbers, "steps": list(self._steps)})
             for name in sorted(self.ignored.difference(reported)):
                 log.warning("beat: %s is not a plain number: pass its .item()", name)
             reported |= self.ignored
@@ -93,6 +100,7 @@ class Writer:
             content["written"] = moment
             if step is not None and step != content.get("step"):
                 content["step"], content["step_time"] = step, moment
+                keep_step(self._steps, step, moment)
             if total is not None:
                 content["total"] = total
             if phase is not None and phase != content.get("phase"):
@@ -102,6 +110,20 @@ class Writer:
                     self._numbers[name], self._number_times[name] = number, moment
         self._content = content
         return merged
+
+
+def keep_step(steps: deque[tuple[int, float]], step: int, moment: float) -> None:
+    """Keeps steps that are STEP_SECONDS apart, so that all ranks keep largely the same ones.
+
+    Which these are follows from their number: of fast steps the multiples of a power of two.
+    """
+    if steps:
+        last, at = steps[-1]
+        if step < last:  # resumed
+            steps.clear()
+        elif moment - at < STEP_SECONDS or step % (1 << max(1, step - last).bit_length() - 1):
+            return
+    steps.append((step, moment))
 
 
 _writer = Writer()
@@ -126,10 +148,10 @@ def beat(
     """Reports completed steps, total steps, the phase, and numbers such as `loss`; all optional.
 
     Takes microseconds, never waits and never raises; may be called from any thread and in every
-    step. Of a run with several ranks, rank 0 reports: where the environment variable RANK is not
-    0, nothing happens. Phases: starting, training, saving, evaluating, updating_weights,
-    waiting_for_rollouts, finished. A number is an int or a float, not a tensor: reading a tensor
-    would wait for the GPU.
+    step. Of a run with several ranks, rank 0 reports; of the others, by the environment variable
+    RANK, only the times of the steps are kept, which show the slow one. Phases: starting,
+    training, saving, evaluating, updating_weights, waiting_for_rollouts, finished. A number is an
+    int or a float, not a tensor: reading a tensor would wait for the GPU.
     """
     try:
         writer = _writer
@@ -137,8 +159,10 @@ def beat(
         if any(type(number) is not float and type(number) is not int for number in plain.values()):
             plain = {name: float(one) for name, one in plain.items() if isinstance(one, Real)}
             writer.ignored |= numbers.keys() - plain.keys()
-        if os.environ.get("RANK", "0") != "0":
-            return
+        if (rank := os.environ.get("RANK", "0")) != "0":
+            if step is None or not rank.isdecimal():
+                return
+            total, phase, plain = None, None, {}
         if phase is not None:
             writer.phase = phase = str(phase)
         writer.waiting.append(
@@ -196,6 +220,7 @@ def identify() -> dict[str, Any]:
     fields = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace")
     return {
         "run": os.environ.get("TRAINWARDEN_RUN"),
+        "rank": os.environ.get("RANK", "0"),
         "pid": os.getpid(),
         "start_ticks": int(fields.rpartition(")")[2].split()[19]),
         "pid_namespace": os.stat("/proc/self/ns/pid").st_ino,  # noqa: PTH116 - a link of proc(5)

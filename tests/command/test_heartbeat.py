@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -93,11 +94,49 @@ def test_a_phase_lasts_as_long_as_its_block(folder: Path) -> None:
     assert seen(folder).phase is Phase.TRAINING
 
 
-def test_only_rank_0_reports(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_other_ranks_only_the_steps_are_kept(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RANK", "1")
+    trainwarden.beat(phase="saving", loss=0.5)
+    trainwarden.beat(step=1, total=9, phase="saving", loss=0.5)
+    beat = seen(folder)
+    assert (beat.rank, beat.total, beat.phase, beat.numbers) == (1, None, None, {})
+    assert beat.steps == {1: beat.written}
+
+
+def test_a_rank_without_a_number_reports_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "none")
     trainwarden.beat(step=1)
     heartbeat._writer.close()
     assert not folder.exists()
+
+
+def kept(seconds: float, steps: int, first: int = 0) -> list[int]:
+    """The steps whose time is kept, where each takes so many seconds."""
+    found: deque[tuple[int, float]] = deque(maxlen=heartbeat.MAX_STEPS)
+    for step in range(first, first + steps):
+        heartbeat.keep_step(found, step, 1e9 + step * seconds)
+    return [step for step, _ in found]
+
+
+def test_of_slow_steps_all_are_kept_and_of_fast_ones_the_same_by_all_ranks() -> None:
+    assert kept(1.0, 30) == list(range(30))
+    assert kept(600.0, 500) == list(range(380, 500))
+    for seconds in (0.001, 0.01, 0.3, 0.6, 0.9):
+        found = kept(seconds, int(300 / seconds))
+        assert 20 < len(found) <= heartbeat.MAX_STEPS
+        other = kept(seconds * 1.01, int(299 / seconds), first=3)
+        assert len({*found} & {*other}) >= 20
+
+
+def test_of_a_run_that_resumes_earlier_steps_are_dropped() -> None:
+    found: deque[tuple[int, float]] = deque()
+    for number, step in enumerate((7, 8, 8, 9, 9, 4, 5)):
+        heartbeat.keep_step(found, step, 1e9 + number)
+    assert [step for step, _ in found] == [4, 5]
 
 
 def test_the_run_is_named_by_its_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

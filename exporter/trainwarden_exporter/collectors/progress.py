@@ -15,11 +15,12 @@ from trainwarden_exporter.processes.procfs import Identity
 from trainwarden_exporter.processes.stacks.model import Movement
 from trainwarden_exporter.progress.attempts import AttemptLog
 from trainwarden_exporter.progress.beats import SOURCE as BEAT
-from trainwarden_exporter.progress.beats import Beat, newest_by_run, read_beats
+from trainwarden_exporter.progress.beats import Beat, lags_by_run, newest_by_run, read_beats
 from trainwarden_exporter.progress.holds import HoldPollers, held_runs
 from trainwarden_exporter.progress.metrics import (
     METRICS,
     PATH_EXISTS,
+    RANK_LAG,
     progress_samples,
     value_samples,
 )
@@ -209,13 +210,17 @@ class ProgressCollector(Collector):
         for run, beat in self._newest_beats().items():
             times = {name: beat.number_times.get(name, beat.written) for name in beat.numbers}
             yield from value_samples(run, BEAT, beat.numbers, times)
+        lags = lags_by_run(self._all_beats(), self._run_of_beat, time.time())
+        for run, ranks in lags.items():
+            yield from ((RANK_LAG, (run, str(rank)), lag) for rank, lag in ranks.items())
+
+    def _all_beats(self) -> Iterator[Beat]:
+        for _, poller in self._beats:
+            if (seen := poller.result()) is not None:
+                yield from seen.value
 
     def _newest_beats(self) -> Mapping[str, Beat]:
-        seen = [poller.result() for _, poller in self._beats]
-        return newest_by_run(
-            (beat for result in seen if result is not None for beat in result.value),
-            self._run_of_beat,
-        )
+        return newest_by_run(self._all_beats(), self._run_of_beat)
 
     def _run_of_beat(self, beat: Beat) -> str | None:
         if beat.run in self._runs:

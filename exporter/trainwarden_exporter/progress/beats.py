@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Validati
 
 from trainwarden_exporter.frameworks.base import Phase
 from trainwarden_exporter.processes.procfs import Identity, read_process, read_uid
+from trainwarden_exporter.processes.rank_lags import lag_ratios
 from trainwarden_exporter.progress.events import (
     PhaseBegan,
     ProgressEvent,
@@ -35,6 +36,7 @@ SPEAKER_SECONDS = 60.0
 """How long a process that no longer reports still speaks for its run while another one does."""
 MAX_BYTES = 64 << 10
 MAX_NUMBERS = 50
+MAX_STEPS = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,9 @@ class Beat:
     numbers: Mapping[str, float] = field(default_factory=dict)
     number_times: Mapping[str, float] = field(default_factory=dict)
     """When each number was last reported; `written` for those without a time."""
+    rank: int | None = 0
+    steps: Mapping[int, float] = field(default_factory=dict)
+    """Earlier steps of this process, and when they were reported."""
 
 
 def default_beats_folder() -> Path | None:
@@ -100,20 +105,38 @@ def events_from_beat(beat: Beat) -> list[ProgressEvent]:
 def newest_by_run(
     beats: Iterable[Beat], run_of: Callable[[Beat], str | None]
 ) -> Mapping[str, Beat]:
-    """Returns the beat that speaks for each run: of a living process, with a step, the newest.
+    """Returns the beat that speaks for each run: of rank 0, alive, with a step, the newest.
 
     Of several such processes that report, the oldest speaks: two counts in turn would look like
     resumes.
     """
 
-    def rank(beat: Beat) -> tuple[bool, bool, float]:
+    def weight(beat: Beat) -> tuple[bool, bool, float]:
         return (not beat.ended, beat.step is not None, beat.written)
 
     by_run: dict[str, list[Beat]] = {}
     for beat in beats:
-        if (run := run_of(beat)) is not None:
+        if beat.rank == 0 and (run := run_of(beat)) is not None:
             by_run.setdefault(run, []).append(beat)
-    return {run: _speaker(sorted(of_run, key=rank)) for run, of_run in by_run.items()}
+    return {run: _speaker(sorted(of_run, key=weight)) for run, of_run in by_run.items()}
+
+
+def lags_by_run(
+    beats: Iterable[Beat], run_of: Callable[[Beat], str | None], now: float
+) -> Mapping[str, Mapping[int, float]]:
+    """Returns how much later than the others each living rank of a run reports, in steps.
+
+    `now` is in Unix seconds.
+    """
+    by_run: dict[str, dict[int, Beat]] = {}
+    for beat in sorted(beats, key=lambda beat: beat.written):
+        run = None if beat.ended or not beat.steps else run_of(beat)
+        if run is not None and beat.rank is not None:
+            by_run.setdefault(run, {})[beat.rank] = beat
+    return {
+        run: lag_ratios({rank: beat.steps for rank, beat in ranks.items()}, now)
+        for run, ranks in by_run.items()
+    }
 
 
 def _speaker(beats: list[Beat]) -> Beat:
@@ -150,6 +173,8 @@ def parse_beat(content: bytes, *, namespace: int) -> Beat | None:
         phase_time=file.phase_time,
         numbers=dict(islice(file.numbers.items(), MAX_NUMBERS)),
         number_times=file.number_times,
+        rank=file.rank,
+        steps=dict(file.steps[-MAX_STEPS:]),
     )
 
 
@@ -178,6 +203,8 @@ class _File(BaseModel):
     phase_time: _Time = 0.0
     numbers: Annotated[dict[str, float], AfterValidator(_usable_labels)] = {}
     number_times: dict[str, _Time] = {}
+    rank: _Count = 0
+    steps: list[tuple[Annotated[int, Field(ge=0)], _Time]] = []
 
 
 def _read_namespace() -> int:

@@ -67,6 +67,12 @@ VALUE = _gauge("value", "Last value of that name in a progress file or a beat.",
 VALUE_TIME = _gauge("value_timestamp_seconds", "Last write of the value.", "source", "name")
 FINITE = _gauge("value_finite", "Whether the last value is finite.", "source", "name")
 PATH_EXISTS = _gauge("path_exists", "Whether the configured path of the run is an existing folder.")
+RANK_LAG = _gauge(
+    "rank_lag_ratio",
+    "Time by which the rank usually reports its steps later than the others, as share of a step, of"
+    " the last two minutes and at least ten steps. Negative where it is earlier.",
+    "rank",
+)
 
 METRICS = _table.metrics
 

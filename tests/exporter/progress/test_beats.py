@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,9 @@ from trainwarden_exporter.logs.events import LineEvent
 from trainwarden_exporter.processes.procfs import Identity, read_process
 from trainwarden_exporter.progress.beats import (
     MAX_FILES,
+    MAX_STEPS,
     Beat,
+    lags_by_run,
     newest_by_run,
     parse_beat,
     read_beats,
@@ -170,6 +173,45 @@ def test_of_two_processes_that_report_the_older_one_speaks_while_it_does() -> No
     assert newest_by_run([ended, newer], lambda _: "grpo") == {"grpo": newer}
 
 
+def rank(number: int | None, *, late: float = 0.0, **more: Any) -> Beat:
+    steps = {step: NOW - 20 + step + late for step in range(20)}
+    return replace(Beat(NOW, step=19, rank=number, steps=steps), **more)
+
+
+def test_only_rank_0_speaks_for_a_run() -> None:
+    first = rank(0)
+    assert newest_by_run([rank(3, written=NOW + 9), first], lambda _: "grpo") == {"grpo": first}
+    assert newest_by_run([rank(3), rank(None)], lambda _: "grpo") == {}
+
+
+def test_the_living_ranks_of_a_run_are_compared() -> None:
+    before = rank(1, written=NOW - 500, steps={3: NOW - 500})
+    beats = [
+        rank(1, late=0.5),
+        before,
+        rank(2, late=9.0, ended=True),
+        rank(None),
+        rank(7, steps={}),
+    ]
+    found = lags_by_run([rank(0), *beats], lambda _: "grpo", NOW)
+    assert found == {"grpo": {0: -0.5, 1: 0.5}}
+    assert lags_by_run(beats, lambda _: None, NOW) == {}
+    assert lags_by_run([rank(0)], lambda _: "grpo", NOW) == {"grpo": {}}
+
+
+def test_ranks_and_steps_are_parsed() -> None:
+    beat = parsed(rank="3", steps=[[step, NOW + step] for step in range(MAX_STEPS + 5)])
+    assert beat is not None
+    assert beat.rank == 3
+    assert min(beat.steps) == 5
+    for odd in ("", "-1", "x", None, "1e9999"):
+        beat = parsed(rank=odd)
+        assert beat is not None
+        assert beat.rank is None
+    for steps in ([[-1, NOW]], [[1, math.nan]], [[1]], {"1": 2}):
+        assert parsed(steps=steps) is None
+
+
 def test_of_more_files_than_are_read_the_last_written_count(tmp_path: Path) -> None:
     for number in range(MAX_FILES + 20):
         path = tmp_path / f"{number}.beat"
@@ -318,6 +360,17 @@ def test_repeated_reads_of_one_beat_change_nothing() -> None:
     night.now += 60
     night.beat(5, step_time=NOW, phase=Phase.SAVING, phase_time=NOW)
     assert night.state == before
+
+
+def test_the_lags_of_the_ranks_are_exported(tmp_path: Path) -> None:
+    now = time.time()
+    for number, late in enumerate((0.0, 0.0, 0.25)):
+        steps = [[step, now - 20 + step + late] for step in range(20)]
+        file = CONTENT | {"run": "grpo", "pid_namespace": 1, "rank": str(number), "steps": steps}
+        (tmp_path / f"{number}.beat").write_text(json.dumps(file))
+    shown = scrape(tmp_path, None)
+    lags = [shown[f"rank_lag_ratio grpo {number}"] for number in range(3)]
+    assert lags == [pytest.approx(lag, abs=1e-6) for lag in (-0.125, -0.125, 0.25)]
 
 
 def scrape(folder: Path, identity_run: str | None) -> dict[str, float]:
