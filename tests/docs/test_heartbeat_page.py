@@ -92,7 +92,7 @@ async def test_touch_is_a_beat(exporter: Exporter, tmp_path: Path) -> None:
 
 
 async def test_python_sends_steps(exporter: Exporter, address: str) -> None:
-    _, code = snippets("python")
+    *_, code = snippets("python")
     assert await run(sys.executable, "-Sc", code + CALL, trainwarden=address) == "done\n"
     sent = beats(exporter, "grpo", "trainer")
     assert (sent.count, sent.step) == (2, 1501)
@@ -100,7 +100,7 @@ async def test_python_sends_steps(exporter: Exporter, address: str) -> None:
 
 @pytest.mark.parametrize("trainwarden", ["http://127.0.0.1:{port}", "http://", "nonsense"])
 async def test_python_never_raises_into_the_trainer(trainwarden: str) -> None:
-    _, code = snippets("python")
+    *_, code = snippets("python")
     nobody = trainwarden.format(port=unused_port())
     assert await run(sys.executable, "-Sc", code + CALL, trainwarden=nobody) == "done\n"
 
@@ -114,7 +114,7 @@ async def test_python_waits_a_second_at_most() -> None:
 
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    _, code = snippets("python")
+    *_, code = snippets("python")
     once = "\nimport time\nbegan = time.monotonic()\nheartbeat('trainer', 1)\n"
     once += "print(time.monotonic() - began)\n"
     waited = float(
@@ -125,7 +125,7 @@ async def test_python_waits_a_second_at_most() -> None:
 
 
 def test_a_training_reports_as_the_page_shows(tmp_path: Path) -> None:
-    code, _ = snippets("python")
+    code, *_ = snippets("python")
     setup = """
 from types import SimpleNamespace
 batches = range(1000)
@@ -138,3 +138,20 @@ evaluate = lambda: None
     (beat,) = read_beats(tmp_path / "beats")
     assert (beat.step, beat.total, beat.phase) == (1000, 1000, Phase.FINISHED)
     assert beat.numbers == {"loss": 0.5}
+
+
+def test_each_rank_reports_as_the_page_shows(tmp_path: Path) -> None:
+    _, code, _ = snippets("python")
+    setup = """
+from types import SimpleNamespace
+import trainwarden
+batches = range(20)
+loss = SimpleNamespace(item=lambda: 0.5, backward=lambda: None)
+model, optimizer = lambda batch: loss, SimpleNamespace(step=lambda: None)
+"""
+    for rank in ("0", "1"):
+        environment = os.environ | {"TRAINWARDEN_FOLDER": str(tmp_path), "RANK": rank}
+        subprocess.run(
+            [sys.executable, "-c", setup + code], env=environment, check=True, timeout=60
+        )
+    assert {beat.rank for beat in read_beats(tmp_path / "beats")} == {0, 1}

@@ -29,6 +29,7 @@ REMAP_FAILED = {"alertname": "TrainingGpuRowRemap"} | CRITICAL
 REMAP_PENDING = {"alertname": "TrainingGpuRowRemap"} | WARNING
 THROTTLED = {"alertname": "TrainingGpuThrottled"} | WARNING
 STRAGGLER = {"alertname": "TrainingGpuStraggler"} | WARNING
+SLOW_RANK = {"alertname": "TrainingRankSlow", "run": "demo", "rank": "2"} | WARNING
 SLOW_LINK = {"alertname": "TrainingGpuLinkSlow"} | WARNING
 NEARLY_FULL = {"alertname": "TrainingGpuMemoryNearlyFull", "severity": "info"}
 IDLE = {"alertname": "TrainingGpuIdle", "run": "demo"} | WARNING
@@ -105,8 +106,14 @@ CASES: list[Case] = [
     (
         "a GPU whose throttling is reported is no straggler, unless its link is slow",
         THROTTLED | GPU_0,
-        [STRAGGLER | GPU_0],
-        [STRAGGLER | GPU_1, SLOW_LINK | GPU_0, IDLE | GPU_0],
+        [STRAGGLER | GPU_0, SLOW_RANK | A],
+        [STRAGGLER | GPU_1, SLOW_LINK | GPU_0, IDLE | GPU_0, SLOW_RANK | OTHER_BOX],
+    ),
+    (
+        "a rank whose run has a slow GPU is slow because of it",
+        STRAGGLER | GPU_0 | {"run": "demo"},
+        [SLOW_RANK | A],
+        [SLOW_RANK | A | {"run": "other"}, SLOW_LINK | GPU_0],
     ),
     (
         "a remapping that waits mutes nothing",
