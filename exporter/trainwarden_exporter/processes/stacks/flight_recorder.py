@@ -1,4 +1,4 @@
-"""Reads the dumps of PyTorch's Flight Recorder: which rank has not entered which collective.
+"""Reads the dumps of PyTorch's Flight Recorder: which rank enters collectives late, or not at all.
 
 A dump is a pickle of plain containers, or JSON (FlightRecorderDetail.hpp of PyTorch 2.13): the last
 collectives of a process, each with its number in its group. Nothing of it is executed. PyTorch
@@ -13,11 +13,14 @@ import os
 import re
 import stat
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from statistics import median
 from typing import Any, NamedTuple
 
+from trainwarden_exporter.processes.rank_lags import MIN_STEPS, lags
 from trainwarden_exporter.processes.stacks.model import Member
 from trainwarden_exporter.processes.start_times import start_timestamp
 from trainwarden_exporter.runtime.formatting import format_duration, plural
@@ -29,6 +32,12 @@ MAX_BYTES = 4 << 20
 
 READ_SECONDS = 10.0
 """Seconds after which no more dumps are read at a look; the next look goes on."""
+
+LAST_SHARE = 0.9
+"""Share of the collectives that a slow rank enters last."""
+
+LATE_SECONDS = 0.01
+"""What is less is the scheduler of the operating system."""
 
 _DEFAULT = "default_pg"
 """The description of the group of all ranks."""
@@ -54,6 +63,8 @@ class Recording:
     """The ranks of a group by its name."""
     is_whole: bool
     """Whether it goes back to the first collective."""
+    entered: Mapping[Group, Mapping[int, float]] = field(default_factory=dict)
+    """When the rank entered a collective (Unix seconds), by its number in the group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +100,26 @@ def find_absences(recordings: Mapping[int, Recording]) -> Absences:
     return Absences(waiting, absent) if absent else NO_ABSENCES
 
 
+def find_last(recordings: Mapping[int, Recording]) -> Iterator[tuple[int, int, int, float]]:
+    """Yields for each group the rank that is nearly always the last to enter a collective.
+
+    With the number of collectives that it entered last, that of all, and by how many seconds later
+    than the others it usually enters. A slow GPU shows only where the CPU of its rank waits for it:
+    the times are those of the CPU.
+    """
+    for group in sorted({name for one in recordings.values() for name in one.entered}):
+        ranks = {
+            rank: one.entered[group] for rank, one in recordings.items() if group in one.entered
+        }
+        found = lags(ranks)
+        total = len(next(iter(found.values()), ()))
+        last = Counter(max(found, key=lambda rank: found[rank][number]) for number in range(total))
+        for rank, times in last.most_common(1):
+            late = median(found[rank])
+            if total >= MIN_STEPS and times >= LAST_SHARE * total and late >= LATE_SECONDS:
+                yield rank, times, total, late
+
+
 def _entered(group: Group, recordings: Mapping[int, Recording]) -> dict[int, Collective]:
     """Returns the newest collective of the ranks that are in a group."""
     name, description = group
@@ -112,6 +143,7 @@ def parse_dump(data: bytes, *, pause: Callable[[], None] = lambda: None) -> Reco
     if not isinstance(entries, list):
         raise ValueError("not a dump of a Flight Recorder")  # noqa: TRY004 - malformed content
     newest: dict[Group, Collective] = {}
+    entered: dict[Group, dict[int, float]] = {}
     for entry in entries:
         match entry:
             case {
@@ -120,7 +152,12 @@ def parse_dump(data: bytes, *, pause: Callable[[], None] = lambda: None) -> Reco
                 "profiling_name": str(text),
                 "state": str(state),
                 "is_p2p": False,
-            } if number >= newest.get((name, description), _NONE).number:
+            }:
+                created = entry.get("time_created_ns")
+                if isinstance(created, int) and 0 < created < 1 << 63:
+                    entered.setdefault((name, description), {})[number] = created / 1e9
+                if number < newest.get((name, description), _NONE).number:
+                    continue
                 # gloo has no events: what it has retired is complete, of NCCL it may have timed out
                 retired = entry.get("retired") is True and text.startswith("gloo:")
                 newest[name, description] = Collective(
@@ -133,7 +170,7 @@ def parse_dump(data: bytes, *, pause: Callable[[], None] = lambda: None) -> Reco
             is_whole = first == 0
         case _:
             is_whole = not entries
-    return Recording(newest, dict(_ranks(dump.get("pg_config"))), is_whole)
+    return Recording(newest, dict(_ranks(dump.get("pg_config"))), is_whole, entered)
 
 
 def _ranks(config: Any) -> Iterator[tuple[str, frozenset[int]]]:
@@ -158,6 +195,9 @@ class FlightRecorders:
 
     def find_absences(self, members: Iterable[Member], since: float) -> Absences:
         """Returns what the dumps that were written after `since` (Unix seconds) show."""
+        return find_absences(self._recordings(members, since))
+
+    def _recordings(self, members: Iterable[Member], since: float) -> Mapping[int, Recording]:
         end = time.monotonic() + READ_SECONDS
         recordings = {}
         for member in members:
@@ -168,14 +208,15 @@ class FlightRecorders:
                     )
                     if recording is not None:
                         recordings[member.rank] = recording
-        return find_absences(recordings)
+        return recordings
 
     def describe(self, members: Iterable[Member], now: float) -> str:
         """Returns what all dumps of these processes show, and their age; empty without dumps.
 
         `now` is in Unix seconds.
         """
-        absences = self.find_absences(members, 0.0)
+        recordings = self._recordings(members, 0.0)
+        absences = find_absences(recordings)
         written = [at for at, recording in self._read.values() if recording is not None]
         if not written:
             return ""
@@ -183,7 +224,12 @@ class FlightRecorders:
         shown = f"Flight Recorder: {plural(len(written), 'dump')}, written {age} ago or later"
         late = sorted((rank or 0, name) for rank, name in absences.absent.items())
         texts = [f"rank {rank} has not entered {name}" for rank, name in late]
-        return f"{shown}: {', '.join(texts) or 'of these ranks, none is behind'}"
+        texts = texts or ["of these ranks, none is behind"]
+        texts += [
+            f"rank {rank} entered {times} of {total} collectives last, {seconds:.2g} s late"
+            for rank, times, total, seconds in find_last(recordings)
+        ]
+        return f"{shown}: {', '.join(texts)}"
 
     def _recording(self, member: Member, since: float, end: float) -> Recording | None:
         """Raises OSError."""

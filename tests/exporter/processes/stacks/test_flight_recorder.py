@@ -7,6 +7,7 @@ import os
 import pickle
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from trainwarden_exporter.processes.stacks.flight_recorder import (
     FlightRecorders,
     Recording,
     find_absences,
+    find_last,
     parse_dump,
 )
 from trainwarden_exporter.processes.stacks.model import Member
@@ -64,9 +66,19 @@ def waits(number: int, name: str = "all_reduce") -> Collective:
 class TestDump:
     def test_of_pytorch(self) -> None:
         parsed = parse_dump((SAMPLES / "flight_recorder_gloo.pickle").read_bytes())
-        assert parsed == recording({WORLD: waits(4)})
+        assert replace(parsed, entered={}) == recording({WORLD: waits(4)})
+        assert parsed.entered[WORLD].keys() == {1, 2, 3, 4}
+        assert parsed.entered[WORLD][4] - parsed.entered[WORLD][1] == pytest.approx(
+            0.0438, abs=1e-4
+        )
         parsed = parse_dump((SAMPLES / "flight_recorder_nccl.pickle").read_bytes())
-        assert parsed == recording({WORLD: waits(4)}, ranks={"0": frozenset({0})})
+        expected = recording({WORLD: waits(4)}, ranks={"0": frozenset({0})})
+        assert replace(parsed, entered={}) == expected
+        assert parsed.entered[WORLD].keys() == {1, 2, 3, 4}
+
+    @pytest.mark.parametrize("created", [None, -1, 1 << 63, 10**400, 1.5, "1", [1]])
+    def test_a_time_that_is_none_is_left_out(self, created: object) -> None:
+        assert parse_dump(pickle.dumps(dump(entry(3, time_created_ns=created)))).entered == {}
 
     @pytest.mark.parametrize("write", [pickle.dumps, lambda one: json.dumps(one).encode()])
     def test_the_newest_collective_of_each_group(self, write: Callable[[object], bytes]) -> None:
@@ -134,6 +146,30 @@ class TestDump:
         began = time.process_time()
         assert parse_dump(data).newest == {}
         assert time.process_time() - began < 5
+
+
+class TestLast:
+    def find(self, late: Callable[[int, int], float], numbers: int = 40) -> list[object]:
+        """The rank of four that enters last, by the seconds that a rank is late at a number."""
+        ranks = {}
+        for rank in range(4):
+            entered = {number: number + late(rank, number) for number in range(1, numbers + 1)}
+            ranks[rank] = replace(recording({}), entered={WORLD: entered})
+        return list(find_last(ranks))
+
+    def test_a_rank_that_nearly_always_enters_last(self) -> None:
+        found = self.find(lambda rank, number: 0.25 if rank == 2 and number % 20 else 0.0)
+        assert found == [(2, 38, 40, 0.25)]
+
+    def test_none_that_is_last_by_chance_or_by_little(self) -> None:
+        assert self.find(lambda rank, number: 0.25 if number % 4 == rank else 0.0) == []
+        assert self.find(lambda rank, number: 0.25 if rank == 2 and number % 4 else 0.0) == []
+        assert self.find(lambda rank, _: 0.005 if rank == 2 else 0.0) == []
+        assert self.find(lambda rank, _: 0.25 if rank == 2 else 0.0, numbers=9) == []
+
+    def test_none_without_a_second_rank(self) -> None:
+        one = replace(recording({}), entered={WORLD: {1: 1.0}})
+        assert list(find_last({})) == list(find_last({0: one, 1: recording({})})) == []
 
 
 class TestAbsences:
@@ -266,6 +302,18 @@ class TestFiles:
         )
         (tmp_path / "trace_1").write_bytes(pickle.dumps(dump(entry(8))))
         assert FlightRecorders().describe(ranks, now).endswith("of these ranks, none is behind")
+
+    def test_the_rank_that_enters_last_is_described(self, tmp_path: Path) -> None:
+        for rank in (0, 1):
+            entries = (
+                entry(number, time_created_ns=number * 10**9 + rank * 3 * 10**8)
+                for number in range(1, 21)
+            )
+            (tmp_path / f"trace_{rank}").write_bytes(pickle.dumps(dump(*entries)))
+        described = FlightRecorders().describe([member(tmp_path), member(tmp_path, 1)], time.time())
+        assert described.endswith(
+            "none is behind, rank 1 entered 20 of 20 collectives last, 0.3 s late"
+        )
 
 
 class TestPipe:
