@@ -248,6 +248,12 @@ test_hung_mount.py` has a real FUSE file system that never answers: a rank that 
 lists a file of it, also in a thread, is found, and the chain names the file; an exporter whose
 disk, logs and checkpoints are on it reports everything else.
 
+A process whose Python was replaced on the disk after its start, as by an upgrade, has no stack:
+py-spy looks up in that file where the stacks begin. It is *unknown* with that reason, and a silence
+of its run is never *stuck*: a restart waits for the stall limit, as without stacks. A wait in an
+event loop (asyncio, poll, ZMQ) without a connection, and an idle Ray worker, have a word in the
+chain and prove nothing: a message of any process may end them.
+
 Not read: the pages of `torch.distributed.debug`. A program must start them by a call, no variable
 does; they listen on all interfaces without a password, at a port per rank that only the store of
 the job knows. To try each port of a rank could disturb a listener of NCCL or gloo. What they have,

@@ -28,6 +28,7 @@ _REAP_SECONDS = 1.0
 _MEMORY_BYTES = 512 << 20
 _MAX_BYTES = 8 << 20
 _NOT_INSTALLED = "py-spy is not installed"
+_REPLACED = "its Python was replaced on the disk after its start"
 _NOT_PYTHON = ("Failed to find python version", "Failed to find a python interpreter")
 _DENIED = ("Permission Denied", "Permission denied", "Operation not permitted", "EPERM")
 
@@ -73,7 +74,7 @@ def read_stacks(
         if os.fstat(output.fileno()).st_size >= _MAX_BYTES:
             return Stacks(problem="the stacks are too large")
         if process.returncode:
-            return _failure(_content(errors).decode("utf-8", "replace"))
+            return _failure(_content(errors).decode("utf-8", "replace"), pid)
         return parse_dump(_content(output))
 
 
@@ -94,12 +95,24 @@ def _thread(one: dict[str, Any]) -> ThreadStack:
     return ThreadStack(str(one["thread_name"] or ""), int(one["os_thread_id"] or 0), frames)
 
 
-def _failure(errors: str) -> Stacks:
+def _failure(errors: str, pid: int) -> Stacks:
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
+    if _is_replaced(pid):
+        return Stacks(problem=_REPLACED)
     if any(text in errors for text in _DENIED):
         return Stacks(problem="not permitted to read its memory")
     shown = lines[0].removeprefix("Error: ")[:200] if lines else "py-spy failed"
     return Stacks(problem=shown, is_python=not any(text in errors for text in _NOT_PYTHON))
+
+
+def _is_replaced(pid: int) -> bool:
+    """Whether the file of its Python is gone, in which py-spy looks up where the stacks begin."""
+    try:
+        with Path(f"/proc/{pid}/maps").open("rb") as file:
+            lines = file.read(_MAX_BYTES).splitlines()
+    except OSError:
+        return False
+    return any(b"python" in line and line.endswith(b" (deleted)") for line in lines)
 
 
 def _memory_file(name: str) -> BinaryIO:

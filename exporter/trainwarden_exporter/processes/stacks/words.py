@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from trainwarden_exporter.processes.stacks.model import (
@@ -42,6 +43,9 @@ def name_of(member: Member) -> str:
     return f"process {member.identity.pid} of {member.key.worker}"
 
 
+_EVENTS = re.compile(r"(?:do_)?(?:sys_)?e?poll|do_select|poll_schedule_timeout")
+"""Kernel functions of a wait for any of several files, as in an event loop."""
+
 _WORDS = {
     Activity.MOVING: "runs",
     Activity.COLLECTIVE: "waits in",
@@ -65,6 +69,10 @@ def describe(one: Finding) -> str:
     text = f"{name_of(one.member)} {_WORDS[one.activity]}"
     if one.activity is Activity.MOVING and one.detail:
         text = f"{name_of(one.member)} computes or spins in {one.detail}"
+    elif one.activity is Activity.IDLE:
+        text = f"{name_of(one.member)} {_idle(one)}"
+    elif one.activity is Activity.SERVER and one.detail and not one.far_ends:
+        text = f"{name_of(one.member)} waits for a server or an event in {one.detail}"
     elif Wait(one.activity, one.detail).is_futex:
         text += f" or another thread in {place(one.stacks.main(one.member.identity.pid))}"
     if one.activity is Activity.COLLECTIVE:
@@ -75,6 +83,18 @@ def describe(one: Finding) -> str:
     elif one.activity is Activity.DISK and one.detail:
         text += f" ({one.detail})"
     return f"{text} while {one.phase}" if one.phase else text
+
+
+def _idle(one: Finding) -> str:
+    """Returns the word for a wait whose end nothing shows. A word only: it decides nothing."""
+    stack = one.stacks.main(one.member.identity.pid)
+    if stack is not None and stack.frames:
+        inner = stack.frames[0]
+        if inner.function.endswith("main_loop") and inner.file.endswith("ray/_private/worker.py"):
+            return "waits for a task of Ray"
+        if _EVENTS.match(one.detail):
+            return f"waits for an event in {place(stack)}"
+    return _WORDS[Activity.IDLE]
 
 
 def place(stack: ThreadStack | None) -> str:

@@ -9,13 +9,14 @@ import shutil
 import signal
 import struct
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from trainwarden_exporter.processes.stacks.model import Frame
+from trainwarden_exporter.processes.stacks.model import Frame, Stacks
 from trainwarden_exporter.processes.stacks.py_spy import (
     MAX_THREADS,
     find_py_spy,
@@ -151,6 +152,35 @@ def test_a_process_that_dies_meanwhile_has_its_stack_or_gives_a_word(start: Star
 
         stacks = read_stacks(process.pid)
 
+        assert bool(stacks.threads) != bool(stacks.problem)
+
+
+def test_that_its_python_was_replaced_on_the_disk_is_the_reason(tmp_path: Path) -> None:
+    """As by an upgrade: a process goes on with the files that it has open."""
+    with Path("/proc/self/maps").open() as maps:
+        found = [line.split()[-1] for line in maps if "libpython" in line]
+    binary = Path(sys.executable).resolve()
+    shared = bool(found)
+    source = Path(found[0]) if shared else binary
+    copied = tmp_path / source.name
+    shutil.copy(source, copied)
+    environment = os.environ | {"PYTHONHOME": sys.base_prefix, "LD_LIBRARY_PATH": str(tmp_path)}
+    program = [
+        binary if shared else copied,
+        "-Sc",
+        "import time; print(flush=True); time.sleep(1000)",
+    ]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, env=environment) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        copied.unlink()
+        shutil.copy(source, copied)
+        stacks = read_stacks(process.pid)
+        process.kill()
+
+    if shared:
+        assert stacks == Stacks(problem="its Python was replaced on the disk after its start")
+    else:  # py-spy finds what it needs in a program without a library
         assert bool(stacks.threads) != bool(stacks.problem)
 
 

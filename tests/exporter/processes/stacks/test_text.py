@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ from trainwarden_exporter.processes.stacks.model import (
 )
 from trainwarden_exporter.processes.stacks.sampler import sample_run
 from trainwarden_exporter.processes.stacks.text import render
+from trainwarden_exporter.processes.stacks.words import describe
 
 if TYPE_CHECKING:
     from tests.exporter.conftest import Start
@@ -65,6 +67,41 @@ def test_the_process_that_others_wait_for_comes_first_and_equal_stacks_are_liste
         "    thread MainThread",
         "        reduce (/srv/t.py:7)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("activity", "detail", "function", "file", "text"),
+    [
+        (Activity.IDLE, "", "f", "/srv/t.py", "waits for something unknown"),
+        (Activity.IDLE, "do_epoll_wait", "f", "/srv/t.py", "waits for an event in f (t.py:7)"),
+        (
+            Activity.IDLE,
+            "poll_schedule_timeout.constprop.0",
+            "f",
+            "/t.py",
+            "an event in f (t.py:7)",
+        ),
+        (
+            Activity.IDLE,
+            "futex_wait_queue",
+            "Worker.main_loop",
+            "/site-packages/ray/_private/worker.py",
+            "waits for a task of Ray",
+        ),
+        (
+            Activity.SERVER,
+            "_run_once (asyncio/base_events.py)",
+            "select",
+            "selectors.py",
+            "waits for a server or an event in _run_once (asyncio/base_events.py)",
+        ),
+    ],
+)
+def test_a_wait_whose_end_is_unknown_has_a_word(
+    activity: Activity, detail: str, function: str, file: str, text: str
+) -> None:
+    one = replace(finding(0, activity, function, file), detail=detail)
+    assert describe(one).endswith(text)
 
 
 def test_what_looks_like_a_secret_is_redacted() -> None:
