@@ -165,7 +165,7 @@ def test_that_its_python_was_replaced_on_the_disk_is_the_reason(tmp_path: Path) 
     copied = tmp_path / source.name
     shutil.copy(source, copied)
     environment = os.environ | {"PYTHONHOME": sys.base_prefix, "LD_LIBRARY_PATH": str(tmp_path)}
-    program = [
+    program: list[str | Path] = [
         binary if shared else copied,
         "-Sc",
         "import time; print(flush=True); time.sleep(1000)",
