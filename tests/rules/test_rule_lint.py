@@ -40,8 +40,9 @@ NEVER_ZERO = {
     "trainwarden_disk_inodes": "one without a limit has no such series",
 }
 """What is divided by as it is, and why it may be."""
-BARE = {"up"}
-"""Metrics that are also asked for as they are at this moment: whether a target is known at all."""
+BARE = {"up", "ALERTS"}
+"""Metrics that are also asked for as they are at this moment: whether a target is known at all, and
+the state of an alert itself, which no scrape brings."""
 
 
 def expressions() -> Iterator[tuple[str, Any]]:
