@@ -1,8 +1,12 @@
-"""Restarts of a real worker beside decoys: processes of somebody else that match it too."""
+"""Restarts of a real worker beside decoys: processes of somebody else that match it too.
+
+A decoy may also be a shell that runs such a process, and stays open after it.
+"""
 
 from __future__ import annotations
 
 import random
+import shutil
 import subprocess
 import threading
 import time
@@ -37,21 +41,29 @@ class Tally:
 class Decoys:
     """Starts and ends decoys at random moments, in a thread, until closed."""
 
-    def __init__(self, command: list[str], chance: random.Random, tally: Tally) -> None:
+    def __init__(
+        self, command: list[str], chance: random.Random, tally: Tally, *, shells: bool
+    ) -> None:
         self._command, self._chance, self._tally = command, chance, tally
+        self._shells = shells
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         while not self._closing.wait(self._chance.expovariate(1 / 0.03)):
-            decoy = subprocess.Popen([*self._command, "1"])
+            command = [*self._command, "1"]
+            if self._shells:  # its copy ends, and the shell waits
+                seconds = self._chance.expovariate(1 / 0.02)
+                text = f"{self._command[0]} {seconds} {self._command[1]}e-9; read _; :"
+                command = ["bash", "-c", text]
+            decoy = subprocess.Popen(command, stdin=subprocess.PIPE)
             self._tally.decoys += 1
             self._closing.wait(self._chance.expovariate(1 / 0.02))
             if decoy.poll() is not None:  # nobody but this thread should end it
                 self._tally.wrongly_ended.append(decoy.pid)
             decoy.kill()
-            decoy.wait()
+            decoy.communicate()
 
     def close(self) -> None:
         self._closing.set()
@@ -62,8 +74,10 @@ class Bench:
     """A worker that an alert is always about, and what the exporter shows of it."""
 
     def __init__(self, folder: Path) -> None:
-        self.command = ["sleep", f"100000.{uuid.uuid4().int % 10**12}"]
-        match = {"command": f"^{' '.join(self.command)}"}
+        program = folder / "trainer"
+        program.symlink_to(shutil.which("sleep") or "/bin/sleep")
+        self.command = [str(program), f"100000.{uuid.uuid4().int % 10**12}"]
+        match = {"command": self.command[1]}
         run = {"name": "demo", "workers": [{"name": "rollout-0", "match": match}]}
         exporter = ExporterConfig(runs=(RunConfig.model_validate(run),))
         process = {"start": self.command, "grace": 5, "cwd": folder}
@@ -115,10 +129,13 @@ class Bench:
             child.wait()
 
 
-def restart_beside_decoys(folder: Path, restarts: int, chance: random.Random) -> Tally:
+def restart_beside_decoys(
+    folder: Path, restarts: int, chance: random.Random, *, shells: bool = False
+) -> Tally:
     """Restarts a worker so many times while decoys start and end."""
     tally, bench = Tally(), Bench(folder)
-    decoys = Decoys(bench.command, random.Random(chance.random()), tally)  # noqa: S311 - no secret
+    seed = random.Random(chance.random())  # noqa: S311 - no secret
+    decoys = Decoys(bench.command, seed, tally, shells=shells)
     try:
         while tally.restarts < restarts and not tally.wrongly_ended:
             if bench.attempt(chance):

@@ -20,6 +20,17 @@ def parent(process: Process, processes: Mapping[int, Process]) -> Process | None
     return found
 
 
+def children_of(
+    processes: Mapping[int, Process], pids: Iterable[int]
+) -> Mapping[int, list[Process]]:
+    """Returns the children among `pids`, by the pid of their parent."""
+    children = defaultdict[int, list[Process]](list)
+    for pid in pids:
+        if parent(processes[pid], processes) is not None:
+            children[processes[pid].parent_pid].append(processes[pid])
+    return children
+
+
 def descendants(processes: Mapping[int, Process], roots: Iterable[int]) -> set[int]:
     """Returns the pids below `roots`; a root only if it is below another one."""
     children = defaultdict[int, list[int]](list)

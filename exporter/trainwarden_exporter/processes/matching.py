@@ -5,19 +5,27 @@ from __future__ import annotations
 import logging
 import operator
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
 from typing import NamedTuple
 
-from trainwarden_exporter.processes.ancestry import descendants, parent
+from trainwarden_exporter.processes.ancestry import children_of, descendants, parent
 from trainwarden_exporter.processes.pid_file import PidFile, read_pid_file
 from trainwarden_exporter.processes.process_table import YOUNG_SECONDS, ProcessTable
-from trainwarden_exporter.processes.procfs import PROC, Identity, Process, read_process, read_uid
+from trainwarden_exporter.processes.procfs import (
+    PROC,
+    Identity,
+    Process,
+    read_command_line,
+    read_process,
+    read_uid,
+)
 from trainwarden_exporter.processes.procfs_parser import TICKS_PER_SECOND
 from trainwarden_exporter.processes.selector import ProcessAttributes, Selector, matches_selector
 from trainwarden_exporter.processes.start_times import boot_seconds, start_timestamp
+from trainwarden_exporter.processes.worker_shells import WorkerShell, parse_worker_shell
 
 __all__ = ["Matcher", "ProcessTree", "Selector", "WorkerKey", "read_own_pid"]
 log = logging.getLogger(__name__)
@@ -35,11 +43,13 @@ class ProcessTree:
     """Current processes of one worker, including zombies.
 
     `roots` match the worker's selector and are not descendants of the same worker. `members` are
-    the roots and their descendants, except those of another worker.
+    the roots and their descendants, except those of another worker. `shells` match too, but only
+    run the worker, or stay open after it (worker_shells.py).
     """
 
     roots: tuple[Process, ...] = ()
     members: tuple[Process, ...] = ()
+    shells: tuple[Process, ...] = ()
 
 
 class _Assignment(NamedTuple):
@@ -48,6 +58,8 @@ class _Assignment(NamedTuple):
     """The exec mark at the time of the decision."""
     settled: bool
     claims: tuple[WorkerKey, ...] = ()
+    shells: tuple[WorkerShell | None, ...] = ()
+    """For each claim, what the process is if it is a shell that runs the worker."""
 
 
 class _TreePosition(NamedTuple):
@@ -163,17 +175,18 @@ class Matcher:
         ):
             return before._replace(process=process)
         settled = process.identity.start_ticks <= settled_until
-        claims = tuple(self._claims(process))
+        found = dict(self._claims(process))
+        claims = tuple(found)
         if before is None or claims == before.claims or self._is_unchanged(process):
-            return _Assignment(process, process.exec_mark, settled, claims)
+            return _Assignment(process, process.exec_mark, settled, claims, tuple(found.values()))
         return before
 
-    def _claims(self, process: Process) -> Iterator[WorkerKey]:
+    def _claims(self, process: Process) -> Iterator[tuple[WorkerKey, WorkerShell | None]]:
         attributes = ProcessAttributes(process.pid, self._root)
         for key, selector in self._selectors.items():
             met = matches_selector(selector, attributes)
             if met:
-                yield key
+                yield key, parse_worker_shell(selector, attributes.arguments or ())
             elif met is None and key not in self._unreadable and self._is_unchanged(process):
                 self._warn_unreadable(key, f"{self._root}/{process.pid}")
 
@@ -228,14 +241,20 @@ class Matcher:
     def _trees(self, processes: Mapping[int, Process]) -> Mapping[WorkerKey, ProcessTree]:
         roots: dict[WorkerKey, list[Process]] = {key: [] for key in self._selectors}
         members: dict[WorkerKey, list[Process]] = {key: [] for key in self._selectors}
+        shells: dict[WorkerKey, list[Process]] = {key: [] for key in self._selectors}
         ambiguous: dict[Identity, tuple[WorkerKey, ...]] = {}
         positions: dict[int, _TreePosition] = {}
         watched = self._descendants_of_claimed(processes)
+        children = children_of(processes, watched)
         for pid in watched:
             start = processes[pid]
             above, path = _unplaced_ancestors(start, processes, positions)
             for process in path:
                 claims = self._claims_under(above, process.identity)
+                beside = {key for key in claims if self._only_runs(process, key, children)}
+                for key in beside:
+                    shells[key].append(process)
+                claims = tuple(key for key in claims if key not in beside)
                 if claims:
                     if claims[0] not in above.workers:
                         roots[claims[0]].append(process)
@@ -247,7 +266,39 @@ class Matcher:
                 positions[process.pid] = above
         self._report(ambiguous)
         self.watched = frozenset(watched)
-        return {key: ProcessTree(tuple(roots[key]), tuple(members[key])) for key in self._selectors}
+        return {
+            key: ProcessTree(tuple(roots[key]), tuple(members[key]), tuple(shells[key]))
+            for key in self._selectors
+        }
+
+    def _only_runs(
+        self, process: Process, key: WorkerKey, children: Mapping[int, Sequence[Process]]
+    ) -> bool:
+        """Whether a process that matches is a shell, and the worker is below it or has ended.
+
+        False as soon as something unknown runs below it: that may be the worker.
+        """
+        if (shell := self._shell(process, key)) is None:
+            return False
+        below = [child for child in children.get(process.pid, ()) if child.alive]
+        if not below:
+            return shell.is_past_worker(None)
+        for child in below:
+            assignment = self._assignments.get(child.pid)
+            claimed = assignment is not None and key in assignment.claims
+            if claimed and self._shell(child, key) is not None:
+                if not self._only_runs(child, key, children):
+                    return False
+            elif not claimed and not shell.is_past_worker(
+                read_command_line(child.pid, self._root) or ()
+            ):
+                return False
+        return True
+
+    def _shell(self, process: Process, key: WorkerKey) -> WorkerShell | None:
+        """What a process that matches is, if it is a shell that runs the worker."""
+        assignment = self._assignments[process.pid]
+        return dict(zip(assignment.claims, assignment.shells, strict=True))[key]
 
     def _descendants_of_claimed(self, processes: Mapping[int, Process]) -> list[int]:
         """The pids of whatever a selector matches and of all below it, in the table's order."""

@@ -69,7 +69,8 @@ class Selector(Section):
 
     command: SelectivePattern | None = None
     """Regular expression searched in the command line, with arguments joined by one space. `tmux`,
-    `screen`, pagers and editors that only name such a program do not match."""
+    `screen`, pagers and editors that only name such a program do not match. A shell that only runs
+    it, or stays open after it (`bash -c 'python train.py; sleep 1d'`), is no part of the worker."""
 
     executable: Annotated[_Text, BeforeValidator(_executable)] | None = None
     """The program: an absolute path, or the last part of the path."""
@@ -172,7 +173,7 @@ def _is_command(command: re.Pattern[str], arguments: Sequence[str], selector: Se
 
 
 _VIEWERS = re.compile(
-    r"tmux.*|screen|SCREEN|tail|less|more|cat|grep|watch|vim?|nvim|nano|emacs|man"
+    r"tmux.*|screen|SCREEN|tail|less|more|cat|tee|grep|watch|vim?|nvim|nano|emacs|man"
 )
 """Programs that show, edit or keep running what is named in their arguments."""
 

@@ -28,13 +28,16 @@ def earlier_starts(child: Popen[Any], roots: Iterable[Identity]) -> list[Identit
     return [one for one in roots if one.pid not in below and _order(one) < _order(own.identity)]
 
 
-def withdraw(child: Popen[bytes], grace: float) -> None:
-    """Terminates a child process and its descendants. Raises ActionError if that fails."""
+def withdraw(pid: int, grace: float) -> None:
+    """Terminates a process that was started for a worker, and its descendants.
+
+    Raises ActionError if that fails.
+    """
     with reading_processes():
         processes = read_processes()
-    pids = descendants(processes, [child.pid]) | {child.pid}
-    identities = [processes[pid].identity for pid in pids if pid in processes]
-    terminate([one for one in identities if one.pid == child.pid], identities, grace=grace)
+    pids = descendants(processes, [pid]) | {pid}
+    identities = [processes[one].identity for one in pids if one in processes]
+    terminate([one for one in identities if one.pid == pid], identities, grace=grace)
 
 
 def _order(identity: Identity) -> tuple[int, int]:

@@ -210,12 +210,16 @@ class ProcessAction(Action):
     def finish(self, action_token: str, record_step: RecordStep) -> Mapping[str, Any]:
         deadline = time.monotonic() + self.grace
         while True:
-            if others := [root.pid for root in self._find_processes().roots]:
+            found = self._find_processes()
+            if others := [root.pid for root in found.roots]:
                 # Something else has restarted this worker; a second copy would do harm.
                 return {"started_by": "another", "processes": others}
             lost = [child.pid for child in self._children if child.poll() is None]
             if not (lost := lost or find_started(action_token, self._process.start)):
                 break
+            if open_shells := [shell.pid for shell in found.shells if shell.pid in lost]:
+                self._end_shells(open_shells, record_step)
+                continue
             # Perhaps a launcher, which cleans up after the worker below it has ended.
             if time.monotonic() >= deadline:
                 # Another start would not help: `match` would not find that process either.
@@ -239,10 +243,17 @@ class ProcessAction(Action):
         with suppress(ActionError):  # what cannot be observed is no reason to end it
             if earlier := earlier_starts(child, self._find_processes().roots):
                 self._child_exits.expect_exit([child.pid])
-                withdraw(child, self.grace)
+                withdraw(child.pid, self.grace)
                 return {"started_by": "another", "processes": [one.pid for one in earlier]}
         self._last_child = child
         return {"started_by": "trainwarden", "processes": [child.pid]}
+
+    def _end_shells(self, pids: Sequence[int], record_step: RecordStep) -> None:
+        """Ends shells of an earlier `start`, which stay open though their worker has ended."""
+        record_step("stop", processes=pids)
+        self._child_exits.expect_exit(pids)
+        for pid in pids:
+            withdraw(pid, self.grace)
 
     def _set_damaged_aside(self, record_step: RecordStep) -> None:
         account = self._start_account.uid

@@ -16,13 +16,17 @@ from trainwarden_remediator.exceptions import ActionError
 
 @dataclass(frozen=True, slots=True)
 class WorkerProcesses:
-    """The current processes of a worker. `survivors`: descendants of roots that are gone."""
+    """The current processes of a worker. `survivors`: descendants of roots that are gone.
+
+    `shells`: shells that run the worker, or stay open after its end, and are no part of it.
+    """
 
     trees: Mapping[WorkerKey, ProcessTree]
     """The tree of each worker of the target."""
     tree: ProcessTree
     """All of them as one."""
     survivors: tuple[Process, ...]
+    shells: tuple[Process, ...]
 
     @property
     def roots(self) -> list[Identity]:
@@ -65,7 +69,8 @@ class WorkerProcessFinder:
             one for key in keys for one in self._tracker.survivors_of(key, processes, trees)
         ]
         tree = ProcessTree(tuple(roots), tuple(members))
-        return WorkerProcesses({key: trees[key] for key in keys}, tree, tuple(survivors))
+        shells = tuple(shell for key in keys for shell in trees[key].shells if shell.alive)
+        return WorkerProcesses({key: trees[key] for key in keys}, tree, tuple(survivors), shells)
 
     def new_descendants(self, pids: Collection[int]) -> Iterable[Identity]:
         """Yields current descendants of `pids` that are not protected or another worker's."""

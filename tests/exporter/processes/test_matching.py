@@ -62,13 +62,23 @@ class TestTrees:
         assert pids(tree) == ([10], [10, 11, 12])
 
     def test_a_match_below_a_match_is_no_second_root(self, proc: FakeProc) -> None:
-        proc.add(10, ["bash", "-c", "python train.py"])
+        proc.add(10, ["torchrun", "train.py"])
         proc.add(11, ["python", "train.py"], parent=10)
         proc.add(12, ["python", "train.py"])
 
         tree = make(proc, trainer={"command": "train"}).find()[TRAINER]
 
         assert pids(tree) == ([10, 12], [10, 11, 12])
+
+    def test_a_shell_that_runs_the_worker_is_no_part_of_it(self, proc: FakeProc) -> None:
+        proc.add(10, ["bash", "-c", "python train.py; sleep 1d"])
+        proc.add(11, ["python", "train.py"], parent=10)
+        proc.add(12, ["python", "eval.py"], parent=11)
+
+        tree = make(proc, trainer={"command": "train"}).find()[TRAINER]
+
+        assert pids(tree) == ([11], [11, 12])
+        assert [shell.pid for shell in tree.shells] == [10]
 
     def test_a_worker_below_another_takes_its_own_children_along(self, proc: FakeProc) -> None:
         proc.add(10, ["python", "train.py"])
