@@ -35,7 +35,12 @@ FRAMEWORK = fw.Framework(
         fw.LinePattern(
             "journaled", r'"op_code": ?6\b.*"state": ?[123]\b', advances=True, role="storage"
         ),
-        fw.LinePattern("created", r"A new study created in |Using an existing study"),
+        # The storage writes a trial before its line. Optuna names no storage of an existing study:
+        # one in memory can only exist in the process that has created it.
+        fw.LinePattern(
+            "stored_study", r"A new study created in (?:RDB|Journal) |Using an existing study"
+        ),
+        fw.LinePattern("unstored_study", r"A new study created in memory "),
         fw.error_line("lock_held", r"It is taking longer than .* to acquire the lock file"),
     ),
     modules=("optuna",),
@@ -46,6 +51,8 @@ FRAMEWORK = fw.Framework(
     notes=fw.bullet_points("""
         - path is the folder of the journal (*journal*) and of the workers' logs (*worker*.log, or
           any in logs).
+        - Of a study in a database (SQLite, PostgreSQL, MySQL) the log shows that it is stored, and
+          its trials: the database is never opened, so that no lock of it is taken.
         - There is no step: trials count as progress, and each worker should be watched by a
           heartbeat or by its memory.
         - Workers are any Python program: select them by their script.

@@ -17,6 +17,9 @@ STORED_TRIAL = "journaled"
 """Pattern whose lines each report a finished trial in the storage of a search, which the search
 still has when it is started again."""
 
+STORED_STUDY, UNSTORED_STUDY = "stored_study", "unstored_study"
+"""Patterns whose lines report that the trials of a search are in a storage, or only in memory."""
+
 TrialBaselines = dict[str, tuple[str, int]]
 """Oldest process of each worker, and the logged trials when it was first observed."""
 

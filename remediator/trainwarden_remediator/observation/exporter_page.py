@@ -7,7 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from prometheus_client.parser import text_string_to_metric_families
 
 from trainwarden_exporter.processes.matching import WorkerKey
-from trainwarden_exporter.processes.worker_trials import STORED_TRIAL
+from trainwarden_exporter.processes.worker_trials import (
+    STORED_STUDY,
+    STORED_TRIAL,
+    TRIAL_PREFIX,
+    UNSTORED_STUDY,
+)
 from trainwarden_remediator.exceptions import ObservationError
 from trainwarden_remediator.observation.model import (
     DiskState,
@@ -195,8 +200,7 @@ def _run(page: _Page, run: str) -> RunState:
         return [value for _, value in page.all(f"checkpoint_{name}", run=run)]
 
     complete, matches = checkpoints("complete"), checkpoints("recovery_matches")
-    stored = page.all("log_matches_total", run=run, pattern=STORED_TRIAL)
-    trials = sum(value for _, value in stored) or None
+    trials = _stored_trials(page, run)
     return RunState(
         step=training("step"),
         last_step_at=training("last_step_timestamp_seconds"),
@@ -232,6 +236,23 @@ def _run(page: _Page, run: str) -> RunState:
         counted_seconds=_seconds(page, run, _COUNTED),
         attempts=page.active_label("run_attempts_loop_info", "ends", run=run),
     )
+
+
+def _stored_trials(page: _Page, run: str) -> float | None:
+    """Returns how many trials of a search have ended and are stored; None without any.
+
+    A journal has a line for each. Of a database, the logs of the workers say that the study is in
+    it, and which trials have ended.
+    """
+    lines: dict[str, float] = {}
+    for labels, value in page.all("log_matches_total", run=run):
+        pattern = labels.get("pattern", "")
+        name = TRIAL_PREFIX if pattern.startswith(TRIAL_PREFIX) else pattern
+        lines[name] = lines.get(name, 0.0) + value
+    journaled = lines.get(STORED_TRIAL)
+    if journaled or not lines.get(STORED_STUDY) or lines.get(UNSTORED_STUDY):
+        return journaled or None
+    return lines.get(TRIAL_PREFIX) or None
 
 
 def _proved_checkpoint(page: _Page, run: str) -> str:

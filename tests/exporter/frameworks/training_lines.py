@@ -147,7 +147,20 @@ LIGHTNING = (
 
 OPTUNA = (
     Line(
-        "[I 2026-08-21 05:04:31,218] A new study created in Journal with name: s", {"created": {}}
+        "[I 2026-08-21 05:04:31,218] A new study created in Journal with name: s",
+        {"stored_study": {}},
+    ),
+    Line(
+        "[I 2026-11-28 14:47:02,311] A new study created in RDB with name: s", {"stored_study": {}}
+    ),
+    Line(
+        "[I 2026-11-28 14:47:03,009] Using an existing study with `study_name='s'` instead of "
+        "creating a new one.",
+        {"stored_study": {}},
+    ),
+    Line(
+        "[I 2026-11-28 14:47:04,512] A new study created in memory with name: no-name-7c1e",
+        {"unstored_study": {}},
     ),
     Line(
         "[I 2026-08-21 05:06:31,218] Trial 5 finished with value: 0.8125 and parameters: "

@@ -1,4 +1,4 @@
-"""A search of Optuna. Arguments: trials, seconds per trial."""
+"""A search of Optuna. Arguments: trials, seconds per trial, and a database instead of a journal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ def objective(trial):
     return trial.suggest_float("x", -1, 1) ** 2
 
 
-storage = JournalStorage(JournalFileBackend("journal.log"))
+database = sys.argv[3] if len(sys.argv) > 3 else None
+storage = database or JournalStorage(JournalFileBackend("journal.log"))
 study = optuna.create_study(study_name="s", storage=storage, load_if_exists=True)
 done = sum(one.state.is_finished() for one in study.trials)
 study.optimize(objective, n_trials=trials - done, callbacks=beat_callbacks("optuna"))

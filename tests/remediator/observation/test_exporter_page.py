@@ -122,6 +122,22 @@ def test_the_trials_in_the_storage_of_a_search_are_its_checkpoints() -> None:
     assert see(page).runs["demo"] == RunState(stall_limit=60, restart_limit=120, stuck=True)
 
 
+def test_the_trials_of_a_search_in_a_database_are_those_of_its_logs() -> None:
+    def trials(**counts: int) -> float | None:
+        page = 'trainwarden_training_stall_limit_seconds{run="demo"} 60\n' + "".join(
+            f'trainwarden_log_matches_total{{run="demo",log="workers",pattern="{name}"}} {count}\n'
+            for name, count in counts.items()
+        )
+        return see(page).runs["demo"].trials
+
+    ended = {"trial_finished": 5, "trial_pruned": 2, "trial_failed": 1}
+    assert trials(**ended, stored_study=2, unstored_study=0) == 8
+    assert trials(trial_finished=0, stored_study=1) is None
+    assert trials(**ended, stored_study=0) is None
+    # two searches in one run, and one of them is only in memory
+    assert trials(**ended, stored_study=1, unstored_study=1) is None
+
+
 def test_what_is_not_shown_of_a_server_is_not_made_up() -> None:
     few = "".join(f"{line}\n" for line in INFERENCE.splitlines()[:2])
     assert see(few).servers_of(ROLLOUT) == (
