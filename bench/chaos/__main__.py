@@ -95,6 +95,9 @@ class Run:
         for keeper in KEEPERS:
             if options.under and keeper.name not in under:
                 continue
+            if missing := keeper.missing():
+                print(f"left out: {keeper.name}: {missing}", file=sys.stderr)
+                continue
             names = WATCHED if keeper is Trainwarden else OTHERS
             names = {name: role for name, role in names.items() if not options.only or name in only}
             place = folder / keeper.__name__.lower()

@@ -1,4 +1,4 @@
-"""Who starts the programs again: nobody, a loop, supervisord, or Trainwarden."""
+"""Who starts the programs again: nobody, systemd, supervisord, or Trainwarden."""
 
 from __future__ import annotations
 
@@ -22,12 +22,20 @@ import yaml
 
 import ports
 import supervision
-from chaos.programs import Program
+from chaos.programs import Program, kept_environment
 
 SCRIPTS = Path(sys.executable).parent
-RESTART_SECONDS = 0.1
-START_LIMIT, START_LIMIT_SECONDS = 5, 10.0
-"""systemd's defaults: RestartSec=, StartLimitBurst=, StartLimitIntervalSec=."""
+SYSTEMD = Path("/usr/lib/systemd/systemd")
+BOOT = f"""
+mount --make-rslave /
+mount -t cgroup2 none /sys/fs/cgroup
+mount -t tmpfs none /run
+mkdir -p /run/systemd/system "$1/manager"
+echo $$ >"$1/manager/cgroup.procs"
+{SYSTEMD} --user --unit=programs.target || true
+echo $$ >/sys/fs/cgroup/cgroup.procs
+until find "$1" -depth -type d -exec rmdir {{}} + 2>/dev/null; do sleep 0.2; done
+"""
 READY_SECONDS = 300.0
 POLL_SECONDS = 5.0
 
@@ -43,6 +51,11 @@ class Keeper(ABC):
     def __init__(self, folder: Path, programs: Sequence[Program]) -> None:
         self.folder = folder
         self.programs = programs
+
+    @classmethod
+    def missing(cls) -> str:
+        """What it needs and this host does not have, for a reader; empty if nothing."""
+        return ""
 
     @abstractmethod
     def start(self) -> None:
@@ -89,39 +102,80 @@ class Nobody(Keeper):
         pass
 
 
-class Always(Keeper):
+class Systemd(Keeper):
     name = "Restart=always"
     about = (
-        "a loop that starts whatever ends again, as `Restart=always` of a systemd unit does, with "
-        "its defaults (after 0.1 s; not more than 5 starts in 10 s). No real systemd"
+        "a real systemd, as a user's instance, whose units have `Restart=always` and its defaults "
+        "(after 0.1 s; not more than 5 starts in 10 s)"
     )
 
     def __init__(self, folder: Path, programs: Sequence[Program]) -> None:
         super().__init__(folder, programs)
-        self._over = threading.Event()
-        self._threads: list[threading.Thread] = []
+        self._group = f"/sys/fs/cgroup/{folder.parent.name}"
+        self._child: subprocess.Popen[bytes] | None = None
+
+    @classmethod
+    def missing(cls) -> str:
+        return "" if os.getuid() == 0 and SYSTEMD.exists() else f"{SYSTEMD} and root"
 
     def start(self) -> None:
+        units, runtime = self.folder / "units", self.folder / "runtime"
+        units.mkdir(parents=True)
+        runtime.mkdir(mode=0o700)
         for program in self.programs:
-            thread = threading.Thread(target=self._keep, args=(program,), daemon=True)
-            self._threads.append(thread)
-            thread.start()
+            (units / f"{program.name}.service").write_text(_unit(program))
+        wanted = " ".join(f"{program.name}.service" for program in self.programs)
+        (units / "programs.target").write_text(f"[Unit]\nWants={wanted}\n")
+        own = {"XDG_RUNTIME_DIR": str(runtime), "SYSTEMD_UNIT_PATH": str(units)}
+        with (self.folder / "systemd.out").open("wb") as output:
+            self._child = subprocess.Popen(
+                # mounts of its own: it wants a host that systemd has booted, and its cgroups
+                ("unshare", "--mount", "sh", "-ec", BOOT, "boot", self._group),
+                env=kept_environment() | own,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+        self._wait()
 
-    def _keep(self, program: Program) -> None:
-        starts: list[float] = []
-        while not self._over.is_set():
-            now = time.monotonic()
-            starts = [start for start in starts if now - start < START_LIMIT_SECONDS]
-            if len(starts) >= START_LIMIT:
-                return
-            starts.append(now)
-            child = program.start()
-            program.children[:] = [child]
-            child.wait()
-            self._over.wait(RESTART_SECONDS)
+    def _wait(self) -> None:
+        deadline = time.monotonic() + READY_SECONDS
+        while not all(program.processes() for program in self.programs):
+            ended = self._child is None or self._child.poll() is not None
+            if ended or time.monotonic() > deadline:
+                text = (self.folder / "systemd.out").read_text()
+                raise RuntimeError(f"systemd does not start the programs:\n{text}")
+            time.sleep(0.5)
 
     def stop(self) -> None:
-        self._over.set()
+        if self._child is not None:
+            for process in psutil.Process(self._child.pid).children():
+                process.kill()
+
+    def end(self) -> None:
+        super().end()
+        if self._child is not None:  # it removes the cgroups of what has ended
+            self._child.wait()
+
+
+def _unit(program: Program) -> str:
+    lines = [
+        "[Unit]",
+        "DefaultDependencies=no",
+        "[Service]",
+        f"ExecStart={' '.join(map(_quoted, program.command))}",
+        f"WorkingDirectory={program.folder}",
+        *(f"Environment={_quoted(f'{k}={v}')}" for k, v in program.environment.items()),
+        f"StandardOutput=append:{program.log}",
+        "StandardError=inherit",
+        "Restart=always",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    """As in a unit (systemd.syntax(7))."""
+    return json.dumps(text).replace("%", "%%").replace("$", "$$")
 
 
 class Supervisord(Keeper):
@@ -276,4 +330,4 @@ class Trainwarden(Keeper):
                 self._up.wait()
 
 
-KEEPERS: tuple[type[Keeper], ...] = (Nobody, Always, Supervisord, Trainwarden)
+KEEPERS: tuple[type[Keeper], ...] = (Nobody, Systemd, Supervisord, Trainwarden)

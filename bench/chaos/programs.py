@@ -62,7 +62,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "search": Kind(
         "optuna_search",
-        ("kill", "stop", "leak", *OF_LOGS),
+        (*DEADLY, *OF_LOGS),
         500,
         {"framework": "optuna"},
         log="workers",
@@ -142,7 +142,6 @@ class Program:
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start it as its operator would; the caller reaps it."""
-        kept = {key: value for key, value in os.environ.items() if "PYTHON" not in key}
         with self.log.open("ab") as log:
             return subprocess.Popen(
                 self.command,
@@ -150,7 +149,7 @@ class Program:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=kept | self.environment | {"PWD": str(self.folder)},
+                env=kept_environment() | self.environment | {"PWD": str(self.folder)},
                 start_new_session=True,
             )
 
@@ -193,6 +192,11 @@ class Program:
             except psutil.NoSuchProcess:
                 continue
         return list(found.values())
+
+
+def kept_environment() -> dict[str, str]:
+    """What a program is given of the environment of the bench."""
+    return {key: value for key, value in os.environ.items() if "PYTHON" not in key}
 
 
 class Truth:
