@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from trainwarden_exporter.progress.beats import SOURCE as BEAT
 from trainwarden_exporter.progress.specs import ProgressSpec
-from trainwarden_exporter.progress.stall_limits import stall_limit
+from trainwarden_exporter.progress.stall_limits import step_limit
 from trainwarden_exporter.progress.state import RunProgress
 from trainwarden_exporter.progress.tracker import ProgressTracker
 
 SUSPICION = 0.4
-"""Share of the stall limit from which a silence is suspicious: two usual steps."""
+"""Share of the limit of a step from which a silence is suspicious, two usual steps; in any phase,
+since the log does not show when a save has ended."""
 
 
 def is_stall_known(state: RunProgress, spec: ProgressSpec) -> bool:
@@ -34,9 +35,9 @@ def suspicious_silence(
 ) -> float | None:
     """Returns the last sign of progress (Unix seconds) if the silence is suspicious, or None.
 
-    From SUSPICION of the stall limit on, and at once after a line that ends a run, at `failed_at`.
+    From SUSPICION of the limit of a step on, and at once after a line that ends a run, `failed_at`.
     """
-    limit, last = stall_limit(state, spec.limits), state.last_sign_at
+    limit, last = step_limit(state, spec.limits), state.last_sign_at
     if limit is None or last is None or not is_stall_known(state, spec):
         return None
     failed = failed_at is not None and failed_at > last

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from trainwarden_exporter.frameworks.base import Phase
@@ -54,6 +54,13 @@ def stall_limit(state: RunProgress, limits: StallLimits) -> float | None:
         longest = max(_longest_possible(state, limits), state.record_silence)
     limit = max(limits.floor, limits.factor * longest)
     return max(limits.first_step, limit) if _usual(state, limits) is None else limit
+
+
+def step_limit(state: RunProgress, limits: StallLimits) -> float | None:
+    """Returns the stall limit of the run as if its phase had no limit of its own."""
+    return stall_limit(
+        replace(state, phase=None) if state.phase in limits.phases else state, limits
+    )
 
 
 def pause_limit(state: RunProgress, limits: StallLimits) -> float | None:
@@ -115,10 +122,11 @@ def restart_limit(
 
     If evaluations are announced, this is the stall limit, unless its processes move. If not, the
     silence may be the first evaluation: then it is `restart_factor` times a usual step, at least
-    `restart_floor`. Of processes that are stuck it is the stall limit, at least STUCK_SECONDS; of
-    processes that move at least the limit of an evaluation. Infinite while no usual time is known,
-    of this attempt or an earlier one: a run that reports only its checkpoints or its trials may be
-    silent for hours.
+    `restart_floor`. Of processes that move it is at least the limit of an evaluation; of processes
+    that are stuck the limit of a step, at least STUCK_SECONDS, in any phase: the log does not show
+    the end of a save, and who is stuck neither saves nor evaluates. Infinite while no usual time is
+    known, of this attempt or an earlier one: a run that reports only its checkpoints or its trials
+    may be silent for hours.
     """
     limit, usual = pause_limit(state, limits), _usual(state, limits)
     if (
@@ -127,17 +135,17 @@ def restart_limit(
         and state.phase not in limits.phases
     ):
         return math.inf
+    if limit is None:
+        return None
     announced = evaluations_announced and movement is not Movement.MOVING
-    if limit is None or usual is None or announced:
-        return limit
-    long = max(limit, limits.restart_floor, limits.restart_factor * (state.timing.typical or usual))
-    match movement:
-        case Movement.STUCK:
-            return min(long, max(stall_limit(state, limits) or limit, STUCK_SECONDS))
-        case Movement.MOVING:
-            return max(long, limits.phases.get(Phase.EVALUATING, 0.0))
-        case Movement.UNKNOWN:
-            return long
+    if usual is not None and not announced:
+        usual = state.timing.typical or usual
+        limit = max(limit, limits.restart_floor, limits.restart_factor * usual)
+        if movement is Movement.MOVING:
+            limit = max(limit, limits.phases.get(Phase.EVALUATING, 0.0))
+    if movement is Movement.STUCK:
+        limit = min(limit, max(step_limit(state, limits) or limit, STUCK_SECONDS))
+    return limit
 
 
 def _longest_possible(state: RunProgress, limits: StallLimits) -> float:

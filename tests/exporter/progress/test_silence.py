@@ -36,9 +36,9 @@ def test_a_fatal_line_is_suspicious_at_once(failed_at: float, suspicious: float 
     assert since(TRAINING, 2, failed_at) == suspicious
 
 
-def test_a_phase_has_its_own_limit() -> None:
-    assert since(replace(TRAINING, phase=Phase.SAVING), 700) is None
-    assert since(replace(TRAINING, phase=Phase.SAVING), 730) == 1000
+def test_a_phase_that_lasts_longer_than_two_steps_is_suspicious() -> None:
+    assert since(replace(TRAINING, phase=Phase.SAVING), 23) is None
+    assert since(replace(TRAINING, phase=Phase.SAVING), 25) == 1000
 
 
 @pytest.mark.parametrize(

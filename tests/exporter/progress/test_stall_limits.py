@@ -268,13 +268,20 @@ def test_a_run_that_moves_has_the_time_of_an_evaluation(announced: bool) -> None
     assert found == 3600
 
 
-def test_a_run_whose_evaluations_are_reported_keeps_its_limit_when_it_is_stuck() -> None:
-    found = restart_limit(silent_for(), LIMITS, evaluations_announced=True, movement=Movement.STUCK)
-    assert found == restart_limit(silent_for(), LIMITS, evaluations_announced=True)
+@pytest.mark.parametrize("announced", [True, False])
+@pytest.mark.parametrize("phase", [None, Phase.SAVING, Phase.EVALUATING])
+@pytest.mark.parametrize(("usual", "limit"), [(12.0, 120.0), (30.0, 150.0)])
+def test_a_run_that_is_stuck_is_neither_saving_nor_evaluating(
+    announced: bool, phase: Phase | None, usual: float, limit: float
+) -> None:
+    timing = StepTiming((usual,) * 3, (usual,) * 3)
+    state = replace(TRAINING, timing=timing, phase=phase or TRAINING.phase)
+    found = restart_limit(state, LIMITS, evaluations_announced=announced, movement=Movement.STUCK)
+    assert found == (limit if phase or not announced else min(limit, 5 * usual))
 
 
-@pytest.mark.parametrize("movement", list(Movement))
-def test_a_reported_phase_keeps_its_limit_whatever_the_stacks_show(movement: Movement) -> None:
+@pytest.mark.parametrize("movement", [Movement.MOVING, Movement.UNKNOWN])
+def test_a_reported_phase_keeps_its_limit_unless_it_is_stuck(movement: Movement) -> None:
     state = replace(silent_for(), phase=Phase.SAVING)
     found = restart_limit(state, LIMITS, evaluations_announced=False, movement=movement)
     assert found == 1800

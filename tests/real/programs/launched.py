@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import runpy
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -47,12 +46,18 @@ def as_users_do_with_transformers() -> None:
     tiny.ARGUMENTS |= {"save_steps": 20, "save_total_limit": CHECKPOINTS}
 
 
-def delete_old_checkpoints() -> None:
-    while True:
-        time.sleep(5)
+def as_users_do_with_loops() -> None:
+    import torch  # noqa: PLC0415 - the others do without
+
+    save = torch.save
+
+    def save_and_delete_old(*args, **kwargs):
+        save(*args, **kwargs)
         found = [(int(one.stem.rpartition("_")[2]), one) for one in Path("out").glob("step_*.pt")]
         for _, path in sorted(found)[:-CHECKPOINTS]:
             path.unlink(missing_ok=True)
+
+    torch.save = save_and_delete_old
 
 
 program, *arguments = sys.argv[1:]
@@ -66,6 +71,6 @@ if port := os.environ.get("LAUNCHED_PORT"):
 if program in ("transformers_trainer", "trl_sft"):
     as_users_do_with_transformers()
 elif program == "plain":
-    threading.Thread(target=delete_old_checkpoints, daemon=True).start()
+    as_users_do_with_loops()
 runpy.run_path(sys.argv[0], run_name="__main__")
 record("finished")

@@ -99,7 +99,7 @@ _CHANNELS = tuple(
         (r"(?:hr|do_)nanosleep|hrtimer_nanosleep|common_nsleep", Activity.SLEEP),
         (r"fuse_|request_wait_answer|nfs|rpc_|folio_wait|io_schedule|wait_on_page", Activity.DISK),
         (r"tcp_|sk_wait_data|inet_|wait_woken|unix_stream_", Activity.SERVER),
-        (r"do_wait|kernel_wait", Activity.CHILD),
+        (r"do_wait|kernel_wait|(?:rt_)?sigsuspend", Activity.CHILD),
         (r"futex_", Activity.LOCK),
     )
 )
@@ -107,7 +107,7 @@ _CHANNELS = tuple(
 _PHASES = (
     (
         "saving",
-        r"save_checkpoint|_?save_model|save_pretrained|save_state\w*|async_save",
+        r"_?(?:maybe_|async_)?save_\w+|upload_\w+|push_to_hub",
     ),
     (
         "evaluating",

@@ -78,6 +78,7 @@ def test_the_backward_pass_of_several_ranks_waits_for_their_gradients() -> None:
         ("anon_pipe_read", Activity.PIPE),
         ("pipe_read", Activity.PIPE),
         ("do_wait", Activity.CHILD),
+        ("sigsuspend.isra.0", Activity.CHILD),
         ("sk_wait_data", Activity.SERVER),
         ("request_wait_answer", Activity.DISK),
         ("futex_do_wait", Activity.LOCK),
