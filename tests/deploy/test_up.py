@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
+import pty
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,7 @@ import up
 from readiness import PortTakenError
 from runfolder import RunFolder
 from running_runs import Runs
-from stack import StackError
+from stack import PROJECT, StackError
 
 __all__ = ["runs"]
 
@@ -105,3 +108,30 @@ def test_the_commands_that_it_names_need_an_address_only_where_they_find_none(
     ):
         shown = command if is_found else f"{command} {more}"
         assert f"trainwarden {shown}\n" in text
+
+
+ENDS_BY_CTRL_C = """#!/bin/sh
+trap 'exit 0' INT
+echo is up
+while :; do sleep 0.1; done
+"""
+
+
+def test_make_up_ends_after_ctrl_c_without_an_error_of_make(tmp_path: Path) -> None:
+    program = tmp_path / "trainwarden"
+    program.write_text(ENDS_BY_CTRL_C)
+    program.chmod(0o755)
+    pid, terminal = pty.fork()
+    if not pid:
+        made = ("-o", ".venv/stack.done", f"BIN={tmp_path}")
+        os.execvp("make", ["make", "-C", PROJECT, *made, "up"])  # noqa: S606 - no shell
+    shown = b""
+    with suppress(OSError):  # the other end is closed
+        while piece := os.read(terminal, 4096):
+            if b"is up" in piece:
+                os.write(terminal, b"\x03")
+            shown += piece
+    os.waitpid(pid, 0)
+    os.close(terminal)
+    assert b"is up" in shown
+    assert b"***" not in shown
