@@ -124,7 +124,7 @@ def test_make_up_ends_after_ctrl_c_without_an_error_of_make(tmp_path: Path) -> N
     pid, terminal = pty.fork()
     if not pid:
         made = ("-o", ".venv/stack.done", f"BIN={tmp_path}")
-        os.execvp("make", ["make", "-C", PROJECT, *made, "up"])  # noqa: S606 - no shell
+        os.execvp("make", ["make", "-C", str(PROJECT), *made, "up"])  # noqa: S606 - no shell
     shown = b""
     with suppress(OSError):  # the other end is closed
         while piece := os.read(terminal, 4096):
