@@ -98,6 +98,7 @@ bench-ledger: .venv/dev.done
 
 # Without TRACES it says where they come from, and that is no failure.
 bench-traces: .venv/dev.done
+	@[ -z "$(wildcard $(TRACES)/ranks/*.parquet)" ] || $(BIN)/pip install --quiet pyarrow
 	@cd bench && PYTHONPATH=../deploy ../$(BIN)/python -m traces || [ $$? -eq 2 -a -z "$(TRACES)" ]
 
 MINUTES ?= 60

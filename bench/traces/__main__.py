@@ -14,14 +14,16 @@ from pathlib import Path
 
 from results import Result
 from stack import find_binaries
-from traces import captures, faults, logs, series, steps
-from verdicts.arrivals import SERVERS
+from traces import captures, faults, logs, ranks, series, steps
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "traces.md"
+SERVERS = 400
+"""Servers of the record of faults."""
 SOURCES = """\
 | part | from | licence |
 |---|---|---|
 | step times | alibaba/clusterdata, `cluster-trace-gpu-v2020/mini-batch-time` | CC BY 4.0 |
+| ranks | ByteDance-Seed/StragglerAnalysis, `data` | Apache 2.0 |
 | GPU, memory, queue | alibaba/clusterdata, `cluster-trace-v2026-GenAI` | CC BY 4.0 |
 | logs | bigscience-workshop/bigscience | Apache 2.0 |
 | faults | stepfun-ai/InfiniteHBD-Trace | Apache 2.0 |
@@ -31,10 +33,9 @@ HEAD = """\
 # Traces
 
 What real machines wrote, replayed through the real readers and the shipped rules by
-`TRACES=folder make bench-traces`. No number of this page comes from a model, and of its numbers
-only the counts of faults are in [verdicts.md](verdicts.md). The folder holds `steps/`, `series/`,
-`logs/`, `faults/` and `gpu/` with files of these repositories; a part that is not there is left
-out:
+`TRACES=folder make bench-traces`. No number of this page comes from a model, and none is in
+[verdicts.md](verdicts.md). The folder holds `steps/`, `ranks/`, `series/`, `logs/`, `faults/` and
+`gpu/` with files of these repositories; a part that is not there is left out:
 
 """
 LIMITS = """\
@@ -48,7 +49,7 @@ LIMITS = """\
   real, its length is not.
 """
 NOWHERE = (
-    "no traces: TRACES names no folder with steps/, series/, logs/, faults/ or gpu/; "
+    "no traces: TRACES names no folder with steps/, ranks/, series/, logs/, faults/ or gpu/; "
     "docs/traces.md says which repositories they come from"
 )
 
@@ -58,6 +59,9 @@ def parts(folder: Path, containers: int | None, hours: float | None, workers: in
     found: list[Result] = []
     if sequences := steps.read(folder):
         found.append(steps.table(sequences, [steps.replay(sequences, n) for n in steps.LENGTHS]))
+    if jobs := ranks.read(folder):
+        promtool = find_binaries().promtool
+        found.append(ranks.table(ranks.replay_all(jobs, promtool, workers)))
     if recorded := series.read(folder)[:containers]:
         for container in recorded if hours is not None else ():
             container.cut(hours or 0.0)

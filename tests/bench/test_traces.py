@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from simulated_state import functions
 from stack import Binaries
-from traces import captures, faults, logs, series, steps
+from traces import captures, faults, logs, ranks, series, steps
 from traces.__main__ import NOWHERE, main, page, parts
 from verdicts.engine import shipped_groups
 
@@ -78,6 +79,62 @@ def test_step_times_are_those_of_the_slowest_worker_and_of_each(tmp_path: Path) 
     assert found["job_7_norm"] == (1.0, 1.0, 1.0)
     assert set(found) == {"job_7_norm", "job_7_norm, worker 0", "job_7_norm, worker 1", "job_00"}
     assert found["job_00"][1] == pytest.approx(1.77)
+
+
+SLOW = ranks.Job("job", {0: [1.0] * 1800, 1: [1.0] * 1800, 2: [1.3] * 1800}, [1.3] * 1800)
+TURNS = ranks.Job("turns", {0: [1.0, 1.3, 1.0] * 600, 1: [1.3, 1.0, 1.0] * 600}, [1.3] * 1800)
+
+
+def test_the_slow_rank_of_a_job_is_named_by_the_shipped_rule(binaries: Binaries) -> None:
+    slow, turns = (ranks.replay(job, binaries.promtool) for job in (SLOW, TURNS))
+    assert slow.named.keys() == slow.must == {2}
+    assert 600 < slow.named[2] < 800
+    assert slow.must_not == {0, 1}
+    assert turns.must_not == {0, 1}
+    assert not turns.named.keys() | turns.must
+    assert "Of 1 slow ranks, 1 were named" in ranks.table([slow, turns]).about
+    assert "of 4 ranks that are not slow, 0 were" in ranks.table([slow, turns]).about
+    missed = replace(slow, named={0: 700.0})
+    assert "Of 1 slow ranks, 0 were named" in ranks.table([missed]).about
+    assert "of 2 ranks that are not slow, 1 were" in ranks.table([missed]).about
+
+
+def test_a_rank_that_is_slow_for_some_minutes_is_neither() -> None:
+    work = [1.3 if 600 <= step < 1000 else 1.0 for step in range(1800)]
+    job = ranks.Job("job", {0: [1.0] * 1800, 1: [1.0] * 1800, 2: work}, [1.3] * 1800)
+    assert ranks.late_share(job, 2, ranks.NAMED_SECONDS) < ranks.MUST
+    assert ranks.late_share(job, 2, ranks.DOUBT_SECONDS) > ranks.MAY_NOT
+
+
+def test_one_step_in_ten_stands_for_the_ten(tmp_path: Path) -> None:
+    (tmp_path / "steps").mkdir()
+    rows = "".join(f"{n},{n % 2},25,{n // 2 * 10 + 1},{100 + 50 * (n % 2)}\n" for n in range(6))
+    (tmp_path / "steps/job_7_norm.csv").write_text(f",worker,gpu,time,batch_time_norm\n{rows}")
+    one, ten = ranks.read(tmp_path)
+    assert one.ranks.keys() == {0, 1}
+    assert (one.steps[0], ten.steps[0]) == (1.0, 10.0)
+    assert one.ranks[0][0] == pytest.approx(2 / 3)
+    assert ranks.LEAST_SECONDS <= sum(one.steps) <= ranks.LEAST_SECONDS + 20
+
+
+def test_of_operations_only_the_computing_of_a_rank_counts(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    rows = [
+        {"rank": rank, "step": step, "optype": kind, "start_ts": start, "duration": seconds}
+        for rank in (0, 4)
+        for step in (16, 21)
+        for kind, start, seconds in (
+            ("forward-compute", 0.0, 1.0),
+            ("forward-recv", 1.0, 5.0),
+            ("backward-compute", 6.0, 2.0 + rank),
+        )
+    ]
+    (tmp_path / "ranks").mkdir()
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "ranks/trace-A.parquet")
+    (job,) = ranks.read(tmp_path)
+    assert (job.name, job.steps[:2]) == ("trace-A", [12.0, 12.0])
+    assert {rank: work[:2] for rank, work in job.ranks.items()} == {0: [3.0] * 2, 4: [7.0] * 2}
 
 
 def record(path: Path, values: list[tuple[float, float, str]]) -> None:
