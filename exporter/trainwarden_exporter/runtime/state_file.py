@@ -67,11 +67,8 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 def _replace(path: Path, content: bytes) -> None:
     """Writes atomically: a reader, or a machine after power loss, has the old or the new file."""
-    try:
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor has no path
             file.write(content)
