@@ -123,7 +123,8 @@ class Config(Section):
     that a fault would have lasted so long without healing, whatever the time of day."""
     mass_failure_hold: Seconds = 60
     """How long to hold restarts when half of the targets, and at least two, are down at the same
-    time (except after a reboot); then the targets are restarted one at a time."""
+    time; then the targets are restarted one at a time. Not after a reboot, and for up to three
+    commands that `trainwarden run` saw fail there is no hold."""
     targets: tuple[Target, ...] = ()
     """The workers that the remediator may act on."""
     gpu_cleanup: GpuCleanup | None = None

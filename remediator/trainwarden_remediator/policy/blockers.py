@@ -6,13 +6,19 @@ Each refusal names the harm of docs/harms.md that it prevents.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.formatting import format_time
 from trainwarden_remediator.config.playbooks import Condition
 from trainwarden_remediator.config.restart_methods.process import ProcessTarget
-from trainwarden_remediator.config.targets import Budget, Target, cooldown_after
+from trainwarden_remediator.config.targets import (
+    AnnouncedTarget,
+    Budget,
+    Target,
+    cooldown_after,
+)
 from trainwarden_remediator.model import (
     HARMLESS_KINDS,
     Approval,
@@ -275,6 +281,9 @@ FIRST_RECOVERY_SECONDS = 600.0
 MIN_DOWN_TARGETS = 2
 """A single worker is no mass failure, even where it is half of all targets."""
 
+MIN_FAILED_TARGETS = 4
+"""The same with targets that are known to have failed: so many at once point to the host."""
+
 FAILING_COLLECTORS_SHARE = 0.5
 """With this share of its collectors failing, the exporter cannot be relied on (harm 9)."""
 
@@ -289,6 +298,7 @@ def mass_failure(
 ) -> Decision | None:
     """A decision to wait while too many targets are down at once, else None (harms 7 and 9).
 
+    That `trainwarden run` saw its command fail, with an exit status, is no error of the watch.
     After a while, or soon after boot, targets are restarted one after the other: the next one only
     once the one before is healthy or had its time to become so (harm 24).
     """
@@ -308,7 +318,9 @@ def mass_failure(
         and (is_acting(action, now) or _is_target_down(one, exporter))
     }
     gone = [one for one in targets if one.key in coming_back or _is_target_down(one, exporter)]
-    if len(gone) < max(MIN_DOWN_TARGETS, len(targets) / 2):
+    doubtful = [one for one in gone if not _is_known(one, coming_back)]
+    half = len(targets) / 2
+    if len(doubtful) < max(MIN_DOWN_TARGETS, half) and len(gone) < max(MIN_FAILED_TARGETS, half):
         return None
     if coming_back:
         others = ", ".join(f"{key.run}/{key.worker}" for key in sorted(coming_back))
@@ -331,6 +343,13 @@ def mass_failure(
         return None
     first = f"{summary}; {last.key.worker} was restarted first and is not healthy"
     return context.wait("mass_failure", target, first)
+
+
+def _is_known(target: Target, coming_back: Collection[WorkerKey]) -> bool:
+    """Whether its `trainwarden run` says that a target failed, or has just started it again."""
+    return isinstance(target, AnnouncedTarget) and (
+        bool(target.announced.failure) or target.key in coming_back
+    )
 
 
 def _is_target_down(target: Target, exporter: ExporterState) -> bool:

@@ -51,10 +51,8 @@ MISSING = Incident(
 HELD = replace(MISSING, last_decision="wait mass_failure", last_decided_at=NOW - 61)
 
 
-def announced_target(key: WorkerKey, *, wrapper_ended: bool) -> AnnouncedTarget:
-    method = RunTarget(
-        run="/".join(key), socket=Path("/run.sock"), owner=0, wrapper_ended=wrapper_ended
-    )
+def announced_target(key: WorkerKey, **method_fields: Any) -> AnnouncedTarget:
+    method = RunTarget(run="/".join(key), socket=Path("/run.sock"), owner=0, **method_fields)
     return AnnouncedTarget(run=key.run, worker=key.worker, announced=method)
 
 
@@ -236,3 +234,56 @@ def test_that_nobody_can_restart_a_run_is_its_first_reason(tmp_path: Path) -> No
     decision = judged(tmp_path, 1, ended=(ROLLOUT,))
     assert (decision.verdict, decision.reason) == (Verdict.WAIT, "managed_elsewhere")
     assert "type `trainwarden run --detach -- COMMAND`" in decision.detail
+
+
+RUNS = tuple(WorkerKey(f"run-{number}", "trainer") for number in range(8))
+
+
+def judged_runs(
+    folder: Path, *, down: int, seen_to_fail: int, of: int, restarting: int = 0
+) -> Decision:
+    """What is decided about the first of so many runs of `trainwarden run`."""
+    runs = RUNS[:of]
+    gone = set(runs[:down])
+    workers = {key: GONE if key in gone else WELL for key in runs}
+    exporter = ExporterState(workers, 20 * GIB, 2 * GIB)
+    about = replace(MISSING, run=runs[0].run, worker="trainer")
+    snapshot = Snapshot(AlertmanagerState({FINGERPRINT: AlertState.ACTIVE}), exporter)
+    targets = tuple(
+        announced_target(key, failure="SIGKILL" if index < seen_to_fail else "")
+        for index, key in enumerate(runs)
+    )
+    config = make_config(folder, *WORKERS, cooldown=0).model_copy(update={"targets": targets})
+    acting = tuple(
+        PastAction(9, key, NOW - 5, None) for key in runs[down - restarting : down] if restarting
+    )
+    setup = Setup(config, make_watched(*("/".join(key) for key in runs)))
+    state = PolicyState(setup, incidents=(about,), actions=acting, snapshot=snapshot)
+    return decide(about, state, NOW)
+
+
+@pytest.mark.parametrize(
+    ("down", "seen_to_fail", "of", "reason"),
+    [
+        (2, 2, 2, "restart"),
+        (3, 3, 3, "restart"),
+        (2, 1, 2, "restart"),
+        (2, 0, 2, "mass_failure"),
+        (3, 1, 3, "mass_failure"),
+        (4, 4, 4, "mass_failure"),
+        (4, 4, 8, "mass_failure"),
+        (3, 3, 8, "restart"),
+    ],
+)
+def test_runs_that_were_seen_to_fail_are_restarted_and_those_of_unknown_end_wait(
+    tmp_path: Path, down: int, seen_to_fail: int, of: int, reason: str
+) -> None:
+    decision = judged_runs(tmp_path, down=down, seen_to_fail=seen_to_fail, of=of)
+    assert decision.reason == reason
+
+
+def test_a_run_that_was_seen_to_fail_does_not_wait_for_another_that_is_restarted(
+    tmp_path: Path,
+) -> None:
+    decision = judged_runs(tmp_path, down=3, seen_to_fail=1, of=3, restarting=2)
+    assert decision.reason == "restart"

@@ -32,6 +32,8 @@ class RunTarget(RestartMethod):
     """The process of `trainwarden run`, if it is announced."""
     wrapper_ended: bool = False
     """Whether that process has ended: nobody can start the worker again."""
+    failure: str = ""
+    """How the command failed, as its `trainwarden run` announces it; empty unless it has."""
     grace: Seconds = 30
     """Seconds between SIGTERM and SIGKILL."""
 
@@ -49,6 +51,7 @@ def run_methods(announced: AnnouncedRuns) -> Mapping[WorkerKey, RunTarget]:
             owner=one.uid,
             wrapper=one.announcement.wrapper,
             wrapper_ended=has_ended(one.announcement.wrapper),
+            failure=one.announcement.failure,
         )
         for key, one in announced.workers.items()
         if one.announcement.socket is not None and _may_restart(one)
