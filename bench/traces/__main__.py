@@ -1,7 +1,7 @@
 """Replays what real machines wrote through readers and rules; writes docs/traces.md.
 
 TRACES=folder python -m traces                        # from the folder bench
-TRACES=folder python -m traces --containers 40 --hours 8 --only-print
+TRACES=folder python -m traces --only-print
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from pathlib import Path
 
 from results import Result
 from stack import find_binaries
-from traces import captures, faults, logs, ranks, series, steps
+from traces import captures, faults, logs, ranks, series, series_page, steps
+from verdicts.arrivals import SERVERS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "traces.md"
-SERVERS = 400
-"""Servers of the record of faults."""
 SOURCES = """\
 | part | from | licence |
 |---|---|---|
@@ -33,9 +32,10 @@ HEAD = """\
 # Traces
 
 What real machines wrote, replayed through the real readers and the shipped rules by
-`TRACES=folder make bench-traces`. No number of this page comes from a model, and none is in
-[verdicts.md](verdicts.md). The folder holds `steps/`, `ranks/`, `series/`, `logs/`, `faults/` and
-`gpu/` with files of these repositories; a part that is not there is left out:
+`TRACES=folder make bench-traces`. No number of this page comes from a model, and of its numbers
+only the counts of faults are in [verdicts.md](verdicts.md). The folder holds `steps/`, `ranks/`,
+`series/`, `logs/`, `faults/` and `gpu/` with files of these repositories; a part that is not there
+is left out:
 
 """
 LIMITS = """\
@@ -54,7 +54,7 @@ NOWHERE = (
 )
 
 
-def parts(folder: Path, containers: int | None, hours: float | None, workers: int) -> list[Result]:
+def parts(folder: Path, workers: int) -> list[Result]:
     """The tables of what is there."""
     found: list[Result] = []
     if sequences := steps.read(folder):
@@ -62,11 +62,9 @@ def parts(folder: Path, containers: int | None, hours: float | None, workers: in
     if jobs := ranks.read(folder):
         promtool = find_binaries().promtool
         found.append(ranks.table(ranks.replay_all(jobs, promtool, workers)))
-    if recorded := series.read(folder)[:containers]:
-        for container in recorded if hours is not None else ():
-            container.cut(hours or 0.0)
-        promtool = find_binaries().promtool
-        found.append(series.table(tuple(series.replay(recorded, promtool, workers))))
+    if recorded := series.read(folder):
+        played = tuple(series.replay(recorded, find_binaries().promtool, workers))
+        found += [series_page.table(played), series_page.orders(played)]
     if paths := sorted(path for path in folder.glob(logs.FILES) if path.is_file()):
         found.append(logs.table(paths))
     found += [faults.table(faults.read(path, SERVERS)) for path in folder.glob(faults.FILES)]
@@ -84,12 +82,10 @@ def main() -> int:
     """2 without traces."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--folder", type=Path, default=Path(os.environ.get("TRACES") or "."))
-    parser.add_argument("--containers", type=int, help="replay only so many")
-    parser.add_argument("--hours", type=float, help="of each container only so many")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--only-print", action="store_true", help="leave docs/traces.md alone")
     options = parser.parse_args()
-    tables = parts(options.folder, options.containers, options.hours, options.processes)
+    tables = parts(options.folder, options.processes)
     if not tables:
         print(NOWHERE, file=sys.stderr)
         return 2

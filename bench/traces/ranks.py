@@ -22,7 +22,7 @@ from statistics import median
 
 from bounds import share_at_most
 from results import Result
-from traces.series import needed
+from traces.series_rules import needed
 from trainwarden.heartbeat import MAX_STEPS, keep_step
 from trainwarden_exporter.processes.rank_lags import lag_ratios
 from verdicts.engine import evaluate, shipped_groups

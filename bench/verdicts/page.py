@@ -79,6 +79,12 @@ class Page:
         self._names.setdefault(("up",), f"up{{{self._target}}}")
         self._take({self._names["up",]: 0.0})
 
+    def hold(self, times: int) -> None:
+        """The last scrape, so many times again."""
+        for samples in self.series.values():
+            samples.extend(samples[-1:] * times)
+        self.length += times
+
     def skip(self) -> None:
         """Records a missed scrape."""
         self._values = {}

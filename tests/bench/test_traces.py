@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +12,10 @@ import pytest
 
 from simulated_state import functions
 from stack import Binaries
-from traces import captures, faults, logs, ranks, series, steps
+from traces import captures, faults, logs, ranks, series, series_page, series_rules, steps
 from traces.__main__ import NOWHERE, main, page, parts
-from verdicts.engine import shipped_groups
+from verdicts.engine import Firing, shipped_groups
+from verdicts.page import GAP
 
 ITERATION = (
     " iteration {step:8d}/    1000 | elapsed time per iteration (ms): 1613.7 | lm loss: 8.0E+00 |\n"
@@ -148,7 +150,7 @@ def write_series(folder: Path) -> None:
     """`idle` never uses its GPU; the memory of `grows` exceeds what is left."""
     moments = [57.0 * number for number in range(64)]
     duty = [(at, 0.0 if name == "idle" else 80.0, name) for at in moments for name in NAMES]
-    memory = [(at, 0.9 if name == "grows" and at > 2000 else 0.4, name) for at, _, name in duty]
+    memory = [(at, 0.95 if name == "grows" and at > 2000 else 0.4, name) for at, _, name in duty]
     record(folder / "series/pod_gpu_duty_cycle_anon.csv.gz", duty)
     record(
         folder / "series/pod_gpu_memory_used_bytes_anon.csv.gz",
@@ -160,28 +162,105 @@ def write_series(folder: Path) -> None:
 NAMES = ("busy", "grows", "idle")
 
 
-def test_series_are_judged_by_the_shipped_rules(tmp_path: Path, binaries: Binaries) -> None:
+def test_series_are_judged_by_the_shipped_rules_and_leaving_out_some_changes_nothing(
+    tmp_path: Path, binaries: Binaries, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_series(tmp_path)
-    found = dict(zip(NAMES, series.play(series.read(tmp_path), binaries.promtool), strict=True))
+    recorded = series.read(tmp_path)
+    size = series.card(recorded)
+    assert size == 32 * 2**30
+    found = series.play(recorded, size, binaries.promtool)
     fired = {
-        name: {firing.labels["alertname"] for firing in one.fired} for name, one in found.items()
+        name: {alarm.kind for alarm in one.alarms} for name, one in zip(NAMES, found, strict=True)
     }
     assert fired["busy"] == set()
-    assert fired["idle"] == {"TrainingGpuIdle"}
-    assert found["idle"].idle
-    assert fired["grows"] == {"TrainingWorkerMemoryOverLimit", "TrainingMemoryFloor"}
-    assert set(found["grows"].ordered) == {"restart_leaking_worker", "relieve_memory"}
-    assert found["busy"].hours == pytest.approx(1.0, abs=0.01)
-    about = series.table(tuple(found.values())).about
-    assert "3 containers, 3 h of record: 2 orders" in about
+    assert fired["idle"] == {("TrainingGpuIdle", "warning")}
+    assert fired["grows"] == {
+        ("TrainingWorkerMemoryOverLimit", "warning"),
+        ("TrainingWorkerMemoryOverLimit", "critical"),
+        ("TrainingMemoryFloor", "critical"),
+    }
+    ordered = {one.labels["remediation"] for one in found[1].alarms if one.ordered}
+    assert ordered == {"restart_leaking_worker", "relieve_memory"}
+    table = series_page.table(found)
+    assert (
+        "3 containers, 3 h of GPUs, 3 h of memory: 2 orders to the remediator on 1 of them"
+        in table.about
+    )
+    rows = {row[0].partition("]")[0][1:] + "/" + row[1]: row for row in table.rows}
+    assert rows["TrainingGpuIdle/warning"][2:5] == ("3", "1", "1")
+    assert rows["TrainingWorkerLeak/warning"][3:5] == ("0", "0")
+
+    monkeypatch.setattr(series, "passes", lambda groups, every: [(groups, every)])
+    monkeypatch.setattr(series, "that_may_fire", lambda groups, _: groups)
+    assert series.play(recorded, size, binaries.promtool) == found
 
 
-def test_rules_that_select_nothing_of_the_record_are_left_out(tmp_path: Path) -> None:
+def test_only_rules_that_the_record_can_contradict_are_judged(tmp_path: Path) -> None:
     write_series(tmp_path)
-    known = series.needed(shipped_groups(), ["trainwarden_gpu_utilization_ratio{}"])
-    names = {rule.get("alert") for group in known for rule in group.body["rules"]}
-    assert "TrainingGpuIdle" in names
-    assert "TrainingHeartbeatMissed" not in names
+    recorded = series.read(tmp_path)
+    every = {
+        name: samples
+        for one in recorded
+        for name, samples in series.Host(one, 8e10).scrapes().items()
+    }
+    groups = series_rules.that_may_fire(shipped_groups(), every)
+    names = {rule.get("alert") for group in groups for rule in group.body["rules"]}
+    assert {"TrainingGpuIdle", "TrainingWorkerLeak", "TrainingMemoryFloor"} <= names
+    assert not [name for group in groups for name in re.findall(r"\w+:\w+:", str(group.body))]
+    assert not {"TrainingHeartbeatMissed", "TrainingWorkerGone", "TrainingReboot"} & names
+    for own, read in series_rules.passes(groups, every):
+        hosts = {name.partition('instance="')[2].partition(":")[0] for name in read}
+        assert hosts == ({"c1"} if own[0].interval == 5 else {"c0", "c1", "c2"})
+
+
+def test_what_stands_still_is_held_and_a_hole_is_none_of_it() -> None:
+    moments = (0.0, 57.0, 5000.0, 5057.0)
+    container = series.Container("c", {"memory": [(at, at / 1e4) for at in moments]})
+    found = series.Host(container, 0.0).scrapes()
+    resident = next(samples for name, samples in found.items() if "resident_bytes" in name)
+    started = next(samples for name, samples in found.items() if "worker_start_time" in name)
+    assert len(resident) == 1012
+    assert resident[:12] == [0.0] * 12
+    assert set(resident[12:133]) == {round(57e-4 * series.SIZE)}
+    assert set(resident[133:1000]) == {GAP}
+    assert resident[1000:] == [round(0.5 * series.SIZE)] * 12
+    assert (started[0], started[-1]) == (-series.WARM, 5000.0)
+    assert container.hours("memory") == pytest.approx(2 * 57 / 3600)
+
+
+def test_a_limit_is_there_once_it_is_known() -> None:
+    container = series.Container("c", {"memory": [(57.0 * at, 0.6) for at in range(101)]})
+    assert container.limit == pytest.approx(0.8)
+    found = series.Host(container, 0.0).scrapes()
+    limits = next(samples for name, samples in found.items() if "memory_limit_bytes" in name)
+    assert limits.count(GAP) * 5 == pytest.approx(container.set_up, abs=5)
+    assert limits[-1] == pytest.approx(0.8 * series.SIZE)
+
+
+def test_an_alert_that_fires_again_is_another_alarm() -> None:
+    labels = {"alertname": "A", "severity": "warning", "instance": "c:10977"}
+    fired = [Firing(labels, (0.0, 5.0, 60.0, 65.0, 70.0, 400.0))]
+    found = series_rules.alarms(fired, {"c": 100.0})["c"]
+    assert [(one.start, one.end) for one in found] == [(0.0, 10.0), (60.0, 75.0)]
+
+
+@pytest.mark.parametrize(
+    ("values", "came"),
+    [
+        ([0.5, 0.6, 0.1], "started again within four hours"),
+        ([0.5, 0.6, 0.8], "passed the limit within four hours"),
+        ([0.5, 0.6, 0.6], "stayed under the limit"),
+    ],
+)
+def test_what_came_of_an_alarm_is_read_from_the_record(values: list[float], came: str) -> None:
+    memory = [(600.0 * at, 0.5) for at in range(20)]
+    values += [values[-1]] * 25
+    memory += [(12_000 + 600.0 * at, value) for at, value in enumerate(values)]
+    container = series.Container("c", {"memory": memory})
+    labels = {"alertname": "TrainingWorkerLeak", "severity": "warning"}
+    alarm = series_rules.Alarm(labels, 12_000.0, 12_060.0, paged=True, ordered=False)
+    assert series_page.came_of(container, alarm) == came
 
 
 def test_arrivals_are_counted_by_class_with_their_repair(tmp_path: Path) -> None:
@@ -247,7 +326,7 @@ def test_a_captured_card_is_compared_with_what_another_exporter_made_of_it(tmp_p
 
 def test_what_is_there_is_on_the_page(tmp_path: Path) -> None:
     megatron_log(tmp_path / "logs" / "run.out", 90, "")
-    text = page(parts(tmp_path, None, None, 1))
+    text = page(parts(tmp_path, 1))
     assert "## Logs" in text
     assert "## Step times" not in text
 
