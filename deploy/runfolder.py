@@ -23,8 +23,9 @@ import simulation
 from ruleset import RULES
 from simulation import Simulation
 from stack import PROJECT, Binaries, StackError, script
-from trainwarden_exporter.config_file.loader import load
+from trainwarden_exporter.config_file.loader import Section, load
 from trainwarden_exporter.exceptions import ConfigError
+from trainwarden_remediator.config.notifications import NotifySettings
 from trainwarden_remediator.config.schema import Config, load_setup
 from write_rules import own_rules
 
@@ -206,14 +207,26 @@ def prepare_announced(
     return prepare_own(folder, folder, binaries, mode=mode, any_free=any_free)
 
 
+class _ReceiversAlone(Section):
+    notify: NotifySettings
+
+
 def _receivers_alone(path: Path) -> str:
-    """The section `notify` of a file that has no other; empty if it has, or is wrong."""
+    """The section `notify` of a file that has no other; empty if it has, or is no YAML.
+
+    Raises StackError with the line of a mistake in it: the copy has others.
+    """
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):
         return ""
-    alone = isinstance(content, dict) and content.keys() == {"notify"}
-    return yaml.safe_dump(content, sort_keys=False) if alone else ""
+    if not isinstance(content, dict) or content.keys() != {"notify"}:
+        return ""
+    try:
+        load(path, _ReceiversAlone)
+    except ConfigError as error:
+        raise StackError(str(error)) from error
+    return yaml.safe_dump(content, sort_keys=False)
 
 
 def _notify_section(path: Path) -> str:

@@ -49,7 +49,11 @@ from trainwarden_remediator.journal.terminal import (
     terminal_width,
 )
 from trainwarden_remediator.notify.notifier import try_receivers
-from trainwarden_remediator.report.current_state import CurrentState, read_current_state
+from trainwarden_remediator.report.current_state import (
+    CurrentState,
+    mode_in_force,
+    read_current_state,
+)
 from trainwarden_remediator.report.incident import ReportStyle
 from trainwarden_remediator.report.nightly import report_incident, report_nights
 from trainwarden_remediator.runtime import oom_score
@@ -225,7 +229,8 @@ def _report(given: argparse.Namespace) -> int:
 
 async def _current_state(setup: Setup) -> CurrentState:
     async with aiohttp.ClientSession() as session:
-        return await read_current_state(setup, session, WallClock())
+        current = await read_current_state(setup, session, WallClock())
+        return replace(current, mode=await mode_in_force(setup, session))
 
 
 def _hold(given: argparse.Namespace) -> int:

@@ -141,6 +141,18 @@ def test_without_a_configuration_the_receivers_of_before_are_kept(
     assert made.remediator_file.read_text() == "notify: {receivers: 1}"
 
 
+def test_a_mistake_in_receivers_alone_has_its_line_in_the_file_of_the_operator(
+    tmp_path: Path, config: Path, binaries: Binaries
+) -> None:
+    file = config / "remediator.yml"
+    file.write_text(
+        "# mine\nnotify:\n  receivers:\n    - {name: a, kind: ntfi, url: 'https://x/y'}\n"
+    )
+    with pytest.raises(StackError) as raised:
+        prepare_own(tmp_path / "run", config, binaries)
+    assert str(raised.value).startswith(f"{file}:4: ")
+
+
 @pytest.mark.parametrize("with_exporter", [True, False])
 def test_a_file_with_receivers_alone_gets_what_it_lacks(
     tmp_path: Path, config: Path, binaries: Binaries, *, with_exporter: bool

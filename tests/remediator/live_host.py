@@ -47,6 +47,8 @@ class Box:
         self.checkpoints: list[dict[str, Any]] = []
         self.proved = ""
         """The path of the newest proved checkpoint that the exporter shows."""
+        self.status: Any = {"remediator": None}
+        """What the exporter's `/status.json` has."""
         self.stale_page = ""
         """What the exporter keeps showing, where it does not look again."""
         self.command = [sys.executable, "-c", WORKER, self.mark]
@@ -150,7 +152,13 @@ class Box:
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                page = box.page() if self.path == "/metrics" else box._alerts(self.path)
+                match self.path:
+                    case "/metrics":
+                        page = box.page()
+                    case "/status.json":
+                        page = json.dumps(box.status)
+                    case _:
+                        page = box._alerts(self.path)
                 self.send_response(503 if box.blind else 200)
                 self.send_header("Content-Length", str(len(page)))
                 self.end_headers()

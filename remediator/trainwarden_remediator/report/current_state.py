@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import aiohttp
@@ -11,6 +13,7 @@ import aiohttp
 from trainwarden_exporter.processes.announcements import AnnouncedRuns
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_remediator.config.schema import Setup
+from trainwarden_remediator.credentials.outgoing import RequestCredentials
 from trainwarden_remediator.exceptions import ObservationError
 from trainwarden_remediator.holds.hold_file import Hold, read_holds
 from trainwarden_remediator.observation.active_alerts import (
@@ -19,7 +22,7 @@ from trainwarden_remediator.observation.active_alerts import (
     alert_fetcher,
 )
 from trainwarden_remediator.observation.model import ExporterState
-from trainwarden_remediator.observation.snapshot import HttpObserver
+from trainwarden_remediator.observation.snapshot import HttpObserver, get
 from trainwarden_remediator.runtime.clock import Clock
 
 TIMEOUT_SECONDS = 3.0
@@ -65,3 +68,16 @@ async def _exporter_state(observer: HttpObserver) -> ExporterState | str:
         return f"no answer within {TIMEOUT_SECONDS:g} s"
     except ObservationError as error:
         return str(error)
+
+
+async def mode_in_force(setup: Setup, session: aiohttp.ClientSession) -> str:
+    """Returns the mode of the running remediator, as the exporter shows it, else that of the file.
+
+    `--mode`, as `trainwarden up --mode` gives it, is in no file.
+    """
+    exporter = setup.config.exporter
+    with suppress(ObservationError, ValueError, KeyError, TypeError, MemoryError):
+        body = await get(session, f"{exporter.url}/status.json", RequestCredentials(exporter))
+        if (mode := json.loads(body)["remediator"]["mode"]) in ("observe", "act"):
+            return str(mode)
+    return setup.config.mode

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -27,7 +28,11 @@ from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.model import Decision, Verdict
 from trainwarden_remediator.observation.exporter_page import parse_exporter_page
 from trainwarden_remediator.observation.model import ExporterState, RunState
-from trainwarden_remediator.report.current_state import CurrentState, read_current_state
+from trainwarden_remediator.report.current_state import (
+    CurrentState,
+    mode_in_force,
+    read_current_state,
+)
 from trainwarden_remediator.report.incident import ReportStyle
 from trainwarden_remediator.report.markdown import TimeFormat
 from trainwarden_remediator.report.nightly import report_nights
@@ -248,3 +253,17 @@ async def test_the_state_is_asked_over_http(box: Box) -> None:
         box.blind = True
         blind = await read_current_state(setup, session, WallClock())
     assert (type(blind.exporter), type(blind.alerts)) == (str, str)
+
+
+async def test_the_mode_is_that_of_the_running_remediator(box: Box) -> None:
+    box.configure(mode="observe")
+    setup = await asyncio.to_thread(load_setup, box.config_file)
+    async with aiohttp.ClientSession() as session:
+        assert await mode_in_force(setup, session) == "observe"
+        box.status = {"remediator": {"mode": "act"}}
+        assert await mode_in_force(setup, session) == "act"
+        unknown: tuple[Any, ...] = ({"remediator": None}, {"remediator": "no answer"}, [])
+        for box.status in unknown:
+            assert await mode_in_force(setup, session) == "observe"
+        box.blind = True
+        assert await mode_in_force(setup, session) == "observe"
