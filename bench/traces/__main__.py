@@ -47,6 +47,8 @@ LIMITS = """\
   step times neither memory nor logs.
 - Step times are of shared GPUs in 2020, replayed at other lengths of a step: the fluctuation is
   real, its length is not.
+- A rank that is slow for less than a quarter of an hour at a time may not be named, as worker 6 of
+  job 1: at ten seconds a step, it is slow for twelve and for nine minutes, ninety seconds apart.
 """
 NOWHERE = (
     "no traces: TRACES names no folder with steps/, ranks/, series/, logs/, faults/ or gpu/; "
