@@ -12,7 +12,9 @@ from typing import Literal, Self
 
 import aiohttp
 
+from trainwarden_exporter.config_file.loader import READ_SECONDS
 from trainwarden_exporter.exceptions import ConfigError, Problem
+from trainwarden_exporter.runtime.bounded_calls import bounded_call
 from trainwarden_exporter.webserver.service import Readiness, Reloader
 from trainwarden_exporter.webserver.web_file import WebConfigFile
 from trainwarden_remediator.actions.descendants import DescendantTracker
@@ -208,7 +210,12 @@ class Remediator:
         tokens = None
         if setup.config.token_file is not None:
             tokens = BearerTokens(setup.config.token_file)
-            tokens.read()
+            try:
+                bounded_call(setup.config.token_file, tokens.read, seconds=READ_SECONDS)
+            except TimeoutError as error:
+                raise ConfigError(
+                    Problem(setup.config.token_file, None, "", error.strerror or "")
+                ) from error
         return setup, tokens
 
     async def _reload(self) -> None:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -41,8 +42,9 @@ class Program:
         *options: str,
         descriptors: int = LIMIT_OF_DESCRIPTORS,
         within: Sequence[str] = (),
+        waits: bool = True,
     ) -> None:
-        """`within` is the start of its command line."""
+        """`within` is the start of its command line; `waits`: until it is ready."""
         self.name = name
         self.token = TOKEN if name == REMEDIATOR else ""
         self.address = (ports.LOOPBACK, ports.free_port())
@@ -66,7 +68,9 @@ class Program:
                 stderr=log,
                 preexec_fn=limit,  # noqa: PLW1509 - the tests that start programs have one thread
             )
-        until(lambda: self.process.poll() is None and self.is_ready())
+        if waits:
+            until(lambda: self.process.poll() is not None or self.is_ready())
+            assert self.process.poll() is None, self.log
 
     def is_ready(self) -> bool:
         try:
@@ -117,6 +121,11 @@ class Program:
             with suppress(ConnectionError):  # the answer may come before the end of the body
                 sock.sendall(body)
             return read_answer(sock)
+
+    def page(self, path: str) -> str:
+        url = f"http://{self.address[0]}:{self.address[1]}{path}"
+        with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
+            return str(answer.read().decode())
 
     def close(self) -> None:
         self.process.kill()

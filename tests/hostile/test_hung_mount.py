@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -111,10 +110,8 @@ def test_an_exporter_whose_disk_logs_and_checkpoints_are_on_it_reports_the_rest(
     (folder / "exporter.yml").write_text(json.dumps(config))  # JSON is YAML
     with subprocess.Popen(["sh", "-c", "sleep 1000; true", mark], cwd=folder) as worker:
         program = Program(EXPORTER, folder, within=within)
-        url = f"http://127.0.0.1:{program.address[1]}/metrics"
         try:
-            with urllib.request.urlopen(url, timeout=60) as answer:
-                lines = answer.read().decode().splitlines()
+            lines = program.page("/metrics").splitlines()
         finally:
             program.close()
             for pid in descendants(read_processes(), [worker.pid]):

@@ -9,6 +9,7 @@ from typing import Self
 from trainwarden_exporter.exceptions import NoData
 from trainwarden_exporter.heartbeats.registry import HeartbeatKey, HeartbeatRegistry
 from trainwarden_exporter.runtime.background_poller import BackgroundPoller, BackgroundPollers
+from trainwarden_exporter.runtime.bounded_calls import bounded_call
 from trainwarden_exporter.scrape.collector import Collector, Family, MetricTable, Sample
 
 INTERVAL = 5.0
@@ -86,9 +87,9 @@ class HeartbeatsCollector(Collector):
 def read_modification_time(path: Path) -> float | None:
     """Returns the modification time of `path` (Unix seconds); None if it does not exist.
 
-    Raises OSError if it cannot be read.
+    Raises OSError if it cannot be read, or its mount does not answer.
     """
     try:
-        return path.stat().st_mtime
+        return bounded_call(path, path.stat).st_mtime
     except FileNotFoundError:
         return None

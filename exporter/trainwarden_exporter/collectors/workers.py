@@ -281,7 +281,8 @@ class WorkersCollector(Collector):
                 found[key] = find_absence_reason(
                     roots,
                     signs,
-                    seen=self._presence_log.was_seen(key) or key in self._announced.workers,
+                    seen=key not in self._matcher.unread
+                    and (self._presence_log.was_seen(key) or key in self._announced.workers),
                     finishes=worker.finishes and self._announced_state(key) != "failed",
                     ended_by_reboot=self._presence_log.ended_by_reboot(key),
                     is_only_trainer=worker.name in trainers and idle,

@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar, get_args
 
@@ -22,11 +23,15 @@ from trainwarden_exporter.config_file.yaml_nodes import (
     plain_value,
 )
 from trainwarden_exporter.exceptions import ConfigError, Problem
+from trainwarden_exporter.runtime.bounded_calls import bounded_call
 
 __all__ = ["LocatedError", "Location", "Section", "dotted", "load", "parse", "unique_by"]
 
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
+
+READ_SECONDS = 10.0
+"""How long a read of a configuration waits for its disk."""
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 """Bytes. A configuration is never this long, but a log or checkpoint named by mistake is."""
@@ -112,13 +117,12 @@ def load(path: Path, model: type[M], *, environment: Mapping[str, str] | None = 
 
 
 def read_text(path: Path) -> str:
-    """Returns the text of the file at `path`. Raises ConfigError; never blocks on a pipe."""
+    """Returns the text of the file at `path`. Raises ConfigError.
+
+    Never blocks on a pipe, and for READ_SECONDS at most on a mount that does not answer.
+    """
     try:
-        # Without O_NONBLOCK, opening a pipe without a writer never returns.
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123 - a Path cannot be opened with flags
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ConfigError(Problem(path, None, "", "not a regular file"))
-            content = file.read(MAX_FILE_BYTES + 1)
+        content = bounded_call(path, partial(_read_content, path), seconds=READ_SECONDS)
     except OSError as error:
         raise ConfigError(Problem(path, None, "", error.strerror or str(error))) from error
     except ValueError as error:
@@ -130,6 +134,14 @@ def read_text(path: Path) -> str:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ConfigError(Problem(path, line, "", f"not UTF-8 text: {error.reason}")) from error
+
+
+def _read_content(path: Path) -> bytes:
+    # Without O_NONBLOCK, opening a pipe without a writer never returns.
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123 - a Path cannot be opened with flags
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ConfigError(Problem(path, None, "", "not a regular file"))
+        return file.read(MAX_FILE_BYTES + 1)
 
 
 def parse(

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from trainwarden_exporter.config_file.loader import LocatedError, Section, unique_by
 from trainwarden_exporter.config_file.types import LocalPath, Name, Seconds
+from trainwarden_exporter.runtime.bounded_calls import bounded_call
 from trainwarden_exporter.runtime.ca_bundle import system_context
 
 EngineName = Literal[
@@ -65,6 +66,11 @@ class TlsConfig(Section):
 
         Raises OSError or ValueError for an invalid file.
         """
+        if self.ca_file is not None:
+            return bounded_call(self.ca_file, self._read_context)
+        return self._read_context()
+
+    def _read_context(self) -> ssl.SSLContext:
         if not self.insecure:
             return (
                 system_context()

@@ -10,6 +10,9 @@ from trainwarden_exporter.logs.state import LogState
 from trainwarden_exporter.runtime.background_poller import BackgroundPoller
 from trainwarden_exporter.runtime.state_file import StateFile
 
+SAVE_SECONDS = 5.0
+"""How long a save waits for the disk: nothing else waits for it."""
+
 INTERVAL = 3.0
 """Seconds between two saves; after a crash, lines since the last save are read again."""
 
@@ -51,7 +54,7 @@ class LogStateStore:
                 key, now = (follower.spec.run, follower.spec.name), (follower, follower.changes)
                 # Before its first poll it knows none of its files.
                 if follower.changes and self._saved.get(key) != now:
-                    self._file(key).save(follower.state())
+                    self._file(key).save(follower.state(), seconds=SAVE_SECONDS)
                     self._saved[key] = now
 
     def _file(self, key: LogKey) -> StateFile[LogState]:

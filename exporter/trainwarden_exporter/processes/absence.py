@@ -26,7 +26,8 @@ class AbsenceReason(StrEnum):
     """Why the absence of a process is no sign of a failure. The value is a label."""
 
     NEVER_SEEN = "never_seen"
-    """No process has ever matched the worker's selector: the selector may be wrong."""
+    """No process has ever matched the worker's selector, which may be wrong; or its pid file cannot
+    be read."""
     EXIT_UNKNOWN = "exit_unknown"
     """A worker that may finish has ended, with an unknown exit status."""
     INTERRUPTED = "interrupted"

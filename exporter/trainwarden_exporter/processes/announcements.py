@@ -11,6 +11,7 @@ import signal
 import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Literal
@@ -22,6 +23,7 @@ from trainwarden_exporter.exceptions import Problem
 from trainwarden_exporter.processes.exit_status import ProcessExit
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import Identity
+from trainwarden_exporter.runtime.bounded_calls import bounded_call
 from trainwarden_exporter.runtime.safe_open import open_regular
 
 MAX_RUNS = 200
@@ -193,7 +195,7 @@ def read_announcements(
     found: list[AnnouncedWorker] = []
     problems: list[Problem] = []
     try:
-        files, has_more = announcement_files(folder)
+        files, has_more = bounded_call(folder, partial(announcement_files, folder))
         owner = folder.stat()
     except (FileNotFoundError, NotADirectoryError):
         return AnnouncedRuns()

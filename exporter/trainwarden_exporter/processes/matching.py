@@ -106,6 +106,8 @@ class Matcher:
         self._to_recheck: set[int] = set()
         """Pids to evaluate again although they are unchanged."""
         self._accepted_pid_files: dict[WorkerKey, Identity] = {}
+        self.unread: frozenset[WorkerKey] = frozenset()
+        """Workers whose pid file could not be read at the last look, though it exists."""
         self._unreadable: set[WorkerKey] = set()
         self._untrusted: set[WorkerKey] = set()
         """Workers with a pid file that other accounts can write."""
@@ -198,6 +200,7 @@ class Matcher:
     def _pid_file_holders(
         self, processes: Mapping[int, Process]
     ) -> Iterator[tuple[WorkerKey, Identity]]:
+        unread: set[WorkerKey] = set()
         for key, selector in self._selectors.items():
             if selector.pid_file is None:
                 continue
@@ -205,6 +208,11 @@ class Matcher:
                 file = read_pid_file(selector.pid_file)
             except OSError:
                 self._warn_unreadable(key, str(selector.pid_file))
+                unread.add(key)
+                last = self._accepted_pid_files.get(key)
+                known = processes.get(last.pid) if last else None
+                if last and known and known.identity == last:
+                    yield key, last
                 continue
             process = processes.get(file.pid) if file else None
             if file and process and not self._is_trusted(key, file, selector.pid_file):
@@ -216,6 +224,7 @@ class Matcher:
                 and (self._accepted_pid_files.get(key) == process.identity or file.matches(process))
             ):
                 yield key, process.identity
+        self.unread = frozenset(unread)
 
     def _is_trusted(self, key: WorkerKey, file: PidFile, path: Path) -> bool:
         uid = read_uid(file.pid, self._root)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import stat
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from trainwarden_exporter.processes.procfs import Process
 from trainwarden_exporter.processes.start_times import start_timestamp
+from trainwarden_exporter.runtime.bounded_calls import bounded_call
 from trainwarden_exporter.runtime.safe_open import open_regular
 
 _CLOCK_TOLERANCE_SECONDS = 2.0
@@ -53,8 +55,12 @@ def parse_pid(text: str) -> int | None:
 def read_pid_file(path: Path) -> PidFile | None:
     """Reads a pid file; None if it does not exist or contains no pid.
 
-    Raises OSError if it exists and is unreadable.
+    Raises OSError if it exists and is unreadable; TimeoutError while its mount does not answer.
     """
+    return bounded_call(path, partial(_read, path))
+
+
+def _read(path: Path) -> PidFile | None:
     try:
         # a FIFO at this path must not block the scrape, and a link must not name another file
         descriptor = open_regular(path)

@@ -26,11 +26,7 @@ class SerialThread:
 
     def __init__(self, name: str) -> None:
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        thread = Thread(target=self._run, name=name, daemon=True)
-        try:
-            thread.start()
-        except (RuntimeError, MemoryError) as error:
-            raise NoThreadError(name, error) from error
+        _start(Thread(target=self._run, name=name, daemon=True))
 
     def call(self, function: Callable[[], T]) -> asyncio.Future[T]:
         """Runs `function` after earlier calls; the future receives its result or exception.
@@ -72,7 +68,7 @@ def _future_exception(error: Exception) -> Exception:
 def run_with_timeout(seconds: float, function: Callable[[], T]) -> T:
     """Returns the result of `function`, run in a thread that may outlive the call.
 
-    Raises TimeoutError after `seconds`; a later result is discarded.
+    Raises TimeoutError after `seconds`; a later result is discarded. Raises NoThreadError.
     """
     answers: SimpleQueue[Callable[[], T]] = SimpleQueue()
 
@@ -84,12 +80,19 @@ def run_with_timeout(seconds: float, function: Callable[[], T]) -> T:
         else:
             answers.put(lambda: value)
 
-    Thread(target=run, name="run with timeout", daemon=True).start()
+    _start(Thread(target=run, name="run with timeout", daemon=True))
     try:
         answer = answers.get(timeout=seconds)
     except Empty:
         raise TimeoutError(f"no answer within {seconds:g} s") from None
     return answer()
+
+
+def _start(thread: Thread) -> None:
+    try:
+        thread.start()
+    except (RuntimeError, MemoryError) as error:
+        raise NoThreadError(thread.name, error) from error
 
 
 def _raise(error: Exception) -> NoReturn:

@@ -6,11 +6,13 @@ import contextlib
 import logging
 import os
 import tempfile
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
+
+from trainwarden_exporter.runtime.bounded_calls import bounded_call
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +23,7 @@ class StateFile(Generic[T]):
     """A value of one type, stored as JSON; only in memory if `path` is None.
 
     An unreadable file counts as missing, and an unwritable one does not stop the exporter: both are
-    logged, once per change of state.
+    logged, once per change of state. So is a disk that does not answer.
     """
 
     def __init__(self, path: Path | None, kind: type[T], *, empty: T) -> None:
@@ -31,15 +33,19 @@ class StateFile(Generic[T]):
         self.value = self._read(empty)
         """The last saved value."""
 
-    def save(self, value: T) -> None:
-        """Saves `value`. Replaces the file atomically, and only if the value has changed."""
+    def save(self, value: T, *, seconds: float | None = None) -> None:
+        """Saves `value`. Replaces the file atomically, and only if the value has changed.
+
+        Waits for the disk as `bounded_call` does; a write that ends later counts as none.
+        """
         if value == self.value and self._writable:
             return
         self.value = value
         if self._path is None:
             return
         try:
-            _replace(self._path, self._adapter.dump_json(value))
+            content = self._adapter.dump_json(value)
+            bounded_call(self._path, partial(_replace, self._path, content), seconds=seconds)
         except OSError as error:
             if self._writable:
                 log.warning("state not saved", extra={"path": self._path, "error": str(error)})
@@ -51,7 +57,7 @@ class StateFile(Generic[T]):
         if self._path is None:
             return empty
         try:
-            return self._adapter.validate_json(self._path.read_bytes())
+            return self._adapter.validate_json(bounded_call(self._path, self._path.read_bytes))
         except FileNotFoundError:
             return empty
         except (OSError, ValidationError) as error:

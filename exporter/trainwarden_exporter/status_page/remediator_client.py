@@ -18,6 +18,7 @@ from trainwarden_exporter.inference.http_messages import HttpOutcome, HttpReques
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.progress.holds import HoldPollers
 from trainwarden_exporter.runtime.background_poller import BackgroundPoller
+from trainwarden_exporter.runtime.resolved_path import resolved_path
 from trainwarden_exporter.runtime.responsibility import YOU
 from trainwarden_exporter.status_page.series import Tone
 
@@ -141,7 +142,9 @@ class ExporterIdentity:
         """Whether the remediator reads the same file, or in a container another copy of it."""
         if status.workers_hash == self.workers_hash:
             return True
-        return self.file is not None and status.exporter_file == str(self.file.resolve())
+        return self.file is not None and status.exporter_file == resolved_path(
+            str(self.file.absolute())
+        )
 
 
 async def fetch_status(

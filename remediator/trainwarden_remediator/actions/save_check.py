@@ -10,18 +10,14 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import NamedTuple
 
 from trainwarden_exporter.checkpoints.scanner import CheckpointScanner
 from trainwarden_exporter.checkpoints.specs import CheckpointSpec
 from trainwarden_exporter.processes.procfs import PROC, read_open_links, read_text
-from trainwarden_exporter.runtime.blocking_thread import run_with_timeout
+from trainwarden_exporter.runtime.bounded_calls import bounded_call
+from trainwarden_exporter.runtime.resolved_path import resolved_path
 from trainwarden_exporter.step_dirs.names import NameParser, StepDirName
-
-LOOK_SECONDS = 1.0
-"""Seconds after which a folder that does not respond counts as not being written to: a save there
-makes no progress either, and SIGKILL waits for it."""
 
 RECENT_SECONDS = 5.0
 """Seconds since its last write for which an incomplete checkpoint counts as being written: between
@@ -66,20 +62,16 @@ class SaveCheck:
     def saves(self, pids: Iterable[int]) -> frozenset[Save]:
         """Returns the checkpoints that `pids` write to, or that were written to just now.
 
-        Blocks for at most LOOK_SECONDS for each look.
+        Each folder is waited for as in `bounded_call`. A folder that does not respond counts as
+        written to only while one of `pids` has a file open in it for writing; SIGKILL waits for
+        the others.
         """
         if not self._scanners:
             return frozenset()
-        return _answer(partial(self._open_saves, list(pids))) | _answer(self._recent_saves)
-
-    def _open_saves(self, pids: Sequence[int]) -> frozenset[Save]:
-        roots = [(os.path.realpath(path), parser) for path, parser in self._parsers]
-        return frozenset(
-            save
-            for pid in pids
-            for path in written_files(pid)
-            if (save := self._save_of(path, roots)) is not None
-        )
+        roots = [(resolved_path(str(path)), parser) for path, parser in self._parsers]
+        open_saves = (self._save_of(path, roots) for pid in pids for path in written_files(pid))
+        recent = map(self._recent_save, self._scanners, roots)
+        return frozenset(save for save in (*open_saves, *recent) if save is not None)
 
     def _save_of(self, path: str, roots: Iterable[tuple[str, NameParser]]) -> Save | None:
         outside = True
@@ -92,20 +84,19 @@ class SaveCheck:
         if outside and path.endswith(OUTSIDE_SUFFIXES):
             # A link in /proc names a file that this account may not reach.
             with suppress(OSError):
-                if self._now() - os.stat(path).st_mtime < OUTSIDE_RECENT_SECONDS:  # noqa: PTH116 - a path of /proc
+                written = bounded_call(path, lambda: os.stat(path).st_mtime)  # noqa: PTH116 - a path of /proc
+                if self._now() - written < OUTSIDE_RECENT_SECONDS:
                     return Save(path)
         return None
 
-    def _recent_saves(self) -> frozenset[Save]:
-        found = [
-            (os.path.realpath(path), scanner().in_progress)
-            for scanner, (path, _) in zip(self._scanners, self._parsers, strict=True)
-        ]
-        return frozenset(
-            _save(root, progress[0].name)
-            for root, progress in found
-            if progress is not None and self._now() - progress[0].changed_at < RECENT_SECONDS
-        )
+    def _recent_save(self, scanner: CheckpointScanner, root: tuple[str, NameParser]) -> Save | None:
+        try:
+            progress = bounded_call(root[0], scanner).in_progress
+        except OSError:
+            return None
+        if progress is None or self._now() - progress[0].changed_at >= RECENT_SECONDS:
+            return None
+        return _save(root[0], progress[0].name)
 
 
 class SaveWait:
@@ -144,10 +135,3 @@ def _is_writable(fdinfo: str) -> bool:
         if line.startswith("flags:"):
             return int(line.split()[1], 8) & os.O_ACCMODE != os.O_RDONLY
     return False
-
-
-def _answer(look: Callable[[], frozenset[Save]]) -> frozenset[Save]:
-    try:
-        return run_with_timeout(LOOK_SECONDS, look)
-    except (OSError, TimeoutError):
-        return frozenset()

@@ -12,6 +12,7 @@ from typing import Self
 
 from trainwarden_exporter.processes.procfs import Process, read_uid
 from trainwarden_exporter.processes.selector import Selector
+from trainwarden_exporter.runtime.bounded_calls import bounded_call
 from trainwarden_remediator.config.restart_methods.process import ProcessTarget
 from trainwarden_remediator.exceptions import ActionError
 
@@ -81,8 +82,10 @@ class StartAccount:
         if self._seen is not None:
             return _name(self._seen) if self._seen else ""
         try:
-            uid = self._process.cwd.stat().st_uid
+            uid = bounded_call(self._process.cwd, self._process.cwd.stat).st_uid
             return pwd.getpwuid(uid).pw_name if uid else ""
+        except TimeoutError as error:  # unknown is not root
+            raise ActionError(f"{self._process.cwd}: {error.strerror}") from error
         except (KeyError, OSError):
             return ""
 

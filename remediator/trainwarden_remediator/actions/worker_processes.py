@@ -61,6 +61,10 @@ class WorkerProcessFinder:
         keys = self._keys
         if not all(key in trees for key in keys):
             raise ActionError("the worker is no longer in the exporter's file")
+        # Unknown is not gone: a second copy would do harm (harm 29).
+        if unread := sorted(self._matcher.unread & set(keys)):
+            names = ", ".join(key.worker for key in unread)
+            raise ActionError(f"the pid file of {names} cannot be read")
         members = [member for key in keys for member in trees[key].members]
         pids = {member.pid for member in members}
         # A launcher terminates the ranks below it, even if a rank is a worker too.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from trainwarden_exporter.config import announcements_folder
 from trainwarden_exporter.exceptions import ConfigError
 from trainwarden_exporter.processes.announcements import announcement_files
 from trainwarden_exporter.processes.procfs import Identity
+from trainwarden_exporter.runtime.bounded_calls import bounded_call
 from trainwarden_remediator.config.restart_methods.run import has_ended
 from trainwarden_remediator.config.schema import Setup, load_exporter_file
 from trainwarden_remediator.config.targets import AnnouncedTarget
@@ -36,8 +38,9 @@ class ExporterFile:
         Also `setup` itself while the file has a `problem`. Blocks.
         """
         file = setup.config.exporter.config
-        announced = _announced(announcements_folder(setup.exporter_config))
-        version = file, _version(file), announced, _ended_wrappers(setup)
+        folder = announcements_folder(setup.exporter_config)
+        announced = frozenset() if folder is None else _announced(folder)
+        version = file, _version_of(file), announced, _ended_wrappers(setup)
         if version == self._version:
             return setup
         self._version, self.problem = version, ""
@@ -50,10 +53,10 @@ class ExporterFile:
         return setup if found == setup else found
 
 
-def _announced(folder: Path | None) -> _Runs:
+def _announced(folder: Path) -> _Runs:
     """Returns what changes when a run is announced, starts again or ends."""
     try:
-        files = announcement_files(folder)[0] if folder is not None else []
+        files, _ = bounded_call(folder, partial(announcement_files, folder))
     except OSError:
         return frozenset()
     return frozenset((path, _version(path)) for path in files)
@@ -64,6 +67,13 @@ def _ended_wrappers(setup: Setup) -> _Wrappers:
     targets = (one for one in setup.config.targets if isinstance(one, AnnouncedTarget))
     wrappers = (one.announced.wrapper for one in targets)
     return frozenset(one for one in wrappers if one is not None and has_ended(one))
+
+
+def _version_of(file: Path) -> _Version:
+    try:
+        return bounded_call(file, partial(_version, file))
+    except OSError:
+        return None
 
 
 def _version(file: Path) -> _Version:

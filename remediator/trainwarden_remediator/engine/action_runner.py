@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.runtime.resolved_path import resolved_path
 from trainwarden_remediator.actions.base import Action, IsSaving, RecordStep, never_saving
 from trainwarden_remediator.config.playbooks import Verify
 from trainwarden_remediator.engine.context import EngineContext
@@ -169,7 +170,7 @@ class ActionRunner:
         Another remediator has the same ones: those of the workers, or, with a copy of exporter.yml,
         those of the instances.
         """
-        file = self._context.setup.config.exporter.config.resolve()
+        file = resolved_path(str(self._context.setup.config.exporter.config.absolute()))
         workers = [f"{file}\0{key.run}\0{key.worker}" for key in request.keys or (request.key,)]
         return [*workers, *(f"instance\0{one}" for one in request.instances)]
 

@@ -14,12 +14,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.start_times import boot_seconds
+from trainwarden_exporter.runtime.blocking_thread import run_with_timeout
+from trainwarden_exporter.runtime.bounded_calls import bounded_call
 from trainwarden_exporter.runtime.formatting import format_time
 from trainwarden_remediator.exceptions import HoldError
 from trainwarden_remediator.runtime.clock import Clock, boot_id
@@ -29,6 +32,8 @@ log = logging.getLogger(__name__)
 MAX_FILE_BYTES = 1 << 20
 """Bytes; a longer file holds everything."""
 MAX_REASON_LENGTH = 500
+CHANGE_SECONDS = 10.0
+"""How long a change of the hold file waits for its disk."""
 LOCK_SECONDS = 2.0
 """How long a change of the hold file waits for its lock; other writers need milliseconds."""
 
@@ -102,7 +107,7 @@ def read_holds(hold_file: Path, now: float, since_boot: float | None = None) -> 
     `since_boot`: seconds since boot, if not those of this moment.
     """
     try:
-        content = _read(hold_file)
+        content = bounded_call(hold_file, partial(_read, hold_file))
     except OSError as error:
         log.error("cannot read the hold file", extra={"error": str(error)})
         return (EVERYTHING,)
@@ -149,7 +154,7 @@ def lift_holds(hold_file: Path, run: str, worker: str, now: float) -> tuple[Hold
 def _change(
     hold_file: Path, change: Callable[[Sequence[Hold]], Sequence[Hold]], now: float
 ) -> None:
-    try:
+    def write() -> None:
         hold_file.parent.mkdir(parents=True, exist_ok=True)
         with _locked(hold_file):
             holds = change(read_holds(hold_file, now))
@@ -159,6 +164,9 @@ def _change(
             lines = (json.dumps({k: v for k, v in asdict(one).items() if v}) for one in holds)
             fresh = _create(hold_file, "".join(f"{line}\n" for line in lines))
             fresh.replace(hold_file)
+
+    try:
+        run_with_timeout(CHANGE_SECONDS, write)
     except OSError as error:
         raise HoldError(f"{hold_file}: {error.strerror or error}") from error
 

@@ -11,12 +11,16 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
+from trainwarden_exporter.runtime.bounded_calls import bounded_call
 from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.journal.file_guard import FileGuard, Fingerprint
 from trainwarden_remediator.journal.file_modes import create_private, narrow_files, open_private
 from trainwarden_remediator.journal.schema import MIGRATIONS, SCHEMA
 
 VERSION = 4
+
+OPEN_SECONDS = 10.0
+"""How long the start waits for the disk of the journal."""
 
 HEADER_BYTES = 512
 """The length of the shortest SQLite database."""
@@ -33,7 +37,7 @@ class JournalFile:
         self._guard = threading.Lock()
         try:
             # Resolved: a link to a journal must lead to the same lock.
-            self._path = path = path.resolve()
+            self._path = path = bounded_call(path, path.resolve, seconds=OPEN_SECONDS)
             path.parent.mkdir(parents=True, exist_ok=True)
             self._lock = open_private(Path(f"{path}.lock"))
         except OSError as error:

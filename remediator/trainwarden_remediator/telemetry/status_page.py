@@ -13,6 +13,7 @@ from typing import Any
 from trainwarden_exporter.run_specs import log_specs
 from trainwarden_exporter.runtime import formatting
 from trainwarden_exporter.runtime.redaction import redact
+from trainwarden_exporter.runtime.resolved_path import resolved_path
 from trainwarden_exporter.runtime.responsibility import LABEL, REMEDIATOR, YOU, urgency
 from trainwarden_exporter.webserver import html
 from trainwarden_exporter.webserver.runbooks import (
@@ -240,7 +241,7 @@ def status_json(work: CurrentWork, setup: Setup, *, now: float) -> Mapping[str, 
     first, situation = headline(work, config, now=now), work.situation(now)
     journal = state.journal
     return {
-        "exporter_file": str(config.exporter.config.resolve()),
+        "exporter_file": resolved_path(str(config.exporter.config.absolute())),
         "workers_hash": setup.workers_hash,
         "mode": state.mode,
         "may_restart": [

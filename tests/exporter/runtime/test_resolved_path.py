@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.waiting import until
 
+from trainwarden_exporter.runtime import bounded_calls
 from trainwarden_exporter.runtime import resolved_path as module
 from trainwarden_exporter.runtime.resolved_path import resolved_path
 
@@ -34,7 +35,7 @@ def test_while_a_mount_hangs_the_last_answer_counts_and_nothing_else_is_started(
         answers.wait()
         return real(path)
 
-    monkeypatch.setattr(module, "SECONDS", 0.05)
+    monkeypatch.setattr(bounded_calls, "SECONDS", 0.05)
     monkeypatch.setattr(module, "KEPT_SECONDS", 0.0)
     monkeypatch.setattr(os.path, "realpath", hangs)
     never_seen = f"{folder}/other"
