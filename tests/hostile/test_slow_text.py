@@ -65,10 +65,11 @@ from trainwarden_exporter.frameworks import FRAMEWORKS
 from trainwarden_exporter.processes.selector import ProcessAttributes, Selector, matches_selector
 patterns = {role.command for one in FRAMEWORKS for role in one.roles}
 for unit in sys.argv[2:]:
-    process = ProcessAttributes(0)
-    process.command_line = (unit * int(sys.argv[1]))[: int(sys.argv[1])]
+    line = (unit * int(sys.argv[1]))[: int(sys.argv[1])]
     for pattern in sorted(patterns):
-        matches_selector(Selector(command=pattern), process)
+        process = ProcessAttributes(0)
+        process.arguments = tuple(line.split(" "))
+        assert matches_selector(Selector(command=pattern), process) is not None
 """
 
 

@@ -54,7 +54,7 @@ class HeartbeatState:
     interval: float | None = None
     """Seconds, from the last beat that announced an interval."""
     touched: float | None = None
-    """Last change of its file."""
+    """Last change of its file, which may be of a time to come."""
 
     def with_beat(
         self, timestamp: float, *, step: int | None, interval: float | None
@@ -143,6 +143,7 @@ class HeartbeatRegistry:
         key = self._key(name, run)
         now = self._now()
         with self._lock:
+            self._follow_clock(now)
             if key not in self.configured and key not in self._beats:
                 self._make_room(now)
             beats = self._beats.get(key, HeartbeatState())
@@ -153,16 +154,31 @@ class HeartbeatRegistry:
 
     def record_file_change(self, key: HeartbeatKey, timestamp: float) -> None:
         """Records that the file of a configured heartbeat was changed at `timestamp`."""
-        timestamp = min(timestamp, self._now())
+        now = self._now()
         with self._lock:
+            self._follow_clock(now)
             beats = self._beats.get(key, HeartbeatState())
-            if beats.touched is None or timestamp > beats.touched:
-                beats = beats.with_beat(timestamp, step=None, interval=None)
+            touched = beats.touched
+            is_later = touched is None or timestamp > touched or touched > now
+            if timestamp != touched and is_later:
+                beats = beats.with_beat(min(timestamp, now), step=None, interval=None)
                 self._beats[key] = replace(beats, touched=timestamp)
+
+    def _follow_clock(self, now: float) -> None:
+        """Counts times to come from `now`: the clock was set back since.
+
+        The silence after them would otherwise not be seen until the clock is there again.
+        """
+        for key, beats in self._beats.items():
+            if beats.last is not None and beats.last > now:
+                self._beats[key] = replace(beats, last=now)
+        for key, since in self.awaited_since.items():
+            self.awaited_since[key] = min(since, now)
 
     def all(self) -> dict[HeartbeatKey, HeartbeatState]:
         """Returns all states, including configured heartbeats without a beat."""
         with self._lock:
+            self._follow_clock(self._now())
             return {**dict.fromkeys(self.configured, HeartbeatState()), **self._beats}
 
     def save(self) -> None:

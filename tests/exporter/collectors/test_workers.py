@@ -147,6 +147,22 @@ class TestAWorkerThatNeverRan:
         assert labelled == {"process_states", "exits_total"}
         assert {one for (name, more), one in found.items() if more} == {0}
 
+    def test_nor_one_whose_pid_file_cannot_be_read(self, proc: FakeProc, tmp_path: Path) -> None:
+        path = tmp_path / "rollout.pid"
+        path.write_text("10")
+        proc.add(10, ["a"])
+
+        def start() -> WorkersCollector:
+            watched = run(rollout(match={"pid_file": path}))
+            return WorkersCollector([watched], root=proc.root, state_folder=tmp_path / "state")
+
+        assert samples(start())["processes", ()] == 1
+        path.unlink()
+        path.symlink_to(path)
+        found = samples(start())
+        assert found["unconfirmed_missing_processes", (("reason", "never_seen"),)] == 1
+        assert ("missing_processes", ()) not in found
+
     def test_without_any_worker_there_is_nothing_to_see(self, proc: FakeProc) -> None:
         with pytest.raises(NoData):
             WorkersCollector([run()], root=proc.root).collect()

@@ -96,6 +96,26 @@ def test_a_touched_file_is_a_beat_each_time_it_changes(clock: Clock) -> None:
     assert heartbeats.all()[KEY] == HeartbeatState(count=2, last=990, touched=990)
     heartbeats.record_file_change(KEY, 5000)  # the clock of a file server is ahead
     assert heartbeats.all()[KEY].last == 1000
+    clock.now = 1100
+    heartbeats.record_file_change(KEY, 5000)
+    assert heartbeats.all()[KEY].last == 1000  # it has not changed since
+
+
+def test_a_silence_is_seen_although_the_clock_was_set_back(clock: Clock) -> None:
+    heartbeats = HeartbeatRegistry([TRAINER, BACKUP], now=clock)
+    clock.now = 90000.0
+    heartbeats.record_file_change(KEY, 89990)
+    heartbeats.record("backup")
+    clock.now = 1000.0
+    assert [beats.last for beats in heartbeats.all().values()] == [1000, 1000]
+    clock.now = 1300.0
+    assert [beats.last for beats in heartbeats.all().values()] == [1000, 1000]
+    heartbeats.record_file_change(KEY, 1290)
+    heartbeats.record("backup")
+    assert {key.name: (beats.count, beats.last) for key, beats in heartbeats.all().items()} == {
+        "trainer": (2, 1290),
+        "backup": (2, 1300),
+    }
 
 
 def test_beats_outlive_the_exporter(tmp_path: Path, clock: Clock) -> None:

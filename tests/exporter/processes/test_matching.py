@@ -331,6 +331,30 @@ class TestPidFiles:
 
         assert pids(matcher.find()[TRAINER])[0] == [10]
 
+    def test_while_it_cannot_be_read_its_last_process_stays_and_no_other_is_known(
+        self, proc: FakeProc, tmp_path: Path
+    ) -> None:
+        proc.add(10, ["a"])
+        path = tmp_path / "x.pid"
+        path.write_text("10\n")
+        matcher = make(proc, trainer={"pid_file": path})
+        matcher.find()
+        assert not matcher.unread
+
+        path.unlink()
+        path.symlink_to(path)
+        assert pids(matcher.find()[TRAINER])[0] == [10]
+        assert matcher.unread == {TRAINER}
+        proc.remove(10)
+        proc.add(11, ["a"])
+        assert pids(matcher.find()[TRAINER])[0] == []
+        assert matcher.unread == {TRAINER}
+
+        path.unlink()
+        path.write_text("11\n")
+        assert pids(matcher.find()[TRAINER])[0] == [11]
+        assert not matcher.unread
+
 
 class TestWhatMayNotBeRead:
     def test_is_reported_once_for_each_worker(

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -13,11 +14,14 @@ import pytest
 from tests.remediator.process_yard import Steps, Yard, alive
 from tests.waiting import until
 
+from trainwarden_exporter.checkpoints.scanner import CheckpointScanner
 from trainwarden_exporter.run_config import RunConfig
 from trainwarden_exporter.run_specs import checkpoint_specs
+from trainwarden_exporter.runtime import bounded_calls
 from trainwarden_remediator.actions.save_check import (
     OUTSIDE_RECENT_SECONDS,
     RECENT_SECONDS,
+    Save,
     SaveCheck,
     SaveWait,
     written_files,
@@ -110,6 +114,23 @@ def test_a_checkpoint_that_is_written_outside_the_folder_is_a_save(tmp_path: Pat
         late = time.time() + OUTSIDE_RECENT_SECONDS + 1
         assert not look(tmp_path / "run", now=late).saves([os.getpid()])
     assert not look(tmp_path / "run").saves([os.getpid()])
+
+
+def test_in_a_folder_that_does_not_answer_an_open_file_is_a_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = tmp_path / "out" / "step_3"
+    entry.mkdir(parents=True)
+    answers = threading.Event()
+    monkeypatch.setattr(CheckpointScanner, "__call__", lambda _: answers.wait())
+    monkeypatch.setattr(bounded_calls, "SECONDS", 0.2)
+    try:
+        with (entry / "weights").open("w"):
+            assert look(tmp_path).saves([os.getpid()]) == {Save(str(tmp_path), 3)}
+        assert not look(tmp_path).saves([os.getpid()])
+    finally:
+        answers.set()
+        until(lambda: not bounded_calls._running)
 
 
 def test_without_checkpoints_no_save_is_seen() -> None:
