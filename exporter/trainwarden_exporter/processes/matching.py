@@ -70,6 +70,7 @@ class _TreePosition(NamedTuple):
 
 
 _OUTSIDE = _TreePosition(None, frozenset())
+_Holders = Iterator[tuple[WorkerKey, Identity]]
 
 
 class Matcher:
@@ -197,32 +198,25 @@ class Matcher:
         now = read_process(process.pid, self._root)
         return now is not None and now.identity == process.identity and not _is_ending(now)
 
-    def _pid_file_holders(
-        self, processes: Mapping[int, Process]
-    ) -> Iterator[tuple[WorkerKey, Identity]]:
+    def _pid_file_holders(self, processes: Mapping[int, Process]) -> _Holders:
         unread: set[WorkerKey] = set()
         for key, selector in self._selectors.items():
             if selector.pid_file is None:
                 continue
+            last = self._accepted_pid_files.get(key)
             try:
                 file = read_pid_file(selector.pid_file)
             except OSError:
                 self._warn_unreadable(key, str(selector.pid_file))
                 unread.add(key)
-                last = self._accepted_pid_files.get(key)
-                known = processes.get(last.pid) if last else None
-                if last and known and known.identity == last:
+                if last is not None and last in {one.identity for one in processes.values()}:
                     yield key, last
                 continue
             process = processes.get(file.pid) if file else None
             if file and process and not self._is_trusted(key, file, selector.pid_file):
                 continue
             # once accepted it stays: a changed clock must not separate a worker from its file
-            if (
-                file
-                and process
-                and (self._accepted_pid_files.get(key) == process.identity or file.matches(process))
-            ):
+            if file and process and (last == process.identity or file.matches(process)):
                 yield key, process.identity
         self.unread = frozenset(unread)
 
