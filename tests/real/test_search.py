@@ -112,5 +112,5 @@ def test_a_search_in_a_database_whose_workers_all_hang_is_restarted(box: Box, st
         (complete,) = database.execute(query).fetchone()
     assert studies == 1
     assert complete >= before + 10 - WORKERS  # none of the finished trials is lost
-    record_seen(CASE, "hung workers of a study in SQLite, restarted")
+    record_seen(CASE, "restart of hung workers with a study in SQLite")
     print(f"{healed:.0f} s after the hang, {len(intents)} restart, load {os.getloadavg()}")  # noqa: T201 - for -s
