@@ -157,7 +157,7 @@ _COSTLY = f"""
   max by (alertname, run, instance) (ALERTS{{RUN,alertstate="firing",severity="critical"}})
   and on (run, instance)
     sum by (run, instance) (
-      rate(trainwarden_run_time_seconds_total{{RUN,{LOST}}}[10m])
+      rate(trainwarden_run_time_seconds_total{{RUN,{LOST}}}[$__rate_interval])
     ) > 0.1
 )[7d:5m]))
 """
