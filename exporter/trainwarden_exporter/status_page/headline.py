@@ -21,8 +21,8 @@ from trainwarden_exporter.status_page.series import Tone
 _ELSEWHERE = "the remediator may not restart it"
 """The remediator's reason where the `trainwarden run` of a command has ended, too."""
 _NOT_RESTARTED = (
-    "Nobody starts it again: its trainwarden run has ended. With --restart on-failure, a command "
-    "restarts after a failure."
+    "Nobody starts it again: its trainwarden run has ended. With --restart on-failure or --detach, "
+    "a command restarts after a failure."
 )
 _NOTHING_YET = "Nothing to do yet: an alert fires if it lasts."
 

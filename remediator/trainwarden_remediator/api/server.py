@@ -180,7 +180,7 @@ def _read_work(remediator: Remediator, state: RemediatorState, alerts: ActiveAle
         actions = remediator.journal.last_actions(status_page.ACTIONS)
     except JournalError as error:
         log.error("journal failed", extra={"error": str(error)})
-    return CurrentWork(state, alerts, incidents, actions)
+    return CurrentWork(state, alerts, incidents, actions, remediator.setup)
 
 
 async def _condition(request: web.Request) -> RemediatorState:

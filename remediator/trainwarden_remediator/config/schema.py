@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -219,6 +219,11 @@ class Setup:
     def trainers(self, run: str) -> tuple[Target, ...]:
         targets = (target for target in self.config.targets if target.run == run)
         return tuple(target for target in targets if any(map(self.is_trainer, target.keys)))
+
+    @property
+    def restartable_runs(self) -> Collection[str]:
+        """The runs with a worker that may be restarted."""
+        return {target.run for target in self.config.targets if target.can_be_restarted}
 
     def is_stopped(self, run: str, worker: str) -> bool:
         """Whether an operator stopped this worker; without a worker, all of the run."""

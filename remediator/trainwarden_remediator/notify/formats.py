@@ -17,7 +17,7 @@ from trainwarden_remediator.config.notifications import ReceiverKind
 from trainwarden_remediator.notify.messages import Message, MessageItem
 
 _JSON = {"Content-Type": "application/json"}
-_FOOTER = "What it did, and why: trainwarden-remediator journal"
+_FOOTER = "What it did, and why: trainwarden journal"
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,9 +148,9 @@ def build_message(
 
 
 def build_trial_message(*, instance: str) -> Message:
-    """Builds the message of `notify-test`."""
-    item = MessageItem("no action required", {"Sent by": "trainwarden-remediator notify-test"})
-    return Message("test notification", [item], instance=one_line(instance))
+    """Builds the message of `notify-test`: urgent, so that a phone rings."""
+    item = MessageItem("no action required", {"Sent by": "trainwarden notify-test"})
+    return Message("test notification", [item], urgent=True, instance=one_line(instance))
 
 
 def without_values(full: Message) -> Message:

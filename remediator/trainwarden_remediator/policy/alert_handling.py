@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
@@ -51,6 +51,13 @@ _DOING = {
 }
 """What the remediator does, and has done, by kind of action; the target follows."""
 
+_WARNED_OF = {
+    "TrainingStepStalled": (
+        "restarts the run once its stacks show that it is stuck, or its limit is over"
+    )
+}
+"""What the remediator does if the state that a warning without a playbook reports goes on."""
+
 _SEVERITY_TONES: dict[str, Tone] = {"critical": "bad", "warning": "warn"}
 
 
@@ -67,6 +74,10 @@ class Situation:
     """The last actions, oldest first."""
     given_up: Collection[WorkerKey] = ()
     """Workers of incidents that were closed for want of attempts."""
+    may_restart: Collection[str] = ()
+    """The runs with a worker that the remediator may restart."""
+    is_stopped: Callable[[str, str], bool] = lambda _run, _worker: False
+    """Whether an operator stopped a worker, or without a worker the run, of `trainwarden run`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +126,8 @@ def _view(
 ) -> AlertView:
     key, now = WorkerKey(alert.run, alert.worker), situation.now
     quiet = _SEVERITY_TONES.get(alert.labels.get("severity", "")) is None
+    if alert.run and situation.is_stopped(alert.run, alert.worker):
+        return AlertView(alert, NOBODY, "it was stopped: the alert ends within half a minute")
     if incident is not None:
         who, handling = handling_of(incident, situation)
         reason = incident.last_decision.partition(" ")[2]
@@ -124,7 +137,7 @@ def _view(
     if (found := _before_decisions(key, situation)) is not None:
         return AlertView(alert, *found)
     if not alert.remediation:
-        return AlertView(alert, YOU, "the remediator has no playbook for it")
+        return AlertView(alert, *_without_playbook(alert, situation))
     if gone := next(_given_up(key, situation), ""):
         return AlertView(alert, YOU, f"the remediator gave up on {gone}")
     if situation.mode == "observe":
@@ -134,6 +147,13 @@ def _view(
     if now - alert.starts_at < DELIVERY_SECONDS:
         return AlertView(alert, REMEDIATOR, "is about to receive it")
     return AlertView(alert, YOU, "the remediator has not received it")
+
+
+def _without_playbook(alert: Alert, situation: Situation) -> tuple[str, str]:
+    later = _WARNED_OF.get(alert.name)
+    if later and situation.mode == "act" and alert.run in situation.may_restart:
+        return REMEDIATOR, later
+    return YOU, "the remediator has no playbook for it"
 
 
 def handling_of(incident: Incident, situation: Situation) -> tuple[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -40,6 +40,8 @@ class CurrentState:
     mode: str = "act"
     may_restart: Collection[WorkerKey] = ()
     """The workers that the remediator may restart."""
+    is_stopped: Callable[[str, str], bool] = lambda _run, _worker: False
+    """Whether an operator stopped a worker of `trainwarden run`: see Situation."""
 
 
 async def read_current_state(
@@ -57,7 +59,9 @@ async def read_current_state(
     found = exporter.result(), alerts.result(), holds, setup.announced
     targets = [one for one in config.targets if one.can_be_restarted]
     may_restart = {key for target in targets for key in target.keys}
-    return CurrentState(*found, mode=config.mode, may_restart=may_restart)
+    return CurrentState(
+        *found, mode=config.mode, may_restart=may_restart, is_stopped=setup.is_stopped
+    )
 
 
 async def _exporter_state(observer: HttpObserver) -> ExporterState | str:

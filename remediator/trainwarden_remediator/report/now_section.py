@@ -100,7 +100,11 @@ def alert_views(
         for one in incidents
         if one.closed in GIVEN_UP and one.resolved_at is None
     }
-    situation = Situation(now, current.mode, current.holds, actions, given_up)
+    situation = Situation(
+        *(now, current.mode, current.holds, actions, given_up),
+        may_restart={key.run for key in current.may_restart},
+        is_stopped=current.is_stopped,
+    )
     return build_alert_views(current.alerts, opened, len(opened), situation)
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainwarden_exporter.runtime import formatting
 from trainwarden_exporter.runtime.responsibility import NOBODY, REMEDIATOR, YOU, urgency
-from trainwarden_remediator.config.schema import Config
+from trainwarden_remediator.config.schema import Config, Setup
 from trainwarden_remediator.journal.rows import finished_workers
 from trainwarden_remediator.model import Incident, PastAction
 from trainwarden_remediator.observation.active_alerts import ActiveAlerts
@@ -50,11 +50,17 @@ class CurrentWork:
     """The oldest open incidents, oldest first."""
     actions: Sequence[PastAction] = ()
     """The last actions, oldest first."""
+    setup: Setup | None = None
 
     def situation(self, now: float) -> Situation:
         """Returns what decides who acts, at `now` (Unix seconds)."""
         given_up = () if self.state.journal is None else self.state.journal.given_up
-        return Situation(now, self.state.mode, self.state.holds, self.actions, given_up)
+        situation = Situation(now, self.state.mode, self.state.holds, self.actions, given_up)
+        if self.setup is None:
+            return situation
+        return replace(
+            situation, may_restart=self.setup.restartable_runs, is_stopped=self.setup.is_stopped
+        )
 
     def views(self, now: float) -> tuple[AlertView, ...] | None:
         """Returns the active alerts, the first to act on first; None if they are not known."""

@@ -233,6 +233,7 @@ def test_a_bare_message_holds_nothing_but_words_of_our_own() -> None:
 
 def test_a_test_message_has_no_problem_to_report() -> None:
     assert "no action required" in text_of("slack", build_trial_message(instance="b"))
+    assert build_request("ntfy", build_trial_message(instance="b")).headers["Priority"] == "urgent"
 
 
 def test_a_text_of_one_long_line_is_cut_with_its_span_closed() -> None:

@@ -294,6 +294,36 @@ async def test_a_hold_while_a_restart_is_checked_names_both(box: Box) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("mode", "who", "how"),
+    [
+        (
+            "act",
+            REMEDIATOR,
+            "It restarts the run once its stacks show that it is stuck, or its limit is over.",
+        ),
+        ("observe", YOU, "The remediator has no playbook for it."),
+    ],
+)
+async def test_a_stall_that_the_remediator_will_end_needs_nobody_yet(
+    box: Box, mode: str, who: str, how: str
+) -> None:
+    box.configure(mode=mode)
+    box.known = {}
+    box.fire(
+        fingerprint=LATER,
+        labels={
+            "alertname": "TrainingStepStalled",
+            "severity": "warning",
+            "remediation": "",
+            "worker": "",
+        },
+    )
+    async with staged(box) as stage:
+        shown = await stage.shown(**waiting(40))
+    assert (shown.who, shown.how) == (who, how)
+
+
 async def test_stalled_is_shown_as_soon_as_it_is_longer_than_usual(box: Box) -> None:
     box.known = {}
     box.fire(
