@@ -60,7 +60,7 @@ _WORDS = {
     Activity.STOPPED: "is stopped",
     Activity.GONE: "does not run",
     Activity.IDLE: "waits for something unknown",
-    Activity.UNKNOWN: "is unknown",
+    Activity.UNKNOWN: "has not shown a stack yet",
 }
 
 
