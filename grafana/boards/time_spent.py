@@ -153,25 +153,24 @@ STATES = Row(
 )
 
 _COSTLY = f"""
-300 * sum by (alertname) (sum_over_time((
+$__interval_ms / 1000 * sum by (alertname) (sum_over_time((
   max by (alertname, run, instance) (ALERTS{{RUN,alertstate="firing",severity="critical"}})
   and on (run, instance)
     sum by (run, instance) (
       rate(trainwarden_run_time_seconds_total{{RUN,{LOST}}}[$__rate_interval])
     ) > 0.1
-)[7d:5m]))
+)[$__range:$__interval]))
 """
-"""Of a week, whatever time the board shows: a cause is rare."""
 _A_DAY = "sum by (run, instance, state)"
 
 COST = Row(
     "What it cost",
     [
         Bars(
-            title="Most expensive causes, last 7 days",
+            title="Most expensive causes in the time shown",
             about=(
-                "For how long each critical alert fired while its run lost time, in parts of five "
-                "minutes. Time with two alerts counts for both. Good: none."
+                "Choose a week: causes are rare. For how long each critical alert fired while its "
+                "run lost time. Time with two alerts counts for both. Good: none."
             ),
             queries=[Query(_COSTLY, "{{alertname}}", why.NO_INTERRUPTION)],
             unit=SECONDS,

@@ -35,7 +35,7 @@ _WHAT = ", ".join(
     f'"{part}"'
     for part in (
         *("what", " "),
-        *("worker", "server", "gpu", "path", "container", "checkpoint", "rollout", "log"),
+        *("worker", "server", "rank", "gpu", "path", "container", "checkpoint", "rollout", "log"),
         *("source", "pattern", "name", "collector", "watch", "config", "cause", "reason"),
         "receiver",
     )
@@ -45,6 +45,7 @@ _WHAT = ", ".join(
 def with_what(alerts: str) -> str:
     """A query for `alerts` that says in one more label, `what`, what each is about."""
     numbered = f'label_replace({alerts}, "gpu", "GPU $1", "gpu", "(.+)")'
+    numbered = f'label_replace({numbered}, "rank", "rank $1", "rank", "(.+)")'
     return f"label_join({numbered}, {_WHAT})"
 
 

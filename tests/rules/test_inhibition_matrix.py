@@ -119,7 +119,9 @@ MATRIX: Mapping[str, Sequence[str]] = {
         *("GpuExclusiveMode", "GpuXid/warning", "GpuRowRemap/warning", "GpuThrottled"),
         *("GpuStraggler", "GpuLinkSlow", "GpuMemoryNearlyFull", "GpuIdle"),
     ],
-    "GpuThrottled": ["GpuStraggler"],
+    "GpuThrottled": ["GpuStraggler", "RankSlow"],
+    "GpuStraggler": ["RankSlow"],
+    "GpuLinkSlow": ["RankSlow"],
     "GpuXid/critical": [
         *("GpuLost", "TroubleLine pattern=gpu_fault", "TroubleLine pattern=nccl_timeout"),
     ],

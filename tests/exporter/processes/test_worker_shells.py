@@ -68,12 +68,17 @@ def trainers(tmp_path: Path) -> Iterator[Trainers]:
 
 def child_of(process: psutil.Process, name: str) -> psutil.Process:
     """Returns the descendant whose program is called `name`, once it runs."""
+    found: list[psutil.Process] = []
 
-    def found() -> list[psutil.Process]:
-        return [one for one in process.children(recursive=True) if one.name().startswith(name)]
+    def runs() -> bool:
+        for one in process.children(recursive=True):
+            with suppress(psutil.NoSuchProcess):  # one that has ended meanwhile
+                if one.name().startswith(name):
+                    found.append(one)
+        return bool(found)
 
-    until(lambda: bool(found()))
-    return found()[0]
+    until(runs)
+    return found[0]
 
 
 KEPT_OPEN = [
