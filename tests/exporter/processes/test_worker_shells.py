@@ -72,7 +72,7 @@ def child_of(process: psutil.Process, name: str) -> psutil.Process:
 
     def runs() -> bool:
         for one in process.children(recursive=True):
-            with suppress(psutil.NoSuchProcess):  # one that has ended meanwhile
+            with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
                 if one.name().startswith(name):
                     found.append(one)
         return bool(found)
