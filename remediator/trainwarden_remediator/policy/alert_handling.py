@@ -58,6 +58,9 @@ _WARNED_OF = {
 }
 """What the remediator does if the state that a warning without a playbook reports goes on."""
 
+_END_WITH_RUN = frozenset({"TrainingStepStalled", "TrainingWorkerGone"})
+"""Alerts that end with their run. Others, such as leftovers on a GPU, outlast it."""
+
 _SEVERITY_TONES: dict[str, Tone] = {"critical": "bad", "warning": "warn"}
 
 
@@ -126,7 +129,7 @@ def _view(
 ) -> AlertView:
     key, now = WorkerKey(alert.run, alert.worker), situation.now
     quiet = _SEVERITY_TONES.get(alert.labels.get("severity", "")) is None
-    if alert.run and situation.is_stopped(alert.run, alert.worker):
+    if alert.name in _END_WITH_RUN and situation.is_stopped(alert.run, alert.worker):
         return AlertView(alert, NOBODY, "it was stopped: the alert ends within half a minute")
     if incident is not None:
         who, handling = handling_of(incident, situation)
@@ -151,6 +154,9 @@ def _view(
 
 def _without_playbook(alert: Alert, situation: Situation) -> tuple[str, str]:
     later = _WARNED_OF.get(alert.name)
+    gone = next(_given_up(WorkerKey(alert.run, alert.worker), situation), "")
+    if later and gone:
+        return YOU, f"the remediator gave up on {gone}"
     if later and situation.mode == "act" and alert.run in situation.may_restart:
         return REMEDIATOR, later
     return YOU, "the remediator has no playbook for it"

@@ -151,6 +151,33 @@ def test_alerts_that_nobody_acts_on_are_named(tmp_path: Path) -> None:
     assert "exit status 137. (<https://" in text.partition("## What to do")[2]
 
 
+STALL = make_alert(alertname="TrainingStepStalled", worker="", remediation="", severity="warning")
+
+
+@pytest.mark.usefixtures("journal")
+def test_of_a_run_that_was_stopped_only_what_outlasts_it_needs_you(tmp_path: Path) -> None:
+    leftovers = make_alert(
+        alertname="TrainingGpuHeldByLeftovers", worker="", remediation="", severity="critical"
+    )
+    for alert, who in ((STALL, "Nobody needs to"), (leftovers, "You, now")):
+        state = CurrentState(exporter(TRAINS), [alert], is_stopped=lambda *_: True)
+        assert f"**Who acts: {who}.**" in head(report(tmp_path, state))
+        assert "**Who acts: You, now.**" in head(
+            report(tmp_path, CurrentState(exporter(TRAINS), [alert]))
+        )
+
+
+@pytest.mark.usefixtures("journal")
+def test_a_stall_of_a_worker_that_was_given_up_needs_you(tmp_path: Path, journal: Journal) -> None:
+    named = [ROLLOUT]
+    may = CurrentState(exporter(TRAINS), [STALL], may_restart=named)
+    assert "**Who acts: The remediator.**" in head(report(tmp_path, may))
+    journal.record_alerts([make_alert(starts_at=NOW - 20, severity="critical")])
+    (incident,) = journal.open_incidents()
+    journal.record_decisions([(incident, Decision(Verdict.REFUSE, "attempts_exhausted"))])
+    assert "**Who acts: You, now.** The remediator gave up on " in head(report(tmp_path, may))
+
+
 def test_an_alert_with_an_open_incident_is_acted_on(tmp_path: Path, journal: Journal) -> None:
     alert = make_alert(starts_at=NOW - 20, severity="critical")
     journal.record_alerts([alert])
