@@ -87,6 +87,5 @@ CASES = (
         saves="time",
         tells_end=False,
     ),
-    # Its steps are in result.json alone, which is read every five seconds, and then scraped.
-    Case("ray_tune", "ray", "ray_train", lag=22, tells_end=False, loss="training_value"),
+    Case("ray_tune", "ray", "ray_train", tells_end=False, loss="training_value"),
 )
