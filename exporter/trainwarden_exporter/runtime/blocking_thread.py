@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from _thread import start_new_thread
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -26,7 +28,10 @@ class SerialThread:
 
     def __init__(self, name: str) -> None:
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        _start(Thread(target=self._run, name=name, daemon=True))
+        try:
+            Thread(target=self._run, name=name, daemon=True).start()
+        except (RuntimeError, MemoryError) as error:
+            raise NoThreadError(name, error) from error
 
     def call(self, function: Callable[[], T]) -> asyncio.Future[T]:
         """Runs `function` after earlier calls; the future receives its result or exception.
@@ -65,10 +70,19 @@ def _future_exception(error: Exception) -> Exception:
     return RuntimeError(type(error).__name__) if isinstance(error, StopIteration) else error
 
 
-def run_with_timeout(seconds: float, function: Callable[[], T]) -> T:
-    """Returns the result of `function`, run in a thread that may outlive the call.
+_kept: list[SimpleQueue[Callable[[], None] | None]] = []
+"""The queues of the threads that wait for a call of `run_with_timeout`."""
+os.register_at_fork(after_in_child=_kept.clear)
 
-    Raises TimeoutError after `seconds`; a later result is discarded. Raises NoThreadError.
+_KEPT_THREADS = 8
+_START_SECONDS = 5.0
+
+
+def run_with_timeout(seconds: float, function: Callable[[], T]) -> T:
+    """Returns the result of `function`, run in a daemon thread that may outlive the call.
+
+    Raises TimeoutError after `seconds`; a later result is discarded. Raises NoThreadError. A thread
+    is kept for later calls: a host without memory for another one must still be observed.
     """
     answers: SimpleQueue[Callable[[], T]] = SimpleQueue()
 
@@ -80,7 +94,11 @@ def run_with_timeout(seconds: float, function: Callable[[], T]) -> T:
         else:
             answers.put(lambda: value)
 
-    _start(Thread(target=run, name="run with timeout", daemon=True))
+    try:
+        calls = _kept.pop()
+    except IndexError:
+        calls = _start_caller()
+    calls.put(run)
     try:
         answer = answers.get(timeout=seconds)
     except Empty:
@@ -88,11 +106,32 @@ def run_with_timeout(seconds: float, function: Callable[[], T]) -> T:
     return answer()
 
 
-def _start(thread: Thread) -> None:
+def _start_caller() -> SimpleQueue[Callable[[], None] | None]:
+    """Returns the queue of a new thread.
+
+    `Thread.start` would wait for ever if the new thread has no memory for its first lines.
+    """
+    calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+    started: SimpleQueue[None] = SimpleQueue()
     try:
-        thread.start()
+        start_new_thread(_serve_calls, (calls, started))
+        started.get(timeout=_START_SECONDS)
     except (RuntimeError, MemoryError) as error:
-        raise NoThreadError(thread.name, error) from error
+        raise NoThreadError("run with timeout", error) from error
+    except Empty:
+        calls.put(None)  # should it begin after all
+        raise NoThreadError("run with timeout", MemoryError()) from None
+    return calls
+
+
+def _serve_calls(calls: SimpleQueue[Callable[[], None] | None], started: SimpleQueue[None]) -> None:
+    started.put(None)
+    while (call := calls.get()) is not None:
+        call()
+        del call
+        if len(_kept) >= _KEPT_THREADS:
+            return
+        _kept.append(calls)
 
 
 def _raise(error: Exception) -> NoReturn:

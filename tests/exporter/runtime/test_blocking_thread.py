@@ -9,8 +9,10 @@ import threading
 from functools import partial
 
 import pytest
+from tests.waiting import until
 
 from trainwarden_exporter.exceptions import NoThreadError
+from trainwarden_exporter.runtime import blocking_thread
 from trainwarden_exporter.runtime.blocking_thread import SerialThread, run_with_timeout
 
 
@@ -109,3 +111,32 @@ def test_within_does_not_wait_for_what_takes_too_long() -> None:
     with pytest.raises(TimeoutError, match=r"no answer within 0\.05 s"):
         run_with_timeout(0.05, lambda: released.wait(60))
     released.set()
+
+
+def test_a_kept_thread_answers_where_no_other_can_be_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert run_with_timeout(60, lambda: 7) == 7
+    monkeypatch.setattr(blocking_thread, "start_new_thread", lambda *_: fail(MemoryError()))
+    until(lambda: blocking_thread._kept)
+    assert run_with_timeout(60, lambda: 8) == 8
+    monkeypatch.setattr(blocking_thread, "_kept", [])
+    with pytest.raises(NoThreadError, match="no memory"):
+        run_with_timeout(60, lambda: 9)
+
+
+def test_a_thread_that_dies_before_it_begins_is_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one does that has no memory for its first lines: `Thread.start` waits for it for ever."""
+    monkeypatch.setattr(blocking_thread, "start_new_thread", lambda *_: None)
+    monkeypatch.setattr(blocking_thread, "_START_SECONDS", 0.05)
+    monkeypatch.setattr(blocking_thread, "_kept", [])
+    with pytest.raises(NoThreadError, match="no memory"):
+        run_with_timeout(60, lambda: 9)
+
+
+def test_a_thread_over_the_number_kept_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocking_thread, "_kept", [])
+    monkeypatch.setattr(blocking_thread, "_KEPT_THREADS", 0)
+    thread = run_with_timeout(60, threading.get_ident)
+    until(lambda: thread not in sys._current_frames())
+    assert blocking_thread._kept == []
