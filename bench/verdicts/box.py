@@ -27,6 +27,7 @@ from trainwarden_exporter.progress.tracker import ProgressTracker
 from verdicts.gpus import Gpus
 from verdicts.page import BASE, EXPORTER, REMEDIATOR, SCRAPE, Page
 from verdicts.parts import Container, Disk, Heartbeat, Host, Log, Worker, put_run
+from verdicts.ranks import Ranks
 from verdicts.saves import Saves
 from verdicts.server import Server
 from verdicts.shapes import RUN, Shape, Telling
@@ -126,6 +127,7 @@ class Box:
         self.logs: dict[str, Log] = {}
         self.gpus = Gpus([])
         self.saves: Saves | None = None
+        self.ranks = Ranks(name, shape.ranks)
         self.rollouts: dict[str, float | None] = {}
         """What the rollouts collector says, by metric less its prefix."""
         self.rollouts_seen: float | None = None
@@ -356,6 +358,7 @@ class Box:
         for family in self.progress.collect():
             for sample in family.samples:
                 self.page.put(sample.name, sample.value, *sample.labels.values())
+        self.ranks.put(self.page, self.now)
         self.page.put("trainwarden_training_path_exists", self.path_exists, RUN)
 
     def _put_rollouts(self) -> None:

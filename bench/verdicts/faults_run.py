@@ -62,6 +62,14 @@ def update_too_slow(run: Run, strike: Strike) -> Happening:
     strike()
 
 
+def rank_is_slow(run: Run, strike: Strike) -> Happening:
+    """Its GPU is throttled, or another program has its cores."""
+    yield from until(run, lambda: _trains(run))
+    rank = run.box.rng.choice(list(run.box.ranks.late))
+    run.box.ranks.late[rank] = run.box.shape.step * run.box.rng.uniform(0.2, 0.5)
+    strike()
+
+
 LATER = 600.0
 """Seconds between two resumes: too rare for a restart loop."""
 

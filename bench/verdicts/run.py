@@ -178,7 +178,9 @@ class Run:
             line = box.known.begins(Phase.TRAINING)
             self._enter(None if line is box.known.step_line() else line, None)
         self.busy = True
-        yield from self._take(pace * shape.step * (1 - shape.share_of_rollouts))
+        began, seconds = box.now, pace * shape.step * (1 - shape.share_of_rollouts)
+        box.ranks.note(self.step + 1, began, seconds)
+        yield from self._take(seconds + box.ranks.wait)
         self.busy = False
         self.step += 1
         self.box.truth.made += 1

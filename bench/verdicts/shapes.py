@@ -66,6 +66,11 @@ class Shape:
     trains: bool = True
     """Whether there is a trainer, or its servers are for others."""
 
+    @property
+    def ranks(self) -> int:
+        """How many ranks report their steps by `trainwarden.beat`."""
+        return self.gpus if self.trains and self.heartbeat and self.gpus > 1 else 0
+
 
 def chance(rng: random.Random, share: float) -> bool:
     """True in so many of all cases."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainwarden_exporter.processes.rank_lags import MIN_STEPS, WINDOW_SECONDS
 from trainwarden_exporter.progress.stall_limits import STUCK_SECONDS
 from verdicts.faults import (
     CONSEQUENCES,
@@ -28,6 +29,7 @@ from verdicts.faults_run import (
     older_save_damaged,
     one_bad_line,
     producer_dies,
+    rank_is_slow,
     recovery_mismatch,
     resumes_again_and_again,
     resumes_elsewhere,
@@ -66,6 +68,12 @@ def _stuck(run: Run) -> float:
 
 def _warned(run: Run) -> float:
     return 0.6 * pause_limit_of(run) + 45
+
+
+def _rank(run: Run) -> float:
+    """Once half of the steps that are compared are late, for two minutes and then for ten."""
+    compared = max(WINDOW_SECONDS, MIN_STEPS * 2 * run.box.shape.step)
+    return compared + 120 + 600 + 45
 
 
 RUN_FAULTS: tuple[Fault, ...] = (
@@ -321,6 +329,15 @@ RUN_FAULTS: tuple[Fault, ...] = (
         {},
         TELL_STEPS,
         night=2,
+    ),
+    Fault(
+        "one rank is slower than the others",
+        rank_is_slow,
+        (Expected("TrainingRankSlow", "warning", _rank),),
+        1200,
+        {},
+        {**SHORT, "gpus": 4, "heartbeat": True, "inference": False},
+        TELL_STEPS,
     ),
     Fault(
         "the emergency brake fires again and again",

@@ -1,0 +1,42 @@
+"""The ranks of a run that report each step, and what the exporter makes of their times."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+
+from trainwarden.heartbeat import MAX_STEPS, keep_step
+from trainwarden_exporter.processes.rank_lags import lag_ratios
+from verdicts.page import Page
+from verdicts.shapes import RUN
+
+JITTER = 0.02
+"""Standard deviation of a rank's time, as share of its part of the step."""
+
+
+class Ranks:
+    """Ranks that begin a step together, and report it before they wait for each other."""
+
+    def __init__(self, name: str, count: int) -> None:
+        self._rng = random.Random(name)  # noqa: S311 - no secret depends on it
+        self._steps: dict[int, deque[tuple[int, float]]] = {
+            rank: deque(maxlen=MAX_STEPS) for rank in range(count)
+        }
+        self.late = dict.fromkeys(self._steps, 0.0)
+        """Seconds by which a rank takes longer than the others."""
+
+    @property
+    def wait(self) -> float:
+        """Seconds for which the others wait for the slowest in each step."""
+        return max(self.late.values(), default=0.0)
+
+    def note(self, step: int, began: float, seconds: float) -> None:
+        """All take their `seconds` of `step` (Unix seconds for `began`)."""
+        for rank, steps in self._steps.items():
+            own = seconds * self._rng.gauss(1 - 3 * JITTER, JITTER)
+            keep_step(steps, step, began + own + self.late[rank])
+
+    def put(self, page: Page, now: float) -> None:
+        ratios = lag_ratios({rank: dict(steps) for rank, steps in self._steps.items()}, now)
+        for rank, ratio in ratios.items():
+            page.put("trainwarden_training_rank_lag_ratio", ratio, RUN, str(rank))
