@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import deque
+from collections.abc import Mapping
 
 from trainwarden.heartbeat import MAX_STEPS, keep_step
-from trainwarden_exporter.processes.rank_lags import lag_ratios
+from trainwarden_exporter.processes.rank_lags import WINDOW_SECONDS, lag_ratios
 from verdicts.page import Page
 from verdicts.shapes import RUN
 
@@ -24,6 +26,9 @@ class Ranks:
         }
         self.late = dict.fromkeys(self._steps, 0.0)
         """Seconds by which a rank takes longer than the others."""
+        self._ratios: Mapping[int, float] = {}
+        self._computed_until = math.inf
+        """Until when they hold (Unix seconds)."""
 
     @property
     def wait(self) -> float:
@@ -35,8 +40,13 @@ class Ranks:
         for rank, steps in self._steps.items():
             own = seconds * self._rng.gauss(1 - 3 * JITTER, JITTER)
             keep_step(steps, step, began + own + self.late[rank])
+        self._computed_until = -math.inf
 
     def put(self, page: Page, now: float) -> None:
-        ratios = lag_ratios({rank: dict(steps) for rank, steps in self._steps.items()}, now)
-        for rank, ratio in ratios.items():
+        if now > self._computed_until:
+            ranks = {rank: dict(steps) for rank, steps in self._steps.items()}
+            self._ratios = lag_ratios(ranks, now)
+            # without a further step they only become too old
+            self._computed_until = now + WINDOW_SECONDS / 4 if self._ratios else math.inf
+        for rank, ratio in self._ratios.items():
             page.put("trainwarden_training_rank_lag_ratio", ratio, RUN, str(rank))

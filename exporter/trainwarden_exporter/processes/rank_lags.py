@@ -31,14 +31,15 @@ def lags(ranks: Mapping[int, Arrivals]) -> Mapping[int, Sequence[float]]:
     """
     if len(ranks) < 2:  # noqa: PLR2004 - a comparison takes two
         return {}
-    common = sorted(set.intersection(*(set(arrivals) for arrivals in ranks.values())))
-    return {
-        rank: [
-            arrivals[number] - median(one[number] for other, one in ranks.items() if other != rank)
-            for number in common
-        ]
-        for rank, arrivals in ranks.items()
-    }
+    late: dict[int, list[float]] = {rank: [] for rank in ranks}
+    for number in sorted(set.intersection(*(set(arrivals) for arrivals in ranks.values()))):
+        order = sorted(ranks, key=lambda rank: ranks[rank][number])
+        times = [ranks[rank][number] for rank in order]
+        for place, rank in enumerate(order):
+            others = times[:place] + times[place + 1 :]
+            middle = len(others) // 2
+            late[rank].append(times[place] - (others[middle] + others[~middle]) / 2)
+    return late
 
 
 def lag_ratios(ranks: Mapping[int, Arrivals], now: float) -> Mapping[int, float]:
