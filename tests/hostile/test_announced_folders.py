@@ -10,12 +10,15 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from copy import copy
+from functools import partial
 from pathlib import Path
 
 import pytest
 from tests.hostile.accounts import OPERATOR, STRANGER, needs_root, open_folder
 from tests.hostile.test_log_links import link
 
+from trainwarden_exporter.checkpoints.paced_reader import UnlimitedRate
 from trainwarden_exporter.checkpoints.prover import CheckpointProver
 from trainwarden_exporter.checkpoints.scanner import CheckpointScanner
 from trainwarden_exporter.collectors.progress import ProgressCollector
@@ -110,7 +113,8 @@ def seen(run: RunConfig) -> str:
         record(scanner)
         with suppress(OSError):
             snapshot = scanner()
-            record(CheckpointProver(spec, lambda snapshot=snapshot: snapshot))  # type: ignore[misc]
+            prover = CheckpointProver(spec, partial(copy, snapshot), rate=UnlimitedRate())
+            record(prover)
     for rollout in rollout_specs(run):
         assert rollout.layout is not None
         record(RolloutScanner(InstanceFinder(rollout.location), rollout.layout))

@@ -91,8 +91,8 @@ class CheckpointProver:
 
     def __call__(self) -> ProofSnapshot:
         """Works for a slice of time. Raises OSError if a checkpoint cannot be read."""
-        if not self._thread_prepared:
-            lower_priority()
+        if not (self._thread_prepared or self._rate.unlimited):
+            lower_priority()  # of the thread that runs nothing else
             self._thread_prepared = True
         with reading_for(self._account):
             return self._prove()

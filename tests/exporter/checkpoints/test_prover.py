@@ -126,6 +126,13 @@ def overwrite(path: Path, start: int, data: bytes) -> None:
         file.write(data)
 
 
+def test_a_command_that_somebody_waits_for_keeps_its_priority(run: Run) -> None:
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    run.save(1)
+    run.prove()
+    assert os.getpriority(os.PRIO_PROCESS, 0) == before
+
+
 def test_sound_checkpoints_are_proved(run: Run) -> None:
     run.save(10)
     run.save(20)
