@@ -4,7 +4,7 @@
 # test-systemd the units of deploy/systemd, in a system with a real systemd; likewise
 # test-browser  every page in Debian's Chromium, which it unpacks: narrow and wide, light and dark
 # test-slurm  jobs of a real Slurm, which it unpacks and runs; needs root
-# test-heavy  the remediator killed hundreds of times, and fed what is odd, tens of thousands of times
+# test-heavy  what takes hours: the remediator killed hundreds of times, odd payloads by tens of thousands, a clock that is set
 # test-real  real frameworks on the CPU, in a virtual environment of their own (some GB); writes the versions seen
 # bench what it costs, beside the programs it replaces; writes docs/performance.md (NIGHTS=file that has what
 #       `make nights` printed); half an hour, on a machine that does nothing else

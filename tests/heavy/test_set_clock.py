@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.heavy.set_clock import HostClock
 from tests.hostile.programs import EXPORTER, REMEDIATOR, Program
-from tests.hostile.set_clock import HostClock
 from tests.remediator.samples import FINGERPRINT, LATER, TOKEN, delivery, sent_alert
 from tests.waiting import until
 
