@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 
 import pytest
+from tests.waiting import until
 
 from trainwarden_exporter.exceptions import CollectError, NoData
 from trainwarden_exporter.scrape.collector import Collector, Family, Metric
@@ -131,6 +132,7 @@ async def test_a_hung_collector_costs_its_own_samples_and_nothing_else(gate: Gat
     assert not later["fake"].success
     assert later["fake"].duration == pytest.approx(37)
     assert later["other"].success
+    until(lambda: hung.calls)  # a busy host has not begun it yet
     assert hung.calls == 1
 
     gate.opened.set()
