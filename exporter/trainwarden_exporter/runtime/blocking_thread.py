@@ -70,7 +70,10 @@ def _future_exception(error: Exception) -> Exception:
     return RuntimeError(type(error).__name__) if isinstance(error, StopIteration) else error
 
 
-_kept: list[SimpleQueue[Callable[[], None] | None]] = []
+_Calls = SimpleQueue[Callable[[], Callable[[], None]] | None]
+"""Each call returns what hands over its result."""
+
+_kept: list[_Calls] = []
 """The queues of the threads that wait for a call of `run_with_timeout`."""
 os.register_at_fork(after_in_child=_kept.clear)
 
@@ -86,13 +89,12 @@ def run_with_timeout(seconds: float, function: Callable[[], T]) -> T:
     """
     answers: SimpleQueue[Callable[[], T]] = SimpleQueue()
 
-    def run() -> None:
+    def run() -> Callable[[], None]:
         try:
             value = function()
         except Exception as error:  # noqa: BLE001 - raised again in the caller
-            answers.put(partial(_raise, error))
-        else:
-            answers.put(lambda: value)
+            return partial(answers.put, partial(_raise, error))
+        return partial(answers.put, lambda: value)
 
     try:
         calls = _kept.pop()
@@ -106,12 +108,12 @@ def run_with_timeout(seconds: float, function: Callable[[], T]) -> T:
     return answer()
 
 
-def _start_caller() -> SimpleQueue[Callable[[], None] | None]:
+def _start_caller() -> _Calls:
     """Returns the queue of a new thread.
 
     `Thread.start` would wait for ever if the new thread has no memory for its first lines.
     """
-    calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+    calls: _Calls = SimpleQueue()
     started: SimpleQueue[None] = SimpleQueue()
     try:
         start_new_thread(_serve_calls, (calls, started))
@@ -124,14 +126,16 @@ def _start_caller() -> SimpleQueue[Callable[[], None] | None]:
     return calls
 
 
-def _serve_calls(calls: SimpleQueue[Callable[[], None] | None], started: SimpleQueue[None]) -> None:
+def _serve_calls(calls: _Calls, started: SimpleQueue[None]) -> None:
     started.put(None)
-    while (call := calls.get()) is not None:
-        call()
-        del call
-        if len(_kept) >= _KEPT_THREADS:
-            return
-        _kept.append(calls)
+    is_kept = True
+    while is_kept and (call := calls.get()) is not None:
+        hand_over = call()
+        # before it hands over: the next call of the same caller takes this thread
+        if is_kept := len(_kept) < _KEPT_THREADS:
+            _kept.append(calls)
+        hand_over()
+        del call, hand_over  # they hold the result
 
 
 def _raise(error: Exception) -> NoReturn:
