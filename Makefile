@@ -32,6 +32,9 @@ PYTHON := $(or $(PYTHON),$(shell for python in python3.13 python3.12 python3.11 
 	done))
 BIN := .venv/bin
 
+# The tests start the programs hundreds of times; where no compiled modules may be kept, each start takes twice as long.
+export PYTHONDONTWRITEBYTECODE :=
+
 # exec: a shell between would end by Ctrl-C, which make would report as an error.
 up: .venv/stack.done
 	@TRAINWARDEN_STACK_DIR=$${TRAINWARDEN_STACK_DIR:-$(CURDIR)/.stack} exec $(BIN)/trainwarden up
