@@ -6,7 +6,15 @@ strings, Ray's exceptions and memory monitor, vLLM's v1 engine, SGLang's launche
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator
+
 from trainwarden_exporter.frameworks.base import LinePattern, error_line
+
+TRACEBACK = "exception"
+"""Name of the pattern of a traceback, whose line says nothing of the exception."""
+
+_TRACEBACK_LINE = r"Traceback \(most recent call last\):"
 
 COMMON_ERROR_PATTERNS: tuple[LinePattern, ...] = (
     error_line(
@@ -140,7 +148,7 @@ COMMON_ERROR_PATTERNS: tuple[LinePattern, ...] = (
         # the shell's report of a SIGKILL
         r"^Killed *$|: line \d+: +\d+ Killed\b|^\[\d+\][-+]? +Killed\b",
     ),
-    error_line("exception", r"Traceback \(most recent call last\):"),
+    error_line(TRACEBACK, _TRACEBACK_LINE),
 )
 """Searched in all logs, besides the `lines` of the framework."""
 
@@ -161,3 +169,22 @@ form, and so are exceptions at the end of a successful program."""
 
 FATAL_PREFIX = "fatal_"
 """Prefix of configured patterns of errors that end a run."""
+
+_BEGINS_TRACEBACK = re.compile(_TRACEBACK_LINE)
+_EXCEPTION = re.compile(r"^(?:\S{0,60}\s){0,6}?[\w.]*(?:Error|Exception|Exit|Interrupt)\b(?::|$)")
+_AFTER_FRAMES = re.compile(r"(?!trainwarden:)[A-Za-z_][\w.]*(?::|$)")
+"""Any exception at the end of a traceback: the first line that is not indented, unless
+`trainwarden run` wrote it because the process was killed."""
+
+
+def exception_lines(lines: Iterable[str], *, in_traceback: bool = False) -> Iterator[str]:
+    """Yields the lines that name an exception, such as `ValueError: no such dataset`.
+
+    `in_traceback` is whether the lines before these began a traceback.
+    """
+    for line in lines:
+        if _BEGINS_TRACEBACK.search(line):
+            in_traceback = True
+        elif _EXCEPTION.match(line) or (in_traceback and _AFTER_FRAMES.match(line)):
+            in_traceback = False
+            yield line

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trainwarden_exporter.frameworks.base import LinePattern
+from trainwarden_exporter.frameworks.error_lines import TRACEBACK, exception_lines
 from trainwarden_exporter.logs.deduplication import LineDeduplicator
 from trainwarden_exporter.logs.line_parser import shorten_line, strip_prefixes
 from trainwarden_exporter.logs.pattern_search import MatchedLine, PatternMatch, gauge_values
@@ -22,9 +23,6 @@ MAX_STREAMS = 1000
 
 _ANY_ERROR = ""
 """Stands for all error patterns together, because a line may match several."""
-
-TRACEBACK = "exception"
-"""Name of the pattern of a traceback."""
 
 TRACEBACK_SECONDS = 10.0
 """Seconds after the line of a failed trial within which a traceback explains it."""
@@ -98,6 +96,8 @@ class LineCounters:
             for origin, streak in counts.streaks.items()
         )
         self._failed_trials: dict[str, float] = {}
+        self._unnamed: dict[str, tuple[str, str]] = {}
+        """The last traceback of each stream whose exception is not read yet."""
         self._lines: OrderedDict[tuple[str, str], ErrorLine] = OrderedDict()
         if deduplicator is not None:
             deduplicator.restore(log, counts.copies)
@@ -118,14 +118,15 @@ class LineCounters:
             and (times := self._uncounted_times(_ANY_ERROR, source, text))
         ):
             self._errors += times
-            self._record_error(errors[0], text, timestamp, times)
+            self._record_error(errors[0], text, source.origin, timestamp, times)
         return counted
 
-    def record_uncounted(self, line: MatchedLine, timestamp: float) -> None:
+    def record_uncounted(self, line: MatchedLine, origin: str, timestamp: float) -> None:
         """Records when `line` was written without counting it."""
         errors = [match.pattern.name for match in line.matches if match.pattern.error]
         if errors:
-            self._record_error(errors[0], line.text.decode(errors="replace"), timestamp, 1)
+            text = line.text.decode(errors="replace")
+            self._record_error(errors[0], text, origin, timestamp, 1)
         for match in line.matches:
             self._record_time(match.pattern.name, timestamp)
 
@@ -136,6 +137,24 @@ class LineCounters:
                 known = self.values.get(name)
                 if known is None or known.timestamp <= timestamp:
                     self.values[name] = LogValue(number, timestamp)
+
+    def name_exception(self, origin: str, following: str) -> None:
+        """Shows the exception instead of the last traceback of a stream, if `following` names it.
+
+        `following` is what comes after that line, or after the last call, in the stream.
+        """
+        if (before := self._unnamed.get(origin)) is None:
+            return
+        raised = next(exception_lines(following.splitlines(), in_traceback=True), None)
+        if raised is None:
+            return
+        del self._unnamed[origin]
+        if (line := self._lines.pop(before, None)) is not None:
+            self._show(TRACEBACK, raised, line.timestamp, line.count)
+
+    def awaits_exception(self, origin: str) -> bool:
+        """Whether the exception of the last traceback of a stream is not read yet."""
+        return origin in self._unnamed
 
     @property
     def counts(self) -> Counts:
@@ -219,7 +238,18 @@ class LineCounters:
         for name in more:
             streak[name] = streak.get(name, 0) + 1
 
-    def _record_error(self, pattern: str, text: str, timestamp: float, times: int) -> None:
+    def _record_error(
+        self, pattern: str, text: str, origin: str, timestamp: float, times: int
+    ) -> None:
+        kind = self._show(pattern, text, timestamp, times)
+        if pattern == TRACEBACK:
+            if len(self._unnamed) >= MAX_STREAMS:
+                self._unnamed.clear()
+            self._unnamed[origin] = kind
+        else:  # a traceback is shown by its exception, which may be a kind of its own
+            self._lines.pop((TRACEBACK, kind[1]), None)
+
+    def _show(self, pattern: str, text: str, timestamp: float, times: int) -> tuple[str, str]:
         kind = (pattern, _DIGITS.sub("0", strip_prefixes(text)))
         before = self._lines.pop(kind, None)
         count = times if before is None else before.count + times
@@ -227,3 +257,4 @@ class LineCounters:
         self._lines[kind] = line
         if len(self._lines) > MAX_ERROR_LINES:
             self._lines.popitem(last=False)
+        return kind

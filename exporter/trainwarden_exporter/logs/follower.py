@@ -18,7 +18,7 @@ from trainwarden_exporter.logs.deduplication import LineDeduplicator
 from trainwarden_exporter.logs.events import LineEvent, Sink
 from trainwarden_exporter.logs.file_listing import OutputFiles
 from trainwarden_exporter.logs.file_tracker import FileTracker
-from trainwarden_exporter.logs.line_blocks import BufferPool
+from trainwarden_exporter.logs.line_blocks import BufferPool, LineBlock
 from trainwarden_exporter.logs.line_parser import parse_timestamp
 from trainwarden_exporter.logs.pattern_search import MatchedLine, compile_patterns
 from trainwarden_exporter.logs.specs import LogSpec
@@ -241,8 +241,12 @@ class LogFollower:
         with self._lock:
             if self._retired:
                 return
+            begin = block.start
             for line, ended in zip(lines, _ends(lines, read), strict=True):
+                self._name_exception(file, block, begin, line.end)
                 events += self._count(file, chunk, line, read, ended)
+                begin = line.end
+            self._name_exception(file, block, begin, block.end)
             file.bookmark = chunk.bookmark
             self._read_bytes += block.used_bytes
             if block.truncated_lines:
@@ -253,6 +257,12 @@ class LogFollower:
         for event in events:
             for sink in self.sinks:
                 sink(event)
+
+    def _name_exception(self, file: TailedFile, block: LineBlock, begin: int, end: int) -> None:
+        """Searches the lines for the exception of the traceback before them."""
+        if self._counters.awaits_exception(file.bookmark.origin):
+            following = block.text[begin:end].decode(errors="replace")
+            self._counters.name_exception(file.bookmark.origin, following)
 
     def _count(
         self, file: TailedFile, chunk: Chunk, line: MatchedLine, read: float, ended: float
@@ -266,7 +276,7 @@ class LogFollower:
             place = origin if self.spec.by_file else file.bookmark.place
             matches = self._counters.add(line, LineSource(origin, place), timestamp)
         elif own is not None:
-            self._counters.record_uncounted(line, own)
+            self._counters.record_uncounted(line, file.bookmark.origin, own)
         self._counters.record_values(line, min(timestamp, latest))
         spec = self.spec
         for match in matches:

@@ -28,6 +28,8 @@ class MatchedLine:
 
     text: bytes
     matches: tuple[PatternMatch, ...]
+    end: int = 0
+    """Where the next line begins in the searched text."""
 
 
 class PatternSearch:
@@ -48,8 +50,8 @@ class PatternSearch:
             stop = text.find(b"\n", place, end)
             stop = end if stop < 0 else stop
             line = bytes(text[begin:stop])
-            yield MatchedLine(line, tuple(self._matches(regexes, line)))
             start = stop + 1
+            yield MatchedLine(line, tuple(self._matches(regexes, line)), start)
 
     def _matches(self, regexes: RegexSet, line: bytes) -> Iterator[PatternMatch]:
         for index in regexes.matching(line):

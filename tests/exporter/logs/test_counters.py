@@ -125,7 +125,7 @@ def test_lines_of_trouble_that_differ_in_numbers_only_are_shown_as_one() -> None
 
 def test_what_is_recalled_is_shown_and_not_counted() -> None:
     one = tally()
-    one.record_uncounted(parse("error of yesterday"), 5.0)
+    one.record_uncounted(parse("error of yesterday"), HERE.origin, 5.0)
     assert one.counts.matches == {}
     assert one.counts.troubles == 0
     assert one.counts.last_matches == {"error": 5.0}
@@ -153,3 +153,42 @@ def test_memory_is_bounded() -> None:
         one.add(parse("emergency brake " + "x" * (number % 50)), source, float(number))
     assert len(one.counts.streaks) == MAX_STREAMS
     assert len(one.error_lines) == MAX_ERROR_LINES
+
+
+TRACEBACK_LINE = "Traceback (most recent call last):"
+FRAMES = '  File "train.py", line 7, in <module>\n    load("/data")\n'
+
+
+def after_traceback(following: str, *more: str) -> tuple[ErrorLine, ...]:
+    one = LineCounters("run", "log", COMMON_ERROR_PATTERNS)
+    one.add(parse(TRACEBACK_LINE, COMMON_ERROR_PATTERNS), HERE, 1.0)
+    for text in (following, *more):
+        one.name_exception(HERE.origin, text)
+    return one.error_lines
+
+
+def test_a_traceback_is_shown_by_its_exception() -> None:
+    for raised in ("ValueError: no such dataset", "torch._dynamo.exc.Unsupported: x", "Again"):
+        (shown,) = after_traceback(f"{FRAMES}{raised}\nand its text\n")
+        assert (shown.pattern, shown.line, shown.count) == ("exception", raised, 1)
+
+
+def test_an_exception_that_is_written_later_is_found_later() -> None:
+    (shown,) = after_traceback(FRAMES, "    load()\nValueError: late\n", "KeyError: other\n")
+    assert shown.line == "ValueError: late"
+
+
+def test_a_traceback_whose_process_was_killed_stays_one() -> None:
+    (shown,) = after_traceback(FRAMES, "trainwarden: 2026-11-28T17:00:00Z process 7 ended\n")
+    assert shown.line == TRACEBACK_LINE
+
+
+def test_an_exception_of_a_kind_of_its_own_is_shown_once() -> None:
+    raised = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"
+    one = LineCounters("run", "log", COMMON_ERROR_PATTERNS)
+    one.add(parse(TRACEBACK_LINE, COMMON_ERROR_PATTERNS), HERE, 1.0)
+    one.name_exception(HERE.origin, f"{FRAMES}{raised}\n")
+    one.add(parse(raised, COMMON_ERROR_PATTERNS), HERE, 1.0)
+    assert [(line.pattern, line.line) for line in one.error_lines] == [
+        ("gpu_out_of_memory", raised)
+    ]

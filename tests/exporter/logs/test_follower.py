@@ -29,6 +29,7 @@ from trainwarden_exporter.logs.state import LogState
 PATTERNS = (
     LinePattern("error", "ERROR", error=True),
     LinePattern("step", r"step (?P<step>\d+) loss (?P<loss>\S+)"),
+    LinePattern("exception", r"Traceback \(most recent call last\):", error=True),
 )
 
 
@@ -765,3 +766,16 @@ def test_a_log_in_blocks_is_reported(log: Log) -> None:
         log.write((b"x" * 63 + b"\n") * 128)
         found = log.poll(60)
     assert found.block_buffered
+
+
+def test_a_traceback_that_is_read_in_two_parts_is_shown_by_its_exception(log: Log) -> None:
+    log.write('step 1 loss 2\nTraceback (most recent call last):\n  File "t.py", line 7\n')
+    assert [line.line for line in log.poll().error_lines] == ["Traceback (most recent call last):"]
+    log.write("    load()\nValueError: no such dataset\nstep 2 loss 1\n")
+    assert [line.line for line in log.poll().error_lines] == ["ValueError: no such dataset"]
+    log.write("Traceback (most recent call last):\n  File\nKeyError: 7\nERROR after it\n")
+    assert [line.line for line in log.poll().error_lines] == [
+        "ValueError: no such dataset",
+        "KeyError: 7",
+        "ERROR after it",
+    ]
