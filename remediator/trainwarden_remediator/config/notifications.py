@@ -20,6 +20,7 @@ NotificationEvent = Literal[
     "blocked",
     "unhandled",
     "unhandled_ended",
+    "stalled",
     "action_started",
     "healed",
     "not_healed",
@@ -38,7 +39,13 @@ URGENT: tuple[NotificationEvent, ...] = (
 )
 """Events that need an operator; the others are informational."""
 
-DEFAULT: tuple[NotificationEvent, ...] = (*URGENT, "unhandled_ended", "healed", "finished")
+DEFAULT: tuple[NotificationEvent, ...] = (
+    *URGENT,
+    "unhandled_ended",
+    "stalled",
+    "healed",
+    "finished",
+)
 """The events of a receiver that names none."""
 
 LASTING: tuple[NotificationEvent, ...] = (
@@ -48,6 +55,7 @@ LASTING: tuple[NotificationEvent, ...] = (
     "blocked",
     "unhandled",
     "unhandled_ended",
+    "stalled",
     "finished",
 )
 """Events that are not repeated when the same alert only resolves and fires again."""
@@ -100,8 +108,9 @@ class Receiver(Section):
     operator (`paged`); no alerts arrive (`alerts_stale`); an alert has waited for its action for
     two minutes, and the wait does not end automatically (`blocked`); a critical alert has begun
     (`unhandled`) that no playbook handles and Alertmanager reports to nobody, or has ended
-    (`unhandled_ended`); an action has started
-    (`action_started`), and has `healed` or `not_healed` the condition; a run has `finished`.
+    (`unhandled_ended`); a run has stood still for two minutes, and is restarted once it is proved
+    to be stuck (`stalled`); an action has started (`action_started`), and has `healed` or
+    `not_healed` the condition; a run has `finished`.
     Default: all but `action_started` and `not_healed`."""
 
     @model_validator(mode="after")

@@ -1,5 +1,8 @@
 """Records critical alerts that no playbook handles, so that the operator is notified once.
 
+Also a run that stands still until the remediator has the proof to restart it: quietly, as that
+needs no operator, and may be an evaluation that is not logged.
+
 Only alerts that Alertmanager reports to nobody: if the operator has given its receiver
 a destination, that one rings.
 """
@@ -20,8 +23,9 @@ from trainwarden_remediator.alertmanager.webhook_payload import WATCHDOG, Alert
 from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.exceptions import JournalError, ObservationError
 from trainwarden_remediator.journal.journal import Journal
-from trainwarden_remediator.model import Decision, Verdict
+from trainwarden_remediator.model import BLOCKED_SECONDS, Decision, Verdict
 from trainwarden_remediator.observation.active_alerts import Fetch
+from trainwarden_remediator.policy.alert_handling import WARNED_OF
 from trainwarden_remediator.runtime.clock import Clock, ConditionTimer
 
 log = logging.getLogger(__name__)
@@ -50,6 +54,9 @@ _UNOWNED = frozenset(
     Decision(Verdict.REFUSE, reason).text for reason in ("unknown_playbook", "unknown_target")
 )
 
+_KINDS = ("unhandled", "stalled")
+"""The events that begin here."""
+
 FetchStatus = Callable[[], Awaitable[bytes]]
 """Returns the response of `/api/v2/status`. Raises ObservationError."""
 
@@ -61,6 +68,7 @@ class _Tracked:
     """An alert that was listed, and for how long it has been active or absent."""
 
     alert: Alert
+    kind: str = "unhandled"
     recorded: bool = False
     active: ConditionTimer = field(default_factory=lambda: ConditionTimer(max_gap=POLL_SECONDS))
     absent: ConditionTimer = field(default_factory=lambda: ConditionTimer(max_gap=POLL_SECONDS))
@@ -86,7 +94,7 @@ class UnhandledAlerts:
         """Polls forever, while a receiver wants to know."""
         while True:
             receivers = self._setup.config.notify.receivers
-            if any("unhandled" in receiver.events for receiver in receivers):
+            if any(one in receiver.events for receiver in receivers for one in _KINDS):
                 try:
                     await self._poll()
                     self._failure = ""
@@ -123,12 +131,11 @@ class UnhandledAlerts:
         now = self._clock.monotonic()
         due = []
         for key, one in present.items():
-            if one.alert.labels.get("severity") != "critical":
-                continue
-            if one.alert.name not in NOTIFIED_OTHERWISE:
-                known = tracked.setdefault(key, _Tracked(one.alert))
+            if (kind := self._kind(one.alert)) is not None:
+                known = tracked.setdefault(key, _Tracked(one.alert, kind))
                 lasted = known.active.update(one.active, now)
-                if not known.recorded and lasted >= CONFIRM_SECONDS:
+                enough = CONFIRM_SECONDS if kind == "unhandled" else BLOCKED_SECONDS
+                if not known.recorded and lasted >= enough:
                     due.append((known, one))
         if not due:
             return
@@ -140,8 +147,15 @@ class UnhandledAlerts:
                 continue
             if not destinations.isdisjoint(one.receivers):
                 continue
-            await self._record("unhandled", known.alert)
+            await self._record(known.kind, known.alert)
             known.recorded = True
+
+    def _kind(self, alert: Alert) -> str | None:
+        """Returns what the alert is recorded as, if it lasts, or None."""
+        if alert.labels.get("severity") == "critical":
+            return None if alert.name in NOTIFIED_OTHERWISE else "unhandled"
+        acts = self._setup.config.mode == "act" and alert.run in self._setup.restartable_runs
+        return "stalled" if acts and alert.name in WARNED_OF else None
 
     async def _record_ended(
         self,
@@ -156,7 +170,8 @@ class UnhandledAlerts:
             if not known.recorded and key not in present:
                 del tracked[key]
             elif known.absent.update(key not in present and pipeline_alive, now) >= RESOLVE_SECONDS:
-                await self._record("unhandled_ended", known.alert)
+                if known.kind == "unhandled":  # of a stall, what follows is notified
+                    await self._record("unhandled_ended", known.alert)
                 del tracked[key]
 
     def _unowned(self) -> frozenset[str]:
@@ -176,6 +191,8 @@ class UnhandledAlerts:
     async def _record(self, kind: str, alert: Alert) -> None:
         facts = {"alert": alert.name, "run": alert.run, "worker": alert.worker}
         facts |= {"fingerprint": alert.fingerprint}
+        if kind == "stalled":
+            facts |= {"handling": WARNED_OF[alert.name]}
         await asyncio.to_thread(
             self._journal.record_event, kind, **facts, starts_at=alert.starts_at
         )

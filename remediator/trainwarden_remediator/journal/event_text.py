@@ -148,7 +148,7 @@ def describe(event: Event) -> str:
             return _outcome(facts)
         case "hold" | "resume" | "approved":
             return _describe_hold_event(event.kind, facts)
-        case "save_result" | "clock_set" | "paged" | "unhandled" | "unhandled_ended":
+        case "save_result" | "clock_set" | "paged" | "unhandled" | "unhandled_ended" | "stalled":
             return _describe_change(event.kind, facts)
     return _FIXED_TEXTS.get(event.kind) or json.dumps(facts)
 
@@ -162,6 +162,8 @@ def _describe_change(kind: str, facts: dict[str, Any]) -> str:
         return f"{alert}: no playbook handles it; `trainwarden runbook {alert}` says what to do"
     if kind == "unhandled_ended":
         return f"{facts['alert']} has ended"
+    if kind == "stalled":
+        return f"{facts['alert']}: the remediator {facts['handling']}"
     if kind == "save_result":
         return f"before the restart: {facts['came']}"
     way = "forward" if facts["seconds"] > 0 else "back"

@@ -17,7 +17,6 @@ from trainwarden_remediator.config.notifications import ReceiverKind
 from trainwarden_remediator.notify.messages import Message, MessageItem
 
 _JSON = {"Content-Type": "application/json"}
-_FOOTER = "What it did, and why: trainwarden journal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +95,7 @@ def _lines(message: Message, strong: Callable[[str], str], value: Callable[[str]
         lines += [f"{name}: {value(text)}" for name, text in item.values.items()]
     if message.left_out:
         lines += ["", f"and {message.left_out} more"]
-    return "\n".join([*lines, "", _FOOTER])
+    return "\n".join([*lines, "", f"What it did, and why: {message.command}"])
 
 
 def _plain(text: str) -> str:

@@ -17,6 +17,7 @@ from trainwarden_exporter.runtime.responsibility import LABEL, who_acts
 from trainwarden_remediator.config.notifications import URGENT, NotificationEvent
 from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.journal import event_text
+from trainwarden_remediator.journal.evidence_text import FaultFacts
 from trainwarden_remediator.journal.rows import Event
 from trainwarden_remediator.model import GIVEN_UP, NEEDS_OPERATOR
 from trainwarden_remediator.policy.alert_handling import holder, in_force
@@ -36,6 +37,7 @@ TITLES: Mapping[NotificationEvent, str] = {
     "blocked": "an alert waits for its action",
     "unhandled": "critical alert, operator needed",
     "unhandled_ended": "a critical alert has ended",
+    "stalled": "a run stands still, no operator needed yet",
     "action_started": "action started",
     "healed": "healed",
     "not_healed": "an action was not successful",
@@ -61,6 +63,8 @@ class Notification:
     attempts: tuple[tuple[str, str], ...] = ()
     alert_started_at: float | None = None
     step: float | None = None
+    fault: FaultFacts = FaultFacts()  # noqa: RUF009 - frozen
+    """What the evidence of the incident shows, where an operator is needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,8 @@ class Message:
     left_out: int = 0
     """The number of notifications that are not in `items`."""
     instance: str = ""
+    command: str = "trainwarden journal"
+    """What shows more of it."""
 
 
 def notification_event_of(event: Event) -> NotificationEvent | None:
@@ -102,10 +108,8 @@ def notification_event_of(event: Event) -> NotificationEvent | None:
             return "healed" if facts.get("outcome") == "healed" else "not_healed"
         case "run_finished":
             return "finished"
-        case "unhandled":
-            return "unhandled"
-        case "unhandled_ended":
-            return "unhandled_ended"
+        case "unhandled" | "unhandled_ended" | "stalled":
+            return event.kind
     return None
 
 
@@ -137,6 +141,8 @@ def build_message(
     ranked = sorted(notifications, key=lambda one: (one.notification_event not in URGENT, one.id))
     events = tuple(dict.fromkeys(notification.notification_event for notification in ranked))
     title = _title(ranked[0]) if len(ranked) == 1 else plural(len(ranked), "notification")
+    incidents = {one.event.incident for one in ranked}
+    incident = incidents.pop() if len(incidents) == 1 else None
     return Message(
         title=title,
         items=[_item(notification, mode, holds) for notification in ranked[:MAX_ITEMS]],
@@ -144,6 +150,7 @@ def build_message(
         urgent=any(one in URGENT for one in events),
         left_out=max(len(ranked) - MAX_ITEMS, 0),
         instance=one_line(instance),
+        command="trainwarden journal" if incident is None else f"trainwarden report {incident}",
     )
 
 
@@ -165,6 +172,9 @@ def _item(notification: Notification, mode: str, holds: Sequence[Hold]) -> Messa
         "Alert": event.alert,
         "Worker": event_text.worker_name(event),
         "What": redact(event_text.describe(event)),
+        "Cause": notification.fault.cause,
+        "Last error": notification.fault.error,
+        "Log": notification.fault.log,
         "Tried": _describe_attempts(notification.attempts),
         "Cost": _cost(notification),
         "When": format_time(event.at),
@@ -180,7 +190,7 @@ def _item(notification: Notification, mode: str, holds: Sequence[Hold]) -> Messa
 def _who_acts(notification: Notification, holds: Sequence[Hold]) -> str:
     event = notification.event
     if notification.notification_event not in URGENT:
-        goes_on = notification.notification_event in ("action_started", "not_healed")
+        goes_on = notification.notification_event in ("action_started", "not_healed", "stalled")
         return who_acts(remediator=goes_on)
     key = WorkerKey(event.run or "", event.worker or "")
     hold = next((one for one in in_force(holds) if one.covers(key)), None)

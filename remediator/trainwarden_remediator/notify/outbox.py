@@ -17,6 +17,11 @@ from trainwarden_remediator.config.notifications import (
     Receiver,
 )
 from trainwarden_remediator.journal.database import JournalFile
+from trainwarden_remediator.journal.evidence_text import (
+    FaultFacts,
+    fault_facts,
+    parse_evidence,
+)
 from trainwarden_remediator.journal.rows import EVENTS, Event, as_event, increment_counter
 from trainwarden_remediator.model import BLOCKED_SECONDS, BLOCKING, Decision, Verdict
 from trainwarden_remediator.notify.messages import (
@@ -29,6 +34,9 @@ from trainwarden_remediator.notify.messages import (
 MAX_QUEUE = 200
 """The maximum number of pending notifications of one receiver; beyond it, the least urgent and
 oldest are dropped."""
+
+EVIDENCE_SECONDS = 3.0
+"""How long a notification waits for the evidence of its incident, which takes up to two seconds."""
 
 EVENTS_PER_BATCH = 500
 """The number of journal events to process in one step."""
@@ -123,12 +131,17 @@ class Outbox:
         rows = self._file.read(
             # Only constants are formatted into the query.
             f"SELECT notice.id AS number, occasion, line.* FROM notice JOIN ({EVENTS}) AS line"  # noqa: S608
-            " ON line.id = notice.event WHERE settled IS NULL AND receiver = ? ORDER BY notice.id",
-            (receiver,),
+            " ON line.id = notice.event WHERE settled IS NULL AND receiver = ?"
+            " AND (occasion != 'gave_up' OR notice.at <= ? OR EXISTS (SELECT 1 FROM evidence"
+            " WHERE evidence.incident = line.incident AND evidence.kind != 'act'"
+            " AND evidence.at >= notice.at)) ORDER BY notice.id",
+            (receiver, self._clock() - EVIDENCE_SECONDS),
         )
         events = [as_event(row) for row in rows]
         attempts = self._attempts({one.incident for one in events if one.incident is not None})
         beginnings = self._beginnings({one.action for one in events if one.action is not None})
+        urgent = {row["incident"] for row in rows if row["occasion"] in URGENT}
+        faults = self._faults(urgent - {None})
         return tuple(
             Notification(
                 id=row["number"],
@@ -136,6 +149,7 @@ class Outbox:
                 notification_event=row["occasion"],
                 event=event,
                 attempts=tuple(attempts.get(event.incident or 0, ())),
+                fault=faults.get(event.incident or 0, FaultFacts()),
                 **beginnings.get(event.action or 0, {}),
             )
             for row, event in zip(rows, events, strict=True)
@@ -229,6 +243,15 @@ class Outbox:
         for row in rows:
             found[row["incident"]].append((row["kind"], row["outcome"]))
         return found
+
+    def _faults(self, incidents: Collection[int]) -> Mapping[int, FaultFacts]:
+        """Returns what the newest evidence of each incident shows."""
+        rows = self._file.read(
+            "SELECT incident, max(id), content FROM evidence"
+            " WHERE incident IN (SELECT value FROM json_each(?)) GROUP BY incident",
+            (json.dumps(sorted(incidents)),),
+        )
+        return {row["incident"]: fault_facts(parse_evidence(row["content"])) for row in rows}
 
     def _beginnings(self, actions: Collection[int]) -> Mapping[int, Mapping[str, float | None]]:
         """Returns what preceded each action: the start of its alert, and the step of the run."""

@@ -51,7 +51,7 @@ _DOING = {
 }
 """What the remediator does, and has done, by kind of action; the target follows."""
 
-_WARNED_OF = {
+WARNED_OF = {
     "TrainingStepStalled": (
         "restarts the run once its stacks show that it is stuck, or its limit is over"
     )
@@ -153,7 +153,7 @@ def _view(
 
 
 def _without_playbook(alert: Alert, situation: Situation) -> tuple[str, str]:
-    later = _WARNED_OF.get(alert.name)
+    later = WARNED_OF.get(alert.name)
     gone = next(_given_up(WorkerKey(alert.run, alert.worker), situation), "")
     if later and gone:
         return YOU, f"the remediator gave up on {gone}"

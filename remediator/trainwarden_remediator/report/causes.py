@@ -7,22 +7,19 @@ alert is last, where no end explains it.
 
 from __future__ import annotations
 
-import re
-import signal
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from trainwarden_exporter.frameworks.error_lines import COMMON_ERROR_PATTERNS
+from trainwarden_exporter.frameworks.error_lines import TRACEBACK, exception_lines
 from trainwarden_exporter.runtime.formatting import format_size, plural
 from trainwarden_remediator.config.playbooks import PLAYBOOKS, Condition
+from trainwarden_remediator.journal.evidence_text import (
+    ERROR_PATTERNS,
+    is_missing,
+    process_ends,
+)
 from trainwarden_remediator.report.markdown import TimeFormat, code, format_elapsed, text
 from trainwarden_remediator.report.model import EvidenceRecord, IncidentRecord
-
-_PATTERNS = {pattern.name: re.compile(pattern.regex) for pattern in COMMON_ERROR_PATTERNS}
-_GENERIC_PATTERN = "exception"
-_EXCEPTION_LINE = re.compile(
-    r"^(?:\S{0,60}\s){0,6}?[\w.]*(?:Error|Exception|Exit|Interrupt)\b(?::|$)"
-)
 
 _BLOCKING_REASONS = {
     "root_cause_elsewhere": "The root cause was elsewhere",
@@ -57,9 +54,6 @@ _USUAL_CAUSES: Mapping[Condition, str] = {
     " freeing the memory of the worker itself: the worker leaks.",
 }
 
-SAME_KILL_SECONDS = 30.0
-"""Most seconds between an end and an OOM kill that belong together: both are seen at a scrape."""
-
 
 def likely_causes(incident: IncidentRecord, times: TimeFormat) -> Sequence[str]:
     """Returns the likely causes, each one line of Markdown, the most specific first."""
@@ -86,37 +80,10 @@ def _blocking_reasons(incident: IncidentRecord) -> Iterator[str]:
 
 
 def _ends(record: EvidenceRecord, times: TimeFormat) -> Iterator[str]:
-    """Yields how the processes that are missing ended, the first end first."""
-    ended = [
-        (name, worker)
-        for name, worker in record.exporter_facts("workers").items()
-        if _is_missing(worker) and "last_exit_at" in worker and "last_exit_code" in worker
-    ]
-    oom_killed_at = record.exporter_facts("memory").get("oom_killed_at")
-    for name, worker in sorted(ended, key=lambda one: one[1]["last_exit_at"]):
-        at, how = worker["last_exit_at"], describe_exit(round(worker["last_exit_code"]))
-        oom = ""
-        if "SIGKILL" in how and oom_killed_at is not None:
-            oom = "; no OOM kill by the kernel was seen then"
-            if abs(oom_killed_at - at) <= SAME_KILL_SECONDS:
-                oom = "; the kernel killed a process then because memory ran out (OOM kill)"
-        yield f"Worker {code(name)} {how} at {times.clock(at)}{oom}."
-
-
-def describe_exit(exit_code: int) -> str:
-    """Returns how a process ended, as a clause; 128+n stands for signal n."""
-    try:
-        name = signal.Signals(exit_code - 128).name if exit_code > 128 else ""  # noqa: PLR2004 - 128+n for signal n
-    except ValueError:
-        name = ""
-    if name:
-        return f"was killed by {name} (exit status {exit_code})"
-    return f"ended with exit status {exit_code}"
-
-
-def _is_missing(worker: Mapping[str, Any]) -> bool:
-    missing: bool = worker.get("processes", 0) < worker.get("expected", 0)
-    return missing and not worker.get("finished")
+    for end in process_ends(record.content):
+        how, _, remark = end.how.partition("; ")
+        more = f"; {remark}" if remark else ""
+        yield f"Worker {code(end.worker)} {how} at {times.clock(end.at)}{more}."
 
 
 def _from_logs(record: EvidenceRecord) -> Iterator[str]:
@@ -124,14 +91,14 @@ def _from_logs(record: EvidenceRecord) -> Iterator[str]:
         lines = [str(line) for line in log.get("lines", ())]
         hits = {
             name: matched
-            for name, pattern in _PATTERNS.items()
+            for name, pattern in ERROR_PATTERNS.items()
             if (matched := [line for line in lines if pattern.search(line)])
         }
         if len(hits) > 1:
-            hits.pop(_GENERIC_PATTERN, None)
-        raised = [line for line in lines if _EXCEPTION_LINE.match(line)]
+            hits.pop(TRACEBACK, None)
+        raised = list(exception_lines(lines))
         for name, matched in hits.items():
-            shown = raised[-1] if name == _GENERIC_PATTERN and raised else matched[-1]
+            shown = raised[-1] if name == TRACEBACK and raised else matched[-1]
             count = "once" if len(matched) == 1 else f"{len(matched)} times"
             yield (
                 f"The log {code(str(log.get('name', '')))} shows **{name.replace('_', ' ')}** "
@@ -173,7 +140,7 @@ def _from_worker(name: str, worker: Mapping[str, Any], at: float) -> Iterator[st
         age = f", {format_elapsed(at - since)} after its start" if since else ""
         amount = f"{format_size(held)}, above its limit of {format_size(limit)}"
         yield f"Worker {code(name)} used {amount}{age}."
-    if _is_missing(worker) and "last_exit_code" not in worker:
+    if is_missing(worker) and "last_exit_code" not in worker:
         processes, expected = worker.get("processes", 0), worker["expected"]
         yield f"Worker {code(name)} had {processes:g} of {expected:g} processes."
 

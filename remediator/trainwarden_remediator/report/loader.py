@@ -8,10 +8,10 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.journal.database import check_version, journal_exists, open_database
+from trainwarden_remediator.journal.evidence_text import parse_evidence
 from trainwarden_remediator.journal.rows import EVENTS, as_event, from_row
 from trainwarden_remediator.report.model import (
     ActionRecord,
@@ -66,6 +66,9 @@ def _incident_record(connection: sqlite3.Connection, row: sqlite3.Row) -> Incide
     )
     actions = connection.execute("SELECT * FROM action WHERE incident = ? ORDER BY id", (number,))
     records = connection.execute("SELECT * FROM evidence WHERE incident = ? ORDER BY id", (number,))
+    found = tuple(map(as_event, events))
+    # An alert that fires again within an outage has a later start.
+    starts = [event.facts["started"] for event in found if "started" in event.facts]
     return from_row(
         IncidentRecord,
         row,
@@ -73,7 +76,8 @@ def _incident_record(connection: sqlite3.Connection, row: sqlite3.Row) -> Incide
         annotations=json.loads(row["annotations"]),
         last_decision=row["last_decision"] or "",
         last_detail=row["last_detail"] or "",
-        events=tuple(map(as_event, events)),
+        starts_at=min([row["starts_at"], *starts]),
+        events=found,
         actions=tuple(map(_action_record, actions)),
         evidence=tuple(map(_record, records)),
         related=_related(connection, row),
@@ -100,9 +104,5 @@ def _action_record(row: sqlite3.Row) -> ActionRecord:
 
 
 def _record(row: sqlite3.Row) -> EvidenceRecord:
-    try:
-        content: Any = json.loads(row["content"])
-    except ValueError:
-        content = {}
-    known = content if isinstance(content, dict) else {}
-    return EvidenceRecord(row["at"], row["kind"], row["action"], known)
+    content = parse_evidence(row["content"])
+    return EvidenceRecord(row["at"], row["kind"], row["action"], content)

@@ -22,8 +22,10 @@ from trainwarden_remediator.config.notifications import NotifySettings
 from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.engine.unhandled_alerts import NOTIFIED_OTHERWISE, UnhandledAlerts
 from trainwarden_remediator.exceptions import ObservationError
+from trainwarden_remediator.journal.event_text import describe
 from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.model import Decision, Verdict
+from trainwarden_remediator.notify.messages import notification_event_of
 
 PROJECT = Path(__file__).resolve().parents[3]
 LOST = {"alertname": "TrainingGpuLost", "severity": "critical", "gpu": "0"}
@@ -34,6 +36,7 @@ GONE = {
     "worker": "other",
     "remediation": "start_missing_worker",
 }
+STALL = {"alertname": "TrainingStepStalled", "severity": "warning", "run": "demo"}
 DOG = {"alertname": "TrainingWatchdog", "severity": "none"}
 RINGS = NotifySettings.model_validate(
     {"receivers": [{"name": "phone", "kind": "ntfy", "url": "https://ntfy.sh/x"}]}
@@ -96,7 +99,7 @@ class Watch:
         return [
             (event.kind, event.alert)
             for event in reversed(self.journal.newest_events(100))
-            if event.kind.startswith("unhandled")
+            if event.kind.startswith("unhandled") or event.kind == "stalled"
         ]
 
 
@@ -181,6 +184,33 @@ async def test_nothing_else_is_recorded(
     async with start() as watch:
         watch.alertmanager.add(labels, **more)
         await watch.clock.advance(600)
+        assert watch.recorded() == []
+
+
+async def test_a_stall_that_waits_for_its_proof_is_recorded_once_after_two_minutes(
+    start: Start,
+) -> None:
+    watch: Watch
+    async with start(mode="act") as watch:
+        watch.alertmanager.add(STALL)
+        watch.alertmanager.add({**STALL, "run": "of-another-host"})
+        await watch.clock.advance(110)
+        assert watch.recorded() == []
+        await watch.clock.advance(3000)
+        assert watch.recorded() == [("stalled", "TrainingStepStalled")]
+        (event,) = [one for one in watch.journal.newest_events(9) if one.kind == "stalled"]
+        assert (event.run, notification_event_of(event)) == ("demo", "stalled")
+        assert "once its stacks show that it is stuck" in describe(event)
+        watch.alertmanager.alerts[1:] = []
+        await watch.clock.advance(3000)
+        assert len(watch.recorded()) == 1
+
+
+async def test_a_stall_is_not_announced_where_the_remediator_only_observes(start: Start) -> None:
+    watch: Watch
+    async with start(mode="observe") as watch:
+        watch.alertmanager.add(STALL)
+        await watch.clock.advance(3000)
         assert watch.recorded() == []
 
 

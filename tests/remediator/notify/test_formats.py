@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from tests.remediator.samples import NOW
 
 from trainwarden_remediator.config.notifications import NotificationEvent, ReceiverKind
 from trainwarden_remediator.holds.hold_file import Hold
+from trainwarden_remediator.journal.evidence_text import FaultFacts
 from trainwarden_remediator.journal.rows import Event
 from trainwarden_remediator.notify.formats import build_request, truncate
 from trainwarden_remediator.notify.messages import (
@@ -239,3 +241,19 @@ def test_a_test_message_has_no_problem_to_report() -> None:
 def test_a_text_of_one_long_line_is_cut_with_its_span_closed() -> None:
     assert truncate("`" + "x" * 100, 20, "`").count("`") == 2
     assert truncate("a\nb", 20) == "a\nb"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_message_for_an_operator_has_the_cause_the_last_error_and_the_log(
+    kind: ReceiverKind,
+) -> None:
+    fault = FaultFacts("demo/rollout-0 ended with exit status 1", NASTY, "/runs/rollout-0.log")
+    text = text_of(kind, composed(replace(notification(), fault=fault)))
+    for words in (
+        "rollout-0 ended with exit status 1",
+        "<!channel> @everyone",
+        "/runs/rollout-0.log",
+    ):
+        assert words in text, words
+    assert "\x1b" not in text
+    assert ("trainwarden report 3" in text) == (kind != "json")

@@ -29,7 +29,7 @@ from trainwarden_remediator.notify.notifier import (
     MIN_INTERVAL_SECONDS,
     Notifier,
 )
-from trainwarden_remediator.notify.outbox import Outbox
+from trainwarden_remediator.notify.outbox import EVIDENCE_SECONDS, Outbox
 
 GAVE_UP = Decision(Verdict.REFUSE, "ladder_exhausted")
 HOLD = Decision(Verdict.ACT, "hold")
@@ -263,7 +263,7 @@ async def test_a_message_that_was_refused_is_sent_again_without_values(
     post = FakePost(error=NotDeliveredError("answered 400", rejected=True))
     async with calling(journal, post, receivers()):
         decide(journal)
-        await clock.advance(2)
+        await clock.advance(4)
         post.error = None
         await clock.advance(10)
     ((_, content),) = post.sent
@@ -482,6 +482,7 @@ def test_what_a_journal_of_an_earlier_version_holds_is_no_news(
         assert outbox_of(journal).pending("ops") == ()
         decide(journal)
         outbox_of(journal).collect(receivers())
+        clock.pass_by(EVIDENCE_SECONDS)
         assert len(outbox_of(journal).pending("ops")) == 1
 
 
@@ -507,6 +508,7 @@ def test_notices_know_since_when_they_wait(journal: Journal, clock: FakeClock) -
     clock.pass_by(50)
     decide(journal, worker="trainer", fingerprint=LATER)
     outbox_of(journal).collect(notify)
+    clock.pass_by(EVIDENCE_SECONDS)
     queue = outbox_of(journal).queue_states(notify.receivers)["ops"]
     assert queue is not None
     assert (queue.pending, queue.oldest_at) == (2, NOW)
@@ -608,3 +610,28 @@ async def test_the_end_of_a_run_is_reported_quietly(
     ((_, content),) = post.sent
     assert (content["title"], content["urgent"]) == ("a run has finished", False)
     assert content["items"][0]["worker"] == "demo"
+
+
+async def test_a_give_up_waits_for_its_evidence_and_has_what_it_shows(
+    journal: Journal, clock: FakeClock, calling: Calling
+) -> None:
+    def keep(kind: str, action: int | None, line: str) -> None:
+        logs = [{"name": "r", "path": "/runs/r.log", "lines": [line]}]
+        journal.keep_evidence(1, action, kind, json.dumps({"logs": logs}))
+
+    post = FakePost()
+    async with calling(journal, post, receivers()):
+        decide(journal)
+        keep("act", 1, "KeyError: of the attempt before")
+        await clock.advance(1.5)
+        assert not post.sent
+        keep("gave_up", None, "ValueError: no such dataset")
+        await clock.advance(1.5)
+        ((_, content),) = post.sent
+        decide(journal, worker="rollout-1", fingerprint="other")
+        await clock.advance(10)
+    assert (content["items"][0]["last_error"], content["items"][0]["log"]) == (
+        "ValueError: no such dataset",
+        "/runs/r.log",
+    )
+    assert "last_error" not in post.sent[1][1]["items"][0]

@@ -1,0 +1,112 @@
+"""What stored evidence shows of a fault: how processes ended, and the last error of the logs. Pure.
+
+Its content is that of `evidence.collector`: what is missing there is absent here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainwarden_exporter.frameworks.error_lines import (
+    COMMON_ERROR_PATTERNS,
+    TRACEBACK,
+    exception_lines,
+)
+
+ERROR_PATTERNS = {one.name: re.compile(one.regex) for one in COMMON_ERROR_PATTERNS}
+
+SAME_KILL_SECONDS = 30.0
+"""Most seconds between an end and an OOM kill that belong together: both are seen at a scrape."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessEnd:
+    """The end of a process that is missing; `at` in Unix seconds, `how` is a clause."""
+
+    worker: str
+    at: float
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class FaultFacts:
+    """What a notification says of a fault, as plain text; empty where it is not known."""
+
+    cause: str = ""
+    error: str = ""
+    log: str = ""
+
+
+def parse_evidence(text: str) -> Mapping[str, Any]:
+    """Returns the content of stored evidence; empty if it is damaged."""
+    try:
+        content = json.loads(text)
+    except ValueError:
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def fault_facts(content: Mapping[str, Any]) -> FaultFacts:
+    """Returns the first end of a process, the last error, and the log that has it."""
+    ends = process_ends(content)
+    cause = f"{ends[0].worker} {ends[0].how}" if ends else ""
+    logs = [log for log in content.get("logs", ()) if log.get("lines")]
+    errors = ((last_error(list(map(str, log["lines"]))), str(log.get("path", ""))) for log in logs)
+    found = next((one for one in errors if one[0]), None)
+    if found is not None:
+        return FaultFacts(cause, *found)
+    return FaultFacts(cause, "", str(logs[0].get("path", "")) if logs else "")
+
+
+def last_error(lines: list[str]) -> str:
+    """Returns the last line that reports an error: the exception, not its traceback; else ""."""
+    raised = set(exception_lines(lines))
+    specific = [regex for name, regex in ERROR_PATTERNS.items() if name != TRACEBACK]
+    for line in reversed(lines):
+        if line in raised or any(regex.search(line) for regex in specific):
+            return line.strip()
+    return ""
+
+
+def process_ends(content: Mapping[str, Any]) -> list[ProcessEnd]:
+    """Returns how the processes that are missing ended, the first end first."""
+    return sorted(_process_ends(content), key=lambda one: one.at)
+
+
+def _process_ends(content: Mapping[str, Any]) -> Iterator[ProcessEnd]:
+    seen = content.get("seen", {})
+    oom_killed_at = seen.get("memory", {}).get("oom_killed_at")
+    for name, worker in seen.get("workers", {}).items():
+        if not is_missing(worker) or not {"last_exit_at", "last_exit_code"} <= worker.keys():
+            continue
+        at, how = worker["last_exit_at"], describe_exit(round(worker["last_exit_code"]))
+        if "SIGKILL" in how and oom_killed_at is not None:
+            caused = abs(oom_killed_at - at) <= SAME_KILL_SECONDS
+            how += (
+                "; the kernel killed a process then because memory ran out (OOM kill)"
+                if caused
+                else "; no OOM kill by the kernel was seen then"
+            )
+        yield ProcessEnd(name, at, how)
+
+
+def is_missing(worker: Mapping[str, Any]) -> bool:
+    """Whether a worker lacks processes, and has not finished."""
+    missing: bool = worker.get("processes", 0) < worker.get("expected", 0)
+    return missing and not worker.get("finished")
+
+
+def describe_exit(exit_code: int) -> str:
+    """Returns how a process ended, as a clause; 128+n stands for signal n."""
+    try:
+        name = signal.Signals(exit_code - 128).name if exit_code > 128 else ""  # noqa: PLR2004 - 128+n for signal n
+    except ValueError:
+        name = ""
+    if name:
+        return f"was killed by {name} (exit status {exit_code})"
+    return f"ended with exit status {exit_code}"

@@ -1,0 +1,43 @@
+"""What stored evidence shows of a fault."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.remediator.samples import NOW
+
+from trainwarden_remediator.journal.evidence_text import FaultFacts, fault_facts, parse_evidence
+
+RAISED = "FileNotFoundError: no such dataset: /data/grpo.jsonl"
+TRAINER = {"processes": 0, "expected": 1, "last_exit_code": 1, "last_exit_at": NOW}
+
+
+def log(*lines: str, path: str = "/runs/trainer.log") -> dict[str, Any]:
+    return {"name": "trainer", "path": path, "lines": list(lines)}
+
+
+def test_the_cause_is_the_first_end_and_the_error_the_exception_of_the_own_log() -> None:
+    found = fault_facts(
+        {
+            "seen": {
+                "workers": {
+                    "grpo/server": {**TRAINER, "last_exit_at": NOW + 9, "last_exit_code": 137},
+                    "grpo/trainer": TRAINER,
+                    "grpo/eval": {"processes": 1, "expected": 1, "last_exit_code": 3},
+                }
+            },
+            "logs": [
+                log("Traceback (most recent call last):", '  File "die.py", line 4', RAISED, "bye"),
+                log("CUDA out of memory. Tried to allocate 2 GiB", path="/runs/other.log"),
+            ],
+        }
+    )
+    assert found == FaultFacts("grpo/trainer ended with exit status 1", RAISED, "/runs/trainer.log")
+
+
+def test_without_an_error_it_is_the_own_log_and_without_evidence_nothing() -> None:
+    logs = [log(), log("step 7", path="/runs/a.log"), log("Killed", path="/runs/b.log")]
+    assert fault_facts({"logs": logs[:2]}) == FaultFacts(log="/runs/a.log")
+    assert fault_facts({"logs": logs}) == FaultFacts(error="Killed", log="/runs/b.log")
+    for damaged in ("", "[]", '{"seen'):
+        assert fault_facts(parse_evidence(damaged)) == FaultFacts()
