@@ -20,16 +20,20 @@ from trainwarden_remediator.model import (
 
 
 def upsert_firing(db: sqlite3.Connection, alert: Alert, now: float) -> None:
-    """Creates the incident of a firing alert, or updates it and reopens it if it was closed."""
+    """Creates the incident of a firing alert, or updates it and reopens it if it was closed.
+
+    `starts_at` becomes that of the alert, if it goes on with an incident that was not healed.
+    """
     known = (alert.fingerprint, alert.starts_at)
     row = db.execute(
         "SELECT id, resolved_at, closed FROM incident WHERE fingerprint = ? AND starts_at = ?",
         known,
-    ).fetchone()
+    ).fetchone() or _unhealed_before(db, alert)
     if row is not None:
         db.execute(
-            "UPDATE incident SET last_received_at = ?, resolved_at = NULL WHERE id = ?",
-            (now, row["id"]),
+            "UPDATE incident SET starts_at = ?, last_received_at = ?, resolved_at = NULL"
+            " WHERE id = ?",
+            (alert.starts_at, now, row["id"]),
         )
         # Neither proves that the condition has cleared: Alertmanager also resolves an alert that
         # Prometheus could not repeat in time, and it may have been down itself.
@@ -58,6 +62,36 @@ def upsert_firing(db: sqlite3.Connection, alert: Alert, now: float) -> None:
         ),
     ).lastrowid
     write_event(db, now, "alert", incident, None, alert=alert.name, started=alert.starts_at)
+
+
+SAME_OUTAGE_SECONDS = 600.0
+"""An alert that fires again within this time after an end without healing is the same incident:
+it ends for a moment while a process runs that soon fails, or while scrapes are lost."""
+
+
+def _unhealed_before(db: sqlite3.Connection, alert: Alert) -> sqlite3.Row | None:
+    """Returns the incident that an alert of a later start goes on with, or None.
+
+    That is the last one of the alert, if it was given up or its last action did not heal: a new
+    one would begin at the first rung again, and be another outage in the report.
+    """
+    last: sqlite3.Row | None = db.execute(
+        "SELECT id, resolved_at, closed, closed_at FROM incident WHERE fingerprint = ?"
+        " AND starts_at < ?"
+        " AND coalesce(resolved_at, last_received_at) > ? ORDER BY starts_at DESC LIMIT 1",
+        (alert.fingerprint, alert.starts_at, alert.starts_at - SAME_OUTAGE_SECONDS),
+    ).fetchone()
+    if last is None:
+        return None
+    if last["closed"] in GIVEN_UP:
+        resumed = "SELECT 1 FROM event WHERE kind = 'resume' AND at >= ? LIMIT 1"
+        return None if db.execute(resumed, (last["closed_at"],)).fetchone() else last
+    tried = db.execute(
+        "SELECT outcome FROM action WHERE incident = ? AND kind != 'notify'"
+        " ORDER BY id DESC LIMIT 1",
+        (last["id"],),
+    ).fetchone()
+    return last if tried is not None and tried["outcome"] != "healed" else None
 
 
 def mark_resolved(db: sqlite3.Connection, alert: Alert, now: float) -> None:

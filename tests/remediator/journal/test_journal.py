@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from tests.remediator.fake_clock import FakeClock
@@ -17,6 +18,7 @@ from trainwarden_remediator.journal.database import connect
 from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.journal.queries import LAST_ACTIONS
 from trainwarden_remediator.journal.rows import read_events
+from trainwarden_remediator.journal.transitions import SAME_OUTAGE_SECONDS
 from trainwarden_remediator.model import (
     GIVEN_UP,
     NEEDS_OPERATOR,
@@ -26,6 +28,7 @@ from trainwarden_remediator.model import (
     Reason,
     Verdict,
 )
+from trainwarden_remediator.report.loader import open_journal, read_incidents
 
 PROCESSES = (Identity(11, 100), Identity(12, 101))
 
@@ -75,6 +78,66 @@ def test_a_repeated_delivery_is_the_same_incident(journal: Journal, clock: FakeC
 def test_the_same_alert_with_a_later_start_is_another_incident(journal: Journal) -> None:
     journal.record_alerts([make_alert(starts_at=NOW), make_alert(starts_at=NOW + 1)])
     assert [incident.starts_at for incident in journal.open_incidents()] == [NOW, NOW + 1]
+
+
+def tried(journal: Journal, outcome: Literal["healed", "not_healed"]) -> None:
+    """An alert, an action with that outcome, and the end of the alert, as decided."""
+    action = intended(journal)
+    journal.record_result(action, "done")
+    journal.record_outcome(action, outcome)
+    journal.record_alerts([make_alert(firing=False)])
+    journal.record_decisions([(only(journal), Decision(Verdict.REFUSE, "resolved"))])
+
+
+def test_an_alert_that_fires_again_before_it_was_healed_is_the_same_incident(
+    journal: Journal, clock: FakeClock, tmp_path: Path
+) -> None:
+    tried(journal, "not_healed")
+    clock.pass_by(SAME_OUTAGE_SECONDS - 1)
+    journal.record_alerts([make_alert(starts_at=clock.now())])
+    again = only(journal)
+    assert (again.id, again.starts_at, again.resolved) == (1, clock.now(), False)
+    gave_up = Decision(Verdict.REFUSE, "attempts_exhausted")
+    assert journal.record_decisions([(again, gave_up)])
+    # given up, it stays so: also where no end of the alert arrived
+    clock.pass_by(40)
+    journal.record_alerts([make_alert(starts_at=clock.now())])
+    assert journal.open_incidents() == ()
+    with open_journal(tmp_path / "journal.db") as db:
+        (found,) = read_incidents(db, 0.0)
+    assert (found.starts_at, found.closed) == (NOW, "attempts_exhausted")
+
+
+def test_after_a_healing_or_without_an_action_it_is_another_incident(
+    journal: Journal, clock: FakeClock
+) -> None:
+    tried(journal, "healed")
+    clock.pass_by(30)
+    journal.record_alerts([make_alert(starts_at=clock.now())])
+    assert only(journal).id == 2
+    journal.record_alerts([make_alert(starts_at=clock.now(), firing=False)])
+    clock.pass_by(30)  # without an action
+    journal.record_alerts([make_alert(starts_at=clock.now())])
+    assert [one.id for one in journal.open_incidents()] == [2, 3]
+
+
+def test_what_was_given_up_is_another_incident_after_a_resume(
+    journal: Journal, clock: FakeClock
+) -> None:
+    journal.record_alerts([make_alert()])
+    journal.record_decisions([(only(journal), Decision(Verdict.REFUSE, "ladder_exhausted"))])
+    journal.record_alerts([make_alert(firing=False)])
+    clock.pass_by(30)
+    journal.record_event("resume")
+    journal.record_alerts([make_alert(starts_at=clock.now())])
+    assert only(journal).id == 2
+
+
+def test_a_while_after_the_end_it_is_another_incident(journal: Journal, clock: FakeClock) -> None:
+    tried(journal, "not_healed")
+    clock.pass_by(SAME_OUTAGE_SECONDS + 1)
+    journal.record_alerts([make_alert(starts_at=clock.now())])
+    assert only(journal).id == 2
 
 
 def test_a_resolved_alert_stays_open_until_that_is_decided(journal: Journal) -> None:

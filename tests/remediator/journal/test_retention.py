@@ -49,7 +49,8 @@ def rows(journal: Journal) -> Mapping[str, list[Any]]:
 def hear(journal: Journal, clock: FakeClock, **labels: Any) -> int:
     """An alert unlike all others; the number of its incident."""
     clock.pass_by(1)
-    journal.record_alerts([make_alert(starts_at=clock.now(), **labels)])
+    fingerprint = f"{round(clock.now()):016x}"
+    journal.record_alerts([make_alert(starts_at=clock.now(), fingerprint=fingerprint, **labels)])
     return journal.open_incidents()[-1].id
 
 
