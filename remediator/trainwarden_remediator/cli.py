@@ -76,7 +76,7 @@ def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
     )
 
     report = commands.add_parser(
-        "report", help="print a report of one incident, or of the last night, as Markdown"
+        "report", help="print a report of one incident, or of the last 24 hours, as Markdown"
     )
     _add_config_file(report)
     report.add_argument(

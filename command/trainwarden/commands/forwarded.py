@@ -15,7 +15,7 @@ FORWARDED = {
     "preflight": ("trainwarden_exporter", "check whether a run can start on this host"),
     "stacks": ("trainwarden_exporter", "show what the processes of a run do, by their stacks"),
     "journal": ("trainwarden_remediator", "show alerts, decisions, actions and their outcomes"),
-    "report": ("trainwarden_remediator", "report one incident, or the last night, as Markdown"),
+    "report": ("trainwarden_remediator", "report one incident, or the last 24 hours, as Markdown"),
     "hold": ("trainwarden_remediator", "stop all actions until `resume`"),
     "resume": ("trainwarden_remediator", "allow actions again"),
     "clean-gpu": (

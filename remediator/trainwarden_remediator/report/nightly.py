@@ -39,7 +39,7 @@ def render_nights(
     Times are Unix seconds.
     """
     if not incidents:
-        return f"# A quiet night\n\nNo incident since {style.times.full(since)}.\n"
+        return f"# No incident\n\nNone since {style.times.full(since)}.\n"
     by_night = groupby(
         sorted(incidents, key=lambda one: one.starts_at, reverse=True),
         key=lambda one: style.times.night(one.starts_at),
@@ -52,7 +52,7 @@ def _night(night: date, incidents: Sequence[IncidentRecord], style: ReportStyle,
     important = [one for one in incidents if headlines[one.id].state in _DETAILED_STATES]
     important.sort(key=lambda one: _DETAILED_STATES.index(headlines[one.id].state))
     parts = [
-        f"# The night of {night:%A, %d %B %Y} to {night + timedelta(days=1):%A}",
+        f"# From {night:%A, %d %B %Y}, noon, to {night + timedelta(days=1):%A}",
         _totals(incidents),
         table(
             ("#", "started", "alert", "target", "result", "duration"),
@@ -86,8 +86,8 @@ def _totals(incidents: Sequence[IncidentRecord]) -> str:
         "open": "still open",
         "held": "held",
         "healed": "healed",
-        "over": "resolved, but not by an action",
-        "nothing": "resolved without an action",
+        "over": "ended, but not by an action of the remediator",
+        "nothing": "ended without an action of the remediator",
     }
     points += [f"{states.count(s)} {word}." for s, word in words.items() if s in states]
     return bullets(points)

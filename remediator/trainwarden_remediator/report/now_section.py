@@ -18,6 +18,7 @@ from trainwarden_exporter.runtime.responsibility import (
 )
 from trainwarden_exporter.webserver.runbooks import ALERTMANAGER, ALERTMANAGER_STEP, first_step
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
+from trainwarden_remediator.journal.evidence_text import describe_exit
 from trainwarden_remediator.model import GIVEN_UP, Incident, PastAction
 from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.policy.alert_handling import (
@@ -29,7 +30,6 @@ from trainwarden_remediator.policy.alert_handling import (
     holder,
     in_force,
 )
-from trainwarden_remediator.report.causes import describe_exit
 from trainwarden_remediator.report.current_state import CurrentState
 from trainwarden_remediator.report.incident import ReportStyle, runbook_link
 from trainwarden_remediator.report.markdown import bullets, code, text
@@ -256,6 +256,7 @@ def _todo(
         for name, run in current.exporter.runs.items():
             if stands_still(run, now):
                 yield f"Find out why {code(name)} stands still: look at its log and its servers."
+        yield from _missing_workers(current, current.exporter, incidents, views)
     for alert in (one.alert for one in views if urgency(one.who) < urgency(REMEDIATOR)):
         runbook = runbook_link(alert.name, alert.annotations) or "no runbook"
         first = text(first_step(alert.name, alert.labels))
@@ -266,6 +267,31 @@ def _todo(
         yield f"{ALERTMANAGER}: {text(ALERTMANAGER_STEP)}"
     if isinstance(current.exporter, str):
         yield "Restore the monitoring: the exporter does not answer."
+
+
+def _missing_workers(
+    current: CurrentState,
+    exporter: ExporterState,
+    incidents: Sequence[IncidentRecord],
+    views: Sequence[AlertView],
+) -> Iterator[str]:
+    """Yields a line for each worker that is gone, that nobody starts and no alert reports."""
+    known = {(one.alert.run, one.alert.worker) for one in views}
+    for key, worker in exporter.workers.items():
+        may_restart = key in current.may_restart
+        who, _ = before_alert(key.worker, may_restart=may_restart, mode=current.mode)
+        nobody = who == YOU or _was_given_up(key, incidents)
+        if worker.missing and key not in known and nobody:
+            yield (
+                f"{code('/'.join(key))} is not running, and nobody starts it again: read the last "
+                "lines of its log, and start it."
+            )
+
+
+def _was_given_up(key: WorkerKey, incidents: Sequence[IncidentRecord]) -> bool:
+    """Whether the newest incident of a worker was abandoned."""
+    of_worker = [one for one in incidents if (one.run, one.worker) == key]
+    return bool(of_worker) and of_worker[-1].closed in GIVEN_UP
 
 
 def _on(alert: Alert) -> str:

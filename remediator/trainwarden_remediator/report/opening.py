@@ -21,8 +21,8 @@ _WORST: Mapping[HeadlineState, str] = {
     "person": "needs you",
     "open": "is still open",
     "held": "is held",
-    "over": "ended without an action of ours",
-    "nothing": "ended without an action",
+    "over": "ended, but not by the remediator",
+    "nothing": "ended without the remediator",
     "healed": "was healed",
 }
 """What became of a fault, the worst first."""
@@ -61,7 +61,7 @@ def _fault_sentence(incidents: Sequence[IncidentRecord], period: float) -> str:
     order = list(_WORST)
     for one in incidents:
         found, lost = headline(one), interruption(one)
-        # In its follow-up an incident is open, and its fault is healed.
+        # While its progress is watched an incident is open, and its fault is healed.
         state: HeadlineState = "healed" if found.word.startswith("healed") else found.state
         # Incidents of one interruption are one fault: a dead server also stalls its trainer.
         key = (one.run, lost["interruption_start"]) if lost else one.id

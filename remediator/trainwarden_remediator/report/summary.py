@@ -29,6 +29,9 @@ def headline(incident: IncidentRecord) -> Headline:
     reasons = [reason for reason, _ in incident.reasons]
     healed = [action for action in incident.repairs if action.outcome == "healed"]
     last = reasons[-1] if reasons else ""
+    if _ended_since(incident):
+        sentence = "The remediator **gave up**; the alert ended later, without an action of it."
+        return Headline("over", "gave up, ended since", sentence)
     if incident.closed in GIVEN_UP or (incident.closed is None and last in NEEDS_OPERATOR):
         tried = f" after {plural(len(incident.repairs), 'action')}" if incident.repairs else ""
         why = describe_reason(incident.closed or last)
@@ -48,18 +51,33 @@ def headline(incident: IncidentRecord) -> Headline:
         since, of = origin(incident)
         lasted = format_elapsed((healed[-1].outcome_at or since) - since)
         return Headline("healed", "healed", f"{done}, {lasted} after the {of}.")
+    return _ended_headline(incident, reasons)
+
+
+def _ended_headline(incident: IncidentRecord, reasons: list[str]) -> Headline:
+    """Returns the headline of an alert that has ended, and that no action healed."""
     if incident.repairs and all(action.result == "interrupted" for action in incident.repairs):
-        sentence = "The alert is resolved. The action was **interrupted**."
-        return Headline("over", "resolved, action interrupted", sentence)
+        sentence = "The alert has ended. The action was **interrupted**."
+        return Headline("over", "ended, action interrupted", sentence)
     if incident.repairs:
-        sentence = "The alert is resolved, but not by an action."
-        return Headline("over", "resolved, not by an action", sentence)
+        sentence = "The alert has ended, but not by an action of the remediator."
+        return Headline("over", "ended, not by the remediator", sentence)
     if "hold" in reasons:
-        sentence = "Other actions were **held** while the alert fired; it is resolved."
+        sentence = "Other actions were **held** while the alert fired; it has ended."
         return Headline("held", "held", sentence)
+    if "already_restarted" in reasons:
+        sentence = "The alert has ended: **somebody else** had started a new process."
+        return Headline("nothing", "started by somebody else", sentence)
     why = f": {describe_reason(_why_not(reasons))}" if _why_not(reasons) else ""
-    sentence = f"The alert is resolved without an action{why}."
-    return Headline("nothing", "resolved without action", sentence)
+    sentence = f"The alert has ended without an action of the remediator{why}."
+    return Headline("nothing", "ended without the remediator", sentence)
+
+
+def _ended_since(incident: IncidentRecord) -> bool:
+    """Whether the alert ended after the incident was abandoned."""
+    ended_at, closed_at = incident.resolved_at, incident.closed_at
+    abandoned = incident.closed in GIVEN_UP and closed_at is not None
+    return abandoned and ended_at is not None and ended_at > (closed_at or 0.0)
 
 
 def _open_headline(last: str, *, healed: bool) -> Headline:
@@ -68,7 +86,8 @@ def _open_headline(last: str, *, healed: bool) -> Headline:
         return Headline("held", "**held, firing**", sentence)
     why = f" Last decision: {describe_reason(last)}." if last else ""
     if healed:
-        return Headline("open", "healed, in follow-up", f"Healed; in follow-up.{why}")
+        sentence = f"Healed; its progress is still watched.{why}"
+        return Headline("open", "healed, still watched", sentence)
     return Headline("open", "**still firing**", f"The alert **still fires**.{why}")
 
 

@@ -103,7 +103,8 @@ def _calm(work: CurrentWork, config: Config, journal: JournalSummary, now: float
         how = as_sentence(REMEDIATOR, doing)
         return Headline("warn", f"No alert fires: {watching}.", REMEDIATOR, how)
     if journal.open_incidents:
-        watching += f", following up {formatting.plural(journal.open_incidents, 'incident')}"
+        incidents = formatting.plural(journal.open_incidents, "incident")
+        watching += f", watching the progress after {incidents}"
     mode = "; the remediator only observes" if work.state.mode == "observe" else ""
     views = work.views(now)
     firing = f"{_count(views)}, none needs an action" if views else "No alert fires"

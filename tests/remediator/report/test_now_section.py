@@ -72,6 +72,12 @@ def report(tmp_path: Path, current: CurrentState) -> str:
     return report_nights(tmp_path / "journal.db", NOW - 86400, STYLE, NOW, current)
 
 
+def gave_up(journal: Journal) -> None:
+    journal.record_alerts([make_alert()])
+    (incident,) = journal.open_incidents()
+    journal.record_decisions([(incident, Decision(Verdict.REFUSE, "attempts_exhausted"))])
+
+
 def head(whole: str) -> str:
     """The report before its first night."""
     return whole.partition("\n# ")[0]
@@ -86,7 +92,7 @@ def test_a_run_that_stands_still_is_the_first_line_of_a_quiet_night(tmp_path: Pa
         "phase waiting for rollouts."
     )
     assert "- Find out why `demo` stands still" in head(text)
-    assert "# A quiet night" in text
+    assert "# No incident" in text
 
 
 @pytest.mark.usefixtures("journal")
@@ -121,6 +127,19 @@ def test_a_run_that_trains_needs_nothing(tmp_path: Path) -> None:
     assert "- `demo` makes steps, step 382, 2 s ago, phase training." in text
     assert "- No alert fires." in text
     assert text.endswith("## What to do\n\nNothing now.\n")
+
+
+def test_what_does_not_run_and_nobody_starts_is_to_be_done(
+    tmp_path: Path, journal: Journal
+) -> None:
+    line = "`demo/rollout-0` is not running, and nobody starts it again"
+    gone = replace(exporter(TRAINS), workers={ROLLOUT: make_worker(processes=0)})
+    assert line in report(tmp_path, CurrentState(gone, ()))
+    may_restart = CurrentState(gone, (), mode="act", may_restart=(ROLLOUT,))
+    assert line not in report(tmp_path, may_restart)
+    gave_up(journal)
+    journal.record_alerts([make_alert(firing=False)])
+    assert line in report(tmp_path, may_restart)
 
 
 @pytest.mark.usefixtures("journal")

@@ -256,8 +256,8 @@ def test_nights_go_from_noon_to_noon_and_the_newest_comes_first(reported: Story)
     report = report_nights(reported.path, 0.0 + NOW - 3600, STYLE, reported.clock.now())
     nights = [line for line in headings(report) if line.startswith("# ")]
     assert nights == [
-        "# The night of Friday, 15 January 2027 to Saturday",
-        "# The night of Thursday, 14 January 2027 to Friday",
+        "# From Friday, 15 January 2027, noon, to Saturday",
+        "# From Thursday, 14 January 2027, noon, to Friday",
     ]
 
 
@@ -294,7 +294,7 @@ def test_a_board_is_linked_only_where_grafana_is_known(reported: Story) -> None:
 
 def test_a_quiet_night_says_so(reported: Story) -> None:
     report = report_nights(reported.path, NOW - 3600, STYLE, NOW)
-    assert report.startswith("# A quiet night\n\nNo incident since")
+    assert report.startswith("# No incident\n\nNone since")
 
 
 def test_why_nothing_was_done_is_reported(reported: Story) -> None:
@@ -306,6 +306,29 @@ def test_why_nothing_was_done_is_reported(reported: Story) -> None:
     )
     assert "A disk was unusable: the disk of /runs is full." in report
     assert "No action was taken." in report
+
+
+def test_an_alert_that_ended_otherwise_is_not_the_work_of_the_remediator(reported: Story) -> None:
+    incident = reported.hear()
+    reported.restart(incident, healed=False)
+    reported.decide(incident, "attempts_exhausted", Verdict.REFUSE, "3 actions already")
+    reported.resolve(incident)
+    assert "**gave up**; the alert ended later, without an action of it." in reported.tell(incident)
+    other = reported.hear(fingerprint="1" * 16)
+    reported.resolve(other)
+    ended = "The alert has ended without an action of the remediator"
+    assert ended in reported.tell(other)
+    started = reported.hear(fingerprint="2" * 16)
+    reported.decide(started, "already_restarted", Verdict.WAIT)
+    reported.resolve(started)
+    assert "**somebody else** had started a new process" in reported.tell(started)
+    report = report_nights(reported.path, NOW - 3600, STYLE, reported.clock.now())
+    for word in (
+        "gave up, ended since",
+        "ended without the remediator",
+        "started by somebody else",
+    ):
+        assert f"| {word} |" in report
 
 
 def test_why_it_was_not_acted_upon_at_once_is_reported(reported: Story) -> None:

@@ -604,7 +604,10 @@ async def test_a_healed_incident_in_follow_up_is_well_on_both_pages(box: Box) ->
         stage.remediator.journal.record_alerts([resolved])
         shown = await stage.shown()
     assert shown.tone == shown.own_tone == "good"
-    assert shown.own_sentence == "No alert fires: it may restart 1 worker, following up 1 incident."
+    assert (
+        shown.own_sentence
+        == "No alert fires: it may restart 1 worker, watching the progress after 1 incident."
+    )
     assert (shown.who, REMEDIATOR in shown.text) == (NOBODY, False)
 
 
