@@ -141,7 +141,9 @@ def wants_demo(given: bool | None, config: Path | None) -> bool:
     announced = read_announcements(announcements_folder(Config()), time.time())
     active = {key.run for key, one in announced.workers.items() if not one.announcement.has_ended}
     if active:
-        say(f"The stack watches {', '.join(sorted(active))}; `--demo` runs the demo instead.")
+        found = announced.workers.items()
+        watched = {key.run for key, one in found if one.announcement.state != "finished"}
+        say(f"The stack watches {', '.join(sorted(watched))}; `--demo` runs the demo instead.")
     return not active
 
 
@@ -155,7 +157,7 @@ def run_here(
     with claimed(folder):
         watched = "the demo run" if demo else "the runs of `trainwarden run`"
         if config is not None:
-            watched = f"the run in {shown(config)}"
+            watched = f"the runs in {shown(config)} and those of `trainwarden run`"
         say(f"Starting exporter, Prometheus, Alertmanager and remediator for {watched};")
         say("they are ready in half a minute, on a busy machine in one.")
         how_to_end = "`trainwarden down`" if options.background else "Ctrl-C"

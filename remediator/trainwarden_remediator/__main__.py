@@ -54,7 +54,7 @@ from trainwarden_remediator.report.current_state import (
     mode_in_force,
     read_current_state,
 )
-from trainwarden_remediator.report.incident import ReportStyle
+from trainwarden_remediator.report.incident import ReportStyle, named_config
 from trainwarden_remediator.report.nightly import report_incident, report_nights
 from trainwarden_remediator.runtime import oom_score
 from trainwarden_remediator.runtime.clock import WallClock
@@ -212,7 +212,7 @@ def _report(given: argparse.Namespace) -> int:
     config = setup.config
     now = time.time()
     style = ReportStyle(
-        config_file=str(given.config_file),
+        config_file=named_config(given.config_file),
         unattended_until=config.unattended_until,
         answered_after=config.answered_after,
         grafana_url=setup.exporter_config.grafana_url or "",

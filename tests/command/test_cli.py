@@ -245,6 +245,22 @@ def test_status_takes_ten_lines_at_most(
     assert lines[-1] == "  and 29 more lines"
 
 
+def test_no_line_of_status_looks_cut_off(
+    exporter: str, shown: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    waits = "waits: too soon after the last action"
+    gone = {**ALERT, "alert": "TrainingWorkerGone", "who_acts": REMEDIATOR, "handling": waits}
+    shown |= {"who_acts": REMEDIATOR, "how": "It is restarting demo/rollout-1."}
+    shown["remediator"]["firing"] = [
+        gone,
+        {**gone, "alert": "TrainingStepStalled", "handling": "is restarting demo/rollout-1"},
+    ]
+    cli.main(["status", "--exporter", exporter])
+    lines = capsys.readouterr().out.splitlines()
+    assert f"  TrainingWorkerGone on the host: The remediator {waits}" in lines
+    assert "  TrainingStepStalled on the host: as above" in lines
+
+
 def test_status_says_what_an_operator_does_first(
     exporter: str, shown: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,6 +16,11 @@ from readiness import PortTakenError
 from runfolder import RunFolder
 from running_runs import Runs
 from stack import PROJECT, StackError
+from trainwarden_exporter.processes.announcements import (
+    AnnouncedRuns,
+    AnnouncedWorker,
+    Announcement,
+)
 
 __all__ = ["runs"]
 
@@ -37,6 +42,19 @@ def test_the_demo_does_not_start_unasked_beside_a_run_of_the_users(
     process.communicate()
     assert up.wants_demo(None, None)
     assert not up.wants_demo(False, None)
+
+
+def test_up_names_every_run_that_it_watches(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    found = [
+        Announcement(run=run, worker="trainer", pid=7, state=state)
+        for run, state in (("failed", "failed"), ("runs", "running"))
+    ]
+    announced = AnnouncedRuns({one.key: AnnouncedWorker(one, tmp_path / "a", 0) for one in found})
+    monkeypatch.setattr(up, "read_announcements", lambda *_: announced)
+    assert not up.wants_demo(None, None)
+    assert "The stack watches failed, runs;" in capsys.readouterr().out
 
 
 def test_a_configuration_excludes_the_demo(tmp_path: Path) -> None:

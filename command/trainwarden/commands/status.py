@@ -13,7 +13,7 @@ from typing import Any
 
 from trainwarden.commands.forwarded import NOTHING_RUNS
 from trainwarden.stack import load_script
-from trainwarden_exporter.runtime.responsibility import LABEL, YOU
+from trainwarden_exporter.runtime.responsibility import LABEL, REMEDIATOR, YOU
 
 EXAMPLES = """\
 examples:
@@ -138,13 +138,18 @@ def _lines(status: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {_scope(hold, 'everything')}: {hold['text']}"
     for alert in remediator["firing"] or ():
         about = f"{alert['alert']} on {_scope(alert, 'the host')}"
+        who, handling = alert["who_acts"], alert["handling"]
         # The second line has it for what the headline is about.
-        known = alert["handling"][1:] in status["how"]
-        more = "" if known else f" ({alert['handling']})"
-        yield f"  {about}: {alert['who_acts']}{more}"
+        known = handling[1:] in status["how"]
+        yield f"  {about}: {'as above' if known else _handling(who, handling)}"
     for action in remediator["actions"][:1]:
         about = f"{action['action']} of {_scope(action, 'the host')}"
         yield f"  last action: {about}: {action['outcome']}"
+
+
+def _handling(who: str, handling: str) -> str:
+    """Returns `The remediator waits: …`, or `You, now (…)`."""
+    return f"{who} {handling}" if who == REMEDIATOR else f"{who} ({handling})"
 
 
 def _scope(entry: dict[str, Any], otherwise: str) -> str:

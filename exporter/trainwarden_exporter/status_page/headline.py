@@ -87,7 +87,7 @@ def _alerts_without_problem(
             about = _about(alert.run, alert.worker)
             clause = f"{alert.alert} fires on {about}{summary}"
             if alert.who_acts == NOBODY:  # what its summary says is over
-                clause = f"{alert.alert} on {about} still fires"
+                clause = f"{alert.alert} on {about} has not ended yet"
             yield Problem(alert.tone, clause, alert.run, alert.worker)
     firing = {(one.alert, one.run, one.worker) for one in remediator.firing or ()}
     for incident in remediator.alerts:

@@ -94,7 +94,9 @@ def _checkpoint(series: Series, key: Labels) -> CheckpointView:
         step=series.of("checkpoint_step", *key),
         age=series.age("checkpoint_timestamp_seconds", *key),
         interval=series.of("checkpoint_interval_seconds", *key),
-        saving=series.of("checkpoint_saving", *key) == 1,
+        # what a process that was killed has left is not written any more
+        saving=series.of("checkpoint_saving", *key) == 1
+        and series.of("run_trainer_processes", key[0]) != 0,
         incomplete_step=series.of("checkpoint_incomplete_step", *key),
         left=min(left, default=None),
         finished=series.of("training_finished", key[0]) == 1,

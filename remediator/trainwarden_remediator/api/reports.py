@@ -22,7 +22,7 @@ from trainwarden_remediator.api.middleware import (
 from trainwarden_remediator.app import Remediator
 from trainwarden_remediator.exceptions import JournalError, NoIncidentError
 from trainwarden_remediator.report.current_state import CurrentState
-from trainwarden_remediator.report.incident import ReportStyle
+from trainwarden_remediator.report.incident import ReportStyle, named_config
 from trainwarden_remediator.report.nightly import report_incident, report_nights
 
 log = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ def _render_report(
 ) -> str:
     config, now = remediator.setup.config, time.time()
     style = ReportStyle(
-        config_file=str(remediator.path),
+        config_file=named_config(remediator.path),
         unattended_until=config.unattended_until,
         answered_after=config.answered_after,
         grafana_url=remediator.setup.exporter_config.grafana_url or "",

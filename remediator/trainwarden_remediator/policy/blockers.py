@@ -120,7 +120,8 @@ def refuse_other_configuration(
         file = setup.config.exporter.config
         detail = f"the exporter has loaded other workers than {file} has: reload it"
         # The exporter shows a run that begins, or that is stopped, at its next scrape.
-        waiting = context.wait("observation_failed", budget, detail)
+        soon = "the exporter shows which runs there are at its next scrape"
+        waiting = context.wait("observation_failed", budget, soon)
     if not detail:
         return None
     if context.observes:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from trainwarden_exporter.runtime.redaction import redact
 from trainwarden_remediator.report import outcomes
@@ -35,12 +37,17 @@ LOG_LINES = 12
 """The number of log lines to show outside of the collapsed evidence."""
 
 
+MADE_BY_UP = "Made by `trainwarden up`"
+"""In the first line of a configuration that deploy/runfolder.py has made."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReportStyle:
     """Options of a report: time zone, file and URL for its commands, level of detail."""
 
     times: TimeFormat = field(default_factory=TimeFormat)
     config_file: str = "remediator.yml"
+    """What commands in the report name; empty where they find the file without."""
     level: int = 1
     """The level of the first heading."""
     detailed: bool = True
@@ -113,8 +120,19 @@ def render_healed(incident: IncidentRecord, style: ReportStyle) -> str:
 
 
 def _report_command(incident: IncidentRecord, style: ReportStyle) -> str:
-    config = shlex.quote(style.config_file)
-    return f"trainwarden report {incident.id} --config.file {config}"
+    return f"trainwarden report {incident.id}{_config_option(style)}"
+
+
+def _config_option(style: ReportStyle) -> str:
+    return f" --config.file {shlex.quote(style.config_file)}" if style.config_file else ""
+
+
+def named_config(path: Path) -> str:
+    """Returns the file that commands must name; "" for that of `trainwarden up`: they find it."""
+    with suppress(OSError), path.open(encoding="utf-8", errors="replace") as file:
+        if MADE_BY_UP in file.readline():
+            return ""
+    return str(path)
 
 
 def _facts(incident: IncidentRecord, times: TimeFormat, now: float) -> str:
@@ -176,8 +194,8 @@ def _links(incident: IncidentRecord, style: ReportStyle) -> Iterator[str]:
 
 def _commands(incident: IncidentRecord, style: ReportStyle) -> Iterator[str]:
     """Yields commands; text of an alert enters a command only if it is a plain name."""
-    config = f"--config.file {shlex.quote(style.config_file)}"
-    yield f"trainwarden journal {config} --incident {incident.id}"
+    config = _config_option(style)
+    yield f"trainwarden journal{config} --incident {incident.id}"
     paths = dict.fromkeys(
         str(log["path"]) for record in incident.evidence for log in record.logs if log.get("path")
     )
@@ -187,9 +205,9 @@ def _commands(incident: IncidentRecord, style: ReportStyle) -> Iterator[str]:
     key = (incident.run, incident.worker)
     if all(map(_NAME.fullmatch, key)):
         run, worker = key
-        yield f"trainwarden hold {config} --run {run} --worker {worker} --for 2h"
+        yield f"trainwarden hold{config} --run {run} --worker {worker} --for 2h"
     else:
-        yield f"trainwarden hold {config} --for 2h"
+        yield f"trainwarden hold{config} --for 2h"
 
 
 def _timeline(incident: IncidentRecord, times: TimeFormat) -> str:

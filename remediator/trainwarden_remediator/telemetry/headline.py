@@ -6,8 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from trainwarden_exporter.runtime import formatting
-from trainwarden_exporter.runtime.responsibility import NOBODY, REMEDIATOR, YOU, urgency
+from trainwarden_exporter.runtime.responsibility import (
+    NOBODY,
+    REMEDIATOR,
+    YOU,
+    before_alert,
+    urgency,
+)
 from trainwarden_remediator.config.schema import Config, Setup
+from trainwarden_remediator.config.targets import AnnouncedTarget
 from trainwarden_remediator.journal.rows import finished_workers
 from trainwarden_remediator.model import Incident, PastAction
 from trainwarden_remediator.observation.active_alerts import ActiveAlerts
@@ -102,13 +109,26 @@ def _calm(work: CurrentWork, config: Config, journal: JournalSummary, now: float
     if doing := next(filter(None, map(action_in_progress, reversed(work.actions))), ""):
         how = as_sentence(REMEDIATOR, doing)
         return Headline("warn", f"No alert fires: {watching}.", REMEDIATOR, how)
+    views = work.views(now)
+    if not views and (dead := _before_an_alert(work, config)) is not None:
+        return dead
     if journal.open_incidents:
         incidents = formatting.plural(journal.open_incidents, "incident")
         watching += f", watching the progress after {incidents}"
     mode = "; the remediator only observes" if work.state.mode == "observe" else ""
-    views = work.views(now)
     firing = f"{_count(views)}, none needs an action" if views else "No alert fires"
     return Headline("good", f"{firing}: {watching}{mode}.", NOBODY)
+
+
+def _before_an_alert(work: CurrentWork, config: Config) -> Headline | None:
+    """Returns the headline of a command of `trainwarden run` that has failed, without an alert."""
+    for target in config.targets:
+        if isinstance(target, AnnouncedTarget) and target.announced.failure:
+            able, mode = target.can_be_restarted, work.state.mode
+            who, how = before_alert(target.worker, may_restart=able, mode=mode)
+            about = subject(target.run, target.worker)
+            return Headline("bad", f"{about} has failed ({target.announced.failure}).", who, how)
+    return None
 
 
 def _opened(work: CurrentWork, now: float) -> Headline | None:
@@ -131,7 +151,11 @@ def _watching(config: Config, timestamps: Mapping[str, float]) -> str:
     over = sum(all(key in finished for key in target.keys) for target in config.targets)
     if over and over == len(config.targets):
         return "its worker has finished" if over == 1 else f"its {over} workers have finished"
-    text = f"it may restart {formatting.plural(len(config.targets) - over, 'worker')}"
+    able = sum(
+        target.can_be_restarted and any(key not in finished for key in target.keys)
+        for target in config.targets
+    )
+    text = f"it may restart {formatting.plural(able, 'worker')}"
     return f"{text}, {over} {'has' if over == 1 else 'have'} finished" if over else text
 
 
@@ -149,6 +173,8 @@ def _firing(views: Sequence[AlertView]) -> str:
     first = views[0].alert
     summary, more = first.annotations.get("summary", ""), _more(len(views))
     about = subject(first.run, first.worker)
+    if views[0].who == NOBODY:  # what its summary says is over
+        return f"{bounded(first.name)} on {about} has not ended yet{more}."
     if not summary:
         return f"{bounded(first.name)} fires on {about}{more}."
     start, second = summary[:1], summary[1:2]

@@ -43,6 +43,7 @@ from trainwarden_remediator.observation.model import (
     WorkerState,
 )
 from trainwarden_remediator.observation.snapshot import AlertmanagerState, Snapshot
+from trainwarden_remediator.policy.blockers import DIFFERING_SECONDS
 from trainwarden_remediator.policy.conditions import still_holds
 from trainwarden_remediator.policy.context import PolicyState
 from trainwarden_remediator.policy.decide import decide
@@ -264,6 +265,14 @@ def half_blind() -> Snapshot:
     known = snapshot()
     assert known.exporter is not None
     return replace(known, exporter=replace(known.exporter, collectors_failing=0.5))
+
+
+def test_a_run_that_begins_is_no_reason_to_reload(tmp_path: Path) -> None:
+    known = state(make_config(tmp_path, *WORKERS), snapshot=other_workers())
+    soon = decide(incident(), known, NOW)
+    assert (soon.text, "reload" in soon.detail) == ("wait observation_failed", False)
+    waited = incident(last_decision=soon.text, last_decided_at=NOW - DIFFERING_SECONDS)
+    assert "has loaded other workers" in decide(waited, known, NOW).detail
 
 
 def other_workers() -> Snapshot:

@@ -20,7 +20,7 @@ from trainwarden_remediator.exceptions import JournalError, NoIncidentError
 from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.model import Decision, Incident, Reason, Verdict
 from trainwarden_remediator.report.causes import usual_cause
-from trainwarden_remediator.report.incident import ReportStyle
+from trainwarden_remediator.report.incident import ReportStyle, named_config
 from trainwarden_remediator.report.markdown import TimeFormat, format_offset
 from trainwarden_remediator.report.nightly import report_incident, report_nights
 
@@ -280,6 +280,19 @@ def test_a_healed_incident_takes_five_lines_in_a_night_and_all_of_it_on_request(
     full = report_nights(reported.path, NOW - 3600, replace(STYLE, full=True), now)
     assert "### Observations" in full
     assert "### Actions" in full
+
+
+def test_commands_name_the_file_unless_the_command_up_has_made_it(
+    tmp_path: Path, reported: Story
+) -> None:
+    number = reported.hear().id
+    for first, named in (("# Made by `trainwarden up`, …", False), ("mode: act", True)):
+        path = tmp_path / "remediator.yml"
+        path.write_text(f"{first}\n")
+        style = replace(STYLE, config_file=named_config(path))
+        text = report_incident(reported.path, number, style, NOW)
+        assert ("--config.file" in text) is named
+        assert f"trainwarden journal{f' --config.file {path}' if named else ''} --inc" in text
 
 
 def test_a_board_is_linked_only_where_grafana_is_known(reported: Story) -> None:

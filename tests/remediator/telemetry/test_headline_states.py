@@ -219,7 +219,8 @@ async def test_an_alert_that_outlives_its_healing_does_not_say_that_the_fault_la
         lingers = Decision(Verdict.WAIT, "alert_lingers")
         stage.remediator.journal.record_decisions([(incident, lingers)])
         shown = await stage.shown()
-    assert shown.sentence == "TrainingWorkerMemoryOverLimit on demo/rollout-0 still fires."
+    not_ended = "TrainingWorkerMemoryOverLimit on demo/rollout-0 has not ended yet."
+    assert shown.sentence == shown.own_sentence == not_ended
     assert (shown.who, shown.how) == (NOBODY, "Healed; the alert has not resolved yet.")
 
 

@@ -20,7 +20,8 @@ from trainwarden_exporter.config import Config as ExporterConfig
 from trainwarden_exporter.config import RemediatorConfig
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.run_config import RunConfig
-from trainwarden_exporter.runtime.responsibility import YOU
+from trainwarden_exporter.runtime.responsibility import NOBODY, YOU
+from trainwarden_exporter.runtime.responsibility import REMEDIATOR as REMEDIATOR_ACTS
 from trainwarden_exporter.status_page import remediator_client
 from trainwarden_exporter.status_page.remediator_client import (
     MAX_ENTRIES,
@@ -32,12 +33,13 @@ from trainwarden_remediator.alertmanager.webhook_payload import parse_notificati
 from trainwarden_remediator.api.server import build_app
 from trainwarden_remediator.api.webhook import REMEDIATOR
 from trainwarden_remediator.app import Remediator
-from trainwarden_remediator.config.targets import ON_CALL
+from trainwarden_remediator.config.restart_methods.run import RunTarget
+from trainwarden_remediator.config.targets import ON_CALL, AnnouncedTarget
 from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.journal import queries
 from trainwarden_remediator.journal.rows import as_incident
 from trainwarden_remediator.model import Decision, PastAction, Verdict
-from trainwarden_remediator.telemetry.headline import CurrentWork
+from trainwarden_remediator.telemetry.headline import CurrentWork, headline
 from trainwarden_remediator.telemetry.state import JournalSummary, RemediatorState
 from trainwarden_remediator.telemetry.status_page import ACTIONS, ALERTS, render, status_json
 
@@ -289,3 +291,23 @@ def test_a_first_step_says_on_which_machine_and_in_which_log(tmp_path: Path) -> 
     assert f"on {socket.gethostname()}: <code>/runs/b.log</code>." in render(
         work, setup, (), now=NOW
     )
+
+
+def test_a_command_that_has_failed_is_seen_before_its_alert(tmp_path: Path) -> None:
+    summary = JournalSummary(counters={}, timestamps={}, given_up=(), open_incidents=0)
+    work = CurrentWork(RemediatorState("act", False, True, NOW, None, {}, summary), ())
+    config = make_setup(tmp_path).config
+
+    def shown(**facts: Any) -> tuple[str, str, str]:
+        method = RunTarget(run="grpo/trainer", socket=tmp_path / "run.sock", owner=0, **facts)
+        target = AnnouncedTarget(run="grpo", worker="trainer", announced=method)
+        found = headline(work, config.model_copy(update={"targets": (target,)}), now=NOW)
+        return found.sentence, found.who, found.how
+
+    assert shown()[:2] == ("No alert fires: it may restart 1 worker.", NOBODY)
+    ended = "No alert fires: it may restart 0 workers."
+    assert shown(wrapper_ended=True)[:2] == (ended, NOBODY)
+    soon = "It restarts trainer once its alert fires, some 20 s after its end."
+    failed = "grpo/trainer has failed (exit status 1)."
+    assert shown(failure="exit status 1") == (failed, REMEDIATOR_ACTS, soon)
+    assert shown(failure="exit status 1", wrapper_ended=True)[:2] == (failed, YOU)
