@@ -310,7 +310,7 @@ def test_a_checkpoint_that_is_being_saved_is_not_overdue() -> None:
 def test_a_run_that_was_killed_in_a_save_does_not_save() -> None:
     series: Series = {**SERIES, "checkpoint_saving": {MAIN: 1}}
     for trainers, saving in ((1, True), (0, False)):
-        seen = {**series, "run_trainer_processes": {RUN: trainers}}
+        seen: Series = {**series, "run_trainer_processes": {RUN: trainers}}
         (run,) = build_run_views([outcome(seen)], now=NOW)
         assert [one.saving for one in run.checkpoints] == [saving]
 
