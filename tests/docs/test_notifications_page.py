@@ -12,6 +12,7 @@ import yaml
 
 from trainwarden_remediator.config.notifications import URGENT, NotificationEvent
 from trainwarden_remediator.config.schema import Config
+from trainwarden_remediator.journal.evidence_text import FaultFacts
 from trainwarden_remediator.journal.rows import Event
 from trainwarden_remediator.notify.formats import build_request
 from trainwarden_remediator.notify.messages import TITLES, Notification, build_message
@@ -60,7 +61,12 @@ def test_a_program_of_ones_own_gets_what_the_page_says() -> None:
         facts={"verdict": "refuse", "reason": "ladder_exhausted"},
     )
     tried = (("restart", "not_healed"),) * 3
-    notification = Notification(1, "log", kind, event, tried)
+    fault = FaultFacts(
+        cause="grpo/rollout-0 ended with exit status 1",
+        error="ValueError: no such dataset",
+        log="/runs/grpo/rollout-0.log",
+    )
+    notification = Notification(1, "log", kind, event, tried, fault=fault)
     sent = json.loads(
         build_request("json", build_message([notification], instance="node-3", mode="act")).body
     )
