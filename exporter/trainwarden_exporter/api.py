@@ -147,7 +147,7 @@ def _links(exporter: Exporter) -> dict[str, str]:
     if config.remediator is not None:
         links |= {
             "remediator": f"{config.remediator.url}/",
-            "last 24 hours": f"{config.remediator.url}/report",
+            "report": f"{config.remediator.url}/report",
         }
     if config.grafana_url is not None:
         links["boards"] = f"{config.grafana_url}/d/trainwarden-run"

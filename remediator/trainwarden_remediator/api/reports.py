@@ -87,7 +87,7 @@ def _page(markdown: str, number: str) -> str:
     first, _, body = markdown.partition("\n")
     prefix = "../" if number else ""
     sections = html.section("", to_html(body, lambda to: local_runbook(to, prefix=prefix)))
-    links = {"status": prefix or "./"} | ({"last 24 hours": f"{prefix}report"} if number else {})
+    links = {"status": prefix or "./"} | ({"report": f"{prefix}report"} if number else {})
     return html.render(
         program="remediator",
         status="report",

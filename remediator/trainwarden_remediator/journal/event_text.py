@@ -118,7 +118,7 @@ def describe(event: Event) -> str:
     facts = dict(event.facts)
     match event.kind:
         case "alert" | "resolved":
-            return event.alert
+            return f"{event.alert} fires again" if facts.get("again") else event.alert
         case "decision":
             detail = f" ({facts['detail']})" if facts.get("detail") else ""
             reason = describe_reason(facts["reason"])

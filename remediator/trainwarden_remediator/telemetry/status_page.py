@@ -72,7 +72,7 @@ def render(
     """Returns the page as HTML. `events` are the newest first; `now` is a Unix time."""
     config = setup.config
     first = headline(work, config, now=now)
-    links = {"metrics": "metrics", "exporter": f"{config.exporter.url}/", "last 24 hours": "report"}
+    links = {"metrics": "metrics", "exporter": f"{config.exporter.url}/", "report": "report"}
     links["hold"] = "hold"
     if (grafana := setup.exporter_config.grafana_url) is not None:
         links["boards"] = f"{grafana}/d/trainwarden-night"

@@ -39,6 +39,7 @@ def event(kind: str, facts: dict[str, Any] | None = None, **changes: Any) -> Eve
     ("kind", "facts", "message"),
     [
         ("alert", {"alert": "x"}, "TrainingWorkerGone"),
+        ("alert", {"alert": "x", "again": True}, "TrainingWorkerGone fires again"),
         ("resolved", {}, "TrainingWorkerGone"),
         (
             "decision",
