@@ -75,7 +75,8 @@ def draw(model: Mapping[str, Any], prometheus: Prometheus, window: Window, path:
             sheet.heading(panel["title"], _place(panel))
         else:
             answers = [
-                answer(t, prometheus, window, chosen.values) for t in panel.get("targets", ())
+                answer(t, prometheus, window.of(panel), chosen.values)
+                for t in panel.get("targets", ())
             ]
             drawing.panel(sheet, Answered(panel, answers), _place(panel))
     memory = io.BytesIO()

@@ -44,6 +44,8 @@ class Drawing(Protocol):
     def grid_pos(self, grid_pos: models.GridPos) -> Self: ...
     def unit(self, unit: str) -> Self: ...
     def decimals(self, decimals: float) -> Self: ...
+    def time_from(self, time_from: str) -> Self: ...
+    def max_data_points(self, max_data_points: float) -> Self: ...
     def min(self, min_val: float) -> Self: ...
     def max(self, max_val: float) -> Self: ...
     def mappings(self, mappings: list[models.ValueMapping]) -> Self: ...
@@ -71,6 +73,8 @@ class Panel(ABC):
     high: float | None = None
     empty: str = ""
     """What it says when it is empty, if not why its first query may be."""
+    is_of_the_week: bool = False
+    """Whether it shows the last seven days, minute by minute, whatever the board shows."""
 
     @abstractmethod
     def drawing(self) -> Drawing:
@@ -104,6 +108,8 @@ class Panel(ABC):
         )
         if self.decimals is not None:
             drawing = drawing.decimals(self.decimals)
+        if self.is_of_the_week:
+            drawing = drawing.time_from("7d").max_data_points(7 * 24 * 60)
         if self.low is not None:
             drawing = drawing.min(self.low)
         if self.high is not None:

@@ -167,11 +167,12 @@ COST = Row(
     "What it cost",
     [
         Bars(
-            title="Most expensive causes in the time shown",
+            title="Most expensive causes of the week",
             about=(
-                "Choose a week: causes are rare. For how long each critical alert fired while its "
-                "run lost time. Time with two alerts counts for both. Good: none."
+                "For how long each critical alert fired in the last seven days while its run lost "
+                "time. Time with two alerts counts for both. Good: none."
             ),
+            is_of_the_week=True,
             queries=[Query(_COSTLY, "{{alertname}}", why.NO_INTERRUPTION)],
             unit=SECONDS,
             width=12,

@@ -39,11 +39,19 @@ class Window:
 
     start: float
     end: float
+    points: int = MOST_POINTS
+
+    def of(self, panel: Mapping[str, Any]) -> Window:
+        """What `panel` shows: a number of days of its own, or the same."""
+        points = panel.get("maxDataPoints", self.points)
+        days = panel.get("timeFrom")
+        start = self.start if days is None else self.end - 86400 * int(days.removesuffix("d"))
+        return Window(start, self.end, points)
 
     @property
     def step(self) -> float:
         """Between two points of a graph."""
-        return max(SCRAPE_INTERVAL, (self.end - self.start) / MOST_POINTS)
+        return max(SCRAPE_INTERVAL, (self.end - self.start) / self.points)
 
     @property
     def words(self) -> dict[str, str]:

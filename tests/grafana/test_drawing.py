@@ -181,7 +181,7 @@ def test_bars_tell_their_share() -> None:
     assert [text.strip() for text in texts] == [
         *("Nearest to its limit", "memory of a worker", "75%"),
     ]
-    title = "Most expensive causes in the time shown"
+    title = "Most expensive causes of the week"
     texts = drawn(title, [one(1800, alertname="TrainingStepStalled")])
     assert [text.strip() for text in texts] == [title, "TrainingStepStalled", "30 min"]
 

@@ -80,15 +80,13 @@ class Demo:
             asked = Asked(board.uid, "", f"${variable.name}", variable.empty_when)
             yield asked, chosen.options[variable.name]
         targets = [
-            (panel["title"], target)
-            for panel in model["panels"]
-            for target in panel.get("targets", ())
+            (panel, target) for panel in model["panels"] for target in panel.get("targets", ())
         ]
         queries = [query for panel in board.panels for query in panel.queries]
-        for (title, target), query in zip(targets, queries, strict=True):
+        for (panel, target), query in zip(targets, queries, strict=True):
             assert target["expr"] == query.promql
-            asked = Asked(board.uid, title, query.text, query.empty_when)
-            yield asked, answer(target, self.prometheus, window, chosen.values)
+            asked = Asked(board.uid, panel["title"], query.text, query.empty_when)
+            yield asked, answer(target, self.prometheus, window.of(panel), chosen.values)
         for annotation, mark in zip(model["annotations"]["list"], board.marks, strict=True):
             asked = Asked(board.uid, mark.name, mark.text, mark.empty_when)
             expression = filled(annotation["expr"], chosen.values)

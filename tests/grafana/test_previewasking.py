@@ -91,6 +91,14 @@ def test_a_rate_is_over_four_scrapes_at_least() -> None:
     }
 
 
+def test_a_panel_may_show_days_of_its_own() -> None:
+    assert WINDOW.of({}) == WINDOW
+    week = WINDOW.of({"timeFrom": "7d", "maxDataPoints": 10080})
+    assert (week.end, week.words["__range"], week.words["__interval"]) == (
+        *(WINDOW.end, "604800s", "60s"),
+    )
+
+
 def test_all_of_a_variable_is_what_it_says_or_every_option(
     fake: Fake, prometheus: Prometheus
 ) -> None:
