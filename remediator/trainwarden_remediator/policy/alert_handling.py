@@ -58,6 +58,9 @@ WARNED_OF = {
 }
 """What the remediator does if the state that a warning without a playbook reports goes on."""
 
+_GAVE_UP = "TrainingRemediationGaveUp"
+"""The alert that the remediator itself gave up."""
+
 _END_WITH_RUN = frozenset({"TrainingStepStalled", "TrainingWorkerGone"})
 """Alerts that end with their run. Others, such as leftovers on a GPU, outlast it."""
 
@@ -155,7 +158,7 @@ def _view(
 def _without_playbook(alert: Alert, situation: Situation) -> tuple[str, str]:
     later = WARNED_OF.get(alert.name)
     gone = next(_given_up(WorkerKey(alert.run, alert.worker), situation), "")
-    if later and gone:
+    if gone and (later or alert.name == _GAVE_UP):
         return YOU, f"the remediator gave up on {gone}"
     if later and situation.mode == "act" and alert.run in situation.may_restart:
         return REMEDIATOR, later
