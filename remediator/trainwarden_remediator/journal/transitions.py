@@ -28,7 +28,8 @@ def upsert_firing(db: sqlite3.Connection, alert: Alert, now: float) -> None:
     row = db.execute(
         "SELECT id, resolved_at, closed FROM incident WHERE fingerprint = ? AND starts_at = ?",
         known,
-    ).fetchone() or _unhealed_before(db, alert)
+    ).fetchone()
+    fires_again = row is None and (row := _unhealed_before(db, alert)) is not None
     if row is not None:
         db.execute(
             "UPDATE incident SET starts_at = ?, last_received_at = ?, resolved_at = NULL"
@@ -37,7 +38,7 @@ def upsert_firing(db: sqlite3.Connection, alert: Alert, now: float) -> None:
         )
         # Neither proves that the condition has cleared: Alertmanager also resolves an alert that
         # Prometheus could not repeat in time, and it may have been down itself.
-        if row["resolved_at"] is not None or row["closed"] in CLOSED:
+        if fires_again or row["resolved_at"] is not None or row["closed"] in CLOSED:
             if row["closed"] in CLOSED:
                 db.execute(
                     "UPDATE incident SET closed = NULL, closed_at = NULL, last_decision ="

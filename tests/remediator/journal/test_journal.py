@@ -103,6 +103,7 @@ def test_an_alert_that_fires_again_before_it_was_healed_is_the_same_incident(
     clock.pass_by(40)
     journal.record_alerts([make_alert(starts_at=clock.now())])
     assert journal.open_incidents() == ()
+    assert kinds(journal)[-2:] == ["decision", "alert"]
     with open_journal(tmp_path / "journal.db") as db:
         (found,) = read_incidents(db, 0.0)
     assert (found.starts_at, found.closed) == (NOW, "attempts_exhausted")
