@@ -189,8 +189,8 @@ def test_of_a_run_that_was_stopped_only_what_outlasts_it_needs_you(tmp_path: Pat
 @pytest.mark.usefixtures("journal")
 def test_the_alert_of_a_give_up_says_so(tmp_path: Path, journal: Journal) -> None:
     gave_up(journal)
-    labels = {"alertname": "TrainingRemediationGaveUp", "remediation": ""}
-    alert = make_alert(fingerprint=LATER, severity="critical", **labels)
+    name = "TrainingRemediationGaveUp"
+    alert = make_alert(fingerprint=LATER, alertname=name, severity="critical", remediation="")
     text = head(report(tmp_path, CurrentState(exporter(TRAINS), (alert,), mode="act")))
     assert "**Who acts: You, now.** The remediator gave up on demo/rollout-0." in text
     assert "no playbook" not in text
