@@ -115,6 +115,7 @@ Reason = Literal[
     "stopped",
     "no_checkpoint",
     "recovery_mismatch",
+    "several_trainers",
     "processes_differ",
     "config_differs",
     # wait
@@ -156,7 +157,10 @@ GIVEN_UP: frozenset[Reason] = frozenset(
 """Reasons that close an incident permanently and notify the on-call."""
 
 NEEDS_OPERATOR: frozenset[Reason] = frozenset(
-    {"no_checkpoint", "recovery_mismatch", "processes_differ", "config_differs"}
+    {
+        *("no_checkpoint", "recovery_mismatch", "several_trainers", "processes_differ"),
+        "config_differs",
+    }
 )
 """Reasons that notify the on-call; decisions continue once the operator has fixed the cause."""
 

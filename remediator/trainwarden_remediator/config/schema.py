@@ -220,6 +220,14 @@ class Setup:
         targets = (target for target in self.config.targets if target.run == run)
         return tuple(target for target in targets if any(map(self.is_trainer, target.keys)))
 
+    def describe_several_trainers(self, run: str) -> str:
+        """Says which trainers of a run are targets of their own; empty for one or none.
+
+        A run that stalls as a whole is not healed by one of them.
+        """
+        *names, last = [target.worker for target in self.trainers(run)] or [""]
+        return f"{', '.join(names)} and {last} are trainers of several targets" if names else ""
+
     @property
     def restartable_runs(self) -> Collection[str]:
         """The runs with a worker that may be restarted."""

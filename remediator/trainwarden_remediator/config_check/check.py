@@ -38,7 +38,7 @@ def cross_check(
     """
     steps = plan(rules, setup)
     problems = [*_protected_programs(path, setup), *_unknown_playbooks(rules, setup)]
-    notes = [*_unreached_rungs(path, steps)]
+    notes = [*_unreached_rungs(path, steps), *_several_trainers(path, setup)]
     if rules:
         problems += _unreached_targets(path, setup, steps)
         notes += _unnamed_playbooks(path, rules, setup)
@@ -91,6 +91,19 @@ def _unreached_rungs(path: Path, steps: Sequence[PlanStep]) -> Iterator[str]:
     for name, rung, how in dict.fromkeys((step.playbook, step.rung, step.how) for step in idle):
         if name in tried:
             yield f"{path}: rung {rung + 1} of playbook {name} is never tried: {how}"
+
+
+def _several_trainers(path: Path, setup: Setup) -> Iterator[str]:
+    targets = setup.config.targets
+    for run in dict.fromkeys(target.run for target in targets):
+        if several := setup.describe_several_trainers(run):
+            first, *others = setup.trainers(run)
+            names = ", ".join(key.worker for target in others for key in target.keys)
+            message = (
+                f"{several}: if run {run} stalls as a whole, none is restarted. To restart all,"
+                f" write one target with `additional_workers: [{names}]` and a `start` of all"
+            )
+            yield str(problem_at(path, message, "targets", targets.index(first)))
 
 
 def protected_targets(path: Path, setup: Setup) -> Iterator[str]:

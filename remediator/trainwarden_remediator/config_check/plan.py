@@ -112,7 +112,7 @@ def _targets(rung: Rung, trouble: Condition, setup: Setup) -> Iterator[Target]:
     """Yields the targets that the condition can apply to (the exporter has the required series)."""
     for target in setup.config.targets:
         if rung.target == "trainer":
-            if any(setup.is_trainer(key) for key in target.keys):
+            if setup.trainers(target.run) == (target,):
                 yield target
         elif any(_can_have(trouble, key, setup) for key in target.keys):
             yield target
@@ -152,5 +152,5 @@ def _why_unreachable(rung: Rung, playbook: Playbook) -> str:
     if rung.action == "hold":
         return "there are no targets"
     if rung.target == "trainer":
-        return "no target is a trainer (role: trainer)"
+        return "no run has exactly one target with the role trainer"
     return _UNREACHABLE.get(playbook.condition, "there are no targets")

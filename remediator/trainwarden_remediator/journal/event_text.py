@@ -30,6 +30,7 @@ _REASONS = {
     "restarts_without_progress": "restarts bring no progress: gave up, an operator is needed",
     "no_checkpoint": "no complete checkpoint to resume from: an operator is needed",
     "recovery_mismatch": "the recovery record does not match: an operator is needed",
+    "several_trainers": "none of several trainers is restarted alone: an operator is needed",
     "processes_differ": "other processes match than the action is for: an operator is needed",
     "config_differs": "exporter and remediator do not use the same file: an operator is needed",
     "observe_mode": "mode is observe: no action taken",

@@ -234,14 +234,7 @@ class _LadderDecision:
         if rung.target == "largest_worker" and config.targets:
             return decide_largest_worker(context)
         targets = self._targets(rung)
-        if not targets:
-            return context.refuse("unknown_target")
-        # Restarting one of several trainers would hang the others (harm 18).
-        if len(targets) > 1:
-            return context.wait(
-                "ambiguous_target", detail=f"{len(targets)} of its targets are trainers"
-            )
-        return decide_target(context, targets[0])
+        return decide_target(context, targets[0]) if targets else context.refuse("unknown_target")
 
     def _lacks_target(self, rung: Rung) -> bool:
         about_one = rung.action == "restart" and rung.target in ("worker", "trainer")

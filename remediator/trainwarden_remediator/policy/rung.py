@@ -216,6 +216,7 @@ def _decide_by_observation(
     # Again, because the run may show progress that renews the budget: the cooldown then counts.
     if blocker is None and (wait := too_soon(context, target, history)) is not None:
         return wait
+    blocker = blocker or _several_trainers(context, target)
     blocker = blocker or find_blocker(context, target, exporter)
     if context.observes and (blocker is None or blocker.reason in NEEDS_OPERATOR):
         # In observe mode nobody is paged for what would have been done.
@@ -231,6 +232,14 @@ def _decide_by_observation(
     return context.decide(
         Verdict.ACT, "restart", target, describe_unknown_save(context, target, exporter)
     )
+
+
+def _several_trainers(context: DecisionContext, target: Target) -> Decision | None:
+    """A decision not to restart one of several trainers, which would hang the others (harm 18)."""
+    if context.rung.target != "trainer":
+        return None
+    several = context.state.setup.describe_several_trainers(target.run)
+    return context.refuse("several_trainers", target, several) if several else None
 
 
 def _condition_cleared(

@@ -139,6 +139,33 @@ def test_a_target_that_is_protected_is_an_error(config: Path, capsys: Captured) 
     assert f"{config}:8: targets[1].process.start: sshd is protected" in capsys.readouterr().err
 
 
+def test_trainers_of_several_targets_are_noted_with_what_to_write(
+    config: Path, capsys: Captured
+) -> None:
+    """The alert of a run that stalls names no worker; one of them alone would heal nothing."""
+    edit(config, "exporter.yml", "{name: server,", "{name: server, role: trainer,")
+    edit(config, "rules.yml", "remediation: restart_inference", "remediation: restart_stalled_run")
+    edit(config, "rules.yml", "restart_leaking_worker", "start_missing_worker")
+    assert check(config) == 0
+    output = capsys.readouterr()
+    where = f"note: {config}:3: targets[0]: "
+    (line,) = (one for one in output.err.splitlines() if "trainers" in one)
+    assert line.startswith(f"{where}server and trainer are trainers of several targets")
+    assert "`additional_workers: [trainer]`" in line
+    (step,) = (one for one in output.out.splitlines() if "restart_stalled_run" in one)
+    assert step.endswith("nothing: no run has exactly one target with the role trainer")
+
+    both = CONFIG[: CONFIG.rindex("  - run: demo")].replace(
+        "worker: server", "worker: server\n    additional_workers: [trainer]"
+    )
+    config.write_text(both)
+    assert check(config) == 0
+    output = capsys.readouterr()
+    assert "trainers" not in output.err
+    (step,) = (one for one in output.out.splitlines() if "restart_stalled_run" in one)
+    assert "restart it (process): /bin/true server" in step
+
+
 def test_what_no_rule_names_and_no_target_serves_is_noted(config: Path, capsys: Captured) -> None:
     with config.open("a") as file:
         file.write("playbooks: {mine: {condition: missing}}\n")
@@ -147,8 +174,8 @@ def test_what_no_rule_names_and_no_target_serves_is_noted(config: Path, capsys: 
     output = capsys.readouterr().err
     assert f"note: {config}:6: playbooks.mine: no rule names this playbook" in output
     assert (
-        "rung 2 of playbook restart_inference is never tried: nothing: no target is a trainer"
-        in output
+        "rung 2 of playbook restart_inference is never tried: nothing: no run has exactly one"
+        " target with the role trainer" in output
     )
 
 

@@ -23,7 +23,7 @@ from trainwarden_remediator.config.playbooks import PLAYBOOKS
 from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.config.targets import GPUS, GpuCleanup
 from trainwarden_remediator.holds.hold_file import EVERYTHING, Hold
-from trainwarden_remediator.model import Decision, Incident, PastAction
+from trainwarden_remediator.model import Decision, Incident, PastAction, Verdict
 from trainwarden_remediator.observation.model import DiskState, ExporterState, RunState, ServerState
 from trainwarden_remediator.observation.snapshot import AlertmanagerState, Snapshot
 from trainwarden_remediator.policy.context import PolicyState
@@ -395,7 +395,22 @@ def test_one_trainer_of_several_is_not_restarted_alone(tmp_path: Path) -> None:
     run = scene.in_follow_up.runs[0].model_copy(update={"workers": tuple(trainers)})
     scene.in_follow_up = scene.in_follow_up.model_copy(update={"runs": (run,)})
     scene.actions = (HEALED,)
-    assert scene.decide().reason == "ambiguous_target"
+    decision = scene.decide()
+    assert (decision.verdict, decision.reason) == (Verdict.REFUSE, "several_trainers")
+    assert decision.detail == "rollout-0 and trainer are trainers of several targets"
+    stalled = incident(remediation="restart_stalled_run", worker="")
+    scene.actions = ()
+    assert scene.decide(stalled).reason == "several_trainers"
+    # nobody is paged for what is over, silenced, or only observed
+    scene.known = {FINGERPRINT: AlertState.SILENCED}
+    assert scene.decide(stalled).reason == "silenced"
+    scene.known = {FINGERPRINT: AlertState.ACTIVE}
+    scene.config = scene.config.model_copy(update={"mode": "observe"})
+    observed = scene.decide(stalled)
+    assert observed.reason == "observe_mode"
+    assert observed.detail == "could not restart it: several_trainers"
+    scene.run = replace(STANDING, progress_at=NOW)
+    assert scene.decide(stalled).reason == "condition_cleared"
 
 
 def test_a_stalled_run_is_found_by_its_trainer_whatever_worker_the_alert_names(
