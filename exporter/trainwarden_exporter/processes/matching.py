@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from trainwarden_exporter.processes.ancestry import children_of, descendants, parent
@@ -57,9 +58,8 @@ class _Assignment(NamedTuple):
     exec_mark: tuple[str, int]
     """The exec mark at the time of the decision."""
     settled: bool
-    claims: tuple[WorkerKey, ...] = ()
-    shells: tuple[WorkerShell | None, ...] = ()
-    """For each claim, what the process is if it is a shell that runs the worker."""
+    claims: Mapping[WorkerKey, WorkerShell | None] = MappingProxyType({})
+    """The workers that it matches, each with what it is if it only runs the worker."""
 
 
 class _TreePosition(NamedTuple):
@@ -178,10 +178,9 @@ class Matcher:
         ):
             return before._replace(process=process)
         settled = process.identity.start_ticks <= settled_until
-        found = dict(self._claims(process))
-        claims = tuple(found)
-        if before is None or claims == before.claims or self._is_unchanged(process):
-            return _Assignment(process, process.exec_mark, settled, claims, tuple(found.values()))
+        claims = dict(self._claims(process))
+        if before is None or claims.keys() == before.claims.keys() or self._is_unchanged(process):
+            return _Assignment(process, process.exec_mark, settled, claims)
         return before
 
     def _claims(self, process: Process) -> Iterator[tuple[WorkerKey, WorkerShell | None]]:
@@ -281,27 +280,27 @@ class Matcher:
 
         False as soon as something unknown runs below it: that may be the worker.
         """
-        if (shell := self._shell(process, key)) is None:
+        if (shell := self._assignments[process.pid].claims[key]) is None:
             return False
+        if shell.asked:
+            return any(map(shell.asks_for, self._command_lines(key)))
         below = [child for child in children.get(process.pid, ()) if child.alive]
         if not below:
             return shell.is_past_worker(None)
         for child in below:
             assignment = self._assignments.get(child.pid)
-            claimed = assignment is not None and key in assignment.claims
-            if claimed and self._shell(child, key) is not None:
-                if not self._only_runs(child, key, children):
+            if assignment is not None and key in assignment.claims:
+                if assignment.claims[key] and not self._only_runs(child, key, children):
                     return False
-            elif not claimed and not shell.is_past_worker(
-                read_command_line(child.pid, self._root) or ()
-            ):
+            elif not shell.is_past_worker(read_command_line(child.pid, self._root) or ()):
                 return False
         return True
 
-    def _shell(self, process: Process, key: WorkerKey) -> WorkerShell | None:
-        """What a process that matches is, if it is a shell that runs the worker."""
-        assignment = self._assignments[process.pid]
-        return dict(zip(assignment.claims, assignment.shells, strict=True))[key]
+    def _command_lines(self, key: WorkerKey) -> Iterator[Sequence[str]]:
+        """Yields the command lines of what matches, runs and is no client of an engine."""
+        for pid, (process, _, _, claims) in self._assignments.items():
+            if key in claims and process.alive and not (claims[key] and claims[key].asked):
+                yield read_command_line(pid, self._root) or ()
 
     def _descendants_of_claimed(self, processes: Mapping[int, Process]) -> list[int]:
         """The pids of whatever a selector matches and of all below it, in the table's order."""

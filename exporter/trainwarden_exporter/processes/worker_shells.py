@@ -18,11 +18,15 @@ from trainwarden_exporter.runtime.linear_search import is_found
 Command = tuple[str, ...]
 
 _SHELL = re.compile(r"-?(ba|da|z|k|a|fi)?sh")
-_ACCOUNT_SHELL = re.compile(r"su|runuser")
+_TEXT_GIVER = re.compile(r"su|runuser|script|flock")
+"""Programs that give the text after -c to a shell, and wait for it."""
 _STARTER = re.compile(r"sudo|doas|timeout|setsid|tini|dumb-init|busybox")
 """Programs that wait for what the rest of their command line names; others execute it instead."""
+_CLIENT = re.compile(r"docker|podman|nerdctl")
+"""Programs that have a container engine run the rest of their command line, and wait for it."""
 _OPEN = re.compile(r"(ba|da|z|k|fi)?sh|sleep|tail|cat|tee|read|wait|echo|printf|date|true|:|exit")
 """Commands that keep a shell or its output open, or end at once."""
+_COMMAND = "--command="
 _LOOP = ("while", "until", "for", "select")
 _RESERVED = re.compile(r"if|then|elif|else|fi|do|done|while|until|exec|time|!|\{|\}")
 _READ = ("read",)
@@ -35,8 +39,21 @@ class WorkerShell:
     Ending the worker makes such a shell do nothing else. `before` and `after`: the other commands.
     """
 
-    before: tuple[Command, ...]
-    after: tuple[Command, ...]
+    before: tuple[Command, ...] = ()
+    after: tuple[Command, ...] = ()
+    asked: str = ""
+    """The command line of a client of a container engine: what it asks for is not below it."""
+
+    def asks_for(self, running: Sequence[str]) -> bool:
+        """Whether a process with these arguments may be what a client asks for.
+
+        Its program has a path, and below `#!` an interpreter.
+        """
+        programs = (one.rpartition("/")[2] for one in running[:2])
+        return any(
+            " ".join((program, *running[at:])) in self.asked
+            for at, program in enumerate(programs, 1)
+        )
 
     def is_past_worker(self, running: Sequence[str] | None) -> bool:
         """Whether `running`, the arguments of a child, is a command after that of the worker.
@@ -60,12 +77,16 @@ def parse_worker_shell(selector: Selector, arguments: Sequence[str]) -> WorkerSh
     pattern = selector.command
     if pattern is None or selector.executable is not None or selector.pid_file is not None:
         return None
-    if (at := _text_index(arguments)) is None:
+    names = [argument.rpartition("/")[2] for argument in arguments]
+    is_starter = names and _STARTER.fullmatch(names[0])
+    if any(map(_CLIENT.fullmatch, names if is_starter else names[:1])):
+        return WorkerShell(asked=" ".join(arguments))
+    if (at := _text_index(names, arguments)) is None:
         return None
     if is_found(pattern, " ".join((*arguments[:at], *arguments[at + 1 :]))):
         return None
     try:
-        commands = list(_commands(arguments[at]))
+        commands = list(_commands(arguments[at].removeprefix(_COMMAND)))
     except ValueError:  # quotes that do not end, or a function
         return None
     found = [
@@ -81,13 +102,12 @@ def parse_worker_shell(selector: Selector, arguments: Sequence[str]) -> WorkerSh
     return WorkerShell(tuple(map(_bare, before)), tuple(map(_bare, after)))
 
 
-def _text_index(arguments: Sequence[str]) -> int | None:
+def _text_index(names: Sequence[str], arguments: Sequence[str]) -> int | None:
     """Returns which argument is the text that a shell was given with -c."""
-    names = [argument.rpartition("/")[2] for argument in arguments]
     first = 0
     if names and _STARTER.fullmatch(names[0]):
         first = next((at for at, name in enumerate(names) if at and _SHELL.fullmatch(name)), 0)
-    if not names or not (_SHELL.fullmatch(names[first]) or _ACCOUNT_SHELL.fullmatch(names[first])):
+    if not names or not (_SHELL.fullmatch(names[first]) or _TEXT_GIVER.fullmatch(names[first])):
         return None
     has_text = skip = False
     for at in range(first + 1, len(arguments)):
@@ -99,9 +119,9 @@ def _text_index(arguments: Sequence[str]) -> int | None:
             skip = argument.endswith("o")  # its value follows: `-o pipefail`
         elif argument == "--command":
             has_text = True
-        elif has_text:
+        elif has_text or argument.startswith(_COMMAND):
             return at
-        elif not argument.startswith("-") and not _ACCOUNT_SHELL.fullmatch(names[first]):
+        elif not argument.startswith("-") and not _TEXT_GIVER.fullmatch(names[first]):
             return None  # a script, to which the rest belongs
     return None
 

@@ -41,6 +41,16 @@ class Trainers:
         self._shells.append(shell)
         return psutil.Process(shell.pid)
 
+    def ask(self, *command: str) -> psutil.Process:
+        """Starts a program like `docker exec`, whose command line has all of what it asks for."""
+        (self.script.parent / "exec").write_text("import time; time.sleep(600)\n")
+        words = [word.replace("TRAIN", self.command) for word in ("docker", "exec", "c", *command)]
+        client = subprocess.Popen(
+            words, executable=sys.executable, cwd=self.script.parent, stdin=subprocess.PIPE
+        )
+        self._shells.append(client)
+        return psutil.Process(client.pid)
+
     def find(self) -> ProcessTree:
         """Returns what a matcher without any memory finds."""
         return Matcher({TRAINER: Selector.model_validate(self.selector)}).find()[TRAINER]
@@ -48,13 +58,20 @@ class Trainers:
     def roots(self) -> list[int]:
         return [root.pid for root in self.find().roots if root.alive]
 
+    def named(self) -> Iterator[psutil.Process]:
+        """Yields all processes whose command line has the mark, also the lost ones."""
+        for one in psutil.process_iter():
+            with suppress(psutil.Error):
+                if self.script.name in " ".join(one.cmdline()):
+                    yield one
+
     def close(self) -> None:
-        for shell in self._shells:
+        for root in self.named():
             with suppress(psutil.NoSuchProcess):
-                for one in (root := psutil.Process(shell.pid)).children(recursive=True):
-                    root.suspend()  # it does not go on with its next command
-                    with suppress(psutil.NoSuchProcess):
-                        one.kill()
+                root.suspend()  # it does not go on with its next command
+                for one in (*root.children(recursive=True), root):
+                    one.kill()
+        for shell in self._shells:
             shell.kill()
             shell.communicate()
 
@@ -108,6 +125,79 @@ def test_a_shell_that_stays_open_does_not_hide_the_end_of_the_trainer(
     until(lambda: trainers.roots() == [])
     assert shell.is_running()
     assert trainers.find().members == ()
+
+
+TEXT = "TRAIN; sleep 600; :"
+WRAPPED = [
+    ["nohup", "bash", "-c", TEXT],
+    ["env", "X=1", "bash", "-c", TEXT],
+    ["setsid", "bash", "-c", TEXT],
+    ["setsid", "--wait", "bash", "-c", TEXT],
+    ["nice", "-n", "5", "bash", "-c", TEXT],
+    ["stdbuf", "-oL", "bash", "-c", TEXT],
+    ["nohup", "setsid", "-w", "nice", "stdbuf", "-oL", "env", "X=1", "bash", "-c", TEXT],
+    ["su", "root", "-c", TEXT],
+    ["su", "-", "root", "-c", TEXT],
+    ["su", f"--command={TEXT}", "root"],
+    ["su", "root", "-c", f"nohup bash -c {shlex.quote(TEXT)}"],
+    ["runuser", "-u", "root", "--", "bash", "-c", TEXT],
+    ["script", "-qec", TEXT, "/dev/null"],
+    ["flock", "/", "-c", TEXT],
+    ["bash", "-c", "su root -c 'TRAIN; :'; sleep 600; :"],
+    ["bash", "-c", f"nohup {TEXT}"],
+    ["bash", "-c", f"stdbuf -oL nice {TEXT}"],
+    ["bash", "-c", f"setsid -w env X=1 {TEXT}"],
+]
+
+
+@pytest.mark.parametrize("command", WRAPPED, ids=[" ".join(one) for one in WRAPPED])
+def test_what_starts_such_a_shell_does_not_hide_the_end_of_the_trainer(
+    trainers: Trainers, command: list[str]
+) -> None:
+    if os.geteuid() and {"su", "runuser"} & set(" ".join(command).split()):
+        pytest.skip("it asks for a password")
+    trainers.start(*command)
+
+    def trainer() -> list[int]:
+        return [one.pid for one in trainers.named() if one.cmdline()[1:] == [str(trainers.script)]]
+
+    until(trainer)
+    (pid,) = trainer()
+    until(lambda: trainers.roots() == [pid])
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: trainers.roots() == [])
+    assert list(trainers.named())
+    assert trainers.find().members == ()
+
+
+ASKED = [["bash", "-c", TEXT], ["sh", "-c", "cd / && exec TRAIN >/dev/null"]]
+
+
+@pytest.mark.parametrize("command", ASKED, ids=[" ".join(one) for one in ASKED])
+def test_a_client_of_a_container_engine_is_no_second_process(
+    trainers: Trainers, command: list[str]
+) -> None:
+    """Seen from the host: what it asks for runs below the engine, not below it."""
+    client = trainers.ask(*command)
+    # the container may be on another host: then the client is all that is seen of the worker
+    until(lambda: trainers.roots() == [client.pid])
+    inside = trainers.start(*command)
+    trainer = inside if "exec" in command[-1] else child_of(inside, "python")
+    until(lambda: trainers.roots() == [trainer.pid])
+    if trainer is not inside:
+        trainer.kill()
+        child_of(inside, "sleep")
+        until(lambda: trainers.roots() == [])
+        assert trainers.find().members == ()
+    assert client.is_running()
+
+
+def test_a_client_of_a_container_engine_is_the_worker_beside_another_one(
+    trainers: Trainers,
+) -> None:
+    client = trainers.ask("TRAIN", "--rank", "1")
+    other = trainers.start(*shlex.split(trainers.command), "--rank", "0")
+    until(lambda: sorted(trainers.roots()) == sorted([client.pid, other.pid]))
 
 
 def test_a_shell_that_reads_does_not_hide_the_end_of_the_trainer(trainers: Trainers) -> None:
