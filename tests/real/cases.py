@@ -27,6 +27,9 @@ class Case:
     lag: int = 2
     """Steps that its log or its files are behind."""
 
+    reports: str = ""
+    """Its lines of JSON, where they lie in its folder, if it copies them there only at times."""
+
     shows_total: bool = False
     shows_evaluations: bool = False
     """Whether it logs an evaluation, so that the phase can be known."""
@@ -87,5 +90,14 @@ CASES = (
         saves="time",
         tells_end=False,
     ),
-    Case("ray_tune", "ray", "ray_train", tells_end=False, loss="training_value"),
+    # Tune writes below /tmp/ray, and copies to storage_path every 10 s, or 19 times as long as a
+    # copy takes (TUNE_GLOBAL_CHECKPOINT_S).
+    Case(
+        "ray_tune",
+        "ray",
+        "ray_train",
+        tells_end=False,
+        loss="training_value",
+        reports="out/tiny/*/result.json",
+    ),
 )

@@ -47,7 +47,7 @@ class Run:
         if self.case.counts == "trial":
             before = len(self.program.truth("step")) - self.case.lag
             return (self.value("log_matches_total", pattern="trial_finished") or 0) >= before
-        before = self.program.last_step
+        before = self.program.written_step
         shown = self.value("training_step")
         after = self.program.last_step
         return shown is not None and before - self.case.lag <= shown <= after + 1
@@ -149,6 +149,8 @@ def test_a_leak_is_in_the_memory_of_its_worker(run: Run) -> None:
 
 def test_a_hang_is_a_stall_and_ends_with_it(run: Run) -> None:
     """First of a stopped process, then of a rank that sleeps."""
+    # Its pace must be known first: of a run that has only begun, no silence is a stall.
+    run.until(lambda: (run.value("training_stall_limit_seconds") or math.inf) < PATIENCE)
     stopped = run.program.signal(signal.SIGSTOP)
     try:
         shown = lambda: (run.value("worker_process_states", state="stopped") or 0) > 0  # noqa: E731

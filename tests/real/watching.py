@@ -154,6 +154,16 @@ class Program:
     def last_step(self) -> int:
         return int(self.truth("step")[-1]["step"])
 
+    @property
+    def written_step(self) -> int:
+        """The last step in its files; while it runs, it may be further."""
+        if not self.case.reports or not self.alive:
+            return self.last_step
+        newest = max(self.folder.glob(self.case.reports), key=lambda path: path.stat().st_mtime)
+        # the last line may be half copied
+        line = newest.read_text().rpartition("\n")[0].splitlines()[-1]
+        return int(json.loads(line)["training_iteration"])
+
     def wait_for(self, kind: str, count: int) -> None:
         """Waits until the program has recorded `count` events."""
         until(lambda: len(self.truth(kind)) >= count or not self.alive, PATIENCE)

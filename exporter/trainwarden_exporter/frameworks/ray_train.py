@@ -2,7 +2,7 @@
 
 Names of checkpoints contain a time (Train V2) or a running number (V1, Tune), never a step.
 Sources: ray/train/v2/_internal/execution/{storage,checkpoint/checkpoint_manager}.py,
-ray/tune/logger/json.py.
+ray/tune/logger/json.py, ray/tune/execution/experiment_state.py.
 """
 
 from __future__ import annotations
@@ -68,6 +68,8 @@ FRAMEWORK = fw.Framework(
         - A checkpoint of Train V2 is copied into place, and complete only when the snapshot of the
           manager lists it. Checkpoints of Tune have no such proof: they count after 30 s without
           changes.
+        - Tune copies result.json to storage_path every 10 s, or less often where a copy takes half
+          a second or longer (TUNE_GLOBAL_CHECKPOINT_S): steps and values are that late.
         - A run restarts its workers FailureConfig.max_failures times (0).
         - A worker that hangs is noticed after 600 s.
         - The controller's own logs are in /tmp/ray/session_latest/logs, shared with other runs.
