@@ -51,7 +51,7 @@ class WorkerShell:
         """
         programs = (one.rpartition("/")[2] for one in running[:2])
         return any(
-            " ".join((program, *running[at:])) in self.asked
+            _unquoted((program, *running[at:])) in self.asked
             for at, program in enumerate(programs, 1)
         )
 
@@ -80,7 +80,7 @@ def parse_worker_shell(selector: Selector, arguments: Sequence[str]) -> WorkerSh
     names = [argument.rpartition("/")[2] for argument in arguments]
     is_starter = names and _STARTER.fullmatch(names[0])
     if any(map(_CLIENT.fullmatch, names if is_starter else names[:1])):
-        return WorkerShell(asked=" ".join(arguments))
+        return WorkerShell(asked=_unquoted(arguments))
     if (at := _text_index(names, arguments)) is None:
         return None
     if is_found(pattern, " ".join((*arguments[:at], *arguments[at + 1 :]))):
@@ -100,6 +100,10 @@ def parse_worker_shell(selector: Selector, arguments: Sequence[str]) -> WorkerSh
     if not all(map(_stays_open, after)):
         return None
     return WorkerShell(tuple(map(_bare, before)), tuple(map(_bare, after)))
+
+
+def _unquoted(arguments: Sequence[str]) -> str:
+    return re.sub(r"""['"\\]""", "", " ".join(arguments))
 
 
 def _text_index(names: Sequence[str], arguments: Sequence[str]) -> int | None:

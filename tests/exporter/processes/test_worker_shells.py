@@ -170,7 +170,7 @@ def test_what_starts_such_a_shell_does_not_hide_the_end_of_the_trainer(
     assert trainers.find().members == ()
 
 
-ASKED = [["bash", "-c", TEXT], ["sh", "-c", "cd / && exec TRAIN >/dev/null"]]
+ASKED = [["bash", "-c", TEXT], ["sh", "-c", "cd / && exec TRAIN --name 'a b' >/dev/null"]]
 
 
 @pytest.mark.parametrize("command", ASKED, ids=[" ".join(one) for one in ASKED])
