@@ -299,7 +299,8 @@ class Matcher:
     def _command_lines(self, key: WorkerKey) -> Iterator[Sequence[str]]:
         """Yields the command lines of what matches, runs and is no client of an engine."""
         for pid, (process, _, _, claims) in self._assignments.items():
-            if key in claims and process.alive and not (claims[key] and claims[key].asked):
+            shell = claims.get(key)
+            if key in claims and process.alive and not (shell and shell.asked):
                 yield read_command_line(pid, self._root) or ()
 
     def _descendants_of_claimed(self, processes: Mapping[int, Process]) -> list[int]:
