@@ -70,6 +70,10 @@ SAME_OUTAGE_SECONDS = 600.0
 it ends for a moment while a process runs that soon fails, or while scrapes are lost."""
 
 
+_UNHEALED = {("done", "not_healed"), ("failed", "not_healed"), ("failed", None)}
+"""Result and outcome of an action that has ended without healing."""
+
+
 def _unhealed_before(db: sqlite3.Connection, alert: Alert) -> sqlite3.Row | None:
     """Returns the incident that an alert of a later start goes on with, or None.
 
@@ -88,11 +92,13 @@ def _unhealed_before(db: sqlite3.Connection, alert: Alert) -> sqlite3.Row | None
         resumed = "SELECT 1 FROM event WHERE kind = 'resume' AND at >= ? LIMIT 1"
         return None if db.execute(resumed, (last["closed_at"],)).fetchone() else last
     tried = db.execute(
-        "SELECT outcome FROM action WHERE incident = ? AND kind != 'notify'"
+        "SELECT result, outcome FROM action WHERE incident = ? AND kind != 'notify'"
         " ORDER BY id DESC LIMIT 1",
         (last["id"],),
     ).fetchone()
-    return last if tried is not None and tried["outcome"] != "healed" else None
+    # An alert that begins during an action is decided apart, once that has ended (harm 26).
+    unhealed = tried is not None and (tried["result"], tried["outcome"]) in _UNHEALED
+    return last if unhealed else None
 
 
 def mark_resolved(db: sqlite3.Connection, alert: Alert, now: float) -> None:
