@@ -23,14 +23,15 @@ from verdicts.judging import Judgement
 from verdicts.report import critical, ordered, page
 
 SEED = 909091
+HEALTHY, FAULTY = 310, 370
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "verdicts.md"
 
 
 def main() -> int:
     """0 when nothing was missed, late or false."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--healthy", type=int, default=310)
-    parser.add_argument("--faulty", type=int, default=370)
+    parser.add_argument("--healthy", type=int, default=HEALTHY)
+    parser.add_argument("--faulty", type=int, default=FAULTY)
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--match", default="", help="only cases with this in their name")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)

@@ -18,13 +18,13 @@ from functools import partial
 
 from trainwarden_exporter.progress.run_time import RunState
 from verdicts.box import Happening
-from verdicts.cases import FAULTS, Case, cases, live, spread
+from verdicts.cases import Case, cases, live, spread
 from verdicts.faults_box import boot
 from verdicts.healthy import Night
 from verdicts.page import BASE
 from verdicts.run import Run
 from verdicts.shapes import RUN
-from verdicts.table_healthy import NIGHTS, STEADY
+from verdicts.table_healthy import STEADY
 from verdicts.table_run import SHORT
 
 
@@ -176,13 +176,13 @@ def accounts(of: Iterable[Case], *, workers: int) -> list[Account]:
 
 def main() -> int:
     """0 when the states add up in each run."""
-    from verdicts.__main__ import SEED  # noqa: PLC0415 - it imports the rule engine
+    from verdicts.__main__ import FAULTY, HEALTHY, SEED  # noqa: PLC0415 - it imports the rule engine
     from verdicts.ledger_cost import measure  # noqa: PLC0415 - only here
     from verdicts.ledger_page import PAGE, page  # noqa: PLC0415 - it imports this module
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--healthy", type=int, default=5 * len(NIGHTS))
-    parser.add_argument("--faulty", type=int, default=3 * len(FAULTS))
+    parser.add_argument("--healthy", type=int, default=HEALTHY)
+    parser.add_argument("--faulty", type=int, default=FAULTY)
     parser.add_argument("--badly", type=int, default=8 * len(WATCHED_BADLY))
     parser.add_argument("--every", type=int, default=1, help="only every so manieth case")
     parser.add_argument("--match", default="", help="only cases with this in their name")

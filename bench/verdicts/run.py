@@ -35,7 +35,8 @@ class Run:
         self.box, self.total = box, total
         self.whole_log = whole_log
         """Whether its log is as it truly would be where it ends a weight update by a wait, as slime
-        does, and where it ends before the total of its bar. The verdicts' runs were judged without.
+        does, where it ends before the total of its bar, and where a line tells that a step was
+        made. The verdicts' runs were judged without.
         """
         self.shown_total = total if whole_log else None
         self.step = 0
@@ -176,7 +177,9 @@ class Run:
         if shape.share_of_rollouts:
             yield from self._wait_for_batch(pace * shape.step * shape.share_of_rollouts)
             line = box.known.begins(Phase.TRAINING)
-            self._enter(None if line is box.known.step_line() else line, None)
+            if line is box.known.step_line() or (self.whole_log and line and line.advances):
+                line = None
+            self._enter(line, None)
         self.busy = True
         began, seconds = box.now, pace * shape.step * (1 - shape.share_of_rollouts)
         box.ranks.note(self.step + 1, began, seconds)

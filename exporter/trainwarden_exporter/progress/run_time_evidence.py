@@ -175,7 +175,13 @@ def count_look(
     A run that goes on without a trainer is not down: its trainer is not found.
     """
     time, alive, sign_at = time.with_hold(now, held=look.held), look.alive, look.sign_at
-    lived_at = now if alive else time.lived_at
+    if look.finished:
+        if time.lived_at is not None and not (time.down or state.finished):
+            # Its last trial ended without a line.
+            silence = time.lived_at - time.counted_until
+            time = time.counted(_spent(time, state, state, silence, limits.alone), time.lived_at)
+        state = replace(state, phase=Phase.FINISHED)
+    lived_at = now if alive and not look.finished else time.lived_at
     if sign_at is not None and lived_at is not None and sign_at > lived_at + SETTLE_SECONDS:
         alive = True
     if now - time.looked_at > GAP_SECONDS and (alive or not time.down):

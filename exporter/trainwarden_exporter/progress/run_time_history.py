@@ -8,7 +8,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from trainwarden_exporter.frameworks.base import Phase
 from trainwarden_exporter.processes.stacks.model import Movement
 from trainwarden_exporter.progress.run_time import RunState, RunTime
 from trainwarden_exporter.progress.run_time_evidence import (
@@ -151,9 +150,7 @@ class RunTimes:
         now, run, state = self._now(), spec.run, in_hindsight(state)
         self._movements[run] = look.movement
         limits = self._limits(spec, state)
-        if look.finished:
-            state = replace(state, phase=Phase.FINISHED)
-        elif not state.reports and not spec.has_step_source:
+        if not (look.finished or state.reports or spec.has_step_source):
             state = replace(state, phase=None)  # a start whose end would not be seen
         time = self._times.get(run) or RunTime(now, now)
         time = count_look(time, state, now, look, limits)

@@ -119,6 +119,7 @@ class Watch:
     booted: float = 0.0
     movement: Movement = Movement.UNKNOWN
     unserved_since: float | None = None
+    finished: bool = False
 
     def __post_init__(self) -> None:
         self.restart()
@@ -168,6 +169,7 @@ class Watch:
         held = self.held[0] <= at < self.held[1]
         shown = RunLook(
             self.process is not None,
+            finished=self.finished,
             held=held,
             movement=self.movement,
             unserved_since=self.unserved_since,
@@ -686,6 +688,25 @@ def test_a_long_trial_of_a_search_whose_pace_is_unknown_trains() -> None:
     assert watch.time.seconds.get(RunState.STALLED, 0.0) == 0.0
     assert watch.time.seconds[RunState.TRAINING] >= 3 * 3600
     assert watch.time.interruption is None
+
+
+def test_a_search_trains_until_its_workers_end_which_no_line_tells() -> None:
+    trial = LinePattern("trial", "trial", phase=Phase.TRAINING, advances=True)
+    watch = Watch()
+    watch.reload(replace(SPEC, lines={("trainer", "trial"): trial}))
+    watch.process = watch.now
+    for looks in (30, 30, 30, 25):
+        for _ in range(looks):
+            watch.look(watch.now + LOOK)
+        if looks == 30:
+            watch._read(Line(watch.now, "trial"), unseen=False)
+    ended, watch.finished = watch.now, True
+    for _ in range(60):
+        watch.look(watch.now + LOOK)
+    seconds = watch.time.seconds
+    first = BEGIN + LOOK
+    assert sum(seconds.values()) - seconds[RunState.FINISHED] == pytest.approx(ended - first, abs=5)
+    assert seconds[RunState.FINISHED] == pytest.approx(600, abs=40)
 
 
 def test_a_start_whose_end_would_not_be_seen_is_unknown() -> None:
