@@ -14,6 +14,7 @@ import pytest
 from tests.remediator.fake_clock import FakeClock
 from tests.remediator.samples import NOW, ROLLOUT, make_alert
 
+import runfolder
 from trainwarden_remediator.__main__ import main
 from trainwarden_remediator.config.playbooks import PLAYBOOKS, Condition
 from trainwarden_remediator.exceptions import JournalError, NoIncidentError
@@ -286,9 +287,9 @@ def test_commands_name_the_file_unless_the_command_up_has_made_it(
     tmp_path: Path, reported: Story
 ) -> None:
     number = reported.hear().id
-    for first, named in (("# Made by `trainwarden up`, …", False), ("mode: act", True)):
+    for content, named in ((runfolder.OBSERVE, False), ("mode: act\n", True)):
         path = tmp_path / "remediator.yml"
-        path.write_text(f"{first}\n")
+        path.write_text(content)
         style = replace(STYLE, config_file=named_config(path))
         text = report_incident(reported.path, number, style, NOW)
         assert ("--config.file" in text) is named
