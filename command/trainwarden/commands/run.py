@@ -162,7 +162,8 @@ def wait_for_host(folders: Sequence[Path]) -> bool:
 def run_file(options: argparse.Namespace) -> int:
     """Runs the commands of trainwarden.yml; returns the exit status."""
     from trainwarden.commands.attach import exit_status, show  # noqa: PLC0415
-    from trainwarden.run.announcement import next_name, running_pid  # noqa: PLC0415
+    from trainwarden.run.announcement import running_pid  # noqa: PLC0415
+    from trainwarden.run.claim import next_name  # noqa: PLC0415
     from trainwarden.run.folder import state_folder  # noqa: PLC0415
     from trainwarden.starting import group  # noqa: PLC0415
     from trainwarden.starting.run_file import RUN_FILE, load_run_file  # noqa: PLC0415

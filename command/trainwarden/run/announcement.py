@@ -7,24 +7,22 @@ import json
 import os
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from itertools import count
 from pathlib import Path
 from typing import Any
 
-from trainwarden.run.folder import RunFiles, make_folders, run_files, write_private
+from trainwarden.run.folder import RunFiles, write_private
 from trainwarden.run.process_tree import read_start_ticks
 
 MAX_BYTES = 16 << 20
 """A longer file is no announcement: a command line of 2 MiB has six times that as JSON."""
-KEPT_SECONDS = 7 * 86400.0
-"""How long the announcement of an ended run is kept."""
 KEPT_EXITS = 8
 """Number of ended processes whose exit status is kept."""
 KEPT_RESTARTS = 100
 """Number of restarts by this program that are kept."""
-_SETTLED = ("finished", "stopped")
+SETTLED = ("finished", "stopped")
+"""States of a run that nobody starts again."""
 
 
 class Announcement:
@@ -97,56 +95,6 @@ class Announcement:
             write_private(self.files.announcement, text)
 
 
-def claim(folder: Path, content: dict[str, Any], *, free_name: bool) -> Announcement:
-    """Returns the announcement of a new run, and writes it: no other start can take its name.
-
-    A number is added to the name of a run that has finished: its step and its starts are not those
-    of the new run. With `free_name`, also to the name of a run that goes on or is of another
-    folder. Raises ValueError if the worker already runs, OSError if the folder cannot be written.
-    """
-    make_folders(folder)
-    runs = folder / "runs.d"
-    numbered = _numbered(content["run"])
-    with _lock(runs):
-        _remove_old(runs)
-        while True:
-            content["run"] = next(numbered)
-            files = run_files(folder, content["run"], content["worker"])
-            if files.announcement.exists() and has_finished(runs, content["run"]):
-                continue
-            pid = running_pid(files.announcement)
-            if not free_name and pid:
-                which = f"run {content['run']}, worker {content['worker']}"
-                raise ValueError(f"{which}: already runs as process {pid}")
-            if not free_name or not (pid or _is_of_another_folder(runs, content)):
-                break
-        before, now = read_content(files.announcement), time.time()
-        goes_on = before.get("argv") == content["argv"] and before.get("state") not in _SETTLED
-        found = Announcement(
-            files,
-            {
-                **content,
-                # a restart loop has no part in which an operator stopped or changed the command
-                "counted_since": before.get("counted_since", 0.0) if goes_on else now,
-                "log": str(files.log),
-                "log_offset": _size(files.log),
-                "announced_at": now,
-                "socket": str(files.socket),
-                "state": "starting",
-                "pid": 0,
-                "start_ticks": 0,
-                "started_at": None,
-                "starts": 0,
-                "exit_status": None,
-                "ended_at": None,
-                "exits": [],
-                "last_lines": [],
-            },
-        )
-        found.record_wrapper()
-    return found
-
-
 def read_content(path: Path) -> dict[str, Any]:
     """Returns what is announced; empty if there is no valid file. Never blocks on a pipe."""
     try:
@@ -157,36 +105,6 @@ def read_content(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
-
-
-def has_finished(runs: Path, run: str) -> bool:
-    """Returns whether all announced commands of a run that finish have done so, and none runs."""
-    found = list(runs.glob(f"{run}@*.json"))
-    contents = [content for content in map(read_content, found) if content.get("finishes", True)]
-    ended = all(content.get("state") == "finished" for content in contents)
-    return bool(contents) and ended and not any(map(running_pid, found))
-
-
-def next_name(runs: Path, run: str) -> str:
-    """Returns the name of a new start of a run: with a number if the run has finished."""
-    return next(name for name in _numbered(run) if not has_finished(runs, name))
-
-
-def _numbered(name: str) -> Iterator[str]:
-    yield name
-    yield from (f"{name}-{number}" for number in count(2))
-
-
-def _is_of_another_folder(runs: Path, content: dict[str, Any]) -> bool:
-    workers = runs.glob(f"{content['run']}@*.json")
-    return any(read_content(one).get("cwd", content["cwd"]) != content["cwd"] for one in workers)
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
 
 
 def running_pid(path: Path) -> int:
@@ -207,11 +125,11 @@ def dismiss(path: Path) -> bool:
 
     Returns whether there was such a run. Raises OSError.
     """
-    with _lock(path.parent):  # a new start of the name must not be marked
+    with FolderLock(path.parent):  # a new start of the name must not be marked
         if running_pid(path):
             return False
         content = read_content(path)
-        if not content or content.get("state") in ("finished", "stopped"):
+        if not content or content.get("state") in SETTLED:
             return False
         write_private(
             path, json.dumps({**content, "state": "stopped"}, ensure_ascii=False, indent=1) + "\n"
@@ -219,7 +137,9 @@ def dismiss(path: Path) -> bool:
     return True
 
 
-class _lock:  # noqa: N801 - a context manager; contextlib's would be no shorter
+class FolderLock:
+    """Of the folder of the announcements: no name is taken and no run dismissed meanwhile."""
+
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
@@ -229,12 +149,3 @@ class _lock:  # noqa: N801 - a context manager; contextlib's would be no shorter
 
     def __exit__(self, *_: object) -> None:
         os.close(self._descriptor)
-
-
-def _remove_old(runs: Path) -> None:
-    """Removes what this program wrote for runs that ended long ago; their logs stay."""
-    for path in runs.glob("*.json"):
-        with suppress(OSError):
-            if path.stat().st_mtime < time.time() - KEPT_SECONDS and not running_pid(path):
-                for suffix in (".pid", ".sock", ".json"):
-                    path.with_suffix(suffix).unlink(missing_ok=True)

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from trainwarden.run.announcement import Announcement, claim
+from trainwarden.run.announcement import Announcement
+from trainwarden.run.claim import claim
 from trainwarden.run.folder import FOLDER_VARIABLE, state_folder
 from trainwarden.run.launcher import Command, Launcher
 from trainwarden.run.process_tree import RUN_ID_VARIABLE
@@ -62,11 +63,9 @@ def start_run(argv: Sequence[str], settings: dict[str, Any], *, detach: bool = F
             "run_id": os.urandom(16).hex(),
         },
         free_name=not named,
+        say=lambda line: print(f"trainwarden run: {line}", file=sys.stderr),  # noqa: T201
     )
     content = announcement.content
-    if named and content["run"] != settings["run"]:
-        names = f"the run {settings['run']} has finished; this one is {content['run']}"
-        print(f"trainwarden run: {names}", file=sys.stderr)  # noqa: T201
     environment = {
         # nobody sees what stays in a buffer, and progress is read from what is printed
         **({"PYTHONUNBUFFERED": "1"} if detach else {}),

@@ -344,8 +344,9 @@ class Wrapper:
             return "another request is being carried out"
         if command == "restart" and content["restart"] == NEVER:
             return "the run was started with --restart never"
-        meant = request.get("pid"), request.get("start_ticks")
-        if command == "restart" and meant != (content["pid"], content["start_ticks"]):
+        meant, is_of_one = (request.get("pid"), request.get("start_ticks")), "pid" in request
+        own = content["pid"], content["start_ticks"]
+        if meant != own and (command == "restart" or is_of_one):
             return f"process {content['pid']} is not the requested one"
         return ""
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from trainwarden.run import policy
-from trainwarden.run.announcement import MAX_BYTES, Announcement, claim, dismiss, read_content
+from trainwarden.run.announcement import MAX_BYTES, Announcement, dismiss, read_content
+from trainwarden.run.claim import claim
 from trainwarden.run.folder import check_name, run_files
 from trainwarden.run.policy import MAX_FAILURES, STEADY_SECONDS, FailureCount, end_state
 from trainwarden.run.relay import Relay
@@ -185,12 +186,12 @@ def test_a_restart_loop_begins_after_a_stop_by_the_operator_or_with_other_argume
     tmp_path: Path, state: str, arguments: list[str], goes_on: bool
 ) -> None:
     run = {"run": "r", "worker": "trainer", "cwd": "/", "finishes": True}
-    first = claim(tmp_path, {**run, "argv": ["train"]}, free_name=False)
+    first = claim(tmp_path, {**run, "argv": ["train"]}, free_name=False, say=print)
     first.content.update(wrapper_pid=0, state="failed" if state == "dismissed" else state)
     first.save()
     if state == "dismissed":
         assert dismiss(first.files.announcement)
-    again = claim(tmp_path, {**run, "argv": arguments}, free_name=False).content
+    again = claim(tmp_path, {**run, "argv": arguments}, free_name=False, say=print).content
     assert (again["counted_since"] == first.content["counted_since"]) == goes_on
     assert goes_on or again["counted_since"] == again["announced_at"]
 
