@@ -34,8 +34,11 @@ _NUMBERED_ENTRY = rf"(?!.*{_UNFINISHED})(?:[^.]*[^.\d])?(?P<step>\d+)(?:\.[A-Za-
 _OVERWRITTEN_ENTRY = (
     r"(?i)(?:[a-z_-]+[_.-])?(?:ckpt|checkpoint|latest|last|model|resume|snapshot|state)(?:[_-][a-z_-]+)?"
     r"\.(?:ckpt|msgpack|npz|pkl|pt|pth|safetensors|tar)"
+    # not any prefix: trainer_state.json and the like describe a checkpoint
+    r"|(?:ckpt|checkpoint)\.json"
 )
-"""Name of a file that each save overwrites: `ckpt.pt`, `last.ckpt`. It does not tell the step."""
+"""Name of a file that each save overwrites: `ckpt.pt`, `last.ckpt`, `checkpoint.json`. It does not
+tell the step."""
 _UNFINISHED_ENTRY = rf"(?=.*{_UNFINISHED}).*?(?P<step>\d+)\D*"
 
 

@@ -128,6 +128,9 @@ def test_names_of_checkpoints_that_are_being_written(name: str, is_complete: boo
         ("grpo-latest.pth", True),
         ("ckpt.pt.tmp", False),
         ("best.pt", False),
+        ("checkpoint.json", True),
+        ("trainer_state.json", False),  # describes a checkpoint
+        ("latest_checkpoint.json", False),  # may only name one
         ("optimizer.pt", False),
         ("events.out", False),
         ("model_500.pt", False),  # numbered

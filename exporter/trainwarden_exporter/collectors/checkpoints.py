@@ -41,6 +41,11 @@ INCOMPLETE = _gauge("checkpoint_incomplete", "Incomplete checkpoints on disk.")
 UNEXAMINED = _gauge(
     "checkpoint_unexamined", "Checkpoints on disk that are not examined yet or cannot be read."
 )
+OTHERS_INFO = _gauge(
+    "checkpoint_others_info",
+    "1 where the folders hold no checkpoint, and something; the label has the first names.",
+    "names",
+)
 INCOMPLETE_STEP = _gauge(
     "checkpoint_incomplete_step",
     "Step of the incomplete checkpoint that is newer than the newest complete one.",
@@ -193,6 +198,11 @@ class CheckpointsCollector(Collector):
                 continue
             for metric, value in _values(spec, seen.value, now).items():
                 yield metric, spec.labels, value
+            result = seen.value.result
+            if result.others and not (
+                result.complete_count or result.incomplete_count or result.unexamined_count
+            ):
+                yield OTHERS_INFO, (*spec.labels, printable(", ".join(result.others[:3]))), 1
             recovery = seen.value.recovery
             if recovery is not None and recovery.missing:
                 yield RECOVERY_MISSING, (*spec.labels, printable(recovery.missing)), 1

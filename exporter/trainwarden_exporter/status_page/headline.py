@@ -151,7 +151,7 @@ def _without_problem(
     runs: Sequence[RunView], remediator: RemediatorStatus | str | None, workers: int
 ) -> Headline:
     up = "1 worker is up" if workers == 1 else f"{workers} workers are up"
-    doing = "; ".join(map(describe_run, runs)) or (up if workers else "the host is observed")
+    doing = "; ".join(map(describe_run, runs)) or (up if workers else "no run is known")
     if remediator is None:
         return Headline("good", f"No problem is seen: {doing}. Alerts are not known.", NOBODY)
     if isinstance(remediator, str):
@@ -161,7 +161,8 @@ def _without_problem(
         tone: Tone = "bad" if remediator.tone == "bad" else "warn"
         how = f"{remediator.how} No problem is seen: {doing}.".strip()
         return Headline(tone, remediator.verdict, remediator.who_acts, how)
-    mode = " The remediator only observes." if remediator.mode == "observe" else ""
+    observes = remediator.mode == "observe"
+    mode = " The remediator only observes." if observes else " The mode is act."
     if remediator.firing_count:
         count = plural(remediator.firing_count, "alert")
         verb = "fires" if remediator.firing_count == 1 else "fire"
@@ -173,7 +174,8 @@ def _without_problem(
 def describe_run(run: RunView) -> str:
     """Returns text such as `demo trains, step 216 of 100,000, saved 7 s ago`."""
     phase = run.phase.replace("_", " ")
-    words = {"": "is observed", "training": "trains", "waiting for rollouts": "trains"}
+    unknown = "runs" if run.trainer_processes else "is watched"
+    words = {"": unknown, "training": "trains", "waiting for rollouts": "trains"}
     verb = words.get(phase, f"is {phase}")
     if run.down:  # its last phase stays known
         verb = "does not run"
@@ -185,6 +187,8 @@ def describe_run(run: RunView) -> str:
     ages = [one.age for one in run.checkpoints if one.age is not None]
     if ages and not run.finished:
         parts.append(f"saved {format_duration(round(min(ages)))} ago")
+    if run.unnamed:
+        parts.append(f"no checkpoint ({run.unnamed})")
     return ", ".join(parts)
 
 

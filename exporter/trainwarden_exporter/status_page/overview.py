@@ -77,7 +77,8 @@ def _run(run: RunView, *, alone: bool) -> Iterator[Line]:
         age = "none" if saved.age is None else ago(saved.age)
         step = "" if saved.step is None else f"step {saved.step:,.0f}"
         tone = worst(one.tone for one in run.checkpoints)  # including checkpoints of another kind
-        yield f"Checkpoint{'' if alone else f' of {run.name}'}", tone, age, step
+        name = f"Checkpoint{'' if alone else f' of {run.name}'}"
+        yield name, "warn" if run.unnamed else tone, age, run.unnamed or step
 
 
 def newest(checkpoints: Iterable[CheckpointView]) -> CheckpointView | None:

@@ -48,6 +48,8 @@ class CheckpointView:
     """How many more checkpoints fit."""
     finished: bool = False
     """Whether the run has finished and saves no more."""
+    others: str = ""
+    """What the folders hold, if no checkpoint: the first names."""
 
     @property
     def overdue(self) -> bool:
@@ -211,6 +213,15 @@ class RunView:
     def down(self) -> bool:
         """Whether its trainer is gone, though it has not finished."""
         return not self.finished and (bool(self.failure) or self.trainer_processes == 0)
+
+    @property
+    def unnamed(self) -> str:
+        """Returns why what lies in the folders is no checkpoint; "" if one does, or nothing."""
+        if not self.checkpoints or not all(one.others for one in self.checkpoints):
+            return ""
+        own = self.framework not in ("", "generic")
+        usual = f"of {self.framework}" if own else "such as checkpoint-500 or ckpt.pt"
+        return f"not named as a checkpoint, {usual}: {self.checkpoints[0].others}"
 
     @property
     def stalled(self) -> bool:

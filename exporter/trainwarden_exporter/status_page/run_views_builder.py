@@ -100,6 +100,7 @@ def _checkpoint(series: Series, key: Labels) -> CheckpointView:
         incomplete_step=series.of("checkpoint_incomplete_step", *key),
         left=min(left, default=None),
         finished=series.of("training_finished", key[0]) == 1,
+        others=series.word("checkpoint_others_info", *key),
     )
 
 

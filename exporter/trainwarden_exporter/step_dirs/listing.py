@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from heapq import nlargest
+from heapq import nlargest, nsmallest
 from typing import Protocol
 
 from trainwarden_exporter.step_dirs.filesystem import FileSystem
@@ -24,6 +24,9 @@ updates the time of a folder."""
 
 MAX_REUSE_SECONDS = 60.0
 """Seconds after which a listing is repeated in any case: a long duration may have been a hang."""
+
+MAX_OTHERS = 3
+"""Maximum number of names kept that are none of entries."""
 
 NAMES_PER_PAUSE = 32
 """Number of names between two checks for a pause."""
@@ -60,6 +63,8 @@ class FolderListing:
         """Unknown names that were not in the previous listing, last first."""
         self.unknown: list[StepDirName] = []
         """Other unknown names, last first."""
+        self.others: tuple[str, ...] = ()
+        """The first names that are none of an entry, without hidden ones."""
         self._filesystem = filesystem
         self._path = path
         self._name_parser = name_parser
@@ -102,6 +107,7 @@ class FolderListing:
     def _read(self, known: KnownNames) -> set[str]:
         names, before = set[str](), self.names
         fresh, unknown = list[StepDirName](), list[StepDirName]()
+        others = list[str]()
         seen = 0
         for number, text in enumerate(self._filesystem.iter_names(self._path)):
             if number % NAMES_PER_PAUSE == 0:
@@ -109,6 +115,8 @@ class FolderListing:
             if text in known:
                 seen += 1
             elif (name := self._name_parser.parse(text)) is None:
+                if not text.startswith("."):
+                    others = nsmallest(MAX_OTHERS, (*others, text))
                 continue
             else:
                 (unknown if before is None or text in before else fresh).append(name)
@@ -118,6 +126,7 @@ class FolderListing:
         self.has_missing = seen < len(known)
         self._is_cut = max(len(fresh), len(unknown)) > MAX_NEW_NAMES
         self.fresh, self.unknown = _last(fresh), _last(unknown)
+        self.others = tuple(others)
         return names
 
 

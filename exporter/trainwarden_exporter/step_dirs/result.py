@@ -27,6 +27,8 @@ class ScanResult:
     incomplete_count: int = 0
     unexamined_count: int = 0
     """Entries that are not examined yet, or cannot be read."""
+    others: tuple[str, ...] = ()
+    """The first names in the folder that are none of an entry."""
 
     @property
     def newest(self) -> StepDir | None:
@@ -54,6 +56,7 @@ def combine(results: Iterable[ScanResult]) -> ScanResult:
         sum(result.complete_count for result in results),
         sum(result.incomplete_count for result in results),
         sum(result.unexamined_count for result in results),
+        tuple(name for result in results for name in result.others),
     )
 
 

@@ -93,20 +93,53 @@ def test_one_file_that_is_overwritten_is_a_checkpoint_of_an_unknown_step(
     tmp_path: Path, closing: Closing
 ) -> None:
     write(tmp_path / "ckpt.pkl", NOW - 40)
-    content = {"checkpoints": str(tmp_path), "run": "demo", "worker": "trainer", "pid": 7}
-    one = AnnouncedWorker(Announcement.model_validate(content), tmp_path / "a.json", os.geteuid())
-    config, _ = with_announced(Config(), AnnouncedRuns({one.announcement.key: one}))
-    collector = closing(CheckpointsCollector(config.runs, now=lambda: NOW))
-    found = {
-        (sample.name.removeprefix("trainwarden_checkpoint_"), sample.labels["checkpoint"]): value
-        for family in collector.collect()
-        for sample in family.samples
-        if (value := sample.value) or sample.name.endswith("_complete")
-    }
+    found = announced(closing, tmp_path)
     own = "trainer-overwritten"
     assert (found["complete", own], found["complete", "trainer"]) == (1, 0)
     assert found["timestamp_seconds", own] == NOW - 40
     assert ("step", own) not in found
+
+
+def test_a_checkpoint_of_json_that_is_rewritten_counts_at_once(
+    tmp_path: Path, closing: Closing
+) -> None:
+    (tmp_path / "checkpoint.json").write_text('{"step": 10}')
+    os.utime(tmp_path / "checkpoint.json", (NOW - 1, NOW - 1))
+    assert announced(closing, tmp_path)["timestamp_seconds", "trainer-overwritten"] == NOW - 1
+
+
+def test_what_is_saved_under_another_name_than_a_checkpoint_is_shown(
+    tmp_path: Path, closing: Closing
+) -> None:
+    for name in ("notes.md", "state.bin", ".hidden", "b.txt", "weights.bin"):
+        write(tmp_path / name, NOW - 40)
+    found = announced(closing, tmp_path)
+    names = "b.txt, notes.md, state.bin"
+    assert found["others_info", "trainer", names] == 1
+    assert found["others_info", "trainer-overwritten", names] == 1
+    write(tmp_path / "ckpt.pkl", NOW - 40)
+    found = announced(closing, tmp_path)
+    assert [key for key in found if "others_info" in key] == [
+        ("others_info", "trainer", "b.txt, ckpt.pkl, notes.md")
+    ]
+
+
+def announced(closing: Closing, folder: Path) -> dict[tuple[str, ...], float]:
+    """The values by name, kind and names, of the checkpoints that a run announces."""
+    content = {"checkpoints": str(folder), "run": "demo", "worker": "trainer", "pid": 7}
+    one = AnnouncedWorker(Announcement.model_validate(content), folder / "a.json", os.geteuid())
+    config, _ = with_announced(Config(), AnnouncedRuns({one.announcement.key: one}))
+    collector = closing(CheckpointsCollector(config.runs, now=lambda: NOW))
+    return {
+        (
+            sample.name.removeprefix("trainwarden_checkpoint_"),
+            sample.labels["checkpoint"],
+            *([sample.labels["names"]] if "names" in sample.labels else []),
+        ): value
+        for family in collector.collect()
+        for sample in family.samples
+        if (value := sample.value) or sample.name.endswith("_complete")
+    }
 
 
 def test_nothing_configured_is_no_fault() -> None:

@@ -18,6 +18,7 @@ from trainwarden_exporter.scrape.scraper import Outcome
 from trainwarden_exporter.status_page import page as status_page
 from trainwarden_exporter.status_page.disks import DiskView, build_disk_views
 from trainwarden_exporter.status_page.gpus import GpusView, GpuView
+from trainwarden_exporter.status_page.headline import describe_run
 from trainwarden_exporter.status_page.host import HostView, WorkerView
 from trainwarden_exporter.status_page.overview import Views, newest, overview_section, worst
 from trainwarden_exporter.status_page.page import PageData
@@ -248,6 +249,17 @@ def test_a_fresh_checkpoint_does_not_hide_that_another_kind_is_overdue() -> None
     assert '<span class="state good">12 min 20 s ago</span>' in overview_section(SEEN, now=NOW)
 
 
+def test_what_is_saved_but_not_named_as_a_checkpoint_is_shown() -> None:
+    kinds = CheckpointView("t", others="a.txt"), CheckpointView("t-overwritten", others="a.txt")
+    run = replace(RUN, framework="generic", checkpoints=kinds)
+    why = "not named as a checkpoint, such as checkpoint-500 or ckpt.pt: a.txt"
+    assert f"Checkpoint none, {why}" in words(replace(SEEN, runs=(run,)))
+    assert describe_run(run).endswith(f", no checkpoint ({why})")
+    assert not replace(run, checkpoints=(kinds[0], CheckpointView("ckpt", 10, 5.0))).unnamed
+    assert not replace(run, checkpoints=()).unnamed
+    assert "of verl: a.txt" in replace(run, framework="verl").unnamed
+
+
 def test_the_newest_checkpoint_is_the_one_saved_last() -> None:
     never = CheckpointView("never")
     assert newest((never, *RUN.checkpoints)) == RUN.checkpoints[1]
@@ -290,7 +302,9 @@ def test_what_the_remediator_says_is_part_of_the_verdict() -> None:
     )
     fires = "TrainingWorkerGone fires on grpo/rollout-0. Who acts The remediator It waits: too soon"
     assert fires in whole(remediator=STATUS).text
-    assert "All is well: the host is observed." in whole(remediator=resting).text
+    assert "All is well: no run is known. The mode is act." in whole(remediator=resting).text
+    observing = resting.model_copy(update={"mode": "observe"})
+    assert "no run is known. The remediator only observes." in whole(remediator=observing).text
     gone = whole(remediator="connection refused").text
     assert "Nothing will be healed: the remediator does not answer (connection refused)." in gone
 

@@ -160,7 +160,7 @@ def test_a_worker_to_watch_is_no_trouble_yet() -> None:
 
 def test_an_empty_page_is_explained() -> None:
     words = page(path=None, web_config_loaded=True).words
-    assert "No problem is seen: the host is observed. Alerts are not known." in words
+    assert "No problem is seen: no run is known. Alerts are not known." in words
     assert "No workers are configured; only the host is observed." in words
     assert "Memory is unknown." in words
     assert "Defaults , in force since" in words or "Defaults, in force since" in words

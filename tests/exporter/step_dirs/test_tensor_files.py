@@ -48,6 +48,16 @@ def test_an_archive_is_whole_with_its_directory(tmp_path: Path, name: str) -> No
         assert checked(tmp_path, name, content[:length]) is False
 
 
+def test_a_checkpoint_of_json_is_whole_if_it_can_be_parsed(tmp_path: Path) -> None:
+    content = json.dumps({"step": 10, "weights": [0.5] * 100}).encode()
+    path = tmp_path / "checkpoint.json"
+    for length in (0, 1, 50, len(content) - 1, len(content)):
+        path.write_bytes(content[:length])
+        found = check_tensor_files(FileSystem(), str(path), {"": FileInfo(length, 0.0)})
+        assert found == {"": length == len(content)}
+    assert checked(tmp_path, "config.json", b"{") is None  # beside tensors it proves nothing
+
+
 def test_safetensors_are_whole_with_their_last_byte(tmp_path: Path) -> None:
     content = saved_by_safetensors()
     assert checked(tmp_path, "model.safetensors", content) is True

@@ -172,7 +172,10 @@ async def test_healthy(box: Box) -> None:
     async with staged(box) as stage:
         shown = await stage.shown()
     assert shown.tone == shown.own_tone == "good"
-    assert shown.sentence == ("All is well: demo trains, step 216 of 100,000, saved 17 s ago.")
+    assert (
+        shown.sentence
+        == "All is well: demo trains, step 216 of 100,000, saved 17 s ago. The mode is act."
+    )
     assert shown.own_sentence == "No alert fires: it may restart 1 worker."
     assert (shown.who, shown.how, shown.own_how) == (NOBODY, "", "")
     assert counts(shown) == (0, 0)
@@ -505,7 +508,10 @@ async def test_finished(box: Box) -> None:
         stage.remediator.journal.set_worker_finished(ROLLOUT, finished=True)
         shown = await stage.shown(**finished, **GONE)
     assert shown.tone == "good"
-    assert shown.sentence == "All is well: demo has finished, step 100,000 of 100,000."
+    assert (
+        shown.sentence
+        == "All is well: demo has finished, step 100,000 of 100,000. The mode is act."
+    )
     assert shown.own_sentence == "No alert fires: its worker has finished."
     assert (shown.who, shown.how) == (NOBODY, "")
 
