@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 import sys
+import textwrap
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -108,12 +112,32 @@ def _key(name: str, field: FieldInfo) -> str:
 def _model_table(where: str, model: type[BaseModel]) -> str:
     about = _first_paragraph(model)
     title = f"\n### `{where}`\n" + f"\n{about}\n" * bool(about) if where else ""
+    meanings = _meanings(model)
     rows = "".join(
         f"| `{_key(name, field)}` | {_kind(field)} | {_default(field)} |"
-        f" {' '.join((field.description or '').split())} |\n"
+        f" {' '.join(meanings.get(name, '').split())} |\n"
         for name, field in model.model_fields.items()
     )
     return f"{title}\n| key | value | default | meaning |\n|---|---|---|---|\n{rows}"
+
+
+def _meanings(model: type[BaseModel]) -> dict[str, str]:
+    """Returns the text below each field, its own and inherited, by the field's name.
+
+    pydantic would read it from the source too, but at each start of the programs.
+    """
+    found = {}
+    for one in reversed(model.__mro__[: model.__mro__.index(BaseModel)]):
+        match ast.parse(textwrap.dedent(inspect.getsource(one))).body:
+            case [ast.ClassDef(body=body)]:
+                for pair in pairwise(body):
+                    match pair:
+                        case (
+                            ast.AnnAssign(target=ast.Name(id=name)),
+                            ast.Expr(value=ast.Constant(value=str(meaning))),
+                        ):
+                            found[name] = meaning
+    return found
 
 
 def _first_paragraph(model: type[BaseModel]) -> str:

@@ -69,7 +69,6 @@ class Section(BaseModel):
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
-        use_attribute_docstrings=True,
         validate_default=True,
         # the root model validates all sections; a validator of each would only take memory
         defer_build=True,
