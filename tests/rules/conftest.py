@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import threading
@@ -22,6 +23,7 @@ from stack import Binaries
 PROJECT = Path(__file__).resolve().parents[2]
 PATIENCE = 60.0
 Labels = dict[str, str]
+Result = subprocess.CompletedProcess[str]
 Case = tuple[str, Labels, list[Labels], list[Labels]]
 """The title, the cause, the alerts that it inhibits, the alerts that it does not inhibit."""
 
@@ -62,6 +64,25 @@ def rule_tests() -> list[dict[str, Any]]:
         for file in sorted((PROJECT / "rules" / "tests").glob("*_test.yml"))
         for test in yaml.safe_load(file.read_text())["tests"]
     ]
+
+
+@pytest.fixture(scope="session")
+def promtool(binaries: Binaries) -> Callable[..., Result]:
+    """Runs promtool with arguments."""
+
+    def run(*arguments: str | Path) -> Result:
+        return subprocess.run(
+            # The tests that run beside it measure time.
+            ["nice", binaries.promtool, *arguments],
+            # Collected at a limit, not at a multiple of what is in use: a third less of CPU.
+            env={**os.environ, "GOGC": "off", "GOMEMLIMIT": "256MiB"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=900,
+        )
+
+    return run
 
 
 class Running:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stack import Binaries
 from trainwarden_exporter.collectors.progress import ProgressCollector
 from trainwarden_exporter.logs.events import LineEvent
 from trainwarden_exporter.processes.matching import WorkerKey, WorkerLiveness
@@ -53,6 +52,7 @@ RUN = RunConfig.model_validate(
 BOX = 'instance="box:10977",job="trainwarden-exporter"'
 TARGET = f'run="demo",{BOX}'
 TRAINER = f'worker="trainer",role="trainer",{TARGET}'
+Promtool = Callable[..., subprocess.CompletedProcess[str]]
 Happening = tuple[float, str, int]
 """When, what, and at which step."""
 
@@ -228,7 +228,7 @@ def play(seed: int, *, stall: tuple[int, str] | None = None, beyond: float = 600
     return played
 
 
-def judged(played: Played, binaries: Binaries, folder: Path, *checks: Mapping[str, object]) -> str:
+def judged(played: Played, promtool: Promtool, folder: Path, *checks: Mapping[str, object]) -> str:
     """What promtool has to say of `checks`; nothing when they hold."""
     suite = {
         "rule_files": [
@@ -247,8 +247,7 @@ def judged(played: Played, binaries: Binaries, folder: Path, *checks: Mapping[st
     }
     path = folder / "run_test.yml"
     path.write_text(yaml.safe_dump(suite))
-    command = (binaries.promtool, "test", "rules", path)
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    result = promtool("test", "rules", path)
     return "" if result.returncode == 0 else result.stdout + result.stderr
 
 
@@ -259,7 +258,7 @@ FIRED = """
 """
 
 
-def test_a_healthy_run_raises_no_alert(binaries: Binaries, tmp_path: Path) -> None:
+def test_a_healthy_run_raises_no_alert(promtool: Promtool, tmp_path: Path) -> None:
     played = play(1)
     end = f"{int(played.length * SCRAPE)}s"
     none = {"expr": FIRED, "eval_time": end, "exp_samples": []}
@@ -274,12 +273,12 @@ def test_a_healthy_run_raises_no_alert(binaries: Binaries, tmp_path: Path) -> No
         "eval_time": end,
         "exp_samples": [{"labels": f"{{{TARGET}}}", "value": 1}],
     }
-    assert judged(played, binaries, tmp_path, none, came, resumed) == ""
+    assert judged(played, promtool, tmp_path, none, came, resumed) == ""
 
 
 @pytest.mark.parametrize("seed", [2, 3, 4])
 def test_a_run_that_stalls_at_a_random_step_raises_one_alert_in_time(
-    seed: int, binaries: Binaries, tmp_path: Path
+    seed: int, promtool: Promtool, tmp_path: Path
 ) -> None:
     step = random.Random(seed).randrange(40, 300)  # noqa: S311 - as above
     played = play(seed, stall=(step, "waited"), beyond=300)
@@ -298,11 +297,11 @@ def test_a_run_that_stalls_at_a_random_step_raises_one_alert_in_time(
             "exp_samples": [{"labels": "{}", "value": 1}],
         },
     )
-    assert judged(played, binaries, tmp_path, *checks) == "", (step, played.stalled, played.limit)
+    assert judged(played, promtool, tmp_path, *checks) == "", (step, played.stalled, played.limit)
 
 
 def test_a_run_whose_batch_never_comes_raises_one_alert_in_time(
-    binaries: Binaries, tmp_path: Path
+    promtool: Promtool, tmp_path: Path
 ) -> None:
     played = play(5, stall=(123, "waiting_for_rollouts"), beyond=300)
     checks = (
@@ -317,4 +316,4 @@ def test_a_run_whose_batch_never_comes_raises_one_alert_in_time(
             "exp_samples": [{"labels": "{}", "value": 1}],
         },
     )
-    assert judged(played, binaries, tmp_path, *checks) == ""
+    assert judged(played, promtool, tmp_path, *checks) == ""
