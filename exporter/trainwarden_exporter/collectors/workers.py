@@ -236,7 +236,7 @@ class WorkersCollector(Collector):
                 worker=worker,
                 tree=trees[key],
                 usage=usages[key],
-                history=self._histories[key],
+                history=self._with_announced_failure(key),
                 started_at=started_at[key],
                 finished=worker.finishes and self._has_finished(key, trees[key], absences[key]),
                 absence=absences[key],
@@ -250,6 +250,13 @@ class WorkersCollector(Collector):
             )
             for key, worker in self._workers.items()
         }
+
+    def _with_announced_failure(self, key: WorkerKey) -> WorkerHistory:
+        """Returns the history with a failure that came between two collections."""
+        history, found = self._histories[key], self._announced.workers.get(key)
+        if found is None or not (one := found.announcement).failure or one.ended_at is None:
+            return history
+        return history.with_failure(one.exits[-1][2], one.ended_at)
 
     def _read_usage(
         self, key: WorkerKey, worker: WorkerConfig, tree: ProcessTree, now: float

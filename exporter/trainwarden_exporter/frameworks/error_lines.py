@@ -7,9 +7,13 @@ strings, Ray's exceptions and memory monitor, vLLM's v1 engine, SGLang's launche
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from trainwarden_exporter.frameworks.base import LinePattern, error_line
+from trainwarden_exporter.runtime.redaction import redact
+
+MAX_SHOWN = 200
+"""Characters of an error that is shown in a sentence."""
 
 TRACEBACK = "exception"
 """Name of the pattern of a traceback, whose line says nothing of the exception."""
@@ -188,3 +192,19 @@ def exception_lines(lines: Iterable[str], *, in_traceback: bool = False) -> Iter
         elif _EXCEPTION.match(line) or (in_traceback and _AFTER_FRAMES.match(line)):
             in_traceback = False
             yield line
+
+
+def last_error(lines: Sequence[str]) -> str:
+    """Returns the last line that reports an error: the exception, not its traceback; else ""."""
+    raised = set(exception_lines(lines))
+    specific = [one.regex for one in COMMON_ERROR_PATTERNS if one.name != TRACEBACK]
+    for line in reversed(lines):
+        if line in raised or any(re.search(regex, line) for regex in specific):
+            return line.strip()
+    return ""
+
+
+def shown_error(lines: Sequence[str]) -> str:
+    """Returns `last_error` as pages show it: printable, short, and without secrets."""
+    found = redact(last_error(lines))
+    return "".join(c if c.isprintable() else " " for c in found)[:MAX_SHOWN]

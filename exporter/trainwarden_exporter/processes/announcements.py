@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import stat
 from collections.abc import Callable, Mapping
@@ -24,6 +25,8 @@ from trainwarden_exporter.processes.exit_status import ProcessExit
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import Identity
 from trainwarden_exporter.runtime.bounded_calls import bounded_call
+from trainwarden_exporter.runtime.formatting import format_size
+from trainwarden_exporter.runtime.redaction import redact
 from trainwarden_exporter.runtime.safe_open import open_regular
 
 MAX_RUNS = 200
@@ -73,12 +76,17 @@ class Announcement(BaseModel):
     """The `trainwarden run` that answers at the socket; 0 if it is not announced."""
     wrapper_start_ticks: Annotated[int, Field(ge=0)] = 0
     starts: Annotated[int, Field(ge=0)] = 1
+    started_at: float | None = None
     ended_at: float | None = None
     exits: Annotated[tuple[_Exit, ...], Field(max_length=100)] = ()
     """Pid, start time in ticks and wait status of the last processes that ended."""
     own_restarts: Annotated[tuple[_Restart, ...], Field(max_length=100)] = ()
     """Unix time and wait status of the ends after which `trainwarden run` itself started again."""
     last_lines: Annotated[tuple[_Text, ...], Field(max_length=100)] = ()
+    argv: tuple[str, ...] = ()
+    """The command, and its arguments."""
+    cwd: str = ""
+    """The folder in which it runs."""
     log: _EncodablePath | None = None
     log_offset: Annotated[int, Field(ge=0)] = 0
     """Size of the log in bytes when the run was announced."""
@@ -117,6 +125,29 @@ class Announcement(BaseModel):
         if self.state != "failed" or not self.exits:
             return ""
         return describe_end(self.exits[-1][2])
+
+    @property
+    def start_command(self) -> str:
+        """What an operator types to start it again, without secrets; "" if it is not announced."""
+        if not self.argv:
+            return ""
+        default_role = "trainer" if self.worker == "trainer" else "worker"
+        options = {
+            "--name": "" if self.run in (Path(one).stem for one in self.argv) else self.run,
+            "--worker": "" if self.worker == "trainer" else self.worker,
+            "--role": "" if self.role == default_role else self.role,
+            "--restart": "" if self.restart == "on-request" else self.restart,
+            "--memory-limit": self.memory_limit and format_size(self.memory_limit).replace(" ", ""),
+            "--age-limit": self.age_limit and f"{self.age_limit:.0f}s",
+            "--checkpoints": str(self.checkpoints or ""),
+        }
+        given = [part for name, value in options.items() if value for part in (name, str(value))]
+        # Without it, a command that fails ends its `trainwarden run`, and nobody starts it again.
+        detach = ["--detach"] if self.restart == "on-request" else []
+        if self.finishes == (self.role == "inference"):
+            given.append("--finishes" if self.finishes else "--no-finishes")
+        line = shlex.join(["trainwarden", "run", *given, *detach, "--", *self.argv])
+        return redact(f"cd {shlex.quote(self.cwd)} && {line}" if self.cwd else line)
 
     @property
     def restarts_itself(self) -> bool:

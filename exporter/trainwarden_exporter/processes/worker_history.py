@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from trainwarden_exporter.processes.exit_status import (
     ExitWatcher,
@@ -220,3 +220,15 @@ class WorkerHistory:
                 *(tree, exit_watcher, now, announced), counted_since=counted_since
             ),
         )
+
+    def with_failure(self, status: int, ended_at: float) -> WorkerHistory:
+        """Returns this with an announced failure of a process that was never seen alive.
+
+        `status` is its wait status, `ended_at` in Unix seconds.
+        """
+        seen_at = self.roots.last_exit_timestamp
+        if seen_at is not None and seen_at >= ended_at:
+            return self
+        code = shell_code(status)
+        roots = replace(self.roots, last_exit_code=code, last_exit_timestamp=ended_at)
+        return replace(self, roots=roots)

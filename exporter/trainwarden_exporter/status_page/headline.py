@@ -20,10 +20,7 @@ from trainwarden_exporter.status_page.series import Tone
 
 _ELSEWHERE = "the remediator may not restart it"
 """The remediator's reason where the `trainwarden run` of a command has ended, too."""
-_NOT_RESTARTED = (
-    "Nobody starts it again: its trainwarden run has ended. With --restart on-failure or --detach, "
-    "a command restarts after a failure."
-)
+_NOT_RESTARTED = "Nobody starts it again: its trainwarden run has ended."
 _NOTHING_YET = "Nothing to do yet: an alert fires if it lasts."
 
 _ORDER: Sequence[Tone] = ("bad", "warn", "quiet", "good")
@@ -133,7 +130,7 @@ def _handling(problem: Problem, remediator: RemediatorStatus) -> tuple[str, str]
         return _before_an_alert(problem, remediator) if problem.gone else (NOBODY, _NOTHING_YET)
     first = min(known, key=lambda one: urgency(one.who_acts))
     if problem.failed and _ELSEWHERE in first.handling:
-        return YOU, _NOT_RESTARTED
+        return YOU, _start_it(problem)
     acts = first.who_acts == REMEDIATOR
     return first.who_acts, f"It {first.handling}." if acts else _as_sentence(first.handling)
 
@@ -143,8 +140,14 @@ def _before_an_alert(problem: Problem, remediator: RemediatorStatus) -> tuple[st
         return NOBODY, _NOTHING_YET
     may_restart = f"{problem.run}/{problem.worker}" in remediator.may_restart
     if problem.failed and not may_restart:
-        return YOU, _NOT_RESTARTED
+        return YOU, _start_it(problem)
     return before_alert(problem.worker, may_restart=may_restart, mode=remediator.mode)
+
+
+def _start_it(problem: Problem) -> str:
+    if not problem.start_command:
+        return _NOT_RESTARTED
+    return f"{_NOT_RESTARTED} When its cause is mended: `{problem.start_command}`."
 
 
 def _without_problem(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from trainwarden_exporter.frameworks.error_lines import shown_error
 from trainwarden_exporter.processes.announcements import Announcement, describe_end
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.formatting import format_duration
@@ -34,7 +36,11 @@ class WorkerView:
     unconfirmed: float = 0
     """Absent processes without a sign of a failure."""
     failure: str = ""
-    """How an announced worker that does not run failed."""
+    """How an announced worker that does not run failed;"""
+    error: str = ""
+    """the line with which it did, such as `ValueError: no such dataset`;"""
+    start_command: str = ""
+    """and what starts it again, for a shell."""
     restarts_itself: bool = False
     """Whether its `trainwarden run` is about to start it again."""
     own_restarts: str = ""
@@ -108,10 +114,7 @@ def _announced(outcomes: Iterable[Outcome]) -> Iterator[Announcement]:
 def build_worker_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[WorkerView, ...]:
     """Returns the workers in `outcomes` in configuration order; `now` is a Unix time."""
     outcomes = tuple(outcomes)
-    series, failed = Series(outcomes, now), failures(outcomes)
-    announced = {one.key: one for one in _announced(outcomes)}
-    restarts = {key: one.own_restarts for key, one in announced.items()}
-    restarting = {key for key, one in announced.items() if one.restarts_itself}
+    series, announced = Series(outcomes, now), {one.key: one for one in _announced(outcomes)}
     return tuple(
         WorkerView(
             run=key[0],
@@ -131,12 +134,24 @@ def build_worker_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[Work
                 for labels, count in series.all("worker_unconfirmed_missing_processes").items()
                 if labels[:3] == key
             ),
-            failure=failed.get(WorkerKey(key[0], key[1]), ""),
-            restarts_itself=WorkerKey(key[0], key[1]) in restarting,
-            own_restarts=_own_restarts(restarts.get(WorkerKey(key[0], key[1]), ()), now),
+            **_announced_facts(announced.get(WorkerKey(key[0], key[1])), now),
         )
         for key, expected in series.all("worker_expected_processes").items()
     )
+
+
+def _announced_facts(found: Announcement | None, now: float) -> dict[str, Any]:
+    if found is None:
+        return {}
+    facts: dict[str, Any] = {"own_restarts": _own_restarts(found.own_restarts, now)}
+    if found.failure:
+        facts |= {
+            "failure": found.failure,
+            "error": shown_error(found.last_lines),
+            "start_command": found.start_command,
+            "restarts_itself": found.restarts_itself,
+        }
+    return facts
 
 
 def _own_restarts(restarts: Sequence[tuple[float, int]], now: float) -> str:

@@ -34,7 +34,9 @@ class Problem:
     gone: bool = False
     """Whether processes of the worker are missing;"""
     failed: bool = False
-    """and whether it is a command of `trainwarden run` that failed."""
+    """and whether it is a command of `trainwarden run` that failed;"""
+    start_command: str = ""
+    """what starts such a command again, for a shell."""
     who: str = ""
     """Who acts on it, in the words of `who_acts`;"""
     how: str = ""
@@ -55,7 +57,8 @@ def worker_problems(workers: Sequence[WorkerView]) -> Iterator[Problem]:
             about, failed = (worker.run, worker.name), bool(worker.failure)
             how = _OWN_RESTART if worker.restarts_itself else ""
             who = NOBODY if how else ""
-            yield Problem(worker.tone, clause, *about, gone, failed, who=who, how=how)
+            start = worker.start_command
+            yield Problem(worker.tone, clause, *about, gone, failed, start, who=who, how=how)
 
 
 def run_problems(run: RunView) -> Iterator[Problem]:
@@ -109,7 +112,8 @@ def host_problems(host: HostView, gpus: GpusView, disks: Iterable[DiskView]) -> 
 
 def _worker_state(worker: WorkerView) -> str:
     if worker.failure:
-        return f"has failed ({worker.failure})"
+        error = f": {worker.error.rstrip('.')}" if worker.error else ""
+        return f"has failed ({worker.failure}){error}"
     if worker.processes < worker.expected:
         if not worker.processes:
             return "is not running"

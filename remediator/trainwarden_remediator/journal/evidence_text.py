@@ -6,19 +6,12 @@ Its content is that of `evidence.collector`: what is missing there is absent her
 from __future__ import annotations
 
 import json
-import re
 import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainwarden_exporter.frameworks.error_lines import (
-    COMMON_ERROR_PATTERNS,
-    TRACEBACK,
-    exception_lines,
-)
-
-ERROR_PATTERNS = {one.name: re.compile(one.regex) for one in COMMON_ERROR_PATTERNS}
+from trainwarden_exporter.frameworks.error_lines import last_error
 
 SAME_KILL_SECONDS = 30.0
 """Most seconds between an end and an OOM kill that belong together: both are seen at a scrape."""
@@ -61,16 +54,6 @@ def fault_facts(content: Mapping[str, Any]) -> FaultFacts:
     if found is not None:
         return FaultFacts(cause, *found)
     return FaultFacts(cause, "", str(logs[0].get("path", "")) if logs else "")
-
-
-def last_error(lines: list[str]) -> str:
-    """Returns the last line that reports an error: the exception, not its traceback; else ""."""
-    raised = set(exception_lines(lines))
-    specific = [regex for name, regex in ERROR_PATTERNS.items() if name != TRACEBACK]
-    for line in reversed(lines):
-        if line in raised or any(regex.search(line) for regex in specific):
-            return line.strip()
-    return ""
 
 
 def process_ends(content: Mapping[str, Any]) -> list[ProcessEnd]:

@@ -7,14 +7,18 @@ alert is last, where no end explains it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from trainwarden_exporter.frameworks.error_lines import TRACEBACK, exception_lines
+from trainwarden_exporter.frameworks.error_lines import (
+    COMMON_ERROR_PATTERNS,
+    TRACEBACK,
+    exception_lines,
+)
 from trainwarden_exporter.runtime.formatting import format_size, plural
 from trainwarden_remediator.config.playbooks import PLAYBOOKS, Condition
 from trainwarden_remediator.journal.evidence_text import (
-    ERROR_PATTERNS,
     is_missing,
     process_ends,
 )
@@ -91,9 +95,9 @@ def _from_logs(record: EvidenceRecord) -> Iterator[str]:
     for log in record.logs:
         lines = [str(line) for line in log.get("lines", ())]
         hits = {
-            name: matched
-            for name, pattern in ERROR_PATTERNS.items()
-            if (matched := [line for line in lines if pattern.search(line)])
+            one.name: matched
+            for one in COMMON_ERROR_PATTERNS
+            if (matched := [line for line in lines if re.search(one.regex, line)])
         }
         if len(hits) > 1:
             hits.pop(TRACEBACK, None)

@@ -491,6 +491,23 @@ class TestAWorkerThatRuns:
         samples(collector)
         assert list(collector.artifacts) == []
 
+    def test_a_failure_between_two_collections_has_its_exit_code(self, proc: FakeProc) -> None:
+        one = Announcement(
+            run="demo",
+            worker="rollout-0",
+            pid=10,
+            state="failed",
+            exits=((10, 100, 256),),
+            ended_at=1234.5,
+        )
+        announced = AnnouncedRuns({one.key: AnnouncedWorker(one, Path("/runs.d/a.json"), 0)})
+        collector = WorkersCollector(
+            [run(rollout())], root=proc.root, announced=lambda _now, _before: announced
+        )
+        found = samples(collector)
+        assert found["last_exit_code", ()] == 1
+        assert found["last_exit_timestamp_seconds", ()] == 1234.5
+
     def test_an_announced_restart_is_shown_while_the_worker_runs(self, proc: FakeProc) -> None:
         one = Announcement(run="demo", worker="rollout-0", pid=10, own_restarts=((900.0, 256),))
         announced = AnnouncedRuns({one.key: AnnouncedWorker(one, Path("/runs.d/a.json"), 0)})

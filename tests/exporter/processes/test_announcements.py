@@ -245,6 +245,34 @@ def test_another_accounts_file_names_no_log_outside_its_folder(folder: Path) -> 
     assert (found.problems, found.workers[KEY].uid) == ((), 65533)
 
 
+@pytest.mark.parametrize(
+    ("content", "command"),
+    [
+        ({}, "trainwarden run -- python /srv/demo.py"),
+        ({"run": "other"}, "trainwarden run --name other -- python /srv/demo.py"),
+        ({"restart": "on-request"}, "trainwarden run --detach -- python /srv/demo.py"),
+        ({"memory_limit": "1GiB"}, "trainwarden run --memory-limit 1.0GiB -- python /srv/demo.py"),
+        ({"finishes": False}, "trainwarden run --no-finishes -- python /srv/demo.py"),
+        ({"argv": ["python", "demo.py", "--token=abcdefgh12345"]}, "trainwarden run -- python "),
+        ({"argv": []}, ""),
+    ],
+)
+def test_the_command_that_starts_it_again_is_that_which_began_it(
+    content: dict[str, Any], command: str
+) -> None:
+    every = {
+        "run": "demo",
+        "worker": "trainer",
+        "role": "trainer",
+        "restart": "on-failure",
+        "pid": 7,
+        "argv": ["python", "/srv/demo.py"],
+    }
+    found = Announcement.model_validate({**every, **content}).start_command
+    assert found.replace("--restart on-failure ", "").startswith(command)
+    assert "abcdefgh" not in found
+
+
 def test_the_exit_of_an_announced_process_is_known() -> None:
     one = Announcement(run="demo", worker="t", pid=9, start_ticks=90, exits=((7, 70, 256),))
     assert one.exit_of(Identity(7, 70)) == ProcessExit(256, reaped=True)

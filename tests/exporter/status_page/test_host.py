@@ -38,6 +38,29 @@ def test_restarts_by_the_run_itself_are_shown() -> None:
     assert view.failure == ""
 
 
+def test_a_command_that_has_failed_shows_its_error_and_what_starts_it_again() -> None:
+    one = Announcement(
+        run=KEY[0],
+        worker=KEY[1],
+        role="rollout",
+        restart="on-request",
+        pid=7,
+        state="failed",
+        exits=((7, 70, 256),),
+        last_lines=("Traceback (most recent call last):", "ValueError: token=abcdefgh1234\x1b."),
+        argv=("python", "roll.py", "--lr", "1e-5"),
+        cwd="/srv/a b",
+    )
+    samples = (family("worker_expected_processes", (KEY, 1)),)
+    views = build_worker_views([Outcome("workers", 0.1, samples, artifacts=(one,))], now=1000)
+    (problem,) = worker_problems(views)
+    assert problem.clause == ("rollout-0 has failed (exit status 1): ValueError: token=[redacted]")
+    assert problem.start_command == (
+        f"cd '/srv/a b' && trainwarden run --name {KEY[0]} --worker rollout-0 --role rollout "
+        "--detach -- python roll.py --lr 1e-5"
+    )
+
+
 def test_a_run_that_is_about_to_restart_itself_needs_nobody() -> None:
     one = Announcement(
         run=KEY[0],
