@@ -11,6 +11,10 @@ from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import Identity
 from trainwarden_remediator.config.targets import Budget
 
+WORKER_GONE, RESTART_LOOP = "TrainingWorkerGone", "TrainingWorkerRestartLoop"
+GAVE_UP = "TrainingRemediationGaveUp"
+"""Alerts of a worker that fails at each start; the last is about the remediator itself."""
+
 Result = Literal["done", "failed", "interrupted"]
 """The result of an action; `interrupted`: ended before it was complete."""
 
@@ -39,6 +43,13 @@ class Incident:
     last_detail: str = ""
     """`Decision.detail` of it."""
     labels: Mapping[str, str] = field(default_factory=dict)
+    part_of: int | None = None
+    """The incident of the outage that this is a part of, if it has one."""
+
+    @property
+    def outage(self) -> int:
+        """The number under which it is shown: one outage is one incident."""
+        return self.id if self.part_of is None else self.part_of
 
     def repeated_for(self, decision: Decision, now: float) -> float:
         """Returns for how many seconds `decision` has been the last one; 0 if it is another."""
@@ -67,6 +78,9 @@ class PastAction:
     """None while the action is in progress."""
     result_at: float | None = None
     """When the action had its result, before its effect was verified."""
+    attempt: int | None = None
+    """Which of the attempts on its target it is, from 1, of at most `attempts`."""
+    attempts: int | None = None
 
     @property
     def acted_at(self) -> float:
@@ -209,6 +223,8 @@ class Decision:
     target: Budget | None = None
     detail: str = ""
     rung: int = 0
+    attempt: int | None = None
+    """Which of the attempts on its target an action would be, from 1."""
 
     @property
     def text(self) -> str:

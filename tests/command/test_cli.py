@@ -258,7 +258,7 @@ def test_no_line_of_status_looks_cut_off(
     cli.main(["status", "--exporter", exporter])
     lines = capsys.readouterr().out.splitlines()
     assert f"  TrainingWorkerGone on the host: The remediator {waits}" in lines
-    assert "  TrainingStepStalled on the host: as above" in lines
+    assert "  TrainingStepStalled on the host: The remediator" in lines
 
 
 def test_status_says_what_an_operator_does_first(

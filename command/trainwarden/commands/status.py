@@ -141,7 +141,7 @@ def _lines(status: Mapping[str, Any]) -> Iterator[str]:
         who, handling = alert["who_acts"], alert["handling"]
         # The second line has it for what the headline is about.
         known = handling[1:] in status["how"]
-        yield f"  {about}: {'as above' if known else _handling(who, handling)}"
+        yield f"  {about}: {who if known else _handling(who, handling)}"
     for action in remediator["actions"][:1]:
         about = f"{action['action']} of {_scope(action, 'the host')}"
         yield f"  last action: {about}: {action['outcome']}"

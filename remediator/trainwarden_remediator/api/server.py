@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 from aiohttp import web
 
+from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.scrape import exposition
 from trainwarden_exporter.scrape.exposition import RenderedPage
 from trainwarden_exporter.webserver import html
@@ -41,6 +42,7 @@ from trainwarden_remediator.api.webhook import (
 )
 from trainwarden_remediator.app import Remediator
 from trainwarden_remediator.exceptions import JournalError
+from trainwarden_remediator.journal.evidence_text import FaultFacts
 from trainwarden_remediator.model import Incident, PastAction
 from trainwarden_remediator.observation.active_alerts import ActiveAlerts
 from trainwarden_remediator.telemetry import metrics, status_page
@@ -175,12 +177,14 @@ async def _current_work(request: web.Request) -> CurrentWork:
 def _read_work(remediator: Remediator, state: RemediatorState, alerts: ActiveAlerts) -> CurrentWork:
     incidents: Sequence[Incident] = ()
     actions: Sequence[PastAction] = ()
+    faults: Mapping[WorkerKey, FaultFacts] = {}
     try:
         incidents = remediator.journal.first_incidents(status_page.ALERTS)
         actions = remediator.journal.last_actions(status_page.ACTIONS)
+        faults = remediator.journal.faults()
     except JournalError as error:
         log.error("journal failed", extra={"error": str(error)})
-    return CurrentWork(state, alerts, incidents, actions, remediator.setup)
+    return CurrentWork(state, alerts, incidents, actions, remediator.setup, faults)
 
 
 async def _condition(request: web.Request) -> RemediatorState:

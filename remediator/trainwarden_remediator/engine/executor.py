@@ -190,6 +190,7 @@ class Executor:
             rung=decision.rung,
             step=run.step,
             checkpoint=run.checkpoint,
+            attempt=None if decision.attempt is None else (decision.attempt, target.attempts),
         )
         request = self._action_request(number, incident.remediation, decision.rung, target, run)
         return replace(request, instances=processes)

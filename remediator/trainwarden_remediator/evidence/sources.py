@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from trainwarden_exporter.config import announcements_folder
 from trainwarden_exporter.gpu.holders import describe_holder
 from trainwarden_exporter.gpu.snapshot import TakeGpuSnapshot, take_gpu_snapshot
 from trainwarden_exporter.host.cgroup_memory import (
@@ -22,6 +23,8 @@ from trainwarden_exporter.host.config import CGROUP_ROOT, HostConfig
 from trainwarden_exporter.host.memory import read_available_memory
 from trainwarden_exporter.logs.file_listing import find_log_files
 from trainwarden_exporter.logs.specs import LogSpec
+from trainwarden_exporter.processes.announcements import read_announcements
+from trainwarden_exporter.processes.exit_status import shell_code
 from trainwarden_exporter.processes.matching import Matcher, Selector, WorkerKey
 from trainwarden_exporter.processes.procfs import (
     PROC,
@@ -61,12 +64,34 @@ def sources(
         "memory": partial(read_memory, setup.exporter_config.host),
         "gpus": partial(read_gpus, setup, gpu_reader),
     }
+    if (folder := announcements_folder(setup.exporter_config)) is not None:
+        found["announced"] = partial(read_announced, folder, trigger.key.run or trigger.run)
     if (run := setup.run_config(trigger.key.run or trigger.run)) is not None:
         found["stacks"] = partial(read_run_stacks, run, setup.selectors, setup.exporter_config.host)
     if trigger.processes:
         found["mappings"] = partial(read_mappings, trigger.processes)
     for name, source in islice(_logs(trigger, setup), MAX_LOGS):
         found.setdefault(f"log {name}", source)
+    return found
+
+
+def read_announced(folder: Path, run: str) -> Mapping[str, Any]:
+    """Returns what the commands of `run` announce, by worker: the last process, and its end.
+
+    Times are Unix seconds. `began_at`: when an operator started the command.
+    """
+    found = {}
+    for key, worker in read_announcements(folder, time.time()).workers.items():
+        one = worker.announcement
+        if key.run == run:
+            status = one.exits[-1][2] if one.failure else None
+            found["/".join(key)] = {
+                "began_at": one.announced_at,
+                "started_at": one.started_at,
+                "ended_at": one.ended_at,
+                "exit_code": None if status is None else shell_code(status),
+                "start_command": one.start_command,
+            }
     return found
 
 

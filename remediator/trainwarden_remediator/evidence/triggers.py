@@ -43,7 +43,9 @@ def trigger_for_decision(
 ) -> EvidenceTrigger | None:
     """Returns the trigger for a decision not to act, or None."""
     kind: TriggerKind
-    if decision.reason == "hold":
+    # Of a worker that was restarted: how its last process ended, too.
+    tried = decision.reason == "held_by_alert" and state.ended_actions(incident)
+    if decision.reason == "hold" or tried:
         kind = "hold"
     elif decision.reason in GIVEN_UP | NEEDS_OPERATOR or decision.reason == "breaker_open":
         kind = "gave_up"

@@ -127,7 +127,8 @@ def describe(event: Event) -> str:
             return ": ".join(filter(None, (event.alert, verdict, f"{reason}{detail}")))
         case "intent":
             rung = f", rung {facts['rung'] + 1} of its ladder" if facts.get("rung") else ""
-            return f"action {event.action}: about to {_intent(facts)}{rung}"
+            nth = describe_attempt(facts.get("attempt"), facts.get("attempts"))
+            return f"action {event.action}: about to {_intent(facts)}{rung}{nth}"
         case (
             "stop"
             | "end"
@@ -207,6 +208,11 @@ def _intent(facts: dict[str, Any]) -> str:
     if facts.get("doing") == "gpu_cleanup":
         return f"terminate leftover GPU processes: {_pids(facts['processes'])}"
     return f"restart {_pids(facts['processes'])}" if facts["processes"] else "start the worker"
+
+
+def describe_attempt(attempt: int | None, attempts: int | None) -> str:
+    """Returns `, attempt 2 of 3`; "" if that is not known."""
+    return "" if attempt is None else f", attempt {attempt} of {attempts}"
 
 
 def _leftover(process: dict[str, Any]) -> str:

@@ -135,11 +135,14 @@ class Journal(JournalReader):
         rung: int = 0,
         step: float | None = None,
         checkpoint: float | None = None,
+        attempt: tuple[int, int] | None = None,
     ) -> int:
         """Records an action on `key` before any part of it is performed. Returns its id.
 
-        `step` and `checkpoint` are the progress of its run, if known.
+        `step` and `checkpoint` are the progress of its run, if known; `attempt` is which of its
+        target's attempts it is, from 1, and how many there may be.
         """
+        count, limit = attempt or (None, None)
         instances = sorted(processes, key=lambda one: (isinstance(one, str), one))
         with self._transaction() as (db, now):
             use_approval(db, incident)
@@ -147,13 +150,19 @@ class Journal(JournalReader):
             db.execute("UPDATE incident SET last_decision = NULL WHERE id = ?", (incident,))
             action = db.execute(
                 "INSERT INTO action (incident, run, worker, kind, intent_at, processes, rung, step,"
-                " checkpoint) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (incident, *key, kind, now, json.dumps(instances), rung, step, checkpoint),
+                " checkpoint, attempt, attempts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    *(incident, *key, kind, now, json.dumps(instances), rung, step, checkpoint),
+                    *(count, limit),
+                ),
             ).lastrowid
             if action is None:
                 raise JournalError("SQLite returned no id for the action")
             pids = [one if isinstance(one, str) else one.pid for one in instances]
-            write_event(db, now, "intent", incident, action, doing=kind, processes=pids, rung=rung)
+            facts = {"doing": kind, "processes": pids, "rung": rung}
+            if attempt is not None:
+                facts |= {"attempt": count, "attempts": limit}
+            write_event(db, now, "intent", incident, action, **facts)
             return action
 
     def record_page(self, incident: int, key: WorkerKey, rung: int, detail: str = "") -> None:

@@ -11,6 +11,7 @@ from trainwarden_exporter.processes.procfs import Identity
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.journal.approvals import MAX_PROPOSALS, PROPOSED, TARGET, Proposal
 from trainwarden_remediator.journal.database import JournalFile
+from trainwarden_remediator.journal.evidence_text import FaultFacts, fault_facts, parse_evidence
 from trainwarden_remediator.journal.rows import (
     EVENTS,
     Event,
@@ -49,7 +50,7 @@ _NEEDS_OPERATOR = [Decision(Verdict.REFUSE, reason).text for reason in sorted(NE
 
 _ACTION_COLUMNS = (
     "id, incident, run, worker, kind, intent_at, outcome IS 'healed' AS healed, rung, step,"
-    " checkpoint, result, result_at,"
+    " checkpoint, result, result_at, attempt, attempts,"
     " CASE WHEN result IS 'interrupted' THEN result_at ELSE outcome_at END AS ended_at"
 )
 _NO_EFFECT = "(result IS 'interrupted' AND last_step IS NULL)"
@@ -89,9 +90,22 @@ class JournalReader:
         )
         return tuple(as_incident(row) for row in rows)
 
+    def faults(self) -> Mapping[WorkerKey, FaultFacts]:
+        """Returns what the newest evidence shows of each worker whose alert has not resolved."""
+        rows = self._file.read(
+            "SELECT run, worker, max(evidence.id), content FROM evidence"
+            " JOIN incident ON incident.id = incident"
+            " WHERE resolved_at IS NULL AND kind != 'end' GROUP BY run, worker"
+        )
+        return {
+            WorkerKey(row["run"], row["worker"]): fault_facts(parse_evidence(row["content"]))
+            for row in rows
+        }
+
     def count_open(self) -> int:
-        (row,) = self._file.read("SELECT count(*) FROM incident WHERE closed IS NULL")
-        return int(row[0])
+        """Returns the number of outages with an open incident."""
+        outages = "SELECT count(DISTINCT coalesce(part_of, id)) FROM incident WHERE closed IS NULL"
+        return int(self._file.read(outages)[0][0])
 
     def breaker(self) -> BreakerState:
         return BreakerState.from_timestamps(self.timestamps())

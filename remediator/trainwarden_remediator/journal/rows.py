@@ -78,11 +78,16 @@ class RecordedSaveRequest:
 
 
 EVENTS = (
-    "SELECT event.*, alert, coalesce(action.run, incident.run) AS run,"
+    "SELECT event.id, at, coalesce(part_of, event.incident) AS incident, action, event.kind, facts,"
+    " alert, coalesce(action.run, incident.run) AS run,"
     " coalesce(action.worker, incident.worker) AS worker"
     " FROM event LEFT JOIN incident ON incident.id = event.incident"
     " LEFT JOIN action ON action.id = event.action"
 )
+"""An event of a part of an outage is one of the incident of that outage."""
+
+OF_OUTAGE = "(SELECT id FROM incident WHERE ? IN (id, part_of))"
+"""The incidents of the outage of an incident: that one, and its parts."""
 
 
 BATCH_ROWS = 1000
@@ -96,11 +101,19 @@ def read_events(
 
     A running remediator is not affected.
     """
-    of_incident, values = ("", ()) if incident is None else ("AND event.incident = ?", (incident,))
+    values = () if incident is None else (outage(connection, incident),)
+    of_incident = f"AND event.incident IN {OF_OUTAGE}" if values else ""
     query = f"{EVENTS} WHERE event.id > ? {of_incident} ORDER BY event.id LIMIT ?"
     while rows := connection.execute(query, (after, *values, BATCH_ROWS)).fetchall():
         yield from map(as_event, rows)
         after = rows[-1]["id"]
+
+
+def outage(connection: sqlite3.Connection, incident: int) -> int:
+    """Returns the incident of whose outage an incident is a part; else that incident itself."""
+    query = "SELECT part_of FROM incident WHERE id = ? AND part_of IS NOT NULL"
+    found = connection.execute(query, (incident,)).fetchone()
+    return incident if found is None else int(found[0])
 
 
 def last_id_before(connection: sqlite3.Connection, count: int | None, since: float) -> int:

@@ -23,9 +23,11 @@ CREATE TABLE incident (
     closed_at REAL,
     annotations TEXT NOT NULL DEFAULT '{}',
     last_detail TEXT,            -- what last_decision says beyond its reason
+    part_of INTEGER REFERENCES incident (id) ON DELETE SET NULL,  -- the incident of its outage
     UNIQUE (fingerprint, starts_at)
 );
 CREATE INDEX incident_open ON incident (id) WHERE closed IS NULL;
+CREATE INDEX incident_part ON incident (part_of) WHERE part_of IS NOT NULL;
 CREATE TABLE action (
     id INTEGER PRIMARY KEY,
     incident INTEGER NOT NULL REFERENCES incident (id),
@@ -41,7 +43,9 @@ CREATE TABLE action (
     outcome_at REAL,
     rung INTEGER NOT NULL DEFAULT 0,  -- of the playbook's ladder, from 0
     step REAL,                   -- progress of the run at the time of the intent: steps done
-    checkpoint REAL              -- and the step of its newest complete checkpoint
+    checkpoint REAL,             -- and the step of its newest complete checkpoint
+    attempt INTEGER,             -- which of its target's attempts it is, from 1
+    attempts INTEGER             -- and how many there may be
 );
 CREATE INDEX action_target ON action (run, worker, intent_at);
 CREATE TABLE event (
@@ -189,11 +193,18 @@ UPDATE counter SET labels = replace(labels, '"", "person"', '"", "on-call"')
  WHERE metric IN ('actions', 'outcomes');
 """
 
-_FROM_VERSION_3 = "ALTER TABLE incident ADD COLUMN last_detail TEXT;\n"
+_FROM_VERSION_4 = """
+ALTER TABLE incident ADD COLUMN part_of INTEGER REFERENCES incident (id) ON DELETE SET NULL;
+ALTER TABLE action ADD COLUMN attempt INTEGER;
+ALTER TABLE action ADD COLUMN attempts INTEGER;
+CREATE INDEX incident_part ON incident (part_of) WHERE part_of IS NOT NULL;
+"""
+_FROM_VERSION_3 = f"ALTER TABLE incident ADD COLUMN last_detail TEXT;\n{_FROM_VERSION_4}"
 
 MIGRATIONS = {
     1: _FROM_VERSION_1 + _LATER_TABLES + _SKIP_OLD_EVENTS + _FROM_BOTH + _FROM_VERSION_3,
     2: _FROM_VERSION_2 + _FROM_BOTH + _FROM_VERSION_3,
     3: _FROM_VERSION_3,
+    4: _FROM_VERSION_4,
 }
 """The SQL that upgrades a journal to the current version, by its present version."""

@@ -14,6 +14,8 @@ from trainwarden_remediator.model import (
     CLOSED,
     GIVEN_UP,
     NEEDS_OPERATOR,
+    RESTART_LOOP,
+    WORKER_GONE,
     Decision,
     Incident,
 )
@@ -49,7 +51,8 @@ def upsert_firing(db: sqlite3.Connection, alert: Alert, now: float) -> None:
         return
     incident = db.execute(
         "INSERT INTO incident (fingerprint, starts_at, alert, run, worker, remediation, labels,"
-        " annotations, first_received_at, last_received_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " annotations, first_received_at, last_received_at, part_of)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             *known,
             alert.name,
@@ -60,6 +63,7 @@ def upsert_firing(db: sqlite3.Connection, alert: Alert, now: float) -> None:
             json.dumps(dict(alert.annotations)),
             now,
             now,
+            _outage_of(db, alert),
         ),
     ).lastrowid
     write_event(db, now, "alert", incident, None, alert=alert.name, started=alert.starts_at)
@@ -99,6 +103,32 @@ def _unhealed_before(db: sqlite3.Connection, alert: Alert) -> sqlite3.Row | None
     # An alert that begins during an action is decided apart, once that has ended (harm 26).
     unhealed = tried is not None and (tried["result"], tried["outcome"]) in _UNHEALED
     return last if unhealed else None
+
+
+def _outage_of(db: sqlite3.Connection, alert: Alert) -> int | None:
+    """Returns the incident that a new alert is a part of, or None.
+
+    A worker that fails at each start is one outage: its process is gone, and its restarts are a
+    loop. Each alert is decided apart.
+    """
+    since = alert.starts_at - SAME_OUTAGE_SECONDS
+    if alert.name == RESTART_LOOP:
+        # The incident whose restarts are the loop; after a healing it is over.
+        query = (
+            "SELECT coalesce(part_of, incident.id), outcome FROM action"
+            " JOIN incident ON incident.id = incident WHERE action.run = ? AND action.worker = ?"
+            " AND kind != 'notify' AND intent_at > ? ORDER BY action.id DESC LIMIT 1"
+        )
+    elif alert.name == WORKER_GONE:
+        query = (
+            "SELECT coalesce(part_of, id), NULL AS outcome FROM incident"
+            " WHERE alert = 'TrainingWorkerRestartLoop' AND run = ? AND worker = ?"
+            " AND coalesce(resolved_at, last_received_at) > ? ORDER BY id DESC LIMIT 1"
+        )
+    else:
+        return None
+    found = db.execute(query, (alert.run, alert.worker, since)).fetchone()
+    return None if found is None or found["outcome"] == "healed" else found[0]
 
 
 def mark_resolved(db: sqlite3.Connection, alert: Alert, now: float) -> None:

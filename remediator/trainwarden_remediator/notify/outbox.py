@@ -133,7 +133,8 @@ class Outbox:
             f"SELECT notice.id AS number, occasion, line.* FROM notice JOIN ({EVENTS}) AS line"  # noqa: S608
             " ON line.id = notice.event WHERE settled IS NULL AND receiver = ?"
             " AND (occasion != 'gave_up' OR notice.at <= ? OR EXISTS (SELECT 1 FROM evidence"
-            " WHERE evidence.incident = line.incident AND evidence.kind != 'act'"
+            " JOIN incident ON incident.id = evidence.incident"
+            " WHERE line.incident IN (incident.id, part_of) AND evidence.kind != 'act'"
             " AND evidence.at >= notice.at)) ORDER BY notice.id",
             (receiver, self._clock() - EVIDENCE_SECONDS),
         )
@@ -234,9 +235,10 @@ class Outbox:
 
     def _attempts(self, incidents: Collection[int]) -> Mapping[int, Sequence[tuple[str, str]]]:
         rows = self._file.read(
-            "SELECT incident, kind, outcome FROM action WHERE outcome IS NOT NULL"
-            " AND kind != 'notify'"
-            " AND incident IN (SELECT value FROM json_each(?)) ORDER BY id",
+            "SELECT coalesce(part_of, incident.id) AS incident, kind, outcome FROM action"
+            " JOIN incident ON incident.id = incident WHERE outcome IS NOT NULL"
+            " AND kind != 'notify' AND coalesce(part_of, incident.id)"
+            " IN (SELECT value FROM json_each(?)) ORDER BY action.id",
             (json.dumps(sorted(incidents)),),
         )
         found: dict[int, list[tuple[str, str]]] = defaultdict(list)
@@ -245,13 +247,15 @@ class Outbox:
         return found
 
     def _faults(self, incidents: Collection[int]) -> Mapping[int, FaultFacts]:
-        """Returns what the newest evidence of each incident shows."""
+        """Returns what the newest evidence of each of these incidents shows."""
         rows = self._file.read(
-            "SELECT incident, max(id), content FROM evidence"
-            " WHERE incident IN (SELECT value FROM json_each(?)) GROUP BY incident",
+            "SELECT coalesce(part_of, incident.id) AS outage, max(evidence.id), content"
+            " FROM evidence JOIN incident ON incident.id = incident"
+            " WHERE coalesce(part_of, incident.id) IN (SELECT value FROM json_each(?))"
+            " GROUP BY outage",
             (json.dumps(sorted(incidents)),),
         )
-        return {row["incident"]: fault_facts(parse_evidence(row["content"])) for row in rows}
+        return {row["outage"]: fault_facts(parse_evidence(row["content"])) for row in rows}
 
     def _beginnings(self, actions: Collection[int]) -> Mapping[int, Mapping[str, float | None]]:
         """Returns what preceded each action: the start of its alert, and the step of the run."""

@@ -17,6 +17,8 @@ from trainwarden_remediator.journal import event_text
 from trainwarden_remediator.model import (
     BLOCKED_SECONDS,
     BLOCKING,
+    GAVE_UP,
+    WORKER_GONE,
     Incident,
     PastAction,
     is_unattended,
@@ -31,7 +33,10 @@ DAY_SECONDS = 86400.0
 MAX_NAME_LENGTH = 200
 """Characters of a name on the pages: names of alerts are untrusted input."""
 
-_PASSIVE = {"hold": "restarts are held while it fires", "notify": "the on-call is notified"}
+_PASSIVE = {
+    "hold": "mend its cause: until this alert ends, the remediator restarts nothing there",
+    "notify": "the on-call is notified",
+}
 """Decisions to act that heal nothing, by reason."""
 _HELD_BY_ALERT = "held_by_alert"
 """Another alert holds restarts: an operator must end that one."""
@@ -58,10 +63,7 @@ WARNED_OF = {
 }
 """What the remediator does if the state that a warning without a playbook reports goes on."""
 
-_GAVE_UP = "TrainingRemediationGaveUp"
-"""The alert that the remediator itself gave up."""
-
-_END_WITH_RUN = frozenset({"TrainingStepStalled", "TrainingWorkerGone"})
+_END_WITH_RUN = frozenset({"TrainingStepStalled", WORKER_GONE})
 """Alerts that end with their run. Others, such as leftovers on a GPU, outlast it."""
 
 _SEVERITY_TONES: dict[str, Tone] = {"critical": "bad", "warning": "warn"}
@@ -158,7 +160,7 @@ def _view(
 def _without_playbook(alert: Alert, situation: Situation) -> tuple[str, str]:
     later = WARNED_OF.get(alert.name)
     gone = next(_given_up(WorkerKey(alert.run, alert.worker), situation), "")
-    if gone and (later or alert.name == _GAVE_UP):
+    if gone and (later or alert.name == GAVE_UP):
         return YOU, f"the remediator gave up on {gone}"
     if later and situation.mode == "act" and alert.run in situation.may_restart:
         return REMEDIATOR, later

@@ -258,7 +258,10 @@ def too_soon(
     if history[-1].incident == context.incident.id and history[-1].healed:
         return context.wait("alert_lingers", budget)
     today = format_time(context.now)[: len("2025-11-21 ")]
-    return context.wait("cooldown", budget, f"until {format_time(until).removeprefix(today)}")
+    then = f"until {format_time(until).removeprefix(today)}"
+    return context.wait(
+        "cooldown", budget, f"{then}, then attempt {count + 1} of {budget.attempts}"
+    )
 
 
 SETTLE_SECONDS = 30.0

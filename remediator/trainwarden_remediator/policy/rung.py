@@ -6,6 +6,7 @@ Each refusal names the harm of docs/harms.md that it prevents.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_remediator.config.playbooks import Condition
@@ -229,9 +230,9 @@ def _decide_by_observation(
         return blocker
     if (void := void_approval(context, target)) is not None:
         return void
-    return context.decide(
-        Verdict.ACT, "restart", target, describe_unknown_save(context, target, exporter)
-    )
+    unknown = describe_unknown_save(context, target, exporter)
+    decision = context.decide(Verdict.ACT, "restart", target, unknown)
+    return replace(decision, attempt=count_attempts(context, history, target) + 1)
 
 
 def _several_trainers(context: DecisionContext, target: Target) -> Decision | None:

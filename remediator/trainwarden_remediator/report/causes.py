@@ -79,8 +79,9 @@ def usual_cause(remediation: str) -> str:
 
 
 def _blocking_reasons(incident: IncidentRecord) -> Iterator[str]:
+    own = {one.alert for one in incident.alerts}
     for reason, detail in incident.reasons:
-        if reason in _BLOCKING_REASONS:
+        if reason in _BLOCKING_REASONS and detail not in own:
             yield f"{_BLOCKING_REASONS[reason]}{f': {text(detail)}' if detail else ''}."
 
 

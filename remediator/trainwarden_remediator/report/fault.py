@@ -20,6 +20,8 @@ def fault_at(incident: IncidentRecord) -> float | None:
     found = next((end for end in ends if end is not None), None)
     if found is None:
         found = (interruption(incident) or {}).get("interruption_start")
+        if found is not None and found <= _began_at(incident):
+            return None  # an operator has started it since: the step before is no fault
     return found if found is not None and found < incident.starts_at else None
 
 
@@ -36,7 +38,9 @@ def process_end(incident: IncidentRecord, action: ActionRecord) -> float | None:
     """Returns when the process that `action` replaced was seen to have ended on its own, if so."""
     record = evidence_before(incident, action)
     worker = {} if record is None else record.exporter_facts("workers").get(action.name, {})
-    ended: float | None = worker.get("last_exit_at")
+    announced = {} if record is None else record.announced(action.name)
+    # The announcement has the moment; the exporter that of its next look.
+    ended: float | None = announced.get("ended_at") or worker.get("last_exit_at")
     gone = worker.get("processes", 0) < worker.get("expected", 0)
     return ended if gone and ended is not None and ended <= action.at else None
 
@@ -59,7 +63,15 @@ def interruption(incident: IncidentRecord) -> Mapping[str, Any] | None:
     for record in reversed(incident.evidence):
         facts: Mapping[str, Any] = record.exporter_facts("runs").get(name, {})
         start, end = facts.get("interruption_start"), facts.get("interruption_end")
-        began = start is not None and start <= incident.starts_at + NOTICED_SECONDS
-        if began and (end is None or end >= incident.starts_at):
-            return facts
+        if start is None or start > incident.starts_at + NOTICED_SECONDS:
+            continue
+        if end is None or end >= incident.starts_at:
+            # What an operator has stopped and started costs since that start.
+            return {**facts, "interruption_start": max(start, _began_at(incident))}
     return None
+
+
+def _began_at(incident: IncidentRecord) -> float:
+    """Returns when an operator last started the worker of an incident; 0 if it is not known."""
+    moments = (one.announced(incident.name).get("began_at") for one in incident.evidence)
+    return next((float(one) for one in moments if one is not None), 0.0)

@@ -28,7 +28,7 @@ from trainwarden_remediator.report.markdown import (
     table,
     text,
 )
-from trainwarden_remediator.report.model import IncidentRecord
+from trainwarden_remediator.report.model import AlertRecord, IncidentRecord
 from trainwarden_remediator.report.summary import headline
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}")
@@ -69,9 +69,11 @@ def render_incident(incident: IncidentRecord, style: ReportStyle, now: float) ->
     parts = [
         f"{mark} Incident {incident.id}: {text(incident.alert)}{subject}",
         headline(incident).sentence,
+        _error(incident),
         _facts(incident, times, now),
         f"{mark}# Observations",
         _alert_text(incident),
+        *(_part_text(one, times) for one in incident.alerts[1:]),
         host_section(incident, times),
         f"{mark}# Likely cause",
         bullets(likely_causes(incident, times)) or "No likely cause was found.",
@@ -159,6 +161,17 @@ def _facts(incident: IncidentRecord, times: TimeFormat, now: float) -> str:
     return table(("", ""), ((f"**{name}**", value) for name, value in rows))
 
 
+def _error(incident: IncidentRecord) -> str:
+    """Returns the line with which it failed, while it is not healed."""
+    error = incident.fault.error if headline(incident).state in ("person", "open", "held") else ""
+    return f"Last error: {code(redact(error))}" if error else ""
+
+
+def _part_text(part: AlertRecord, times: TimeFormat) -> str:
+    summary = redact(part.annotations.get("summary", ""))
+    return f"{text(part.alert)}, since {times.clock(part.starts_at)}: {text(summary)}"
+
+
 def _alert_text(incident: IncidentRecord) -> str:
     summary, description = (
         redact(incident.annotations.get(name, "")) for name in ("summary", "description")
@@ -202,6 +215,10 @@ def _commands(incident: IncidentRecord, style: ReportStyle) -> Iterator[str]:
     for path in list(paths)[:3]:
         if path.isprintable():
             yield f"tail -n 100 {shlex.quote(path)}"
+    if headline(incident).state == "person" or incident.is_held:
+        if incident.start_command:
+            yield f"{incident.start_command}    # once its cause is mended"
+        return  # a hold would change nothing
     key = (incident.run, incident.worker)
     if all(map(_NAME.fullmatch, key)):
         run, worker = key

@@ -33,7 +33,10 @@ def interruption_cost(
     redone = round(found.get("interruption_steps", 0))
     again = f"{plural(redone, 'step')} made again" if redone else "no step lost"
     if end is None:
-        yield f"No new step since {times.clock(start)}, when the incident ended; {again} by then."
+        since = f"since {times.clock(start)}"
+        if incident.resolved_at is not None:
+            since = f"from {times.clock(start)} until the incident ended"
+        yield f"No new step {since}; {again} by then."
         return
     lost = format_duration(round(end - start))
     when = f"{times.clock(start)} to {times.clock(end)}"

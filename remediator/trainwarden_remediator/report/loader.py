@@ -12,9 +12,18 @@ from pathlib import Path
 from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.journal.database import check_version, journal_exists, open_database
 from trainwarden_remediator.journal.evidence_text import parse_evidence
-from trainwarden_remediator.journal.rows import EVENTS, as_event, from_row
+from trainwarden_remediator.journal.rows import (
+    EVENTS,
+    OF_OUTAGE,
+    as_event,
+    as_incident,
+    from_row,
+    outage,
+)
+from trainwarden_remediator.model import GIVEN_UP
 from trainwarden_remediator.report.model import (
     ActionRecord,
+    AlertRecord,
     EvidenceRecord,
     IncidentRecord,
     RelatedIncident,
@@ -44,39 +53,60 @@ def last_incident(connection: sqlite3.Connection) -> int:
 
 
 def read_incident(connection: sqlite3.Connection, incident: int) -> IncidentRecord | None:
-    """Returns the incident with that number, or None."""
-    row = connection.execute("SELECT * FROM incident WHERE id = ?", (incident,)).fetchone()
+    """Returns the incident with that number, or that of its outage; else None."""
+    number = outage(connection, incident)
+    row = connection.execute("SELECT * FROM incident WHERE id = ?", (number,)).fetchone()
     return None if row is None else _incident_record(connection, row)
 
 
 def read_incidents(connection: sqlite3.Connection, since: float) -> tuple[IncidentRecord, ...]:
     """Returns the incidents received or open after `since` (Unix seconds), oldest first."""
     rows = connection.execute(
-        "SELECT * FROM incident WHERE coalesce(closed_at, 1e999) >= ? OR last_received_at >= ?"
-        " ORDER BY starts_at, id",
+        "SELECT * FROM incident WHERE id IN (SELECT coalesce(part_of, id) FROM incident"
+        " WHERE coalesce(closed_at, 1e999) >= ? OR last_received_at >= ?) ORDER BY starts_at, id",
         (since, since),
     ).fetchall()
     return tuple(_incident_record(connection, row) for row in rows)
 
 
 def _incident_record(connection: sqlite3.Connection, row: sqlite3.Row) -> IncidentRecord:
+    """Returns the incident of `row`, with what its parts have."""
     number = row["id"]
     events = connection.execute(
-        f"{EVENTS} WHERE event.incident = ? ORDER BY event.id LIMIT ?", (number, MAX_EVENTS)
+        f"{EVENTS} WHERE event.incident IN {OF_OUTAGE} ORDER BY event.id LIMIT ?",
+        (number, MAX_EVENTS),
     )
-    actions = connection.execute("SELECT * FROM action WHERE incident = ? ORDER BY id", (number,))
-    records = connection.execute("SELECT * FROM evidence WHERE incident = ? ORDER BY id", (number,))
+    actions, records = (
+        connection.execute(
+            f"SELECT * FROM {table} WHERE incident IN {OF_OUTAGE} ORDER BY id",  # noqa: S608 - our own words
+            (number,),
+        )
+        for table in ("action", "evidence")
+    )
+    rows = connection.execute(
+        f"SELECT * FROM incident WHERE id IN {OF_OUTAGE} ORDER BY part_of IS NOT NULL, id",  # noqa: S608 - our own words
+        (number,),
+    ).fetchall()
+    parts = tuple(map(_alert_record, rows))
     found = tuple(map(as_event, events))
     # An alert that fires again within an outage has a later start.
     starts = [event.facts["started"] for event in found if "started" in event.facts]
+    # It is over once all of its alerts are; a given up alert stays so.
+    given_up = [one for one in parts if one.closed in GIVEN_UP]
+    still_open = [one for one in parts if one.closed is None]
+    state = next(iter([*given_up, *still_open, *parts[::-1]]))
+    ends = [one.resolved_at for one in parts]
     return from_row(
         IncidentRecord,
         row,
         labels=json.loads(row["labels"]),
         annotations=json.loads(row["annotations"]),
-        last_decision=row["last_decision"] or "",
-        last_detail=row["last_detail"] or "",
         starts_at=min([row["starts_at"], *starts]),
+        last_received_at=max(one.last_received_at for one in parts),
+        resolved_at=None if None in ends else max(filter(None, ends)),
+        closed=state.closed,
+        closed_at=state.closed_at,
+        alerts=parts,
         events=found,
         actions=tuple(map(_action_record, actions)),
         evidence=tuple(map(_record, records)),
@@ -84,12 +114,18 @@ def _incident_record(connection: sqlite3.Connection, row: sqlite3.Row) -> Incide
     )
 
 
+def _alert_record(row: sqlite3.Row) -> AlertRecord:
+    annotations = json.loads(row["annotations"])
+    return from_row(AlertRecord, row, annotations=annotations, incident=as_incident(row))
+
+
 def _related(connection: sqlite3.Connection, row: sqlite3.Row) -> tuple[RelatedIncident, ...]:
-    """Returns the concurrent incidents of the same run or without a run."""
+    """Returns the concurrent incidents of the same run or without a run, of other outages."""
     end = row["resolved_at"] or row["closed_at"] or math.inf
     found = connection.execute(
-        "SELECT * FROM incident WHERE id != ? AND run IN (?, '') AND starts_at <= ?"
-        " AND coalesce(resolved_at, closed_at, 1e999) >= ? ORDER BY starts_at LIMIT ?",
+        "SELECT * FROM incident WHERE id != ? AND part_of IS NULL AND run IN (?, '')"
+        " AND starts_at <= ? AND coalesce(resolved_at, closed_at, 1e999) >= ?"
+        " ORDER BY starts_at LIMIT ?",
         (row["id"], row["run"], end, row["starts_at"] - OVERLAP_SECONDS, MAX_RELATED),
     )
     return tuple(

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainwarden_remediator.config.targets import GPUS, ON_CALL
+from trainwarden_remediator.journal.evidence_text import FaultFacts, fault_facts
 from trainwarden_remediator.journal.rows import Event
-from trainwarden_remediator.model import Result
+from trainwarden_remediator.model import Incident, Result
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,9 @@ class ActionRecord:
     """The step of the run at the start of the action."""
     checkpoint: float | None
     """The step of the newest complete checkpoint at that time."""
+    attempt: int | None = None
+    attempts: int | None = None
+    """Which of the attempts on its target it is, from 1, and how many there may be."""
 
     @property
     def name(self) -> str:
@@ -52,6 +56,11 @@ class EvidenceRecord:
         found: Sequence[Mapping[str, Any]] = self.content.get("logs", ())
         return found
 
+    def announced(self, name: str) -> Mapping[str, Any]:
+        """Returns what the command of a worker announces, by its `run/worker`; empty without."""
+        found: Mapping[str, Any] = self.content.get("announced", {}).get(name, {})
+        return found
+
     def exporter_facts(self, what: str) -> Mapping[str, Any]:
         """Returns the facts of one kind that the exporter showed."""
         found: Mapping[str, Any] = self.content.get("seen", {}).get(what, {})
@@ -71,8 +80,23 @@ class RelatedIncident:
 
 
 @dataclass(frozen=True, slots=True)
+class AlertRecord:
+    """One alert of an incident, as the journal has it. Times are Unix seconds."""
+
+    incident: Incident
+    alert: str
+    starts_at: float
+    annotations: Mapping[str, str]
+    last_received_at: float
+    resolved_at: float | None
+    closed: str | None
+    closed_at: float | None
+    last_decision: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class IncidentRecord:
-    """One incident. Times are Unix seconds."""
+    """One incident: one outage, with all of its alerts. Times are Unix seconds."""
 
     id: int
     alert: str
@@ -87,19 +111,40 @@ class IncidentRecord:
     resolved_at: float | None
     closed: str | None
     closed_at: float | None
-    last_decision: str
+    alerts: Sequence[AlertRecord] = ()
+    """Its own alert, and those of the same outage."""
     events: Sequence[Event] = ()
     actions: Sequence[ActionRecord] = ()
     evidence: Sequence[EvidenceRecord] = ()
     related: Sequence[RelatedIncident] = field(default=())
-    fingerprint: str = ""
-    last_decided_at: float = 0.0
-    last_detail: str = ""
 
     @property
     def name(self) -> str:
         """The run and worker of the incident."""
         return "/".join(part for part in (self.run, self.worker) if part) or "the host"
+
+    @property
+    def fault(self) -> FaultFacts:
+        """What the newest evidence shows that is not of its end."""
+        shown = (one for one in reversed(self.evidence) if one.kind != "end")
+        record = next(shown, None)
+        return FaultFacts() if record is None else fault_facts(record.content)
+
+    @property
+    def start_command(self) -> str:
+        """What an operator types to start the worker again; "" if that is not known."""
+        for record in reversed(self.evidence):
+            if start := record.announced(self.name).get("start_command"):
+                return str(start)
+        return ""
+
+    @property
+    def is_held(self) -> bool:
+        """Whether one of its alerts holds all restarts while it fires."""
+        return any(
+            one.closed is None and one.resolved_at is None and one.last_decision == "act hold"
+            for one in self.alerts
+        )
 
     @property
     def repairs(self) -> Sequence[ActionRecord]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from trainwarden_exporter.processes.announcements import AnnouncedRuns, describe_end
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.formatting import format_duration, plural
+from trainwarden_exporter.runtime.redaction import redact
 from trainwarden_exporter.runtime.responsibility import (
     LABEL,
     NOBODY,
@@ -19,7 +20,7 @@ from trainwarden_exporter.runtime.responsibility import (
 from trainwarden_exporter.webserver.runbooks import ALERTMANAGER, ALERTMANAGER_STEP, first_step
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.journal.evidence_text import describe_exit
-from trainwarden_remediator.model import GIVEN_UP, Incident, PastAction
+from trainwarden_remediator.model import GIVEN_UP, PastAction
 from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.policy.alert_handling import (
     AlertView,
@@ -29,6 +30,12 @@ from trainwarden_remediator.policy.alert_handling import (
     held,
     holder,
     in_force,
+)
+from trainwarden_remediator.policy.failing_starts import (
+    FAILING,
+    REPEATED,
+    failed_restarts,
+    mending,
 )
 from trainwarden_remediator.report.current_state import CurrentState
 from trainwarden_remediator.report.incident import ReportStyle, runbook_link
@@ -74,27 +81,8 @@ def alert_views(
     current: CurrentState, incidents: Sequence[IncidentRecord], now: float
 ) -> tuple[AlertView, ...] | None:
     """Returns the active alerts as the status pages show them; None if they are not known."""
-    opened = [
-        Incident(
-            *(one.id, one.fingerprint, one.starts_at, one.alert, one.run, one.worker),
-            *(one.remediation, one.last_received_at, one.resolved_at is not None),
-            *(one.last_decision, one.last_decided_at, one.last_detail),
-        )
-        for one in incidents
-        if one.closed is None
-    ]
-    actions = [
-        PastAction(
-            one.id,
-            WorkerKey(action.run, action.worker),
-            action.at,
-            None if action.outcome is None and action.result != "failed" else action.outcome_at,
-            kind=action.kind,
-            result=action.result,
-        )
-        for one in incidents
-        for action in one.actions
-    ]
+    opened = [alert.incident for one in incidents for alert in one.alerts if alert.closed is None]
+    actions = _past_actions(incidents)
     given_up = {
         WorkerKey(one.run, one.worker)
         for one in incidents
@@ -106,6 +94,24 @@ def alert_views(
         is_stopped=current.is_stopped,
     )
     return build_alert_views(current.alerts, opened, len(opened), situation)
+
+
+def _past_actions(incidents: Sequence[IncidentRecord]) -> Sequence[PastAction]:
+    return [
+        PastAction(
+            one.id,
+            WorkerKey(action.run, action.worker),
+            action.at,
+            None if action.outcome is None and action.result != "failed" else action.outcome_at,
+            healed=action.outcome == "healed",
+            kind=action.kind,
+            result=action.result,
+            attempt=action.attempt,
+            attempts=action.attempts,
+        )
+        for one in incidents
+        for action in one.actions
+    ]
 
 
 def first_to_act(
@@ -248,25 +254,50 @@ def _todo(
     views: Sequence[AlertView],
     now: float,
 ) -> Iterator[str]:
-    for one in incidents:
-        if headline(one).state == "person":
-            subject = f"{text(one.alert)} on {code(one.name)}"
-            yield f"Incident {one.id}, {subject}: an operator is needed."
+    mended = _mending(current, incidents, views)
+    for key, step in mended.items():
+        yield f"{code('/'.join(key))}: {text(step)}"
+    others = (one for one in incidents if (one.run, one.worker) not in mended)
+    for one in (one for one in others if headline(one).state == "person"):
+        subject = f"{text(one.alert)} on {code(one.name)}"
+        yield f"Incident {one.id}, {subject}: an operator is needed."
     if isinstance(current.exporter, ExporterState):
-        for name, run in current.exporter.runs.items():
-            if stands_still(run, now):
-                yield f"Find out why {code(name)} stands still: look at its log and its servers."
+        still = (name for name, run in current.exporter.runs.items() if stands_still(run, now))
+        for name in still:
+            yield f"Find out why {code(name)} stands still: look at its log and its servers."
         yield from _missing_workers(current, current.exporter, incidents, views)
     for alert in (one.alert for one in views if urgency(one.who) < urgency(REMEDIATOR)):
-        runbook = runbook_link(alert.name, alert.annotations) or "no runbook"
-        first = text(first_step(alert.name, alert.labels))
-        yield f"{text(alert.name)}{_on(alert)}: {first} ({runbook})".replace(":  (", ": (")
+        if alert.name not in FAILING or (alert.run, alert.worker) not in mended:
+            yield _first_step(alert)
     if current.holds:
         yield f"Run {code('trainwarden resume')} when the work is done."
     if isinstance(current.alerts, str):
         yield f"{ALERTMANAGER}: {text(ALERTMANAGER_STEP)}"
     if isinstance(current.exporter, str):
         yield "Restore the monitoring: the exporter does not answer."
+
+
+def _first_step(alert: Alert) -> str:
+    runbook = runbook_link(alert.name, alert.annotations) or "no runbook"
+    first = text(first_step(alert.name, alert.labels))
+    return f"{text(alert.name)}{_on(alert)}: {first} ({runbook})".replace(":  (", ": (")
+
+
+def _mending(
+    current: CurrentState, incidents: Sequence[IncidentRecord], views: Sequence[AlertView]
+) -> Mapping[WorkerKey, str]:
+    """Returns what is to be done about each worker that fails at each start."""
+    found: dict[WorkerKey, str] = {}
+    actions = _past_actions(incidents)
+    for view in views:
+        key = WorkerKey(view.alert.run, view.alert.worker)
+        often = len(failed_restarts(key, actions)) >= REPEATED
+        if often or urgency(view.who) < urgency(REMEDIATOR):
+            faults = (one.fault.error for one in incidents if (one.run, one.worker) == key)
+            error = redact(next((one for one in faults if one), ""))
+            if step := mending(view.alert, actions, current.announced, error):
+                found.setdefault(key, step)
+    return found
 
 
 def _missing_workers(

@@ -39,9 +39,10 @@ def actions_section(incident: IncidentRecord, times: TimeFormat) -> str:
     for number, action in enumerate(incident.actions, start=1):
         what = _ACTION_NAMES.get(action.kind, f"{text(action.kind)} on")
         rung = f", rung {action.rung + 1} of playbook {code(incident.remediation)}"
+        nth = event_text.describe_attempt(action.attempt, action.attempts)
         lines.append(
             f"{number}. **{what} {code(action.name)}** at {times.clock(action.at)} "
-            f"({format_offset(action.at, zero)}){rung}: {_result_text(action)}\n"
+            f"({format_offset(action.at, zero)}){rung}{nth}: {_result_text(action)}\n"
             + "\n".join(f"    - {line}" for line in _steps(incident.events_of(action), times))
         )
     return "\n".join(lines)

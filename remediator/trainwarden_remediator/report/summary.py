@@ -32,10 +32,13 @@ def headline(incident: IncidentRecord) -> Headline:
     if _ended_since(incident):
         sentence = "The remediator **gave up**; the alert ended later, without an action of it."
         return Headline("over", "gave up, ended since", sentence)
+    tried = f" after {plural(len(incident.repairs), 'action')}" if incident.repairs else ""
     if incident.closed in GIVEN_UP or (incident.closed is None and last in NEEDS_OPERATOR):
-        tried = f" after {plural(len(incident.repairs), 'action')}" if incident.repairs else ""
         why = describe_reason(incident.closed or last)
         sentence = f"**An operator is needed**{tried}: {why}."
+        return Headline("person", "**operator needed**", sentence)
+    if incident.is_held and incident.repairs and not healed:
+        sentence = f"**An operator is needed**{tried}: it fails at each start."
         return Headline("person", "**operator needed**", sentence)
     under_way = [one for one in incident.repairs if one.outcome is None and one.result is None]
     if under_way:

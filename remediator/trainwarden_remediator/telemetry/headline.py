@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from trainwarden_exporter.frameworks.error_lines import MAX_SHOWN, shown_error
+from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime import formatting
 from trainwarden_exporter.runtime.responsibility import (
     NOBODY,
@@ -13,8 +15,10 @@ from trainwarden_exporter.runtime.responsibility import (
     before_alert,
     urgency,
 )
+from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.config.schema import Config, Setup
 from trainwarden_remediator.config.targets import AnnouncedTarget
+from trainwarden_remediator.journal.evidence_text import FaultFacts
 from trainwarden_remediator.journal.rows import finished_workers
 from trainwarden_remediator.model import Incident, PastAction
 from trainwarden_remediator.observation.active_alerts import ActiveAlerts
@@ -32,6 +36,7 @@ from trainwarden_remediator.policy.alert_handling import (
     in_force,
     subject,
 )
+from trainwarden_remediator.policy.failing_starts import FAILING
 from trainwarden_remediator.telemetry.state import JournalSummary, RemediatorState
 
 
@@ -58,6 +63,18 @@ class CurrentWork:
     actions: Sequence[PastAction] = ()
     """The last actions, oldest first."""
     setup: Setup | None = None
+    faults: Mapping[WorkerKey, FaultFacts] = field(default_factory=dict)
+    """What the evidence shows of the workers whose alerts have not resolved."""
+
+    def error_of(self, alert: Alert) -> str:
+        """Returns the line with which the worker of an alert fails at each start, or ""."""
+        return self.error(WorkerKey(alert.run, alert.worker)) if alert.name in FAILING else ""
+
+    def error(self, key: WorkerKey) -> str:
+        """Returns the line with which a worker has failed, or ""."""
+        announced = None if self.setup is None else self.setup.announced.workers.get(key)
+        lines = () if announced is None else announced.announcement.last_lines
+        return shown_error(lines) or self.faults.get(key, FaultFacts()).error[:MAX_SHOWN]
 
     def situation(self, now: float) -> Situation:
         """Returns what decides who acts, at `now` (Unix seconds)."""
@@ -83,7 +100,7 @@ def headline(work: CurrentWork, config: Config, *, now: float) -> Headline:
         return Headline("bad", critical, YOU)
     troubles = [one for one in views or () if one.tone in ("bad", "warn")]
     if troubles and (not critical or urgency(troubles[0].who) < urgency(REMEDIATOR)):
-        return _troubled(troubles, "" if work.state.journal.given_up else critical)
+        return _troubled(work, troubles, "" if work.state.journal.given_up else critical)
     if critical:
         return Headline("bad", critical, YOU)
     if isinstance(work.alerts, str):
@@ -92,12 +109,12 @@ def headline(work: CurrentWork, config: Config, *, now: float) -> Headline:
     return _opened(work, now) or _calm(work, config, work.state.journal, now)
 
 
-def _troubled(troubles: Sequence[AlertView], critical: str) -> Headline:
+def _troubled(work: CurrentWork, troubles: Sequence[AlertView], critical: str) -> Headline:
     first = troubles[0]
     # The same colour as on the exporter's page: an alert is not less serious while it is handled.
     tone: Tone = "bad" if critical or any(one.tone == "bad" for one in troubles) else "warn"
     how = critical or as_sentence(first.who, first.handling)
-    return Headline(tone, _firing(troubles), first.who, how)
+    return Headline(tone, _firing(troubles, work.error_of(first.alert)), first.who, how)
 
 
 def _calm(work: CurrentWork, config: Config, journal: JournalSummary, now: float) -> Headline:
@@ -127,7 +144,8 @@ def _before_an_alert(work: CurrentWork, config: Config) -> Headline | None:
             able, mode = target.can_be_restarted, work.state.mode
             who, how = before_alert(target.worker, may_restart=able, mode=mode)
             about = subject(target.run, target.worker)
-            return Headline("bad", f"{about} has failed ({target.announced.failure}).", who, how)
+            failed = f"{about} has failed ({target.announced.failure})"
+            return Headline("bad", f"{failed}{_shown(work.error(target.key))}.", who, how)
     return None
 
 
@@ -169,7 +187,7 @@ def _held(work: CurrentWork) -> tuple[str, str]:
     return sentence, as_sentence("", held(first))
 
 
-def _firing(views: Sequence[AlertView]) -> str:
+def _firing(views: Sequence[AlertView], error: str) -> str:
     first = views[0].alert
     summary, more = first.annotations.get("summary", ""), _more(len(views))
     about = subject(first.run, first.worker)
@@ -179,7 +197,11 @@ def _firing(views: Sequence[AlertView]) -> str:
         return f"{bounded(first.name)} fires on {about}{more}."
     start, second = summary[:1], summary[1:2]
     words = f"{start if second.isupper() else start.lower()}{summary[1:]}".rstrip(".")
-    return f"On {about}: {bounded(words)}{more}."
+    return f"On {about}: {bounded(words)}{_shown(error)}{more}."
+
+
+def _shown(error: str) -> str:
+    return f": {error.rstrip('.')}" if error else ""
 
 
 def _more(count: int) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.run_specs import log_specs
 from trainwarden_exporter.runtime import formatting
 from trainwarden_exporter.runtime.redaction import redact
@@ -25,6 +26,7 @@ from trainwarden_exporter.webserver.runbooks import (
 from trainwarden_remediator.config.schema import Config, Setup
 from trainwarden_remediator.config.targets import Target
 from trainwarden_remediator.journal import event_text
+from trainwarden_remediator.journal.evidence_text import FaultFacts
 from trainwarden_remediator.journal.rows import Event
 from trainwarden_remediator.model import (
     GIVEN_UP,
@@ -44,6 +46,7 @@ from trainwarden_remediator.policy.alert_handling import (
     in_force,
     subject,
 )
+from trainwarden_remediator.policy.failing_starts import REPEATED, failed_restarts, mending
 from trainwarden_remediator.telemetry.headline import CurrentWork, critical_problem, headline
 from trainwarden_remediator.telemetry.state import RemediatorState
 
@@ -87,7 +90,7 @@ def render(
                 _first_steps(work, setup, now=now),
                 html.section("Active alerts", _active_alerts(work, now=now)),
                 html.section("State", _state(work.state, now=now)),
-                html.section("Journal, newest first", _journal(events)),
+                html.section("Journal, newest first", _journal(events, work.faults)),
                 html.section("Targets", _targets(config)),
             )
         ),
@@ -98,11 +101,20 @@ def render(
 
 
 def _first_steps(work: CurrentWork, setup: Setup, *, now: float) -> str:
-    steps = {view.alert.name: _first_step(view, setup) for view in work.views(now) or ()}
-    shown = [(runbook_link(name), step) for name, step in steps.items() if step]
+    views = work.views(now) or ()
+    steps = _steps(work, setup, views)
+    names = {view.alert.name: steps[view.alert.fingerprint] for view in views}
+    shown = [(runbook_link(name), step) for name, step in names.items() if step]
     if isinstance(work.alerts, str):
         shown.append((ALERTMANAGER, ALERTMANAGER_STEP))
     return html.first_steps(shown[:FIRST_STEPS])
+
+
+def _steps(work: CurrentWork, setup: Setup, views: Sequence[AlertView]) -> Mapping[str, str]:
+    """Returns what an operator does first, by fingerprint; what several alerts need, once."""
+    steps = {view.alert.fingerprint: _first_step(work, view, setup) for view in views}
+    first = {step: alert for alert, step in reversed(steps.items())}
+    return {alert: step if first[step] == alert else "" for alert, step in steps.items()}
 
 
 def _active_alerts(work: CurrentWork, *, now: float) -> str:
@@ -156,7 +168,7 @@ def _holds(state: RemediatorState, *, now: float) -> str:
     return "; ".join(holds) or ("yes" if state.paused else "no")
 
 
-def _journal(events: Iterable[Event]) -> str:
+def _journal(events: Iterable[Event], faults: Mapping[WorkerKey, FaultFacts]) -> str:
     """Returns the events by incident, the newest first; only the newest incident is unfolded."""
     groups: dict[int | str, list[Event]] = {}
     for event in events:
@@ -165,10 +177,14 @@ def _journal(events: Iterable[Event]) -> str:
     if not groups:
         return '<p class="quiet">No events yet.</p>'
     newest = next((key for key in groups if isinstance(key, int)), None)
-    return "\n".join(_incident(found, unfold=key == newest) for key, found in groups.items())
+    return "\n".join(
+        _incident(found, faults, unfold=key == newest) for key, found in groups.items()
+    )
 
 
-def _incident(events: Sequence[Event], *, unfold: bool) -> str:
+def _incident(
+    events: Sequence[Event], faults: Mapping[WorkerKey, FaultFacts], *, unfold: bool
+) -> str:
     """Returns the events of one incident, or a single event of none; they are the newest first."""
     last = events[0]
     # The outcome says more than the decision after it.
@@ -191,9 +207,11 @@ def _incident(events: Sequence[Event], *, unfold: bool) -> str:
     link = f'<a href="report/{last.incident}">Report #{last.incident}</a>'
     table = html.table(dict.fromkeys(("Time", "Event", "What"), ""), rows)
     shown = " open" if unfold else ""
+    fault = faults.get(WorkerKey(events[-1].run, events[-1].worker), FaultFacts())
+    error = f'<p class="bad">{escape(redact(fault.error))}</p>' if fault.error else ""
     return (
         f'<details class="event"{shown}><summary>#{last.incident} {title}</summary>\n'
-        f"<p>{link} of {escape(last.alert)}</p>{table}</details>"
+        f"{error}<p>{link} of {escape(events[-1].alert)}</p>{table}</details>"
     )
 
 
@@ -237,7 +255,7 @@ def status_json(work: CurrentWork, setup: Setup, *, now: float) -> Mapping[str, 
     are not known.
     """
     state, views = work.state, work.views(now)
-    config = setup.config
+    config, steps = setup.config, _steps(work, setup, views or ())
     first, situation = headline(work, config, now=now), work.situation(now)
     journal = state.journal
     return {
@@ -256,9 +274,9 @@ def status_json(work: CurrentWork, setup: Setup, *, now: float) -> Mapping[str, 
         "how": first.how,
         "operator_needed": critical_problem(state)[:MAX_TEXT_LENGTH],
         "open_alerts": len(work.incidents) if journal is None else journal.open_incidents,
-        "alerts": [_alert_json(one, situation) for one in work.incidents[:ALERTS]],
+        "alerts": [_alert_json(one, situation) for one in _without_shown(work, views)],
         "actions": [_action_json(one) for one in reversed(work.actions[-ACTIONS:])],
-        "firing": None if views is None else [_firing_json(one, setup) for one in views[:ALERTS]],
+        "firing": None if views is None else [_firing_json(one, steps) for one in views[:ALERTS]],
         "firing_count": None if views is None else len(views),
         "unhandled_count": sum(urgency(one.who) < urgency(REMEDIATOR) for one in views or ()),
         "alerts_problem": work.alerts if isinstance(work.alerts, str) else "",
@@ -274,8 +292,21 @@ def status_json(work: CurrentWork, setup: Setup, *, now: float) -> Mapping[str, 
     }
 
 
-def _first_step(view: AlertView, setup: Setup) -> str:
+def _without_shown(work: CurrentWork, views: Sequence[AlertView] | None) -> Sequence[Incident]:
+    """Returns the open incidents, but of an outage with an active alert only that of the alert."""
+    shown = {view.incident for view in views or ()}
+    outages = {one.outage for one in work.incidents if one.id in shown}
+    return [one for one in work.incidents if one.id in shown or one.outage not in outages][:ALERTS]
+
+
+def _first_step(work: CurrentWork, view: AlertView, setup: Setup) -> str:
     """Returns what an operator does first; "" where the remediator or nobody needs to act."""
+    alert = view.alert
+    failed = failed_restarts(WorkerKey(alert.run, alert.worker), work.actions)
+    if urgency(view.who) >= urgency(REMEDIATOR) and len(failed) < REPEATED:
+        return ""
+    if step := mending(alert, work.actions, setup.announced, work.error_of(alert)):
+        return step
     if urgency(view.who) >= urgency(REMEDIATOR):
         return ""
     if view.who != YOU:
@@ -288,7 +319,7 @@ def _first_step(view: AlertView, setup: Setup) -> str:
             "Let the remediator do once what it proposes: `trainwarden approve "
             f"{view.incident}`, or the page `/hold` here."
         )
-    step = first_step(view.alert.name, view.alert.labels)
+    step = first_step(alert.name, alert.labels)
     log = _log_of(view, setup)
     return f"{step} Its log, on {socket.gethostname()}: `{log}`." if step and log else step
 
@@ -302,7 +333,7 @@ def _log_of(view: AlertView, setup: Setup) -> str:
     return next((bounded(file) for file in files if "{" not in file), "")  # else a template
 
 
-def _firing_json(view: AlertView, setup: Setup) -> Mapping[str, Any]:
+def _firing_json(view: AlertView, steps: Mapping[str, str]) -> Mapping[str, Any]:
     alert = view.alert
     return {
         "alert": bounded(alert.name),
@@ -313,7 +344,7 @@ def _firing_json(view: AlertView, setup: Setup) -> Mapping[str, Any]:
         "summary": bounded(alert.annotations.get("summary", "")),
         "who_acts": view.who,
         "handling": view.handling[:MAX_TEXT_LENGTH],
-        "first_step": _first_step(view, setup)[:MAX_TEXT_LENGTH],
+        "first_step": steps[alert.fingerprint][:MAX_TEXT_LENGTH],
     }
 
 
@@ -350,5 +381,5 @@ def _action_json(action: PastAction) -> Mapping[str, Any]:
         "tone": tone,
         "action": _ACTIONS.get(action.kind, action.kind),
         "in_progress": action_in_progress(action),
-        "outcome": outcome,
+        "outcome": outcome + event_text.describe_attempt(action.attempt, action.attempts),
     }

@@ -4,6 +4,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +16,7 @@ from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import Identity
 from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.journal.database import connect
+from trainwarden_remediator.journal.event_text import describe
 from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.journal.queries import LAST_ACTIONS
 from trainwarden_remediator.journal.rows import read_events
@@ -580,3 +582,79 @@ def test_an_action_that_is_not_there_changes_nothing(journal: Journal) -> None:
     with pytest.raises(JournalError):
         journal.record_intent(99, WorkerKey("demo", "x"), "restart", ())
     assert journal.open_actions() == ()
+
+
+LOOP = make_alert(
+    starts_at=NOW + 30,
+    fingerprint="2" * 16,
+    alertname="TrainingWorkerRestartLoop",
+    remediation="hold_restarts",
+)
+GONE = make_alert(alertname="TrainingWorkerGone", remediation="start_missing_worker")
+
+
+def fail_to_heal(journal: Journal, outcome: Literal["healed", "not_healed"] = "not_healed") -> None:
+    """Receives that a worker is gone, and restarts it."""
+    journal.record_alerts([GONE])
+    action = journal.record_intent(1, ROLLOUT, "restart", (), attempt=(1, 3))
+    journal.record_result(action, "done", started_by="trainwarden", processes=[7])
+    journal.record_outcome(action, outcome, seen="it ended soon after its start", seconds=1)
+
+
+def test_the_loop_of_a_workers_own_restarts_is_part_of_its_outage(journal: Journal) -> None:
+    fail_to_heal(journal)
+    journal.record_alerts([LOOP])
+    gone, loop = journal.open_incidents()
+    assert (gone.part_of, loop.part_of, loop.outage) == (None, gone.id, gone.id)
+    assert journal.count_open() == 1
+    assert {event.incident for event in journal.newest_events(100)} == {gone.id}
+    assert [event.alert for event in read_events(journal.file.connection, incident=loop.id)] == [
+        *["TrainingWorkerGone"] * 4,
+        "TrainingWorkerRestartLoop",
+    ]
+    (record,) = read_incidents(journal.file.connection, NOW)
+    assert (record.id, record.alert, len(record.repairs)) == (1, "TrainingWorkerGone", 1)
+    assert [one.alert for one in record.alerts] == [
+        "TrainingWorkerGone",
+        "TrainingWorkerRestartLoop",
+    ]
+
+
+def test_a_loop_of_another_worker_or_after_a_healing_is_an_incident_of_its_own(
+    journal: Journal,
+) -> None:
+    fail_to_heal(journal)
+    other = {**LOOP.labels, "worker": "trainer"}
+    journal.record_alerts([replace(LOOP, labels=other, fingerprint="3" * 16)])
+    late = LOOP.starts_at + 2 * SAME_OUTAGE_SECONDS
+    journal.record_alerts([replace(LOOP, starts_at=late, fingerprint="4" * 16)])
+    assert journal.count_open() == 3
+
+
+def test_a_loop_after_a_healing_is_an_incident_of_its_own(journal: Journal) -> None:
+    fail_to_heal(journal, "healed")
+    journal.record_alerts([LOOP])
+    assert journal.count_open() == 2
+
+
+def test_a_worker_that_is_gone_after_a_loop_is_part_of_its_outage(journal: Journal) -> None:
+    journal.record_alerts([LOOP])
+    journal.record_alerts([replace(GONE, starts_at=NOW + 300)])
+    assert [one.outage for one in journal.open_incidents()] == [1, 1]
+
+
+def test_the_first_incident_of_an_outage_may_be_deleted_first(journal: Journal) -> None:
+    fail_to_heal(journal)
+    journal.record_alerts([LOOP])
+    with journal.file.transaction() as db:
+        db.execute("DELETE FROM action WHERE incident = 1")
+        db.execute("DELETE FROM incident WHERE id = 1")
+    assert [one.outage for one in journal.open_incidents()] == [2]
+
+
+def test_an_action_says_which_of_its_attempts_it_is(journal: Journal) -> None:
+    fail_to_heal(journal)
+    (intent,) = [one for one in journal.newest_events(9) if one.kind == "intent"]
+    assert describe(intent) == "action 1: about to start the worker, attempt 1 of 3"
+    (action,) = journal.last_actions(1)
+    assert (action.attempt, action.attempts) == (1, 3)

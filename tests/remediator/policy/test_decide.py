@@ -113,8 +113,10 @@ def config(tmp_path: Path) -> Config:
 
 def test_a_confirmed_alert_about_a_target_is_acted_upon(config: Config) -> None:
     decision = decide(incident(), state(config), NOW)
-    assert decision == Decision(Verdict.ACT, "restart", config.target(ROLLOUT))
+    assert decision == Decision(Verdict.ACT, "restart", config.target(ROLLOUT), attempt=1)
     assert not decision.final
+    again = decide(incident(), state(config, actions=(ago(1000),)), NOW)
+    assert again.attempt == 2
 
 
 @pytest.mark.parametrize("worker", ["rollout-0", ""])
@@ -669,7 +671,7 @@ def test_a_decision_within_the_cooldown_says_when_it_ends_and_stays_the_same(
 ) -> None:
     acted = state(config, actions=(ago(100),))
     now, later = (decide(incident(), acted, NOW + passed) for passed in (0.0, 20.0))
-    assert now.detail == later.detail == "until 08:00:25 UTC"
+    assert now.detail == later.detail == "until 08:00:25 UTC, then attempt 2 of 3"
 
 
 def test_each_action_of_the_window_doubles_the_cooldown(tmp_path: Path) -> None:
@@ -1005,7 +1007,7 @@ def assert_ground_to_restart(about: Incident, known: PolicyState, decision: Deci
     own = [action for action in known.actions if action.key == target.key]
     recent = [action for action in own if NOW - action.intent_at < target.attempts_window]
     assert len(recent) < target.attempts
-    assert all(NOW - min(NOW, a.ended_at or a.intent_at) >= target.cooldown for a in own)
+    assert all(NOW - min(NOW, a.acted_at) >= target.cooldown for a in own)
     assert all(a.ended_at is not None for a in known.actions if a.key.run == target.run)
     assert not any(
         other.remediation == "hold_restarts" and not other.resolved

@@ -107,7 +107,7 @@ def test_a_cooldown_names_its_end_and_the_day_unless_that_is_today(
 ) -> None:
     act = PastAction(*(1, TRAINER, NOW - 61, NOW - 1), result="done", result_at=NOW - ago)
     decision = decided(tmp_path, (act,), RunState(step=5))
-    assert (decision.reason, decision.detail) == ("cooldown", until)
+    assert (decision.reason, decision.detail) == ("cooldown", f"{until}, then attempt 2 of 3")
 
 
 def test_the_cooldown_counts_from_the_act(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def incident(outcome: str | None, **facts: Any) -> IncidentRecord:
     )
     return IncidentRecord(
         *(1, "TrainingStepStalled", "demo", "trainer", "restart_stalled_run", {}, {}),
-        *(FAULT + 60, FAULT + 65, FAULT + 200, FAULT + 250, "resolved", FAULT + 300, "act"),
+        *(FAULT + 60, FAULT + 65, FAULT + 200, FAULT + 250, "resolved", FAULT + 300),
         actions=(action,),
         evidence=records,
     )
@@ -69,7 +69,7 @@ def test_a_fault_that_was_not_healed_has_no_assumption() -> None:
 def test_an_interruption_that_lasts_has_no_end() -> None:
     (line,) = cost(incident("healed", interruption_start=FAULT, interruption_steps=3))
     assert line == (
-        "No new step since 02:10:00, when the incident ended; 3 steps made again by then."
+        "No new step from 02:10:00 until the incident ended; 3 steps made again by then."
     )
 
 

@@ -662,3 +662,58 @@ async def test_in_mode_observe_nobody_acts(box: Box) -> None:
     )
     assert counts(shown) == (1, 1)
     assert f"trainwarden approve {incident.id}, or the page /hold here" in shown.text
+
+
+async def test_a_worker_that_fails_at_each_start_has_its_error_first(box: Box) -> None:
+    """It is gone, and its restarts are a loop: one incident, and one thing to do."""
+    error = "ValueError: learning rate must be positive"
+    gone: dict[str, Any] = {
+        "alertname": "TrainingWorkerGone",
+        "remediation": "start_missing_worker",
+    }
+    loop: dict[str, Any] = {
+        "alertname": "TrainingWorkerRestartLoop",
+        "remediation": "hold_restarts",
+    }
+    box.known = {}
+    async with staged(box) as stage:
+        journal = stage.remediator.journal
+        journal.record_alerts(parse_notification(delivery(box.alert(**gone))).alerts)
+        for attempt in (1, 2, 3):
+            action = journal.record_intent(1, ROLLOUT, "restart", (), attempt=(attempt, 3))
+            log = {
+                "name": "x",
+                "path": "/x",
+                "lines": ["Traceback (most recent call last):", error],
+            }
+            journal.keep_evidence(1, action, "act", json.dumps({"logs": [log]}))
+            journal.record_result(action, "done", started_by="us", processes=[1])
+            journal.record_outcome(action, "not_healed", seen="it ended soon after its start")
+        box.fire(fingerprint="2" * 16, labels=loop)
+        received = {**box.alert(**loop), "fingerprint": "2" * 16}
+        journal.record_alerts(parse_notification(delivery(received)).alerts)
+        first, second = journal.open_incidents()
+        journal.record_decisions(
+            [
+                (first, Decision(Verdict.WAIT, "held_by_alert", detail=loop["alertname"])),
+                (second, Decision(Verdict.ACT, "hold")),
+            ]
+        )
+        shown = await stage.shown(**GONE)
+        own = plain(await (await stage.client.get("/")).text())
+    assert (shown.who, counts(shown)) == (YOU, (1, 1))
+    assert shown.how == (
+        "Mend its cause: until this alert ends, the remediator restarts nothing there."
+    )
+    mended = (
+        "It failed after each restart by the remediator, 3 times of at most 3: "
+        f"`{error}`. Another restart does not help: mend the cause, then start it yourself."
+    )
+    assert f"  first, TrainingWorkerRestartLoop: {mended}" in shown.lines
+    assert "  last action: restart of demo/rollout-0: not healed, attempt 3 of 3" in shown.lines
+    assert "TrainingWorkerGone" not in shown.text
+    assert f"On demo/rollout-0: a worker holds more memory than its limit: {error}." in own
+    assert "Open incidents 1 " in own
+    assert own.count(error) == 4  # the title, the headline, the first step, the incident
+    assert "Report #1 of TrainingWorkerGone" in own
+    assert "#2" not in own

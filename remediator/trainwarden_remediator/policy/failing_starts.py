@@ -1,0 +1,63 @@
+"""What an operator does about a worker that fails at each start, for pages and reports. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trainwarden_exporter.frameworks.error_lines import shown_error
+from trainwarden_exporter.processes.announcements import AnnouncedRuns, Announcement
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.runtime.formatting import plural
+from trainwarden_remediator.alertmanager.webhook_payload import Alert
+from trainwarden_remediator.model import GAVE_UP, RESTART_LOOP, WORKER_GONE, PastAction
+
+FAILING = frozenset({WORKER_GONE, RESTART_LOOP, GAVE_UP})
+"""The alerts of a worker that fails at each start."""
+
+REPEATED = 2
+"""Failed restarts from which on an operator should look, though the remediator tries again."""
+
+
+def failed_restarts(key: WorkerKey, actions: Sequence[PastAction]) -> Sequence[PastAction]:
+    """Returns the last restarts of a worker, none of them with success, the oldest first."""
+    found: list[PastAction] = []
+    for action in reversed([one for one in actions if one.key == key and one.kind != "notify"]):
+        if action.healed:
+            break
+        if action.ended_at is not None:
+            found.append(action)
+    return found[::-1]
+
+
+def mending(
+    alert: Alert, actions: Sequence[PastAction], announced: AnnouncedRuns, error: str = ""
+) -> str:
+    """Returns who has restarted a worker that fails at each start, and what an operator does.
+
+    "" for any other alert, and where the restarts are those of another program. `error` is the
+    line with which it failed; without it, that of its announcement.
+    """
+    key = WorkerKey(alert.run, alert.worker)
+    found = announced.workers.get(key)
+    one = None if found is None else found.announcement
+    who = _who(failed_restarts(key, actions), one) if alert.name in FAILING else ""
+    if not who:
+        return ""
+    shown = (error or ("" if one is None else shown_error(one.last_lines))).replace("`", "'")
+    start = "" if one is None or "`" in one.start_command else one.start_command
+    return (
+        f"{who}{f': `{shown}`' if shown else ''}. Another restart does not help: mend the cause, "
+        f"then start it yourself{f': `{start}`' if start else ''}."
+    )
+
+
+def _who(failed: Sequence[PastAction], announced: Announcement | None) -> str:
+    if failed:
+        limit = "" if failed[-1].attempts is None else f" of at most {failed[-1].attempts}"
+        return (
+            f"It failed after each restart by the remediator, {plural(len(failed), 'time')}{limit}"
+        )
+    if announced is not None and announced.own_restarts:
+        count = plural(len(announced.own_restarts), "time")
+        return f"It failed after each restart by `--restart on-failure`, {count}"
+    return ""

@@ -1,0 +1,201 @@
+"""The report of a program that fails at each start: one outage, its error, and what to type."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.remediator.fake_clock import FakeClock
+from tests.remediator.samples import NOW, TRAINER, make_alert, make_worker
+
+from trainwarden_exporter.processes.announcements import (
+    AnnouncedRuns,
+    AnnouncedWorker,
+    Announcement,
+)
+from trainwarden_remediator.journal.journal import Journal
+from trainwarden_remediator.model import Decision, Verdict
+from trainwarden_remediator.observation.model import ExporterState
+from trainwarden_remediator.report.current_state import CurrentState
+from trainwarden_remediator.report.incident import ReportStyle
+from trainwarden_remediator.report.markdown import TimeFormat
+from trainwarden_remediator.report.nightly import report_incident, report_nights
+
+STYLE = ReportStyle(TimeFormat(UTC), config_file="")
+ERROR = "ValueError: learning rate must be positive"
+START = "cd /srv/demo && trainwarden run --name demo --detach -- python train.py"
+ONE = Announcement(
+    run="demo",
+    worker="trainer",
+    role="trainer",
+    pid=7,
+    state="failed",
+    restart="on-request",
+    exits=((7, 70, 256),),
+    last_lines=("Traceback (most recent call last):", ERROR),
+    argv=("python", "train.py"),
+    cwd="/srv/demo",
+)
+ANNOUNCED = AnnouncedRuns({TRAINER: AnnouncedWorker(ONE, Path("/runs.d/demo@trainer.json"), 0)})
+GONE = make_alert(
+    alertname="TrainingWorkerGone", remediation="start_missing_worker", worker="trainer"
+)
+FACTS = {"processes": 0, "expected": 1, "last_exit_code": 1}
+"""What the exporter sees of the worker."""
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock(NOW)
+
+
+@pytest.fixture
+def journal(tmp_path: Path, clock: FakeClock) -> Iterator[Journal]:
+    opened = Journal(tmp_path / "journal.db", clock=clock)
+    yield opened
+    opened.close()
+
+
+def evidence(now: float, began_at: float, *, lives: bool = False) -> str:
+    """What is seen 2 s after an end that followed its start by 1 s; the run was stopped before."""
+    announced = {
+        "began_at": began_at,
+        "started_at": now - 3,
+        "ended_at": None if lives else now - 2,
+        "exit_code": None if lives else 1,
+        "start_command": START,
+    }
+    runs = {"demo": {"step": 20, "interruption_start": NOW - 40}}
+    last_exit_at = now - 120 if lives else now + 3  # a look later
+    seen = {"workers": {"demo/trainer": {**FACTS, "last_exit_at": last_exit_at}}, "runs": runs}
+    log = {"name": "trainer", "path": "/logs/t.log", "size": 9, "modified": now}
+    log["lines"] = ["Traceback (most recent call last):", ERROR]
+    content = {"announced": {"demo/trainer": announced}, "seen": seen, "logs": [log]}
+    return json.dumps(content)
+
+
+def fail(journal: Journal, clock: FakeClock, attempts: int) -> None:
+    """Receives that the trainer is gone, restarts it so often without effect."""
+    journal.record_alerts([GONE])
+    for attempt in range(1, attempts + 1):
+        action = journal.record_intent(1, TRAINER, "restart", (), attempt=(attempt, 3))
+        journal.keep_evidence(1, action, "act", evidence(clock.now(), NOW - 20))
+        journal.record_step(action, "start", command=["python", "train.py"])
+        journal.record_result(action, "done", started_by="trainwarden", processes=[attempt])
+        clock.pass_by(5)
+        journal.record_outcome(action, "not_healed", seen="it ended soon after its start")
+        clock.pass_by(120)
+
+
+def loop(journal: Journal, clock: FakeClock) -> Any:
+    """Receives that these restarts are a loop while the last process lives, and holds them."""
+    alert = make_alert(
+        starts_at=clock.now(),
+        fingerprint="2" * 16,
+        alertname="TrainingWorkerRestartLoop",
+        remediation="hold_restarts",
+        severity="critical",
+        worker="trainer",
+    )
+    journal.record_alerts([alert])
+    gone, found = journal.open_incidents()
+    held = Decision(Verdict.WAIT, "held_by_alert", detail=alert.name)
+    journal.record_decisions([(found, Decision(Verdict.ACT, "hold")), (gone, held)])
+    journal.keep_evidence(found.id, None, "hold", evidence(clock.now(), NOW - 20, lives=True))
+    journal.keep_evidence(gone.id, None, "hold", evidence(clock.now(), NOW - 20))
+    return alert
+
+
+def report(folder: Path, clock: FakeClock, *alerts: Any) -> str:
+    gone = make_worker(processes=0, resident_bytes=0, last_exit_code=1)
+    current = CurrentState(
+        ExporterState({TRAINER: gone}, 2e10, 2e9),
+        alerts,
+        announced=ANNOUNCED,
+        may_restart={TRAINER},
+    )
+    return report_nights(folder / "journal.db", NOW - 86400, STYLE, clock.now(), current)
+
+
+def test_a_loop_of_the_remediators_own_restarts_is_one_incident(
+    tmp_path: Path, journal: Journal, clock: FakeClock
+) -> None:
+    fail(journal, clock, 3)
+    whole = report(tmp_path, clock, loop(journal, clock))
+    assert "1 fault; it needs you." in whole
+    assert "- 1 incident, 3 actions.\n- 1 **need an operator**." in whole
+    assert whole.count("## Incident ") == 1
+    assert "Possible cause" not in whole
+    assert "Meanwhile" not in whole
+    assert "Another alert blocked restarts" not in whole
+    assert (
+        "**An operator is needed** after 3 actions: it fails at each start.\n\n"
+        f"Last error: `{ERROR}`"
+    ) in whole
+    assert "TrainingWorkerRestartLoop, since 08:06:15" in whole
+    # both numbers lead to it
+    assert report_incident(tmp_path / "journal.db", 2, STYLE, NOW).startswith("# Incident 1: ")
+
+
+def test_the_report_says_who_restarted_it_its_error_and_what_to_type(
+    tmp_path: Path, journal: Journal, clock: FakeClock
+) -> None:
+    fail(journal, clock, 3)
+    whole = report(tmp_path, clock, loop(journal, clock))
+    todo = whole.partition("## What to do\n\n")[2].partition("\n\n#")[0]
+    assert todo == (
+        "- `demo/trainer`: It failed after each restart by the remediator, 3 times of at most 3: "
+        f"`{ERROR}`. Another restart does not help: mend the cause, then start it yourself: "
+        f"`{START}`."
+    )
+    assert f"{START}    # once its cause is mended" in whole
+    assert "trainwarden hold" not in whole
+
+
+def test_after_two_failures_there_is_something_to_do_though_the_remediator_tries_again(
+    tmp_path: Path, journal: Journal, clock: FakeClock
+) -> None:
+    fail(journal, clock, 2)
+    whole = report(tmp_path, clock, GONE)
+    assert "**Who acts: The remediator.**" in whole
+    assert "- `demo/trainer`: It failed after each restart by the remediator, 2 times" in whole
+
+
+def test_one_failure_is_left_to_the_remediator(
+    tmp_path: Path, journal: Journal, clock: FakeClock
+) -> None:
+    fail(journal, clock, 1)
+    whole = report(tmp_path, clock, GONE)
+    assert "## What to do\n\nNothing now." in whole
+    assert "rung 1 of playbook `start_missing_worker`, attempt 1 of 3: **not healed**" in whole
+
+
+def test_every_attempt_is_listed_with_the_moments_that_are_announced(
+    tmp_path: Path, journal: Journal, clock: FakeClock
+) -> None:
+    fail(journal, clock, 3)
+    whole = report(tmp_path, clock, loop(journal, clock))
+    rows = [line for line in whole.splitlines() if "| `demo/trainer` | 0" in line]
+    assert [[cell.strip() for cell in row.split("|")[3:5]] for row in rows] == [
+        ["07:59:57", "07:59:58"],
+        ["08:00:00", "08:02:03"],
+        ["08:02:05", "08:04:08"],
+        ["08:04:10", "08:06:13"],
+    ]
+    assert all(row.endswith("| 1 |") for row in rows)
+    assert whole.count(f"{ERROR}\n```") == 5  # the end of the log, and of each attempt
+
+
+def test_what_an_operator_has_stopped_before_is_no_fault(
+    tmp_path: Path, journal: Journal, clock: FakeClock
+) -> None:
+    """Its last step was 40 s before the alert; it was started again 20 s before."""
+    fail(journal, clock, 3)
+    whole = report(tmp_path, clock, loop(journal, clock))
+    assert "| **Fault** | Fri 15 Jan 2027, 07:59:58 UTC |" in whole
+    assert "No new step since 07:59:40; no step lost by then." in whole
+    assert "when the incident ended" not in whole
