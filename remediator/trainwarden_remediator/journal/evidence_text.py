@@ -67,7 +67,10 @@ def _process_ends(content: Mapping[str, Any]) -> Iterator[ProcessEnd]:
     for name, worker in seen.get("workers", {}).items():
         if not is_missing(worker) or not {"last_exit_at", "last_exit_code"} <= worker.keys():
             continue
-        at, how = worker["last_exit_at"], describe_exit(round(worker["last_exit_code"]))
+        # The announcement of a command has the moment; the exporter that of its next look.
+        announced = content.get("announced", {}).get(name, {})
+        at = announced.get("ended_at") or worker["last_exit_at"]
+        how = describe_exit(round(worker["last_exit_code"]))
         if "SIGKILL" in how and oom_killed_at is not None:
             caused = abs(oom_killed_at - at) <= SAME_KILL_SECONDS
             how += (

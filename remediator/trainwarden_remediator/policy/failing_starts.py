@@ -18,11 +18,18 @@ REPEATED = 2
 """Failed restarts from which on an operator should look, though the remediator tries again."""
 
 
-def failed_restarts(key: WorkerKey, actions: Sequence[PastAction]) -> Sequence[PastAction]:
-    """Returns the last restarts of a worker, none of them with success, the oldest first."""
+def failed_restarts(
+    key: WorkerKey, actions: Sequence[PastAction], announced: AnnouncedRuns
+) -> Sequence[PastAction]:
+    """Returns the last restarts of a worker, none of them with success, the oldest first.
+
+    Those from before an operator started it again do not count: its cause may be mended.
+    """
+    worker = announced.workers.get(key)
+    since = 0.0 if worker is None else worker.announcement.announced_at
     found: list[PastAction] = []
     for action in reversed([one for one in actions if one.key == key and one.kind != "notify"]):
-        if action.healed:
+        if action.healed or action.intent_at < since:
             break
         if action.ended_at is not None:
             found.append(action)
@@ -40,7 +47,7 @@ def mending(
     key = WorkerKey(alert.run, alert.worker)
     found = announced.workers.get(key)
     one = None if found is None else found.announcement
-    who = _who(failed_restarts(key, actions), one) if alert.name in FAILING else ""
+    who = _who(failed_restarts(key, actions, announced), one) if alert.name in FAILING else ""
     if not who:
         return ""
     shown = (error or ("" if one is None else shown_error(one.last_lines))).replace("`", "'")

@@ -291,7 +291,7 @@ def _mending(
     actions = _past_actions(incidents)
     for view in views:
         key = WorkerKey(view.alert.run, view.alert.worker)
-        often = len(failed_restarts(key, actions)) >= REPEATED
+        often = len(failed_restarts(key, actions, current.announced)) >= REPEATED
         if often or urgency(view.who) < urgency(REMEDIATOR):
             faults = (one.fault.error for one in incidents if (one.run, one.worker) == key)
             error = redact(next((one for one in faults if one), ""))

@@ -34,7 +34,8 @@ def headline(incident: IncidentRecord) -> Headline:
         return Headline("over", "gave up, ended since", sentence)
     tried = f" after {plural(len(incident.repairs), 'action')}" if incident.repairs else ""
     if incident.closed in GIVEN_UP or (incident.closed is None and last in NEEDS_OPERATOR):
-        why = describe_reason(incident.closed or last)
+        why = describe_reason(incident.closed or last).removesuffix(": an operator is needed")
+        why = why.removesuffix(": gave up, an operator is needed")
         sentence = f"**An operator is needed**{tried}: {why}."
         return Headline("person", "**operator needed**", sentence)
     if incident.is_held and incident.repairs and not healed:

@@ -302,7 +302,8 @@ def _without_shown(work: CurrentWork, views: Sequence[AlertView] | None) -> Sequ
 def _first_step(work: CurrentWork, view: AlertView, setup: Setup) -> str:
     """Returns what an operator does first; "" where the remediator or nobody needs to act."""
     alert = view.alert
-    failed = failed_restarts(WorkerKey(alert.run, alert.worker), work.actions)
+    key = WorkerKey(alert.run, alert.worker)
+    failed = failed_restarts(key, work.actions, setup.announced)
     if urgency(view.who) >= urgency(REMEDIATOR) and len(failed) < REPEATED:
         return ""
     if step := mending(alert, work.actions, setup.announced, work.error_of(alert)):

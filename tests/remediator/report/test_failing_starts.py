@@ -40,7 +40,6 @@ ONE = Announcement(
     argv=("python", "train.py"),
     cwd="/srv/demo",
 )
-ANNOUNCED = AnnouncedRuns({TRAINER: AnnouncedWorker(ONE, Path("/runs.d/demo@trainer.json"), 0)})
 GONE = make_alert(
     alertname="TrainingWorkerGone", remediation="start_missing_worker", worker="trainer"
 )
@@ -110,12 +109,12 @@ def loop(journal: Journal, clock: FakeClock) -> Any:
     return alert
 
 
-def report(folder: Path, clock: FakeClock, *alerts: Any) -> str:
+def report(folder: Path, clock: FakeClock, *alerts: Any, one: Announcement = ONE) -> str:
     gone = make_worker(processes=0, resident_bytes=0, last_exit_code=1)
     current = CurrentState(
         ExporterState({TRAINER: gone}, 2e10, 2e9),
         alerts,
-        announced=ANNOUNCED,
+        announced=AnnouncedRuns({TRAINER: AnnouncedWorker(one, Path("/runs.d/a.json"), 0)}),
         may_restart={TRAINER},
     )
     return report_nights(folder / "journal.db", NOW - 86400, STYLE, clock.now(), current)
@@ -165,6 +164,15 @@ def test_after_two_failures_there_is_something_to_do_though_the_remediator_tries
     assert "- `demo/trainer`: It failed after each restart by the remediator, 2 times" in whole
 
 
+def test_after_a_start_by_an_operator_the_restarts_before_are_no_failures(
+    tmp_path: Path, journal: Journal, clock: FakeClock
+) -> None:
+    fail(journal, clock, 3)
+    again = ONE.model_copy(update={"state": "running", "announced_at": clock.now()})
+    whole = report(tmp_path, clock, loop(journal, clock), one=again)
+    assert "It failed after each restart" not in whole
+
+
 def test_one_failure_is_left_to_the_remediator(
     tmp_path: Path, journal: Journal, clock: FakeClock
 ) -> None:
@@ -197,5 +205,6 @@ def test_what_an_operator_has_stopped_before_is_no_fault(
     fail(journal, clock, 3)
     whole = report(tmp_path, clock, loop(journal, clock))
     assert "| **Fault** | Fri 15 Jan 2027, 07:59:58 UTC |" in whole
+    assert "- Worker `demo/trainer` ended with exit status 1 at 07:59:58." in whole
     assert "No new step since 07:59:40; no step lost by then." in whole
     assert "when the incident ended" not in whole
