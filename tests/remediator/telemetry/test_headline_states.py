@@ -448,6 +448,29 @@ async def test_gave_up(box: Box) -> None:
     assert "Last action none, The remediator gave up on demo/rollout-0." in shown.text
 
 
+async def test_what_was_given_up_and_started_by_an_operator_needs_nobody(box: Box) -> None:
+    """The alert outlasts its incident by a minute."""
+    box.known = {}
+    gave_up = {"alertname": "TrainingRemediationGaveUp", "severity": "critical", "remediation": ""}
+    box.fire(fingerprint=LATER, labels=gave_up)
+    async with staged(box) as stage:
+        stage.deliver()
+        (incident,) = stage.remediator.journal.open_incidents()
+        (target,) = stage.remediator.setup.config.targets
+        stage.remediator.journal.record_decisions(
+            [(incident, Decision(Verdict.REFUSE, "attempts_exhausted", target))]
+        )
+        assert (await stage.shown()).who == YOU
+        over = make_alert(starts_at=incident.starts_at, firing=False)
+        stage.remediator.journal.record_alerts([over])
+        shown = await stage.shown()
+    assert shown.sentence == "TrainingRemediationGaveUp on demo/rollout-0 has not ended yet."
+    assert (shown.who, shown.how) == (
+        NOBODY,
+        "What the remediator gave up is over: the alert ends within two minutes.",
+    )
+
+
 async def test_remediator_gone() -> None:
     tone, sentence, who, _ = verdict(rendered("connection refused"))
     assert (tone, who) == ("warn", YOU)
