@@ -162,7 +162,7 @@ def _without_playbook(alert: Alert, situation: Situation) -> tuple[str, str]:
     gone = next(_given_up(WorkerKey(alert.run, alert.worker), situation), "")
     if gone and (later or alert.name == GAVE_UP):
         return YOU, f"the remediator gave up on {gone}"
-    if alert.name == _GAVE_UP:  # an operator has started it, or its alert has ended
+    if alert.name == GAVE_UP:  # an operator has started it, or its alert has ended
         return NOBODY, "what the remediator gave up is over: the alert ends within two minutes"
     if later and situation.mode == "act" and alert.run in situation.may_restart:
         return REMEDIATOR, later
