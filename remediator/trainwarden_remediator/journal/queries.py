@@ -40,6 +40,9 @@ from trainwarden_remediator.model import (
 LAST_ACTIONS = 20
 """Number of the last actions of each target that are returned regardless of their age."""
 
+LAST_FAULTS = 20
+"""Number of workers whose evidence is read for the pages: a piece of it has up to 32 KiB."""
+
 DescendantsByRoot = Mapping[Identity, frozenset[Identity]]
 """The descendants of each root process of a target, including the root."""
 
@@ -80,22 +83,27 @@ class JournalReader:
         return tuple(as_incident(row) for row in rows)
 
     def first_incidents(self, count: int) -> tuple[Incident, ...]:
-        """Returns the `count` oldest open incidents."""
+        """Returns the open incidents of the `count` oldest outages."""
         rows = self._file.read(
             # Sorted without their labels, because there may be thousands.
-            "SELECT * FROM incident WHERE id IN"
-            " (SELECT id FROM incident WHERE closed IS NULL ORDER BY starts_at, id LIMIT ?)"
-            " ORDER BY starts_at, id",
+            "SELECT * FROM incident WHERE closed IS NULL AND coalesce(part_of, id) IN"
+            " (SELECT coalesce(part_of, id) AS outage FROM incident WHERE closed IS NULL"
+            " GROUP BY outage ORDER BY min(starts_at), outage LIMIT ?) ORDER BY starts_at, id",
             (count,),
         )
         return tuple(as_incident(row) for row in rows)
 
     def faults(self) -> Mapping[WorkerKey, FaultFacts]:
-        """Returns what the newest evidence shows of each worker whose alert has not resolved."""
+        """Returns what the newest evidence shows of each worker whose alert has not resolved.
+
+        Only the last ones, LAST_FAULTS at most.
+        """
         rows = self._file.read(
-            "SELECT run, worker, max(evidence.id), content FROM evidence"
+            "SELECT run, worker, max(evidence.id) AS newest, content FROM evidence"
             " JOIN incident ON incident.id = incident"
             " WHERE resolved_at IS NULL AND kind != 'end' GROUP BY run, worker"
+            " ORDER BY newest DESC LIMIT ?",
+            (LAST_FAULTS,),
         )
         return {
             WorkerKey(row["run"], row["worker"]): fault_facts(parse_evidence(row["content"]))

@@ -111,12 +111,12 @@ def build_alert_views(
 ) -> tuple[AlertView, ...] | None:
     """Returns the alerts, first what needs an operator, then the worst; None if not known.
 
-    `incidents` are the oldest of the `open_incidents` open ones.
+    `incidents` are those of the oldest of the `open_incidents` outages.
     """
     if isinstance(alerts, str):
         return None
     by_fingerprint = {one.fingerprint: one for one in incidents if not one.resolved}
-    complete = open_incidents <= len(incidents)
+    complete = open_incidents <= len({one.outage for one in incidents})
     views = [
         _view(alert, by_fingerprint.get(alert.fingerprint), situation, complete=complete)
         for alert in alerts

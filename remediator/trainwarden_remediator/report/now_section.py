@@ -93,7 +93,7 @@ def alert_views(
         may_restart={key.run for key in current.may_restart},
         is_stopped=current.is_stopped,
     )
-    return build_alert_views(current.alerts, opened, len(opened), situation)
+    return build_alert_views(current.alerts, opened, len({one.outage for one in opened}), situation)
 
 
 def _past_actions(incidents: Sequence[IncidentRecord]) -> Sequence[PastAction]:

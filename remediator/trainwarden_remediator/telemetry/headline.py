@@ -89,7 +89,8 @@ class CurrentWork:
     def views(self, now: float) -> tuple[AlertView, ...] | None:
         """Returns the active alerts, the first to act on first; None if they are not known."""
         journal = self.state.journal
-        count = len(self.incidents) if journal is None else journal.open_incidents
+        outages = {one.outage for one in self.incidents}
+        count = len(outages) if journal is None else journal.open_incidents
         return build_alert_views(self.alerts, self.incidents, count, self.situation(now))
 
 

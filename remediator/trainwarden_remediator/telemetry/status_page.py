@@ -177,14 +177,11 @@ def _journal(events: Iterable[Event], faults: Mapping[WorkerKey, FaultFacts]) ->
     if not groups:
         return '<p class="quiet">No events yet.</p>'
     newest = next((key for key in groups if isinstance(key, int)), None)
-    return "\n".join(
-        _incident(found, faults, unfold=key == newest) for key, found in groups.items()
-    )
+    left = dict(faults)  # of several incidents of a worker, the newest has it
+    return "\n".join(_incident(found, left, unfold=key == newest) for key, found in groups.items())
 
 
-def _incident(
-    events: Sequence[Event], faults: Mapping[WorkerKey, FaultFacts], *, unfold: bool
-) -> str:
+def _incident(events: Sequence[Event], faults: dict[WorkerKey, FaultFacts], *, unfold: bool) -> str:
     """Returns the events of one incident, or a single event of none; they are the newest first."""
     last = events[0]
     # The outcome says more than the decision after it.
@@ -207,7 +204,7 @@ def _incident(
     link = f'<a href="report/{last.incident}">Report #{last.incident}</a>'
     table = html.table(dict.fromkeys(("Time", "Event", "What"), ""), rows)
     shown = " open" if unfold else ""
-    fault = faults.get(WorkerKey(events[-1].run, events[-1].worker), FaultFacts())
+    fault = faults.pop(WorkerKey(events[-1].run, events[-1].worker), FaultFacts())
     error = f'<p class="bad">{escape(redact(fault.error))}</p>' if fault.error else ""
     return (
         f'<details class="event"{shown}><summary>#{last.incident} {title}</summary>\n'

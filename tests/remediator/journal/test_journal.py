@@ -607,6 +607,7 @@ def test_the_loop_of_a_workers_own_restarts_is_part_of_its_outage(journal: Journ
     gone, loop = journal.open_incidents()
     assert (gone.part_of, loop.part_of, loop.outage) == (None, gone.id, gone.id)
     assert journal.count_open() == 1
+    assert journal.first_incidents(1) == (gone, loop)
     assert {event.incident for event in journal.newest_events(100)} == {gone.id}
     assert [event.alert for event in read_events(journal.file.connection, incident=loop.id)] == [
         *["TrainingWorkerGone"] * 4,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 from collections.abc import AsyncIterator
@@ -135,6 +136,8 @@ async def test_the_journal_is_grouped_by_incident_and_only_the_newest_is_unfolde
             journal.record_alerts(parse_notification(delivery(alert)).alerts)
         first, _ = journal.open_incidents()
         action = journal.record_intent(first.id, ROLLOUT, "restart", ())
+        log = {"name": "x", "path": "/x", "lines": ["ValueError: no such dataset"]}
+        journal.keep_evidence(first.id, action, "act", json.dumps({"logs": [log]}))
         journal.record_outcome(action, "healed", seconds=2)
         journal.record_decisions([(first, Decision(Verdict.WAIT, "alert_lingers"))])
         journal.record_event("alerts_stale")
@@ -144,6 +147,7 @@ async def test_the_journal_is_grouped_by_incident_and_only_the_newest_is_unfolde
     summary = re.search(r"<summary>#1.*?</summary>", page, re.DOTALL)
     assert summary is not None
     assert "healed: verified 2 s after the action began" in summary[0]
+    assert page.count("ValueError: no such dataset") == 1
     assert '<a href="report/1">Report #1</a>' in page
 
 
