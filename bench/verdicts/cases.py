@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import mkdtemp
 
-from verdicts.box import play
+from verdicts.box import Box, play
 from verdicts.engine import waits_longer
 from verdicts.faults import Expected, Fault
 from verdicts.healthy import Night
@@ -111,19 +111,14 @@ def simulate(case: Case) -> Played:
 
 def live(case: Case, *, kept: bool = False) -> tuple[Run, Played]:
     """The same, and the run; `kept` is whether its exporter has a state folder all along."""
-    rng = random.Random(case.seed)  # noqa: S311 - no secret depends on it
-    shape = _shape(case, rng)
     night = case.what if isinstance(case.what, Night) else None
-    fault = case.what if isinstance(case.what, Fault) else None
-    age = rng.uniform(7200, 9000) if fault is not None and fault.old else rng.uniform(2700, 4500)
-    if night is not None and night.young:
-        age = 5.0
-    folder = Path(mkdtemp(prefix="verdicts-")) if kept else None
-    run = settle(case.instance, rng, shape, age=age, total=FOR_EVER, folder=folder)
+    rng, run = _settled(case, FOR_EVER, kept=kept)
+    if night is not None and night.steps_left is not None:
+        total = run.step + night.steps_left  # which its bar has had from the beginning
+        _forget(run.box)
+        rng, run = _settled(case, total, kept=kept)
     if case.what.prepare is not None:
         case.what.prepare(run)
-    if night is not None and night.steps_left is not None:
-        run.total = run.step + night.steps_left
     if run.finished:
         raise BenchError(f"{case.name} ({case.seed}) is over before it begins")
     quiet = rng.uniform(*QUIET)
@@ -136,8 +131,7 @@ def live(case: Case, *, kept: bool = False) -> tuple[Run, Played]:
     else:
         struck, due, length = _strike(case, run, quiet)
     box = run.box
-    if box.state_folder is not None:
-        shutil.rmtree(box.state_folder)
+    _forget(box)
     return run, Played(
         case,
         {**box.page.series, **box.remediator_page.series},
@@ -147,6 +141,23 @@ def live(case: Case, *, kept: bool = False) -> tuple[Run, Played]:
         due,
         frozenset(box.unjudged),
     )
+
+
+def _settled(case: Case, total: int, *, kept: bool) -> tuple[random.Random, Run]:
+    rng = random.Random(case.seed)  # noqa: S311 - no secret depends on it
+    shape = _shape(case, rng)
+    night = case.what if isinstance(case.what, Night) else None
+    fault = case.what if isinstance(case.what, Fault) else None
+    age = rng.uniform(7200, 9000) if fault is not None and fault.old else rng.uniform(2700, 4500)
+    if night is not None and night.young:
+        age = 5.0
+    folder = Path(mkdtemp(prefix="verdicts-")) if kept else None
+    return rng, settle(case.instance, rng, shape, age=age, total=total, folder=folder)
+
+
+def _forget(box: Box) -> None:
+    if box.state_folder is not None:
+        shutil.rmtree(box.state_folder)
 
 
 def _strike(case: Case, run: Run, quiet: float) -> tuple[float, tuple[Due, ...], float]:
