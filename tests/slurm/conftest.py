@@ -76,7 +76,7 @@ class Cluster:
         self.environment = {**os.environ, "SLURM_CONF": str(self.conf)}
         self._paths = f"{libraries.parent}:{libraries}"
         # As installed programs would: they find their libraries by themselves.
-        for name in ("squeue", "scontrol", "scancel", "sbatch", "sinfo"):
+        for name in ("squeue", "scontrol", "scancel", "sbatch", "sinfo", "srun"):
             line = f"exec env LD_LIBRARY_PATH={self._paths} {root}/usr/bin/{name}"
             (self.programs / name).write_text(f'#!/bin/sh\n{line} "$@"\n')
             (self.programs / name).chmod(0o755)
@@ -129,10 +129,11 @@ class Job:
         self._matcher = Matcher({KEY: Selector.model_validate({"command": self.mark})})
 
     def submit(self, *flags: str, script: str | None = None) -> str:
-        """Submit it; returns its id."""
+        """Submit it, by a script in which {worker} is its command; returns its id."""
         worker = shlex.join([sys.executable, "-c", WORKER, self.mark])
+        script = (script or "exec {worker}").format(worker=worker)
         file = self.cluster.folder / f"{self.mark}.sh"
-        file.write_text(f"#!/bin/sh\n{script or f'exec {worker}'}\n")
+        file.write_text(f"#!/bin/sh\n{script}\n")
         common = ("--parsable", "--requeue", f"--job-name={self.name}", "--output=/dev/null")
         return self.cluster.ask("sbatch", *common, *flags, file).strip()
 

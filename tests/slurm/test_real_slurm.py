@@ -6,6 +6,7 @@ import os
 import signal
 from typing import Any
 
+import psutil
 import pytest
 from tests.slurm.conftest import Job
 from tests.waiting import until
@@ -16,6 +17,13 @@ from trainwarden_remediator.exceptions import ActionError, NotEligibleError
 
 def quiet(step: str, **facts: Any) -> None:
     del step, facts
+
+
+def name_of(pid: int) -> str:
+    try:
+        return psutil.Process(pid).name()
+    except psutil.NoSuchProcess:
+        return ""
 
 
 def running(job: Job, *flags: str, **given: Any) -> str:
@@ -48,6 +56,12 @@ def test_after_a_crash_the_job_is_known_though_nothing_of_it_runs(job: Job) -> N
 def test_the_job_is_found_by_the_process_that_runs_in_it(job: Job) -> None:
     number = running(job)
     assert job.action().find_instances() == [f"job {number}, restart 0"]
+
+
+def test_what_srun_starts_is_the_worker_and_srun_is_not(job: Job) -> None:
+    """Its command line has all of the worker's, which slurmstepd starts."""
+    running(job, "--ntasks=1", script=f"{job.cluster.programs}/srun {{worker}}")
+    until(lambda: [name[:6] for name in map(name_of, job.pids())] == ["python"])
 
 
 def test_an_earlier_run_of_the_same_job_is_not_what_was_meant(job: Job) -> None:

@@ -297,7 +297,7 @@ class Matcher:
         return True
 
     def _command_lines(self, key: WorkerKey) -> Iterator[Sequence[str]]:
-        """Yields the command lines of what matches, runs and is no client of an engine."""
+        """Yields the command lines of what matches, runs and is no client of a service."""
         for pid, (process, _, _, claims) in self._assignments.items():
             shell = claims.get(key)
             if key in claims and process.alive and not (shell and shell.asked):

@@ -71,7 +71,7 @@ class Selector(Section):
     """Regular expression searched in the command line, with arguments joined by one space. `tmux`,
     `screen`, pagers and editors that only name such a program do not match. A shell that only runs
     it, or stays open after it (`bash -c 'python train.py; sleep 1d'`), is no part of the worker;
-    nor is `docker exec` beside what it has started in a container of this host."""
+    nor are `docker exec`, `srun` and `ssh` beside what they have started on this host."""
 
     executable: Annotated[_Text, BeforeValidator(_executable)] | None = None
     """The program: an absolute path, or the last part of the path."""

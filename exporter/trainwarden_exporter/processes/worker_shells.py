@@ -22,8 +22,9 @@ _TEXT_GIVER = re.compile(r"su|runuser|script|flock")
 """Programs that give the text after -c to a shell, and wait for it."""
 _STARTER = re.compile(r"sudo|doas|timeout|setsid|tini|dumb-init|busybox")
 """Programs that wait for what the rest of their command line names; others execute it instead."""
-_CLIENT = re.compile(r"docker|podman|nerdctl")
-"""Programs that have a container engine run the rest of their command line, and wait for it."""
+_CLIENT = re.compile(r"docker|podman|nerdctl|srun|ssh")
+"""Programs that have a service run the rest of their command line, perhaps on another host, and
+wait for it."""
 _OPEN = re.compile(r"(ba|da|z|k|fi)?sh|sleep|tail|cat|tee|read|wait|echo|printf|date|true|:|exit")
 """Commands that keep a shell or its output open, or end at once."""
 _COMMAND = "--command="
@@ -42,7 +43,7 @@ class WorkerShell:
     before: tuple[Command, ...] = ()
     after: tuple[Command, ...] = ()
     asked: str = ""
-    """The command line of a client of a container engine: what it asks for is not below it."""
+    """The command line of a client of a service: what it asks for is not below it."""
 
     def asks_for(self, running: Sequence[str]) -> bool:
         """Whether a process with these arguments may be what a client asks for.

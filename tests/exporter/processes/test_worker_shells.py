@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -41,10 +41,10 @@ class Trainers:
         self._shells.append(shell)
         return psutil.Process(shell.pid)
 
-    def ask(self, *command: str) -> psutil.Process:
+    def ask(self, client_command: Sequence[str], *command: str) -> psutil.Process:
         """Starts a program like `docker exec`, whose command line has all of what it asks for."""
-        (self.script.parent / "exec").write_text("import time; time.sleep(600)\n")
-        words = [word.replace("TRAIN", self.command) for word in ("docker", "exec", "c", *command)]
+        (self.script.parent / client_command[1]).write_text("import time; time.sleep(600)\n")
+        words = [word.replace("TRAIN", self.command) for word in (*client_command, *command)]
         client = subprocess.Popen(
             words, executable=sys.executable, cwd=self.script.parent, stdin=subprocess.PIPE
         )
@@ -173,13 +173,17 @@ def test_what_starts_such_a_shell_does_not_hide_the_end_of_the_trainer(
 ASKED = [["bash", "-c", TEXT], ["sh", "-c", "cd / && exec TRAIN --name 'a b' >/dev/null"]]
 
 
+CLIENTS = ["docker exec c", "srun host", "ssh host"]
+
+
+@pytest.mark.parametrize("client_command", CLIENTS)
 @pytest.mark.parametrize("command", ASKED, ids=[" ".join(one) for one in ASKED])
-def test_a_client_of_a_container_engine_is_no_second_process(
-    trainers: Trainers, command: list[str]
+def test_a_client_of_a_service_is_no_second_process(
+    trainers: Trainers, client_command: str, command: list[str]
 ) -> None:
-    """Seen from the host: what it asks for runs below the engine, not below it."""
-    client = trainers.ask(*command)
-    # the container may be on another host: then the client is all that is seen of the worker
+    """Seen from the host: what it asks for runs below the service, not below it."""
+    client = trainers.ask(client_command.split(), *command)
+    # the service may be on another host: then the client is all that is seen of the worker
     until(lambda: trainers.roots() == [client.pid])
     inside = trainers.start(*command)
     trainer = inside if "exec" in command[-1] else child_of(inside, "python")
@@ -192,10 +196,8 @@ def test_a_client_of_a_container_engine_is_no_second_process(
     assert client.is_running()
 
 
-def test_a_client_of_a_container_engine_is_the_worker_beside_another_one(
-    trainers: Trainers,
-) -> None:
-    client = trainers.ask("TRAIN", "--rank", "1")
+def test_a_client_of_a_service_is_the_worker_beside_another_one(trainers: Trainers) -> None:
+    client = trainers.ask(CLIENTS[0].split(), "TRAIN", "--rank", "1")
     other = trainers.start(*shlex.split(trainers.command), "--rank", "0")
     until(lambda: sorted(trainers.roots()) == sorted([client.pid, other.pid]))
 
