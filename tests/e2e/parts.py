@@ -19,7 +19,7 @@ import ports
 import runfolder
 import stack
 from readiness import READY_PATH, tail
-from running import SCRIPTS, fetch
+from running import fetch, read_journal
 
 Part = Literal["exporter", "prometheus", "alertmanager", "remediator"]
 PARTS: tuple[Part, ...] = ("exporter", "prometheus", "alertmanager", "remediator")
@@ -142,10 +142,7 @@ class Parts:
 
     def journal(self) -> list[dict[str, Any]]:
         """All that the remediator has written down."""
-        command = (SCRIPTS / "trainwarden-remediator", "journal", "--json", "--config.file")
-        file = self.run.remediator_file
-        output = subprocess.run([*command, file], capture_output=True, text=True, check=False)
-        return [json.loads(line) for line in output.stdout.splitlines()]
+        return read_journal(self.run.remediator_file)
 
     def _is_ready(self, part: Part) -> bool:
         try:

@@ -14,6 +14,7 @@ import urllib.request
 import venv
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,10 @@ from trainwarden_exporter.processes.procfs import (
     read_process,
     read_processes,
 )
+from trainwarden_remediator.config.schema import load_setup
+from trainwarden_remediator.journal.database import journal_exists, open_database
+from trainwarden_remediator.journal.event_text import as_json
+from trainwarden_remediator.journal.rows import read_events
 
 PROJECT = Path(__file__).parent.parent.parent
 SCRIPTS = Path(sys.executable).parent
@@ -77,10 +82,7 @@ class Up:
         return match[1]
 
     def journal(self, config_file: Path | None = None) -> list[dict[str, Any]]:
-        file = config_file or self.folder / "remediator.yml"
-        command = (SCRIPTS / "trainwarden-remediator", "journal", "--config.file", file, "--json")
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-        return [json.loads(line) for line in result.stdout.splitlines()]
+        return read_journal(config_file or self.folder / "remediator.yml")
 
     def processes(self) -> dict[str, Identity]:
         """All processes below this one, by command line."""
@@ -193,6 +195,23 @@ def fetch(
                 return error.code, error.read().decode()
 
     return connected(ask)
+
+
+def read_journal(config_file: Path) -> list[dict[str, Any]]:
+    """What `trainwarden-remediator journal --json` prints; nothing before there is a journal.
+
+    Who looks again and again would keep a core busy with starts of that command.
+    """
+    path = journal_of(config_file)
+    if not journal_exists(path):
+        return []
+    with open_database(path, mode="ro") as connection:
+        return [json.loads(as_json(event)) for event in read_events(connection)]
+
+
+@cache
+def journal_of(config_file: Path) -> Path:
+    return load_setup(config_file).config.journal
 
 
 def journaled(run: Up) -> str:

@@ -29,7 +29,18 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 import children
 import claims
 import ports
-from running import PROJECT, UP_SECONDS, Detached, Up, alive, fetch, install_wheel, journaled, up
+from running import (
+    PROJECT,
+    SCRIPTS,
+    UP_SECONDS,
+    Detached,
+    Up,
+    alive,
+    fetch,
+    install_wheel,
+    journaled,
+    up,
+)
 from stack import Binaries
 from trainwarden_exporter.processes.procfs import (
     Identity,
@@ -123,7 +134,11 @@ def test_the_leaking_worker_is_restarted_once_and_nothing_else_is_touched(
         return "  outcome  " in demo.text()
 
     demo.wait_until(outcome_reported, STORY_SECONDS)
-    story = demo.journal()
+    command = (SCRIPTS / "trainwarden-remediator", "journal", "--json", "--config.file")
+    file = demo.folder / "remediator.yml"
+    printed = subprocess.run([*command, file], capture_output=True, text=True, check=True).stdout
+    story = [json.loads(line) for line in printed.splitlines()]
+    assert story == demo.journal()[: len(story)]
     at = {event["kind"]: event["at"] for event in reversed(story)}
     with capsys.disabled():
         print(  # noqa: T201 - for the developer: the promise is a number of seconds
