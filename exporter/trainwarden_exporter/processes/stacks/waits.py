@@ -42,13 +42,18 @@ class _Call(NamedTuple):
     function: str
     activity: Activity
 
+    def is_in(self, frame: Frame) -> bool:
+        return bool(
+            re.fullmatch(self.file, frame.file) and re.fullmatch(self.function, _name(frame))
+        )
+
 
 _COLLECTIVES = (
     r"(?:all|reduce|broadcast|barrier|monitored_barrier|gather|scatter|i?send|i?recv|batch_isend"
     r"|_all|_reduce|_coalescing|_store_based_barrier|wait_tensor).*"
 )
 _CALLS = tuple(
-    (re.compile(rf"(?:^|.*/){call.file}"), re.compile(call.function), call.activity)
+    call._replace(file=rf"(?:^|.*/){call.file}")
     for call in (
         _Call(r"torch/distributed/distributed_c10d\.py", _COLLECTIVES, Activity.COLLECTIVE),
         _Call(r"torch/distributed/_functional_collectives\.py", _COLLECTIVES, Activity.COLLECTIVE),
@@ -87,21 +92,21 @@ _CALLS = tuple(
         _Call(r"concurrent/futures/_base\.py", r"result|wait", Activity.LOCK),
     )
 )
-"""In this order: the first of them that is in the stack decides."""
+"""In this order: the first of them that is in the stack decides.
 
-_BACKWARD = re.compile(r"(?:^|.*/)torch/autograd/.*\.py")
+Not compiled here: that is most of the regular expressions of a start, and few starts sample.
+"""
 
-_CHANNELS = tuple(
-    (re.compile(pattern), activity)
-    for pattern, activity in (
-        (r"locks_lock_inode_wait|(?:posix|flock)_lock_inode_wait|fcntl_setlk", Activity.LOCK),
-        (r"(?:anon_)?pipe_(?:read|write|wait)|wait_for_partner|fifo_open", Activity.PIPE),
-        (r"(?:hr|do_)nanosleep|hrtimer_nanosleep|common_nsleep", Activity.SLEEP),
-        (r"fuse_|request_wait_answer|nfs|rpc_|folio_wait|io_schedule|wait_on_page", Activity.DISK),
-        (r"tcp_|sk_wait_data|inet_|wait_woken|unix_stream_", Activity.SERVER),
-        (r"do_wait|kernel_wait|(?:rt_)?sigsuspend", Activity.CHILD),
-        (r"futex_", Activity.LOCK),
-    )
+_BACKWARD = r"(?:^|.*/)torch/autograd/.*\.py"
+
+_CHANNELS = (
+    (r"locks_lock_inode_wait|(?:posix|flock)_lock_inode_wait|fcntl_setlk", Activity.LOCK),
+    (r"(?:anon_)?pipe_(?:read|write|wait)|wait_for_partner|fifo_open", Activity.PIPE),
+    (r"(?:hr|do_)nanosleep|hrtimer_nanosleep|common_nsleep", Activity.SLEEP),
+    (r"fuse_|request_wait_answer|nfs|rpc_|folio_wait|io_schedule|wait_on_page", Activity.DISK),
+    (r"tcp_|sk_wait_data|inet_|wait_woken|unix_stream_", Activity.SERVER),
+    (r"do_wait|kernel_wait|(?:rt_)?sigsuspend", Activity.CHILD),
+    (r"futex_", Activity.LOCK),
 )
 
 _PHASES = (
@@ -190,11 +195,11 @@ def _name(frame: Frame) -> str:
 
 
 def _from_frames(frames: Sequence[Frame], world: int | None) -> Wait | None:
-    for file, function, activity in _CALLS:
+    for call in _CALLS:
         for frame in frames:
-            if file.fullmatch(frame.file) and function.fullmatch(_name(frame)):
-                detail = RAY if "/ray/" in frame.file else _detail(frames, activity, frame)
-                return Wait(activity, detail)
+            if call.is_in(frame):
+                detail = RAY if "/ray/" in frame.file else _detail(frames, call.activity, frame)
+                return Wait(call.activity, detail)
     # Gradients are reduced in C++ during the backward pass.
     if (world or 1) > 1 and _is_backward(frames):
         return Wait(Activity.COLLECTIVE, BACKWARD)
@@ -202,7 +207,7 @@ def _from_frames(frames: Sequence[Frame], world: int | None) -> Wait | None:
 
 
 def _is_backward(frames: Sequence[Frame]) -> bool:
-    return any(_BACKWARD.fullmatch(one.file) for one in frames[:3])
+    return any(re.fullmatch(_BACKWARD, one.file) for one in frames[:3])
 
 
 def _detail(frames: Sequence[Frame], activity: Activity, frame: Frame) -> str:
@@ -212,16 +217,13 @@ def _detail(frames: Sequence[Frame], activity: Activity, frame: Frame) -> str:
     return next(
         _name(one)
         for one in reversed(frames)
-        if any(
-            kind is activity and file.fullmatch(one.file) and function.fullmatch(_name(one))
-            for file, function, kind in _CALLS
-        )
+        if any(call.activity is activity and call.is_in(one) for call in _CALLS)
     )
 
 
 def _from_channel(channel: str) -> Wait | None:
     for pattern, activity in _CHANNELS:
-        if channel and pattern.match(channel):
+        if channel and re.match(pattern, channel):
             return Wait(activity, channel)
     return None
 
