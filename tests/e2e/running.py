@@ -31,6 +31,7 @@ from trainwarden_exporter.processes.procfs import (
     read_processes,
 )
 from trainwarden_remediator.config.schema import load_setup
+from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.journal.database import journal_exists, open_database
 from trainwarden_remediator.journal.event_text import as_json
 from trainwarden_remediator.journal.rows import read_events
@@ -205,8 +206,11 @@ def read_journal(config_file: Path) -> list[dict[str, Any]]:
     path = journal_of(config_file)
     if not journal_exists(path):
         return []
-    with open_database(path, mode="ro") as connection:
-        return [json.loads(as_json(event)) for event in read_events(connection)]
+    try:
+        with open_database(path, mode="ro") as connection:
+            return [json.loads(as_json(event)) for event in read_events(connection)]
+    except JournalError:  # as it is made, its tables are missing
+        return []
 
 
 @cache
