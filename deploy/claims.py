@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import shlex
 import signal
 import time
 from collections.abc import Iterator
@@ -38,6 +39,13 @@ def all_locks() -> list[Path]:
     """The lock files of all folders that `default_folder` returns, running or not."""
     where = stack_folder()
     return [*where.glob(".demo.lock"), *sorted(where.glob(".run-*.lock"))]
+
+
+def command_to_end(folder: Path) -> str:
+    """What a user types to end the stack of a folder."""
+    if lock_of(folder) in all_locks():
+        return "trainwarden down"
+    return f"trainwarden down --folder {shlex.quote(str(folder))}"
 
 
 def running_folders() -> list[Path]:

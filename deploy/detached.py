@@ -38,7 +38,8 @@ def detach(folder: Path, arguments: Sequence[str | Path]) -> int:
         )
     try:
         if _follow(output, child):
-            print(f"\nIt runs in the background and writes to {output}; end it: trainwarden down")
+            end = claims.command_to_end(folder)
+            print(f"\nIt runs in the background and writes to {output}; end it: {end}")
             return 0
     except KeyboardInterrupt:
         child.terminate()

@@ -21,7 +21,7 @@ from pathlib import Path
 import children
 import readiness
 import supervision
-from claims import claimed, default_folder, running_folders
+from claims import claimed, command_to_end, default_folder, running_folders
 from detached import LAST_LINE, detach
 from readiness import PortTakenError, tail
 from runfolder import CONFIG_FILES, RunFolder, prepare_announced, prepare_demo, prepare_own
@@ -160,7 +160,7 @@ def run_here(
             watched = f"the runs in {shown(config)} and those of `trainwarden run`"
         say(f"Starting exporter, Prometheus, Alertmanager and remediator for {watched};")
         say("they are ready in half a minute, on a busy machine in one.")
-        how_to_end = "`trainwarden down`" if options.background else "Ctrl-C"
+        how_to_end = f"`{command_to_end(folder)}`" if options.background else "Ctrl-C"
         any_free = options.any_free
         for left in reversed(range(PORT_ATTEMPTS)):
             if demo:

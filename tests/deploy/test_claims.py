@@ -99,3 +99,12 @@ def test_down_without_a_stack_reports_it(
     with claims.claimed(tmp_path / "other"):  # no stack: down does not end it
         assert detached.run(argparse.Namespace(config=None, folder=None)) == 0
     assert capsys.readouterr().out == "no stack runs\n"
+
+
+def test_what_ends_a_stack_of_another_place_names_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert claims.command_to_end(tmp_path / "a b") == f"trainwarden down --folder '{tmp_path}/a b'"
+    monkeypatch.setattr(claims, "stack_folder", lambda: tmp_path)
+    with claims.claimed(tmp_path / "run-announced"):
+        assert claims.command_to_end(tmp_path / "run-announced") == "trainwarden down"
