@@ -23,9 +23,29 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from simulated_gpu import SimulatedBox, State, build, gpu, load
+from trainwarden_exporter.runtime.background_poller import BackgroundPoller
 
 NOW = dt.datetime.now(dt.UTC)
 DAY = dt.timedelta(days=1)
+ENDS_SECONDS = 0.2
+
+
+@pytest.fixture(autouse=True)
+def own_pollers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Ends the pollers that a test leaves: later tests would see their files, calls and lines."""
+    made: list[BackgroundPoller[object]] = []
+    make = BackgroundPoller.__init__
+
+    def recorded(poller: BackgroundPoller[object], *args: object, **settings: object) -> None:
+        made.append(poller)
+        make(poller, *args, **settings)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(BackgroundPoller, "__init__", recorded)
+    yield
+    for poller in made:
+        poller.close()
+        if poller._thread is not None:
+            poller._thread.join(ENDS_SECONDS)  # some tests have a poll that hangs
 
 
 @dataclass(frozen=True)
