@@ -35,6 +35,8 @@ MAX_FILES = 2000
 MAX_NAMES = 5 * MAX_FILES
 """Names read from the folder; beside an announcement are a pid file and a socket."""
 MAX_BYTES = 256 << 10
+MAX_TYPED = 1000
+"""Characters of a command that is shown to be typed again."""
 CLOCK_ERROR_SECONDS = 1.0
 """How much earlier a process may seem to have started than its announcement was written."""
 SHOWN_SECONDS = 86400.0
@@ -128,8 +130,12 @@ class Announcement(BaseModel):
 
     @property
     def start_command(self) -> str:
-        """What an operator types to start it again, without secrets; "" if it is not announced."""
-        if not self.argv:
+        """What an operator types to start it again, without secrets.
+
+        "" if that is not announced, and if a page, a terminal or the journal could not show it: an
+        argument may be any bytes, and megabytes long.
+        """
+        if not self.argv or not self._can_be_typed:
             return ""
         default_role = "trainer" if self.worker == "trainer" else "worker"
         options = {
@@ -148,6 +154,13 @@ class Announcement(BaseModel):
             given.append("--finishes" if self.finishes else "--no-finishes")
         line = shlex.join(["trainwarden", "run", *given, *detach, "--", *self.argv])
         return redact(f"cd {shlex.quote(self.cwd)} && {line}" if self.cwd else line)
+
+    @property
+    def _can_be_typed(self) -> bool:
+        return (
+            sum(map(len, self.argv)) <= MAX_TYPED
+            and "".join((*self.argv, self.cwd, str(self.checkpoints or ""))).isprintable()
+        )
 
     @property
     def restarts_itself(self) -> bool:

@@ -273,6 +273,22 @@ def test_the_command_that_starts_it_again_is_that_which_began_it(
     assert "abcdefgh" not in found
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"argv": ["python", "\udcff.py"]},
+        {"argv": ["python", "a\x1b[2Jb"]},
+        {"argv": ["python", "-c", "import this\nexit(1)"]},
+        {"argv": ["python", "x" * 100_000]},
+        {"argv": ["python", "a.py"], "cwd": "/srv/\udcff"},
+    ],
+)
+def test_a_command_that_cannot_be_shown_is_not_to_be_typed(content: dict[str, Any]) -> None:
+    """A page, a terminal and the journal would fail at it, or obey it."""
+    found = Announcement.model_validate({"run": "r", "worker": "t", "pid": 7, **content})
+    assert found.start_command == ""
+
+
 def test_the_exit_of_an_announced_process_is_known() -> None:
     one = Announcement(run="demo", worker="t", pid=9, start_ticks=90, exits=((7, 70, 256),))
     assert one.exit_of(Identity(7, 70)) == ProcessExit(256, reaped=True)
