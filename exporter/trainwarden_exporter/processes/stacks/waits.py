@@ -94,7 +94,7 @@ _CALLS = tuple(
 )
 """In this order: the first of them that is in the stack decides.
 
-Not compiled here: that is most of the regular expressions of a start, and few starts sample.
+Compiled when they are first used, not at each start: few programs sample stacks.
 """
 
 _BACKWARD = r"(?:^|.*/)torch/autograd/.*\.py"
