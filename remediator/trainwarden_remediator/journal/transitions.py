@@ -111,23 +111,25 @@ def _outage_of(db: sqlite3.Connection, alert: Alert) -> int | None:
     A worker that fails at each start is one outage: its process is gone, and its restarts are a
     loop. Each alert is decided apart.
     """
-    since = alert.starts_at - SAME_OUTAGE_SECONDS
     if alert.name == RESTART_LOOP:
         # The incident whose restarts are the loop; after a healing it is over.
         query = (
             "SELECT coalesce(part_of, incident.id), outcome FROM action"
-            " JOIN incident ON incident.id = incident WHERE action.run = ? AND action.worker = ?"
-            " AND kind != 'notify' AND intent_at > ? ORDER BY action.id DESC LIMIT 1"
+            " JOIN incident ON incident.id = incident"
+            " WHERE action.run = :run AND action.worker = :worker"
+            " AND kind != 'notify' AND intent_at > :since ORDER BY action.id DESC LIMIT 1"
         )
     elif alert.name == WORKER_GONE:
         query = (
             "SELECT coalesce(part_of, id), NULL AS outcome FROM incident"
-            " WHERE alert = 'TrainingWorkerRestartLoop' AND run = ? AND worker = ?"
-            " AND coalesce(resolved_at, last_received_at) > ? ORDER BY id DESC LIMIT 1"
+            " WHERE alert = :loop AND run = :run AND worker = :worker"
+            " AND coalesce(resolved_at, last_received_at) > :since ORDER BY id DESC LIMIT 1"
         )
     else:
         return None
-    found = db.execute(query, (alert.run, alert.worker, since)).fetchone()
+    since = alert.starts_at - SAME_OUTAGE_SECONDS
+    values = {"run": alert.run, "worker": alert.worker, "since": since, "loop": RESTART_LOOP}
+    found = db.execute(query, values).fetchone()
     return None if found is None or found["outcome"] == "healed" else found[0]
 
 
