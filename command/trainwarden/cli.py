@@ -48,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given and given[0] in COMMANDS:
         command = load(given[0])
         options = build_command_parser(given[0], command).parse_args(given[1:])
+        options.given = given[1:]
         try:
             return command.run(options)
         except (BrokenPipeError, KeyboardInterrupt):

@@ -112,12 +112,14 @@ def run(options: argparse.Namespace) -> int:
     checkpoints = None if options.checkpoints is None else Path(options.checkpoints).absolute()
     if options.wait and not wait_for_host([Path.cwd(), checkpoints or Path.cwd()]):
         return INTERRUPTED
+    typed = options.given[: len(options.given) - len(options.command)]
     role = options.role or ("trainer" if options.worker == "trainer" else "worker")
     return start_run(
         command,
         {
             "run": options.name,
             "named": options.name is not None,
+            "options": [one for one in typed if one != "--"],
             "worker": options.worker,
             "role": role,
             "restart": options.restart,

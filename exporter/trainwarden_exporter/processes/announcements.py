@@ -25,7 +25,6 @@ from trainwarden_exporter.processes.exit_status import ProcessExit
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import Identity
 from trainwarden_exporter.runtime.bounded_calls import bounded_call
-from trainwarden_exporter.runtime.formatting import format_size
 from trainwarden_exporter.runtime.redaction import redact
 from trainwarden_exporter.runtime.safe_open import open_regular
 
@@ -87,6 +86,8 @@ class Announcement(BaseModel):
     last_lines: Annotated[tuple[_Text, ...], Field(max_length=100)] = ()
     argv: tuple[str, ...] = ()
     """The command, and its arguments."""
+    options: tuple[str, ...] | None = None
+    """Those of `trainwarden run`, as they were given."""
     cwd: str = ""
     """The folder in which it runs."""
     log: _EncodablePath | None = None
@@ -135,32 +136,16 @@ class Announcement(BaseModel):
         "" if that is not announced, and if a page, a terminal or the journal could not show it: an
         argument may be any bytes, and megabytes long.
         """
-        if not self.argv or not self._can_be_typed:
+        if not self.argv or self.options is None:
             return ""
-        default_role = "trainer" if self.worker == "trainer" else "worker"
-        options = {
-            "--name": "" if self.run in (Path(one).stem for one in self.argv) else self.run,
-            "--worker": "" if self.worker == "trainer" else self.worker,
-            "--role": "" if self.role == default_role else self.role,
-            "--restart": "" if self.restart == "on-request" else self.restart,
-            "--memory-limit": self.memory_limit and format_size(self.memory_limit).replace(" ", ""),
-            "--age-limit": self.age_limit and f"{self.age_limit:.0f}s",
-            "--checkpoints": str(self.checkpoints or ""),
-        }
-        given = [part for name, value in options.items() if value for part in (name, str(value))]
         # Without it, a command that fails ends its `trainwarden run`, and nobody starts it again.
-        detach = ["--detach"] if self.restart == "on-request" else []
-        if self.finishes == (self.role == "inference"):
-            given.append("--finishes" if self.finishes else "--no-finishes")
-        line = shlex.join(["trainwarden", "run", *given, *detach, "--", *self.argv])
+        needs_detach = self.restart == "on-request" and "--detach" not in self.options
+        detach = ["--detach"] if needs_detach else []
+        given = ["trainwarden", "run", *self.options, *detach, "--", *self.argv]
+        if sum(map(len, given)) > MAX_TYPED or not "".join((*given, self.cwd)).isprintable():
+            return ""
+        line = shlex.join(given)
         return redact(f"cd {shlex.quote(self.cwd)} && {line}" if self.cwd else line)
-
-    @property
-    def _can_be_typed(self) -> bool:
-        return (
-            sum(map(len, self.argv)) <= MAX_TYPED
-            and "".join((*self.argv, self.cwd, str(self.checkpoints or ""))).isprintable()
-        )
 
     @property
     def restarts_itself(self) -> bool:

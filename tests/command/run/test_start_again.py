@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from json import dumps
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 
 from running_runs import Runs, is_alive
 from trainwarden.run.folder import write_private
+from trainwarden_exporter.processes.announcements import Announcement
 
 COMMAND = ("sh", "r.sh")
 """Fails without a file `mended` or a variable MENDED; its run is named r."""
@@ -72,6 +75,22 @@ def test_a_start_in_a_terminal_takes_its_place_too(runs: Runs, work: Path) -> No
     (work / "mended").touch()
     runs.in_terminal(*COMMAND, options=())
     assert runs.wait_until(state="running")["wrapper_pid"] != before["wrapper_pid"]
+    assert not is_alive(before["wrapper_pid"])
+
+
+@pytest.mark.parametrize("options", [DETACH, ("--name", "r", "--role=a", "--no-finishes")])
+def test_the_shown_command_starts_it_again_as_it_was(
+    runs: Runs, work: Path, options: tuple[str, ...]
+) -> None:
+    limits = ("--memory-limit", "1.25GiB", "--age-limit=90m", "--checkpoints", "the steps")
+    before = fail(runs, *COMMAND, options=(*options, *limits, "--detach"))
+    (work / "mended").touch()
+    shown = Announcement.model_validate(before).start_command
+    runs.environment["PATH"] = f"{Path(sys.executable).parent}:{runs.environment['PATH']}"
+    subprocess.run(["sh", "-c", shown], env=runs.environment, cwd="/", check=True)
+    now = runs.wait_until(state="running")
+    same = ("argv", "role", "restart", "finishes", "checkpoints", "memory_limit", "age_limit")
+    assert [now[key] for key in same] == [before[key] for key in same]
     assert not is_alive(before["wrapper_pid"])
 
 

@@ -49,6 +49,7 @@ def test_a_command_that_has_failed_shows_its_error_and_what_starts_it_again() ->
         exits=((7, 70, 256),),
         last_lines=("Traceback (most recent call last):", "ValueError: token=abcdefgh1234\x1b."),
         argv=("python", "roll.py", "--lr", "1e-5"),
+        options=("--name", KEY[0], "--worker", "rollout-0"),
         cwd="/srv/a b",
     )
     samples = (family("worker_expected_processes", (KEY, 1)),)
@@ -56,7 +57,7 @@ def test_a_command_that_has_failed_shows_its_error_and_what_starts_it_again() ->
     (problem,) = worker_problems(views)
     assert problem.clause == ("rollout-0 has failed (exit status 1): ValueError: token=[redacted]")
     assert problem.start_command == (
-        f"cd '/srv/a b' && trainwarden run --name {KEY[0]} --worker rollout-0 --role rollout "
+        f"cd '/srv/a b' && trainwarden run --name {KEY[0]} --worker rollout-0 "
         "--detach -- python roll.py --lr 1e-5"
     )
 

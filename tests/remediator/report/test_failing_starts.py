@@ -38,6 +38,7 @@ ONE = Announcement(
     exits=((7, 70, 256),),
     last_lines=("Traceback (most recent call last):", ERROR),
     argv=("python", "train.py"),
+    options=("--name", "demo"),
     cwd="/srv/demo",
 )
 GONE = make_alert(
