@@ -129,10 +129,12 @@ def test_the_commands_that_it_names_need_an_address_only_where_they_find_none(
 
 
 ENDS_BY_CTRL_C = """#!/bin/sh
-trap 'exit 0' INT
+trap 'sleep 0.5; exit 0' INT
 echo is up
 while :; do sleep 0.1; done
 """
+"""As the stack, it needs a moment to end: make itself fails if its child ends while it handles the
+signal."""
 
 
 def test_make_up_ends_after_ctrl_c_without_an_error_of_make(tmp_path: Path) -> None:

@@ -8,6 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from yaml._yaml import CParser
+from yaml.composer import Composer
+from yaml.reader import Reader
+from yaml.resolver import Resolver
 
 from trainwarden_exporter.exceptions import ConfigError, Problem
 
@@ -29,19 +33,20 @@ def compose(text: str, path: Path) -> yaml.Node:
     Raises ConfigError if `text` is not YAML, if an alias refers to a value that contains it, and
     for more than MAX_NODES keys and values, so that following the aliases ends.
     """
+    if (refused := Reader.NON_PRINTABLE.search(text)) is not None:
+        line = text.count("\n", 0, refused.start()) + 1
+        message = f"not YAML: it contains the character U+{ord(refused[0]):04X}"
+        raise ConfigError(Problem(path, line, "", message))
     try:
-        root = yaml.compose(text, Loader=_BoundedLoader)
+        root: yaml.Node | None = _BoundedLoader(text).get_single_node()
     except _LimitError as error:
         raise ConfigError(Problem(path, error.line, "", error.message)) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        line = mark.line + 1 if mark else None
+        # an end that is missing is reported after the last line
+        at = min(mark.line + 1, len(text.splitlines())) if mark else None
         message = " ".join(part for part in (error.context, error.problem) if part)
-        raise ConfigError(Problem(path, line, "", f"not YAML: {message}")) from error
-    except yaml.reader.ReaderError as error:
-        line = text.count("\n", 0, error.position) + 1
-        message = f"not YAML: it contains the character U+{ord(text[error.position]):04X}"
-        raise ConfigError(Problem(path, line, "", message)) from error
+        raise ConfigError(Problem(path, at, "", f"not YAML: {message}")) from error
     except (yaml.YAMLError, RecursionError) as error:
         message = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise ConfigError(Problem(path, None, "", f"not YAML: {message}")) from error
@@ -99,17 +104,22 @@ class _LimitError(Exception):
         self.message = message
 
 
-class _BoundedLoader(yaml.SafeLoader):
-    """Counts the nodes while it composes them, so that a file beyond the limit takes no memory."""
+class _BoundedLoader(Composer, CParser, Resolver):
+    """Counts the nodes while it composes them, so that a file beyond the limit takes no memory.
+
+    Only the parser is that of libyaml: its own composer cannot be bounded.
+    """
 
     def __init__(self, stream: str) -> None:
-        super().__init__(stream)
+        CParser.__init__(self, stream)
+        Composer.__init__(self)
+        Resolver.__init__(self)
         self._count = 0
         self._sizes: dict[int, int] = {}
         """Nodes in a composed node, aliases expanded, by its id."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        line = self.peek_event().start_mark.line + 1  # type: ignore[no-untyped-call]
+        line = self.peek_event().start_mark.line + 1  # type: ignore[union-attr]
         is_alias = self.check_event(yaml.AliasEvent)
         before = self._count
         self._count += not is_alias
