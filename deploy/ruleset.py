@@ -17,7 +17,9 @@ Ruleset = Mapping[str, Sequence[Mapping[str, Any]]]
 def read_shipped(folder: Path = RULES) -> dict[str, list[dict[str, Any]]]:
     """All files of rules in `folder`, in the order of their names."""
     return {
-        f"{kind}/{file.name}": yaml.safe_load(file.read_text(encoding="utf-8"))["groups"]
+        f"{kind}/{file.name}": yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)[
+            "groups"
+        ]
         for kind in FOLDERS
         for file in sorted((folder / kind).glob("*.yml"))
     }

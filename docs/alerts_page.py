@@ -33,7 +33,11 @@ def alerts_page() -> str:
 
 def _section(file: Path) -> str:
     text = file.read_text(encoding="utf-8")
-    rules = [rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
+    rules = [
+        rule
+        for group in yaml.load(text, Loader=yaml.CSafeLoader)["groups"]
+        for rule in group["rules"]
+    ]
     rows = "".join(map(_row, rules))
     return (
         f"\n## {file.stem.capitalize().replace('Gpu', 'GPU')}\n\n{question(text)}\n\n"
