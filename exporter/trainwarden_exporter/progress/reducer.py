@@ -42,6 +42,7 @@ from trainwarden_exporter.progress.events import (
     TrainerStarted,
 )
 from trainwarden_exporter.progress.state import (
+    CHECKPOINT,
     Attempt,
     RunProgress,
     SourceReport,
@@ -125,7 +126,15 @@ def _apply_step(state: RunProgress, event: StepReported) -> RunProgress:
         state = _begin_attempt(state, Attempt(began=event.timestamp), carry=False)
         state = _with_report(state, event.source, SourceReport.of(event, state.attempt.number))
         state = _enter_phase(state, Phase.STARTING, event.timestamp)
-    return _count_step(_reconcile(state), event)
+    return _count_step(_reconcile(_end_save(state, event)), event)
+
+
+def _end_save(state: RunProgress, event: StepReported) -> RunProgress:
+    """A complete checkpoint ends the phase of its save: not every log tells the end of one."""
+    began = state.phase_began_at if state.phase is Phase.SAVING else None
+    if began is None or event.timestamp < began or not event.source.startswith(CHECKPOINT):
+        return state
+    return _change_phase(state, Phase.TRAINING, event.timestamp)
 
 
 def _apply_reread(state: RunProgress, event: StepReported, known: SourceReport) -> RunProgress:

@@ -28,7 +28,7 @@ from trainwarden_exporter.frameworks.base import Phase
 from trainwarden_exporter.processes.stacks.model import Movement
 from trainwarden_exporter.progress.run_time import RunState, RunTime
 from trainwarden_exporter.progress.stall_limits import SilenceLimits
-from trainwarden_exporter.progress.state import CHECKPOINT, RunProgress
+from trainwarden_exporter.progress.state import RunProgress
 
 SETTLE_SECONDS = 15.0
 """Seconds after which a log line has surely been read: only older time counts without an event."""
@@ -71,27 +71,6 @@ def _settled(
     if spent is RunState.STALLED and at - max(time.looked_at, time.counted_until) > GAP_SECONDS:
         spent = RunState.UNKNOWN  # nobody looked: it may have been down, too
     return time.counted(spent, at)
-
-
-def in_hindsight(state: RunProgress) -> RunProgress:
-    """Returns what the run was at as its files show it now, which the state of the alerts is not.
-
-    Not every log tells the end of a save. Its checkpoint does, and what follows may take long.
-    """
-    if state.phase is not Phase.SAVING or (began := state.phase_began_at) is None:
-        return state
-    number = state.attempt.number
-    saved = max(
-        (
-            report.timestamp
-            for source, report in state.reports.items()
-            if report.attempt == number and source.startswith(CHECKPOINT)
-        ),
-        default=0.0,
-    )
-    if saved < began:
-        return state
-    return replace(state, phase=Phase.TRAINING, phase_began_at=saved, last_sign_at=saved)
 
 
 def count_event(

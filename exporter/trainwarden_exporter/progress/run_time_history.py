@@ -16,7 +16,6 @@ from trainwarden_exporter.progress.run_time_evidence import (
     count_event,
     count_look,
     count_save,
-    in_hindsight,
 )
 from trainwarden_exporter.progress.specs import ProgressSpec
 from trainwarden_exporter.progress.stall_limits import SilenceLimits, silence_limits
@@ -134,7 +133,6 @@ class RunTimes:
     ) -> None:
         """Counts the time of a watched run until an event, as `count_event` does."""
         if (time := self._times.get(spec.run)) is not None:
-            old, new = in_hindsight(old), in_hindsight(new)
             self._times[spec.run] = count_event(time, old, new, at, self._limits(spec, old))
 
     def count_save(
@@ -142,12 +140,12 @@ class RunTimes:
     ) -> None:
         """Counts a save whose files are complete, as `count_save` does."""
         if (time := self._times.get(spec.run)) is not None and time.counted_until < ended:
-            state, limits = in_hindsight(state), self._limits(spec, state)
+            limits = self._limits(spec, state)
             self._times[spec.run] = count_save(time, state, began, ended, limits)
 
     def count_look(self, spec: ProgressSpec, state: RunProgress, look: RunLook) -> None:
         """Counts the time of a run until now, as `count_look` does."""
-        now, run, state = self._now(), spec.run, in_hindsight(state)
+        now, run = self._now(), spec.run
         self._movements[run] = look.movement
         limits = self._limits(spec, state)
         if not (look.finished or state.reports or spec.has_step_source):

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from trainwarden_exporter.processes.matching import Matcher, ProcessTree, WorkerKey
@@ -21,6 +22,7 @@ from trainwarden_exporter.processes.procfs import (
     read_processes,
 )
 from trainwarden_exporter.processes.start_times import start_timestamp
+from trainwarden_exporter.runtime.bounded_calls import bounded_call
 from trainwarden_exporter.runtime.safe_open import open_regular
 from trainwarden_remediator.actions.base import (
     ActionState,
@@ -183,7 +185,7 @@ def run_command(
                 log, start_offset = Path(file.name), 0
             else:
                 log = command.log
-                start_offset = log.stat().st_size if log.exists() else 0
+                start_offset = bounded_call(log, partial(_size, log))
         child = start_process(_process_target(command, log), action_token)
         status = _wait_for_exit(child, command, log if command.log is None else None)
         if status is None:
@@ -265,12 +267,23 @@ def _output_tail(log: Path, start_offset: int) -> str:
     The account of the command may have put a link in the place of its log meanwhile.
     """
     try:
-        descriptor = open_regular(log)
-        if descriptor is None:
-            return ""
-        with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(size - OUTPUT_TAIL_BYTES, start_offset if size >= start_offset else 0))
-            return file.read(OUTPUT_TAIL_BYTES).decode("utf-8", "replace").strip()
+        return bounded_call(log, partial(_read_tail, log, start_offset))
     except OSError:
         return ""
+
+
+def _read_tail(log: Path, start_offset: int) -> str:
+    descriptor = open_regular(log)
+    if descriptor is None:
+        return ""
+    with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(size - OUTPUT_TAIL_BYTES, start_offset if size >= start_offset else 0))
+        return file.read(OUTPUT_TAIL_BYTES).decode("utf-8", "replace").strip()
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0

@@ -380,7 +380,7 @@ class TestPhases:
         assert course.phase is Phase.EVALUATING
 
     @pytest.mark.parametrize(
-        "lagging", [checkpoint(2, 1050), heartbeat(1, 1050)], ids=["a record", "a step before"]
+        "lagging", [checkpoint(1, 1011), heartbeat(1, 1050)], ids=["a save before", "a step before"]
     )
     def test_what_lags_does_not_end_a_phase(self, lagging: StepReported) -> None:
         course = follow(lines(1, 2, 1000), PhaseBegan(Phase.SAVING, 1012), lagging)

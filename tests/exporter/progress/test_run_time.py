@@ -550,12 +550,12 @@ def test_a_save_whose_end_nothing_tells_ends_with_its_checkpoint(known_after: fl
     close(watch.time, run)
 
 
-def test_a_save_goes_on_for_the_alerts_until_the_next_step() -> None:
+def test_what_follows_a_save_is_none_for_the_alerts_either() -> None:
     run, watch, (_, saved) = saved_twice(known_after=0.0)
     run.lines = [line for line in no_end_of_a_save(run) if line.at <= saved]
     run.at = saved + 300
     watch.follow(run)
-    assert watch.tracker.state("grpo").phase is Phase.SAVING
+    assert watch.tracker.phase("grpo") == (Phase.TRAINING, saved)
     assert watch.time.seconds[RunState.SAVING] == pytest.approx(60)
 
 

@@ -248,6 +248,21 @@ class TestSavesThatTheFolderShows:
         night.tracker.record_saving("grpo", night.begin + 25)
         assert night.course.phase is Phase.TRAINING
 
+    def test_that_the_log_shows_end_once_their_checkpoint_is_complete(self, night: Night) -> None:
+        """A run that hangs right after its save logs nothing more."""
+        night.line("step", 9)
+        before = night.clock.now
+        night.clock.now += 30
+        night.line("saving")
+        night.tracker.record_checkpoint("grpo", "all", 5, before, before - 1)
+        assert night.course.phase is Phase.SAVING
+        night.clock.now += 40
+        ended = night.clock.now - 20
+        night.tracker.record_checkpoint("grpo", "all", 10, ended, ended - 10)
+        assert night.tracker.phase("grpo") == (Phase.TRAINING, ended)
+        night.tracker.record_saving("grpo", ended + 5)  # of another kind
+        assert night.tracker.phase("grpo") == (Phase.SAVING, ended + 5)
+
     def test_do_not_end_a_phase_from_the_log(self, night: Night) -> None:
         night.line("saving")
         night.tracker.record_saving("grpo", None)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.hostile.hung_mount import hung_mount
 from tests.remediator.process_yard import SLEEP, Steps, Yard, alive
 from tests.remediator.samples import ROLLOUT
 from tests.remediator.stage import Scene, Stage
@@ -214,6 +215,15 @@ def test_output_goes_to_the_log_and_what_was_there_before_is_not_its_own(bench: 
     bench.perform()
     assert bench.message()["output"] == "now"
     assert (bench.folder / "log").read_text() == "before\nnow\n"
+
+
+def test_a_log_on_a_mount_that_never_answers_fails_the_action(bench: Bench, tmp_path: Path) -> None:
+    with hung_mount(tmp_path) as (_, target, _):
+        seen_from_here = Path(f"/proc/{target.partition('=')[2]}/root/{tmp_path}")
+        bench.acting("touch ran", log=seen_from_here / "log")
+        with pytest.raises(ActionError, match="cannot store output of .*does not answer"):
+            bench.perform()
+    assert not (bench.folder / "ran").exists()
 
 
 def test_output_that_is_no_text_is_none_of_our_trouble(bench: Bench) -> None:
