@@ -221,7 +221,7 @@ def test_a_log_on_a_mount_that_never_answers_fails_the_action(bench: Bench, tmp_
     with hung_mount(tmp_path) as (_, target, _):
         seen_from_here = Path(f"/proc/{target.partition('=')[2]}/root/{tmp_path}")
         bench.acting("touch ran", log=seen_from_here / "log")
-        with pytest.raises(ActionError, match="cannot store output of .*does not answer"):
+        with pytest.raises(ActionError, match=r"cannot store output of .*does not answer"):
             bench.perform()
     assert not (bench.folder / "ran").exists()
 
