@@ -22,7 +22,7 @@ class PhaseLimits(Section):
     """Maximum time in phases without steps."""
 
     saving: Span = 1800.0
-    """Writing a checkpoint."""
+    """Writing a checkpoint, until it is complete."""
 
     evaluating: Span = 3600.0
     """Running an evaluation."""
