@@ -107,7 +107,7 @@ class RunAction(Action):
             return {"killed": [], **self.finish(action_token, record_step)}
         if reason := protection_reason(tree.members, read_processes()):
             raise ActionError(f"refused: {reason}")
-        self._wait_while_saving(tree, saving, record_step)
+        self._wait_while_writing(tree, record_step)
         confirm()
         record_step("stop", processes=[one.pid for one in tree.members if one.alive])
         # What is compared here is what is named in the request (harm 29).
@@ -181,15 +181,17 @@ class RunAction(Action):
         with action_errors(str(self._run.socket), OSError, ValueError):
             return ask_run(self._run.socket, owner=self._run.owner, timeout=timeout, **request)
 
-    def _wait_while_saving(
-        self, tree: ProcessTree, saving: IsSaving, record_step: RecordStep
-    ) -> None:
-        """Waits, for a limited time, while a checkpoint is written (harm 17)."""
+    def _wait_while_writing(self, tree: ProcessTree, record_step: RecordStep) -> None:
+        """Waits, for a limited time, while a process of `tree` writes a checkpoint (harm 17).
+
+        What the exporter sees was asked for the decision: of a run that saves often it is a save
+        without end.
+        """
         deadline = time.monotonic() + self._target.max_save_delay
         wait = SaveWait(self._save_check)
         record_deferral = record_deferral_once(record_step, "kill_deferred")
         while alive := [one.pid for one in tree.members if is_alive(one.identity)]:
-            if time.monotonic() >= deadline or not (saving() or wait.goes_on(alive)):
+            if time.monotonic() >= deadline or not wait.goes_on(alive):
                 return
             record_deferral()
             time.sleep(SAVING_POLL_SECONDS)

@@ -27,7 +27,7 @@ from trainwarden_remediator.journal.rows import Outcome
 from trainwarden_remediator.model import Result, TargetInstance
 from trainwarden_remediator.observation.model import RunState
 from trainwarden_remediator.observation.snapshot import RESPONSE_TIMEOUT_SECONDS
-from trainwarden_remediator.policy.conditions import is_fresh, is_saving
+from trainwarden_remediator.policy.conditions import is_fresh, is_saving, repeats_saves
 from trainwarden_remediator.policy.verification import EffectCheck, StartedProcess
 from trainwarden_remediator.runtime.host_lock import host_locks
 
@@ -313,7 +313,7 @@ class ActionRunner:
             seen, now = run.checkpoints_seen_at, self._clock.now()
             called = now - (self._clock.since_boot() - first_called_at)
             scanned = seen is None or seen >= called or not is_fresh(seen, now)
-            return not scanned or is_saving(run, now)
+            return not scanned or (is_saving(run, now) and not repeats_saves(run, called, now))
 
         return check
 

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -228,13 +229,35 @@ def test_a_failed_command_is_started_again_where_its_wrapper_waits(
     assert action.finish("7", Steps())["started_by"] == "another"
 
 
-def test_a_save_defers_the_end(runs: Runs, act: Callable[[], RunAction]) -> None:
-    runs.piped(*SLEEP)
+def test_a_save_defers_the_end(runs: Runs, act: Callable[[], RunAction], tmp_path: Path) -> None:
+    folder = tmp_path / "saves"
+    folder.mkdir()
+    half = folder / "step-9.ckpt"
+    saves = f"exec 3> {half}; sleep 2; echo whole >&3; exec 3>&-; exec sleep 1000"
+    runs.piped("sh", "-c", saves, options=("--name", "r", "--checkpoints", str(folder)))
     runs.wait_until(state="running")
-    looks = iter([True, False])
+    wait_for(half.exists)
+    steps: dict[str, str] = {}
+
+    def record_step(step: str, **_: object) -> None:
+        steps[step] = half.read_text()
+
+    act().perform("7", record_step)
+    assert list(steps) == ["kill_deferred", "stop", "start"]
+    assert steps["stop"] == "whole\n"
+
+
+def test_a_run_that_saves_often_is_not_waited_for(
+    runs: Runs, act: Callable[[], RunAction], tmp_path: Path
+) -> None:
+    """A file counts as complete 30 s after its last write, so the exporter always sees a save."""
+    (tmp_path / "step-9.ckpt").write_bytes(b"whole")
+    os.utime(tmp_path / "step-9.ckpt", (time.time() - 10, time.time() - 10))
+    runs.piped(*SLEEP, options=("--name", "r", "--checkpoints", str(tmp_path)))
+    runs.wait_until(state="running")
     steps = Steps()
-    act().perform("7", steps, saving=lambda: next(looks))
-    assert steps.taken == ["kill_deferred", "stop", "start"]
+    act().perform("7", steps, saving=lambda: True)
+    assert steps.taken == ["stop", "start"]
 
 
 def test_no_process_ends_if_the_last_confirmation_is_refused(

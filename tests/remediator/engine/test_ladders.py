@@ -544,3 +544,23 @@ async def test_an_act_can_ask_whether_its_trainer_saves(
     thread = SerialThread("an act")
     assert await thread.call(scene.engine._executor.action_runner._save_check(order)) is answer
     thread.close()
+
+
+@pytest.mark.parametrize(("since", "took", "waits"), [(1, 2, False), (1, 9, True), (-1, 2, True)])
+async def test_an_act_waits_for_one_save_and_not_for_the_next(
+    tmp_path: Path, journal: Journal, clock: FakeClock, *, since: float, took: float, waits: bool
+) -> None:
+    """A run that saves as often as its checkpoints settle always seems to be saving."""
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(4))
+    scene = Scene(tmp_path, journal, clock)
+    target = scene.setup.config.target(TRAINER)
+    assert target is not None
+    order = scene.engine._executor._action_request(1, "restart_leaking_worker", 0, target, None)
+    is_saving, thread = scene.engine._executor.action_runner._save_check(order), SerialThread("act")
+    run = {"saving": True, "save_seconds": took}
+    Night(scene).run(**run, saving_since=NOW - 20, checkpoints_seen_at=NOW)
+    assert await thread.call(is_saving) is True
+    await clock.advance(15)
+    Night(scene).run(**run, saving_since=NOW + since, checkpoints_seen_at=clock.now())
+    assert await thread.call(is_saving) is waits
+    thread.close()
