@@ -12,6 +12,7 @@ import re
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import yaml
@@ -61,17 +62,18 @@ def plan_file(file: PacedFile, name: str, pause: Callable[[], None] = lambda: No
 def _plan_tensors(file: PacedFile, name: str, path: str, pause: Callable[[], None]) -> FilePlan:
     if not file.size:
         return _damaged(DamageKind.TRUNCATED, name, "is empty")
-    if file.size < len(HEADER_START):
-        return _damaged(DamageKind.TRUNCATED, name, "ends in its header")
-    if file.read(0, len(HEADER_START)) == HEADER_START:
+    start = file.read(0, len(HEADER_START))
+    if start == HEADER_START:
         return plan_zip(file, name, pause=pause)
+    if HEADER_START.startswith(start):
+        return _damaged(DamageKind.TRUNCATED, name, "ends in its header")
     if path.endswith(".distcp"):  # has archives of single items, also at its end
         return _whole(file)
     if has_directory(file):
         return _damaged(DamageKind.CORRUPT, name, "the header of its first record is damaged")
     if path.endswith(".npz"):
         return _whole(file)
-    return _plan_pickle(file, name, pause, needs_end=not path.endswith(".bin"))
+    return _plan_pickle(file, name, pause)
 
 
 _HEADER_ERRORS = (
@@ -123,20 +125,43 @@ def plan_safetensors(file: PacedFile, name: str) -> FilePlan:
     return FilePlan(tuple(segments), tensors=frozenset(tensors), counts_zeros=True)
 
 
-def _plan_pickle(
-    file: PacedFile, name: str, pause: Callable[[], None], *, needs_end: bool = True
-) -> FilePlan:
+_PICKLE_STARTS = (
+    b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.",  # the magic number of torch before 1.6
+    *(b"\x80%c%cq\0" % start for start in product((2, 3), b"}]")),  # a dict or list, memoised
+    *(b"\x80%c\x95" % protocol for protocol in (4, 5)),  # a frame
+)
+_PICKLED_OBJECT = re.compile(rb"\x80[\x02\x03]c[\w.]+\n[\w.]+\n")
+_FRAME_LENGTH_END = slice(7, 11)
+"""The upper half of the length of a frame, which is zero below 4 GiB."""
+_JOBLIB = b"NumpyArrayWrapper"
+"""joblib writes the bytes of an array between the opcodes of its pickle."""
+
+
+def _begins_as_pickle(data: bytes) -> bool:
+    """Whether `data` begins as only a pickle does, or is the begin of such a begin.
+
+    A first byte proves nothing, and neither does a protocol: a file of any other format may have
+    them. Pickles of protocol 0 and 1, which Python 3 no longer writes unasked, have no such begin.
+    """
+    if _PICKLED_OBJECT.match(data):
+        return True
+    is_known = any(data.startswith(one) or one.startswith(data) for one in _PICKLE_STARTS)
+    return is_known and (data[2:3] != b"\x95" or not data[_FRAME_LENGTH_END].strip(b"\0"))
+
+
+def _plan_pickle(file: PacedFile, name: str, pause: Callable[[], None]) -> FilePlan:
     """Checks a plain pickle: a file of torch before 1.6 begins with one, too."""
+    if not file.size:
+        return _damaged(DamageKind.TRUNCATED, name, "is empty")
     if file.size > MAX_PICKLE_BYTES:
         return _whole(file)
     data = file.read(0, file.size)
-    if data[:1] not in (b"\x80", b"(", b"}", b"]", b"c", b"N"):
-        return _whole(file) if data else _damaged(DamageKind.TRUNCATED, name, "is empty")
+    if not _begins_as_pickle(data) or _JOBLIB in data:
+        return _whole(file)
     try:
         read_pickle(data, pause=pause)
     except ValueError as error:
-        if needs_end:
-            return _damaged(DamageKind.TRUNCATED, name, f"is no complete pickle ({error})")
+        return _damaged(DamageKind.TRUNCATED, name, f"is no complete pickle ({error})")
     return _whole(file)
 
 
