@@ -79,7 +79,7 @@ def nights(text: str | None) -> Result:
         "Not part of this run: `make nights` measures them, `make bench NIGHTS=file` shows them."
         if text is None
         else "From the fault to the alert to the healed run, end to end, as shipped: seconds. A "
-        "worker counts as healed once it has lived for 30 s, a trainer once it has made a step."
+        "worker counts as healed once it has lived for 30 s, a trainer once it has made a new step."
     )
     cells = tuple(tuple([*part, "", ""][: len(columns)]) for part in parts)
     return Result("The five nights", about, columns, cells)

@@ -53,8 +53,8 @@ class Verify(Section):
     """How long the worker may take to become healthy after its start. The time that the exporter
     grants for starting (an engine that loads weights, a first step) is added."""
     stable_for: Seconds = 30
-    """How long the worker must then stay healthy. Not for a trainer with observed steps: it is
-    healthy once it has made a step."""
+    """How long the worker must then stay healthy. A trainer with observed steps must have made
+    a step, and need not stay so once it has made a new one."""
     serves: bool = False
     """Whether the worker's inference servers must have completed a token since its start."""
     progress: bool = False
@@ -178,17 +178,13 @@ PLAYBOOKS: Mapping[str, Playbook] = {
         condition=Condition.INFERENCE_DOWN,
         rungs=(
             Rung(tries=2, verify=Verify(timeout=180, stable_for=5, serves=True)),
-            Rung(
-                target="trainer",
-                when="no_progress",
-                verify=Verify(timeout=180, stable_for=0, progress=True),
-            ),
+            Rung(target="trainer", when="no_progress", verify=Verify(timeout=180, progress=True)),
         ),
     ),
     "restart_stalled_run": Playbook(
         condition=Condition.NO_PROGRESS,
         target="trainer",
-        verify=Verify(timeout=180, stable_for=0, progress=True),
+        verify=Verify(timeout=180, progress=True),
     ),
 }
 """The playbooks that the shipped rules name. A playbook of the same name in the file replaces

@@ -85,9 +85,15 @@ class EffectCheck:
         )
 
     def settle_seconds(self, exporter: ExporterState) -> float:
-        """How long the target must stay healthy; a trainer that makes steps has settled already."""
-        proven = self._needs_step(exporter) and not self.verify.progress
-        return 0.0 if proven else self.verify.stable_for
+        """How long the target must stay healthy; not at all where its run makes new steps.
+
+        A trainer that fails at a step repeats those before it each time.
+        """
+        run = exporter.runs.get(self.key.run)
+        repeats = run is not None and self.step is not None and (run.step or 0.0) <= self.step
+        finished = run is not None and run.finished
+        is_new = self._needs_step(exporter) and (finished or not repeats)
+        return 0.0 if is_new else self.verify.stable_for
 
     def extra_seconds(self, exporter: ExporterState) -> float:
         """Seconds beyond those of `verify` that the start may take, as the exporter shows."""

@@ -512,12 +512,13 @@ def test_a_run_that_stalls_is_silent_beyond_its_limit_in_time(seed: int, share: 
     last = list(islice(run.events(), 1 + int(share * (length - 1))))[-1]
     assert run.excess <= 0
     known_after = 4 / min(1.0, 0.5 * run.usual)  # what is less than a second apart is one sign
+    of_steps = 5 * 1.6 * run.usual
     allowed = {
         "start": 1800,
         "resumed": 1800,
         "saving": 1800,
         "evaluating": 3600,
-    }.get(last, max(60, 5 * 1.6 * run.usual) if run.steps_of_life > known_after else 1800)
+    }.get(last, max(60 if run.steps_of_life > known_after else 1800, of_steps))
     run.night.clock.now += allowed + 1.6 * run.usual
     assert run.night.limit is not None
     assert run.night.silence > run.night.limit

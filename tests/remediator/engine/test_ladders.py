@@ -127,7 +127,7 @@ async def test_a_trainer_that_does_not_is_restarted_and_resumes_with_the_next_st
         night.resolve()
         await scene.clock.advance(290)
         assert restarts(scene) == {"rollout-0": 1}
-        await scene.clock.advance(20)
+        await scene.clock.advance(50)
         assert restarts(scene) == {"rollout-0": 1, "trainer": 1}
         assert outcomes(scene) == [("rollout-0", "healed"), ("trainer", "healed")]
         assert scene.journaled()[-1] == "resolved"
@@ -147,7 +147,7 @@ async def test_a_resume_that_is_off_is_reported_with_the_outcome(
         night.fire()
         await scene.clock.advance(10)
         night.resolve()
-        await scene.clock.advance(310)
+        await scene.clock.advance(345)
         (healed, *_) = (e for e in scene.journal.newest_events(50) if e.kind == "outcome")
         assert healed.facts["remark"] == f"{remark}: resumed with step {first:g}, not 1871"
 
@@ -165,7 +165,7 @@ async def test_a_resume_past_a_damaged_checkpoint_is_not_off(stage: Stage) -> No
         night.fire()
         await scene.clock.advance(10)
         night.resolve()
-        await scene.clock.advance(310)
+        await scene.clock.advance(345)
         (healed, *_) = (e for e in scene.journal.newest_events(50) if e.kind == "outcome")
         assert healed.facts["first_step"] == 1801
         assert "remark" not in healed.facts

@@ -1,4 +1,4 @@
-"""What counts as healed: a trainer that makes steps, another worker that has lived for a while."""
+"""What counts as healed: a trainer that makes new steps, else what has lived for a while."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_remediator.observation.model import RunState
 
 GONE = make_worker(processes=0, started_at=None, resident_bytes=0.0)
-CRASHED = RunState(step=150, last_step_at=NOW - 60, progress_at=NOW - 60, stall_limit=300)
+LAST_STEP = 150
+CRASHED = RunState(step=LAST_STEP, last_step_at=NOW - 60, progress_at=NOW - 60, stall_limit=300)
 
 
 def outcomes(scene: Scene) -> list[tuple[str, str]]:
@@ -61,15 +62,38 @@ async def test_the_verification_ends_when_an_operator_stops_the_run(stage: Stage
         assert outcomes(scene) == [("not_healed", "an operator has stopped it")]
 
 
-async def test_a_trainer_is_healed_once_it_makes_a_step(stage: Stage) -> None:
+def makes_step(scene: Scene, step: float) -> None:
+    scene.observer.runs["demo"] = replace(CRASHED, step=step, last_step_at=scene.clock.now())
+
+
+async def test_a_trainer_is_healed_once_it_makes_a_new_step(stage: Stage) -> None:
     async with stage(before=gone(TRAINER)) as scene:
         await started(scene, TRAINER)
         await scene.clock.advance(90)
         assert outcomes(scene) == []
-        now = scene.clock.now()
-        scene.observer.runs["demo"] = replace(CRASHED, step=101, last_step_at=now)
+        makes_step(scene, LAST_STEP + 1)
         await scene.clock.advance(2)
         assert outcomes(scene) == [("healed", "")]
+
+
+async def test_a_trainer_that_repeats_steps_must_live_for_a_while(stage: Stage) -> None:
+    async with stage(before=gone(TRAINER)) as scene:
+        await started(scene, TRAINER)
+        makes_step(scene, LAST_STEP)
+        await scene.clock.advance(3)
+        assert outcomes(scene) == []
+        await scene.clock.advance(5)
+        assert outcomes(scene) == [("healed", "")]
+
+
+async def test_a_trainer_that_fails_at_the_same_step_again_was_not_healed(stage: Stage) -> None:
+    async with stage(before=gone(TRAINER)) as scene:
+        await started(scene, TRAINER)
+        makes_step(scene, LAST_STEP)
+        await scene.clock.advance(3)
+        crashes(scene, TRAINER)
+        await scene.clock.advance(6)
+        assert outcomes(scene) == [("not_healed", "it ended soon after its start")]
 
 
 async def test_a_step_of_its_predecessor_does_not_heal_it(stage: Stage) -> None:
