@@ -113,7 +113,12 @@ class Remediator:
                 wake=self.control_loop.wake,
             )
             self.unhandled_alerts = UnhandledAlerts(
-                self.journal, self.setup, self._fetch(), self._fetch_status(), self.clock
+                self.journal,
+                self.setup,
+                self._fetch(),
+                self._fetch_status(),
+                observer=self._observer(),
+                clock=self.clock,
             )
             self.active_alerts = ActiveAlertLister(
                 config.alertmanager.pull, self._fetch(), clock=self.clock
@@ -238,7 +243,8 @@ class Remediator:
         self.setup = setup
         self.control_loop.reconfigure(setup, self._observer())
         self.alert_poller.reconfigure(setup.config.alertmanager.pull, self._fetch())
-        self.unhandled_alerts.reconfigure(setup, self._fetch(), self._fetch_status())
+        asked = self._fetch(), self._fetch_status(), self._observer()
+        self.unhandled_alerts.reconfigure(setup, *asked)
         self.active_alerts.reconfigure(setup.config.alertmanager.pull, self._fetch())
         own = LocalObserver(setup).observe, local_checkpoint_observers(setup)
         self.failsafe.reconfigure(setup.config.failsafe, self._observer(), *own)

@@ -182,7 +182,10 @@ def _resume_problem(
     if taken is None:
         return ""
     name = taken.step_dir.name.text
+    if taken.step is not None and str(taken.step) not in name:
+        name += f" of step {taken.step}"
     if taken.state == "damaged":
-        return f"{name}: {taken.damages[0]}"
+        damage = taken.damages[0]
+        return f"{name}: {damage} ({damage.kind.replace('_', ' ')})"
     abandoned = now - taken.step_dir.changed_at >= ABANDONED_SECONDS
     return f"{name} is incomplete" if taken.state == "incomplete" and abandoned else ""

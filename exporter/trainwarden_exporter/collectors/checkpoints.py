@@ -22,6 +22,8 @@ from trainwarden_exporter.step_dirs.filesystem import FileSystem
 _table = MetricTable("trainwarden_", "run", "checkpoint")
 _gauge = _table.gauge
 
+MAX_PROBLEM_LENGTH = 200
+
 LAST_SCAN = _gauge(
     "checkpoint_seen_timestamp_seconds",
     "Last successful scan of the folders; until the first, the time of the first attempt.",
@@ -96,6 +98,11 @@ RESUME_DAMAGED = _gauge(
     "checkpoint_resume_damaged",
     "Whether the checkpoint that the framework takes when it resumes is damaged, or is incomplete "
     "and no longer written to.",
+)
+RESUME_PROBLEM_INFO = _gauge(
+    "checkpoint_resume_problem_info",
+    "1 where that is so; the label names the checkpoint, its file and the damage.",
+    "problem",
 )
 
 
@@ -271,6 +278,9 @@ def _proof_samples(spec: CheckpointSpec, proofs: ProofSnapshot) -> Iterator[Samp
         return
     yield PROVED, spec.labels, proofs.count("proved")
     yield RESUME_DAMAGED, spec.labels, bool(proofs.resume_problem)
+    if proofs.resume_problem:
+        problem = printable(proofs.resume_problem)[:MAX_PROBLEM_LENGTH]
+        yield RESUME_PROBLEM_INFO, (*spec.labels, problem), 1
     for kind, count in proofs.damage_counts().items():
         yield DAMAGED, (*spec.labels, kind), count
     damaged = [one for one in proofs.checkpoints if one.state == "damaged"]

@@ -170,6 +170,8 @@ def _container(container: ContainerView) -> str:
 
 
 def _checkpoint(run: RunView, seen: CheckpointView) -> str:
+    if seen.resume_problem:
+        return f"a resume of {run.name} would take a damaged checkpoint, {seen.resume_problem}"
     if seen.overdue and seen.age is not None and seen.interval is not None:
         age, every = format_duration(round(seen.age)), format_duration(round(seen.interval))
         return f"the newest checkpoint of {run.name} is {age} old (expected every {every})"

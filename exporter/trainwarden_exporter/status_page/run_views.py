@@ -50,6 +50,8 @@ class CheckpointView:
     """Whether the run has finished and saves no more."""
     others: str = ""
     """What the folders hold, if no checkpoint: the first names."""
+    resume_problem: str = ""
+    """What is wrong with the checkpoint that a resume takes; "" if none is known."""
 
     @property
     def overdue(self) -> bool:
@@ -59,6 +61,8 @@ class CheckpointView:
 
     @property
     def tone(self) -> Tone:
+        if self.resume_problem:
+            return "bad"
         if self.finished:
             return "good"
         if self.overdue:

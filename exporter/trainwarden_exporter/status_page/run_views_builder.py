@@ -101,6 +101,7 @@ def _checkpoint(series: Series, key: Labels) -> CheckpointView:
         left=min(left, default=None),
         finished=series.of("training_finished", key[0]) == 1,
         others=series.word("checkpoint_others_info", *key),
+        resume_problem=series.word("checkpoint_resume_problem_info", *key),
     )
 
 

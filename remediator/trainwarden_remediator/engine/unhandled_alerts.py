@@ -25,6 +25,7 @@ from trainwarden_remediator.exceptions import JournalError, ObservationError
 from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.model import BLOCKED_SECONDS, Decision, Verdict
 from trainwarden_remediator.observation.active_alerts import Fetch
+from trainwarden_remediator.observation.snapshot import Observer
 from trainwarden_remediator.policy.alert_handling import WARNED_OF
 from trainwarden_remediator.runtime.clock import Clock, ConditionTimer
 
@@ -49,6 +50,8 @@ NOTIFIED_OTHERWISE = frozenset(
 )
 """Alerts about what the remediator notifies itself, as `gave_up`, `breaker_opened` and
 `alerts_stale`."""
+
+CHECKPOINT_DAMAGED = "TrainingCheckpointDamaged"
 
 _UNOWNED = frozenset(
     Decision(Verdict.REFUSE, reason).text for reason in ("unknown_playbook", "unknown_target")
@@ -78,17 +81,27 @@ class UnhandledAlerts:
     """Asks Alertmanager periodically, and records alerts that begin and end."""
 
     def __init__(
-        self, journal: Journal, setup: Setup, fetch: Fetch, fetch_status: FetchStatus, clock: Clock
+        self,
+        journal: Journal,
+        setup: Setup,
+        fetch: Fetch,
+        fetch_status: FetchStatus,
+        *,
+        observer: Observer,
+        clock: Clock,
     ) -> None:
         self._journal = journal
         self._clock = clock
         self._tracked: dict[_Key, _Tracked] | None = None
         self._failure = ""
-        self.reconfigure(setup, fetch, fetch_status)
+        self.reconfigure(setup, fetch, fetch_status, observer)
 
-    def reconfigure(self, setup: Setup, fetch: Fetch, fetch_status: FetchStatus) -> None:
+    def reconfigure(
+        self, setup: Setup, fetch: Fetch, fetch_status: FetchStatus, observer: Observer
+    ) -> None:
         """Uses another configuration from the next poll on."""
         self._setup, self._fetch, self._fetch_status = setup, fetch, fetch_status
+        self._observer = observer
 
     async def run(self) -> None:
         """Polls forever, while a receiver wants to know."""
@@ -193,6 +206,18 @@ class UnhandledAlerts:
         facts |= {"fingerprint": alert.fingerprint}
         if kind == "stalled":
             facts |= {"handling": WARNED_OF[alert.name]}
+        elif kind == "unhandled" and (detail := await self._detail(alert)):
+            facts |= {"detail": detail}
         await asyncio.to_thread(
             self._journal.record_event, kind, **facts, starts_at=alert.starts_at
         )
+
+    async def _detail(self, alert: Alert) -> str:
+        """Returns which checkpoint is damaged and how, if the exporter shows it now."""
+        if alert.name != CHECKPOINT_DAMAGED:
+            return ""
+        try:
+            run = (await self._observer.observe()).runs.get(alert.run)
+        except ObservationError:
+            return ""
+        return "" if run is None else run.resume_problem

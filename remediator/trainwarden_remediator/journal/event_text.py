@@ -161,7 +161,9 @@ def _describe_change(kind: str, facts: dict[str, Any]) -> str:
         return f"the on-call is notified{detail}"
     if kind == "unhandled":
         alert = facts["alert"]
-        return f"{alert}: no playbook handles it; `trainwarden runbook {alert}` says what to do"
+        detail = f"{facts['detail']}; " if facts.get("detail") else ""
+        advice = f"no playbook handles it; `trainwarden runbook {alert}` says what to do"
+        return f"{alert}: {detail}{advice}"
     if kind == "unhandled_ended":
         return f"{facts['alert']} has ended"
     if kind == "stalled":

@@ -223,6 +223,7 @@ def _run(page: _Page, run: str) -> RunState:
         damaged_checkpoints=frozenset(
             labels.get("path", "") for labels, _ in page.all("checkpoint_damaged_info", run=run)
         ),
+        resume_problem=page.active_label("checkpoint_resume_problem_info", "problem", run=run),
         checkpoints=sum(complete) if complete else None,
         checkpoints_seen_at=min(checkpoints("seen_timestamp_seconds"), default=None),
         saving=any(checkpoints("saving")),

@@ -105,6 +105,8 @@ class RunState:
     """The path of the newest proved checkpoint; empty if none is proved."""
     damaged_checkpoints: frozenset[str] = frozenset()
     """The paths of the damaged checkpoints."""
+    resume_problem: str = ""
+    """What is wrong with the checkpoint that a resume takes; empty if none is known."""
     checkpoints: float | None = None
     """Number of complete checkpoints; None if none are configured."""
     checkpoints_seen_at: float | None = None

@@ -214,6 +214,7 @@ def test_damages_are_found(name: str, run: Run) -> None:
     assert kind in {one.kind for one in newest.damages}, newest.damages
     assert older.state == "proved"
     assert found.resume_problem.startswith("checkpoint-20: ")
+    assert found.resume_problem.endswith(f"({newest.damages[0].kind.replace('_', ' ')})")
     assert found.damage_counts()[kind] == 1
     assert found.newest_proved is older
 

@@ -238,6 +238,23 @@ def test_steps_are_those_of_the_run_and_not_of_the_names(tmp_path: Path, closing
     assert list(collector.resume_points()) == [("demo", [(1869, written)])]
 
 
+def test_the_problem_of_a_resume_is_named(
+    tmp_path: Path, closing: Closing, wait_until: Callable[[Callable[[], Any]], None]
+) -> None:
+    save(tmp_path, 10, NOW - 100)
+    (tmp_path / "ckpt/step_10/optim.pt").write_bytes(b"PK\3\4cut")
+    os.utime(tmp_path / "ckpt/step_10/optim.pt", (NOW - 110, NOW - 110))
+    collector = closing(CheckpointsCollector([run(tmp_path)], now=lambda: NOW))
+    wait_until(lambda: of(samples(collector)).get("resume_damaged") == 1)
+    named = [
+        one.labels["problem"]
+        for family in collector.collect()
+        for one in family.samples
+        if one.name.endswith("resume_problem_info")
+    ]
+    assert named == ["step_10: optim.pt: the directory at its end is missing (truncated)"]
+
+
 def test_a_resume_is_sound_from_the_proved_checkpoints(
     tmp_path: Path, closing: Closing, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:

@@ -79,7 +79,7 @@ def test_the_command_lists_each_checkpoint_with_its_proof(
     assert damage.strip() == f"truncated: {DAMAGE}"
     assert third.endswith("proved")
     assert rest == [
-        f"  A resume would take a damaged checkpoint: checkpoint-20: {DAMAGE}",
+        f"  A resume would take a damaged checkpoint: checkpoint-20: {DAMAGE} (truncated)",
         "  Newest proved checkpoint: checkpoint-10",
     ]
     assert not list(tmp_path.glob("**/proofs-*"))

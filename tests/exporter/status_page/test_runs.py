@@ -294,6 +294,14 @@ def test_what_is_to_be_watched_is_no_trouble_yet(changes: dict[str, object]) -> 
     assert [problem.tone for problem in run_problems(run)] == ["warn"]
 
 
+def test_a_damaged_checkpoint_is_named_with_its_file_and_damage() -> None:
+    problem = "step-2640.ckpt: the directory at its end is missing (truncated)"
+    seen = CheckpointView("a", finished=True, resume_problem=problem)
+    (found,) = run_problems(replace(HEALTHY, checkpoints=(seen,)))
+    assert found.tone == "bad"
+    assert problem in str(found)
+
+
 def test_a_run_that_has_finished_has_no_overdue_checkpoint() -> None:
     assert CheckpointView("a", age=3601, interval=1800, finished=True).tone == "good"
     assert CheckpointView("a", age=3601, interval=1800).tone == "warn"

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.remediator.fake_clock import FakeClock, InlineExecutor
+from tests.remediator.fakes import FakeObserver
 from tests.remediator.samples import NOW, make_alert, make_setup
 from tests.remediator.stage import going_on
 
@@ -25,7 +26,12 @@ from trainwarden_remediator.exceptions import ObservationError
 from trainwarden_remediator.journal.event_text import describe
 from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.model import Decision, Verdict
-from trainwarden_remediator.notify.messages import notification_event_of
+from trainwarden_remediator.notify.messages import (
+    Notification,
+    build_message,
+    notification_event_of,
+)
+from trainwarden_remediator.observation.model import RunState
 
 PROJECT = Path(__file__).resolve().parents[3]
 LOST = {"alertname": "TrainingGpuLost", "severity": "critical", "gpu": "0"}
@@ -88,12 +94,15 @@ class Watch:
     def __init__(self, folder: Path, journal: Journal, clock: FakeClock, **config: Any) -> None:
         self.alertmanager = FakeAlertmanager()
         self.journal, self.clock = journal, clock
+        self.observer = FakeObserver()
         setup = make_setup(folder, "demo/rollout-0", **config)
         self.setup: Setup = replace(setup, config=setup.config.model_copy(update={"notify": RINGS}))
 
     def build(self) -> UnhandledAlerts:
         asked = self.alertmanager.fetch, self.alertmanager.fetch_status
-        return UnhandledAlerts(self.journal, self.setup, *asked, self.clock)
+        return UnhandledAlerts(
+            self.journal, self.setup, *asked, observer=self.observer, clock=self.clock
+        )
 
     def recorded(self) -> list[tuple[str, str]]:
         return [
@@ -139,6 +148,32 @@ async def test_it_is_recorded_once_and_its_end_once(start: Start) -> None:
         assert watch.recorded() == [BEGUN]
         await watch.clock.advance(3000)
         assert watch.recorded() == [BEGUN, ENDED]
+
+
+DAMAGED = {"alertname": "TrainingCheckpointDamaged", "severity": "critical", "run": "demo"}
+PROBLEM = "step-2640.ckpt: the directory at its end is missing (truncated)"
+
+
+async def test_the_message_names_the_damaged_checkpoint_and_the_damage(start: Start) -> None:
+    watch: Watch
+    async with start() as watch:
+        watch.observer.runs["demo"] = RunState(resume_problem=PROBLEM)
+        watch.alertmanager.add(DAMAGED)
+        await watch.clock.advance(60)
+        (event,) = watch.journal.newest_events(1)
+        message = build_message(
+            [Notification(1, "phone", "unhandled", event)], instance="h", mode="act"
+        )
+        assert PROBLEM in message.items[0].values["What"]
+
+
+async def test_a_damaged_checkpoint_rings_without_the_exporter_too(start: Start) -> None:
+    watch: Watch
+    async with start() as watch:
+        watch.observer.blind = ObservationError("no answer")
+        watch.alertmanager.add(DAMAGED)
+        await watch.clock.advance(60)
+        assert watch.recorded() == [("unhandled", "TrainingCheckpointDamaged")]
 
 
 async def test_a_remediator_that_starts_again_records_it_no_second_time(start: Start) -> None:

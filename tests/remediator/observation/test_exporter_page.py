@@ -183,6 +183,9 @@ def test_the_newest_proved_checkpoint_has_a_path() -> None:
         'trainwarden_checkpoint_damaged_info{run="demo",checkpoint="default",path="/srv/9"} 1\n'
     )
     assert see(CHECKPOINTS, damaged).runs["demo"].damaged_checkpoints == {"/srv/9"}
+    labels = 'run="demo",checkpoint="default",problem="9: a"'
+    problem = f"trainwarden_checkpoint_resume_problem_info{{{labels}}} 1\n"
+    assert see(CHECKPOINTS, problem).runs["demo"].resume_problem == "9: a"
     relative = PROVED.replace("/srv/run/1870", "-c rm")
     assert see(CHECKPOINTS, relative).runs["demo"].proved_checkpoint == ""
 
