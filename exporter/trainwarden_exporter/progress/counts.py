@@ -14,18 +14,23 @@ from trainwarden_exporter.progress.step_timing import StepTiming
 
 
 def resolve_count(
-    state: RunProgress, event: StepReported, *, configured_total: int | None
+    state: RunProgress,
+    event: StepReported,
+    *,
+    configured_total: int | None,
+    trainer_start: float | None = None,
 ) -> tuple[RunProgress, StepReported | None]:
     """Returns `event` in steps of the run, None if it counts something else, and its state.
 
     The state differs from `state` by the totals of bars and epochs, and by the steps of a bar that
-    turned out not to be that of the run.
+    turned out not to be that of the run. `trainer_start` (Unix seconds): when the newest process
+    of the trainer started; None if not yet known, 0 if nothing shows it.
     """
     match event.total_of:
         case "bar":
             return _of_bar(state, event, configured_total)
         case "epoch" | "line":
-            return _of_epoch(state, event, configured_total)
+            return _of_epoch(state, event, configured_total, trainer_start)
     if configured_total is not None:
         event = replace(event, total=configured_total)
     return state, event
@@ -49,7 +54,10 @@ def _of_bar(
 
 
 def _of_epoch(
-    state: RunProgress, event: StepReported, configured_total: int | None
+    state: RunProgress,
+    event: StepReported,
+    configured_total: int | None,
+    trainer_start: float | None,
 ) -> tuple[RunProgress, StepReported | None]:
     total, last, step = event.total, _last_count(state, event), event.step
     if total and state.epoch_total not in (None, total):
@@ -63,16 +71,30 @@ def _of_epoch(
         state = replace(state, epoch_total=total, line_total=line_total)
     if total and last is not None and step <= total:
         before = max(0, last - 1) // total * total
-        if step >= last - before:
-            step += before
-        elif last - before == total or _is_unobserved(state, event.source):
-            step += before + total
+        if step < last - before:
+            ended = last - before == total or _ended_unobserved(
+                state, event.source, trainer_start, in_epochs=before > 0 or state.epochs_seen
+            )
+            if ended is None:
+                return state, None
+            before = before + total if ended else 0
+        step += before
     return state, replace(event, step=step, total=configured_total)
 
 
-def _is_unobserved(state: RunProgress, source: str) -> bool:
-    """Whether the run was not observed for some time since the last report of `source`."""
-    return state.reports[source].timestamp < state.interrupted_at
+def _ended_unobserved(
+    state: RunProgress, source: str, trainer_start: float | None, *, in_epochs: bool
+) -> bool | None:
+    """Whether the process of the last report of `source` has ended its epoch while unobserved.
+
+    Another process has resumed instead. None if that is not yet known.
+    """
+    reported_at = state.reports[source].timestamp
+    if reported_at >= state.interrupted_at:
+        return False
+    if trainer_start is None:
+        return None if in_epochs else False
+    return trainer_start <= reported_at and (trainer_start > 0 or in_epochs)
 
 
 def _last_count(state: RunProgress, event: StepReported) -> int | None:

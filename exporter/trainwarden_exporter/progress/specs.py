@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainwarden_exporter.frameworks.base import LinePattern
+from trainwarden_exporter.frameworks.error_lines import FATAL_LINES, FATAL_PREFIX
 from trainwarden_exporter.progress.progress_files import ProgressFileSpec
 from trainwarden_exporter.progress.stall_limits import StallLimits
 
@@ -56,3 +57,9 @@ def _reports_progress(line: LinePattern) -> bool:
     if line.error:
         return False
     return bool(line.phase or line.ends or line.advances or "(?P<step>" in line.regex)
+
+
+def is_fatal(line: LinePattern, role: str) -> bool:
+    """Whether an error line in a log of `role` is the last of a trainer."""
+    known = line.name in FATAL_LINES or line.name.startswith(FATAL_PREFIX)
+    return known and role in ("", TRAINER)

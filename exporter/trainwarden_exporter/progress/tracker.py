@@ -9,8 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 
-from trainwarden_exporter.frameworks.base import LinePattern, Phase
-from trainwarden_exporter.frameworks.error_lines import FATAL_LINES, FATAL_PREFIX
+from trainwarden_exporter.frameworks.base import Phase
 from trainwarden_exporter.logs.events import LineEvent
 from trainwarden_exporter.processes.absence import RunSigns
 from trainwarden_exporter.progress.beats import SOURCE as BEAT
@@ -37,7 +36,7 @@ from trainwarden_exporter.progress.reducer import apply
 from trainwarden_exporter.progress.run_time import RunTime
 from trainwarden_exporter.progress.run_time_evidence import RunLook
 from trainwarden_exporter.progress.run_time_history import Part, RunTimes
-from trainwarden_exporter.progress.specs import TRAINER, ProgressSpec
+from trainwarden_exporter.progress.specs import ProgressSpec, is_fatal
 from trainwarden_exporter.progress.state import (
     CHECKPOINT,
     HEARTBEAT,
@@ -57,9 +56,7 @@ _OWN_TIME_SECONDS = 1.0
 this many seconds earlier."""
 
 _CLOCK_TOLERANCE_SECONDS = 2.0
-"""Seconds by which the start of one process may appear to differ across restarts of the
-exporter.
-"""
+"""Seconds by which the start of one process may differ across restarts of the exporter."""
 
 
 class ProgressTracker:
@@ -150,6 +147,7 @@ class ProgressTracker:
 
     def record_trainer_restart(self, run: str, started: float) -> None:
         """Records the start of the newest process of several trainers."""
+        self._shared.trainer_starts[run] = started
         self._shared.record(run, Interrupted(started))
 
     def record_looks(self, looks: Mapping[str, RunLook]) -> None:
@@ -220,6 +218,8 @@ class _SharedState:
         self._save_intervals: dict[str, int] = {}
         self._exact: dict[str, frozenset[type[ProgressEvent]]] = {}
         """What each run reports itself, so that nothing else is believed about it."""
+        self.trainer_starts: dict[str, float] = {}
+        """When the newest process of each run's trainer started, as seen by this exporter."""
         path = None if state_folder is None else state_folder / "progress.json"
         self._file = StateFile[dict[str, RunProgress]](path, dict[str, RunProgress], empty={})
         self.states: dict[str, RunProgress] = {
@@ -251,7 +251,7 @@ class _SharedState:
         pattern = None if spec is None else spec.lines.get((event.log, event.pattern))
         if pattern is None:
             return
-        if event.fresh and pattern.error and _is_fatal(pattern, event):
+        if event.fresh and pattern.error and is_fatal(pattern, event.role):
             self._failures[event.run] = event.timestamp, pattern.name
         dated = event.fresh or event.timestamp < self._watched_since - _OWN_TIME_SECONDS
         for progress_event in events_from_line(event, pattern, dated=dated):
@@ -285,6 +285,8 @@ class _SharedState:
         with self._lock:
             self._follow_clock()  # a clock that was set moves the start, too
         state = self.states.get(run, RunProgress())
+        if started is not None:
+            self.trainer_starts[run] = started
         if started is not None and started > state.attempt.began + _CLOCK_TOLERANCE_SECONDS:
             beat = state.reports.get(BEAT)
             if beat is None or beat.timestamp < started:
@@ -335,7 +337,10 @@ class _SharedState:
             self._follow_clock()
             state = self.states.get(run, RunProgress())
             if isinstance(event, StepReported):
-                state, accepted = resolve_count(state, event, configured_total=spec.total)
+                start = self.trainer_starts.get(run, None if spec.trainers else 0.0)
+                state, accepted = resolve_count(
+                    state, event, configured_total=spec.total, trainer_start=start
+                )
                 if accepted is None:
                     return
                 event = accepted
@@ -392,8 +397,3 @@ class _SharedState:
             times = self.times.save(self._specs)
         self._file.save(states)
         return times
-
-
-def _is_fatal(pattern: LinePattern, event: LineEvent) -> bool:
-    known = pattern.name in FATAL_LINES or pattern.name.startswith(FATAL_PREFIX)
-    return known and event.role in ("", TRAINER)

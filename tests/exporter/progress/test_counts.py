@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -16,18 +17,43 @@ from trainwarden_exporter.progress.tracker import ProgressTracker
 class Bars:
     """A run whose steps are counted by bars, ten seconds apart."""
 
-    def __init__(self, counts: Literal["bar", "epoch", "line"], total: int | None = None) -> None:
+    def __init__(
+        self,
+        counts: Literal["bar", "epoch", "line"],
+        total: int | None = None,
+        *,
+        trainers: tuple[str, ...] = (),
+        state_folder: Path | None = None,
+    ) -> None:
         lines = (
             LinePattern("bar", "…", phase=Phase.TRAINING, total_of=counts),
             LinePattern("finished", "…", phase=Phase.FINISHED),
             LinePattern("epoch", "…", advances=True),
         )
         self.now = 1_000_000.0
+        self.spec = ProgressSpec(
+            "run", lines={("log", one.name): one for one in lines}, total=total, trainers=trainers
+        )
+        self.state_folder = state_folder
+        self.begin()
+
+    def begin(self) -> None:
+        """Starts the exporter, on the state that an earlier one has saved."""
         self.tracker = ProgressTracker(
-            [ProgressSpec("run", lines={("log", one.name): one for one in lines}, total=total)],
+            [self.spec],
+            state_folder=self.state_folder,
             now=lambda: self.now,
             elapsed=lambda: self.now,
         )
+
+    def miss(self, seconds: float) -> None:
+        """Ends the exporter and starts it again."""
+        self.tracker.save()
+        self.now += seconds
+        self.begin()
+
+    def trainer(self, started: float | None) -> None:
+        self.tracker.record_trainer("run", started, finished=False)
 
     def draw(self, *steps: int, total: int) -> None:
         for step in steps:
@@ -118,3 +144,69 @@ def test_the_total_in_lines_is_that_of_an_epoch_where_the_run_reports_epochs() -
     assert (run.state.step, run.state.total_steps) == (1, None)
     run.draw(2, total=300)
     assert run.state.total_steps is None
+
+
+@pytest.fixture(params=[("trainer",), ()])
+def trainers(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    """With a trainer whose processes are seen, and without one."""
+    named: tuple[str, ...] = request.param
+    return named
+
+
+@pytest.mark.parametrize("counts", ["line", "epoch"])
+def test_a_run_that_resumes_while_no_exporter_watched_has_begun_no_epoch(
+    tmp_path: Path, counts: Literal["line", "epoch"], trainers: tuple[str, ...]
+) -> None:
+    """Its first lines are read before its process is seen."""
+    run = Bars(counts, trainers=trainers, state_folder=tmp_path)
+    run.draw(1, 68, 69, total=5000)
+    run.miss(60)
+    if trainers:
+        run.trainer(None)
+    run.draw(61, 62, total=5000)
+    if trainers:
+        run.trainer(run.now - 15)
+    run.draw(63, total=5000)
+    assert (run.state.step, run.state.resumes, run.state.repeated) == (63, 1, 9)
+
+
+def test_a_process_that_goes_on_while_no_exporter_watched_has_begun_an_epoch(
+    tmp_path: Path,
+) -> None:
+    run = Bars("epoch", trainers=("trainer",), state_folder=tmp_path)
+    started = run.now
+    run.draw(1, 30, 50, total=60)
+    run.miss(60)
+    run.trainer(started)
+    run.draw(10, total=60)
+    assert (run.state.step, run.state.resumes) == (70, 0)
+
+
+def test_an_epoch_goes_on_where_no_process_is_seen(tmp_path: Path) -> None:
+    run = Bars("epoch", state_folder=tmp_path)
+    run.draw(1, 60, 1, 50, total=60)
+    run.miss(60)
+    run.draw(10, total=60)
+    assert (run.state.step, run.state.resumes) == (130, 0)
+
+
+def test_a_count_of_epochs_that_begins_again_waits_for_the_process(tmp_path: Path) -> None:
+    run = Bars("epoch", trainers=("trainer",), state_folder=tmp_path)
+    started = run.now
+    run.draw(1, 60, 1, 50, total=60)
+    run.miss(60)
+    run.draw(10, total=60)
+    assert run.state.step == 110
+    run.trainer(started)
+    run.draw(11, total=60)
+    assert (run.state.step, run.state.resumes) == (131, 0)
+
+
+def test_a_new_process_in_a_later_epoch_makes_none(tmp_path: Path) -> None:
+    run = Bars("epoch", trainers=("trainer",), state_folder=tmp_path)
+    run.draw(1, 60, 1, 50, total=60)
+    run.miss(60)
+    run.draw(10, total=60)
+    run.trainer(run.now - 15)
+    run.draw(11, total=60)
+    assert run.state.step == 11
