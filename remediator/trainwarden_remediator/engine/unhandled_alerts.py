@@ -37,9 +37,13 @@ CONFIRM_SECONDS = 20.0
 """How long an alert must be active: the alert of its cause may come a moment later and inhibit it,
 and a symptom that is inhibited until a worker was restarted may end a moment later."""
 
-RESOLVE_SECONDS = 75.0
-"""How long an alert must be absent: an Alertmanager that was restarted receives it again within a
-minute."""
+RESOLVE_SECONDS = 600.0
+"""How long an alert must be absent while the host is watched. After a start of Alertmanager,
+Prometheus or the exporter, or of all of them, it fires again only once the rule has waited for its
+`for`, and for samples of its windows: seven minutes at most."""
+
+BLIND = frozenset({"TrainingExporterDown", "TrainingCollectorFailing"})
+"""While one of these fires, the absence of another alert says nothing about the host."""
 
 NOTIFIED_OTHERWISE = frozenset(
     {
@@ -62,8 +66,6 @@ _KINDS = ("unhandled", "stalled")
 
 FetchStatus = Callable[[], Awaitable[bytes]]
 """Returns the response of `/api/v2/status`. Raises ObservationError."""
-
-_Key = tuple[str, float]
 
 
 @dataclass(slots=True)
@@ -92,7 +94,8 @@ class UnhandledAlerts:
     ) -> None:
         self._journal = journal
         self._clock = clock
-        self._tracked: dict[_Key, _Tracked] | None = None
+        self._tracked: dict[str, _Tracked] | None = None
+        """By fingerprint: after a start of Prometheus the same alert has another start."""
         self._failure = ""
         self.reconfigure(setup, fetch, fetch_status, observer)
 
@@ -121,14 +124,12 @@ class UnhandledAlerts:
     async def _poll(self) -> None:
         if self._tracked is None:
             open_ones = await asyncio.to_thread(self._journal.unhandled_alerts)
-            self._tracked = {
-                (one.fingerprint, one.starts_at): _Tracked(one, recorded=True) for one in open_ones
-            }
+            self._tracked = {one.fingerprint: _Tracked(one, recorded=True) for one in open_ones}
         pull = self._setup.config.alertmanager.pull
         listed = parse_listed_alerts(await self._fetch([] if pull is None else pull.match))
         matchers = () if pull is None else pull.matchers
         present = {
-            (one.alert.fingerprint, one.alert.starts_at): one
+            one.alert.fingerprint: one
             for one in listed
             if all(matcher.matches(one.alert.labels) for matcher in matchers)
         }
@@ -136,10 +137,11 @@ class UnhandledAlerts:
         if not dogs and pull is not None:
             dogs = list(parse_listed_alerts(await self._fetch([f'alertname="{WATCHDOG}"'])))
         await self._record_begun(self._tracked, present)
-        await self._record_ended(self._tracked, present, pipeline_alive=bool(dogs))
+        watched = bool(dogs) and all(one.alert.name not in BLIND for one in present.values())
+        await self._record_ended(self._tracked, present, watched=watched)
 
     async def _record_begun(
-        self, tracked: dict[_Key, _Tracked], present: Mapping[_Key, ListedAlert]
+        self, tracked: dict[str, _Tracked], present: Mapping[str, ListedAlert]
     ) -> None:
         now = self._clock.monotonic()
         due = []
@@ -172,17 +174,21 @@ class UnhandledAlerts:
 
     async def _record_ended(
         self,
-        tracked: dict[_Key, _Tracked],
-        present: Mapping[_Key, ListedAlert],
+        tracked: dict[str, _Tracked],
+        present: Mapping[str, ListedAlert],
         *,
-        pipeline_alive: bool,
+        watched: bool,
     ) -> None:
         now = self._clock.monotonic()
+        critical = [one.alert for one in present.values() if self._kind(one.alert) == "unhandled"]
+        firing = {(one.name, one.run, one.worker) for one in critical}
         for key, known in list(tracked.items()):
-            # Without Prometheus an alert is no longer listed either, and has not ended.
+            # A message names no more than these: the return of one of two lost GPUs is no end.
+            named = known.alert.name, known.alert.run, known.alert.worker
+            absent = key not in present and named not in firing
             if not known.recorded and key not in present:
                 del tracked[key]
-            elif known.absent.update(key not in present and pipeline_alive, now) >= RESOLVE_SECONDS:
+            elif known.absent.update(absent and watched, now) >= RESOLVE_SECONDS:
                 if known.kind == "unhandled":  # of a stall, what follows is notified
                     await self._record("unhandled_ended", known.alert)
                 del tracked[key]

@@ -260,17 +260,19 @@ class JournalReader:
 
     def unhandled_alerts(self) -> tuple[Alert, ...]:
         """Returns the alerts that were recorded as unhandled, and not as ended since."""
-        found: dict[tuple[str, float], Alert] = {}
+        found: dict[str, Alert] = {}
         for event in self._file.read(
             "SELECT kind, facts FROM event WHERE kind IN ('unhandled', 'unhandled_ended')"
             " ORDER BY id"
         ):
             facts = json.loads(event["facts"])
-            key = facts["fingerprint"], facts["starts_at"]
+            fingerprint = facts["fingerprint"]
             labels = {"alertname": facts["alert"], "run": facts["run"], "worker": facts["worker"]}
-            found.pop(key, None)
+            found.pop(fingerprint, None)
             if event["kind"] == "unhandled":
-                found[key] = Alert(*key, firing=True, labels=labels)
+                found[fingerprint] = Alert(
+                    fingerprint, facts["starts_at"], firing=True, labels=labels
+                )
         return tuple(found.values())
 
     def given_up(self, received_since: float) -> tuple[WorkerKey, ...]:

@@ -127,6 +127,8 @@ def subject_of(event: Event) -> Sequence[object]:
     """Returns what a lasting notification is about, by which its repetitions are recognised."""
     facts = event.facts
     cause = facts.get("reason", facts.get("rung", facts.get("fingerprint")))
+    if event.kind == "unhandled_ended":
+        cause = None  # it has ended for all of them
     return (event.alert, event.run, event.worker, cause)
 
 

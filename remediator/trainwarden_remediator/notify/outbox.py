@@ -41,6 +41,8 @@ EVIDENCE_SECONDS = 3.0
 EVENTS_PER_BATCH = 500
 """The number of journal events to process in one step."""
 
+_OPPOSITES = {"unhandled": "unhandled_ended", "unhandled_ended": "unhandled"}
+
 DeliveryResult = Literal["sent", "dropped", "nobody"]
 """The result of a notification; `nobody`: its receiver was removed from the configuration."""
 
@@ -183,8 +185,14 @@ class Outbox:
         notification_event: NotificationEvent,
     ) -> None:
         concerned = json.dumps(subject_of(event))
-        reset = "SELECT coalesce(max(at), 0) FROM event WHERE kind = 'resume' AND id < ?"
-        resumed_at = db.execute(reset, (event.id,)).fetchone()[0]
+        # After an end the same alert is news, and after it its end.
+        reset = (
+            "SELECT coalesce(max(at), 0) FROM event WHERE id < ? AND (kind = 'resume' OR kind = ?"
+            " AND json_extract(facts, '$.alert', '$.run', '$.worker') = json_array(?, ?, ?))"
+        )
+        opposite = _OPPOSITES.get(event.kind)
+        named = event.id, opposite, event.alert, event.run, event.worker
+        reset_at = db.execute(reset, named).fetchone()[0]
         for receiver in notify.receivers:
             if notification_event not in receiver.events:
                 continue
@@ -196,7 +204,7 @@ class Outbox:
                     receiver.name,
                     notification_event,
                     concerned,
-                    max(event.at - notify.repeat_interval, resumed_at),
+                    max(event.at - notify.repeat_interval, reset_at),
                     event.at,
                 ),
             ).fetchone()

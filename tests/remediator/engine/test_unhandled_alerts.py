@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -21,7 +22,12 @@ from tests.remediator.stage import going_on
 from trainwarden_remediator.alertmanager.api import parse_destinations
 from trainwarden_remediator.config.notifications import NotifySettings
 from trainwarden_remediator.config.schema import Setup
-from trainwarden_remediator.engine.unhandled_alerts import NOTIFIED_OTHERWISE, UnhandledAlerts
+from trainwarden_remediator.engine.unhandled_alerts import (
+    BLIND,
+    NOTIFIED_OTHERWISE,
+    RESOLVE_SECONDS,
+    UnhandledAlerts,
+)
 from trainwarden_remediator.exceptions import ObservationError
 from trainwarden_remediator.journal.event_text import describe
 from trainwarden_remediator.journal.journal import Journal
@@ -144,7 +150,7 @@ async def test_it_is_recorded_once_and_its_end_once(start: Start) -> None:
         await watch.clock.advance(3000)
         assert watch.recorded() == [BEGUN]
         watch.alertmanager.alerts.pop()
-        await watch.clock.advance(60)
+        await watch.clock.advance(RESOLVE_SECONDS - 20)
         assert watch.recorded() == [BEGUN]
         await watch.clock.advance(3000)
         assert watch.recorded() == [BEGUN, ENDED]
@@ -186,7 +192,52 @@ async def test_a_remediator_that_starts_again_records_it_no_second_time(start: S
         await watch.clock.advance(60)
         assert watch.recorded() == [BEGUN]
         watch.alertmanager.alerts.pop()
-        await watch.clock.advance(120)
+        await watch.clock.advance(RESOLVE_SECONDS + 30)
+        assert watch.recorded() == [BEGUN, ENDED]
+
+
+async def test_a_start_of_the_whole_stack_is_no_end(start: Start) -> None:
+    """Alertmanager has forgotten it, and Prometheus fires it again with another start."""
+    watch: Watch
+    async with start() as watch:
+        watch.alertmanager.add(LOST)
+        await watch.clock.advance(3000)
+    async with start() as watch:
+        await watch.clock.advance(RESOLVE_SECONDS - 60)
+        watch.alertmanager.add(LOST, startsAt="2027-01-15T09:00:00.000Z")
+        await watch.clock.advance(3000)
+        assert watch.recorded() == [BEGUN]
+
+
+async def test_it_has_not_ended_while_another_of_its_name_fires(start: Start) -> None:
+    """The message could not say which of them has ended."""
+    watch: Watch
+    async with start() as watch:
+        watch.alertmanager.add(LOST)
+        watch.alertmanager.add({**LOST, "gpu": "1"})
+        await watch.clock.advance(60)
+        del watch.alertmanager.alerts[1]
+        await watch.clock.advance(3000)
+        assert watch.recorded() == [BEGUN, BEGUN]
+        watch.alertmanager.alerts.pop()
+        await watch.clock.advance(3000)
+        assert watch.recorded() == [BEGUN, BEGUN, ENDED, ENDED]
+
+
+@pytest.mark.parametrize("name", sorted(BLIND))
+async def test_it_has_not_ended_while_the_host_is_not_watched(start: Start, name: str) -> None:
+    watch: Watch
+    async with start() as watch:
+        watch.alertmanager.add(LOST)
+        await watch.clock.advance(60)
+        watch.alertmanager.alerts.pop()
+        watch.alertmanager.add({"alertname": name, "severity": "warning"})
+        await watch.clock.advance(3000)
+        assert watch.recorded() == [BEGUN]
+        watch.alertmanager.alerts.pop()
+        await watch.clock.advance(RESOLVE_SECONDS - 20)
+        assert watch.recorded() == [BEGUN]
+        await watch.clock.advance(60)
         assert watch.recorded() == [BEGUN, ENDED]
 
 
@@ -287,8 +338,23 @@ def test_a_status_that_is_none_is_an_error(body: bytes) -> None:
         parse_destinations(body)
 
 
-def test_the_alerts_that_are_notified_otherwise_exist() -> None:
+def rules() -> list[dict[str, Any]]:
     files = [yaml.safe_load(one.read_text()) for one in (PROJECT / "rules/alerts").glob("*.yml")]
-    groups = [group for file in files for group in file["groups"]]
-    names = {rule["alert"] for group in groups for rule in group["rules"]}
-    assert names >= NOTIFIED_OTHERWISE
+    return [rule for file in files for group in file["groups"] for rule in group["rules"]]
+
+
+def test_the_alerts_that_are_notified_otherwise_exist() -> None:
+    assert {rule["alert"] for rule in rules()} >= NOTIFIED_OTHERWISE | BLIND
+
+
+def test_each_critical_alert_fires_again_before_its_absence_counts_as_its_end() -> None:
+    for rule in rules():
+        if rule["labels"]["severity"] == "critical":
+            # Without an offset one sample is enough.
+            windows = re.findall(r"\[(\d+[sm])\] offset (\d+[sm])", rule["expr"])
+            needed = max((seconds(one) + seconds(offset) for one, offset in windows), default=0)
+            assert seconds(rule.get("for", "0s")) + needed < RESOLVE_SECONDS, rule["alert"]
+
+
+def seconds(duration: str) -> int:
+    return int(duration[:-1]) * {"s": 1, "m": 60}[duration[-1]]

@@ -177,6 +177,28 @@ async def test_another_reason_and_a_second_time_after_resume_are_news(
         assert len(post.sent) == 3
 
 
+async def test_a_critical_alert_that_fires_again_after_its_end_is_news_and_its_end_too(
+    journal: Journal, clock: FakeClock, calling: Calling
+) -> None:
+    def record(kind: str, gpu: int = 0) -> None:
+        facts = {"alert": "TrainingGpuLost", "run": "", "worker": "", "starts_at": NOW}
+        journal.record_event(kind, **facts, fingerprint=f"{gpu:016x}")
+
+    post = FakePost()
+    async with calling(journal, post, receivers()):
+        for _ in range(2):
+            record("unhandled")
+            record("unhandled")  # repeated
+            await clock.advance(60)
+            record("unhandled", gpu=1)
+            await clock.advance(60)
+            record("unhandled_ended")
+            record("unhandled_ended", gpu=1)  # the same message
+            await clock.advance(60)
+    begun, ended = "critical alert, operator needed", "a critical alert has ended"
+    assert post.titles() == [begun, begun, ended] * 2
+
+
 async def test_each_rung_that_notifies_is_news(
     journal: Journal, clock: FakeClock, calling: Calling
 ) -> None:
