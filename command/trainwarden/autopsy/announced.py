@@ -1,10 +1,11 @@
-"""Finds the run that `trainwarden run` started in a folder: its logs and its exit statuses."""
+"""Finds the runs that `trainwarden run` started in a folder, or that saved there."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,6 +32,14 @@ class AnnouncedWorker:
     """Wait status of the last process; None if it is not known to have ended."""
     started_at: float = 0.0
     ended_at: float | None = None
+    checkpoints: Path | None = None
+    """The folder of its checkpoints, as it was given to `trainwarden run`."""
+    command: str = ""
+
+    @property
+    def own_path(self) -> Path:
+        """What `trainwarden autopsy` is to be given for this run alone."""
+        return self.log if self.checkpoints is None else self.checkpoints
 
     @property
     def ended(self) -> bool:
@@ -60,8 +69,9 @@ def has_finished(workers: Sequence[AnnouncedWorker]) -> bool | None:
 def read_announced(
     folder: Path, runs: Path, running_pid: Callable[[Path], int]
 ) -> tuple[AnnouncedWorker, ...]:
-    """Returns the workers of the run that was started last in `folder`, or that writes this log.
+    """Returns the workers of the runs that belong to `folder`, which may be a log.
 
+    These are the runs that were started in it, and those whose log or checkpoints it is or holds.
     `runs` holds the announcements, and `running_pid` returns the living process of one, or 0.
     Announcements that cannot be read, or that belong to another account, are left out.
     """
@@ -69,9 +79,31 @@ def read_announced(
         files = sorted(runs.glob("[!.]*.json"))[:MAX_FILES]
     except OSError:
         return ()
-    found = [one for path in files for one in _read(path, folder, running_pid)]
-    latest = max(found, key=lambda one: one.started_at, default=None)
-    return tuple(one for one in found if latest is not None and one.run == latest.run)
+    return tuple(one for path in files for one in _read(path, folder.resolve(), running_pid))
+
+
+def split_runs(
+    workers: Sequence[AnnouncedWorker],
+) -> tuple[tuple[AnnouncedWorker, ...], tuple[AnnouncedWorker, ...]]:
+    """Returns the workers of the run that started last, and one worker of each other run.
+
+    An earlier start of the same run is none: it has the same checkpoints, or without any given, the
+    same command.
+    """
+    runs: dict[str, list[AnnouncedWorker]] = defaultdict(list)
+    for one in sorted(workers, key=lambda one: -one.started_at):
+        runs[one.run].append(one)
+    own, *others = runs.values() or [[]]
+    shown = (max(one, key=lambda worker: worker.checkpoints is not None) for one in others)
+    apart = (worker for worker in shown if not _goes_on(runs[worker.run], own))
+    return tuple(own), tuple(apart)
+
+
+def _goes_on(run: Sequence[AnnouncedWorker], own: Sequence[AnnouncedWorker]) -> bool:
+    before, now = ({one.checkpoints for one in some} - {None} for some in (run, own))
+    if before or now:
+        return not before.isdisjoint(now)
+    return {one.command for one in run} == {one.command for one in own}
 
 
 def _read(
@@ -79,8 +111,12 @@ def _read(
 ) -> Iterator[AnnouncedWorker]:
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         content = _content(path)
-        places = [content.get(key) for key in ("cwd", "path", "log")]
-        if any(isinstance(one, str) and Path(one).resolve() == folder.resolve() for one in places):
+        places = (content.get(key) for key in ("cwd", "path", "log", "checkpoints"))
+        started, base, log, saved = (
+            Path(one).resolve() if isinstance(one, str) else None for one in places
+        )
+        files = [one for one in (log, saved) if one is not None]
+        if folder in (started, base) or any(one.is_relative_to(folder) for one in files):
             status, ended = content["exit_status"], content["ended_at"]
             yield AnnouncedWorker(
                 str(content["run"]),
@@ -91,6 +127,8 @@ def _read(
                 None if status is None else int(status) & 0xFFFF,
                 float(content["started_at"] or 0.0),
                 None if ended is None else float(ended),
+                saved,
+                str(content.get("argv")),
             )
 
 

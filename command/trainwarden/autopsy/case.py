@@ -20,6 +20,8 @@ COPIED_SECONDS = 86_400.0
 BEFORE_END_SECONDS = 600.0
 """Lines of other parts count if they are at most this much older than the last progress."""
 WATCHDOG_SILENCE_SECONDS = 600.0
+MIN_STEPS_AHEAD = 100
+"""Steps of a checkpoint beyond the last logged one: fewer, a run makes between two lines."""
 MIN_NOT_FINITE = 3
 """Values of a loss that are not finite, for more than one bad batch."""
 
@@ -217,12 +219,38 @@ class Case:
         )
 
     @cached_property
+    def mixed_checkpoints(self) -> tuple[str, ...]:
+        """The folders of checkpoints, if several runs have left them.
+
+        One folder is far ahead of the last step of the logs: which of them belongs to the logs is
+        not known, unless `trainwarden run` was given its folder.
+        """
+        if any(one.checkpoints is not None for one in self.material.announced):
+            return ()
+        steps = {
+            folder: newest.step(one.spec.layout.step_offset)
+            for one in self.material.checkpoints
+            for folder, result in one.snapshot.results.items()
+            if (newest := result.newest) is not None
+        }
+        ahead = [step for step in steps.values() if step is not None and self._is_ahead(step)]
+        several = self.material.framework.name == "generic" and len(steps) > 1
+        return tuple(steps) if ahead and (several or self.material.other_runs) else ()
+
+    def _is_ahead(self, step: int) -> bool:
+        return self.last_step is not None and step > self.last_step + MIN_STEPS_AHEAD
+
+    @cached_property
     def checkpoint(self) -> CheckpointFinding | None:
-        """The kind of checkpoint from which a resume begins: with a record, else the newest."""
+        """The kind of checkpoint from which a resume begins: with a record, else the newest.
+
+        None where checkpoints of several runs are mixed.
+        """
         found = [
             one
             for one in self.material.checkpoints
             if one.snapshot.result.newest is not None or one.snapshot.recovery is not None
+            if not self.mixed_checkpoints
         ]
         return max(
             found,

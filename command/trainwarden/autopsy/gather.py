@@ -10,7 +10,7 @@ from pathlib import Path
 
 from trainwarden.autopsy import host
 from trainwarden.autopsy import patterns as autopsy_patterns
-from trainwarden.autopsy.announced import AnnouncedWorker
+from trainwarden.autopsy.announced import AnnouncedWorker, split_runs
 from trainwarden.autopsy.files import (
     MAX_TOTAL_BYTES,
     FolderFiles,
@@ -20,6 +20,7 @@ from trainwarden.autopsy.files import (
     read_sample,
 )
 from trainwarden.autopsy.model import LogReading
+from trainwarden.autopsy.own_files import own_files, own_folder
 from trainwarden.autopsy.reading import LogReader, first_line_pattern
 from trainwarden_exporter.checkpoints.scanner import CheckpointScanner, CheckpointSnapshot
 from trainwarden_exporter.checkpoints.specs import CheckpointSpec
@@ -90,6 +91,8 @@ class Material:
     """Boot of this host, on which the run may not have been."""
     announced: tuple[AnnouncedWorker, ...] = ()
     """What `trainwarden run` recorded, if it started the run."""
+    other_runs: tuple[AnnouncedWorker, ...] = ()
+    """One worker of each other run that belongs to the folder; none of their files are read."""
 
 
 def gather(
@@ -102,9 +105,11 @@ def gather(
 ) -> Material:
     """Reads `folder`, or one log. Raises OSError if it cannot be read."""
     folder = folder.absolute()
-    files = find_files(folder)
+    announced, others = split_runs(announced_in(folder))
+    saved = next((one.checkpoints for one in announced if one.checkpoints is not None), None)
+    saved = saved if saved is not None and saved.is_dir() else None
+    files = own_files(find_files(folder), saved, others)
     unread = list(files.unread)
-    announced = announced_in(folder)
     for one in announced:
         try:
             files = add_log(files, one.log)
@@ -123,7 +128,7 @@ def gather(
             continue
         samples[log.name] = sample
     files = replace(files, others=files.others + binary)
-    run_folder = _scan(folder, samples)
+    run_folder = _own_folder(folder, samples, saved, others)
     framework = get_framework(run_folder.framework)
     run, text = _proposed_config(run_folder)
     logs = tuple(_read_logs(files.logs, samples, framework, unread))
@@ -144,7 +149,20 @@ def gather(
         tuple(unread),
         read_boot_time(),
         announced,
+        others,
     )
+
+
+def _own_folder(
+    folder: Path,
+    samples: dict[str, bytes],
+    saved: Path | None,
+    others: Sequence[AnnouncedWorker],
+) -> RunFolder:
+    """Finds the framework and the checkpoints of the run: those in `saved`, where it is known."""
+    if saved is not None and (others or not saved.is_relative_to(folder.resolve())):
+        return _scan(saved, samples)
+    return own_folder(_scan(folder, samples), saved, others)
 
 
 def _scan(folder: Path, samples: dict[str, bytes]) -> RunFolder:

@@ -38,6 +38,11 @@ def as_data(verdict: Verdict) -> dict[str, Any]:
             }
             for one in case.material.announced
         ],
+        "other_runs": [
+            {"run": one.run, "state": one.state, "folder": str(one.own_path)}
+            for one in case.material.other_runs
+        ],
+        "mixed_checkpoints": list(case.mixed_checkpoints),
         "last_sign_of_life": None if sign is None else {"at": sign[0], "file": sign[1]},
         "last_step": case.last_step,
         "last_progress_at": case.last_progress_at,

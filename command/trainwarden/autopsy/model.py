@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -66,6 +67,19 @@ class ValueRange:
     high: float
     not_finite: int = 0
     """How many in a row are not finite at the end."""
+
+
+def with_number(known: ValueRange | None, number: float) -> ValueRange:
+    """Returns `known` with one number more, which may be NaN or infinite."""
+    if not math.isfinite(number):
+        return (
+            ValueRange(number, number, math.inf, -math.inf, 1)
+            if known is None
+            else replace(known, last=number, not_finite=known.not_finite + 1)
+        )
+    if known is None:
+        return ValueRange(number, number, number, number)
+    return ValueRange(known.first, number, min(known.low, number), max(known.high, number))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,8 +16,10 @@ from trainwarden.autopsy.model import (
     LogReading,
     Tally,
     ValueRange,
+    with_number,
 )
 from trainwarden_exporter.frameworks.base import LinePattern, Phase
+from trainwarden_exporter.frameworks.error_lines import TRACEBACK
 from trainwarden_exporter.logs.deduplication import LineDeduplicator
 from trainwarden_exporter.logs.events import LineEvent
 from trainwarden_exporter.logs.line_blocks import LineBlock
@@ -107,6 +108,8 @@ class LogReader:
         self._redrawn = {one.name for one in patterns if one.redrawn}
         self._errors = {one.name for one in patterns if one.error}
         self._step_pattern = ""
+        self._traceback: tuple[PatternMatch, Line] | None = None
+        """A traceback whose end, which names the exception, is not read yet."""
 
     def read(self) -> LogReading:
         """Raises OSError if the file cannot be read."""
@@ -146,6 +149,10 @@ class LogReader:
         self._position = start + len(line.text)
         text = line.text.decode(errors="replace")
         kinds = {match.pattern.name for match in line.matches}
+        if "interrupted" in kinds and "KeyboardInterrupt" in text:
+            self._traceback = None  # of a stop by hand, and no exception
+        elif kinds & {TRACEBACK, "raised", *self._reporting}:
+            self._end_traceback()
         for match in line.matches:
             if match.pattern.name in self._folded:
                 self._fold(match, own)
@@ -153,9 +160,19 @@ class LogReader:
         if kinds & starts or any(one.pattern.phase is Phase.STARTING for one in line.matches):
             self._idle_starts += 1
         shown = Line(text, at, self._order, self._log.name)
-        for kind in kinds - {"raised"} if "interrupted" in kinds else kinds:
-            if kind in self._tallied:
-                self._tally(next(one for one in line.matches if one.pattern.name == kind), shown)
+        if "interrupted" in kinds:
+            kinds -= {"raised", TRACEBACK}
+        for kind in kinds & self._tallied:
+            match = next(one for one in line.matches if one.pattern.name == kind)
+            if kind == TRACEBACK:
+                self._traceback = match, shown
+            else:
+                self._tally(match, shown)
+
+    def _end_traceback(self) -> None:
+        if self._traceback is not None:
+            self._tally(*self._traceback)
+            self._traceback = None
 
     def _time_above(self, block: LineBlock, end: int, begin: int) -> float | None:
         """Returns the time of a line shortly above the position `end`, at or after `begin`.
@@ -199,7 +216,7 @@ class LogReader:
             if name.endswith("loss") or name.startswith("memory_"):
                 number = parse_number(text)
                 if number is not None:
-                    self._values[name] = _with_number(self._values.get(name), number)
+                    self._values[name] = with_number(self._values.get(name), number)
         if match.pattern.name not in self._reporting:
             return
         if match.pattern is autopsy_patterns.DONE and not self._attempt.at_total:
@@ -292,6 +309,7 @@ class LogReader:
             (at for line in reversed(self._tail) if (at := self._times.peek(line)) is not None),
             self._times.last,
         )
+        self._end_traceback()
         self._close_attempt()
         attempts = [one for one in self._attempts if one.has_progress]
         if not attempts:
@@ -342,18 +360,6 @@ def _as_shown(tallies: Mapping[str, Tally]) -> dict[str, Tally]:
         kind: replace(tally, first=shown(tally.first), last=shown(tally.last))
         for kind, tally in tallies.items()
     }
-
-
-def _with_number(known: ValueRange | None, number: float) -> ValueRange:
-    if not math.isfinite(number):
-        return (
-            ValueRange(number, number, math.inf, -math.inf, 1)
-            if known is None
-            else replace(known, last=number, not_finite=known.not_finite + 1)
-        )
-    if known is None:
-        return ValueRange(number, number, number, number)
-    return ValueRange(known.first, number, min(known.low, number), max(known.high, number))
 
 
 def _shifted(reading: LogReading, seconds: float) -> LogReading:

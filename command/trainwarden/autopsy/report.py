@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterator
 
@@ -24,6 +25,7 @@ SHOWN_CAUSES = 4
 _SHOWN_ERRORS = 20
 _SHOWN_ATTEMPTS = 15
 _SHOWN_LOGS = 15
+_SHOWN_RUNS = 20
 
 
 def render(verdict: Verdict) -> str:
@@ -32,6 +34,7 @@ def render(verdict: Verdict) -> str:
     sections = [
         f"# Autopsy of {code(str(case.material.folder))}",
         f"**{text(verdict.headline)}**",
+        *_other_runs(case),
     ]
     if verdict.has_material:
         sections += [
@@ -45,6 +48,29 @@ def render(verdict: Verdict) -> str:
         ]
     sections += _material(case)
     return "\n\n".join(sections) + "\n"
+
+
+def _other_runs(case: Case) -> Iterator[str]:
+    others, mixed = case.material.other_runs, case.mixed_checkpoints
+    if others:
+        yield (
+            f"{len(others) + 1} runs of `trainwarden run` belong to this folder. This is the last, "
+            f"{code(case.material.announced[0].run)}, from its own log and checkpoints. The others:"
+        )
+        yield bullets(
+            f"{code(one.run)}, {text(one.state)}: {_command(str(one.own_path))}"
+            for one in others[:_SHOWN_RUNS]
+        )
+    if mixed:
+        yield (
+            "Checkpoints of several runs lie here, one of them far ahead of the last step of the "
+            "logs. Which belong to the logs is not known. Give the folder of one run:"
+        )
+        yield bullets(_command(one) for one in mixed[:_SHOWN_RUNS])
+
+
+def _command(path: str) -> str:
+    return code(f"trainwarden autopsy {shlex.quote(path)}")
 
 
 def _at_a_glance(verdict: Verdict) -> Iterator[str]:
@@ -99,6 +125,8 @@ def _progress(attempt: Attempt, case: Case) -> str:
 def checkpoint_text(case: Case) -> str:
     """Returns the last complete checkpoint, and an incomplete one after it."""
     found = case.checkpoint
+    if case.mixed_checkpoints:
+        return "not known: those of several runs are mixed"
     if found is None:
         kinds = len(case.material.checkpoints)
         return "none is complete" if kinds else "none was found"
@@ -125,6 +153,8 @@ def resume_text(case: Case) -> str:
     step = case.checkpoint_step
     if step is None and case.checkpoint is not None:
         return "that checkpoint; its name holds no step"
+    if case.mixed_checkpoints:
+        return "not known"
     if step is None:
         return "the beginning, as far as the files show"
     found, last = case.checkpoint, case.last_step

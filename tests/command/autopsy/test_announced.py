@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from autopsying import examine
+from trainwarden.autopsy.json_report import as_data
 from trainwarden.autopsy.report import render
 from trainwarden.autopsy.verdict import Verdict
 from trainwarden.commands.autopsy import announced_in
@@ -33,6 +34,30 @@ def run_in(folder: Path, end: str) -> Verdict:
     argv = [sys.executable, "-m", "trainwarden", "run", "--name", "r", "--", sys.executable]
     subprocess.run([*argv, "-c", CODE + end], cwd=folder, check=False, capture_output=True)
     return examine(folder, announced_in=announced_in)
+
+
+def save(folder: Path, *steps: int) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for step in steps:
+        (folder / f"step-{step}.ckpt").write_bytes(bytes(100))
+        os.utime(folder / f"step-{step}.ckpt", (1e9 + step, 1e9 + step))
+    return folder
+
+
+def announce_runs(work: Path) -> dict[str, Path]:
+    """Three runs of one working folder, each with checkpoints and a log; `hang` started last."""
+    state = work.parent / "state"
+    (state / "logs").mkdir(parents=True)
+    logs = {}
+    runs = {"good": (840, "finished", 0), "nan": (400, "failed", 256), "hang": (80, "failed", 9)}
+    for at, (name, (step, ended, status)) in enumerate(runs.items(), 1):
+        saved = save(work / f"ck-{name}", step - 40, step)
+        logs[name] = state / "logs" / f"{name}@w.log"
+        lines = [f"step {one}/2000 loss 1" for one in range(step - 40, step + 1)]
+        logs[name].write_text("\n".join([f"this is {name}", *lines, ""]))
+        more = {"checkpoints": str(saved), "log": str(logs[name]), "exit_status": status}
+        announce(state, name, cwd=str(work), state=ended, started_at=float(at), **more)
+    return logs
 
 
 def announce(folder: Path, name: str, **content: Any) -> None:
@@ -73,9 +98,9 @@ def test_of_several_runs_in_a_folder_the_last_one_counts(work: Path) -> None:
     announce(state, "old", cwd=str(work), started_at=1.0)
     announce(state, "new", cwd=str(work), started_at=9.0, exit_status=int(signal.SIGTERM))
     announce(state, "elsewhere", cwd="/", started_at=99.0)
-    (found,) = announced_in(work)
-    assert (found.run, found.how) == ("new", "killed by SIGTERM")
     verdict = examine(work, announced_in=announced_in)
+    (found,) = verdict.case.material.announced
+    assert (found.run, found.how) == ("new", "killed by SIGTERM")
     assert any("new.log: No such file" in one for one in verdict.case.material.unread)
 
 
@@ -92,3 +117,96 @@ def test_no_memory_limit_is_proposed_but_as_a_comment(work: Path) -> None:
     lines = [line.strip() for line in report.splitlines() if "memory_limit:" in line]
     assert lines
     assert all(line.startswith("#") for line in lines)
+
+
+def test_of_several_runs_only_the_files_of_the_last_one_are_combined(work: Path) -> None:
+    announce_runs(work)
+    (work / "notes.log").write_text("step 1900/2000 loss 1\nstep 1901/2000 loss 1\n")
+    verdict = examine(work, announced_in=announced_in)
+    report, case = render(verdict), verdict.case
+    assert (case.last_step, case.checkpoint_step) == (80, 80)
+    assert [log.name for log in case.logs] == ["hang@w.log"]
+    assert "Resume from the checkpoint of step 80: the next step is 81" in report
+    assert "840" not in report
+    assert "3 runs of `trainwarden run` belong to this folder" in report
+    assert f"`trainwarden autopsy {work / 'ck-good'}`" in report
+    assert "hang" in report
+    others = as_data(verdict)["other_runs"]
+    assert [(one["run"], one["state"]) for one in others] == [
+        ("nan", "failed"),
+        ("good", "finished"),
+    ]
+    assert [one["folder"] for one in others] == [str(work / "ck-nan"), str(work / "ck-good")]
+
+
+@pytest.mark.parametrize("name", ["nan", "hang"])
+def test_the_folder_of_the_checkpoints_leads_to_the_log_of_its_run(work: Path, name: str) -> None:
+    logs = announce_runs(work)
+    verdict = examine(work / f"ck-{name}", announced_in=announced_in)
+    step = {"nan": 400, "hang": 80}[name]
+    assert (verdict.case.last_step, verdict.case.checkpoint_step) == (step, step)
+    assert [log.log.path for log in verdict.case.logs] == [logs[name]]
+    assert "belong to this folder" not in render(verdict)
+    assert verdict.likely[0].cause.name == "killed"
+
+
+def test_a_log_leads_to_the_checkpoints_of_its_run(work: Path) -> None:
+    logs = announce_runs(work)
+    verdict = examine(logs["nan"], announced_in=announced_in)
+    assert (verdict.case.last_step, verdict.case.checkpoint_step) == (400, 400)
+
+
+def test_the_folder_of_all_logs_is_that_of_several_runs(work: Path) -> None:
+    logs = announce_runs(work)
+    verdict = examine(logs["nan"].parent, announced_in=announced_in)
+    assert [log.name for log in verdict.case.logs] == ["hang@w.log"]
+    assert verdict.case.checkpoint_step == 80
+    assert "3 runs of `trainwarden run` belong to this folder" in render(verdict)
+
+
+def test_a_run_without_a_folder_of_its_own_gets_none_of_another_run(work: Path) -> None:
+    announce_runs(work)
+    state, log = work.parent / "state", work.parent / "state/logs/eval@w.log"
+    log.write_text("step 1/9 loss 1\nstep 2/9 loss 1\n")
+    announce(state, "eval", cwd=str(work), started_at=9.0, log=str(log), argv=["eval.py"])
+    case = examine(work, announced_in=announced_in).case
+    assert [reading.name for reading in case.logs] == ["eval@w.log"]
+    assert case.checkpoint is None
+
+
+def test_without_a_given_folder_no_checkpoint_is_that_of_a_run_which_is_behind_it(
+    work: Path,
+) -> None:
+    save(work / "out", 800, 840)
+    state, log = work.parent / "state", work / "eval.log"
+    log.write_text("step 1/9 loss 1\nstep 2/9 loss 1\n")
+    announce(state, "train", cwd=str(work), started_at=1.0, argv=["train.py"])
+    announce(state, "eval", cwd=str(work), started_at=9.0, argv=["eval.py"], log=str(log))
+    verdict = examine(work, announced_in=announced_in)
+    assert verdict.case.mixed_checkpoints == (str(work / "out"),)
+    assert "Resume from the checkpoint of step" not in render(verdict)
+
+
+def test_the_next_start_of_a_run_is_no_other_run(work: Path) -> None:
+    announce_runs(work)
+    state = work.parent / "state"
+    (state / "logs/hang-2@w.log").write_text("step 81/2000 loss 1\nstep 82/2000 loss 1\n")
+    more: dict[str, Any] = {"log": str(state / "logs/hang-2@w.log"), "cwd": str(work)}
+    announce(state, "hang-2", started_at=5.0, checkpoints=str(work / "ck-hang"), **more)
+    verdict = examine(work / "ck-hang", announced_in=announced_in)
+    assert [one.run for one in verdict.case.material.announced] == ["hang-2"]
+    assert "belong to this folder" not in render(verdict)
+
+
+def test_without_a_record_no_checkpoint_is_that_of_a_log_which_is_behind_it(work: Path) -> None:
+    save(work / "ck-good", 800, 840)
+    save(work / "ck-hang", 40, 80)
+    (work / "hang.log").write_text(
+        "\n".join([*(f"step {one}/2000 loss 1" for one in range(41, 81)), "Killed", ""])
+    )
+    verdict = examine(work)
+    report = render(verdict)
+    assert verdict.case.checkpoint is None
+    assert "Resume from the checkpoint of step" not in report
+    assert "several runs" in report
+    assert f"`trainwarden autopsy {work / 'ck-good'}`" in report

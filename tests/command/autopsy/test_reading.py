@@ -197,3 +197,37 @@ def test_a_resume_with_a_smaller_total_is_another_attempt_of_the_run(tmp_path: P
     case = examine(tmp_path).case
     assert [one.last_step for one in case.attempts] == [120, 125]
     assert case.finished
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["^CTraceback (most recent call last):", '  File "t.py", line 9', "KeyboardInterrupt"],
+        ["Traceback (most recent call last):", '  File "t.py", line 9', "KeyboardInterrupt"],
+        ["^CTraceback (most recent call last):", "^CKeyboardInterrupt"],
+    ],
+)
+def test_the_traceback_of_a_ctrl_c_is_no_exception(tmp_path: Path, lines: list[str]) -> None:
+    log = tmp_path / "train.log"
+    log.write_text("\n".join(["step 1/9 loss 1", "step 2/9 loss 1", *lines, ""]))
+    verdict = examine(tmp_path)
+    assert verdict.case.errors == ()
+    assert [one.cause.name for one in verdict.likely] == ["interrupted"]
+
+
+def test_an_exception_before_a_ctrl_c_is_still_one(tmp_path: Path) -> None:
+    first = ["Traceback (most recent call last):", '  File "t.py", line 9', "ValueError: no"]
+    second = ["Traceback (most recent call last):", '  File "t.py", line 9', "KeyboardInterrupt"]
+    (tmp_path / "train.log").write_text(
+        "\n".join(["step 1/9 loss 1", "step 2/9 loss 1", *first, *second, ""])
+    )
+    (error,) = examine(tmp_path).case.errors
+    assert (error.name, error.count) == ("exception", 1)
+
+
+def test_a_traceback_that_the_end_of_the_log_cuts_off_counts(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text(
+        "step 1/9 loss 1\nstep 2/9 loss 1\nTraceback (most recent call last):\n  File"
+    )
+    (error,) = examine(tmp_path).case.errors
+    assert error.name == "exception"
