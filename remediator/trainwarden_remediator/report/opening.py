@@ -71,8 +71,9 @@ def _fault_sentence(incidents: Sequence[IncidentRecord], period: float) -> str:
     if not states:
         return f"{within}, no fault was seen."
     spent = format_duration(round(sum(costs.values())))
-    at_least = "" if len(costs) == len(states) else "at least "
-    cost = f" cost {at_least}{spent}" if costs else ""
+    cost = f" cost {spent}" if costs else ""
+    if 0 < len(costs) < len(states):
+        cost = f"; the known cost of {len(costs)} of them is {spent}"
     return f"{within}, {plural(len(states), 'fault')}{cost}{_outcome(list(states.values()))}."
 
 

@@ -61,7 +61,8 @@ def test_what_is_not_healed_comes_first_and_an_unknown_cost_is_no_cost() -> None
     mixed = (healed(FAULT, 60), second(2, "gave_up"), second(3, "gave_up"))
     assert opening("refused", mixed, DAY) == (
         "How much the runs trained is not known: the exporter does not answer. "
-        "In the last 24 h, 3 faults cost at least 1 min; 2 need you, 1 was healed."
+        "In the last 24 h, 3 faults; the known cost of 1 of them is 1 min; 2 need you, "
+        "1 was healed."
     )
 
 
