@@ -6,8 +6,8 @@ words; every format shows the values as plain text.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from trainwarden_exporter.processes.matching import WorkerKey
@@ -65,6 +65,14 @@ class Notification:
     step: float | None = None
     fault: FaultFacts = FaultFacts()  # noqa: RUF009 - frozen
     """What the evidence of the incident shows, where an operator is needed."""
+    still_true: bool = False
+    """Whether the alert still fires, and what is reported of it is the last that was decided."""
+    approved: bool = False
+    """Whether an operator approved an action of the incident."""
+    before: tuple[str, ...] = ()
+    """The titles of what the same message reports of the incident from before,"""
+    since: tuple[str, ...] = ()
+    """and since then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,21 +147,47 @@ def build_message(
     mode: str,
     holds: Sequence[Hold] = (),
 ) -> Message:
-    """Combines notifications into one message, urgent ones first; `holds` are those in force."""
-    ranked = sorted(notifications, key=lambda one: (one.notification_event not in URGENT, one.id))
-    events = tuple(dict.fromkeys(notification.notification_event for notification in ranked))
+    """Combines notifications into one message, urgent ones first; `holds` are those in force.
+
+    Of each incident it has the state alone: the message must not ask an operator to act on what is
+    healed since.
+    """
+    ranked = sorted(_states(notifications), key=_rank)
+    events = dict.fromkeys(one.notification_event for one in sorted(notifications, key=_rank))
     title = _title(ranked[0]) if len(ranked) == 1 else plural(len(ranked), "notification")
     incidents = {one.event.incident for one in ranked}
     incident = incidents.pop() if len(incidents) == 1 else None
     return Message(
         title=title,
         items=[_item(notification, mode, holds) for notification in ranked[:MAX_ITEMS]],
-        events=events,
-        urgent=any(one in URGENT for one in events),
+        events=tuple(events),
+        urgent=any(one.notification_event in URGENT for one in ranked),
         left_out=max(len(ranked) - MAX_ITEMS, 0),
         instance=one_line(instance),
         command="trainwarden journal" if incident is None else f"trainwarden report {incident}",
     )
+
+
+def _rank(notification: Notification) -> tuple[bool, int]:
+    return notification.notification_event not in URGENT, notification.id
+
+
+def _states(notifications: Sequence[Notification]) -> Iterator[Notification]:
+    """Yields of each incident the last notification, or the last that calls and is still true."""
+    groups: dict[object, list[Notification]] = defaultdict(list)
+    for one in sorted(notifications, key=lambda one: one.event.id):
+        incident = one.event.incident or one.event.facts.get("fingerprint")
+        groups[("notification", one.id) if incident is None else incident].append(one)
+    for group in groups.values():
+        calls = [one for one in group if one.still_true and one.notification_event in URGENT]
+        state = (calls or group)[-1]
+        place = group.index(state)
+        yield replace(state, before=_briefly(group[:place]), since=_briefly(group[place + 1 :]))
+
+
+def _briefly(notifications: Sequence[Notification]) -> tuple[str, ...]:
+    titles = (_title(one).removesuffix(", operator needed") for one in notifications)
+    return tuple(dict.fromkeys(titles))
 
 
 def build_trial_message(*, instance: str) -> Message:
@@ -178,10 +212,12 @@ def _item(notification: Notification, mode: str, holds: Sequence[Hold]) -> Messa
         "Last error": notification.fault.error,
         "Log": notification.fault.log,
         "Tried": _describe_attempts(notification.attempts),
+        "Before": "; ".join(notification.before),
+        "Since then": "; ".join(notification.since),
         "Cost": _cost(notification),
         "When": format_time(event.at),
         "Incident": "" if event.incident is None else f"#{event.incident}",
-        "Mode": "observe (no actions are taken)" if mode == "observe" else "",
+        "Mode": _observes(notification) if mode == "observe" else "",
     }
     return MessageItem(
         _title(notification),
@@ -197,6 +233,14 @@ def _who_acts(notification: Notification, holds: Sequence[Hold]) -> str:
     key = WorkerKey(event.run or "", event.worker or "")
     hold = next((one for one in in_force(holds) if one.covers(key)), None)
     return who_acts(operator=True) if hold is None else holder(hold, event.at)
+
+
+def _observes(notification: Notification) -> str:
+    """Returns the mode observe, which takes no action but those that an operator approves."""
+    if notification.approved:
+        return "observe (an operator approved the action)"
+    acted = notification.attempts or notification.event.action is not None
+    return f"observe (no {'further ' if acted else ''}actions are taken)"
 
 
 def _title(notification: Notification) -> str:

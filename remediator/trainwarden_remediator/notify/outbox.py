@@ -43,6 +43,18 @@ EVENTS_PER_BATCH = 500
 
 _OPPOSITES = {"unhandled": "unhandled_ended", "unhandled_ended": "unhandled"}
 
+_STATE = (
+    "cause.id IS NOT NULL AND cause.resolved_at IS NULL AND CASE own.kind WHEN 'decision'"
+    " THEN cause.last_decision = json_extract(own.facts, '$.verdict') || ' '"
+    " || json_extract(own.facts, '$.reason')"
+    " ELSE NOT EXISTS (SELECT 1 FROM action WHERE incident = own.incident"
+    " AND outcome = 'healed' AND outcome_at >= own.at) END AS still_true,"
+    " EXISTS (SELECT 1 FROM event AS consent WHERE consent.kind = 'approved'"
+    " AND consent.incident = own.incident AND own.action IS NOT NULL) AS approved"
+)
+"""Whether a notification's own alert still fires and is as it reports, and whether an operator
+approved its action."""
+
 DeliveryResult = Literal["sent", "dropped", "nobody"]
 """The result of a notification; `nobody`: its receiver was removed from the configuration."""
 
@@ -132,8 +144,11 @@ class Outbox:
         """Returns the pending notifications of a receiver, oldest first."""
         rows = self._file.read(
             # Only constants are formatted into the query.
-            f"SELECT notice.id AS number, occasion, line.* FROM notice JOIN ({EVENTS}) AS line"  # noqa: S608
-            " ON line.id = notice.event WHERE settled IS NULL AND receiver = ?"
+            f"SELECT notice.id AS number, occasion, {_STATE}, line.* FROM notice"  # noqa: S608
+            f" JOIN ({EVENTS}) AS line ON line.id = notice.event"
+            " JOIN event AS own ON own.id = notice.event"
+            " LEFT JOIN incident AS cause ON cause.id = own.incident"
+            " WHERE settled IS NULL AND receiver = ?"
             " AND (occasion != 'gave_up' OR notice.at <= ? OR EXISTS (SELECT 1 FROM evidence"
             " JOIN incident ON incident.id = evidence.incident"
             " WHERE line.incident IN (incident.id, part_of) AND evidence.kind != 'act'"
@@ -153,6 +168,8 @@ class Outbox:
                 event=event,
                 attempts=tuple(attempts.get(event.incident or 0, ())),
                 fault=faults.get(event.incident or 0, FaultFacts()),
+                still_true=bool(row["still_true"]),
+                approved=bool(row["approved"]),
                 **beginnings.get(event.action or 0, {}),
             )
             for row, event in zip(rows, events, strict=True)

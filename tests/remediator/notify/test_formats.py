@@ -145,7 +145,8 @@ def test_every_message_says_who_acts_and_a_hold_is_who_set_it() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_who_only_observes_says_so(kind: ReceiverKind) -> None:
-    assert "no actions are taken" in text_of(kind, composed(mode="observe"))
+    first = replace(notification(), attempts=())
+    assert "no actions are taken" in text_of(kind, composed(first, mode="observe"))
     assert "no actions are taken" not in text_of(kind, composed())
 
 
@@ -210,9 +211,9 @@ def test_a_message_is_never_longer_than_its_receiver_takes(kind: ReceiverKind) -
 
 
 def test_many_things_are_one_message_the_pressing_ones_first() -> None:
+    facts = {"outcome": "healed", "seconds": 4}
     healed = [
-        notification("healed", n, kind="outcome", facts={"outcome": "healed", "seconds": 4})
-        for n in range(20)
+        notification("healed", n, kind="outcome", facts=facts, incident=n + 10) for n in range(20)
     ]
     reported = composed(*healed, notification("gave_up", 99))
     assert reported.title == "21 notifications"
@@ -257,3 +258,37 @@ def test_a_message_for_an_operator_has_the_cause_the_last_error_and_the_log(
         assert words in text, words
     assert "\x1b" not in text
     assert ("trainwarden report 3" in text) == (kind != "json")
+
+
+def test_a_critical_alert_and_its_end_are_one_thing_and_what_has_no_incident_is_not() -> None:
+    def facts(fingerprint: str) -> dict[str, Any]:
+        about = {"alert": "TrainingGpuLost", "run": "demo", "worker": ""}
+        return {"fingerprint": fingerprint, "starts_at": NOW, **about}
+
+    lost: dict[str, Any] = {"kind": "unhandled", "incident": None, "facts": facts("a")}
+    ended = lost | {"kind": "unhandled_ended", "id": 8}
+    other = lost | {"id": 9, "facts": facts("b")}
+    stale: dict[str, Any] = {"kind": "alerts_stale", "incident": None, "facts": {"seconds": 300.0}}
+    message = composed(
+        notification("unhandled", 1, **lost), notification("unhandled_ended", 2, **ended)
+    )
+    assert (message.title, message.urgent) == ("a critical alert has ended", False)
+    assert message.items[0].values["Before"] == "critical alert"
+    message = composed(
+        notification("unhandled", 1, **lost),
+        notification("unhandled", 2, **other),
+        notification("alerts_stale", 3, **stale),
+        notification("alerts_stale", 4, **stale | {"id": 10}),
+    )
+    assert len(message.items) == 4
+
+
+def test_in_mode_observe_no_message_about_an_action_says_that_none_is_taken() -> None:
+    def mode(one: Notification) -> str:
+        return build_message([one], instance="b", mode="observe").items[0].values["Mode"]
+
+    facts = {"outcome": "healed", "seconds": 4}
+    healed = notification("healed", kind="outcome", action=4, facts=facts)
+    assert mode(replace(healed, approved=True)) == "observe (an operator approved the action)"
+    assert mode(healed) == "observe (no further actions are taken)"
+    assert mode(replace(notification(), attempts=())) == "observe (no actions are taken)"

@@ -20,6 +20,7 @@ from tests.remediator.stage import Scene, Stage, going_on
 
 from trainwarden_remediator.config.notifications import NotifySettings, Receiver
 from trainwarden_remediator.exceptions import JournalError, NotDeliveredError
+from trainwarden_remediator.journal.approvals import approve
 from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.model import BLOCKED_SECONDS, Decision, Verdict
 from trainwarden_remediator.notify import outbox
@@ -657,3 +658,78 @@ async def test_a_give_up_waits_for_its_evidence_and_has_what_it_shows(
         "/runs/r.log",
     )
     assert "last_error" not in post.sent[1][1]["items"][0]
+
+
+async def test_a_message_says_of_one_incident_its_latest_state(
+    journal: Journal, clock: FakeClock, calling: Calling
+) -> None:
+    """Not `operator needed` and `Nobody needs to` of the same incident, and not as urgent."""
+    post = FakePost(error=NotDeliveredError("no answer"))
+    async with calling(journal, post, receivers()):
+        decide(journal, Decision(Verdict.REFUSE, "processes_differ"))
+        await clock.advance(EVIDENCE_SECONDS + 1)
+        decide(journal, Decision(Verdict.ACT, "restart"))
+        number = journal.record_intent(1, ROLLOUT, "restart", ())
+        journal.record_result(number, "done", started_by="us", processes=[])
+        journal.record_outcome(number, "healed", seconds=4)
+        decide(journal, GAVE_UP, worker="trainer", fingerprint=LATER)
+        await clock.advance(EVIDENCE_SECONDS + 1)
+        post.error = None
+        await clock.advance(60)
+    ((_, content),) = post.sent
+    assert (content["title"], content["urgent"]) == ("2 notifications", True)
+    assert [(one["title"], one["who_acts"]) for one in content["items"]] == [
+        ("incident abandoned, operator needed", "You, now"),  # of another incident
+        ("healed", "Nobody needs to"),
+    ]
+    assert content["items"][1]["before"] == "not healed before an operator changes something"
+    assert results(journal)["sent"] == 3
+
+
+@pytest.mark.parametrize("resolved", [False, True])
+async def test_what_is_still_true_of_an_incident_outlasts_what_came_after(
+    journal: Journal, clock: FakeClock, calling: Calling, *, resolved: bool
+) -> None:
+    loop = {"alertname": "TrainingWorkerRestartLoop", "fingerprint": LATER}
+    post = FakePost(error=NotDeliveredError("no answer"))
+    async with calling(journal, post, receivers()):
+        decide(journal, Decision(Verdict.ACT, "restart"), alertname="TrainingWorkerGone")
+        number = journal.record_intent(1, ROLLOUT, "restart", ())
+        decide(journal, HOLD, **loop)
+        await clock.advance(2)
+        journal.record_result(number, "done", started_by="us", processes=[])
+        journal.record_outcome(number, "healed", seconds=4)
+        if resolved:
+            journal.record_alerts([make_alert(firing=False, **loop)])
+        await clock.advance(2)
+        post.error = None
+        await clock.advance(60)
+    ((_, content),) = post.sent
+    (item,) = content["items"]
+    assert item["incident"] == "#1"
+    blocked = "restarts blocked by this alert"
+    if resolved:
+        assert (content["title"], content["urgent"], item["before"]) == ("healed", False, blocked)
+    else:
+        assert content["title"] == f"{blocked}, operator needed"
+        assert (content["urgent"], item["since_then"]) == (True, "healed")
+
+
+async def test_what_an_operator_approved_in_mode_observe_is_reported_as_that(
+    journal: Journal, clock: FakeClock
+) -> None:
+    post = FakePost()
+    asyncio.get_running_loop().set_default_executor(InlineExecutor())
+    notifier = Notifier(receivers(), outbox_of(journal), post, clock=clock, mode="observe")
+    async with going_on(notifier.run()):
+        decide(journal, Decision(Verdict.WAIT, "observe_mode"))
+        with journal._file.transaction() as db:
+            approve(db, clock.now(), 1, "ann")
+        number = journal.record_intent(1, ROLLOUT, "restart", ())
+        journal.record_result(number, "done", started_by="us", processes=[])
+        journal.record_outcome(number, "healed", seconds=4)
+        await clock.advance(10)
+        decide(journal, worker="trainer", fingerprint=LATER)
+        await clock.advance(10)
+    modes = [content["items"][0]["mode"] for _, content in post.sent]
+    assert modes == ["observe (an operator approved the action)", "observe (no actions are taken)"]
