@@ -48,6 +48,11 @@ def command_to_end(folder: Path) -> str:
     return f"trainwarden down --folder {shlex.quote(str(folder))}"
 
 
+def already_runs(folder: Path) -> StackError:
+    """The error that a stack runs in `folder`, with what ends that one."""
+    return StackError(f"the stack runs in {folder} already: `{command_to_end(folder)}` ends it")
+
+
 def running_folders() -> list[Path]:
     """The folders in which stacks of this account run."""
     return [folder for folder in known_folders() if owner(lock_of(folder)) is not None]
@@ -68,7 +73,7 @@ def claimed(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise StackError(f"the stack runs in {folder} already; end that one first") from error
+            raise already_runs(folder) from error
         own = read_process(os.getpid())
         file.truncate(0)
         if own is not None:

@@ -25,7 +25,7 @@ def detach(folder: Path, arguments: Sequence[str | Path]) -> int:
     if a stack runs in `folder`, whose output goes on.
     """
     if claims.owner(claims.lock_of(folder)) is not None:
-        raise StackError(f"the stack runs in {folder} already; end that one first")
+        raise claims.already_runs(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     output = folder.parent / f"{folder.name}.out"
     with output.open("wb") as file:

@@ -93,7 +93,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--mode",
         choices=("observe", "act"),
         default=os.environ.get("MODE") or None,
-        help="what the remediator may do; the demo acts, your own runs are observed",
+        help="what the remediator may do, also with runs of `trainwarden run` (default: act"
+        " with the demo, else observe)",
     )
     parser.add_argument(
         "--detach", action="store_true", help="run in the background; `trainwarden down` ends it"
@@ -288,7 +289,9 @@ def announce(run: RunFolder, mode: str, how_to_end: str) -> None:
         say("a process behind that holds one of them and belongs to no worker.")
     elif run.gpus is not None:
         say(f"\nThe simulated GPUs are left out: {run.gpus.missing}.")
-    say("\nRuns that `trainwarden run` starts are watched too, without a configuration.")
+    acts = mode == "act"
+    say(f"\nRuns that `trainwarden run` starts are watched{', and restarted,' * acts} too, without a")
+    say(f"configuration{'; with `--restart never` they are not restarted' * acts}.")
     say(f"\n{LAST_LINE}")
 
 

@@ -32,8 +32,9 @@ def test_a_folder_has_one_owner_at_a_time(tmp_path: Path) -> None:
     assert own is not None
     with claims.claimed(folder):
         assert claims.owner(lock) == own.identity
-        with pytest.raises(StackError, match=r"runs in .* already"), claims.claimed(folder):
-            pass
+        with pytest.raises(StackError, match=r"already: `trainwarden down --folder .*` ends it"):
+            with claims.claimed(folder):
+                pass
         assert claims.owner(lock) == own.identity
     assert claims.owner(lock) is None
 
@@ -77,7 +78,7 @@ def test_a_second_start_in_the_background_leaves_the_first_ones_output(tmp_path:
     folder = tmp_path / "run"
     output = tmp_path / "run.out"
     output.write_text("the first\n")
-    with claims.claimed(folder), pytest.raises(StackError, match="already"):
+    with claims.claimed(folder), pytest.raises(StackError, match="trainwarden down"):
         detached.detach(folder, [])
     assert output.read_text() == "the first\n"
 

@@ -128,6 +128,22 @@ def test_the_commands_that_it_names_need_an_address_only_where_they_find_none(
         assert f"trainwarden {shown}\n" in text
 
 
+def test_it_says_where_it_acts_on_the_runs_of_the_user(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the demo too: the mode is that of the stack, not of a run."""
+    parser = argparse.ArgumentParser()
+    up.add_arguments(parser)
+    assert "also with runs of `trainwarden run` (default: act with the demo" in " ".join(
+        parser.format_help().split()
+    )
+    ports = {"exporter": 1, "remediator": 2, "prometheus": 3, "alertmanager": 4}
+    run = RunFolder(tmp_path, ports, tmp_path / "exporter.yml", tmp_path / "remediator.yml", ())
+    for mode, words in (("act", "watched, and restarted, too"), ("observe", "watched too")):
+        up.announce(run, mode, "Ctrl-C")
+        assert f"Runs that `trainwarden run` starts are {words}," in capsys.readouterr().out
+
+
 ENDS_BY_CTRL_C = """#!/bin/sh
 trap 'sleep 0.5; exit 0' INT
 echo is up

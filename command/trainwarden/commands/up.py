@@ -14,7 +14,8 @@ from trainwarden.stack import load_script
 
 EXAMPLES = """\
 examples:
-  trainwarden up                              the demo: one worker leaks and is healed
+  trainwarden up                              the demo: one worker leaks and is healed. It acts,
+                                              on runs of `trainwarden run`, too
   trainwarden up --config /srv/run            your run: it is observed, and nothing acts
   trainwarden up --config /srv/run --mode act --detach
   trainwarden down
