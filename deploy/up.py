@@ -289,9 +289,10 @@ def announce(run: RunFolder, mode: str, how_to_end: str) -> None:
         say("a process behind that holds one of them and belongs to no worker.")
     elif run.gpus is not None:
         say(f"\nThe simulated GPUs are left out: {run.gpus.missing}.")
-    acts = mode == "act"
-    say(f"\nRuns that `trainwarden run` starts are watched{', and restarted,' * acts} too, without a")
-    say(f"configuration{'; with `--restart never` they are not restarted' * acts}.")
+    restarted = " and restarted" if mode == "act" else ""
+    say(f"\nRuns that `trainwarden run` starts are watched{restarted} too, without configuration.")
+    if restarted:
+        say("With `--restart never`, one is watched alone.")
     say(f"\n{LAST_LINE}")
 
 

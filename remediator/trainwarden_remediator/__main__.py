@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import getpass
 import math
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -243,7 +241,7 @@ def _hold(given: argparse.Namespace) -> int:
     wanted = Hold(since=now)
     if given.duration is not None:
         wanted = Hold.lasting(given.duration, WallClock())
-    who = _operator_name()
+    who = service.operator_name()
     wanted = replace(wanted, run=given.run, worker=given.worker, who=who, why=why)
     try:
         service.hold(setup, wanted, now)
@@ -260,7 +258,7 @@ def _resume(given: argparse.Namespace) -> int:
     setup, now = load_setup(given.config_file), time.time()
     scope = {"run": given.run, "worker": given.worker}
     why = service.normalize_reason(given.why)
-    done = service.resume(setup, now, **scope, who=_operator_name(), why=why)
+    done = service.resume(setup, now, **scope, who=service.operator_name(), why=why)
     print(service.describe_resume(done))
     for left in read_holds(setup.config.hold_file, now):
         print(f"still held: {left.scope} {left.description}".strip())
@@ -269,7 +267,7 @@ def _resume(given: argparse.Namespace) -> int:
 
 def _approve(given: argparse.Namespace) -> int:
     setup = load_setup(given.config_file)
-    what = service.approve(setup, given.incident, time.time(), who=_operator_name())
+    what = service.approve(setup, given.incident, time.time(), who=service.operator_name())
     lasts = format_duration(APPROVAL_SECONDS)
     print(f"approved once, for {lasts}: {what}; `journal --follow` shows what is done")
     return 0
@@ -282,14 +280,6 @@ def _runbook(given: argparse.Namespace) -> int:
         raise ValueError(f"no runbook {given.alert}{hint}")
     print(text, end="")
     return 0
-
-
-def _operator_name() -> str:
-    """Returns the name of the user who runs the command."""
-    try:
-        return os.environ.get("SUDO_USER") or getpass.getuser()
-    except (KeyError, OSError):
-        return f"user {os.getuid()}"
 
 
 def _notify_test(given: argparse.Namespace) -> int:

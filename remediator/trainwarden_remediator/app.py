@@ -154,6 +154,7 @@ class Remediator:
                 counters=self.journal.counters(),
                 timestamps=self.journal.timestamps(),
                 given_up=self.journal.given_up(self.clock.now() - config.alert_stale_after),
+                given_up_before=self.journal.given_up_before(),
                 open_incidents=self.journal.count_open(),
                 oldest_action=self.journal.oldest_action(),
                 breaker=self._breaker_figures(),

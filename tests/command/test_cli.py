@@ -242,7 +242,30 @@ def test_status_takes_ten_lines_at_most(
     assert (
         "  TrainingOomKill on the host: You, now (the remediator has no playbook for it)" in lines
     )
-    assert lines[-1] == "  and 29 more lines"
+    assert lines[-1] == "  and 29 more lines: `trainwarden status --all`"
+    cli.main(["status", "--exporter", exporter, "--all"])
+    assert len(capsys.readouterr().out.splitlines()) == 9 + 29
+
+
+def test_status_has_a_line_for_each_run_before_the_third_problem(
+    exporter: str, shown: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown["first_steps"] = {f"Training{number}": f"Do {number}." for number in range(3)}
+    shown["problems"] = [
+        {"tone": "bad", "text": f"trouble {number}", "who_acts": "You, now"} for number in range(5)
+    ]
+    shown["runs"] = [{"run": name, "text": f"{name} trains"} for name in ("a", "b", "c", "d")]
+    shown["remediator"]["firing"] = [ALERT] * 3
+    cli.main(["status", "--exporter", exporter])
+    assert capsys.readouterr().out.splitlines()[2:-1] == [
+        "  first, Training0: Do 0.",
+        "  first, Training1: Do 1.",
+        "  also: trouble 1 (You, now)",
+        "  a trains",
+        "  b trains",
+        "  c trains",
+        "  d trains",
+    ]
 
 
 def test_no_line_of_status_looks_cut_off(

@@ -32,9 +32,9 @@ def test_a_folder_has_one_owner_at_a_time(tmp_path: Path) -> None:
     assert own is not None
     with claims.claimed(folder):
         assert claims.owner(lock) == own.identity
-        with pytest.raises(StackError, match=r"already: `trainwarden down --folder .*` ends it"):
-            with claims.claimed(folder):
-                pass
+        ends = r"already: `trainwarden down --folder .*` ends it"
+        with pytest.raises(StackError, match=ends), claims.claimed(folder):
+            pass
         assert claims.owner(lock) == own.identity
     assert claims.owner(lock) is None
 

@@ -139,7 +139,7 @@ def test_it_says_where_it_acts_on_the_runs_of_the_user(
     )
     ports = {"exporter": 1, "remediator": 2, "prometheus": 3, "alertmanager": 4}
     run = RunFolder(tmp_path, ports, tmp_path / "exporter.yml", tmp_path / "remediator.yml", ())
-    for mode, words in (("act", "watched, and restarted, too"), ("observe", "watched too")):
+    for mode, words in (("act", "watched and restarted too"), ("observe", "watched too")):
         up.announce(run, mode, "Ctrl-C")
         assert f"Runs that `trainwarden run` starts are {words}," in capsys.readouterr().out
 

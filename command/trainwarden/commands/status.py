@@ -18,6 +18,7 @@ from trainwarden_exporter.runtime.responsibility import LABEL, REMEDIATOR, YOU
 EXAMPLES = """\
 examples:
   trainwarden status
+  trainwarden status --all
   trainwarden status --watch
   trainwarden status --json
 
@@ -34,6 +35,10 @@ LIMIT = 4 << 20
 """Largest response that is read, in bytes."""
 WATCH_SECONDS = 5.0
 MAX_LINES = 10
+FULL_PROBLEMS = 2
+"""Of so many problems, what to do about them comes before the lines of the runs."""
+DETAIL = 4
+"""Rank of a line that is left out first."""
 NEEDED = 2
 UNKNOWN = 3
 CLEAR = "\x1b[H\x1b[2J"
@@ -47,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="address of the exporter (default: that of the stack that `trainwarden up` runs,"
         f" else {USUAL})",
     )
+    parser.add_argument("--all", action="store_true", help="print all lines, not only ten")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
         "--watch", action="store_true", help=f"print it every {WATCH_SECONDS:g} s until Ctrl-C"
@@ -66,22 +72,24 @@ def _run(options: argparse.Namespace) -> int:
     address = f"{(found or USUAL).rstrip('/')}/status.json"
     while True:
         missing = "" if found else NOTHING_RUNS
-        status = show(
-            address, missing, as_json=options.json, clear=options.watch and sys.stdout.isatty()
-        )
+        clear = options.watch and sys.stdout.isatty()
+        status = show(address, missing, as_json=options.json, clear=clear, every=options.all)
         if not options.watch:
             return status
         time.sleep(WATCH_SECONDS)
 
 
-def show(address: str, missing: str, *, as_json: bool, clear: bool) -> int:
-    """Prints the status at `address`, else `missing` or the error, and returns the exit status."""
+def show(address: str, missing: str, *, as_json: bool, clear: bool, every: bool) -> int:
+    """Prints the status at `address`, else `missing` or the error, and returns the exit status.
+
+    `every`: print all lines.
+    """
     try:
         status = fetch_json(address)
     except OSError as error:
         print(f"trainwarden status: {missing or error}", file=sys.stderr, flush=True)
         return UNKNOWN
-    text = json.dumps(status, indent=2) if as_json else "\n".join(describe(status))
+    text = json.dumps(status, indent=2) if as_json else "\n".join(describe(status, every=every))
     print(f"{CLEAR if clear else ''}{text}", flush=True)
     return NEEDED if status["who_acts"] == YOU else int(status["tone"] != "good")
 
@@ -115,36 +123,45 @@ def fetch_json(url: str) -> Any:
         raise OSError(f"no exporter answers at {url}: {why}") from error
 
 
-def describe(status: Mapping[str, Any]) -> list[str]:
-    """Returns at most MAX_LINES lines: the headline, and what stands behind it."""
+def describe(status: Mapping[str, Any], *, every: bool = False) -> list[str]:
+    """Returns the headline, and what stands behind it: at most MAX_LINES lines, or `every` one.
+
+    Those that are left out are first the details beyond the second problem, then runs.
+    """
     lines = list(_lines(status))
-    left = len(lines) - MAX_LINES
-    return [*lines[: MAX_LINES - 1], f"  and {left + 1} more lines"] if left > 0 else lines
+    left = len(lines) - MAX_LINES + 1
+    if every or left <= 1:
+        return [text for _, text in lines]
+    ranked = sorted(range(len(lines)), key=lambda number: lines[number][0])
+    shown = [lines[number][1] for number in sorted(ranked[: MAX_LINES - 1])]
+    return [*shown, f"  and {left} more lines: `trainwarden status --all`"]
 
 
-def _lines(status: Mapping[str, Any]) -> Iterator[str]:
-    yield f"{status['host']}: {status['headline']}"
-    yield f"  {LABEL}: {status['who_acts']}. {status['how']}".rstrip()
-    for name, step in status["first_steps"].items():
-        yield f"  first, {name}: {step}"
-    for problem in status["problems"][1:]:  # the headline has the first
-        yield f"  also: {problem['text']} ({problem['who_acts']})"
+def _lines(status: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
+    """Yields the lines, each with its rank: the lowest are kept longest."""
+    yield 0, f"{status['host']}: {status['headline']}"
+    yield 0, f"  {LABEL}: {status['who_acts']}. {status['how']}".rstrip()
+    for count, (name, step) in enumerate(status["first_steps"].items()):
+        yield 1 if count < FULL_PROBLEMS else DETAIL, f"  first, {name}: {step}"
+    for count, problem in enumerate(status["problems"][1:], 1):  # the headline has the first
+        rank = 1 if count < FULL_PROBLEMS else DETAIL
+        yield rank, f"  also: {problem['text']} ({problem['who_acts']})"
     for run in status["runs"]:
-        yield f"  {run['text']}"
+        yield 2, f"  {run['text']}"
     remediator = status["remediator"]
     if not isinstance(remediator, dict):
         return
     for hold in remediator["holds"]:
-        yield f"  {_scope(hold, 'everything')}: {hold['text']}"
+        yield 3, f"  {_scope(hold, 'everything')}: {hold['text']}"
     for alert in remediator["firing"] or ():
         about = f"{alert['alert']} on {_scope(alert, 'the host')}"
         who, handling = alert["who_acts"], alert["handling"]
         # The second line has it for what the headline is about.
         known = handling[1:] in status["how"]
-        yield f"  {about}: {who if known else _handling(who, handling)}"
+        yield DETAIL, f"  {about}: {who if known else _handling(who, handling)}"
     for action in remediator["actions"][:1]:
         about = f"{action['action']} of {_scope(action, 'the host')}"
-        yield f"  last action: {about}: {action['outcome']}"
+        yield DETAIL, f"  last action: {about}: {action['outcome']}"
 
 
 def _handling(who: str, handling: str) -> str:

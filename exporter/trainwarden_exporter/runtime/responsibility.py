@@ -40,6 +40,27 @@ def before_alert(worker: str, *, may_restart: bool, mode: str) -> tuple[str, str
     return REMEDIATOR, f"It restarts {worker} {soon}."
 
 
+STALLED = "restarts the run once its stacks show that it is stuck, or its limit is over"
+"""What the remediator does about a run that stands still; follows its name."""
+
+
+def before_stall_alert(*, may_restart: bool, mode: str) -> tuple[str, str]:
+    """Returns who acts on a run that has stalled, and how, while no alert reports it yet.
+
+    `mode` is that of the remediator, which may restart some worker of the run or not.
+    """
+    if not may_restart:
+        return YOU, "The remediator may not restart it."
+    if mode == "observe":
+        return YOU, "The remediator only observes."
+    return REMEDIATOR, f"It {STALLED}."
+
+
+def dismissal(run: str) -> str:
+    """Returns what ends the alerts of a run that has failed and is not to be started again."""
+    return f"`trainwarden stop {run}` dismisses it."
+
+
 def urgency(who: str) -> int:
     """Returns a number to sort by: what needs you comes first, what needs nobody last."""
     return {YOU: 0, REMEDIATOR: 2, NOBODY: 3}.get(who, 1)

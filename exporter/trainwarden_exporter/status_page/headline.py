@@ -11,10 +11,12 @@ from trainwarden_exporter.runtime.responsibility import (
     REMEDIATOR,
     YOU,
     before_alert,
+    before_stall_alert,
+    dismissal,
     urgency,
 )
 from trainwarden_exporter.status_page.problems import Problem
-from trainwarden_exporter.status_page.remediator_client import RemediatorStatus
+from trainwarden_exporter.status_page.remediator_client import RemediatorAlert, RemediatorStatus
 from trainwarden_exporter.status_page.run_views import RunView
 from trainwarden_exporter.status_page.series import Tone
 
@@ -106,28 +108,24 @@ def _handled(problem: Problem, remediator: RemediatorStatus | str | None) -> Pro
         who, how = YOU, _gone(remediator)
     else:
         who, how = _handling(problem, remediator)
+    if problem.failed and who == YOU:
+        how = f"{how} {dismissal(problem.run)}"
     return replace(problem, who=who, how=how)
 
 
 def _handling(problem: Problem, remediator: RemediatorStatus) -> tuple[str, str]:
-    known = [
-        one
-        for one in (*(remediator.firing or ()), *remediator.alerts)
-        if one.tone != "quiet" and problem.concerns(one.run, one.worker)
-    ]
-    for hold in remediator.holds:
-        if hold.covers(problem.run, problem.worker):
-            own = [one.handling for one in known if one.who_acts == hold.who_acts]
-            return hold.who_acts, _as_sentence(own[0] if own else hold.text)
-    for action in remediator.actions:
-        if action.in_progress and problem.concerns(action.run, action.worker):
-            return REMEDIATOR, f"It {action.in_progress}."
+    known = _known(problem, remediator)
+    if found := _held_or_in_progress(problem, remediator, known):
+        return found
     if remediator.firing is None:
         return YOU, f"Alerts are not known: {_why_not_known(remediator)}."
+    needed = any(one.who_acts == YOU for one in known)
+    if not needed and (name := _given_up(problem, remediator)):
+        return YOU, f"The remediator gave up on {name}."
     if not known:
-        if needed := remediator.operator_needed:
-            return YOU, needed
-        return _before_an_alert(problem, remediator) if problem.gone else (NOBODY, _NOTHING_YET)
+        if needs := remediator.operator_needed:
+            return YOU, needs
+        return _before_an_alert(problem, remediator)
     first = min(known, key=lambda one: urgency(one.who_acts))
     if problem.failed and _ELSEWHERE in first.handling:
         return YOU, _start_it(problem)
@@ -135,9 +133,50 @@ def _handling(problem: Problem, remediator: RemediatorStatus) -> tuple[str, str]
     return first.who_acts, f"It {first.handling}." if acts else _as_sentence(first.handling)
 
 
+def _known(problem: Problem, remediator: RemediatorStatus) -> Sequence[RemediatorAlert]:
+    """Returns the alerts and open incidents that the problem belongs to."""
+    known = [
+        one
+        for one in (*(remediator.firing or ()), *remediator.alerts)
+        if one.tone != "quiet" and problem.concerns(one.run, one.worker)
+    ]
+    # Of a worker that is gone, what nobody needs to act on is an earlier fault.
+    return [one for one in known if not problem.gone or one.who_acts != NOBODY]
+
+
+def _held_or_in_progress(
+    problem: Problem, remediator: RemediatorStatus, known: Sequence[RemediatorAlert]
+) -> tuple[str, str] | None:
+    for hold in remediator.holds:
+        if hold.covers(problem.run, problem.worker):
+            own = [one.handling for one in known if one.who_acts == hold.who_acts]
+            return hold.who_acts, _as_sentence(own[0] if own else hold.text)
+    for action in remediator.actions:
+        if action.in_progress and problem.concerns(action.run, action.worker):
+            return REMEDIATOR, f"It {action.in_progress}."
+    return None
+
+
+def _given_up(problem: Problem, remediator: RemediatorStatus) -> str:
+    """Returns the worker that was given up, if the problem is the fault for which it was, else "".
+
+    Its alert ends for a moment, and fires again, while the fault lasts.
+    """
+    if not (problem.gone or problem.stalled):
+        return ""
+    for name in remediator.given_up:
+        run, _, worker = name.partition("/")
+        if problem.concerns(run, worker):
+            return name
+    return ""
+
+
 def _before_an_alert(problem: Problem, remediator: RemediatorStatus) -> tuple[str, str]:
-    if remediator.may_restart is None:
+    if remediator.may_restart is None or not (problem.gone or problem.stalled):
         return NOBODY, _NOTHING_YET
+    if problem.stalled:
+        able = any(one.startswith(f"{problem.run}/") for one in remediator.may_restart)
+        return before_stall_alert(may_restart=able, mode=remediator.mode)
     may_restart = f"{problem.run}/{problem.worker}" in remediator.may_restart
     if problem.failed and not may_restart:
         return YOU, _start_it(problem)
@@ -187,6 +226,8 @@ def describe_run(run: RunView) -> str:
     parts = [f"{run.name} {verb}"]
     if run.step is not None:
         parts.append(f"step {run.step:,.0f}{'' if run.total is None else f' of {run.total:,.0f}'}")
+    if run.stalled or run.late:
+        parts = [" at ".join([f"{run.name} stands", *parts[1:]])]
     ages = [one.age for one in run.checkpoints if one.age is not None]
     if ages and not run.finished:
         parts.append(f"saved {format_duration(round(min(ages)))} ago")

@@ -37,6 +37,8 @@ class Problem:
     """and whether it is a command of `trainwarden run` that failed;"""
     start_command: str = ""
     """what starts such a command again, for a shell."""
+    stalled: bool = False
+    """Whether it is a run that has stalled: an alert is due."""
     who: str = ""
     """Who acts on it, in the words of `who_acts`;"""
     how: str = ""
@@ -62,6 +64,8 @@ def worker_problems(workers: Sequence[WorkerView]) -> Iterator[Problem]:
 
 
 def run_problems(run: RunView) -> Iterator[Problem]:
+    if run.stalled or run.late:
+        yield Problem(run.tone, _standstill(run), run.name, stalled=run.stalled)
     for tone, clause, worker in _run_clauses(run):
         if tone in ("bad", "warn"):
             yield Problem(tone, clause, run.name, worker)
@@ -73,8 +77,6 @@ def _run_clauses(run: RunView) -> Iterator[tuple[Tone, str, str]]:
 
     A good part has none to show.
     """
-    if run.stalled or run.late:
-        yield run.tone, _standstill(run), ""
     waited_for = _waited_for(run) if run.stalled or run.late else ""
     for server in run.servers:
         if waited_for == server.name:

@@ -94,6 +94,8 @@ class RemediatorStatus(_StatusModel):
     mode: Literal["observe", "act"]
     may_restart: Annotated[tuple[_Text, ...], Field(max_length=MAX_WORKERS)] | None = None
     """The workers that it may restart, as RUN/WORKER; None from a version that does not say."""
+    given_up: Annotated[tuple[_Text, ...], Field(max_length=MAX_WORKERS)] = ()
+    """The workers that it gave up, as RUN/WORKER, whose fault is the same if it is still seen."""
     tone: Tone
     verdict: _Text
     who_acts: _Text = YOU

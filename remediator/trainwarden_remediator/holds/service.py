@@ -6,6 +6,8 @@ nevertheless.
 
 from __future__ import annotations
 
+import getpass
+import os
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -112,3 +114,11 @@ def normalize_reason(text: str) -> str:
 
 def _without_empty(facts: dict[str, Any]) -> dict[str, Any]:
     return {name: fact for name, fact in facts.items() if fact}
+
+
+def operator_name() -> str:
+    """Returns the name of the user who runs this program."""
+    try:
+        return os.environ.get("SUDO_USER") or getpass.getuser()
+    except (KeyError, OSError):
+        return f"user {os.getuid()}"

@@ -24,6 +24,7 @@ from trainwarden_remediator.journal.rows import (
     as_save_request,
     as_save_result,
 )
+from trainwarden_remediator.journal.transitions import SAME_OUTAGE_SECONDS
 from trainwarden_remediator.model import (
     GIVEN_UP,
     HARMLESS_KINDS,
@@ -295,5 +296,19 @@ class JournalReader:
                 received_since,
                 json.dumps(_NEEDS_OPERATOR),
             ),
+        )
+        return tuple(WorkerKey(*row) for row in rows)
+
+    def given_up_before(self) -> tuple[WorkerKey, ...]:
+        """Returns the targets that were given up, whose alert has resolved since.
+
+        An alert that fires again goes on with that incident, so the remediator does nothing.
+        """
+        rows = self._file.read(
+            "SELECT DISTINCT coalesce(target_run, run), coalesce(target_worker, worker)"
+            " FROM incident WHERE resolved_at > ?"
+            " AND closed IN (SELECT value FROM json_each(?)) AND NOT EXISTS"
+            " (SELECT 1 FROM event WHERE kind = 'resume' AND at >= closed_at)",
+            (self._clock() - SAME_OUTAGE_SECONDS, json.dumps(sorted(GIVEN_UP))),
         )
         return tuple(WorkerKey(*row) for row in rows)

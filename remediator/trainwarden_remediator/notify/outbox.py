@@ -7,7 +7,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from trainwarden_remediator.config.notifications import (
     LASTING,
@@ -282,7 +282,7 @@ class Outbox:
         )
         return {row["outage"]: fault_facts(parse_evidence(row["content"])) for row in rows}
 
-    def _beginnings(self, actions: Collection[int]) -> Mapping[int, Mapping[str, float | None]]:
+    def _beginnings(self, actions: Collection[int]) -> Mapping[int, Mapping[str, Any]]:
         """Returns what preceded each action: the start of its alert, and the step of the run."""
         rows = self._file.read(
             "SELECT action.id, starts_at, step FROM action JOIN incident ON incident.id = incident"

@@ -9,7 +9,14 @@ from typing import Literal
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.formatting import format_time
-from trainwarden_exporter.runtime.responsibility import NOBODY, REMEDIATOR, YOU, urgency, who_acts
+from trainwarden_exporter.runtime.responsibility import (
+    NOBODY,
+    REMEDIATOR,
+    STALLED,
+    YOU,
+    urgency,
+    who_acts,
+)
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.config.targets import GPUS
 from trainwarden_remediator.holds.hold_file import Hold
@@ -56,11 +63,7 @@ _DOING = {
 }
 """What the remediator does, and has done, by kind of action; the target follows."""
 
-WARNED_OF = {
-    "TrainingStepStalled": (
-        "restarts the run once its stacks show that it is stuck, or its limit is over"
-    )
-}
+WARNED_OF = {"TrainingStepStalled": STALLED}
 """What the remediator does if the state that a warning without a playbook reports goes on."""
 
 _END_WITH_RUN = frozenset({"TrainingStepStalled", WORKER_GONE})
@@ -82,6 +85,8 @@ class Situation:
     """The last actions, oldest first."""
     given_up: Collection[WorkerKey] = ()
     """Workers of incidents that were closed for want of attempts."""
+    given_up_before: Collection[WorkerKey] = ()
+    """Those whose alert has ended since: if it fires again soon, it is the same incident."""
     may_restart: Collection[str] = ()
     """The runs with a worker that the remediator may restart."""
     is_stopped: Callable[[str, str], bool] = lambda _run, _worker: False
@@ -146,7 +151,7 @@ def _view(
         return AlertView(alert, *found)
     if not alert.remediation:
         return AlertView(alert, *_without_playbook(alert, situation))
-    if gone := next(_given_up(key, situation), ""):
+    if gone := next(_given_up(key, [*situation.given_up, *situation.given_up_before]), ""):
         return AlertView(alert, YOU, f"the remediator gave up on {gone}")
     if situation.mode == "observe":
         return AlertView(alert, YOU, "the remediator only observes")
@@ -159,13 +164,16 @@ def _view(
 
 def _without_playbook(alert: Alert, situation: Situation) -> tuple[str, str]:
     later = WARNED_OF.get(alert.name)
-    gone = next(_given_up(WorkerKey(alert.run, alert.worker), situation), "")
+    key = WorkerKey(alert.run, alert.worker)
+    before = () if alert.name == GAVE_UP else situation.given_up_before
+    gone = next(_given_up(key, [*situation.given_up, *before]), "")
     if gone and (later or alert.name == GAVE_UP):
         return YOU, f"the remediator gave up on {gone}"
     if alert.name == GAVE_UP:  # an operator has started it, or its alert has ended
         return NOBODY, "what the remediator gave up is over: the alert ends within two minutes"
-    if later and situation.mode == "act" and alert.run in situation.may_restart:
-        return REMEDIATOR, later
+    if later and alert.run in situation.may_restart:
+        acts = situation.mode == "act"
+        return (REMEDIATOR, later) if acts else (YOU, "the remediator only observes")
     return YOU, "the remediator has no playbook for it"
 
 
@@ -220,9 +228,9 @@ def _before_decisions(
     return (REMEDIATOR, doing) if doing else None
 
 
-def _given_up(key: WorkerKey, situation: Situation) -> Iterator[str]:
+def _given_up(key: WorkerKey, given_up: Collection[WorkerKey]) -> Iterator[str]:
     """Yields the names of the workers of an alert that were given up."""
-    for gone in situation.given_up:
+    for gone in given_up:
         if gone.run == key.run and key.worker in ("", gone.worker):
             yield subject(*gone)
 

@@ -13,6 +13,7 @@ from trainwarden_exporter.runtime.responsibility import (
     REMEDIATOR,
     YOU,
     before_alert,
+    dismissal,
     urgency,
 )
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
@@ -76,10 +77,18 @@ class CurrentWork:
         lines = () if announced is None else announced.announcement.last_lines
         return shown_error(lines) or self.faults.get(key, FaultFacts()).error[:MAX_SHOWN]
 
+    def has_failed(self, alert: Alert) -> bool:
+        """Whether an alert is about a command of `trainwarden run` that has failed."""
+        workers = {} if self.setup is None else self.setup.announced.workers
+        found = workers.get(WorkerKey(alert.run, alert.worker))
+        return found is not None and bool(found.announcement.failure)
+
     def situation(self, now: float) -> Situation:
         """Returns what decides who acts, at `now` (Unix seconds)."""
-        given_up = () if self.state.journal is None else self.state.journal.given_up
-        situation = Situation(now, self.state.mode, self.state.holds, self.actions, given_up)
+        situation = Situation(now, self.state.mode, self.state.holds, self.actions)
+        if (journal := self.state.journal) is not None:
+            before = journal.given_up_before
+            situation = replace(situation, given_up=journal.given_up, given_up_before=before)
         if self.setup is None:
             return situation
         return replace(
@@ -115,6 +124,8 @@ def _troubled(work: CurrentWork, troubles: Sequence[AlertView], critical: str) -
     # The same colour as on the exporter's page: an alert is not less serious while it is handled.
     tone: Tone = "bad" if critical or any(one.tone == "bad" for one in troubles) else "warn"
     how = critical or as_sentence(first.who, first.handling)
+    if first.who == YOU and work.has_failed(first.alert):
+        how = f"{how} {dismissal(first.alert.run)}"
     return Headline(tone, _firing(troubles, work.error_of(first.alert)), first.who, how)
 
 
@@ -143,8 +154,12 @@ def _before_an_alert(work: CurrentWork, config: Config) -> Headline | None:
     for target in config.targets:
         if isinstance(target, AnnouncedTarget) and target.announced.failure:
             able, mode = target.can_be_restarted, work.state.mode
-            who, how = before_alert(target.worker, may_restart=able, mode=mode)
             about = subject(target.run, target.worker)
+            who, how = before_alert(target.worker, may_restart=able, mode=mode)
+            if target.key in work.situation(0).given_up_before:
+                who, how = YOU, f"The remediator gave up on {about}."
+            if who == YOU:
+                how = f"{how} {dismissal(target.run)}"
             failed = f"{about} has failed ({target.announced.failure})"
             return Headline("bad", f"{failed}{_shown(work.error(target.key))}.", who, how)
     return None

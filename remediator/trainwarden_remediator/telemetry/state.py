@@ -29,6 +29,8 @@ class JournalSummary:
     timestamps: Mapping[str, float]
     given_up: tuple[WorkerKey, ...]
     open_incidents: int
+    given_up_before: tuple[WorkerKey, ...] = ()
+    """Those whose alert has resolved since: if it fires again soon, it is the same incident."""
     oldest_action: float | None = None
     """Unix seconds; None without one."""
     breaker: BreakerFigures | None = None

@@ -25,6 +25,7 @@ from trainwarden_exporter.webserver.runbooks import (
 )
 from trainwarden_remediator.config.schema import Config, Setup
 from trainwarden_remediator.config.targets import Target
+from trainwarden_remediator.holds.service import operator_name
 from trainwarden_remediator.journal import event_text
 from trainwarden_remediator.journal.evidence_text import FaultFacts
 from trainwarden_remediator.journal.rows import Event
@@ -265,6 +266,9 @@ def status_json(work: CurrentWork, setup: Setup, *, now: float) -> Mapping[str, 
             if target.can_be_restarted
             for key in target.keys
         ][:WORKERS],
+        "given_up": [
+            bounded("/".join(key)) for key in (*situation.given_up, *situation.given_up_before)
+        ][:WORKERS],
         "tone": first.tone,
         "verdict": first.sentence,
         "who_acts": first.who,
@@ -308,9 +312,12 @@ def _first_step(work: CurrentWork, view: AlertView, setup: Setup) -> str:
     if urgency(view.who) >= urgency(REMEDIATOR):
         return ""
     if view.who != YOU:
+        who = view.who.partition(",")[0]
+        # Whoever runs this program is likely to be the one who reads this.
+        ask = "" if who == operator_name() else f"{who} may not know of this: ask. "
         return (
-            f"{view.who.partition(',')[0]} may not know of this: ask. When the reason of the hold "
-            "is over: `trainwarden resume`, or the page `/hold` here."
+            f"{ask}When the reason of the hold is over: `trainwarden resume`, or the page `/hold` "
+            "here."
         )
     if view.reason == "observe_mode":
         return (

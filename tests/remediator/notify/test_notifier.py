@@ -690,7 +690,7 @@ async def test_a_message_says_of_one_incident_its_latest_state(
 async def test_what_is_still_true_of_an_incident_outlasts_what_came_after(
     journal: Journal, clock: FakeClock, calling: Calling, *, resolved: bool
 ) -> None:
-    loop = {"alertname": "TrainingWorkerRestartLoop", "fingerprint": LATER}
+    loop: dict[str, Any] = {"alertname": "TrainingWorkerRestartLoop", "fingerprint": LATER}
     post = FakePost(error=NotDeliveredError("no answer"))
     async with calling(journal, post, receivers()):
         decide(journal, Decision(Verdict.ACT, "restart"), alertname="TrainingWorkerGone")

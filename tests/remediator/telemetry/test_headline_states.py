@@ -36,6 +36,7 @@ from trainwarden_exporter.status_page.remediator_client import (
 from trainwarden_remediator.alertmanager.webhook_payload import parse_notification
 from trainwarden_remediator.api.server import build_app
 from trainwarden_remediator.app import Remediator
+from trainwarden_remediator.holds.service import operator_name
 from trainwarden_remediator.model import Decision, Verdict
 from trainwarden_remediator.observation import active_alerts
 
@@ -112,11 +113,22 @@ class Stage:
     def deliver(self) -> None:
         self.remediator.journal.record_alerts(parse_notification(delivery(self.box.alert())).alerts)
 
-    async def shown(self, **changes: Samples) -> Shown:
-        status = await fetch_status(
+    async def asked(self) -> RemediatorStatus | str | None:
+        return await fetch_status(
             RemediatorConfig(url=str(self.client.make_url(""))),
             ExporterIdentity(None, self.remediator.setup.workers_hash),
         )
+
+    async def status_of(
+        self, known: Mapping[str, Any] | None = None, /, **changes: Samples
+    ) -> Mapping[str, Any]:
+        """What `trainwarden status` shows, where the remediator reports what is `known`."""
+        status = await self.asked()
+        assert isinstance(status, RemediatorStatus)
+        return status_json(page_data(status.model_copy(update=known), **changes))
+
+    async def shown(self, **changes: Samples) -> Shown:
+        status = await self.asked()
         page = rendered(status, **changes)
         lines = describe(status_json(page_data(status, **changes)))
         own = await (await self.client.get("/")).text()
@@ -251,9 +263,10 @@ async def test_a_restart_loop_that_holds_restarts_is_for_you_everywhere(box: Box
         assert "The remediator (" not in text
 
 
-async def test_held_with_trouble(box: Box) -> None:
+@pytest.mark.parametrize("who", ["ann", operator_name()])
+async def test_held_with_trouble(box: Box, who: str) -> None:
     until_time = time.time() + 3600
-    hold = {"until": until_time, "who": "root"}
+    hold = {"until": until_time, "who": who}
     async with staged(box) as stage:
         stage.remediator.setup.config.hold_file.write_text(json.dumps(hold))
         stage.deliver()
@@ -263,11 +276,14 @@ async def test_held_with_trouble(box: Box) -> None:
     until = time.strftime("%H:%M UTC", time.gmtime(until_time))
     assert shown.tone == shown.own_tone == "bad"
     assert shown.sentence == "rollout-0 is not running."
-    assert shown.who == f"root, until {until}"
+    assert shown.who == f"{who}, until {until}"
     assert shown.how == shown.own_how == "The remediator does nothing until then."
     assert counts(shown) == (1, 1)
     assert "What to do first" in shown.text
-    assert "root may not know of this: ask." in shown.text
+    # not of the account that looks
+    assert ("ann may not know of this: ask." in shown.text) == (who == "ann")
+    assert "When the reason of the hold is over: trainwarden resume" in shown.text
+    assert f"{operator_name()} may not know" not in shown.text
 
 
 async def test_held_without_trouble_is_no_good_state(box: Box) -> None:
@@ -306,7 +322,7 @@ async def test_a_hold_while_a_restart_is_checked_names_both(box: Box) -> None:
             REMEDIATOR,
             "It restarts the run once its stacks show that it is stuck, or its limit is over.",
         ),
-        ("observe", YOU, "The remediator has no playbook for it."),
+        ("observe", YOU, "The remediator only observes."),
     ],
 )
 async def test_a_stall_that_the_remediator_will_end_needs_nobody_yet(
@@ -740,3 +756,59 @@ async def test_a_worker_that_fails_at_each_start_has_its_error_first(box: Box) -
     assert own.count(error) == 4  # the title, the headline, the first step, the incident
     assert "Report #1 of TrainingWorkerGone" in own
     assert "#2" not in own
+
+
+async def test_a_stalled_run_stands_and_is_for_whoever_acts_before_its_alert(box: Box) -> None:
+    box.known = {}
+    stalled = waiting(2000) | {"training_phase": {(*RUN, "training"): 1}}
+    async with staged(box) as stage:
+        shown = await stage.status_of(**stalled)
+        run = shown["runs"][0]["text"]
+        assert run == "demo stands at step 216 of 100,000, saved 17 s ago"
+        will = "It restarts the run once its stacks show that it is stuck, or its limit is over."
+        assert (shown["who_acts"], shown["how"]) == (REMEDIATOR, will)
+        shown = await stage.status_of({"mode": "observe"}, **stalled)
+        assert (shown["who_acts"], shown["how"]) == (YOU, "The remediator only observes.")
+        shown = await stage.status_of({"may_restart": ("other/trainer",)}, **stalled)
+        assert (shown["who_acts"], shown["how"]) == (YOU, "The remediator may not restart it.")
+        late = waiting(50) | {"training_phase": {(*RUN, "training"): 1}}
+        shown = await stage.status_of(**late)
+        assert shown["who_acts"] == NOBODY  # no alert is due
+        assert shown["runs"][0]["text"].startswith("demo stands at step 216")
+
+
+async def test_an_alert_of_an_earlier_fault_hides_no_worker_that_is_gone(box: Box) -> None:
+    async with staged(box) as stage:
+        stage.deliver()
+        (incident,) = stage.remediator.journal.open_incidents()
+        restarted = Decision(Verdict.WAIT, "already_restarted")
+        stage.remediator.journal.record_decisions([(incident, restarted)])
+        assert (await stage.status_of())["who_acts"] == NOBODY
+        shown = await stage.status_of({"mode": "observe"}, **GONE)
+        assert shown["who_acts"] == YOU
+        assert shown["how"].startswith("The remediator only observes: it proposes a restart")
+
+
+async def test_what_was_given_up_stays_yours_while_its_fault_is_seen(box: Box) -> None:
+    """Its alert ends for a moment while the fault lasts, and fires again."""
+    box.known = {}
+    gave_up = "The remediator gave up on demo/rollout-0."
+    async with staged(box) as stage:
+        journal = stage.remediator.journal
+        stage.deliver()
+        (incident,) = journal.open_incidents()
+        (target,) = stage.remediator.setup.config.targets
+        exhausted = Decision(Verdict.REFUSE, "attempts_exhausted", target)
+        journal.record_decisions([(incident, exhausted)])
+        journal.record_alerts([make_alert(starts_at=incident.starts_at, firing=False)])
+        assert (await stage.status_of())["who_acts"] == NOBODY
+        for fault in (GONE, waiting(2000)):
+            shown = await stage.status_of(**fault)
+            assert (shown["who_acts"], shown["how"]) == (YOU, gave_up)
+        warning = {"alertname": "TrainingStepStalled", "severity": "warning"}
+        box.fire(fingerprint=LATER, labels=warning | {"remediation": "", "worker": ""})
+        stage.remediator.active_alerts._asked_at = None
+        stalled = await stage.shown(**waiting(2000))
+        assert (stalled.who, stalled.how, stalled.own_how) == (YOU, gave_up, gave_up)
+        journal.record_event("resume")
+        assert (await stage.shown(**waiting(2000))).who == REMEDIATOR
