@@ -126,7 +126,7 @@ def fetch_json(url: str) -> Any:
 def describe(status: Mapping[str, Any], *, every: bool = False) -> list[str]:
     """Returns the headline, and what stands behind it: at most MAX_LINES lines, or `every` one.
 
-    Those that are left out are first the details beyond the second problem, then runs.
+    The first lines to be left out are the details beyond the second problem.
     """
     lines = list(_lines(status))
     left = len(lines) - MAX_LINES + 1

@@ -10,7 +10,7 @@ import os
 import shlex
 import signal
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -164,6 +164,15 @@ class Announcement(BaseModel):
         if (self.pid, self.start_ticks) == identity and not self.has_ended:
             return ProcessExit(None, reaped=False)
         return None
+
+
+def dismissal(key: WorkerKey, known: Iterable[WorkerKey]) -> str:
+    """Returns what ends the alerts of a command that has failed and is not to be started again.
+
+    It must not stop the others of its run, if some are `known`.
+    """
+    others = any(one.run == key.run and one != key for one in known)
+    return f"`trainwarden stop {key.run}{f' --worker {key.worker}' * others}` dismisses it."
 
 
 @dataclass(frozen=True)

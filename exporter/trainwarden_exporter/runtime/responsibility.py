@@ -56,11 +56,6 @@ def before_stall_alert(*, may_restart: bool, mode: str) -> tuple[str, str]:
     return REMEDIATOR, f"It {STALLED}."
 
 
-def dismissal(run: str) -> str:
-    """Returns what ends the alerts of a run that has failed and is not to be started again."""
-    return f"`trainwarden stop {run}` dismisses it."
-
-
 def urgency(who: str) -> int:
     """Returns a number to sort by: what needs you comes first, what needs nobody last."""
     return {YOU: 0, REMEDIATOR: 2, NOBODY: 3}.get(who, 1)

@@ -12,7 +12,6 @@ from trainwarden_exporter.runtime.responsibility import (
     YOU,
     before_alert,
     before_stall_alert,
-    dismissal,
     urgency,
 )
 from trainwarden_exporter.status_page.problems import Problem
@@ -108,8 +107,8 @@ def _handled(problem: Problem, remediator: RemediatorStatus | str | None) -> Pro
         who, how = YOU, _gone(remediator)
     else:
         who, how = _handling(problem, remediator)
-    if problem.failed and who == YOU:
-        how = f"{how} {dismissal(problem.run)}"
+    if problem.dismissal and who == YOU:
+        how = f"{how} {problem.dismissal}"
     return replace(problem, who=who, how=how)
 
 
@@ -223,11 +222,12 @@ def describe_run(run: RunView) -> str:
         verb = "does not run"
     if run.finished or run.failure:
         verb = f"has failed ({run.failure})" if run.failure else "has finished"
-    parts = [f"{run.name} {verb}"]
+    step = ""
     if run.step is not None:
-        parts.append(f"step {run.step:,.0f}{'' if run.total is None else f' of {run.total:,.0f}'}")
+        step = f"step {run.step:,.0f}{'' if run.total is None else f' of {run.total:,.0f}'}"
+    parts = [f"{run.name} {verb}", *([step] if step else [])]
     if run.stalled or run.late:
-        parts = [" at ".join([f"{run.name} stands", *parts[1:]])]
+        parts = [f"{run.name} stands {f'at {step}' if step else 'still'}"]
     ages = [one.age for one in run.checkpoints if one.age is not None]
     if ages and not run.finished:
         parts.append(f"saved {format_duration(round(min(ages)))} ago")

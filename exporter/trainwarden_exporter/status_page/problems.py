@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from trainwarden_exporter.processes.announcements import dismissal
+from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.formatting import format_duration, format_size
 from trainwarden_exporter.runtime.responsibility import NOBODY
 from trainwarden_exporter.status_page.disks import DiskView
@@ -37,6 +39,8 @@ class Problem:
     """and whether it is a command of `trainwarden run` that failed;"""
     start_command: str = ""
     """what starts such a command again, for a shell."""
+    dismissal: str = ""
+    """What ends the alerts of such a command, as a sentence."""
     stalled: bool = False
     """Whether it is a run that has stalled: an alert is due."""
     who: str = ""
@@ -51,6 +55,7 @@ class Problem:
 
 def worker_problems(workers: Sequence[WorkerView]) -> Iterator[Problem]:
     several_runs = len({worker.run for worker in workers}) > 1
+    keys = [WorkerKey(worker.run, worker.name) for worker in workers]
     for worker in workers:
         if worker.tone in ("bad", "warn"):
             name = f"{worker.run}/{worker.name}" if several_runs else worker.name
@@ -59,8 +64,8 @@ def worker_problems(workers: Sequence[WorkerView]) -> Iterator[Problem]:
             about, failed = (worker.run, worker.name), bool(worker.failure)
             how = _OWN_RESTART if worker.restarts_itself else ""
             who = NOBODY if how else ""
-            start = worker.start_command
-            yield Problem(worker.tone, clause, *about, gone, failed, start, who=who, how=how)
+            start, end = worker.start_command, dismissal(WorkerKey(*about), keys) if failed else ""
+            yield Problem(worker.tone, clause, *about, gone, failed, start, end, who=who, how=how)
 
 
 def run_problems(run: RunView) -> Iterator[Problem]:

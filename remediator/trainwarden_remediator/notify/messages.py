@@ -176,8 +176,9 @@ def _states(notifications: Sequence[Notification]) -> Iterator[Notification]:
     """Yields of each incident the last notification, or the last that calls and is still true."""
     groups: dict[object, list[Notification]] = defaultdict(list)
     for one in sorted(notifications, key=lambda one: one.event.id):
-        incident = one.event.incident or one.event.facts.get("fingerprint")
-        groups[("notification", one.id) if incident is None else incident].append(one)
+        event = one.event
+        alert = (event.alert, event.run, event.worker) if "fingerprint" in event.facts else one.id
+        groups[alert if event.incident is None else f"#{event.incident}"].append(one)
     for group in groups.values():
         calls = [one for one in group if one.still_true and one.notification_event in URGENT]
         state = (calls or group)[-1]
@@ -236,7 +237,7 @@ def _who_acts(notification: Notification, holds: Sequence[Hold]) -> str:
 
 
 def _observes(notification: Notification) -> str:
-    """Returns the mode observe, which takes no action but those that an operator approves."""
+    """Returns the mode observe, which takes only actions that an operator approves."""
     if notification.approved:
         return "observe (an operator approved the action)"
     acted = notification.attempts or notification.event.action is not None

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from trainwarden_exporter.frameworks.error_lines import MAX_SHOWN, shown_error
+from trainwarden_exporter.processes.announcements import dismissal
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime import formatting
 from trainwarden_exporter.runtime.responsibility import (
@@ -13,7 +14,6 @@ from trainwarden_exporter.runtime.responsibility import (
     REMEDIATOR,
     YOU,
     before_alert,
-    dismissal,
     urgency,
 )
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
@@ -77,11 +77,12 @@ class CurrentWork:
         lines = () if announced is None else announced.announcement.last_lines
         return shown_error(lines) or self.faults.get(key, FaultFacts()).error[:MAX_SHOWN]
 
-    def has_failed(self, alert: Alert) -> bool:
-        """Whether an alert is about a command of `trainwarden run` that has failed."""
+    def dismissal(self, key: WorkerKey) -> str:
+        """Returns what dismisses a command of `trainwarden run` that has failed, else ""."""
         workers = {} if self.setup is None else self.setup.announced.workers
-        found = workers.get(WorkerKey(alert.run, alert.worker))
-        return found is not None and bool(found.announcement.failure)
+        found = workers.get(key)
+        failed = found is not None and found.announcement.failure
+        return f" {dismissal(key, workers)}" if failed else ""
 
     def situation(self, now: float) -> Situation:
         """Returns what decides who acts, at `now` (Unix seconds)."""
@@ -124,8 +125,8 @@ def _troubled(work: CurrentWork, troubles: Sequence[AlertView], critical: str) -
     # The same colour as on the exporter's page: an alert is not less serious while it is handled.
     tone: Tone = "bad" if critical or any(one.tone == "bad" for one in troubles) else "warn"
     how = critical or as_sentence(first.who, first.handling)
-    if first.who == YOU and work.has_failed(first.alert):
-        how = f"{how} {dismissal(first.alert.run)}"
+    if first.who == YOU:
+        how += work.dismissal(WorkerKey(first.alert.run, first.alert.worker))
     return Headline(tone, _firing(troubles, work.error_of(first.alert)), first.who, how)
 
 
@@ -159,7 +160,7 @@ def _before_an_alert(work: CurrentWork, config: Config) -> Headline | None:
             if target.key in work.situation(0).given_up_before:
                 who, how = YOU, f"The remediator gave up on {about}."
             if who == YOU:
-                how = f"{how} {dismissal(target.run)}"
+                how += work.dismissal(target.key)
             failed = f"{about} has failed ({target.announced.failure})"
             return Headline("bad", f"{failed}{_shown(work.error(target.key))}.", who, how)
     return None

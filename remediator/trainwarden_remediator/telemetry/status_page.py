@@ -313,7 +313,7 @@ def _first_step(work: CurrentWork, view: AlertView, setup: Setup) -> str:
         return ""
     if view.who != YOU:
         who = view.who.partition(",")[0]
-        # Whoever runs this program is likely to be the one who reads this.
+        # The operator who runs this program is likely to be the reader.
         ask = "" if who == operator_name() else f"{who} may not know of this: ask. "
         return (
             f"{ask}When the reason of the hold is over: `trainwarden resume`, or the page `/hold` "

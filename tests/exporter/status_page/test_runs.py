@@ -347,6 +347,13 @@ def test_a_run_that_has_failed_does_not_train() -> None:
     assert describe_run(run) == "grpo has finished, step 7"
 
 
+def test_a_run_that_stands_still_does_not_train() -> None:
+    run = RunView("grpo", phase="training", step=80, total=5000, silence=880, stall_limit=60)
+    assert describe_run(run) == "grpo stands at step 80 of 5,000"
+    assert describe_run(replace(run, step=None)) == "grpo stands still"
+    assert describe_run(replace(run, silence=1)) == "grpo trains, step 80 of 5,000"
+
+
 def test_whatever_comes_from_outside_is_escaped() -> None:
     def with_evil(labels: Iterable[str]) -> tuple[str, ...]:
         kept = {"grpo", "default", "training", "ok", "running"}
@@ -415,3 +422,5 @@ def test_a_failed_run_that_nobody_starts_again_says_so() -> None:
     shown = failed_run("the remediator may not restart it")
     assert "You, now. Nobody starts it again" in shown
     assert "It waits" not in shown
+    assert "`trainwarden stop grpo` dismisses it." in shown
+    assert "dismisses" not in failed_run("too soon after the last action")

@@ -261,13 +261,10 @@ def test_a_message_for_an_operator_has_the_cause_the_last_error_and_the_log(
 
 
 def test_a_critical_alert_and_its_end_are_one_thing_and_what_has_no_incident_is_not() -> None:
-    def facts(fingerprint: str) -> dict[str, Any]:
-        about = {"alert": "TrainingGpuLost", "run": "demo", "worker": ""}
-        return {"fingerprint": fingerprint, "starts_at": NOW, **about}
-
-    lost: dict[str, Any] = {"kind": "unhandled", "incident": None, "facts": facts("a")}
-    ended = lost | {"kind": "unhandled_ended", "id": 8}
-    other = lost | {"id": 9, "facts": facts("b")}
+    facts = {"fingerprint": "a", "starts_at": NOW, "alert": "TrainingGpuLost"}
+    lost: dict[str, Any] = {"kind": "unhandled", "incident": None, "facts": facts}
+    ended = lost | {"kind": "unhandled_ended", "id": 8, "facts": facts | {"fingerprint": "b"}}
+    other = lost | {"id": 9, "run": "sft"}
     stale: dict[str, Any] = {"kind": "alerts_stale", "incident": None, "facts": {"seconds": 300.0}}
     message = composed(
         notification("unhandled", 1, **lost), notification("unhandled_ended", 2, **ended)

@@ -758,7 +758,7 @@ async def test_a_worker_that_fails_at_each_start_has_its_error_first(box: Box) -
     assert "#2" not in own
 
 
-async def test_a_stalled_run_stands_and_is_for_whoever_acts_before_its_alert(box: Box) -> None:
+async def test_a_stalled_run_stands_and_has_somebody_who_acts_before_its_alert(box: Box) -> None:
     box.known = {}
     stalled = waiting(2000) | {"training_phase": {(*RUN, "training"): 1}}
     async with staged(box) as stage:

@@ -19,6 +19,11 @@ from tests.remediator.samples import NOW, ROLLOUT, delivery, make_alert, make_se
 
 from trainwarden_exporter.config import Config as ExporterConfig
 from trainwarden_exporter.config import RemediatorConfig
+from trainwarden_exporter.processes.announcements import (
+    AnnouncedRuns,
+    AnnouncedWorker,
+    Announcement,
+)
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.run_config import RunConfig
 from trainwarden_exporter.runtime.responsibility import NOBODY, YOU
@@ -301,6 +306,12 @@ def test_a_command_that_has_failed_is_seen_before_its_alert(tmp_path: Path) -> N
     summary = JournalSummary(counters={}, timestamps={}, given_up=(), open_incidents=0)
     work = CurrentWork(RemediatorState("act", False, True, NOW, None, {}, summary), ())
     config = make_setup(tmp_path).config
+    key = WorkerKey("grpo", "trainer")
+    announced = Announcement(
+        run="grpo", worker="trainer", pid=7, state="failed", exits=((7, 1, 9),)
+    )
+    runs = AnnouncedRuns({key: AnnouncedWorker(announced, tmp_path / "a", 0)})
+    work = replace(work, setup=replace(make_setup(tmp_path), announced=runs))
 
     def shown(**facts: Any) -> tuple[str, str, str]:
         method = RunTarget(run="grpo/trainer", socket=tmp_path / "run.sock", owner=0, **facts)
@@ -314,4 +325,11 @@ def test_a_command_that_has_failed_is_seen_before_its_alert(tmp_path: Path) -> N
     soon = "It restarts trainer once its alert fires, some 20 s after its end."
     failed = "grpo/trainer has failed (exit status 1)."
     assert shown(failure="exit status 1") == (failed, REMEDIATOR_ACTS, soon)
-    assert shown(failure="exit status 1", wrapper_ended=True)[:2] == (failed, YOU)
+    dismisses = "`trainwarden stop grpo` dismisses it."
+    not_restarted = f"The remediator may not restart it. {dismisses}"
+    assert shown(failure="exit status 1", wrapper_ended=True) == (failed, YOU, not_restarted)
+    work = replace(
+        work, state=replace(work.state, journal=replace(summary, given_up_before=(key,)))
+    )
+    gave_up = f"The remediator gave up on grpo/trainer. {dismisses}"
+    assert shown(failure="exit status 1") == (failed, YOU, gave_up)
