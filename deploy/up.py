@@ -292,7 +292,7 @@ def announce(run: RunFolder, mode: str, how_to_end: str) -> None:
     restarted = " and restarted" if mode == "act" else ""
     say(f"\nRuns that `trainwarden run` starts are watched{restarted} too, without configuration.")
     if restarted:
-        say("With `--restart never`, one is watched alone.")
+        say("A run of `--restart never` is only watched.")
     say(f"\n{LAST_LINE}")
 
 

@@ -9,6 +9,7 @@ from trainwarden_exporter.runtime.formatting import format_duration, plural
 from trainwarden_exporter.runtime.responsibility import (
     NOBODY,
     REMEDIATOR,
+    STALLED,
     YOU,
     before_alert,
     before_stall_alert,
@@ -139,8 +140,10 @@ def _known(problem: Problem, remediator: RemediatorStatus) -> Sequence[Remediato
         for one in (*(remediator.firing or ()), *remediator.alerts)
         if one.tone != "quiet" and problem.concerns(one.run, one.worker)
     ]
-    # Of a worker that is gone, what nobody needs to act on is an earlier fault.
-    return [one for one in known if not problem.gone or one.who_acts != NOBODY]
+    if not problem.gone:
+        return known
+    # Of a worker that is gone, what nobody needs to act on is an earlier fault, and so is a stall.
+    return [one for one in known if one.who_acts != NOBODY and one.handling != STALLED]
 
 
 def _held_or_in_progress(

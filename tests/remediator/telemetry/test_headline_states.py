@@ -787,6 +787,11 @@ async def test_an_alert_of_an_earlier_fault_hides_no_worker_that_is_gone(box: Bo
         shown = await stage.status_of({"mode": "observe"}, **GONE)
         assert shown["who_acts"] == YOU
         assert shown["how"].startswith("The remediator only observes: it proposes a restart")
+        stall = {"alertname": "TrainingStepStalled", "severity": "warning"}
+        box.fire(fingerprint=LATER, labels=stall | {"remediation": "", "worker": ""})
+        stage.remediator.active_alerts._asked_at = None
+        shown = await stage.status_of(**GONE)
+        assert shown["how"].startswith("It restarts rollout-0 once its alert fires")
 
 
 async def test_what_was_given_up_stays_yours_while_its_fault_is_seen(box: Box) -> None:
