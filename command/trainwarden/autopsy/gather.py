@@ -135,7 +135,8 @@ def gather(
     kernel = read_kernel_log()
     if kernel is not None:
         logs += _of_this_host(kernel, logs)
-    checkpoints, rollouts = _scan_steps(text, unread)
+    ended = bool(announced) and all(one.ended and not one.alive for one in announced)
+    checkpoints, rollouts = _scan_steps(text, unread, _after_end if ended else time.time)
     return Material(
         folder,
         time.time() if now is None else now,
@@ -316,8 +317,13 @@ def _has_steps(patterns: Sequence[LinePattern], sample: bytes) -> bool:
     return next(compile_patterns(stepping).search(text, 0, len(text)), None) is not None
 
 
+def _after_end() -> float:
+    """Returns a time at which what an ended run has written counts as settled."""
+    return time.time() + _AFTER_END_SECONDS
+
+
 def _scan_steps(
-    text: str, unread: list[str]
+    text: str, unread: list[str], clock: Callable[[], float]
 ) -> tuple[tuple[CheckpointFinding, ...], tuple[RolloutFinding, ...]]:
     """Scans the folders of checkpoints and rollouts by the proposed configuration."""
     try:
@@ -331,7 +337,7 @@ def _scan_steps(
     for run in config.runs:
         for spec in checkpoint_specs(run):
             try:
-                snapshot = _scan_checkpoints(spec)
+                snapshot = _scan_checkpoints(spec, clock)
             except OSError as error:
                 unread.append(f"checkpoints {spec.layout.name}: {error.strerror}")
                 continue
@@ -351,9 +357,9 @@ def _scan_steps(
     return tuple(checkpoints), tuple(rollouts)
 
 
-def _scan_checkpoints(spec: CheckpointSpec) -> CheckpointSnapshot:
+def _scan_checkpoints(spec: CheckpointSpec, clock: Callable[[], float]) -> CheckpointSnapshot:
     """Scans until all entries are examined, or often enough for thousands of them."""
-    scanner = CheckpointScanner(spec)
+    scanner = CheckpointScanner(spec, now=clock)
     snapshot = scanner()
     for _ in range(MAX_SCANS):
         if not snapshot.result.unexamined_count:

@@ -150,6 +150,17 @@ def test_the_folder_of_the_checkpoints_leads_to_the_log_of_its_run(work: Path, n
     assert verdict.likely[0].cause.name == "killed"
 
 
+def test_a_checkpoint_of_the_last_seconds_of_an_ended_run_is_complete(work: Path) -> None:
+    logs = announce_runs(work)
+    newest = work / "ck-hang/step-80.ckpt"
+    newest.touch()
+    assert examine(work / "ck-hang", announced_in=announced_in).case.checkpoint_step == 80
+    own: dict[str, Any] = {"pid": os.getpid(), "start_ticks": read_start_ticks(os.getpid())}
+    own |= {"checkpoints": str(newest.parent), "log": str(logs["hang"]), "exit_status": None}
+    announce(work.parent / "state", "hang", cwd="/", state="running", **own)
+    assert examine(work / "ck-hang", announced_in=announced_in).case.checkpoint_step == 40
+
+
 def test_a_log_leads_to_the_checkpoints_of_its_run(work: Path) -> None:
     logs = announce_runs(work)
     verdict = examine(logs["nan"], announced_in=announced_in)
