@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -31,7 +32,8 @@ def limit() -> float:
         for rule in group["rules"]
         if rule["alert"] == "TrainingRankSlow"
     )
-    return float(expression.rpartition(">")[2])
+    (compared,) = re.findall(r"> ([\d.]+)$", expression, re.MULTILINE)
+    return float(compared)
 
 
 @contextmanager
