@@ -88,7 +88,7 @@ def _real_versions() -> str:
         return ""
     rows = "".join(
         f"| `{name}` | {row['package']} {row.get('version', '')} | `{row['framework']}` "
-        f"| {row.get('skipped') or ', '.join(row['shown'])} |\n"
+        f"| {row.get('skipped') or ', '.join(_longest(row['shown']))} |\n"
         for name, row in sorted(json.loads(REAL_VERSIONS.read_text()).items())
     )
     return (
@@ -98,6 +98,14 @@ def _real_versions() -> str:
         "recorded. A line is added once its test\nhas passed with that version.\n\n"
         f"| program | package | framework | as the program itself |\n|---|---|---|---|\n{rows}"
     )
+
+
+def _longest(shown: Iterable[str]) -> list[str]:
+    """Of what was seen for several times, such as an evaluation, the longest alone."""
+    found: dict[str, str] = {}
+    for one in sorted(shown, key=lambda one: int("".join(filter(str.isdecimal, one)) or 0)):
+        found["".join(letter for letter in one if not letter.isdecimal())] = one
+    return sorted(found.values())
 
 
 def _section(framework: Framework) -> str:
