@@ -189,7 +189,7 @@ class RunAction(Action):
         """
         deadline = time.monotonic() + self._target.max_save_delay
         wait = SaveWait(self._save_check)
-        record_deferral = record_deferral_once(record_step, "kill_deferred")
+        record_deferral = record_deferral_once(record_step, "stop_deferred")
         while alive := [one.pid for one in tree.members if is_alive(one.identity)]:
             if time.monotonic() >= deadline or not wait.goes_on(alive):
                 return

@@ -243,7 +243,7 @@ def test_a_save_defers_the_end(runs: Runs, act: Callable[[], RunAction], tmp_pat
         steps[step] = half.read_text()
 
     act().perform("7", record_step)
-    assert list(steps) == ["kill_deferred", "stop", "start"]
+    assert list(steps) == ["stop_deferred", "stop", "start"]
     assert steps["stop"] == "whole\n"
 
 
