@@ -53,6 +53,7 @@ OTHERS: Mapping[str, str] = {
 }
 """The others keep fewer programs, so that all are measured at once, on one host."""
 LOAD_SECONDS = 10.0
+FIRST_STEP_SECONDS = 300.0
 
 
 def main() -> int:
@@ -109,6 +110,7 @@ class Run:
         try:
             for keeper in self._keepers:
                 keeper.start()
+            self._wait_for_steps()
             return self._strike()
         finally:
             self._over.set()
@@ -116,6 +118,18 @@ class Run:
                 keeper.end()
                 for program in keeper.programs:
                     program.close()
+
+    def _wait_for_steps(self) -> None:
+        """Raises RuntimeError where a program makes no step: its row would be of nothing."""
+        programs = [program for keeper in self._keepers for program in keeper.programs]
+        deadline = time.monotonic() + FIRST_STEP_SECONDS
+        while waited := [one for one in programs if not Truth(one.folder).of("step")]:
+            if time.monotonic() > deadline:
+                first = waited[0]
+                raise RuntimeError(f"{first.name}: no step:\n{first.log.read_text()[-2000:]}")
+            if self._over.wait(1.0):
+                return
+            programs = waited
 
     def _strike(self) -> dict[str, Any]:
         begin = time.time()

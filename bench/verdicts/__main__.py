@@ -28,7 +28,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "verdicts.md"
 
 
 def main() -> int:
-    """0 when nothing was missed, late or false."""
+    """0 when all was judged, and nothing was missed, late or false."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--healthy", type=int, default=HEALTHY)
     parser.add_argument("--faulty", type=int, default=FAULTY)
@@ -48,21 +48,29 @@ def main() -> int:
     chosen = tuple(case for case in chosen if options.match in case.name)
     began = time.monotonic()
     done: list[Judgement] = []
-    for judgement in run(chosen, find_binaries().promtool, workers=options.processes):
-        done.append(judgement)
-        for line in _summary(judgement):
-            print(line, flush=True)
+    failed = 0
+    for batch in run(chosen, find_binaries().promtool, workers=options.processes):
+        done += batch.judgements
+        for judgement in batch.judgements:
+            for line in _summary(judgement):
+                print(line, flush=True)
+        if batch.error:
+            failed += len(batch.cases)
+            numbers = ", ".join(str(case.number) for case in batch.cases)
+            print(f"not judged: {numbers}: {batch.error}", flush=True)
+        seconds = time.monotonic() - began
+        print(f"{len(done)} of {len(chosen)} runs judged after {seconds:.0f} s", file=sys.stderr)
     done.sort(key=lambda one: one.case.number)
-    text = page(done, options.seed)
     if options.fresh:
         for line in _bounds([one for one in done if not one.case.faulty]):
             print(line)
     elif options.only_print:
-        print(text)
+        print(page(done, options.seed))
+    elif failed:
+        print(f"{failed} runs were not judged: {PAGE} stays as it is", file=sys.stderr)
     else:
-        PAGE.write_text(text)
-    print(f"{len(done)} runs in {time.monotonic() - began:.0f} s", file=sys.stderr)
-    return 0 if all(one.good for one in done) else 1
+        PAGE.write_text(page(done, options.seed))
+    return 0 if not failed and all(one.good for one in done) else 1
 
 
 def _bounds(healthy: Sequence[Judgement]) -> list[str]:

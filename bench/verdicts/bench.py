@@ -5,11 +5,12 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
 from pathlib import Path
 
 from verdicts.alertmanager import Alertmanager
 from verdicts.cases import Case, Played, simulate
-from verdicts.engine import Firing, evaluate
+from verdicts.engine import EngineError, Firing, evaluate
 from verdicts.faults import Fault
 from verdicts.healthy import Night
 from verdicts.judging import Judgement, judge
@@ -68,9 +69,23 @@ def _of(played: Played, fired: Iterable[Firing]) -> Iterator[Firing]:
             yield firing
 
 
-def run(cases: Sequence[Case], promtool: Path, *, workers: int) -> Iterator[Judgement]:
-    """All cases, `workers` batches at a time, as they are done."""
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What came of cases that were played together."""
+
+    cases: tuple[Case, ...]
+    judgements: tuple[Judgement, ...]
+    error: str = ""
+    """Why none was judged; empty if all were."""
+
+
+def run(cases: Sequence[Case], promtool: Path, *, workers: int) -> Iterator[Batch]:
+    """All cases, `workers` batches at a time, as they are done; a failed one ends no other."""
     with ProcessPoolExecutor(workers) as pool:
-        waited = [pool.submit(judged, batch, promtool) for batch in batches(cases)]
+        waited = {pool.submit(judged, batch, promtool): batch for batch in batches(cases)}
         for done in as_completed(waited):
-            yield from done.result()
+            batch = waited.pop(done)  # thousands of results would stay in memory
+            try:
+                yield Batch(batch, done.result())
+            except EngineError as error:
+                yield Batch(batch, (), str(error))
