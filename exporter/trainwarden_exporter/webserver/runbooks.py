@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shlex
 import time
 from collections.abc import Mapping
 from functools import cache
@@ -27,7 +28,7 @@ PUBLISHED = "https://github.com/trainwarden/trainwarden/blob/main/docs/runbooks/
 
 ALERTMANAGER = "Alertmanager"
 ALERTMANAGER_STEP = (
-    "Does it run? `pgrep -af alertmanager` shows it. If not, start it; its log says why it ended. "
+    "See whether it runs: `pgrep -af alertmanager`. If not, start it; its log says why it ended. "
     "If it does: is it at the address `alertmanager: url:` of remediator.yml? Until it answers, no "
     "fault is healed and nobody is called: `trainwarden status` shows how the runs are."
 )
@@ -37,6 +38,7 @@ MAX_STEP_LENGTH = 200
 """Characters of a first step, after its first sentence."""
 _STEP = re.compile(r"^(?:\d+\.|-) |\n\n", re.MULTILINE)
 _SENTENCE = re.compile(r"(?<=[.?]) (?=[A-Z`])")
+_RUN = re.compile(r"(`trainwarden [^`]*)\bRUN\b")
 _NAME = re.compile(r"[A-Za-z0-9]{1,100}")
 
 
@@ -52,8 +54,8 @@ def read_runbook(name: str) -> str | None:
 def first_step(alert: str, labels: Mapping[str, str]) -> str:
     """Returns what the runbook of an alert says to do first; "" without a runbook.
 
-    The text has commands and names in backticks. A step that begins with the value of a label,
-    such as `slow` of a cause, is for that value.
+    The text has commands and names in backticks; RUN in a command is the run of the alert. A step
+    that begins with the value of a label, such as `slow` of a cause, is for that value.
     """
     try:
         runbook = read_runbook(alert) or ""
@@ -75,7 +77,9 @@ def first_step(alert: str, labels: Mapping[str, str]) -> str:
         if len(shown) + len(sentence) >= MAX_STEP_LENGTH or sentence.endswith(":"):
             break
         shown += f" {sentence}"
-    return shown.replace("*", "")
+    shown = shown.replace("*", "")
+    run = labels.get("run")
+    return _RUN.sub(lambda found: f"{found[1]}{shlex.quote(run)}", shown) if run else shown
 
 
 def _is_for(step: str, value: str) -> bool:

@@ -24,18 +24,21 @@ RUNBOOKS = Path(__file__).resolve().parents[3] / "docs" / "runbooks"
 
 def test_what_a_runbook_says_to_do_first_is_one_plain_sentence_or_two() -> None:
     assert first_step("TrainingOomKill", {}) == (
-        "Which process was killed? `dmesg` names the process; a worker shows exit status 137."
+        "Find the process that was killed: `dmesg` names the process; a worker shows exit status 137."
     )
     slow = first_step("TrainingWaitingForRollouts", {"cause": "slow", "run": "demo"})
     assert slow.startswith("Read the log of the worker that makes rollouts. Does it")
     gone = first_step("TrainingWaitingForRollouts", {"cause": "producer_gone"})
-    assert gone.startswith("How did it end")
+    assert gone.startswith("Find out how it ended")
+    hang = first_step("TrainingStepStalled", {"run": "my run"})
+    assert hang.startswith("`trainwarden stacks 'my run'` names the process")
     assert first_step("TrainingNone", {}) == ""
     for path in RUNBOOKS.glob("*.md"):
         step = first_step(path.stem, {})
         assert step, path
         assert not re.search(r"[*\n]|^\d|^- |:$", step), step
         sentences = re.split(r"(?<=[.?]) (?=[A-Z])", step)
+        assert not sentences[0].endswith("?"), step
         assert len(step) < MAX_STEP_LENGTH or len(sentences) == 1, step
 
 

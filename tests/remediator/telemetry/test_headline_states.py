@@ -493,12 +493,12 @@ async def test_remediator_gone() -> None:
     assert sentence == (
         "Nothing will be healed: the remediator does not answer (connection refused)."
     )
-    assert "What to do first TrainingRemediatorDown : Does it run?" in plain(rendered("refused"))
+    assert "What to do first TrainingRemediatorDown : See whether it runs:" in plain(rendered("refused"))
     assert "Alerts not known" in plain(rendered("connection refused"))
     tone, sentence, who, how = verdict(rendered("connection refused", **GONE))
     assert (tone, sentence, who) == ("bad", "rollout-0 is not running.", YOU)
     assert how.startswith("Nothing will be healed: the remediator does not answer")
-    first = "  first, TrainingRemediatorDown: Does it run?"
+    first = "  first, TrainingRemediatorDown: See whether it runs:"
     assert describe(status_json(page_data("refused")))[2].startswith(first)
 
 
@@ -574,7 +574,7 @@ async def test_an_alert_that_nobody_acts_on_is_counted_and_marked(box: Box) -> N
     assert (shown.who, shown.how) == (YOU, "The remediator has no playbook for it.")
     assert shown.own_how == shown.how
     for text in (shown.text, own):
-        assert "What to do first TrainingOomKill : Which process was killed?" in text
+        assert "What to do first TrainingOomKill : Find the process that was killed:" in text
     assert "TrainingOomKill the host You, now the remediator has no playbook for it" in own
     assert counts(shown) == (1, 1)
 
