@@ -24,7 +24,7 @@ RUNBOOKS = Path(__file__).resolve().parents[3] / "docs" / "runbooks"
 
 def test_what_a_runbook_says_to_do_first_is_one_plain_sentence_or_two() -> None:
     assert first_step("TrainingOomKill", {}) == (
-        "Find the process that was killed: `dmesg` names the process; a worker shows exit status 137."
+        "Find the process that was killed: `dmesg` names it; a worker shows exit status 137."
     )
     slow = first_step("TrainingWaitingForRollouts", {"cause": "slow", "run": "demo"})
     assert slow.startswith("Read the log of the worker that makes rollouts. Does it")

@@ -165,7 +165,7 @@ def test_alerts_that_nobody_acts_on_are_named(tmp_path: Path) -> None:
     handled = "**You, now** (the remediator has no playbook for it)"
     assert f"- TrainingOomKill (warning) on the host, since 07:48:20: {handled}." in text
     assert "\n\n**Who acts: You, now.** The remediator has no playbook for it.\n\n" in text
-    first = "- TrainingOomKill on the host: Find the process that was killed: `dmesg` names the process; a "
+    first = "- TrainingOomKill on the host: Find the process that was killed: `dmesg` names it; a "
     assert first in text.partition("## What to do")[2]
     assert "exit status 137. (<https://" in text.partition("## What to do")[2]
 

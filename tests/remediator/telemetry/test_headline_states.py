@@ -493,7 +493,8 @@ async def test_remediator_gone() -> None:
     assert sentence == (
         "Nothing will be healed: the remediator does not answer (connection refused)."
     )
-    assert "What to do first TrainingRemediatorDown : See whether it runs:" in plain(rendered("refused"))
+    first = "What to do first TrainingRemediatorDown : See whether it runs:"
+    assert first in plain(rendered("refused"))
     assert "Alerts not known" in plain(rendered("connection refused"))
     tone, sentence, who, how = verdict(rendered("connection refused", **GONE))
     assert (tone, sentence, who) == ("bad", "rollout-0 is not running.", YOU)
