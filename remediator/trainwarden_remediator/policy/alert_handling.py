@@ -66,8 +66,12 @@ _DOING = {
 WARNED_OF = {"TrainingStepStalled": STALLED}
 """What the remediator does if the state that a warning without a playbook reports goes on."""
 
-_END_WITH_RUN = frozenset({"TrainingStepStalled", WORKER_GONE})
-"""Alerts that end with their run. Others, such as leftovers on a GPU, outlast it."""
+_END_WITH_RUN = {
+    "TrainingStepStalled": "half a minute",
+    WORKER_GONE: "half a minute",
+    GAVE_UP: "two minutes",
+}
+"""Alerts that end with their run, and how soon. Others, such as leftovers on a GPU, outlast it."""
 
 _SEVERITY_TONES: dict[str, Tone] = {"critical": "bad", "warning": "warn"}
 
@@ -140,7 +144,8 @@ def _view(
     key, now = WorkerKey(alert.run, alert.worker), situation.now
     quiet = _SEVERITY_TONES.get(alert.labels.get("severity", "")) is None
     if alert.name in _END_WITH_RUN and situation.is_stopped(alert.run, alert.worker):
-        return AlertView(alert, NOBODY, "it was stopped: the alert ends within half a minute")
+        soon = _END_WITH_RUN[alert.name]
+        return AlertView(alert, NOBODY, f"it was stopped: the alert ends within {soon}")
     if incident is not None:
         who, handling = handling_of(incident, situation)
         reason = incident.last_decision.partition(" ")[2]

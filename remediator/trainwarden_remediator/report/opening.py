@@ -42,7 +42,7 @@ def _time_sentence(exporter: ExporterState | str) -> str:
         return "How much the runs trained is not known: the exporter does not answer."
     known = [_training(name, run) for name, run in exporter.runs.items() if run.counted_seconds]
     if not known:
-        return "No run was watched."
+        return "No watched run has made a step." if exporter.runs else "No run was watched."
     left = len(known) - MAX_RUNS
     return "; ".join([*known[:MAX_RUNS], *([f"and {left} more"] if left > 0 else [])]) + "."
 

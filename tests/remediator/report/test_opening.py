@@ -56,6 +56,11 @@ def test_incidents_of_one_interruption_are_one_fault() -> None:
     )
 
 
+def test_a_run_without_a_step_was_watched() -> None:
+    seen = exporter(young=replace(TRAINED, counted_seconds=None, effective_seconds=None))
+    assert opening(seen, (), DAY).startswith("No watched run has made a step. In the last 24 h")
+
+
 def test_what_is_not_healed_comes_first_and_an_unknown_cost_is_no_cost() -> None:
     assert opening(exporter(), (second(1, "gave_up"),), DAY).endswith("1 fault; it needs you.")
     mixed = (healed(FAULT, 60), second(2, "gave_up"), second(3, "gave_up"))
