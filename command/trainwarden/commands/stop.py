@@ -1,7 +1,8 @@
-"""Stop a run that `trainwarden run` started, and do not start it again.
+"""Stop runs that `trainwarden run` started, and do not start them again.
 
-Sends SIGTERM to its command, and SIGKILL to what is left of it after the grace. A run that has
-failed is dismissed: it leaves the page, and its alerts end.
+Sends SIGTERM to their commands, and SIGKILL to what is left of them after the grace. A run that has
+failed is dismissed: it leaves the page, and its alerts end. If one of the names is of no run,
+nothing is stopped.
 """
 
 from __future__ import annotations
@@ -15,16 +16,17 @@ EXAMPLES = """\
 examples:
   trainwarden stop train
   trainwarden stop grpo --worker vllm --grace 120
+  trainwarden stop train train-2 sweep
 
-exit status: 0 if the run has ended or is dismissed, 1 if not"""
+exit status: 0 if all have ended or are dismissed, 1 if not"""
 
 MARGIN_SECONDS = 30.0
 """How long the end may take beyond the grace."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help="name of the run")
-    parser.add_argument("--worker", metavar="NAME", help="only this worker of the run")
+    parser.add_argument("runs", metavar="RUN", nargs="+", help="name of a run")
+    parser.add_argument("--worker", metavar="NAME", help="only this worker of them")
     parser.add_argument(
         "--grace",
         type=float,
@@ -37,26 +39,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     # here: `trainwarden stop --help` needs none of it
     from trainwarden.run.announcement import dismiss, running_pid  # noqa: PLC0415
+
+    found = {
+        path: bool(running_pid(path))
+        for name in options.runs
+        for path in _find(name, options.worker)
+    }
+    dismissed = {path for path, runs in found.items() if not runs and dismiss(path)}
+    if not dismissed and not any(found.values()):
+        raise ValueError("; ".join(map(_describe_end, found)))
+    problems = 0
+    for path, runs in found.items():
+        if runs:
+            problem = stop(path, options.grace)
+            problems += bool(problem)
+            print(f"{_name(path)}: {problem or 'stopped'}")
+        elif path in dismissed:
+            print(f"{_name(path)}: had failed; dismissed")
+        else:
+            print(_describe_end(path))
+    return min(problems, 1)
+
+
+def _find(run: str, worker: str | None) -> list[Path]:
+    """Returns the announcements of a run. Raises ValueError if there is none."""
+    # here: see above
+    from trainwarden.run.announcement import running_pid  # noqa: PLC0415
     from trainwarden.run.folder import find_announcements, state_folder  # noqa: PLC0415
 
-    announced = find_announcements(options.run, options.worker)
-    running = [path for path in announced if running_pid(path)]
-    dismissed = [path for path in announced if path not in running and dismiss(path)]
-    for path in dismissed:
-        print(f"{options.run}/{path.stem.partition('@')[2]}: had failed; dismissed")
-    if announced and not running and not dismissed:
-        raise ValueError("; ".join(map(_describe_end, announced)))
-    if not announced:
-        others = sorted(filter(running_pid, (state_folder() / "runs.d").glob("*.json")))
-        names = ", ".join(path.stem.replace("@", "/") for path in others) or "none"
-        which = "/".join(filter(None, (options.run, options.worker)))
-        raise ValueError(f"no run named {which} is running; running: {names}")
-    problems = 0
-    for path in running:
-        problem = stop(path, options.grace)
-        print(f"{options.run}/{path.stem.partition('@')[2]}: {problem or 'stopped'}")
-        problems += bool(problem)
-    return min(problems, 1)
+    if announced := find_announcements(run, worker):
+        return announced
+    others = sorted(filter(running_pid, (state_folder() / "runs.d").glob("*.json")))
+    names = ", ".join(map(_name, others)) or "none"
+    which = "/".join(filter(None, (run, worker)))
+    raise ValueError(f"no run named {which} is running; running: {names}")
+
+
+def _name(announcement: Path) -> str:
+    return announcement.stem.replace("@", "/")
 
 
 def _describe_end(announcement: Path) -> str:
@@ -69,7 +89,7 @@ def _describe_end(announcement: Path) -> str:
     ended = content.get("ended_at")
     since = time.strftime(", since %H:%M:%S on %d %b %Y", time.localtime(ended)) if ended else ""
     again = f"; `trainwarden run` in {content.get('cwd', 'its folder')} starts it again"
-    return f"{announcement.stem.replace('@', '/')} {how}{since}{again}"
+    return f"{_name(announcement)} {how}{since}{again}"
 
 
 def stop(announcement: Path, grace: float) -> str:

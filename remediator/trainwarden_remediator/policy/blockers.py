@@ -212,7 +212,7 @@ def missing_recovery_point(
         )
     if run is None or run.checkpoints is None:
         return context.wait(
-            "observation_failed", target, "the exporter shows no checkpoints of the run"
+            "observation_failed", target, "no folder of checkpoints is known for the run"
         )
     if not is_fresh(run.checkpoints_seen_at, context.now):
         return context.wait(

@@ -45,6 +45,26 @@ def test_a_run_that_has_failed_is_dismissed_once(
     assert cli.main(["stop", "r"]) == 1
 
 
+def test_several_runs_are_stopped_at_once_or_none(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TRAINWARDEN_FOLDER", str(runs.folder))
+    runs.piped("false", options=("--name", "failed")).communicate()
+    runs.piped("true", options=("--name", "over")).communicate()
+    process = runs.piped("sleep", "1000")
+    pid = runs.wait_until(state="running")["pid"]
+
+    assert cli.main(["stop", "failed", "r", "q"]) == 1
+    assert "no run named q is running" in capsys.readouterr().err
+    assert is_alive(pid)
+
+    assert cli.main(["stop", "failed", "over", "r"]) == 0
+    first, second, third = capsys.readouterr().out.splitlines()
+    assert (first, third) == ("failed/trainer: had failed; dismissed", "r/trainer: stopped")
+    assert second.startswith("over/trainer has finished, since ")
+    process.communicate()
+
+
 def test_a_run_that_has_finished_is_not_dismissed(
     runs: Runs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
