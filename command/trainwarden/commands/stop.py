@@ -1,8 +1,8 @@
 """Stop runs that `trainwarden run` started, and do not start them again.
 
 Sends SIGTERM to their commands, and SIGKILL to what is left of them after the grace. A run that has
-failed is dismissed: it leaves the page, and its alerts end. If one of the names is of no run,
-nothing is stopped.
+failed is dismissed: it leaves the page, and its alerts end. If there is no run of one of the
+names, the command stops none.
 """
 
 from __future__ import annotations
