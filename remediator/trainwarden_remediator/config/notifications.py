@@ -107,9 +107,9 @@ class Receiver(Section):
     restarts (`held_by_alert`); the circuit breaker is open (`breaker_opened`); a playbook calls an
     operator (`paged`); no alerts arrive (`alerts_stale`); an alert has waited for its action for
     two minutes, and the wait does not end automatically (`blocked`); a critical alert has begun
-    (`unhandled`) that no playbook handles and Alertmanager reports to nobody, or has ended
-    (`unhandled_ended`); a run has stood still for two minutes, and is restarted once it is proved
-    to be stuck (`stalled`); an action has started (`action_started`), and has `healed` or
+    (`unhandled`) on which the remediator does not act and which Alertmanager reports to nobody, or
+    has ended (`unhandled_ended`); a run has stood still for two minutes, and is restarted once it
+    is proved to be stuck (`stalled`); an action has started (`action_started`), and has `healed` or
     `not_healed` the condition; a run has `finished`.
     Default: all but `action_started` and `not_healed`."""
 

@@ -1,7 +1,8 @@
-"""Records critical alerts that no playbook handles, so that the operator is notified once.
+"""Records critical alerts on which the remediator does not act, so that you are notified once.
 
-Also a run that stands still until the remediator has the proof to restart it: quietly, as that
-needs no operator, and may be an evaluation that is not logged.
+No playbook handles them, or nobody may restart their worker, or the mode is `observe`. Also a run
+that stands still until the remediator has the proof to restart it: quietly, as that needs no
+operator, and may be an evaluation that is not logged.
 
 Only alerts that Alertmanager reports to nobody: if the operator has given its receiver
 a destination, that one rings.
@@ -23,7 +24,7 @@ from trainwarden_remediator.alertmanager.webhook_payload import WATCHDOG, Alert
 from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.exceptions import JournalError, ObservationError
 from trainwarden_remediator.journal.journal import Journal
-from trainwarden_remediator.model import BLOCKED_SECONDS, Decision, Verdict
+from trainwarden_remediator.model import BLOCKED_SECONDS, Decision, Incident, Verdict
 from trainwarden_remediator.observation.active_alerts import Fetch
 from trainwarden_remediator.observation.snapshot import Observer
 from trainwarden_remediator.policy.alert_handling import WARNED_OF
@@ -57,8 +58,14 @@ NOTIFIED_OTHERWISE = frozenset(
 
 CHECKPOINT_DAMAGED = "TrainingCheckpointDamaged"
 
+_PROPOSED = Decision(Verdict.WAIT, "observe_mode").text
+
 _UNOWNED = frozenset(
-    Decision(Verdict.REFUSE, reason).text for reason in ("unknown_playbook", "unknown_target")
+    {
+        Decision(Verdict.REFUSE, "unknown_playbook").text,
+        Decision(Verdict.REFUSE, "unknown_target").text,
+        _PROPOSED,
+    }
 )
 
 _KINDS = ("unhandled", "stalled")
@@ -162,7 +169,7 @@ class UnhandledAlerts:
                 continue
             if not destinations.isdisjoint(one.receivers):
                 continue
-            await self._record(known.kind, known.alert)
+            await self._record(known.kind, known.alert, unowned.get(one.alert.fingerprint))
             known.recorded = True
 
     def _kind(self, alert: Alert) -> str | None:
@@ -193,27 +200,28 @@ class UnhandledAlerts:
                     await self._record("unhandled_ended", known.alert)
                 del tracked[key]
 
-    def _unowned(self) -> frozenset[str]:
-        """Returns the alerts of this host that no target or playbook of the file answers.
+    def _unowned(self) -> Mapping[str, Incident]:
+        """Returns the incidents of this host on which the remediator does not act.
 
-        Not in the mode `observe`, in which nobody is notified about what would have been done.
+        No target or playbook of the file answers them, or it only observes.
         """
-        if self._setup.config.mode == "observe":
-            return frozenset()
         runs = {"", *(run.name for run in self._setup.exporter_config.runs)}
-        return frozenset(
-            one.fingerprint
+        return {
+            one.fingerprint: one
             for one in self._journal.open_incidents()
             if one.run in runs and one.last_decision in _UNOWNED
-        )
+        }
 
-    async def _record(self, kind: str, alert: Alert) -> None:
+    async def _record(self, kind: str, alert: Alert, incident: Incident | None = None) -> None:
         facts = {"alert": alert.name, "run": alert.run, "worker": alert.worker}
         facts |= {"fingerprint": alert.fingerprint}
         if kind == "stalled":
             facts |= {"handling": WARNED_OF[alert.name]}
-        elif kind == "unhandled" and (detail := await self._detail(alert)):
-            facts |= {"detail": detail}
+        elif kind == "unhandled":
+            if detail := await self._detail(alert):
+                facts |= {"detail": detail}
+            if incident is not None and incident.last_decision == _PROPOSED:
+                facts |= {"proposed": str(incident.id)}
         await asyncio.to_thread(
             self._journal.record_event, kind, **facts, starts_at=alert.starts_at
         )

@@ -162,8 +162,10 @@ def _describe_change(kind: str, facts: dict[str, Any]) -> str:
     if kind == "unhandled":
         alert = facts["alert"]
         detail = f"{facts['detail']}; " if facts.get("detail") else ""
-        advice = f"no playbook handles it; `trainwarden runbook {alert}` says what to do"
-        return f"{alert}: {detail}{advice}"
+        why = "no playbook handles it"
+        if incident := facts.get("proposed"):
+            why = f"the remediator only observes: `trainwarden approve {incident}` lets it act once"
+        return f"{alert}: {detail}{why}; `trainwarden runbook {alert}` says what to do"
     if kind == "unhandled_ended":
         return f"{facts['alert']} has ended"
     if kind == "stalled":

@@ -31,7 +31,7 @@ from trainwarden_remediator.engine.unhandled_alerts import (
 from trainwarden_remediator.exceptions import ObservationError
 from trainwarden_remediator.journal.event_text import describe
 from trainwarden_remediator.journal.journal import Journal
-from trainwarden_remediator.model import Decision, Verdict
+from trainwarden_remediator.model import Decision, Reason, Verdict
 from trainwarden_remediator.notify.messages import (
     Notification,
     build_message,
@@ -313,23 +313,33 @@ async def test_where_alertmanager_has_a_destination_that_one_rings(start: Start)
 
 
 @pytest.mark.parametrize(
-    ("mode", "run", "recorded"), [("act", "demo", 1), ("observe", "demo", 0), ("act", "other", 0)]
+    ("decision", "run", "text"),
+    [
+        ((Verdict.REFUSE, "unknown_target"), "demo", "no playbook handles it; "),
+        ((Verdict.REFUSE, "unknown_target"), "other", None),
+        ((Verdict.WAIT, "observe_mode"), "demo", "observes: `trainwarden approve 1` lets it act "),
+        ((Verdict.WAIT, "observe_mode"), "other", None),
+        ((Verdict.WAIT, "cooldown"), "demo", None),
+        ((Verdict.ACT, "restart"), "demo", None),
+    ],
 )
-async def test_a_worker_of_this_host_that_nobody_may_restart_is_unhandled(
-    start: Start, mode: str, run: str, recorded: int
+async def test_what_nobody_restarts_on_this_host_is_unhandled(
+    start: Start, decision: tuple[Verdict, Reason], run: str, text: str | None
 ) -> None:
     """As of a run with `--restart never`; not a run of another host at the same Alertmanager."""
     watch: Watch
-    async with start(mode=mode) as watch:
+    async with start() as watch:
         labels = {**GONE, "run": run}
         watch.alertmanager.add(labels)
         fingerprint = watch.alertmanager.alerts[-1]["fingerprint"]
         alert = replace(make_alert(starts_at=NOW), fingerprint=fingerprint, labels=labels)
         watch.journal.record_alerts([alert])
         (incident,) = watch.journal.open_incidents()
-        watch.journal.record_decisions([(incident, Decision(Verdict.REFUSE, "unknown_target"))])
+        watch.journal.record_decisions([(incident, Decision(*decision))])
         await watch.clock.advance(60)
-        assert len(watch.recorded()) == recorded
+        events = [one for one in watch.journal.newest_events(9) if one.kind == "unhandled"]
+        assert len(events) == (text is not None)
+        assert all(text in describe(event) for event in events if text)
 
 
 @pytest.mark.parametrize("body", [b"{}", b'{"config": {"original": "a: ["}}', b"[]"])
