@@ -93,7 +93,10 @@ def first_steps(remediator: RemediatorStatus | str | None) -> Mapping[str, str]:
         return {}
     if remediator.firing is None:
         return {ALERTMANAGER: ALERTMANAGER_STEP}
-    steps = {one.alert: one.first_step for one in remediator.firing if one.first_step}
+    steps: dict[str, str] = {}
+    for one in remediator.firing:  # the most urgent first: the headline is about that
+        if one.first_step:
+            steps.setdefault(one.alert, one.first_step)
     return dict(list(steps.items())[:MAX_NAMED])
 
 

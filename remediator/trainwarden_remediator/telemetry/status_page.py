@@ -104,8 +104,11 @@ def render(
 def _first_steps(work: CurrentWork, setup: Setup, *, now: float) -> str:
     views = work.views(now) or ()
     steps = _steps(work, setup, views)
-    names = {view.alert.name: steps[view.alert.fingerprint] for view in views}
-    shown = [(runbook_link(name), step) for name, step in names.items() if step]
+    names: dict[str, str] = {}
+    for view in views:  # the most urgent first: the headline is about that
+        if step := steps[view.alert.fingerprint]:
+            names.setdefault(view.alert.name, step)
+    shown = [(runbook_link(name), step) for name, step in names.items()]
     if isinstance(work.alerts, str):
         shown.append((ALERTMANAGER, ALERTMANAGER_STEP))
     return html.first_steps(shown[:FIRST_STEPS])
