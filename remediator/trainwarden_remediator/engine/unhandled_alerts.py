@@ -23,6 +23,7 @@ from trainwarden_remediator.alertmanager.api import (
 from trainwarden_remediator.alertmanager.webhook_payload import WATCHDOG, Alert
 from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.exceptions import JournalError, ObservationError
+from trainwarden_remediator.journal.event_text import printable
 from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.model import BLOCKED_SECONDS, Decision, Incident, Verdict
 from trainwarden_remediator.observation.active_alerts import Fetch
@@ -55,6 +56,9 @@ NOTIFIED_OTHERWISE = frozenset(
 )
 """Alerts about what the remediator notifies itself, as `gave_up`, `breaker_opened` and
 `alerts_stale`."""
+
+MAX_DETAIL_LENGTH = 400
+"""Characters of a description in a message."""
 
 CHECKPOINT_DAMAGED = "TrainingCheckpointDamaged"
 
@@ -227,9 +231,10 @@ class UnhandledAlerts:
         )
 
     async def _detail(self, alert: Alert) -> str:
-        """Returns which checkpoint is damaged and how, if the exporter shows it now."""
+        """Returns what the alert says, or which checkpoint is damaged if the exporter shows it."""
         if alert.name != CHECKPOINT_DAMAGED:
-            return ""
+            text = printable(" ".join(alert.annotations.get("description", "").split()))
+            return text[:MAX_DETAIL_LENGTH].rstrip(".")
         try:
             run = (await self._observer.observe()).runs.get(alert.run)
         except ObservationError:

@@ -173,6 +173,23 @@ async def test_the_message_names_the_damaged_checkpoint_and_the_damage(start: St
         assert PROBLEM in message.items[0].values["What"]
 
 
+async def test_the_message_has_what_the_alert_says(start: Start) -> None:
+    """Of a NaN, the step before it and the checkpoint to go back to."""
+    watch: Watch
+    async with start() as watch:
+        description = "The last finite one was\nseen at step 57. \x1b[2J"
+        watch.alertmanager.add(LOST, annotations={"description": description})
+        await watch.clock.advance(60)
+        (event,) = [one for one in watch.journal.newest_events(9) if one.kind == "unhandled"]
+        assert (
+            "GpuLost: The last finite one was seen at step 57. \N{REPLACEMENT CHARACTER}[2J; no "
+            in (describe(event))
+        )
+        watch.alertmanager.add({**LOST, "gpu": "9"}, annotations={"description": 9_000 * "x"})
+        await watch.clock.advance(60)
+        assert len(describe(watch.journal.newest_events(1)[0])) < 600
+
+
 async def test_a_damaged_checkpoint_rings_without_the_exporter_too(start: Start) -> None:
     watch: Watch
     async with start() as watch:
