@@ -253,14 +253,15 @@ def test_a_value_with_fractions_is_reported_as_an_operator_would(alerts: Alerts)
             assert not fractions.search(str(value)), (alert["alert"], str(value))
 
 
-QUERY = re.compile(r'"((?:[^"\\]|\\.)*)"(?:\s+\$labels\.\w+)*\s*\|\s*query')
+QUERY = re.compile(r'"((?:[^"\\]|\\.)*)"(?:\s+\$(?:labels\.)?\w+)*\s*\|\s*query')
 
 
 def asked_in(alert: dict[str, Any]) -> Iterator[str]:
     """The queries in its annotations, with something for what is filled in."""
     for text in alert["annotations"].values():
         for query in QUERY.findall(text):
-            yield re.sub(r"%(\[\d+\])?q", '"x"', query.replace('\\"', '"'))
+            filled = re.sub(r"%(\[\d+\])?q", '"x"', query.replace('\\"', '"'))
+            yield filled.replace("@ %f", "@ 1.0")
 
 
 def test_queries_in_annotations_are_of_this_alert_alone(alerts: Alerts) -> None:
