@@ -19,8 +19,6 @@ RECORDER_PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
 _RAY_TRAIN_WORKER = "ray::RayTrainWorker"[:15]
 """The name that Ray gives the process of a worker of Ray Train, as far as the kernel keeps it."""
 
-_RAY_SERVERS = ("gcs_server", "raylet")
-
 _MOST_DIGITS = 7
 
 ReadEnvironment = Callable[[int], Mapping[str, str] | None]
@@ -65,7 +63,6 @@ def find_members(
                     world=_number(own, "WORLD_SIZE"),
                     local_world=_number(own, "LOCAL_WORLD_SIZE"),
                     is_trainer=one.pid in makers,
-                    is_of_ray=one.name in _RAY_SERVERS,
                     recorder=_path(own, *RECORDER),
                     recorder_pipe=_path(own, RECORDER_PIPE),
                 )

@@ -130,8 +130,6 @@ class Member:
     """Number of ranks on this host."""
     is_trainer: bool = False
     """Whether it makes the steps: a rank, or the first process of a trainer without ranks."""
-    is_of_ray: bool = False
-    """Whether it is a server of Ray that is no Python: gcs_server or raylet."""
     recorder: str = ""
     """Where it writes the dumps of its Flight Recorder, without the rank; empty if unknown."""
     recorder_pipe: str = ""

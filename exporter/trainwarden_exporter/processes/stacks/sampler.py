@@ -14,8 +14,12 @@ from trainwarden_exporter.processes.ancestry import descendants
 from trainwarden_exporter.processes.config import RunWorkers
 from trainwarden_exporter.processes.matching import Matcher
 from trainwarden_exporter.processes.procfs import PROC, Identity, read_processes
-from trainwarden_exporter.processes.stacks.activity import SAMPLES, find_activity, is_busy
-from trainwarden_exporter.processes.stacks.diagnosis import diagnose
+from trainwarden_exporter.processes.stacks.diagnosis import (
+    SAMPLES,
+    diagnose,
+    find_activity,
+    is_busy,
+)
 from trainwarden_exporter.processes.stacks.flight_recorder import NO_ABSENCES, FlightRecorders
 from trainwarden_exporter.processes.stacks.kernel_state import read_kernel_state
 from trainwarden_exporter.processes.stacks.members import find_members

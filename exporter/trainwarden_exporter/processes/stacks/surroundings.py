@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trainwarden_exporter.processes.procfs import PROC, Identity, read_open_links, read_text
-from trainwarden_exporter.processes.stacks.activity import sleeps_on
+from trainwarden_exporter.processes.stacks.diagnosis import sleeps_on
 from trainwarden_exporter.processes.stacks.far_ends import (
     find_file,
     find_lock_holder,

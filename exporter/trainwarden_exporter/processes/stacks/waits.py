@@ -99,8 +99,6 @@ Compiled when they are first used, not at each start: few programs sample stacks
 
 _BACKWARD = r"(?:^|.*/)torch/autograd/.*\.py"
 
-_RAY_PROGRAMS = r".*/ray/(?:dashboard|autoscaler|_private/(?:log_monitor\.py|runtime_env/agent/)).*"
-
 _CHANNELS = (
     (r"locks_lock_inode_wait|(?:posix|flock)_lock_inode_wait|fcntl_setlk", Activity.LOCK),
     (r"(?:anon_)?pipe_(?:read|write|wait)|wait_for_partner|fifo_open", Activity.PIPE),
@@ -170,14 +168,6 @@ def waits_for_ray_task(stack: ThreadStack | None) -> bool:
         and _name(inner) == "main_loop"
         and inner.file.endswith("ray/_private/worker.py")
     )
-
-
-def is_of_ray(stack: ThreadStack | None) -> bool:
-    """Whether a process waits for tasks of Ray, or is a program of Ray that runs nobody's code."""
-    if waits_for_ray_task(stack):
-        return True
-    outer = stack.frames[-1] if stack is not None and stack.frames else None
-    return outer is not None and re.fullmatch(_RAY_PROGRAMS, outer.file) is not None
 
 
 def find_phase(frames: Iterable[Frame]) -> str:

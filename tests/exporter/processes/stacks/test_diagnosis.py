@@ -9,8 +9,7 @@ import pytest
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import Identity
-from trainwarden_exporter.processes.stacks.activity import find_activity, is_busy
-from trainwarden_exporter.processes.stacks.diagnosis import diagnose
+from trainwarden_exporter.processes.stacks.diagnosis import diagnose, find_activity, is_busy
 from trainwarden_exporter.processes.stacks.model import (
     Activity,
     FarEnd,
@@ -107,43 +106,6 @@ class TestOneProcess:
 
         assert is_busy(starved)
         assert find_activity(member(1), starved, [main("f")] * 3).activity is Activity.MOVING
-
-    @pytest.mark.parametrize(
-        ("function", "file"),
-        [
-            ("Worker.main_loop", "/venv/ray/_private/worker.py"),
-            ("<module>", "/venv/ray/dashboard/agent.py"),
-            ("<module>", "/venv/ray/_private/log_monitor.py"),
-        ],
-    )
-    def test_what_serves_ray_always_has_a_little_to_do(self, function: str, file: str) -> None:
-        """It wakes up all the time, to tell that it lives."""
-        helper, stacks = member(1, is_trainer=False), [main(function, file=file)] * 3
-        woken = looks(IDLE, replace(IDLE, state="R", cpu_seconds=9.2, io_bytes=9_000_000), IDLE)
-
-        assert find_activity(helper, woken, stacks).activity is not Activity.MOVING
-        assert find_activity(member(1), woken, stacks).activity is Activity.MOVING
-        starved = looks(*[replace(IDLE, state="R")] * 3)
-        assert find_activity(helper, starved, stacks).activity is Activity.MOVING
-        works = looks(IDLE, IDLE, replace(IDLE, cpu_seconds=9.6))
-        assert find_activity(helper, works, stacks).activity is Activity.MOVING
-
-    def test_a_worker_of_ray_with_a_task_moves_as_any_process(self) -> None:
-        loop = Frame("Worker.main_loop", "/venv/ray/_private/worker.py", 1)
-        task = (Frame("reward", "/srv/task.py", 1), loop)
-        stacks = [Stacks((ThreadStack("MainThread", 1, task),))] * 3
-        woken = looks(IDLE, replace(IDLE, state="R"), IDLE)
-
-        helper = member(1, is_trainer=False)
-        assert find_activity(helper, woken, stacks).activity is Activity.MOVING
-
-    def test_a_server_of_ray_that_is_no_python_does_too(self) -> None:
-        woken = looks(IDLE, replace(IDLE, state="R"), IDLE)
-        other = [Stacks(problem="no Python", is_python=False)] * 3
-
-        raylet = member(1, is_trainer=False, is_of_ray=True)
-        assert find_activity(raylet, woken, other).activity is Activity.SLEEP
-        assert find_activity(replace(raylet, is_of_ray=False), woken, other).activity == "moving"
 
     def test_a_rank_that_spins_in_a_collective_waits(self) -> None:
         spins = [KernelState("R", seconds, 4, 100) for seconds in (0.0, 5.0, 10.0)]

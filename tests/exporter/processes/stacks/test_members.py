@@ -47,14 +47,13 @@ def test_the_workers_of_ray_train_make_the_steps_of_its_driver() -> None:
     assert driver is not None
     worker, other = (
         replace(driver, identity=Identity(pid, 1), parent_pid=driver.pid, name=name)
-        for pid, name in ((2, "ray::RayTrainWo"), (3, "raylet"))
+        for pid, name in ((2, "ray::RayTrainWo"), (3, "ray::TrainContr"))
     )
     trees = {WorkerKey("night", "trainer"): ProcessTree((driver,), (driver, worker, other))}
 
     found = find_members(RUN, trees, read_environment=lambda _: {})
 
     assert [one.identity.pid for one in found if one.is_trainer] == [2]
-    assert [one.identity.pid for one in found if one.is_of_ray] == [3]
     trees = {WorkerKey("night", "trainer"): ProcessTree((driver,), (driver, other))}
     (first, _) = find_members(RUN, trees, read_environment=lambda _: {})
     assert (first.identity, first.is_trainer) == (driver.identity, True)

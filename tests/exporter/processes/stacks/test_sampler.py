@@ -16,7 +16,7 @@ from tests.waiting import until
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import read_process
-from trainwarden_exporter.processes.stacks.activity import SAMPLES
+from trainwarden_exporter.processes.stacks.diagnosis import SAMPLES
 from trainwarden_exporter.processes.stacks.kernel_state import read_kernel_state
 from trainwarden_exporter.processes.stacks.model import (
     Activity,
