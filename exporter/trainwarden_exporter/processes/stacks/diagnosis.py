@@ -14,7 +14,6 @@ from types import MappingProxyType
 from trainwarden_exporter.processes.procfs import Identity
 from trainwarden_exporter.processes.stacks.members import MAX_PROCESSES
 from trainwarden_exporter.processes.stacks.model import (
-    TRAINING_THREAD,
     Activity,
     Diagnosis,
     Finding,
@@ -180,8 +179,7 @@ def _is_stuck(
     ):
         return False
     inside = {one.member.identity for one in findings}
-    with_ray = any(_is_of_ray_train(one) for one in makers)
-    if any(_waits_elsewhere(one, inside, outside, with_ray=with_ray) for one in findings):
+    if any(_waits_elsewhere(one, inside, outside) for one in findings):
         return False
     return all(one.phase != "saving" and _waits_for_ever(one, findings) for one in makers)
 
@@ -245,38 +243,17 @@ def sleeps_on(kernel: KernelState) -> bool:
 
 
 def _waits_elsewhere(
-    one: Finding,
-    inside: Collection[Identity],
-    outside: Mapping[Identity, bool],
-    *,
-    with_ray: bool,
+    one: Finding, inside: Collection[Identity], outside: Mapping[Identity, bool]
 ) -> bool:
-    """Whether what a process waits for may go on: on another host, or in a process that moves.
-
-    What a wait for Ray waits for is not known, except of the driver of a run `with_ray` Train: for
-    the workers that make the steps. If one were on another host, the driver or the controller,
-    which also waits for tasks, would have a connection to it.
-    """
-    makes_steps, through_ray = one.member.is_trainer, one.detail == RAY
-    match one.activity:
-        case Activity.SERVER if one.stacks.threads:
-            if through_ray and (makes_steps or not with_ray):
-                return True
-            if not one.far_ends and (makes_steps or through_ray):
-                return True
-        case Activity.IDLE:
-            pass
-        case _:
-            return False
+    """Whether what a process waits for may go on: on another host, or in a process that moves."""
+    if one.activity is not Activity.SERVER or not one.stacks.threads:
+        return False
+    if one.detail == RAY or (not one.far_ends and one.member.is_trainer):
+        return True
     return any(
         end.identity is None or (end.identity not in inside and outside.get(end.identity, True))
         for end in one.far_ends
     )
-
-
-def _is_of_ray_train(one: Finding) -> bool:
-    main = one.stacks.main(one.member.identity.pid)
-    return main is not None and main.name.startswith(TRAINING_THREAD)
 
 
 def _all_ranks_here(one: Finding) -> bool:

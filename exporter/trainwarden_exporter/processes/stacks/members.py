@@ -16,9 +16,6 @@ RECORDER = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 RECORDER_PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
 """Variables of PyTorch (FlightRecorder.cpp, ProcessGroupNCCL.hpp)."""
 
-_RAY_TRAIN_WORKER = "ray::RayTrainWorker"[:15]
-"""The name that Ray gives the process of a worker of Ray Train, as far as the kernel keeps it."""
-
 _MOST_DIGITS = 7
 
 ReadEnvironment = Callable[[int], Mapping[str, str] | None]
@@ -33,8 +30,7 @@ def find_members(
     """Returns the living processes of the workers of `run`; the makers of its steps first.
 
     A rank has RANK in its environment (torchrun, accelerate and DeepSpeed set it), and its parent
-    has not: the workers of its data loader inherit it. A trainer without ranks has the workers of
-    Ray Train, else its root.
+    has not: the workers of its data loader inherit it. A trainer without ranks has its root.
     """
     trainers = {worker.name for worker in run.trainers}
     found: list[Member] = []
@@ -47,9 +43,7 @@ def find_members(
             variables = {one.pid: read_environment(one.pid) or {} for one in alive}
         ranks = {pid for pid, one in variables.items() if _number(one, "RANK") is not None}
         tops = {one.pid for one in alive if one.pid in ranks and one.parent_pid not in ranks}
-        with_ray = {one.pid for one in alive if one.name == _RAY_TRAIN_WORKER}
-        roots = {root.pid for root in tree.roots}
-        makers = tops or ((with_ray or roots) if worker.name in trainers else set())
+        makers = tops or {root.pid for root in tree.roots if worker.name in trainers}
         for one in alive:
             own = variables.get(one.pid, {}) if one.pid in tops else {}
             found.append(

@@ -9,10 +9,6 @@ from typing import NamedTuple
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import Identity
 
-TRAINING_THREAD = "TrainingThread("
-"""How the name of the thread begins in which a worker of Ray Train makes the steps, while its main
-thread waits for tasks (thread_runner.py in ray/train/v2)."""
-
 
 class Activity(StrEnum):
     """What a process does; the label `activity`."""
@@ -63,25 +59,22 @@ class ThreadStack:
 
 @dataclass(frozen=True, slots=True)
 class KernelState:
-    """What /proc shows of a process and of its thread that makes the steps.
-
-    None for what is not readable.
-    """
+    """What /proc shows of a process and of its main thread; None for what is not readable."""
 
     state: str
     cpu_seconds: float
     switches: int | None = None
-    """Context switches of the thread."""
+    """Context switches of the main thread."""
     io_bytes: int | None = None
     """Bytes that system calls read and wrote."""
     wait_channel: str = ""
-    """The kernel function in which the thread waits; empty if it runs or if unknown."""
+    """The kernel function in which the main thread waits; empty if it runs or if unknown."""
     file_number: int | None = None
-    """The file descriptor or the awaited pid of the call in which the thread waits."""
+    """The file descriptor or the awaited pid of the call in which the main thread waits."""
     sleeps_for: float | None = None
-    """Seconds for which the thread still sleeps."""
+    """Seconds for which the main thread still sleeps."""
     is_endless: bool = False
-    """Whether the thread waits in a system call without a timeout."""
+    """Whether the main thread waits in a system call without a timeout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +87,7 @@ class Stacks:
     """False if the process runs no Python, so that it has no such stacks."""
 
     def main(self, pid: int) -> ThreadStack | None:
-        """Returns the stack of the thread that makes the steps.
-
-        It is the main thread, which has the number of its process, except with Ray Train.
-        """
-        for thread in self.threads:
-            if thread.name.startswith(TRAINING_THREAD):
-                return thread
+        """Returns the stack of the main thread, which has the number of its process."""
         for thread in self.threads:
             if thread.tid == pid:
                 return thread

@@ -173,17 +173,11 @@ class RunSampler:
         below = chain.from_iterable(self._below.values())
         for identity in (*(member.identity for member in members), *outside, *below):
             # a process that took the pid of another one has another start time
-            kernel = read_kernel_state(identity, self._root, tid=self._thread_of(identity))
+            kernel = read_kernel_state(identity, self._root)
             if kernel is not None and identity not in looks:
                 looks[identity] = self._looks.get(identity, deque(maxlen=_KEPT_LOOKS))
                 looks[identity].append(Look(self._clock(), kernel))
         self._looks = looks
-
-    def _thread_of(self, identity: Identity) -> int | None:
-        """Returns the thread of a process that makes the steps; None if it is not known."""
-        samples = self._stacks.get(identity)
-        main = samples[-1].main(identity.pid) if samples else None
-        return None if main is None else main.tid or None
 
     def _diagnose(self, members: Sequence[Member]) -> Diagnosis:
         inside = {member.identity for member in members}

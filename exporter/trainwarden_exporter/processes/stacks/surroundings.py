@@ -18,7 +18,7 @@ from trainwarden_exporter.processes.stacks.far_ends import (
 from trainwarden_exporter.processes.stacks.kernel_state import read_thread_state
 from trainwarden_exporter.processes.stacks.model import Activity, FarEnd, Finding, Stacks
 from trainwarden_exporter.processes.stacks.py_spy import MAX_THREADS
-from trainwarden_exporter.processes.stacks.waits import Wait, find_wait, waits_for_ray_task
+from trainwarden_exporter.processes.stacks.waits import Wait, find_wait
 
 MAY_WAIT_FOR_GPU = " and may wait for its GPU"
 
@@ -47,8 +47,6 @@ def look_around(finding: Finding, inside: Collection[Identity], root: Path = PRO
     match activity:
         case Activity.SERVER if kernel is not None:
             return Surroundings(activity, find_servers(pid, kernel.file_number, pids, root))
-        case Activity.IDLE if waits_for_ray_task(finding.stacks.main(pid)):
-            return Surroundings(activity, find_servers(pid, None, pids, root))
         case Activity.DISK:
             return Surroundings(activity, find_file(pid, pid, root))
         case Activity.MOVING if finding.detail and _uses_accelerator(pid, root):
@@ -67,8 +65,6 @@ def look_around(finding: Finding, inside: Collection[Identity], root: Path = PRO
 def _waits_of_threads(finding: Finding, root: Path) -> Iterator[tuple[Activity, int]]:
     """Yields the waits of other threads that may end: for a disk, in a sleep, for a server."""
     pid = finding.member.identity.pid
-    main = finding.stacks.main(pid)
-    examined = pid if main is None else main.tid or pid
     python = {one.tid for one in finding.stacks.threads}
     try:
         names = os.listdir(f"{root}/{pid}/task")  # noqa: PTH208 - names are all that is needed
@@ -76,7 +72,7 @@ def _waits_of_threads(finding: Finding, root: Path) -> Iterator[tuple[Activity, 
         return
     for tid in map(int, names[:MAX_THREADS]):
         kernel = read_thread_state(pid, tid, root)
-        wait = None if tid == examined else find_wait(Stacks(), kernel, tid)
+        wait = None if tid == pid else find_wait(Stacks(), kernel, tid)
         match wait and wait.activity:
             case Activity.DISK:
                 yield Activity.DISK, tid

@@ -160,16 +160,6 @@ def find_wait(
     return found
 
 
-def waits_for_ray_task(stack: ThreadStack | None) -> bool:
-    """Whether a worker process of Ray waits for the next task; other threads may train."""
-    inner = stack.frames[0] if stack is not None and stack.frames else None
-    return (
-        inner is not None
-        and _name(inner) == "main_loop"
-        and inner.file.endswith("ray/_private/worker.py")
-    )
-
-
 def find_phase(frames: Iterable[Frame]) -> str:
     """Returns the phase in which a stack certainly is, by well-known functions; else empty."""
     for frame in frames:

@@ -12,7 +12,7 @@ from trainwarden_exporter.processes.stacks.model import (
     Member,
     ThreadStack,
 )
-from trainwarden_exporter.processes.stacks.waits import Wait, waits_for_ray_task
+from trainwarden_exporter.processes.stacks.waits import Wait
 
 
 def names(findings: Sequence[Finding]) -> str:
@@ -77,7 +77,7 @@ def describe(one: Finding) -> str:
         text += f" or another thread in {place(one.stacks.main(one.member.identity.pid))}"
     if one.activity is Activity.COLLECTIVE:
         text += f" {one.detail}"
-    elif one.far_ends and one.activity is not Activity.IDLE:
+    elif one.far_ends:
         joint = ", held by " if one.activity is Activity.LOCK else " "
         text += joint + ", ".join(end.text for end in one.far_ends)
     elif one.activity is Activity.DISK and one.detail:
@@ -89,7 +89,8 @@ def _idle(one: Finding) -> str:
     """Returns the word for a wait whose end nothing shows. A word only: it decides nothing."""
     stack = one.stacks.main(one.member.identity.pid)
     if stack is not None and stack.frames:
-        if waits_for_ray_task(stack):
+        inner = stack.frames[0]
+        if inner.function.endswith("main_loop") and inner.file.endswith("ray/_private/worker.py"):
             return "waits for a task of Ray"
         if _EVENTS.match(one.detail):
             return f"waits for an event in {place(stack)}"

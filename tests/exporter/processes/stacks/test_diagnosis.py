@@ -343,55 +343,6 @@ class TestMovement:
         assert movement([]) == "unknown"
 
 
-class TestRayTrain:
-    """The driver waits through Ray for workers whose training threads make the steps."""
-
-    HERE = FarEnd("10.0.0.1:6379", Identity(1, 1))
-
-    def run(
-        self, activity: Activity, detail: str = "", *, ends: tuple[FarEnd, ...] = (HERE,)
-    ) -> list[Finding]:
-        """A worker, the driver, and the controller, which has connections to these."""
-        thread = ThreadStack("TrainingThread(loop)", 7, (Frame("loop", "/srv/train.py", 1),))
-        tasks = (Frame("main_loop", "/venv/ray/_private/worker.py", 1),)
-        worker = Stacks((ThreadStack("MainThread", 3, tasks), thread))
-        beside = {"is_trainer": False}
-        return [
-            finding(member(3), activity, detail, stacks=worker),
-            finding(member(1, **beside), Activity.SERVER, "ray", far_ends=(self.HERE,)),
-            finding(member(2, **beside), Activity.IDLE, far_ends=ends),
-        ]
-
-    def test_a_training_thread_that_waits_for_ever_is_stuck(self) -> None:
-        assert movement(self.run(Activity.QUEUE)) == "stuck"
-        assert movement(self.run(Activity.MOVING)) == "moving"
-        assert movement(self.run(Activity.SLEEP)) == "unknown"
-
-    def test_a_worker_without_a_training_thread_is_at_something_else(self) -> None:
-        worker, *others = self.run(Activity.QUEUE)
-        main = worker.stacks.threads[:1]
-
-        assert movement([replace(worker, stacks=Stacks(main)), *others]) == "unknown"
-
-    def test_what_a_training_thread_waits_for_through_ray_may_be_on_another_host(self) -> None:
-        worker, *others = self.run(Activity.SERVER, "ray")
-
-        assert movement([replace(worker, far_ends=(self.HERE,)), *others]) == "unknown"
-
-    def test_a_worker_on_another_host_may_move(self) -> None:
-        far = FarEnd("10.0.0.9:41000")
-
-        assert movement(self.run(Activity.QUEUE, ends=(self.HERE, far))) == "unknown"
-        worker, driver, controller = self.run(Activity.QUEUE)
-        assert movement([worker, replace(driver, far_ends=(far,)), controller]) == "unknown"
-        assert movement([worker, replace(driver, far_ends=()), controller]) == "unknown"
-
-    def test_a_driver_of_anything_else_waits_for_what_nobody_knows(self) -> None:
-        found = finding(member(1), Activity.SERVER, "ray", far_ends=(self.HERE,))
-
-        assert movement([found]) == "unknown"
-
-
 class TestSuspects:
     def suspects(self, *findings: Finding) -> list[tuple[int | None, str]]:
         return [(one.rank, one.activity) for one in diagnose(findings, {}).suspects]

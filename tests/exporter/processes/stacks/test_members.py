@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 
 import pytest
 
 from trainwarden_exporter.processes.config import RunWorkers
 from trainwarden_exporter.processes.matching import ProcessTree, WorkerKey
-from trainwarden_exporter.processes.procfs import Identity, read_process
+from trainwarden_exporter.processes.procfs import read_process
 from trainwarden_exporter.processes.stacks.members import find_members
 
 RUN = RunWorkers.model_validate(
@@ -40,20 +39,3 @@ def test_a_rank_has_the_variables_of_its_job(variables: dict[str, str], recorder
 
     assert (found.rank, found.world, found.local_world) == (3, 8, 4)
     assert (found.recorder, found.recorder_pipe) == (recorder, "/runs/pipe_")
-
-
-def test_the_workers_of_ray_train_make_the_steps_of_its_driver() -> None:
-    driver = read_process(os.getpid())
-    assert driver is not None
-    worker, other = (
-        replace(driver, identity=Identity(pid, 1), parent_pid=driver.pid, name=name)
-        for pid, name in ((2, "ray::RayTrainWo"), (3, "ray::TrainContr"))
-    )
-    trees = {WorkerKey("night", "trainer"): ProcessTree((driver,), (driver, worker, other))}
-
-    found = find_members(RUN, trees, read_environment=lambda _: {})
-
-    assert [one.identity.pid for one in found if one.is_trainer] == [2]
-    trees = {WorkerKey("night", "trainer"): ProcessTree((driver,), (driver, other))}
-    (first, _) = find_members(RUN, trees, read_environment=lambda _: {})
-    assert (first.identity, first.is_trainer) == (driver.identity, True)

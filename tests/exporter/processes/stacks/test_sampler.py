@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import textwrap
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -79,24 +78,6 @@ class TestRealWaits:
 
         assert activity(found) is Activity.QUEUE
         assert found.movement == "stuck"
-
-    def test_a_training_thread_of_ray_whose_main_thread_looks_around(self, start: Start) -> None:
-        """The kernel shows the wait of the training thread, not that of the main thread."""
-        program = """
-            import queue, select, threading
-            wait = queue.Queue().get
-            threading.Thread(target=wait, name="TrainingThread(loop)", daemon=True).start()
-            print(flush=True)
-            while True:
-                select.epoll().poll(0.01)
-        """
-        found = self.seen(start(textwrap.dedent(program)))
-
-        assert activity(found) is Activity.QUEUE
-        assert found.movement == "stuck"
-        kernel = found.findings[0].kernel
-        assert kernel is not None
-        assert kernel.is_endless
 
     def test_a_fifo(self, start: Start, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "fifo")
