@@ -19,6 +19,7 @@ from trainwarden_exporter.webserver.runbooks import (
     ALERTMANAGER_STEP,
     first_step,
     runbook_link,
+    steps_by_name,
 )
 
 MAX_ALERTS = 12
@@ -93,10 +94,7 @@ def first_steps(remediator: RemediatorStatus | str | None) -> Mapping[str, str]:
         return {}
     if remediator.firing is None:
         return {ALERTMANAGER: ALERTMANAGER_STEP}
-    steps: dict[str, str] = {}
-    for one in remediator.firing:  # the most urgent first: the headline is about that
-        if one.first_step:
-            steps.setdefault(one.alert, one.first_step)
+    steps = steps_by_name((one.alert, one.first_step) for one in remediator.firing)
     return dict(list(steps.items())[:MAX_NAMED])
 
 

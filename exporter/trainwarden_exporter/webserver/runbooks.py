@@ -6,7 +6,7 @@ import asyncio
 import re
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from html import escape
 from pathlib import Path
@@ -80,6 +80,19 @@ def first_step(alert: str, labels: Mapping[str, str]) -> str:
     shown = shown.replace("*", "")
     run = labels.get("run")
     return _RUN.sub(lambda found: f"{found[1]}{shlex.quote(run)}", shown) if run else shown
+
+
+def steps_by_name(steps: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Returns the first step of each name that has one.
+
+    `steps` are the name of an alert and its step, "" for none, the most urgent alert first: of two
+    runs with one alert, the headline is about the first.
+    """
+    found: dict[str, str] = {}
+    for name, step in steps:
+        if step:
+            found.setdefault(name, step)
+    return found
 
 
 def _is_for(step: str, value: str) -> bool:

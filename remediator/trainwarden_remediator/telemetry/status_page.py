@@ -22,6 +22,7 @@ from trainwarden_exporter.webserver.runbooks import (
     ALERTMANAGER_STEP,
     first_step,
     runbook_link,
+    steps_by_name,
 )
 from trainwarden_remediator.config.schema import Config, Setup
 from trainwarden_remediator.config.targets import Target
@@ -104,11 +105,8 @@ def render(
 def _first_steps(work: CurrentWork, setup: Setup, *, now: float) -> str:
     views = work.views(now) or ()
     steps = _steps(work, setup, views)
-    names: dict[str, str] = {}
-    for view in views:  # the most urgent first: the headline is about that
-        if step := steps[view.alert.fingerprint]:
-            names.setdefault(view.alert.name, step)
-    shown = [(runbook_link(name), step) for name, step in names.items()]
+    named = steps_by_name((one.alert.name, steps[one.alert.fingerprint]) for one in views)
+    shown = [(runbook_link(name), step) for name, step in named.items()]
     if isinstance(work.alerts, str):
         shown.append((ALERTMANAGER, ALERTMANAGER_STEP))
     return html.first_steps(shown[:FIRST_STEPS])
