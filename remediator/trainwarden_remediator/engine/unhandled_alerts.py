@@ -231,7 +231,12 @@ class UnhandledAlerts:
         )
 
     async def _detail(self, alert: Alert) -> str:
-        """Returns what the alert says, or which checkpoint is damaged if the exporter shows it."""
+        """Returns the description of an alert, or of a damaged checkpoint what the exporter shows.
+
+        Empty for an alert with a playbook: its description tells what the remediator does.
+        """
+        if alert.remediation:
+            return ""
         if alert.name != CHECKPOINT_DAMAGED:
             text = printable(" ".join(alert.annotations.get("description", "").split()))
             return text[:MAX_DETAIL_LENGTH].rstrip(".")

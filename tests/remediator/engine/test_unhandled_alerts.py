@@ -347,7 +347,8 @@ async def test_what_nobody_restarts_on_this_host_is_unhandled(
     watch: Watch
     async with start() as watch:
         labels = {**GONE, "run": run}
-        watch.alertmanager.add(labels)
+        does = "The remediator starts it."
+        watch.alertmanager.add(labels, annotations={"description": does})
         fingerprint = watch.alertmanager.alerts[-1]["fingerprint"]
         alert = replace(make_alert(starts_at=NOW), fingerprint=fingerprint, labels=labels)
         watch.journal.record_alerts([alert])
@@ -357,6 +358,7 @@ async def test_what_nobody_restarts_on_this_host_is_unhandled(
         events = [one for one in watch.journal.newest_events(9) if one.kind == "unhandled"]
         assert len(events) == (text is not None)
         assert all(text in describe(event) for event in events if text)
+        assert all(does not in describe(event) for event in events)
 
 
 @pytest.mark.parametrize("body", [b"{}", b'{"config": {"original": "a: ["}}', b"[]"])
