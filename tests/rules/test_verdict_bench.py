@@ -14,7 +14,7 @@ from stack import Binaries
 from verdicts import arrivals, engine
 from verdicts.alertmanager import Alertmanager
 from verdicts.baselines import WATCHERS
-from verdicts.bench import SHORTEST, batches, expected_length, judged
+from verdicts.bench import SHORTEST, batches, expected_length, judged, run
 from verdicts.cases import FAULTS, Case, Due, Played, cases, simulate
 from verdicts.engine import Firing, Group, rules_hash
 from verdicts.faults import Expected, Fault
@@ -54,6 +54,27 @@ def test_a_slice_of_the_bench_finds_all_faults_and_nothing_else(binaries: Binari
     assert len(done) == 2 * SLICE
     for judgement in done:
         assert judgement.good, (judgement.case.seed, judgement.findings, judgement.wrong)
+
+
+def test_a_batch_that_cannot_be_judged_is_told_and_ends_no_other(
+    binaries: Binaries, tmp_path: Path
+) -> None:
+    """As when a query takes too long for promtool."""
+    fails, works = sorted(chosen()[:2], key=expected_length)
+    fails = replace(fails, what=replace(fails.what, length=60.0))  # type: ignore[arg-type]
+    promtool, once = tmp_path / "promtool", tmp_path / "once"
+    promtool.write_text(
+        f'#!/bin/sh\nif mkdir "{once}" 2>/dev/null; then echo query timed out >&2; exit 1; fi\n'
+        f'exec "{binaries.promtool}" "$@"\n'
+    )
+    promtool.chmod(0o755)
+
+    done = list(run((fails, works), promtool, workers=1))
+
+    assert sorted(len(batch.judgements) for batch in done) == [0, 1]
+    (failed,) = [batch for batch in done if batch.error]
+    assert "query timed out" in failed.error
+    assert len(failed.cases) == 1
 
 
 def ship(monkeypatch: pytest.MonkeyPatch, recorded: Mapping[str, str], reported: str) -> None:

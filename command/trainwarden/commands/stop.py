@@ -45,12 +45,12 @@ def run(options: argparse.Namespace) -> int:
         for name in options.runs
         for path in _find(name, options.worker)
     }
-    dismissed = {path for path, runs in found.items() if not runs and dismiss(path)}
+    dismissed = {path for path, is_running in found.items() if not is_running and dismiss(path)}
     if not dismissed and not any(found.values()):
         raise ValueError("; ".join(map(_describe_end, found)))
     problems = 0
-    for path, runs in found.items():
-        if runs:
+    for path, is_running in found.items():
+        if is_running:
             problem = stop(path, options.grace)
             problems += bool(problem)
             print(f"{_name(path)}: {problem or 'stopped'}")

@@ -211,9 +211,7 @@ def missing_recovery_point(
             "observation_failed", target, "it is not known to be stuck: a trial may take long"
         )
     if run is None or run.checkpoints is None:
-        return context.wait(
-            "observation_failed", target, "no folder of checkpoints is known for the run"
-        )
+        return context.wait("observation_failed", target, "no checkpoints of the run are known")
     if not is_fresh(run.checkpoints_seen_at, context.now):
         return context.wait(
             "observation_failed", target, "its checkpoints have not been observed recently"

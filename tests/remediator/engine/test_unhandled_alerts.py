@@ -347,7 +347,7 @@ async def test_what_nobody_restarts_on_this_host_is_unhandled(
     watch: Watch
     async with start() as watch:
         labels = {**GONE, "run": run}
-        does = "The remediator starts it."
+        does = "The remediator starts it"
         watch.alertmanager.add(labels, annotations={"description": does})
         fingerprint = watch.alertmanager.alerts[-1]["fingerprint"]
         alert = replace(make_alert(starts_at=NOW), fingerprint=fingerprint, labels=labels)
