@@ -56,7 +56,7 @@ def test_a_slice_of_the_bench_finds_all_faults_and_nothing_else(binaries: Binari
         assert judgement.good, (judgement.case.seed, judgement.findings, judgement.wrong)
 
 
-def test_a_batch_that_cannot_be_judged_is_told_and_ends_no_other(
+def test_a_batch_that_cannot_be_judged_is_reported_and_ends_no_other(
     binaries: Binaries, tmp_path: Path
 ) -> None:
     """As when a query takes too long for promtool."""
