@@ -12,7 +12,7 @@
 # bench-ledger  where the time of the same runs went, as counted and as it was; writes docs/ledger.md
 # bench-traces  what real machines wrote (TRACES=folder), replayed through readers and rules; writes docs/traces.md
 # chaos faults in real programs (MINUTES=60, SEED=…) under nothing, supervisord, a restart loop and Trainwarden; writes
-#       docs/chaos.md; some 10 GiB of memory, and root for disks that fill
+#       docs/chaos.md; some 13 GiB of memory, and root for disks that fill
 # nights the five nights of the incident table, and how long each took to be seen and healed
 # test-newest  the rules, the nights and the rest of the end-to-end tests on the newest Prometheus and Alertmanager
 #       that the distribution has (SUITE=sid)
@@ -105,7 +105,7 @@ bench-traces: .venv/dev.done
 	@cd bench && PYTHONPATH=../deploy ../$(BIN)/python -m traces || [ $$? -eq 2 -a -z "$(TRACES)" ]
 
 MINUTES ?= 60
-chaos: .venv/dev.done .venv-real/real.done
+chaos: .venv/dev.done .venv-real/real.done .venv-real/vllm/real.done
 	@cd bench && export PYTHONPATH=../deploy && nice -n 5 ../$(BIN)/python -m chaos --minutes $(MINUTES) \
 		$(if $(SEED),--seed $(SEED)) && ../$(BIN)/python -m chaos --page ../.stack/chaos.json
 

@@ -27,7 +27,7 @@ import psutil
 from chaos import faults
 from chaos.keepers import KEEPERS, Keeper, Trainwarden
 from chaos.page import page, summary
-from chaos.programs import PYTHON, Truth, make
+from chaos.programs import PYTHON, VLLM, Truth, make
 from chaos.striking import Record, Striker
 from stack import PROJECT
 
@@ -35,12 +35,15 @@ SEED = 20261128
 PAGE = PROJECT / "docs" / "chaos.md"
 RESULTS = PROJECT / ".stack" / "chaos.json"
 FAULTY = "faulty"
+SERVED = "served-1"
+"""Under Trainwarden alone: its server takes 3 GB of memory."""
 WATCHED: Mapping[str, str] = {
     **{f"trainer-{number}": FAULTY for number in range(1, 6)},
     "sft-1": FAULTY,
     **{f"plain-{number}": FAULTY for number in range(1, 11)},
     **{f"search-{number}": FAULTY for number in range(1, 7)},
     "ray-1": FAULTY,
+    SERVED: FAULTY,
     "trainer-spared": "spared",
     "plain-spared": "spared",
     "plain-ends": "ends:500",
@@ -101,6 +104,8 @@ class Run:
                 continue
             names = WATCHED if keeper is Trainwarden else OTHERS
             names = {name: role for name, role in names.items() if not options.only or name in only}
+            if not VLLM.exists() and names.pop(SERVED, ""):
+                print(f"left out: {SERVED}: {VLLM}", file=sys.stderr)
             place = folder / keeper.__name__.lower()
             self._keepers.append(keeper(place, make(names, place, own_disk=os.getuid() == 0)))
 
@@ -166,6 +171,7 @@ class Run:
                             "spared": one.is_spared,
                             "steps": one.steps,
                             "events": Truth(one.folder).look(),
+                            "server": [] if one.server is None else Truth(one.server.folder).look(),
                         }
                         for one in keeper.programs
                     },

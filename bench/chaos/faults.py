@@ -28,6 +28,8 @@ class Kind:
     text: str
     ill: bool = True
     """Whether the program is ill by it: a supervisor should start it again, at some time."""
+    of_server: bool = False
+    """Whether its inference server is to be started again, and not the program."""
 
 
 KINDS: Mapping[str, Kind] = {
@@ -37,6 +39,8 @@ KINDS: Mapping[str, Kind] = {
     "half": Kind("SIGKILL in the middle of a save: half a checkpoint"),
     "disk": Kind("the disk of its checkpoints is full, and has space again after 100 s"),
     "port": Kind("SIGKILL, and a stranger listens on its port for 45 s"),
+    "server_kill": Kind("SIGKILL to its inference server, a vLLM", of_server=True),
+    "server_hang": Kind("SIGSTOP to the engine of its vLLM, for ever", of_server=True),
     "stop": Kind("SIGSTOP to its processes, SIGCONT after four minutes", ill=False),
     "nan": Kind("its loss is logged as NaN for 100 s; the weights are not touched", ill=False),
     "renamed": Kind("its log is renamed, and it goes on writing to it", ill=False),

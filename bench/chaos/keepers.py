@@ -64,11 +64,11 @@ class Keeper(ABC):
     def end(self) -> None:
         """End the keeper first, then what it kept."""
         self.stop()
-        for program in self.programs:
-            for process in program.processes():
+        for part in self._parts():
+            for process in part.processes():
                 with suppress(psutil.NoSuchProcess):
                     process.kill()
-            for child in program.children:
+            for child in part.children:
                 child.wait()
 
     @abstractmethod
@@ -84,10 +84,20 @@ class Keeper(ABC):
         return {}
 
     def _start_all(self) -> None:
+        servers = [one.server for one in self.programs if one.server is not None]
+        for server in servers:
+            server.start()
+        # alone: among programs that load, a server needs minutes
+        deadline = time.monotonic() + READY_SECONDS
+        while not all(server.answers() for server in servers):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"no server:\n{servers[0].log.read_text()[-2000:]}")
+            time.sleep(1.0)
         for program in self.programs:
-            child = program.start()
-            program.children.append(child)
-            threading.Thread(target=child.wait, daemon=True).start()
+            program.start()
+
+    def _parts(self) -> list[Program]:
+        return [part for program in self.programs for part in program.parts]
 
 
 class Nobody(Keeper):
@@ -279,7 +289,7 @@ class Trainwarden(Keeper):
             "exporter": {"url": f"http://127.0.0.1:{free['exporter']}", "config": "exporter.yml"},
             "alertmanager": {"url": f"http://127.0.0.1:{free['alertmanager']}"},
             "breaker": {"actions": 1000},
-            "targets": [program.target() for program in self.programs],
+            "targets": [part.target() for part in self._parts()],
         }
         for name, content in {"exporter": exporter, "remediator": remediator}.items():
             (self._config / f"{name}.yml").write_text(yaml.safe_dump(content, sort_keys=False))

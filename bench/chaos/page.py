@@ -40,8 +40,9 @@ that a supervisor reports counts.
   they count from the end of these: nothing heals before. Faults of the last five minutes that were
   not healed yet are left out. To load: from the last start to its first step, in the median.
 - **Wrong act**: a start of a program that trains and that no fault befell since it was started, or
-  that had finished.
-- **Without a step**: starts that ended before their first step.
+  that had finished; of an inference server, a start of what answers and was not struck itself. A
+  trainer whose server was struck counts as not struck.
+- **Without a step**: starts that ended before their first step, of a server before an answer.
 - **By an operator**: programs that did not train when the next fault was due and not {patience:.0f}
   seconds later either, so about {operator:.0f} minutes after a fault that costs steps. There an
   operator deletes a checkpoint that is incomplete, ends what hangs and starts what is down; that is
@@ -53,7 +54,7 @@ TAIL = """\
 - One host, one seed, tiny models, one process for each run but for Ray: no GPU, no collective, no
   network disk, no loading of large weights. A step of the clock was not tried, since the clock is
   that of the whole host.
-- No inference server is among the programs.
+{server}
 - The programs write checkpoints every 10 or 20 steps; steps made again are few for that reason.
 - The supervisors that know nothing of training cannot see a hang: they are 0 there by design, and
   are here for what that costs.
@@ -61,6 +62,12 @@ TAIL = """\
   the newest one, complete or not, as `get_last_checkpoint` has it. The plain loops take the newest
   file that can be read, and do not expect an empty one.
 """
+
+
+SERVER_LIMITS = """\
+- One inference server, a real vLLM on the CPU with random weights, beside one loop that takes
+  samples for five steps at once from it, and under Trainwarden alone: no second server, no update
+  of its weights."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +111,12 @@ def rows(found: Mapping[str, Any]) -> list[Row]:
 
 def _row(name: str, own: Mapping[str, Any], end: float) -> Row:
     measures = {
-        program: measure(one["events"], [f for f in own["faults"] if f["program"] == program], end)
+        program: measure(
+            one["events"],
+            [f for f in own["faults"] if f["program"] == program],
+            end,
+            one.get("server", ()),
+        )
         for program, one in own["programs"].items()
     }
     return Row(name, measures, own["faults"])
@@ -132,9 +144,16 @@ def page(found: Mapping[str, Any]) -> str:
         *(table.page() for table in _tables(found)),
         "\n".join(["## Each wrong act", "", *wrong, ""]),
         *(["\n".join(["## What the faults showed", "", *notes, ""])] if notes else []),
-        TAIL,
+        TAIL.format(server=_server_limits(found)),
     ]
     return "\n".join(parts)
+
+
+def _server_limits(found: Mapping[str, Any]) -> str:
+    programs = [one for row in found["supervisors"].values() for one in row["programs"].values()]
+    if not any(one.get("server") for one in programs):
+        return "- No inference server is among the programs."
+    return SERVER_LIMITS
 
 
 def _minutes(gap: float) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import re
 import subprocess
+import threading
+import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +22,7 @@ from stack import PROJECT
 SCRIPTS = PROJECT / "tests" / "real" / "programs"
 LAUNCHER = SCRIPTS / "launched.py"
 PYTHON = Path(os.environ.get("TRAINWARDEN_REAL_PYTHON", PROJECT / ".venv-real/bin/python"))
+VLLM = PYTHON.parents[1] / "vllm" / "bin" / "vllm"
 SECONDS = 1.0
 """Of a step, beside what the framework needs for it."""
 ENDLESS = 100_000
@@ -39,6 +43,10 @@ class Kind:
     log: str = "trainer"
     """The name of its log in the layout of the framework."""
     listens: bool = False
+    role: str = "trainer"
+    """The role and the name of its worker."""
+    server: Kind | None = None
+    """Its inference server."""
 
 
 DEADLY = ("kill", "stop", "hang", "leak")
@@ -50,6 +58,7 @@ MODEL = {
     "entry": r"step_(?P<step>\d+)\.pt",
     "complete": {"settled": ["*"]},
 }
+SERVER = Kind("vllm_server", (), 4500, {}, listens=True, role="inference")
 KINDS: Mapping[str, Kind] = {
     "trainer": Kind("transformers_trainer", TRAINER, 800, {"framework": "trl"}),
     "sft": Kind("trl_sft", TRAINER, 900, {"framework": "trl"}),
@@ -74,6 +83,13 @@ KINDS: Mapping[str, Kind] = {
         {"framework": "ray_train"},
         log="driver",
     ),
+    "served": Kind(
+        "served",
+        ("server_kill", "server_hang", "kill", *OF_LOGS),
+        500,
+        {"checkpoints": [MODEL]},
+        server=SERVER,
+    ),
 }
 
 
@@ -88,7 +104,13 @@ class Program:
     is_spared: bool = False
     """Whether no fault befalls it."""
     port: int = 0
+    server: Program | None = None
     children: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    @property
+    def parts(self) -> Sequence[Program]:
+        """What is started, watched and ended: its server, if it has one, and itself."""
+        return (self,) if self.server is None else (self.server, self)
 
     @property
     def out(self) -> Path:
@@ -97,7 +119,7 @@ class Program:
 
     @property
     def log(self) -> Path:
-        return self.folder / "trainer.log"
+        return self.folder / f"{self.kind.role}.log"
 
     @property
     def faults(self) -> Sequence[str]:
@@ -107,7 +129,12 @@ class Program:
     def command(self) -> list[str]:
         # an argument that it does not read: by this it is found, and no other
         mark = f"of={self.folder}"
-        arguments = (self.kind.script, self.steps, SECONDS, mark)
+        own: tuple[object, ...] = ()
+        if self.kind is SERVER:
+            own = (self.port,)
+        elif self.server is not None:
+            own = (self.server.address,)
+        arguments = (self.kind.script, self.steps, SECONDS, *own, mark)
         return [str(PYTHON), str(LAUNCHER), *map(str, arguments)]
 
     @property
@@ -120,7 +147,21 @@ class Program:
             "HF_HUB_OFFLINE": "1",
             "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
         }
-        return own | ({"LAUNCHED_PORT": str(self.port)} if self.port else {})
+        joins = self.port and self.kind is not SERVER
+        return own | ({"LAUNCHED_PORT": str(self.port)} if joins else {})
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def answers(self) -> bool:
+        """Whether it is a server that is ready."""
+        try:
+            url = f"http://127.0.0.1:{self.port}/health"
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                return bool(answer.status == http.client.OK)
+        except OSError:
+            return False
 
     def prepare(self, *, own_disk: bool) -> None:
         """Make its folder; with its own disk if this account may mount one."""
@@ -134,16 +175,19 @@ class Program:
                 subprocess.run(command, check=True)
         if self.kind.listens:
             self.port = ports.free_port()
+        if self.kind.server is not None:
+            self.server = Program(self.name, self.kind.server, self.folder / "server")
+            self.server.prepare(own_disk=False)
 
     def close(self) -> None:
         """Give its disk back."""
         if self.out.is_mount():
             subprocess.run(("umount", "--lazy", self.out), check=True)
 
-    def start(self) -> subprocess.Popen[bytes]:
-        """Start it as its operator would; the caller reaps it."""
+    def start(self) -> None:
+        """Start it as its operator would, without its server, and reap it when it ends."""
         with self.log.open("ab") as log:
-            return subprocess.Popen(
+            child = subprocess.Popen(
                 self.command,
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
@@ -152,21 +196,29 @@ class Program:
                 env=kept_environment() | self.environment | {"PWD": str(self.folder)},
                 start_new_session=True,
             )
+        self.children.append(child)
+        threading.Thread(target=child.wait, daemon=True).start()
 
     def watched(self) -> dict[str, Any]:
         """Its run in exporter.yml."""
-        worker = {
-            "name": "trainer",
-            "role": "trainer",
-            "match": {"command": re.escape(f"of={self.folder}") + "$"},
-            "memory_limit": f"{self.kind.limit}MiB",
-            "finishes": True,
-        }
         # the journal of a search lies beside its log, on no disk of its own
         path = self.folder if self.kind.script == "optuna_search" else self.out
         log = {"name": self.kind.log, "files": [str(self.log)], "role": "trainer"}
-        own = {"name": self.name, "path": str(path), "logs": [log], "workers": [worker]}
+        workers = [part.worker() for part in self.parts]
+        own = {"name": self.name, "path": str(path), "logs": [log], "workers": workers}
+        if self.server is not None:
+            own["inference"] = [{"name": "vllm", "worker": self.server.kind.role}]
         return own | dict(self.kind.watched)
+
+    def worker(self) -> dict[str, Any]:
+        """Its worker in its run."""
+        return {
+            "name": self.kind.role,
+            "role": self.kind.role,
+            "match": {"command": re.escape(f"of={self.folder}") + "$"},
+            "memory_limit": f"{self.kind.limit}MiB",
+            "finishes": self.kind is not SERVER,
+        }
 
     def target(self) -> dict[str, Any]:
         """Its target in remediator.yml."""
@@ -177,14 +229,12 @@ class Program:
             "environment": self.environment,
             "set_damaged_aside": True,
         }
-        return {"run": self.name, "worker": "trainer", "process": process}
+        return {"run": self.name, "worker": self.kind.role, "process": process}
 
     def processes(self) -> list[psutil.Process]:
         """All that belong to it now, found by its folder; the launcher's first."""
         mark = f"of={self.folder}"
-        roots = [
-            one for one in psutil.process_iter(["cmdline"]) if mark in (one.info["cmdline"] or ())
-        ]
+        roots = [one for one in psutil.process_iter() if self._owns(one, mark)]
         found: dict[int, psutil.Process] = {}
         for root in roots:
             try:
@@ -192,6 +242,14 @@ class Program:
             except psutil.NoSuchProcess:
                 continue
         return list(found.values())
+
+    def _owns(self, process: psutil.Process, mark: str) -> bool:
+        try:
+            # the engine of a server outlives it, without its command line
+            is_engine = self.kind is SERVER and process.cwd() == str(self.folder)
+            return is_engine or mark in process.cmdline()
+        except psutil.Error:
+            return False
 
 
 def kept_environment() -> dict[str, str]:

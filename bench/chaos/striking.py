@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import socket
-import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -41,6 +40,7 @@ class Striker:
         self._program = program
         self._is_kept = is_kept
         self._truth = Truth(program.folder)
+        self._server_truth = Truth((program.server or program).folder)
         self._over = over
 
     def strike_all(self, faults: Sequence[Fault], begin: float, records: list[Record]) -> None:
@@ -79,14 +79,13 @@ class Striker:
         for path in self._program.out.glob("step_*.pt"):
             if not zipfile.is_zipfile(path):
                 path.unlink(missing_ok=True)
-        found = self._program.processes()
-        for process in found:
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
-        if not found or not self._is_kept:
-            child = self._program.start()
-            self._program.children.append(child)
-            threading.Thread(target=child.wait, daemon=True).start()
+        for part in self._program.parts:
+            found = part.processes()
+            for process in found:
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            if not found or not self._is_kept:
+                part.start()
         return record
 
     def _trains(self) -> bool:
@@ -106,7 +105,10 @@ class Striker:
 
     def _root(self) -> psutil.Process:
         """The process that was started last. Raises NoSuchProcess if it has ended."""
-        return psutil.Process(self._truth.of("start")[-1]["pid"])
+        return _last_started(self._truth)
+
+    def _server_root(self) -> psutil.Process:
+        return _last_started(self._server_truth)
 
     def _training_pid(self) -> int:
         return int(self._truth.of("step")[-1]["pid"])
@@ -123,6 +125,16 @@ class Striker:
 
     def _kill(self) -> Record:
         self._root().kill()
+        return _now()
+
+    def _server_kill(self) -> Record:
+        self._server_root().kill()
+        return _now()
+
+    def _server_hang(self) -> Record:
+        below = self._server_root().children(recursive=True)
+        engine = next(one for one in below if "EngineCore" in " ".join(one.cmdline()))
+        engine.send_signal(signal.SIGSTOP)
         return _now()
 
     def _stop(self) -> Record:
@@ -210,6 +222,10 @@ class Striker:
         shutil.copy(log, log.with_name(f"{log.name}.2"))
         os.truncate(log, 0)
         return _now()
+
+
+def _last_started(truth: Truth) -> psutil.Process:
+    return psutil.Process(truth.of("start")[-1]["pid"])
 
 
 def _now() -> dict[str, float]:

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+from tests.waiting import until
 
 from chaos import faults
 from chaos.keepers import KEEPERS
 from chaos.measures import measure
 from chaos.page import page
-from chaos.programs import KINDS
+from chaos.programs import KINDS, Program, make
+from chaos.striking import Striker
 
 DAY = 86400.0
 TRAINER = KINDS["trainer"].faults
@@ -188,3 +199,143 @@ def test_each_fault_of_a_program_can_be_brought_about() -> None:
         faults.KINDS
     )
     assert len({keeper.name for keeper in KEEPERS}) == len(KEEPERS)
+
+
+def answered(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Steps, and an answer of the server before each."""
+    tokens = [one | {"kind": "tokens", "time": one["time"] - 0.5} for one in steps]
+    return sorted([*steps, *tokens], key=lambda event: event["time"])
+
+
+def server_start(began: float) -> dict[str, Any]:
+    return {"kind": "start", "time": began + 1, "began": began, "pid": int(began)}
+
+
+def test_a_killed_server_costs_until_a_step_after_an_answer_of_the_next_one() -> None:
+    # killed at 40.2, started at 60, answers at 110
+    steps = [
+        *run(1, 0, 1, 30),
+        {"kind": "step", "time": 41.0, "pid": 1, "step": 31},  # its sample is from before
+        *({"kind": "step", "time": 110.5 + n, "pid": 1, "step": 32 + n} for n in range(40)),
+    ]
+    events = [steps[0], *answered(steps[1:31]), steps[31], *answered(steps[32:])]
+    servers = [server_start(-50), server_start(60)]
+    found = measure(events, [fault("server_kill", 40.2)], 149.5, servers)
+    (healing,) = found.healings
+    assert healing.seconds == pytest.approx(110.5 - 40.2)
+    assert (healing.load, healing.again) == (50, 0)
+    assert (found.starts, found.again, found.wrong) == (1, 0, ())
+    assert found.losses[0][1] == pytest.approx(109.3 - 2 - 5 - 39)  # five usual steps count
+
+
+def test_a_server_that_never_answers_again_is_not_healed() -> None:
+    events = [*run(1, 0, 1, 1), *answered(run(1, 0, 1, 31)[2:])]
+    for servers in ([server_start(-50)], [server_start(-50), server_start(60)]):
+        (healing,) = measure(events, [fault("server_hang", 40.2)], 400, servers).healings
+        assert (healing.seconds, healing.load) == (None, None)
+
+
+def test_a_start_of_a_server_without_a_fault_of_its_own_is_wrong() -> None:
+    start, *steps = run(1, 0, 1, 100)
+    events, servers = [start, *answered(steps)], [server_start(-50), server_start(60)]
+    for faults_ in ([], [fault("kill", 40)], [fault("server_kill", 70)]):
+        (wrong,) = measure(events, faults_, 200, servers).wrong
+        assert (wrong.time, wrong.reason) == (60, "its server: no fault since it served")
+    assert measure(events, [fault("operator", 40)], 200, servers).wrong == ()
+
+
+def test_a_start_of_a_trainer_whose_server_was_struck_is_wrong() -> None:
+    first, *steps = run(1, 0, 1, 30)
+    again, *more = run(2, 100, 31, 60)
+    events = [first, *answered(steps), again, *answered(more)]
+    servers = [server_start(-50), server_start(60)]
+    (wrong,) = measure(events, [fault("server_kill", 40)], 200, servers).wrong
+    assert (wrong.time, wrong.reason) == (100, "no fault since it trained")
+
+
+@pytest.mark.parametrize("has_server", [False, True])
+def test_the_page_says_whether_there_was_an_inference_server(has_server: bool) -> None:
+    first, *steps = run(1, 0, 1, 100)
+    servers = [server_start(-50), server_start(60)] if has_server else []
+    program = {"spared": False, "steps": 9, "events": [first, *answered(steps)], "server": servers}
+    row = {
+        "about": "the stack",
+        "programs": {"trainer-1": program},
+        "faults": [fault("server_kill", 40.2)] if has_server else [],
+    }
+    found = {"seed": 7, "begin": 0.0, "end": 600.0, "gap": 840.0, "processors": 2, "load": [1.0]}
+    text = page(found | {"supervisors": {"Trainwarden": row}})
+    assert ("No inference server is among the programs" in text) != has_server
+    assert ("a real vLLM on the CPU" in text) == has_server
+    assert ("| SIGKILL to its inference server, a vLLM | 1 of 1, 22 s |" in text) == has_server
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Program:
+    (program,) = make({"served-1": "faulty"}, tmp_path, own_disk=False)
+    return program
+
+
+def test_a_server_and_its_trainer_are_two_workers_of_one_run(served: Program) -> None:
+    assert served.server is not None
+    run_of_both = served.watched()
+    workers = {one["name"]: one["match"]["command"] for one in run_of_both["workers"]}
+    lines = {part.kind.role: " ".join(part.command) for part in served.parts}
+    found = {
+        name: [role for role, line in lines.items() if re.search(pattern, line)]
+        for name, pattern in workers.items()
+    }
+    assert found == {"trainer": ["trainer"], "inference": ["inference"]}
+    assert run_of_both["inference"] == [{"name": "vllm", "worker": "inference"}]
+    assert [part.target()["worker"] for part in served.parts] == ["inference", "trainer"]
+    assert served.server.address in served.command
+
+
+ENGINE = "import time; time.sleep(600)"
+ROOT = f"""
+import subprocess, sys, time
+subprocess.Popen([sys.executable, "-c", {ENGINE!r}, "VLLM::EngineCore"])
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def processes(served: Program) -> Iterator[list[psutil.Process]]:
+    """The server's first process, then its engine; its trainer makes steps."""
+    assert served.server is not None
+    folder = served.server.folder
+    with subprocess.Popen([sys.executable, "-c", ROOT], cwd=folder) as child:
+        root = psutil.Process(child.pid)
+        until(root.children, 60)
+        found = [root, *root.children()]
+        until(lambda: "VLLM::EngineCore" in found[1].cmdline(), 60)
+        for place, kind in ((folder, "start"), (served.folder, "step")):
+            event = {"kind": kind, "time": time.time(), "pid": child.pid, "step": 1}
+            (place / "truth.jsonl").write_text(json.dumps(event) + "\n")
+        yield found
+        for process in found:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+
+
+def test_a_killed_server_leaves_its_engine_which_is_found(
+    served: Program, processes: list[psutil.Process]
+) -> None:
+    root, engine = processes
+    striker = Striker(served, lambda: False, is_kept=True)
+    record = striker.strike(faults.Fault(0, "served-1", "server_kill"))
+    assert record["from"] == record["until"]
+    until(lambda: root.status() == psutil.STATUS_ZOMBIE, 60)
+    assert served.server is not None
+    assert engine in served.server.processes()
+    assert served.processes() == []
+
+
+def test_the_engine_of_a_server_is_stopped_alone(
+    served: Program, processes: list[psutil.Process]
+) -> None:
+    root, engine = processes
+    striker = Striker(served, lambda: False, is_kept=True)
+    assert "skipped" not in striker.strike(faults.Fault(0, "served-1", "server_hang"))
+    until(lambda: engine.status() == psutil.STATUS_STOPPED, 60)
+    assert root.status() != psutil.STATUS_STOPPED

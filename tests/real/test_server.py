@@ -31,25 +31,6 @@ from running import fetch
 VLLM = PYTHON.parents[1] / "vllm" / "bin" / "vllm"
 START_SECONDS = 900.0
 CASE = Case("served", "torch", "generic", steps=3000)
-MODEL = """
-import sys
-from tiny import model_and_tokenizer
-model, tokenizer = model_and_tokenizer()
-model.save_pretrained(sys.argv[3])
-tokenizer.save_pretrained(sys.argv[3])
-"""
-OPTIONS = (
-    *("--served-model-name", "tiny", "--host", "127.0.0.1", "--load-format", "dummy"),
-    *("--max-model-len", "128", "--max-num-seqs", "8", "--enforce-eager", "--dtype", "float32"),
-)
-ENVIRONMENT = {
-    "HF_HUB_OFFLINE": "1",
-    "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_HOST_IP": "127.0.0.1",
-    "OMP_NUM_THREADS": "1",
-}
 
 
 def is_ready(address: str) -> bool:
@@ -75,20 +56,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str
         pytest.skip("vLLM is not installed")
     require(Case("transformers_trainer", "transformers", "trl"))
     folder = tmp_path_factory.mktemp("served")
-    model = folder / "model"
-    subprocess.run(
-        [PYTHON, "-c", MODEL, "1", "0", model],
-        check=True,
-        env=os.environ | {"PYTHONPATH": str(PROGRAMS)},
-    )
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     with ExitStack() as ending:
         log = ending.enter_context((folder / "vllm.log").open("wb"))
         process = subprocess.Popen(
-            [VLLM, "serve", model, "--port", str(port), *OPTIONS],
+            [PYTHON, PROGRAMS / "vllm_server.py", "1", "0", str(port)],
             cwd=folder,
-            env=os.environ | ENVIRONMENT,
+            env=os.environ | {"PYTHONPATH": str(PROGRAMS)},
             stdout=log,
             stderr=log,
             start_new_session=True,

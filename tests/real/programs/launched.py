@@ -70,7 +70,7 @@ if port := os.environ.get("LAUNCHED_PORT"):
     torch.distributed.init_process_group("gloo", init_method=address, rank=0, world_size=1)
 if program in ("transformers_trainer", "trl_sft"):
     as_users_do_with_transformers()
-elif program == "plain":
+elif program in ("plain", "served"):
     as_users_do_with_loops()
 runpy.run_path(sys.argv[0], run_name="__main__")
 record("finished")
