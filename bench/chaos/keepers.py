@@ -37,6 +37,7 @@ echo $$ >/sys/fs/cgroup/cgroup.procs
 until find "$1" -depth -type d -exec rmdir {{}} + 2>/dev/null; do sleep 0.2; done
 """
 READY_SECONDS = 300.0
+SERVER_SECONDS = 900.0
 POLL_SECONDS = 5.0
 
 
@@ -87,8 +88,8 @@ class Keeper(ABC):
         servers = [one.server for one in self.programs if one.server is not None]
         for server in servers:
             server.start()
-        # alone: among programs that load, a server needs minutes
-        deadline = time.monotonic() + READY_SECONDS
+        # before the others: among programs that load, a server needs minutes
+        deadline = time.monotonic() + SERVER_SECONDS
         while not all(server.answers() for server in servers):
             if time.monotonic() > deadline:
                 raise RuntimeError(f"no server:\n{servers[0].log.read_text()[-2000:]}")
