@@ -47,6 +47,7 @@ from trainwarden_exporter.progress.state import (
     RunProgress,
     SourceReport,
     find_contradiction,
+    first_repeat,
 )
 from trainwarden_exporter.progress.step_timing import (
     BURST_SECONDS,
@@ -113,13 +114,14 @@ def _apply_step(state: RunProgress, event: StepReported) -> RunProgress:
     if known is not None and event.timestamp < known.timestamp:
         return state
     if event.timestamp < state.attempt.began:
+        state = replace(state, attempt=state.attempt.with_late_step(event, known))
         return _with_report(state, event.source, SourceReport.of(event, number - 1))
     if known is None or known.attempt != number:
         state = _with_report(state, event.source, SourceReport.of(event, number))
     elif event.step >= known.step:
         state = _with_report(state, event.source, known.updated(event))
     elif known.supersedes(event):
-        return state
+        return _with_report(state, event.source, known.with_repeat(event))
     elif not event.dated and known.last_dated is not None:
         return _apply_reread(state, event, known.at_last_dated)
     else:
@@ -166,10 +168,8 @@ def _apply_start(state: RunProgress, event: TrainerStarted) -> RunProgress:
     known = not event.dated and any(mark.dated for mark in state.steps)
     if began <= state.attempt.began or known:
         return state
-    state = _begin_attempt(
-        state,
-        Attempt(began=began, started=True, witnessed=event.witnessed, announced_step=event.step),
-    )
+    attempt = Attempt(0, began, started=True, witnessed=event.witnessed, announced_step=event.step)
+    state = _begin_attempt(state, attempt)
     if state.steps:
         return state
     if event.witnessed:
@@ -182,14 +182,15 @@ def _begin_attempt(state: RunProgress, attempt: Attempt, *, carry: bool = True) 
 
     Shortly after a known start, the attempt refines that start.
     """
-    old, same = state.attempt, state.starting
+    old, same, sign = state.attempt, state.starting, state.last_sign
     number = old.number + 1
 
     def belongs(item: StepMark | ProgressSign | SourceReport) -> bool:
-        known = item.dated or not attempt.witnessed
-        return carry and known and item.timestamp >= attempt.began
+        return carry and item.timestamp >= attempt.began and (item.dated or not attempt.witnessed)
 
     kept = tuple(mark for mark in state.steps if belongs(mark))
+    if attempt.started and (repeat := first_repeat(state.reports.values(), attempt.began)):
+        kept = (repeat, *(mark for mark in kept if mark.step > repeat.step))
     earlier_steps = [mark.step for mark in state.steps if not belongs(mark)]
     if attempt.previous_step is not None:
         earlier_steps.append(attempt.previous_step)
@@ -222,9 +223,7 @@ def _begin_attempt(state: RunProgress, attempt: Attempt, *, carry: bool = True) 
         reports=reports,
         attempt=attempt,
         steps=kept,
-        last_sign=state.last_sign
-        if state.last_sign is not None and belongs(state.last_sign)
-        else None,
+        last_sign=sign if sign is not None and belongs(sign) else None,
         paused_seconds=state.paused_seconds if kept else 0.0,
         resumes_before=state.resumes_before if same else state.resumes,
         repeated_before=state.repeated_before if same else state.repeated,

@@ -93,7 +93,7 @@ def count_event(
         time = _settled(time, old, new, at, limit)
         if started:
             # It died and was started again between two looks.
-            time = time.interrupted()
+            time = _without_early_steps(time, old, new).interrupted()
     time = _count_steps(time, old, new, at)
     if new.finished and time.interruption is not None and time.interruption.end is None:
         time = replace(time, interruption=replace(time.interruption, end=at))
@@ -241,6 +241,21 @@ def _counted_gap(time: RunTime, state: RunProgress, limit: float | None) -> RunT
     return time.counted(spent, start).counted(RunState.UNKNOWN, end)
 
 
+def _without_early_steps(time: RunTime, old: RunProgress, new: RunProgress) -> RunTime:
+    """Returns `time` without the steps of an attempt that were read before its start was known."""
+    early = [mark for mark in old.steps if mark in new.steps]
+    before = [mark for mark in old.steps if mark.timestamp < new.attempt.began]
+    if not (early and before):
+        return time
+    highest = time.highest_step
+    return replace(
+        time,
+        steps_made=time.steps_made - (early[-1].step - before[-1].step),
+        highest_step=new.attempt.previous_step if highest == early[-1].step else highest,
+        new_step_at=before[-1].timestamp,
+    )
+
+
 def _count_steps(time: RunTime, old: RunProgress, new: RunProgress, at: float) -> RunTime:
     last = new.steps[-1] if new.steps else None
     same = old.attempt.number == new.attempt.number
@@ -256,6 +271,8 @@ def _count_steps(time: RunTime, old: RunProgress, new: RunProgress, at: float) -
     if not (same and old.steps) and new.attempt.resumed:
         lost = max(0, (new.attempt.previous_step or 0) - before)
         time = replace(time, steps_lost=time.steps_lost + lost)
+    if not same:  # some of its steps may have been read before its start was known
+        at = next((mark.timestamp for mark in new.steps if mark.step > (known or 0)), at)
     return time.with_steps(last.step, made, redone, at)
 
 

@@ -105,6 +105,16 @@ class Attempt:
             return 0
         return max(0, self.expected_origin - self.origin)
 
+    def with_late_step(self, event: StepReported, known: SourceReport | None) -> Attempt:
+        """Returns the attempt after a step of the one before, which is read after its start.
+
+        `known` is what the same source reported before.
+        """
+        went_on = known is not None and known.attempt == self.number - 1 and event.step > known.step
+        if self.previous_step is None or not (went_on and event.is_live and event.dated):
+            return self
+        return replace(self, previous_step=max(event.step, self.previous_step))
+
     def with_resume_points(self, points: ResumePoints) -> Attempt:
         """Returns the attempt with what is known of the checkpoints at its start.
 
@@ -132,6 +142,9 @@ class SourceReport:
     """First dated step of the source in this attempt, and its time."""
     last_dated: tuple[int, float] | None = None
     """Last dated step of the source in this attempt, and its time."""
+    repeat: tuple[int, float] | None = None
+    """Lowest step that was reported again shortly before, and when: by another rank, or by a
+    process whose start is not known yet."""
 
     @classmethod
     def of(cls, event: StepReported, attempt: int) -> SourceReport:
@@ -144,7 +157,9 @@ class SourceReport:
     def updated(self, event: StepReported) -> SourceReport:
         """Returns the next report of the source; a repeated step keeps its time, if it had one."""
         if event.step == self.step and (self.dated or not event.dated):
-            return self
+            # A bar is drawn again, and a heartbeat sent again, without a new step.
+            is_line = event.source.startswith("log/") and event.total_of in ("run", "line")
+            return self.with_repeat(event) if is_line else self
         last_dated = (event.step, event.timestamp) if event.dated else self.last_dated
         return replace(
             self,
@@ -155,13 +170,27 @@ class SourceReport:
             last_dated=last_dated,
         )
 
+    def with_repeat(self, event: StepReported) -> SourceReport:
+        """Returns this after the step of `event`, or a higher one, was reported before."""
+        known = self.repeat
+        recent = known is not None and event.timestamp - known[1] < JITTER_SECONDS
+        if not event.dated or (known is not None and recent and known[0] < event.step):
+            return self
+        return replace(self, repeat=(event.step, event.timestamp))
+
     def shifted(self, seconds: float) -> SourceReport:
         """Returns this on a clock that was set by `seconds`."""
-        first, last = (
+        first, last, repeat = (
             None if one is None else (one[0], one[1] + seconds)
-            for one in (self.first_dated, self.last_dated)
+            for one in (self.first_dated, self.last_dated, self.repeat)
         )
-        return replace(self, timestamp=self.timestamp + seconds, first_dated=first, last_dated=last)
+        return replace(
+            self,
+            timestamp=self.timestamp + seconds,
+            first_dated=first,
+            last_dated=last,
+            repeat=repeat,
+        )
 
     @property
     def at_last_dated(self) -> SourceReport:
@@ -176,6 +205,12 @@ class SourceReport:
             self.step - event.step <= JITTER_STEPS
             and event.timestamp - self.timestamp < JITTER_SECONDS
         )
+
+
+def first_repeat(reports: Iterable[SourceReport], since: float) -> StepMark | None:
+    """Returns the lowest step that was reported again after a start at `since`, or None."""
+    found = [one.repeat for one in reports if one.repeat is not None and one.repeat[1] >= since]
+    return StepMark(*min(found)) if found else None
 
 
 class Contradiction(NamedTuple):

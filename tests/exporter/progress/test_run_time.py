@@ -413,6 +413,57 @@ def test_a_day_is_shown_in_parts_that_add_up_and_old_parts_are_forgotten(tmp_pat
     assert all(end >= watch.now - 86400 - 1200 for end, _ in kept)
 
 
+@pytest.mark.parametrize("read_before", range(9))
+@pytest.mark.parametrize("resumed_from", [78, 80, 81, 82, 83])
+def test_a_restart_with_fast_steps_costs_the_same_whenever_it_is_noticed(
+    resumed_from: int, read_before: int
+) -> None:
+    watch, seconds = Watch(), 0.3
+    watch.process = BEGIN
+    watch.look(BEGIN)
+    for step in range(1, 84):
+        watch._read(Line(BEGIN + 1 + seconds * step, "step", step), unseen=False)
+    watch.look(last := watch.now)
+    watch.process = last + seconds
+    new = [
+        Line(watch.process + seconds * (step - resumed_from), "step", step)
+        for step in range(resumed_from + 1, 101)
+    ]
+    for line in new[:read_before]:
+        watch._read(line, unseen=False)
+    watch.look(max(watch.now, watch.process))
+    for line in new[read_before:]:
+        watch._read(line, unseen=False)
+
+    redone, time = 83 - resumed_from, watch.time
+    attempt = watch.tracker.state("grpo").attempt
+    assert (attempt.known_origin, attempt.first_step) == (resumed_from, resumed_from + 1)
+    assert (time.steps_made, time.steps_redone) == (100 + redone, redone)
+    assert time.interruption is not None
+    assert time.interruption.steps_redone == redone
+    assert time.interruption.start == last
+    assert time.interruption.end == new[redone].at
+
+
+def test_the_last_step_of_a_process_that_is_read_after_the_start_of_the_next_is_made_again() -> (
+    None
+):
+    watch = Watch()
+    watch.process = BEGIN
+    watch.look(BEGIN)
+    for step in (1, 2, 3):
+        watch._read(Line(BEGIN + step, "step", step), unseen=False)
+    watch.process = BEGIN + 5
+    watch.look(BEGIN + 5)
+    watch._read(Line(BEGIN + 4, "step", 4), unseen=False)  # its time is that of its line
+    for step in (3, 4, 5):
+        watch._read(Line(BEGIN + 3 + step, "step", step), unseen=False)
+    state, time = watch.tracker.state("grpo"), watch.time
+    assert (state.attempt.origin, state.repeated, time.steps_redone) == (2, 2, 2)
+    assert time.interruption is not None
+    assert time.interruption.end == BEGIN + 8
+
+
 def test_steps_that_are_lost_twice_are_redone_twice_and_only_those() -> None:
     run, watch = seeded(7), Watch()
     run.start()
