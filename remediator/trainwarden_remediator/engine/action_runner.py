@@ -69,6 +69,8 @@ class ActionRequest:
     keys: tuple[WorkerKey, ...] = ()
     step: float | None = None
     """The step of the run at the intent."""
+    steps_repeated: float | None = None
+    """How many steps it had repeated by then; unknown after a crash."""
     proved: float | None = None
     """The step of its newest proved checkpoint at the intent; unknown after a crash."""
     instances: Collection[TargetInstance] = ()
@@ -239,7 +241,7 @@ class ActionRunner:
             well_since = None if ill else now if well_since is None else well_since
             if well_since is not None and now - well_since >= settle:
                 facts: dict[str, Any] = {"seconds": round(self._clock.since_boot() - began, 1)}
-                facts |= _progress_facts(exporter.runs.get(request.key.run))
+                facts |= _progress_facts(exporter.runs.get(request.key.run), request)
                 if remark:
                     facts["remark"] = remark
                 await self.record_outcome(request.number, "healed", **facts)
@@ -318,15 +320,17 @@ class ActionRunner:
         return check
 
 
-def _progress_facts(run: RunState | None) -> Mapping[str, float]:
+def _progress_facts(run: RunState | None, request: ActionRequest) -> Mapping[str, float]:
     """Returns the progress of a run when it was found healthy, for the report."""
     if run is None:
         return {}
+    before, repeated = request.steps_repeated, run.steps_repeated
     progress = {
         "step": run.step,
         "checkpoint": run.checkpoint,
         "resume_step": run.resume_step,
         "first_step": run.first_step,
         "step_spacing": run.step_spacing,
+        "steps_repeated": None if before is None or repeated is None else repeated - before,
     }
     return {name: value for name, value in progress.items() if value is not None}

@@ -284,6 +284,7 @@ class Executor:
             protected=any(map(self._context.setup.is_trainer, target.keys)),
             keys=target.keys,
             step=run.step if run else None,
+            steps_repeated=run.steps_repeated if run else None,
             proved=run.proved_step if run else None,
             workers_hash=self._context.setup.workers_hash,
         )

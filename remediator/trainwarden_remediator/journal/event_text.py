@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime, tzinfo
 from typing import Any
 
-from trainwarden_exporter.runtime.formatting import format_time
+from trainwarden_exporter.runtime.formatting import format_time, plural
 from trainwarden_remediator.journal.rows import Event
 from trainwarden_remediator.model import GIVEN_UP, NEEDS_OPERATOR
 
@@ -267,3 +268,26 @@ def printable(text: str) -> str:
 def as_json(event: Event) -> str:
     """Returns `event` as one line of JSON."""
     return json.dumps(asdict(event))
+
+
+def describe_repeated(facts: Mapping[str, Any], step: float | None) -> str:
+    """Returns how many steps a healed run makes again, from the `facts` of the outcome, or "".
+
+    Without a count it is at least the steps since `step`, that of the run at the intent: it may
+    have gone on until its process was stopped.
+    """
+    counted, resumed = facts.get("steps_repeated"), facts.get("resume_step")
+    exact = counted is not None and facts.get("step_spacing", 1) == 1
+    if counted is None and step is not None and resumed is not None:
+        counted = step - resumed
+    return "" if resumed is None else repeated_steps(counted, exact=exact)
+
+
+def repeated_steps(count: float | None, *, exact: bool) -> str:
+    """Returns text such as `7 steps made again`, or "" where nothing certain is known.
+
+    `exact` is false where there may have been more.
+    """
+    if not count or count < 0:
+        return "no step lost" if exact and count == 0 else ""
+    return f"{'' if exact else 'at least '}{plural(round(count), 'step')} made again"

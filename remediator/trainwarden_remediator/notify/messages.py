@@ -256,13 +256,8 @@ def _cost(notification: Notification) -> str:
     if notification.notification_event != "healed" or started is None:
         return ""
     cost = f"{format_duration(round(max(event.at - started, 0)))} from the alert to health"
-    resumed = event.facts.get("resume_step")
-    if resumed is None or notification.step is None:
-        return cost
-    again = round(notification.step - resumed)
-    if event.facts.get("step_spacing", 1) > 1:  # not every step is logged
-        return f"{cost}; at least {plural(again, 'step')} made again" if again > 0 else cost
-    return f"{cost}; {plural(again, 'step')} made again" if again > 0 else f"{cost}; no step lost"
+    again = event_text.describe_repeated(event.facts, notification.step)
+    return f"{cost}; {again}" if again else cost
 
 
 def _describe_attempts(actions: Sequence[tuple[str, str]]) -> str:

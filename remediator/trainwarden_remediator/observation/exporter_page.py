@@ -213,6 +213,7 @@ def _run(page: _Page, run: str) -> RunState:
         resume_step=training("resume_step"),
         first_step=training("first_step_after_resume"),
         step_spacing=training("step_spacing"),
+        steps_repeated=training("steps_repeated_total"),
         restart_limit=training("stall_restart_limit_seconds"),
         stuck=page.active_label("stack_movement", "movement", run=run) == "stuck",
         trials=trials,

@@ -89,6 +89,8 @@ class RunState:
     """The first step after that resume that was observed."""
     step_spacing: float | None = None
     """The least difference of two observed steps; above 1, not every step is."""
+    steps_repeated: float | None = None
+    """Steps that were lost by all its resumes and made again."""
     restart_limit: float | None = None
     """Seconds after which silence alone justifies a restart; infinite while the pace is unknown."""
     stuck: bool = False

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
-from trainwarden_exporter.runtime.formatting import format_duration, plural
+from trainwarden_exporter.runtime.formatting import format_duration
+from trainwarden_remediator.journal.event_text import repeated_steps
 from trainwarden_remediator.report.fault import interruption
 from trainwarden_remediator.report.markdown import TimeFormat
 from trainwarden_remediator.report.model import IncidentRecord
@@ -30,17 +31,21 @@ def interruption_cost(
     if found is None:
         return
     start, end = found["interruption_start"], found.get("interruption_end")
-    redone = round(found.get("interruption_steps", 0))
-    again = f"{plural(redone, 'step')} made again" if redone else "no step lost"
+    redone = found.get("interruption_steps")
+    # Where not every step is logged, there may have been more.
+    resume_unknown = "first_step" in found and "resume_step" not in found
+    exact = not resume_unknown and found.get("step_spacing", 1) == 1
+    again = f"; {shown}" if (shown := repeated_steps(redone, exact=exact)) else ""
     if end is None:
         since = f"since {times.clock(start)}"
         if incident.resolved_at is not None:
             since = f"from {times.clock(start)} until the incident ended"
-        yield f"No new step {since}; {again} by then."
+        by_then = f"{again} by then" if redone else ""  # what it loses, its resume will show
+        yield f"No new step {since}{by_then}."
         return
     lost = format_duration(round(end - start))
     when = f"{times.clock(start)} to {times.clock(end)}"
-    yield f"Downtime: {lost} from the last step to the next new one ({when}); {again}."
+    yield f"Downtime: {lost} from the last step to the next new one ({when}){again}."
     if any(action.outcome == "healed" for action in incident.repairs):
         if answered_after is not None:
             waited = format_duration(answered_after)

@@ -161,14 +161,10 @@ def _training_steps(
         yield f"The run was at step {action.step:g} when the action started{saved}."
     first, step = facts.get("first_step"), facts.get("step")
     if (resumed := facts.get("resume_step")) is not None and first is not None:
-        lost = (action.step or 0) - resumed
-        all_logged = facts.get("step_spacing", 1) == 1
-        again = ": no step was lost" if all_logged else ""
-        if lost > 0:
-            at_least = "" if all_logged else "at least "
-            again = f": {at_least}{plural(round(lost), 'step')} repeated"
-        named = "first step" if all_logged else "first logged step"
-        yield f"It resumed from step {resumed:g}; its {named} then was {first:g}{again}."
+        again = event_text.describe_repeated(facts, action.step)
+        named = "first step" if facts.get("step_spacing", 1) == 1 else "first logged step"
+        more = f": {again}" if again else ""
+        yield f"It resumed from step {resumed:g}; its {named} then was {first:g}{more}."
     elif step is not None and action.step is not None:
         yield f"When it was healthy again, the run was at step {step:g}."
 

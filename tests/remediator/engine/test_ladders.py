@@ -152,6 +152,26 @@ async def test_a_resume_that_is_off_is_reported_with_the_outcome(
         assert healed.facts["remark"] == f"{remark}: resumed with step {first:g}, not 1871"
 
 
+async def test_the_exporter_counts_the_steps_that_a_restart_cost(
+    stage: Stage,
+) -> None:
+    async with stage() as scene:
+        night = Night(scene)
+        night.run(steps_repeated=3)
+
+        def resume() -> None:
+            night.resume()
+            night.run(steps_repeated=24)  # it went on until its process was stopped
+
+        scene.actions[TRAINER].after = resume
+        night.fire()
+        await scene.clock.advance(10)
+        night.resolve()
+        await scene.clock.advance(345)
+        (healed, *_) = (e for e in scene.journal.newest_events(50) if e.kind == "outcome")
+        assert (healed.worker, healed.facts["steps_repeated"]) == ("trainer", 21)
+
+
 async def test_a_resume_past_a_damaged_checkpoint_is_not_off(stage: Stage) -> None:
     async with stage() as scene:
         night = Night(scene, resumes_with=1801)

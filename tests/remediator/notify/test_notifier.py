@@ -589,11 +589,25 @@ async def test_a_blocked_alert_is_not_reported_again_after_a_restart(
 @pytest.mark.parametrize(
     ("progress", "steps"),
     [
-        ({"resume_step": 350.0, "first_step": 351.0}, "; 12 steps made again"),
-        ({"resume_step": 362.0, "first_step": 363.0, "step_spacing": 1.0}, "; no step lost"),
+        (
+            {"resume_step": 350.0, "first_step": 351.0, "steps_repeated": 15.0},
+            "; 15 steps made again",
+        ),
+        (
+            {"resume_step": 362.0, "first_step": 363.0, "steps_repeated": 0.0},
+            "; no step lost",
+        ),
+        # it may have made more steps after the intent
+        ({"resume_step": 350.0, "first_step": 351.0}, "; at least 12 steps made again"),
+        ({"resume_step": 362.0, "first_step": 363.0, "step_spacing": 1.0}, ""),
         # one line in ten steps: the last one may have been step 371
         (
-            {"resume_step": 350.0, "first_step": 360.0, "step_spacing": 10.0},
+            {
+                "resume_step": 350.0,
+                "first_step": 360.0,
+                "step_spacing": 10.0,
+                "steps_repeated": 12.0,
+            },
             "; at least 12 steps made again",
         ),
         ({"resume_step": 362.0, "first_step": 370.0, "step_spacing": 10.0}, ""),

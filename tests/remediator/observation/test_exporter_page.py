@@ -52,6 +52,7 @@ trainwarden_training_finished{run="demo"} 0
 trainwarden_training_resume_step{run="demo"} 1870
 trainwarden_training_first_step_after_resume{run="demo"} 1871
 trainwarden_training_step_spacing{run="demo"} 1
+trainwarden_training_steps_repeated_total{run="demo"} 12
 trainwarden_training_step{run="second"} 5
 """
 
@@ -157,6 +158,7 @@ def test_sees_how_far_a_run_has_come() -> None:
         finished=False,
         resume_step=1870,
         step_spacing=1,
+        steps_repeated=12,
         first_step=1871,
         checkpoint=1870,
         checkpoints=3,

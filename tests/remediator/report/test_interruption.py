@@ -62,8 +62,25 @@ def test_the_cost_is_from_the_last_new_step_to_the_next_and_what_it_would_have_b
 
 
 def test_a_fault_that_was_not_healed_has_no_assumption() -> None:
-    (line,) = cost(incident(None, interruption_start=FAULT, interruption_end=FAULT + 280))
-    assert line.endswith("no step lost.")
+    times = {"interruption_start": FAULT, "interruption_end": FAULT + 280}
+    (line,) = cost(incident(None, interruption_steps=0, **times))
+    assert line.endswith("; no step lost.")
+
+
+@pytest.mark.parametrize(
+    ("facts", "end"),
+    [
+        ({}, "."),
+        # One line in ten steps, and no line says from which step it resumed.
+        ({"interruption_steps": 0, "first_step": 60, "step_spacing": 10}, "."),
+        ({"interruption_steps": 4, "first_step": 60}, "; at least 4 steps made again."),
+        ({"interruption_steps": 4, "first_step": 60, "resume_step": 59}, "; 4 steps made again."),
+    ],
+)
+def test_steps_that_may_be_lost_are_not_denied(facts: dict[str, float], end: str) -> None:
+    times = {"interruption_start": FAULT, "interruption_end": FAULT + 280}
+    (line,) = cost(incident(None, **times, **facts))
+    assert line.endswith(f"(02:10:00 to 02:14:40){end}")
 
 
 def test_an_interruption_that_lasts_has_no_end() -> None:
@@ -71,6 +88,9 @@ def test_an_interruption_that_lasts_has_no_end() -> None:
     assert line == (
         "No new step from 02:10:00 until the incident ended; 3 steps made again by then."
     )
+    # Before its resume nobody knows how many it will lose.
+    (line,) = cost(incident("healed", interruption_start=FAULT, interruption_steps=0))
+    assert line == "No new step from 02:10:00 until the incident ended."
 
 
 @pytest.mark.parametrize(

@@ -171,6 +171,35 @@ def test_a_worker_is_down_until_the_last_of_several_attempts(reported: Story) ->
     assert "`demo/rollout-0` did not run for 2 min 4 s, from its end to its start." in report
 
 
+@pytest.mark.parametrize(
+    ("facts", "end"),
+    [
+        ({"resume_step": 1869, "first_step": 1870, "steps_repeated": 9}, ": 9 steps made again."),
+        ({"resume_step": 1869, "first_step": 1870, "steps_repeated": 0}, ": no step lost."),
+        # It was at step 1874 at the intent, and may have made more before it was stopped.
+        ({"resume_step": 1874, "first_step": 1875}, "."),
+        (
+            {"resume_step": 1869, "first_step": 1879, "steps_repeated": 9, "step_spacing": 10},
+            ": at least 9 steps made again.",
+        ),
+        (
+            {"resume_step": 1869, "first_step": 1879, "steps_repeated": 0, "step_spacing": 10},
+            ".",
+        ),
+    ],
+)
+def test_the_report_claims_of_lost_steps_what_is_known(
+    reported: Story, facts: dict[str, Any], end: str
+) -> None:
+    incident = reported.hear()
+    reported.restart(incident, step=1880, **facts)
+    reported.resolve(incident)
+    (line,) = (one for one in reported.tell(incident).splitlines() if "It resumed from" in one)
+    named = "first logged step" if "step_spacing" in facts else "first step"
+    shown = f"It resumed from step {facts['resume_step']}; its {named} then was"
+    assert line == f"- {shown} {facts['first_step']}{end}"
+
+
 def test_all_that_had_to_be_collected_by_hand_is_in_it(reported: Story) -> None:
     incident = reported.hear()
     reported.restart(incident, step=1872, resume_step=1869, first_step=1870)
@@ -189,7 +218,7 @@ def test_all_that_had_to_be_collected_by_hand_is_in_it(reported: Story) -> None:
         "1. **Restart of `demo/rollout-0`** at 09:00:00 (+20 s), rung 1 of playbook",
         "`restart_leaking_worker`: **healed**",
         "`demo/rollout-0` did not run for 4.0 s, from its end to its start.",
-        "It resumed from step 1869; its first step then was 1870: 5 steps repeated.",
+        "It resumed from step 1869; its first step then was 1870: at least 5 steps made again.",
         "<https://example.org/runbooks/TrainingWorkerMemoryOverLimit.md>",
         "tail -n 100 /runs/demo/trainer.log",
         "hold --config.file remediator.yml --run demo --worker rollout-0 --for 2h",
