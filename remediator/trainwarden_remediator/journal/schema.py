@@ -103,7 +103,12 @@ CREATE TABLE journal AS SELECT lower(hex(randomblob(8))) AS name;
 """
 """The tables that version 1 does not have."""
 
-SCHEMA = _FIRST_TABLES + _LATER_TABLES
+_CREATION_TIME = "ALTER TABLE journal ADD COLUMN created REAL;\n"
+"""Some journals of version 5 do not have this column; where it is NULL, the time is not known."""
+
+_CREATED = "UPDATE journal SET created = CAST(strftime('%s', 'now') AS REAL);\n"
+
+SCHEMA = _FIRST_TABLES + _LATER_TABLES + _CREATION_TIME + _CREATED
 
 _FROM_VERSION_1 = """
 ALTER TABLE incident ADD COLUMN last_decided_at REAL;
@@ -193,7 +198,8 @@ UPDATE counter SET labels = replace(labels, '"", "person"', '"", "on-call"')
  WHERE metric IN ('actions', 'outcomes');
 """
 
-_FROM_VERSION_4 = """
+_FROM_VERSION_4 = f"""
+{_CREATION_TIME}
 ALTER TABLE incident ADD COLUMN part_of INTEGER REFERENCES incident (id) ON DELETE SET NULL;
 ALTER TABLE action ADD COLUMN attempt INTEGER;
 ALTER TABLE action ADD COLUMN attempts INTEGER;

@@ -52,6 +52,15 @@ def last_incident(connection: sqlite3.Connection) -> int:
     return int(connection.execute("SELECT coalesce(max(id), 0) FROM incident").fetchone()[0])
 
 
+def created_at(connection: sqlite3.Connection) -> float:
+    """Returns when the journal was created (Unix seconds); 0 if it does not know.
+
+    Earlier faults are in the journal of another stack, if in any.
+    """
+    row = connection.execute("SELECT * FROM journal").fetchone()
+    return dict(row).get("created") or 0.0
+
+
 def read_incident(connection: sqlite3.Connection, incident: int) -> IncidentRecord | None:
     """Returns the incident with that number, or that of its outage; else None."""
     number = outage(connection, incident)

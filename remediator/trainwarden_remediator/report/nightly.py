@@ -13,6 +13,7 @@ from trainwarden_remediator.exceptions import JournalError, NoIncidentError
 from trainwarden_remediator.report.current_state import CurrentState
 from trainwarden_remediator.report.incident import ReportStyle, render_healed, render_incident
 from trainwarden_remediator.report.loader import (
+    created_at,
     last_incident,
     open_journal,
     read_incident,
@@ -21,7 +22,7 @@ from trainwarden_remediator.report.loader import (
 from trainwarden_remediator.report.markdown import bullets, code, format_elapsed, table, text
 from trainwarden_remediator.report.model import IncidentRecord
 from trainwarden_remediator.report.now_section import now_section
-from trainwarden_remediator.report.opening import opening
+from trainwarden_remediator.report.opening import format_period, opening
 from trainwarden_remediator.report.summary import HeadlineState, headline
 
 MAX_DETAILED = 40
@@ -125,8 +126,13 @@ def report_nights(
         raise JournalError("the time must be at most a year, such as 12h or 7d")
     with open_journal(journal) as connection:
         incidents = read_incidents(connection, since)
-    nights = render_nights(incidents, style, since, now)
+        created = created_at(connection)
+    is_new = since < created < now
+    nights = render_nights(incidents, style, created if is_new else since, now)
     if current is None:
         return nights
-    first = opening(current.exporter, incidents, now - since)
+    period = format_period(now - since)
+    if is_new:
+        period = f"Since {style.times.full(created)}, when the journal of this stack begins"
+    first = opening(current.exporter, incidents, period)
     return f"# {first}\n\n{now_section(current, incidents, style, now)}\n\n{nights}"

@@ -30,10 +30,15 @@ _WORST: Mapping[HeadlineState, str] = {
 _PLURALS = {"was": "were", "is": "are", "needs": "need"}
 
 
-def opening(
-    exporter: ExporterState | str, incidents: Sequence[IncidentRecord], period: float
-) -> str:
-    """Returns the two sentences; `period` in seconds: the time of the incidents."""
+def format_period(seconds: float) -> str:
+    """Returns text such as `In the last 24 h`."""
+    if seconds < DAYS_FROM * 86400:
+        return f"In the last {seconds / 3600:.0f} h"
+    return f"In the last {format_duration(round(seconds))}"
+
+
+def opening(exporter: ExporterState | str, incidents: Sequence[IncidentRecord], period: str) -> str:
+    """Returns the two sentences; `period` names the time of the incidents."""
     return f"{_time_sentence(exporter)} {_fault_sentence(incidents, period)}"
 
 
@@ -53,9 +58,7 @@ def _training(name: str, run: RunState) -> str:
     return f"{text(name)} trained for {spent} that it was watched ({trained / counted:.0%})"
 
 
-def _fault_sentence(incidents: Sequence[IncidentRecord], period: float) -> str:
-    hours = period < DAYS_FROM * 86400
-    within = f"In the last {f'{period / 3600:.0f} h' if hours else format_duration(round(period))}"
+def _fault_sentence(incidents: Sequence[IncidentRecord], period: str) -> str:
     states: dict[object, HeadlineState] = {}
     costs: dict[object, float] = {}
     order = list(_WORST)
@@ -69,12 +72,12 @@ def _fault_sentence(incidents: Sequence[IncidentRecord], period: float) -> str:
         if (down := downtime(one)) is not None:
             costs[key] = down
     if not states:
-        return f"{within}, no fault was seen."
+        return f"{period}, no fault was seen."
     spent = format_duration(round(sum(costs.values())))
     cost = f" cost {spent}" if costs else ""
     if 0 < len(costs) < len(states):
         cost = f"; the known cost of {len(costs)} of them is {spent}"
-    return f"{within}, {plural(len(states), 'fault')}{cost}{_outcome(list(states.values()))}."
+    return f"{period}, {plural(len(states), 'fault')}{cost}{_outcome(list(states.values()))}."
 
 
 def _outcome(states: Sequence[HeadlineState]) -> str:

@@ -204,6 +204,7 @@ def test_a_journal_of_version_2_is_migrated(tmp_path: Path, clock: FakeClock) ->
 
 # what versions 4 and 5 added
 TO_VERSION_3 = """
+ALTER TABLE journal DROP COLUMN created;
 ALTER TABLE incident DROP COLUMN last_detail;
 DROP INDEX incident_part;
 ALTER TABLE incident DROP COLUMN part_of;

@@ -95,6 +95,31 @@ def test_a_run_that_stands_still_is_the_first_line_of_a_quiet_night(tmp_path: Pa
     assert "# No incident" in text
 
 
+def test_a_report_covers_no_more_than_the_life_of_its_journal(
+    tmp_path: Path, journal: Journal
+) -> None:
+    """The faults before may be in the journal of another stack."""
+    quiet = CurrentState(exporter(TRAINS), ())
+    assert ". In the last 24 h, no fault was seen." in report(tmp_path, quiet)
+    with journal.file.transaction() as db:
+        db.execute("UPDATE journal SET created = ?", (NOW - 600,))
+    begin = STYLE.times.full(NOW - 600)
+    text = report(tmp_path, quiet)
+    assert f". Since {begin}, when the journal of this stack begins, no fault was seen." in text
+    assert text.endswith(f"# No incident\n\nNone since {begin}.\n")
+    gave_up(journal)
+    assert "stack begins, 1 fault; it needs you." in report(tmp_path, quiet)
+
+
+def test_a_journal_of_an_earlier_version_has_no_time_of_its_creation(
+    tmp_path: Path, journal: Journal
+) -> None:
+    with journal.file.transaction() as db:
+        db.execute("ALTER TABLE journal DROP COLUMN created")
+    quiet = CurrentState(exporter(TRAINS), ())
+    assert ". In the last 24 h, no fault was seen." in report(tmp_path, quiet)
+
+
 @pytest.mark.usefixtures("journal")
 def test_restarts_by_the_run_itself_are_reported(tmp_path: Path) -> None:
     one = Announcement(

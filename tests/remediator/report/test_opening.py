@@ -9,9 +9,9 @@ from tests.remediator.report.test_interruption import FAULT, incident
 
 from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.report.model import IncidentRecord
-from trainwarden_remediator.report.opening import opening
+from trainwarden_remediator.report.opening import format_period, opening
 
-DAY = 86400.0
+DAY = format_period(86400.0)
 TRAINED = RunState(effective_seconds=7.2 * 3600, counted_seconds=8 * 3600)
 
 
@@ -39,7 +39,7 @@ def test_a_night_is_what_the_run_trained_and_what_its_faults_cost() -> None:
     )
     faults = (healed(FAULT, 1800), replace(healed(FAULT + 1, 660, 2), starts_at=FAULT + 61))
     assert opening(seen, faults, DAY).endswith("2 faults cost 41 min; both were healed.")
-    assert opening(seen, faults[:1], 7 * DAY).endswith(
+    assert opening(seen, faults[:1], format_period(7 * 86400.0)).endswith(
         "In the last 7 d, 1 fault cost 30 min; it was healed."
     )
 
