@@ -56,6 +56,10 @@ def before_stall_alert(*, may_restart: bool, mode: str) -> tuple[str, str]:
     return REMEDIATOR, f"It {STALLED}."
 
 
+NOTHING_YET = "Nothing to do yet: an alert fires if it lasts."
+"""What is done about a run that is late, and has not stalled."""
+
+
 def urgency(who: str) -> int:
     """Returns a number to sort by: what needs you comes first, what needs nobody last."""
     return {YOU: 0, REMEDIATOR: 2, NOBODY: 3}.get(who, 1)

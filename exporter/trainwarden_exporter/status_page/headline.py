@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from trainwarden_exporter.runtime.formatting import format_duration, plural
 from trainwarden_exporter.runtime.responsibility import (
     NOBODY,
+    NOTHING_YET,
     REMEDIATOR,
     STALLED,
     YOU,
@@ -23,7 +24,6 @@ from trainwarden_exporter.status_page.series import Tone
 _ELSEWHERE = "the remediator may not restart it"
 """The remediator's reason where the `trainwarden run` of a command has ended, too."""
 _NOT_RESTARTED = "Nobody starts it again: its trainwarden run has ended."
-_NOTHING_YET = "Nothing to do yet: an alert fires if it lasts."
 
 _ORDER: Sequence[Tone] = ("bad", "warn", "quiet", "good")
 
@@ -175,7 +175,7 @@ def _given_up(problem: Problem, remediator: RemediatorStatus) -> str:
 
 def _before_an_alert(problem: Problem, remediator: RemediatorStatus) -> tuple[str, str]:
     if remediator.may_restart is None or not (problem.gone or problem.stalled):
-        return NOBODY, _NOTHING_YET
+        return NOBODY, NOTHING_YET
     if problem.stalled:
         able = any(one.startswith(f"{problem.run}/") for one in remediator.may_restart)
         return before_stall_alert(may_restart=able, mode=remediator.mode)

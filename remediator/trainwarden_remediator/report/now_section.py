@@ -12,9 +12,11 @@ from trainwarden_exporter.runtime.redaction import redact
 from trainwarden_exporter.runtime.responsibility import (
     LABEL,
     NOBODY,
+    NOTHING_YET,
     REMEDIATOR,
     YOU,
     before_alert,
+    before_stall_alert,
     urgency,
 )
 from trainwarden_exporter.webserver.runbooks import ALERTMANAGER, ALERTMANAGER_STEP, first_step
@@ -134,15 +136,30 @@ def first_to_act(
         if worker.missing:
             may_restart = key in current.may_restart
             return before_alert(key.worker, may_restart=may_restart, mode=current.mode)
-    return NOBODY, ""
+    return _about_standstill(current, current.exporter.runs, now)
+
+
+def _about_standstill(
+    current: CurrentState, runs: Mapping[str, RunState], now: float
+) -> tuple[str, str]:
+    """Returns who acts on a run that stands still, before its alert, and what is done."""
+    still = [name for name, run in runs.items() if stands_still(run, now)]
+    if stalled := next((name for name in still if _has_stalled(runs[name], now)), ""):
+        may_restart = any(key.run == stalled for key in current.may_restart)
+        return before_stall_alert(may_restart=may_restart, mode=current.mode)
+    return NOBODY, NOTHING_YET if still else ""
+
+
+def _has_stalled(run: RunState, now: float) -> bool:
+    progress_at = max(run.last_step_at or 0.0, run.progress_at or 0.0)
+    return run.stall_limit is not None and now - progress_at > run.stall_limit
 
 
 def stands_still(run: RunState, now: float) -> bool:
     """Whether a run makes no step for longer than usual, or than its limit."""
     if run.finished or run.last_step_at is None or run.trainer_processes == 0:
         return False
-    progress_at = max(run.last_step_at, run.progress_at or 0.0)
-    if run.stall_limit is not None and now - progress_at > run.stall_limit:
+    if _has_stalled(run, now):
         return True
     if run.phase in PAUSES or not run.usual_step_seconds:
         return False

@@ -72,7 +72,7 @@ def _fault_sentence(incidents: Sequence[IncidentRecord], period: str) -> str:
         if (down := downtime(one)) is not None:
             costs[key] = down
     if not states:
-        return f"{period}, no fault was seen."
+        return f"{period}, there was no incident."
     spent = format_duration(round(sum(costs.values())))
     cost = f" cost {spent}" if costs else ""
     if 0 < len(costs) < len(states):

@@ -21,6 +21,13 @@ from trainwarden_exporter.processes.announcements import (
     Announcement,
 )
 from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.runtime.responsibility import (
+    NOBODY,
+    NOTHING_YET,
+    REMEDIATOR,
+    STALLED,
+    YOU,
+)
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.config.schema import load_setup
 from trainwarden_remediator.holds.hold_file import Hold
@@ -95,17 +102,36 @@ def test_a_run_that_stands_still_is_the_first_line_of_a_quiet_night(tmp_path: Pa
     assert "# No incident" in text
 
 
+@pytest.mark.usefixtures("journal")
+@pytest.mark.parametrize(
+    ("limit", "mode", "may_restart", "who"),
+    [
+        (1800, "act", True, f"{NOBODY}.** {NOTHING_YET}"),
+        (60, "act", True, f"{REMEDIATOR}.** It {STALLED}."),
+        (60, "observe", True, f"{YOU}.** The remediator only observes."),
+        (60, "act", False, f"{YOU}.** The remediator may not restart it."),
+    ],
+)
+def test_who_acts_on_a_standstill_before_its_alert(
+    tmp_path: Path, limit: float, mode: str, may_restart: bool, who: str
+) -> None:
+    shown = exporter(replace(STANDS, stall_limit=limit))
+    keys = [ROLLOUT] if may_restart else []
+    text = report(tmp_path, CurrentState(shown, (), mode=mode, may_restart=keys))
+    assert f"**Who acts: {who}\n" in text
+
+
 def test_a_report_covers_no_more_than_the_life_of_its_journal(
     tmp_path: Path, journal: Journal
 ) -> None:
     """The faults before may be in the journal of another stack."""
     quiet = CurrentState(exporter(TRAINS), ())
-    assert ". In the last 24 h, no fault was seen." in report(tmp_path, quiet)
+    assert ". In the last 24 h, there was no incident." in report(tmp_path, quiet)
     with journal.file.transaction() as db:
         db.execute("UPDATE journal SET created = ?", (NOW - 600,))
     begin = STYLE.times.full(NOW - 600)
     text = report(tmp_path, quiet)
-    assert f". Since {begin}, when the journal of this stack begins, no fault was seen." in text
+    assert f". Since {begin}, when the journal of this stack begins, there was no incident." in text
     assert text.endswith(f"# No incident\n\nNone since {begin}.\n")
     gave_up(journal)
     assert "stack begins, 1 fault; it needs you." in report(tmp_path, quiet)
@@ -117,7 +143,7 @@ def test_a_journal_of_an_earlier_version_has_no_time_of_its_creation(
     with journal.file.transaction() as db:
         db.execute("ALTER TABLE journal DROP COLUMN created")
     quiet = CurrentState(exporter(TRAINS), ())
-    assert ". In the last 24 h, no fault was seen." in report(tmp_path, quiet)
+    assert ". In the last 24 h, there was no incident." in report(tmp_path, quiet)
 
 
 @pytest.mark.usefixtures("journal")

@@ -35,7 +35,7 @@ def test_a_night_is_what_the_run_trained_and_what_its_faults_cost() -> None:
     seen = exporter(demo=TRAINED)
     assert opening(seen, (), DAY) == (
         "demo trained for 7 h 12 min of the 8 h that it was watched (90%). "
-        "In the last 24 h, no fault was seen."
+        "In the last 24 h, there was no incident."
     )
     faults = (healed(FAULT, 1800), replace(healed(FAULT + 1, 660, 2), starts_at=FAULT + 61))
     assert opening(seen, faults, DAY).endswith("2 faults cost 41 min; both were healed.")
