@@ -162,6 +162,9 @@ Reason = Literal[
     "needs_observation",
 ]
 
+STARTED_BY_OPERATOR = "an operator has started it again"
+"""Why an action did not heal a worker that an operator started while it was verified."""
+
 CLOSED: frozenset[Reason] = frozenset({"resolved", "alert_stale", "progressing"})
 """Reasons that close an incident until its alert is received again."""
 

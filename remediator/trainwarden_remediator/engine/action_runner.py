@@ -24,7 +24,7 @@ from trainwarden_remediator.exceptions import (
     OutcomeUnknownError,
 )
 from trainwarden_remediator.journal.rows import Outcome
-from trainwarden_remediator.model import Result, TargetInstance
+from trainwarden_remediator.model import STARTED_BY_OPERATOR, Result, TargetInstance
 from trainwarden_remediator.observation.model import RunState
 from trainwarden_remediator.observation.snapshot import RESPONSE_TIMEOUT_SECONDS
 from trainwarden_remediator.policy.conditions import is_fresh, is_saving, repeats_saves
@@ -234,8 +234,8 @@ class ActionRunner:
                 failure = request.action.start_failure()
                 if not lives:  # the exporter may still show its predecessor as finished
                     ill = ill or failure
-                if self._context.setup.is_stopped(*request.key):
-                    ill = lost = "an operator has stopped it"
+                if taken_over := self._operator_action(request.key, check.began):
+                    ill = lost = taken_over
                 lost = lost or life.update(self._clock.monotonic(), lives=lives, failure=failure)
             now = self._clock.monotonic()
             well_since = None if ill else now if well_since is None else well_since
@@ -253,6 +253,15 @@ class ActionRunner:
                 log.error("not healed", extra={**request.key._asdict(), "seen": ill})
                 return
             await self._clock.sleep(VERIFY_INTERVAL_SECONDS)
+
+    def _operator_action(self, key: WorkerKey, began: float) -> str:
+        """Returns what an operator has done with a worker since `began` (Unix seconds), or ""."""
+        setup = self._context.setup
+        if setup.is_stopped(*key):
+            return "an operator has stopped it"
+        found = setup.announced.workers.get(key)
+        again = found is not None and found.announcement.announced_at > began
+        return STARTED_BY_OPERATOR if again else ""
 
     async def _record_act(
         self, request: ActionRequest, act: asyncio.Future[Mapping[str, Any]]

@@ -7,10 +7,10 @@ from typing import Literal
 
 from trainwarden_exporter.runtime.formatting import plural
 from trainwarden_remediator.journal.event_text import describe_reason
-from trainwarden_remediator.model import GIVEN_UP, NEEDS_OPERATOR
+from trainwarden_remediator.model import GIVEN_UP, NEEDS_OPERATOR, STARTED_BY_OPERATOR
 from trainwarden_remediator.report.fault import downtime, origin
 from trainwarden_remediator.report.markdown import format_elapsed
-from trainwarden_remediator.report.model import IncidentRecord
+from trainwarden_remediator.report.model import ActionRecord, IncidentRecord
 
 HeadlineState = Literal["person", "open", "held", "healed", "over", "nothing"]
 
@@ -27,7 +27,11 @@ class Headline:
 def headline(incident: IncidentRecord) -> Headline:
     """Returns the headline of an incident."""
     reasons = [reason for reason, _ in incident.reasons]
-    healed = [action for action in incident.repairs if action.outcome == "healed"]
+    healed = [
+        action
+        for action in incident.repairs
+        if action.outcome == "healed" and not _started_by(incident, action)
+    ]
     last = reasons[-1] if reasons else ""
     if _ended_since(incident):
         sentence = "The remediator **gave up**; the alert ended later, without an action of it."
@@ -63,6 +67,9 @@ def _ended_headline(incident: IncidentRecord, reasons: list[str]) -> Headline:
     if incident.repairs and all(action.result == "interrupted" for action in incident.repairs):
         sentence = "The alert has ended. The action was **interrupted**."
         return Headline("over", "ended, action interrupted", sentence)
+    if incident.repairs and (who := _started_by(incident, incident.repairs[-1])):
+        sentence = f"The alert has ended: **{who}** had started a new process."
+        return Headline("over", f"started by {who}", sentence)
     if incident.repairs:
         sentence = "The alert has ended, but not by an action of the remediator."
         return Headline("over", "ended, not by the remediator", sentence)
@@ -75,6 +82,16 @@ def _ended_headline(incident: IncidentRecord, reasons: list[str]) -> Headline:
     why = f": {describe_reason(_why_not(reasons))}" if _why_not(reasons) else ""
     sentence = f"The alert has ended without an action of the remediator{why}."
     return Headline("nothing", "ended without the remediator", sentence)
+
+
+def _started_by(incident: IncidentRecord, action: ActionRecord) -> str:
+    """Returns who started the process that an action was about to start, or had started; or ""."""
+    for event in incident.events_of(action):
+        if event.kind == "outcome" and event.facts.get("seen") == STARTED_BY_OPERATOR:
+            return "an operator"
+        if event.kind == "result" and event.facts.get("started_by") == "another":
+            return "somebody else"
+    return ""
 
 
 def _ended_since(incident: IncidentRecord) -> bool:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from tests.remediator.samples import GIB, NOW, ROLLOUT, TRAINER, make_worker
 from tests.remediator.stage import Scene, Stage
 
+from trainwarden_exporter.processes.announcements import (
+    AnnouncedRuns,
+    AnnouncedWorker,
+    Announcement,
+)
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_remediator.observation.model import RunState
 
@@ -60,6 +66,27 @@ async def test_the_verification_ends_when_an_operator_stops_the_run(stage: Stage
         scene.context.setup = replace(scene.setup, stopped=frozenset({TRAINER}))
         await scene.clock.advance(2)
         assert outcomes(scene) == [("not_healed", "an operator has stopped it")]
+
+
+async def test_a_run_that_an_operator_starts_meanwhile_was_not_healed(stage: Stage) -> None:
+    async with stage(before=gone(TRAINER)) as scene:
+        began = scene.clock.now()
+        announced = announcement(at=began - 3600)
+        scene.context.setup = replace(scene.setup, announced=announced)
+        await started(scene, TRAINER)
+        await scene.clock.advance(10)
+        assert outcomes(scene) == []
+        announced = announcement(at=scene.clock.now())
+        scene.context.setup = replace(scene.setup, announced=announced)
+        makes_step(scene, LAST_STEP + 1)
+        await scene.clock.advance(2)
+        assert outcomes(scene) == [("not_healed", "an operator has started it again")]
+
+
+def announcement(at: float) -> AnnouncedRuns:
+    """`trainwarden run` announces the trainer since `at`."""
+    one = Announcement(run=TRAINER.run, worker=TRAINER.worker, pid=7, announced_at=at)
+    return AnnouncedRuns({TRAINER: AnnouncedWorker(one, Path("trainer.json"), 0)})
 
 
 def makes_step(scene: Scene, step: float) -> None:

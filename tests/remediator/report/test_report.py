@@ -19,7 +19,7 @@ from trainwarden_remediator.__main__ import main
 from trainwarden_remediator.config.playbooks import PLAYBOOKS, Condition
 from trainwarden_remediator.exceptions import JournalError, NoIncidentError
 from trainwarden_remediator.journal.journal import Journal
-from trainwarden_remediator.model import Decision, Incident, Reason, Verdict
+from trainwarden_remediator.model import STARTED_BY_OPERATOR, Decision, Incident, Reason, Verdict
 from trainwarden_remediator.report.causes import usual_cause
 from trainwarden_remediator.report.incident import ReportStyle, named_config
 from trainwarden_remediator.report.markdown import TimeFormat, format_offset
@@ -113,7 +113,9 @@ class Story:
     ) -> None:
         self.journal.record_decisions([(incident, Decision(verdict, reason, detail=detail))])
 
-    def restart(self, incident: Incident, *, healed: bool = True, **facts: Any) -> None:
+    def restart(
+        self, incident: Incident, *, healed: bool = True, by: str = "trainwarden", **facts: Any
+    ) -> None:
         self.decide(incident, "restart", Verdict.ACT)
         number = self.journal.record_intent(
             incident.id, ROLLOUT, "restart", [], step=1874, checkpoint=1869
@@ -123,12 +125,10 @@ class Story:
         self.journal.record_step(number, "stop", processes=[4242])
         self.clock.pass_by(4)
         self.journal.record_step(number, "start", command=["python", "--api-key", "s3cr3t-Value"])
-        self.journal.record_result(
-            number, "done", started_by="trainwarden", processes=[4343], killed=[]
-        )
+        self.journal.record_result(number, "done", started_by=by, processes=[4343], killed=[])
         self.clock.pass_by(10)
         outcome = "healed" if healed else "not_healed"
-        facts = {"seconds": 15.0, **facts} if healed else {"seen": "still too large"}
+        facts = {"seconds": 15.0, **facts} if healed else {"seen": "still too large", **facts}
         self.journal.record_outcome(number, outcome, **facts)  # type: ignore[arg-type]
 
     def resolve(self, incident: Incident) -> None:
@@ -198,6 +198,24 @@ def test_the_report_claims_of_lost_steps_what_is_known(
     named = "first logged step" if "step_spacing" in facts else "first step"
     shown = f"It resumed from step {facts['resume_step']}; its {named} then was"
     assert line == f"- {shown} {facts['first_step']}{end}"
+
+
+@pytest.mark.parametrize(
+    ("facts", "who"),
+    [
+        ({"healed": False, "seen": STARTED_BY_OPERATOR}, "an operator"),
+        ({"by": "another"}, "somebody else"),
+    ],
+)
+def test_what_somebody_else_has_started_is_not_healed_by_the_remediator(
+    reported: Story, facts: dict[str, Any], who: str
+) -> None:
+    incident = reported.hear()
+    reported.restart(incident, **facts)
+    reported.resolve(incident)
+    report = reported.tell(incident)
+    assert f"The alert has ended: **{who}** had started a new process." in report
+    assert "Healed" not in report
 
 
 def test_all_that_had_to_be_collected_by_hand_is_in_it(reported: Story) -> None:
