@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from itertools import takewhile
 from typing import Any
 
+from trainwarden_exporter.frameworks.common_patterns import RESTARTED
+from trainwarden_exporter.frameworks.error_lines import last_error
 from trainwarden_remediator.report.model import ActionRecord, EvidenceRecord, IncidentRecord
 
 NOTICED_SECONDS = 60.0
@@ -55,6 +59,26 @@ def downtime(incident: IncidentRecord) -> float | None:
 def evidence_before(incident: IncidentRecord, action: ActionRecord) -> EvidenceRecord | None:
     """Returns the evidence that was collected before `action`."""
     return next((one for one in incident.evidence if one.action == action.id), None)
+
+
+def same_failures(incident: IncidentRecord, error: str) -> int:
+    """Returns how many attempts in a row, up to the last that ended, failed with that error.
+
+    Only of `trainwarden run`: its log separates the output of two processes.
+    """
+    errors: dict[float, str] = {}
+    for record in incident.evidence:
+        ended = record.announced(incident.name).get("ended_at")
+        if ended is not None and record.kind != "end":
+            errors[ended] = _own_error(record)
+    return len(list(takewhile(lambda one: one == error, reversed(errors.values()))))
+
+
+def _own_error(record: EvidenceRecord) -> str:
+    """Returns the last error of the last process in the first log that has lines, or ""."""
+    lines = next((list(map(str, one["lines"])) for one in record.logs if one.get("lines")), [])
+    own = takewhile(lambda line: not re.match(RESTARTED.regex, line), reversed(lines))
+    return last_error(list(own)[::-1])
 
 
 def interruption(incident: IncidentRecord) -> Mapping[str, Any] | None:

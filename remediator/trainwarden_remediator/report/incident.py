@@ -14,7 +14,7 @@ from trainwarden_remediator.report import outcomes
 from trainwarden_remediator.report.attempts import attempts_section
 from trainwarden_remediator.report.causes import likely_causes
 from trainwarden_remediator.report.evidence_section import evidence_section, last_lines
-from trainwarden_remediator.report.fault import origin
+from trainwarden_remediator.report.fault import origin, same_failures
 from trainwarden_remediator.report.host_section import host_section
 from trainwarden_remediator.report.interruption import interruption_cost
 from trainwarden_remediator.report.markdown import (
@@ -164,7 +164,9 @@ def _facts(incident: IncidentRecord, times: TimeFormat, now: float) -> str:
 def _error(incident: IncidentRecord) -> str:
     """Returns the line with which it failed, while it is not healed."""
     error = incident.fault.error if headline(incident).state in ("person", "open", "held") else ""
-    return f"Last error: {code(redact(error))}" if error else ""
+    count = same_failures(incident, error) if error else 0
+    again = f". {count} attempts in a row failed with it." if count > 1 else ""
+    return f"Last error: {code(redact(error))}{again}" if error else ""
 
 
 def _part_text(part: AlertRecord, times: TimeFormat) -> str:

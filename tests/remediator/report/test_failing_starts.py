@@ -91,6 +91,30 @@ def fail(journal: Journal, clock: FakeClock, attempts: int) -> None:
         clock.pass_by(120)
 
 
+@pytest.mark.parametrize(
+    ("later", "again"),
+    [
+        ([ERROR], ". 2 attempts in a row failed with it."),
+        (["KeyError: 'lr'"], ""),
+        ([], ""),  # killed without a word, after the lines of the process before it
+    ],
+)
+def test_the_second_attempt_with_the_same_error_is_known_before_the_third(
+    tmp_path: Path, journal: Journal, clock: FakeClock, later: list[str], again: str
+) -> None:
+    fail(journal, clock, 1)
+    assert f"Last error: `{ERROR}`\n" in report_incident(tmp_path / "journal.db", 1, STYLE, NOW)
+    content = json.loads(evidence(clock.now(), NOW - 20))
+    mark = "trainwarden: 2027-01-15T08:00:00.000Z process 7 ended with exit status 1; starts again"
+    raised = ["Traceback (most recent call last):", *later] if later else []
+    content["logs"][0]["lines"] += [mark, *raised]
+    action = journal.record_intent(1, TRAINER, "restart", (), attempt=(2, 3))
+    journal.keep_evidence(1, action, "act", json.dumps(content))
+    error = later[0] if later else ERROR
+    text = report_incident(tmp_path / "journal.db", 1, STYLE, NOW)
+    assert f"Last error: `{error}`{again}\n" in text
+
+
 def loop(journal: Journal, clock: FakeClock) -> Any:
     """Receives that these restarts are a loop while the last process lives, and holds them."""
     alert = make_alert(
