@@ -47,6 +47,11 @@ class Incident:
     """The incident of the outage that this is a part of, if it has one."""
 
     @property
+    def is_over(self) -> bool:
+        """Whether its alert has ended, and no stall lasts that it reported."""
+        return self.resolved and self.last_decision not in STALL_LASTS
+
+    @property
     def outage(self) -> int:
         """The number under which it is shown: one outage is one incident."""
         return self.id if self.part_of is None else self.part_of
@@ -153,6 +158,7 @@ Reason = Literal[
     "already_restarted",
     "condition_cleared",
     "condition_returned",
+    "stall_lasts",
     "root_cause_elsewhere",
     "awaiting_progress",
     "awaiting_operator",
@@ -180,6 +186,11 @@ NEEDS_OPERATOR: frozenset[Reason] = frozenset(
     }
 )
 """Reasons that notify the on-call; decisions continue once the operator has fixed the cause."""
+
+STALL_LASTS: frozenset[str] = frozenset(
+    {"wait stall_lasts", *(f"refuse {reason}" for reason in NEEDS_OPERATOR)}
+)
+"""Last decisions about a run that has made no progress since it stalled, though its alert ended."""
 
 NO_ACTION_NEEDED: frozenset[Reason] = frozenset(
     {

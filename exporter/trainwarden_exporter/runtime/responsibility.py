@@ -44,16 +44,35 @@ STALLED = "restarts the run once its stacks show that it is stuck, or its limit 
 """What the remediator does about a run that stands still; follows its name."""
 
 
-def before_stall_alert(*, may_restart: bool, mode: str) -> tuple[str, str]:
-    """Returns who acts on a run that has stalled, and how, while no alert reports it yet.
+WITH_CHECKPOINTS = "started with `--checkpoints FOLDER`, it can be restarted"
+"""What an operator does so that a hang is healed; the clause is about the run."""
+
+STALLED_FOR_GOOD = (
+    "calls you once its stacks show that it is stuck, or its limit is over: only a run"
+    " started with `--checkpoints FOLDER` is restarted"
+)
+"""As STALLED, where the run has no known checkpoints."""
+
+
+def stall_handling(*, may_restart: bool, mode: str, without_checkpoints: bool) -> tuple[str, str]:
+    """Returns who acts on a run that stands still and is not proved to hang, and what is done.
 
     `mode` is that of the remediator, which may restart some worker of the run or not.
     """
     if not may_restart:
-        return YOU, "The remediator may not restart it."
+        return YOU, "the remediator may not restart it"
     if mode == "observe":
-        return YOU, "The remediator only observes."
-    return REMEDIATOR, f"It {STALLED}."
+        return YOU, "the remediator only observes"
+    return REMEDIATOR, STALLED_FOR_GOOD if without_checkpoints else STALLED
+
+
+def as_sentence(who: str, handling: str) -> str:
+    """Returns what is done as a sentence; `who` acts."""
+    if not handling:
+        return ""
+    if who == REMEDIATOR:
+        return f"It {handling}."
+    return f"{handling[:1].upper()}{handling[1:]}."
 
 
 NOTHING_YET = "Nothing to do yet: an alert fires if it lasts."

@@ -11,9 +11,11 @@ from trainwarden_exporter.runtime.responsibility import (
     NOTHING_YET,
     REMEDIATOR,
     STALLED,
+    STALLED_FOR_GOOD,
     YOU,
+    as_sentence,
     before_alert,
-    before_stall_alert,
+    stall_handling,
     urgency,
 )
 from trainwarden_exporter.status_page.problems import Problem
@@ -129,8 +131,7 @@ def _handling(problem: Problem, remediator: RemediatorStatus) -> tuple[str, str]
     first = min(known, key=lambda one: urgency(one.who_acts))
     if problem.failed and _ELSEWHERE in first.handling:
         return YOU, _start_it(problem)
-    acts = first.who_acts == REMEDIATOR
-    return first.who_acts, f"It {first.handling}." if acts else _as_sentence(first.handling)
+    return first.who_acts, as_sentence(first.who_acts, first.handling)
 
 
 def _known(problem: Problem, remediator: RemediatorStatus) -> Sequence[RemediatorAlert]:
@@ -142,8 +143,9 @@ def _known(problem: Problem, remediator: RemediatorStatus) -> Sequence[Remediato
     ]
     if not problem.gone:
         return known
+    stalls = (STALLED, STALLED_FOR_GOOD)
     # Of a worker that is gone, what nobody needs to act on is an earlier fault, and so is a stall.
-    return [one for one in known if one.who_acts != NOBODY and one.handling != STALLED]
+    return [one for one in known if one.who_acts != NOBODY and one.handling not in stalls]
 
 
 def _held_or_in_progress(
@@ -152,7 +154,7 @@ def _held_or_in_progress(
     for hold in remediator.holds:
         if hold.covers(problem.run, problem.worker):
             own = [one.handling for one in known if one.who_acts == hold.who_acts]
-            return hold.who_acts, _as_sentence(own[0] if own else hold.text)
+            return hold.who_acts, as_sentence(hold.who_acts, own[0] if own else hold.text)
     for action in remediator.actions:
         if action.in_progress and problem.concerns(action.run, action.worker):
             return REMEDIATOR, f"It {action.in_progress}."
@@ -178,7 +180,11 @@ def _before_an_alert(problem: Problem, remediator: RemediatorStatus) -> tuple[st
         return NOBODY, NOTHING_YET
     if problem.stalled:
         able = any(one.startswith(f"{problem.run}/") for one in remediator.may_restart)
-        return before_stall_alert(may_restart=able, mode=remediator.mode)
+        unknown = problem.run in remediator.without_checkpoints
+        who, handling = stall_handling(
+            may_restart=able, mode=remediator.mode, without_checkpoints=unknown
+        )
+        return who, as_sentence(who, handling)
     may_restart = f"{problem.run}/{problem.worker}" in remediator.may_restart
     if problem.failed and not may_restart:
         return YOU, _start_it(problem)
@@ -249,7 +255,3 @@ def _why_not_known(remediator: RemediatorStatus) -> str:
 
 def _about(run: str, worker: str) -> str:
     return "/".join(part for part in (run, worker) if part) or "the host"
-
-
-def _as_sentence(clause: str) -> str:
-    return f"{clause[:1].upper()}{clause[1:]}."

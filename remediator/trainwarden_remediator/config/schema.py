@@ -28,7 +28,7 @@ from trainwarden_exporter.processes.announcements import AnnouncedRuns, read_ann
 from trainwarden_exporter.processes.config import WorkerConfig, hash_workers, workers_by_key
 from trainwarden_exporter.processes.matching import Selector, WorkerKey
 from trainwarden_exporter.run_config import RunConfig
-from trainwarden_exporter.run_specs import trainer_names
+from trainwarden_exporter.run_specs import checkpoint_specs, trainer_names
 from trainwarden_remediator.config.endpoints import BaseUrl, Endpoint, PullSettings
 from trainwarden_remediator.config.limits import BreakerSettings, FailsafeSettings, JournalLimits
 from trainwarden_remediator.config.notifications import NotifySettings
@@ -229,9 +229,17 @@ class Setup:
         return f"{', '.join(names)} and {last} are trainers of several targets" if names else ""
 
     @property
-    def restartable_runs(self) -> Collection[str]:
-        """The runs with a worker that may be restarted."""
-        return {target.run for target in self.config.targets if target.can_be_restarted}
+    def restartable(self) -> Collection[WorkerKey]:
+        """The workers that may be restarted."""
+        targets = (target for target in self.config.targets if target.can_be_restarted)
+        return {key for target in targets for key in target.keys}
+
+    @cached_property
+    def without_checkpoints(self) -> Collection[str]:
+        """The runs of `trainwarden run` of whose checkpoints nothing names a folder."""
+        announced = {key.run for key in self.announced.workers}
+        runs = (run for run in self.exporter_config.runs if run.name in announced)
+        return {run.name for run in runs if not checkpoint_specs(run)}
 
     def is_stopped(self, run: str, worker: str) -> bool:
         """Whether an operator stopped this worker; without a worker, all of the run."""

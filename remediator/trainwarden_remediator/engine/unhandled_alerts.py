@@ -15,6 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
+from trainwarden_exporter.runtime.responsibility import REMEDIATOR
 from trainwarden_remediator.alertmanager.api import (
     ListedAlert,
     parse_destinations,
@@ -28,7 +29,7 @@ from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.model import BLOCKED_SECONDS, Decision, Incident, Verdict
 from trainwarden_remediator.observation.active_alerts import Fetch
 from trainwarden_remediator.observation.snapshot import Observer
-from trainwarden_remediator.policy.alert_handling import WARNED_OF
+from trainwarden_remediator.policy.alert_handling import STALL, Situation
 from trainwarden_remediator.runtime.clock import Clock, ConditionTimer
 
 log = logging.getLogger(__name__)
@@ -180,8 +181,19 @@ class UnhandledAlerts:
         """Returns what the alert is recorded as, if it lasts, or None."""
         if alert.labels.get("severity") == "critical":
             return None if alert.name in NOTIFIED_OTHERWISE else "unhandled"
-        acts = self._setup.config.mode == "act" and alert.run in self._setup.restartable_runs
-        return "stalled" if acts and alert.name in WARNED_OF else None
+        return "stalled" if self._stall_handling(alert) else None
+
+    def _stall_handling(self, alert: Alert) -> str:
+        """Returns what the remediator does if the stall that a warning reports lasts, else ""."""
+        setup = self._setup
+        situation = Situation(
+            self._clock.now(),
+            setup.config.mode,
+            may_restart=setup.restartable,
+            without_checkpoints=setup.without_checkpoints,
+        )
+        who, handling = situation.stall_handling(alert.run)
+        return handling if alert.name == STALL and who == REMEDIATOR else ""
 
     async def _record_ended(
         self,
@@ -220,7 +232,7 @@ class UnhandledAlerts:
         facts = {"alert": alert.name, "run": alert.run, "worker": alert.worker}
         facts |= {"fingerprint": alert.fingerprint}
         if kind == "stalled":
-            facts |= {"handling": WARNED_OF[alert.name]}
+            facts |= {"handling": self._stall_handling(alert)}
         elif kind == "unhandled":
             if detail := await self._detail(alert):
                 facts |= {"detail": detail}

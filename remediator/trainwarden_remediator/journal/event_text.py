@@ -56,6 +56,7 @@ _REASONS = {
     "already_restarted": "restarted already since the alert started firing",
     "condition_cleared": "the exporter no longer shows the condition",
     "condition_returned": "the condition has returned; a new alert reports it",
+    "stall_lasts": "its alert has ended, and the run makes no progress",
     "root_cause_elsewhere": "the root cause is elsewhere",
     "awaiting_progress": "healed; waiting for the run to make progress",
     "disk_unusable": "the disk is not usable for a restart",

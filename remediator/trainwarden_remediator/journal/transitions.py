@@ -15,6 +15,7 @@ from trainwarden_remediator.model import (
     GIVEN_UP,
     NEEDS_OPERATOR,
     RESTART_LOOP,
+    STALL_LASTS,
     WORKER_GONE,
     Decision,
     Incident,
@@ -81,16 +82,21 @@ _UNHEALED = {("done", "not_healed"), ("failed", "not_healed"), ("failed", None)}
 def _unhealed_before(db: sqlite3.Connection, alert: Alert) -> sqlite3.Row | None:
     """Returns the incident that an alert of a later start goes on with, or None.
 
-    That is the last one of the alert, if it was given up or its last action did not heal: a new
-    one would begin at the first rung again, and be another outage in the report.
+    That is the last one of the alert, if it was given up, its last action did not heal, or the
+    stall that it reports lasts: a new one would begin at the first rung again, and be another
+    outage in the report.
     """
     last: sqlite3.Row | None = db.execute(
-        "SELECT id, resolved_at, closed, closed_at FROM incident WHERE fingerprint = ?"
-        " AND starts_at < ?"
-        " AND coalesce(resolved_at, last_received_at) > ? ORDER BY starts_at DESC LIMIT 1",
-        (alert.fingerprint, alert.starts_at, alert.starts_at - SAME_OUTAGE_SECONDS),
+        "SELECT id, resolved_at, closed, closed_at, last_decision,"
+        " coalesce(resolved_at, last_received_at) AS ended_at FROM incident WHERE fingerprint = ?"
+        " AND starts_at < ? ORDER BY starts_at DESC LIMIT 1",
+        (alert.fingerprint, alert.starts_at),
     ).fetchone()
     if last is None:
+        return None
+    if last["closed"] is None and last["resolved_at"] and last["last_decision"] in STALL_LASTS:
+        return last
+    if last["ended_at"] <= alert.starts_at - SAME_OUTAGE_SECONDS:
         return None
     if last["closed"] in GIVEN_UP:
         resumed = "SELECT 1 FROM event WHERE kind = 'resume' AND at >= ? LIMIT 1"

@@ -12,8 +12,8 @@ from trainwarden_exporter.runtime.formatting import format_time
 from trainwarden_exporter.runtime.responsibility import (
     NOBODY,
     REMEDIATOR,
-    STALLED,
     YOU,
+    stall_handling,
     urgency,
     who_acts,
 )
@@ -25,6 +25,7 @@ from trainwarden_remediator.model import (
     BLOCKED_SECONDS,
     BLOCKING,
     GAVE_UP,
+    NEEDS_OPERATOR,
     WORKER_GONE,
     Incident,
     PastAction,
@@ -63,11 +64,11 @@ _DOING = {
 }
 """What the remediator does, and has done, by kind of action; the target follows."""
 
-WARNED_OF = {"TrainingStepStalled": STALLED}
-"""What the remediator does if the state that a warning without a playbook reports goes on."""
+STALL = "TrainingStepStalled"
+"""Reports, as a warning without a playbook, a run that is not proved to hang."""
 
 _END_WITH_RUN = {
-    "TrainingStepStalled": "half a minute",
+    STALL: "half a minute",
     WORKER_GONE: "half a minute",
     GAVE_UP: "two minutes",
 }
@@ -91,10 +92,20 @@ class Situation:
     """Workers of incidents that were closed for want of attempts."""
     given_up_before: Collection[WorkerKey] = ()
     """Those whose alert has ended since: if it fires again soon, it is the same incident."""
-    may_restart: Collection[str] = ()
-    """The runs with a worker that the remediator may restart."""
+    may_restart: Collection[WorkerKey] = ()
+    """The workers that the remediator may restart."""
+    without_checkpoints: Collection[str] = ()
+    """The runs without known checkpoints: see Setup."""
     is_stopped: Callable[[str, str], bool] = lambda _run, _worker: False
     """Whether an operator stopped a worker, or without a worker the run, of `trainwarden run`."""
+
+    def stall_handling(self, run: str) -> tuple[str, str]:
+        """Returns who acts on a run that stands still and is not proved to hang: see AlertView."""
+        return stall_handling(
+            may_restart=any(key.run == run for key in self.may_restart),
+            mode=self.mode,
+            without_checkpoints=run in self.without_checkpoints,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +135,7 @@ def build_alert_views(
     """
     if isinstance(alerts, str):
         return None
-    by_fingerprint = {one.fingerprint: one for one in incidents if not one.resolved}
+    by_fingerprint = {one.fingerprint: one for one in incidents if not one.is_over}
     complete = open_incidents <= len({one.outage for one in incidents})
     views = [
         _view(alert, by_fingerprint.get(alert.fingerprint), situation, complete=complete)
@@ -168,17 +179,15 @@ def _view(
 
 
 def _without_playbook(alert: Alert, situation: Situation) -> tuple[str, str]:
-    later = WARNED_OF.get(alert.name)
     key = WorkerKey(alert.run, alert.worker)
     before = () if alert.name == GAVE_UP else situation.given_up_before
     gone = next(_given_up(key, [*situation.given_up, *before]), "")
-    if gone and (later or alert.name == GAVE_UP):
+    if gone and alert.name in (STALL, GAVE_UP):
         return YOU, f"the remediator gave up on {gone}"
     if alert.name == GAVE_UP:  # an operator has started it, or its alert has ended
         return NOBODY, "what the remediator gave up is over: the alert ends within two minutes"
-    if later and alert.run in situation.may_restart:
-        acts = situation.mode == "act"
-        return (REMEDIATOR, later) if acts else (YOU, "the remediator only observes")
+    if alert.name == STALL and any(key.run == alert.run for key in situation.may_restart):
+        return situation.stall_handling(alert.run)
     return YOU, "the remediator has no playbook for it"
 
 
@@ -188,9 +197,11 @@ def handling_of(incident: Incident, situation: Situation) -> tuple[str, str]:
     if (found := _before_decisions(key, situation, incident.id)) is not None:
         return found
     verdict, _, reason = incident.last_decision.partition(" ")
-    described = event_text.describe_reason(reason)
-    if reason in _OVER or incident.resolved:
+    described = _described(incident, reason)
+    if reason in _OVER or incident.is_over:
         return NOBODY, described
+    if reason == "stall_lasts":
+        return situation.stall_handling(incident.run)
     if reason == "held":  # that hold is not in force any more
         verdict = ""
     if situation.mode == "observe" and verdict != "act":
@@ -210,9 +221,16 @@ def handling_of(incident: Incident, situation: Situation) -> tuple[str, str]:
     if verdict == "act":
         return REMEDIATOR, f"is about to act: {described}"
     if verdict == "wait":
-        until = f", {incident.last_detail}" if reason == "cooldown" and incident.last_detail else ""
-        return REMEDIATOR, f"waits: {described}{until}"
+        return REMEDIATOR, f"waits: {described}"
     return REMEDIATOR, "is deciding what to do"
+
+
+def _described(incident: Incident, reason: str) -> str:
+    """Returns the reason of a decision in words, with what an operator does about it."""
+    described, detail = event_text.describe_reason(reason), incident.last_detail
+    if detail and reason == "cooldown":
+        return f"{described}, {detail}"
+    return f"{described} ({detail})" if detail and reason in NEEDS_OPERATOR else described
 
 
 def _before_decisions(
@@ -257,15 +275,6 @@ def holder(hold: Hold, now: float) -> str:
     name = event_text.printable(hold.who.partition(" from ")[0])[:MAX_NAME_LENGTH]
     until = "" if hold.until is None else _clock(hold.until, now)
     return who_acts(held_by=name, until=until)
-
-
-def as_sentence(who: str, handling: str) -> str:
-    """Returns what is done as a sentence; `who` acts."""
-    if not handling:
-        return ""
-    if who == REMEDIATOR:
-        return f"It {handling}."
-    return f"{handling[:1].upper()}{handling[1:]}."
 
 
 def held(hold: Hold, doing: str = "") -> str:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.formatting import format_time
+from trainwarden_exporter.runtime.responsibility import WITH_CHECKPOINTS
 from trainwarden_remediator.config.playbooks import Condition
 from trainwarden_remediator.config.restart_methods.process import ProcessTarget
 from trainwarden_remediator.config.targets import (
@@ -210,6 +211,8 @@ def missing_recovery_point(
         return context.wait(
             "observation_failed", target, "it is not known to be stuck: a trial may take long"
         )
+    if run is not None and target.run in context.state.setup.without_checkpoints:
+        return context.refuse("no_checkpoint", target, WITH_CHECKPOINTS)
     if run is None or run.checkpoints is None:
         return context.wait("observation_failed", target, "no checkpoints of the run are known")
     if not is_fresh(run.checkpoints_seen_at, context.now):

@@ -63,6 +63,13 @@ def is_stalled(run: RunState, now: float, servers: Sequence[ServerState] = ()) -
     return now - max(run.progress_at, *changes, 0.0) > run.stall_limit
 
 
+def has_moved(run: RunState | None, since: float) -> bool:
+    """Whether a run has made progress since `since`, is over, or shows no progress at all."""
+    if run is None or run.finished or run.progress_at is None or run.trainer_processes == 0:
+        return True
+    return run.progress_at > since
+
+
 def find_root_cause(run: str, exporter: ExporterState, now: float) -> str:
     """Returns why the run makes no progress where a restart of it would not help, or ""."""
     for server in exporter.servers.get(run, ()):

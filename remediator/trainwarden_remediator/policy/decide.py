@@ -6,14 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from trainwarden_exporter.processes.matching import WorkerKey
-from trainwarden_remediator.config.playbooks import Playbook, Rung
+from trainwarden_remediator.config.playbooks import Condition, Playbook, Rung
 from trainwarden_remediator.config.targets import Target
-from trainwarden_remediator.model import Decision, Incident, PastAction, Verdict
+from trainwarden_remediator.model import (
+    NEEDS_OPERATOR,
+    Decision,
+    Incident,
+    PastAction,
+    Verdict,
+)
 from trainwarden_remediator.observation.model import ExporterState
 from trainwarden_remediator.observation.snapshot import FAILSAFE_FINGERPRINT, Snapshot
 from trainwarden_remediator.policy.alert_blockers import blocks_others
 from trainwarden_remediator.policy.conditions import (
     find_root_cause,
+    has_moved,
     missing_observation,
     missing_progress,
     still_holds,
@@ -52,7 +59,12 @@ def decide(incident: Incident, state: PolicyState, now: float) -> Decision:
     if stopped or not _is_in_follow_up(incident, position, state, now):
         # A resolved alert is over; whether an action helped is verified apart from it (harm 6).
         if incident.resolved:
-            return Decision(Verdict.REFUSE, "resolved")
+            stalls = playbook is not None and playbook.condition is Condition.NO_PROGRESS
+            return (
+                _decide_ended_stall(incident, state)
+                if stalls and not stopped
+                else Decision(Verdict.REFUSE, "resolved")
+            )
         # An alert that is no longer repeated is from before an outage (harm 5).
         if now - incident.last_received_at > state.config.alert_stale_after:
             return _decide_unrepeated(incident, state, now)
@@ -73,6 +85,26 @@ def snapshot_for(incident: Incident, snapshot: Snapshot | None) -> Snapshot | No
     if snapshot is not None and incident.fingerprint == FAILSAFE_FINGERPRINT:
         return snapshot.failsafe or snapshot
     return snapshot
+
+
+def _decide_ended_stall(incident: Incident, state: PolicyState) -> Decision:
+    """Decides whether a stall is over whose alert has ended.
+
+    The alert of a run that hangs ends, too, when the stacks do not prove the hang for a while. A
+    newer incident of the run takes over (harm 26).
+    """
+    over = Decision(Verdict.REFUSE, "resolved")
+    if incident.starts_at < state.newest_start(incident):
+        return over
+    if state.snapshot is None:
+        return Decision(Verdict.OBSERVE_FIRST, "needs_observation")
+    exporter = state.snapshot.exporter
+    if exporter is not None and has_moved(exporter.runs.get(incident.run), incident.starts_at):
+        return over
+    reason = incident.last_decision.removeprefix("refuse ")
+    needed = next((one for one in NEEDS_OPERATOR if one == reason), None)
+    lasts = Decision(Verdict.WAIT, "stall_lasts")
+    return lasts if needed is None else Decision(Verdict.REFUSE, needed)
 
 
 def _decide_unrepeated(incident: Incident, state: PolicyState, now: float) -> Decision:

@@ -40,6 +40,8 @@ class CurrentState:
     mode: str = "act"
     may_restart: Collection[WorkerKey] = ()
     """The workers that the remediator may restart."""
+    without_checkpoints: Collection[str] = ()
+    """The runs without known checkpoints: see Setup."""
     is_stopped: Callable[[str, str], bool] = lambda _run, _worker: False
     """Whether an operator stopped a worker of `trainwarden run`: see Situation."""
 
@@ -57,10 +59,12 @@ async def read_current_state(
         alerts = group.create_task(lister.list())
     holds = await asyncio.to_thread(read_holds, config.hold_file, clock.now())
     found = exporter.result(), alerts.result(), holds, setup.announced
-    targets = [one for one in config.targets if one.can_be_restarted]
-    may_restart = {key for target in targets for key in target.keys}
     return CurrentState(
-        *found, mode=config.mode, may_restart=may_restart, is_stopped=setup.is_stopped
+        *found,
+        mode=config.mode,
+        may_restart=setup.restartable,
+        without_checkpoints=setup.without_checkpoints,
+        is_stopped=setup.is_stopped,
     )
 
 

@@ -15,6 +15,7 @@ from trainwarden_exporter.runtime.responsibility import (
     NOTHING_YET,
     REMEDIATOR,
     YOU,
+    as_sentence,
     before_alert,
     before_stall_alert,
     urgency,
@@ -27,7 +28,6 @@ from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.policy.alert_handling import (
     AlertView,
     Situation,
-    as_sentence,
     build_alert_views,
     held,
     holder,
@@ -92,7 +92,8 @@ def alert_views(
     }
     situation = Situation(
         *(now, current.mode, current.holds, actions, given_up),
-        may_restart={key.run for key in current.may_restart},
+        may_restart=current.may_restart,
+        without_checkpoints=current.without_checkpoints,
         is_stopped=current.is_stopped,
     )
     return build_alert_views(current.alerts, opened, len({one.outage for one in opened}), situation)

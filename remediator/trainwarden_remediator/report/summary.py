@@ -48,6 +48,10 @@ def headline(incident: IncidentRecord) -> Headline:
     under_way = [one for one in incident.repairs if one.outcome is None and one.result is None]
     if under_way:
         return Headline("open", "in progress", "An action is in progress.")
+    if incident.closed is None and last == "stall_lasts":
+        return Headline(
+            "open", "**still stalled**", "The alert has ended; the run **still stalls**."
+        )
     if incident.closed is None and incident.resolved_at is None:
         return _open_headline(last, healed=bool(healed))
     if healed:

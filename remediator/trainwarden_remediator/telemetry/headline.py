@@ -13,6 +13,7 @@ from trainwarden_exporter.runtime.responsibility import (
     NOBODY,
     REMEDIATOR,
     YOU,
+    as_sentence,
     before_alert,
     urgency,
 )
@@ -28,7 +29,6 @@ from trainwarden_remediator.policy.alert_handling import (
     Situation,
     Tone,
     action_in_progress,
-    as_sentence,
     bounded,
     build_alert_views,
     handling_of,
@@ -93,7 +93,10 @@ class CurrentWork:
         if self.setup is None:
             return situation
         return replace(
-            situation, may_restart=self.setup.restartable_runs, is_stopped=self.setup.is_stopped
+            situation,
+            may_restart=self.setup.restartable,
+            without_checkpoints=self.setup.without_checkpoints,
+            is_stopped=self.setup.is_stopped,
         )
 
     def views(self, now: float) -> tuple[AlertView, ...] | None:
@@ -112,12 +115,14 @@ def headline(work: CurrentWork, config: Config, *, now: float) -> Headline:
     troubles = [one for one in views or () if one.tone in ("bad", "warn")]
     if troubles and (not critical or urgency(troubles[0].who) < urgency(REMEDIATOR)):
         return _troubled(work, troubles, "" if work.state.journal.given_up else critical)
+    opened = _opened(work, now)
     if critical:
-        return Headline("bad", critical, YOU)
+        calls = opened is not None and opened.who == YOU and work.state.journal.given_up
+        return replace(opened, tone="bad") if opened and calls else Headline("bad", critical, YOU)
     if isinstance(work.alerts, str):
         sentence = f"{work.alerts}: no alert is known, and nothing will be healed."
         return Headline("warn", f"{sentence[:1].upper()}{sentence[1:]}", YOU)
-    return _opened(work, now) or _calm(work, config, work.state.journal, now)
+    return opened or _calm(work, config, work.state.journal, now)
 
 
 def _troubled(work: CurrentWork, troubles: Sequence[AlertView], critical: str) -> Headline:
@@ -169,7 +174,7 @@ def _before_an_alert(work: CurrentWork, config: Config) -> Headline | None:
 def _opened(work: CurrentWork, now: float) -> Headline | None:
     """Returns the headline of open incidents whose alerts are not active, else None."""
     situation = work.situation(now)
-    handled = [(one, *handling_of(one, situation)) for one in work.incidents if not one.resolved]
+    handled = [(one, *handling_of(one, situation)) for one in work.incidents if not one.is_over]
     needed = sorted((one for one in handled if one[1] != NOBODY), key=lambda one: urgency(one[1]))
     if not needed:
         return None

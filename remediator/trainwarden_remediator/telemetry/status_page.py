@@ -267,6 +267,7 @@ def status_json(work: CurrentWork, setup: Setup, *, now: float) -> Mapping[str, 
             if target.can_be_restarted
             for key in target.keys
         ][:WORKERS],
+        "without_checkpoints": sorted(setup.without_checkpoints)[:WORKERS],
         "given_up": [
             bounded("/".join(key)) for key in (*situation.given_up, *situation.given_up_before)
         ][:WORKERS],
@@ -363,7 +364,7 @@ def _alert_json(incident: Incident, situation: Situation) -> Mapping[str, Any]:
         "run": bounded(incident.run),
         "worker": bounded(incident.worker),
         "since": incident.starts_at,
-        "tone": "quiet" if incident.resolved else tone,
+        "tone": "quiet" if incident.is_over else tone,
         "who_acts": who,
         "handling": handling[:MAX_TEXT_LENGTH],
     }

@@ -124,6 +124,22 @@ def test_after_a_healing_or_without_an_action_it_is_another_incident(
     assert [one.id for one in journal.open_incidents()] == [2, 3]
 
 
+@pytest.mark.parametrize(
+    "lasts", [Decision(Verdict.WAIT, "stall_lasts"), Decision(Verdict.REFUSE, "no_checkpoint")]
+)
+def test_a_stall_whose_alert_fires_again_is_the_same_incident(
+    journal: Journal, clock: FakeClock, lasts: Decision
+) -> None:
+    journal.record_alerts([make_alert()])
+    journal.record_alerts([make_alert(firing=False)])
+    journal.record_decisions([(only(journal), lasts)])
+    assert not only(journal).is_over
+    clock.pass_by(SAME_OUTAGE_SECONDS + 1)
+    journal.record_alerts([make_alert(starts_at=clock.now())])
+    again = only(journal)
+    assert (again.id, again.starts_at, again.resolved) == (1, clock.now(), False)
+
+
 def test_what_was_given_up_is_another_incident_after_a_resume(
     journal: Journal, clock: FakeClock
 ) -> None:

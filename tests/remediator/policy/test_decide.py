@@ -19,6 +19,13 @@ from tests.remediator.samples import (
     make_worker,
 )
 
+from trainwarden_exporter.checkpoints.config import CheckpointConfig
+from trainwarden_exporter.config import Config as ExporterConfig
+from trainwarden_exporter.processes.announcements import (
+    AnnouncedRuns,
+    AnnouncedWorker,
+    Announcement,
+)
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_remediator.alertmanager.api import AlertState
 from trainwarden_remediator.config.playbooks import PLAYBOOKS, Condition, Playbook
@@ -167,6 +174,7 @@ SERVER = ServerState(
 )
 DOWN = incident(remediation="restart_inference", alert="TrainingInferenceDown")
 STALLED = incident(remediation="restart_stalled_run", alert="TrainingRunStalled", worker="")
+ENDED = replace(STALLED, resolved=True)
 RUN = RunState(
     step=1874,
     last_step_at=NOW - 900,
@@ -509,6 +517,31 @@ CASES: list[tuple[Reason, Verdict, Incident, dict[str, Any]]] = [
         {"snapshot": inference(), "actions": (healed(301),)},
     ),
     ("resolved", Verdict.REFUSE, OVER, {"snapshot": inference(), "actions": TWICE_WITHOUT_EFFECT}),
+    # a hang that its stacks do not prove any more for a while: its alert ends, and it does not
+    ("stall_lasts", Verdict.WAIT, ENDED, {"snapshot": standing()}),
+    ("stall_lasts", Verdict.WAIT, ENDED, {"snapshot": Snapshot(None, None, "nobody answers")}),
+    ("needs_observation", Verdict.OBSERVE_FIRST, ENDED, {"snapshot": None}),
+    (
+        "no_checkpoint",
+        Verdict.REFUSE,
+        replace(ENDED, last_decision="refuse no_checkpoint"),
+        {"snapshot": standing()},
+    ),
+    *(
+        ("resolved", Verdict.REFUSE, ENDED, {"snapshot": standing(**moved)})
+        for moved in (
+            {"progress_at": NOW - 1},
+            {"finished": True},
+            {"trainer_processes": 0},
+            {"progress_at": None},
+        )
+    ),
+    (
+        "resolved",
+        Verdict.REFUSE,
+        ENDED,
+        {"snapshot": standing(), "incidents": (ENDED, replace(STALLED, starts_at=NOW - 1))},
+    ),
     ("disk_unusable", Verdict.WAIT, DOWN, {"snapshot": with_disk(free=5e8)}),
     ("disk_unusable", Verdict.WAIT, DOWN, {"snapshot": with_disk(free_inodes=999)}),
     ("disk_unusable", Verdict.WAIT, DOWN, {"snapshot": with_disk(read_only=True)}),
@@ -1078,3 +1111,30 @@ def test_a_start_command_with_a_checkpoint_needs_a_proved_one(config: Config) ->
         (Verdict.REFUSE, "no_checkpoint"),
         (Verdict.ACT, "restart"),
     ]
+
+
+def test_a_run_started_without_checkpoints_needs_you_as_soon_as_it_is_proved_to_hang(
+    config: Config, tmp_path: Path
+) -> None:
+    one = Announcement(run="demo", worker="trainer", pid=7)
+    announced = AnnouncedRuns({one.key: AnnouncedWorker(one, tmp_path / "a.json", 0)})
+    setup = Setup(config, make_watched(*WORKERS), announced=announced)
+    hangs = standing(checkpoints=None)
+    decision = decide(STALLED, state(config, setup=setup, snapshot=hangs), NOW)
+    assert (decision.verdict, decision.reason) == (Verdict.REFUSE, "no_checkpoint")
+    assert "`--checkpoints FOLDER`" in decision.detail
+    search = state(config, setup=setup, snapshot=standing(**HUNG_SEARCH))
+    assert decide(STALLED, search, NOW).reason == "restart"
+    (demo, second) = setup.exporter_config.runs
+    named = CheckpointConfig.model_validate(
+        {
+            "name": "default",
+            "folder": "/ckpt",
+            "entry": r"(?P<step>\d+)",
+            "complete": {"settled": ["*"]},
+        }
+    )
+    watched = ExporterConfig(runs=(demo.model_copy(update={"checkpoints": (named,)}), second))
+    setup = replace(setup, exporter_config=watched)
+    decision = decide(STALLED, state(config, setup=setup, snapshot=hangs), NOW)
+    assert decision.reason == "observation_failed"

@@ -25,7 +25,12 @@ from tests.remediator.samples import FINGERPRINT, LATER, ROLLOUT, delivery, make
 from trainwarden.commands.status import describe
 from trainwarden_exporter.config import RemediatorConfig
 from trainwarden_exporter.exceptions import CollectError
-from trainwarden_exporter.runtime.responsibility import NOBODY, REMEDIATOR, YOU
+from trainwarden_exporter.processes.announcements import (
+    AnnouncedRuns,
+    AnnouncedWorker,
+    Announcement,
+)
+from trainwarden_exporter.runtime.responsibility import NOBODY, REMEDIATOR, WITH_CHECKPOINTS, YOU
 from trainwarden_exporter.scrape.scraper import Outcome
 from trainwarden_exporter.status_page.page import PageData, render, status_json
 from trainwarden_exporter.status_page.remediator_client import (
@@ -818,3 +823,44 @@ async def test_what_was_given_up_stays_yours_while_its_fault_is_seen(box: Box) -
         assert (stalled.who, stalled.how, stalled.own_how) == (YOU, gave_up, gave_up)
         journal.record_event("resume")
         assert (await stage.shown(**waiting(2000))).who == REMEDIATOR
+
+
+async def test_a_hang_without_checkpoints_is_yours_as_long_as_the_run_does_not_move(
+    box: Box,
+) -> None:
+    """Its alert ends, and fires again, with the proof of the hang."""
+    box.known = {}
+    async with staged(box) as stage:
+        remediator, journal = stage.remediator, stage.remediator.journal
+        one = Announcement(run="demo", worker="rollout-0", pid=7)
+        announced = AnnouncedRuns({one.key: AnnouncedWorker(one, box.folder / "a.json", 0)})
+        remediator.setup = replace(remediator.setup, announced=announced)
+        before = await stage.status_of(**waiting(2000))
+        assert before["who_acts"] == REMEDIATOR
+        assert before["how"].startswith("It calls you once its stacks show that it is stuck, or ")
+        assert "`--checkpoints FOLDER`" in before["how"]
+
+        stall: dict[str, Any] = {
+            "alertname": "TrainingStepStalled",
+            "remediation": "restart_stalled_run",
+        }
+        assert counts(await stage.shown()) == (0, 0)
+        alert = parse_notification(delivery(box.alert(**stall, worker=""))).alerts[0]
+        box.fire(labels=stall | {"worker": ""})
+        stage.remediator.active_alerts._asked_at = None
+        journal.record_alerts([alert])
+        (incident,) = journal.open_incidents()
+        (target,) = remediator.setup.config.targets
+        refused = Decision(Verdict.REFUSE, "no_checkpoint", target, WITH_CHECKPOINTS)
+        journal.record_decisions([(incident, refused)])
+        fires = await stage.shown(**waiting(2000))
+        assert (fires.who, fires.how, fires.tone) == (YOU, fires.own_how, "bad")
+        assert "(started with `--checkpoints FOLDER`, it can be restarted)" in fires.how
+
+        box.firing.clear()
+        stage.remediator.active_alerts._asked_at = None
+        journal.record_alerts([replace(alert, firing=False)])
+        ended = await stage.shown(**waiting(2000))
+        assert counts(ended) == (0, 0)
+        assert (ended.who, ended.how, ended.own_how) == (YOU, fires.how, fires.how)
+        assert (ended.tone, ended.own_tone) == ("bad", "bad")
