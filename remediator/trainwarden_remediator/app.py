@@ -153,8 +153,10 @@ class Remediator:
             summary = JournalSummary(
                 counters=self.journal.counters(),
                 timestamps=self.journal.timestamps(),
-                given_up=self.journal.given_up(self.clock.now() - config.alert_stale_after),
-                given_up_before=self.journal.given_up_before(),
+                given_up=self.journal.given_up(
+                    self.clock.now() - config.alert_stale_after, self.setup.started
+                ),
+                given_up_before=self.journal.given_up_before(self.setup.started),
                 open_incidents=self.journal.count_open(),
                 oldest_action=self.journal.oldest_action(),
                 breaker=self._breaker_figures(),

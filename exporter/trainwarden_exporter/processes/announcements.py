@@ -175,6 +175,11 @@ def dismissal(key: WorkerKey, known: Iterable[WorkerKey]) -> str:
     return f"`trainwarden stop {key.run}{f' --worker {key.worker}' * others}` dismisses it."
 
 
+def start_again(command: str) -> str:
+    """Returns what starts a command that has failed, `Announcement.start_command`; "" without."""
+    return f"When its cause is mended: `{command}`." if command else ""
+
+
 @dataclass(frozen=True)
 class AnnouncedRuns:
     """The valid announcements, and what is wrong with the other files."""

@@ -28,16 +28,16 @@ def who_acts(
 
 
 def before_alert(worker: str, *, may_restart: bool, mode: str) -> tuple[str, str]:
-    """Returns who starts a worker that is gone, and how, while no alert reports it yet.
+    """Returns who starts a worker that is gone, and what is done, while no alert reports it yet.
 
     `mode` is that of the remediator, which may restart the worker or not.
     """
     soon = "once its alert fires, some 20 s after its end"
     if not may_restart:
-        return YOU, "The remediator may not restart it."
+        return YOU, "the remediator may not restart it"
     if mode == "observe":
-        return YOU, f"The remediator only observes: it proposes a restart {soon}."
-    return REMEDIATOR, f"It restarts {worker} {soon}."
+        return YOU, f"the remediator only observes: it proposes a restart {soon}"
+    return REMEDIATOR, f"restarts {worker} {soon}"
 
 
 STALLED = "restarts the run once its stacks show that it is stuck, or its limit is over"
@@ -77,6 +77,15 @@ def as_sentence(who: str, handling: str) -> str:
 
 NOTHING_YET = "Nothing to do yet: an alert fires if it lasts."
 """What is done about a run that is late, and has not stalled."""
+
+LINE_ALERTS = frozenset({"TrainingTroubleLine", "TrainingErrorStorm"})
+"""Alerts of error lines: each is a sign of a fault, and the fault may have an alert of its own."""
+
+LINE_SECONDS = 600.0
+"""How long such an alert outlasts the last line."""
+
+LINE_OF_A_RUN_BEFORE = "its run has {since}: the alert ends ten minutes after the line"
+"""What is done about such an alert if the run has finished or was started since."""
 
 
 def urgency(who: str) -> int:

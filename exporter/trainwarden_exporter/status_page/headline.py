@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from trainwarden_exporter.processes.announcements import start_again
 from trainwarden_exporter.runtime.formatting import format_duration, plural
 from trainwarden_exporter.runtime.responsibility import (
+    LINE_ALERTS,
+    LINE_OF_A_RUN_BEFORE,
     NOBODY,
     NOTHING_YET,
     REMEDIATOR,
@@ -53,8 +56,10 @@ def summarize(
 ) -> Headline:
     """Returns the headline; `workers` is their number, for a page without a run."""
     seen = tuple(problems)
+    finished = {run.name for run in runs if run.finished}
     found = [
-        _handled(one, remediator) for one in (*seen, *_alerts_without_problem(seen, remediator))
+        _handled(one, remediator)
+        for one in (*seen, *_alerts_without_problem(seen, remediator, finished))
     ]
     if not found:
         return _without_problem(runs, remediator, workers)
@@ -76,20 +81,28 @@ def _rank(problem: Problem) -> tuple[bool, int, int]:
 
 
 def _alerts_without_problem(
-    problems: Sequence[Problem], remediator: RemediatorStatus | str | None
+    problems: Sequence[Problem],
+    remediator: RemediatorStatus | str | None,
+    finished: Collection[str],
 ) -> Iterator[Problem]:
-    """Yields a problem for each alert and incident that no other problem explains."""
+    """Yields a problem for each alert and incident that no other problem explains.
+
+    `finished`: the runs that have finished.
+    """
     if not isinstance(remediator, RemediatorStatus):
         return
     for alert in remediator.firing or ():
         explained = any(one.concerns(alert.run, alert.worker) for one in problems)
         if alert.tone in ("bad", "warn") and not explained:
             summary = f": {alert.summary.rstrip('.')}" if alert.summary else ""
-            about = _about(alert.run, alert.worker)
+            about, who, how = _about(alert.run, alert.worker), "", ""
             clause = f"{alert.alert} fires on {about}{summary}"
-            if alert.who_acts == NOBODY:  # what its summary says is over
+            if alert.alert in LINE_ALERTS and alert.run in finished:
+                who, handling = NOBODY, LINE_OF_A_RUN_BEFORE.format(since="finished")
+                how = as_sentence(who, handling)
+            if NOBODY in (alert.who_acts, who):  # what its summary says is over
                 clause = f"{alert.alert} on {about} has not ended yet"
-            yield Problem(alert.tone, clause, alert.run, alert.worker)
+            yield Problem(alert.tone, clause, alert.run, alert.worker, who=who, how=how)
     firing = {(one.alert, one.run, one.worker) for one in remediator.firing or ()}
     for incident in remediator.alerts:
         if incident.tone == "quiet" or (incident.alert, incident.run, incident.worker) in firing:
@@ -110,9 +123,17 @@ def _handled(problem: Problem, remediator: RemediatorStatus | str | None) -> Pro
         who, how = YOU, _gone(remediator)
     else:
         who, how = _handling(problem, remediator)
-    if problem.dismissal and who == YOU:
-        how = f"{how} {problem.dismissal}"
+    if problem.failed and who == YOU:
+        how = " ".join(filter(None, (how, _start_it(problem, remediator), problem.dismissal)))
     return replace(problem, who=who, how=how)
+
+
+def _start_it(problem: Problem, remediator: RemediatorStatus | str | None) -> str:
+    """Returns what starts a command again; "" where the first step of an alert has it."""
+    command = problem.start_command
+    firing = remediator.firing or () if isinstance(remediator, RemediatorStatus) else ()
+    shown = any(command in alert.first_step for alert in firing)
+    return start_again(command) if command and not shown else ""
 
 
 def _handling(problem: Problem, remediator: RemediatorStatus) -> tuple[str, str]:
@@ -130,7 +151,7 @@ def _handling(problem: Problem, remediator: RemediatorStatus) -> tuple[str, str]
         return _before_an_alert(problem, remediator)
     first = min(known, key=lambda one: urgency(one.who_acts))
     if problem.failed and _ELSEWHERE in first.handling:
-        return YOU, _start_it(problem)
+        return YOU, _NOT_RESTARTED
     return first.who_acts, as_sentence(first.who_acts, first.handling)
 
 
@@ -141,6 +162,8 @@ def _known(problem: Problem, remediator: RemediatorStatus) -> Sequence[Remediato
         for one in (*(remediator.firing or ()), *remediator.alerts)
         if one.tone != "quiet" and problem.concerns(one.run, one.worker)
     ]
+    if problem.gone or problem.stalled:  # the fault that an error line is a sign of
+        known = [one for one in known if one.alert not in LINE_ALERTS]
     if not problem.gone:
         return known
     stalls = (STALLED, STALLED_FOR_GOOD)
@@ -187,14 +210,9 @@ def _before_an_alert(problem: Problem, remediator: RemediatorStatus) -> tuple[st
         return who, as_sentence(who, handling)
     may_restart = f"{problem.run}/{problem.worker}" in remediator.may_restart
     if problem.failed and not may_restart:
-        return YOU, _start_it(problem)
-    return before_alert(problem.worker, may_restart=may_restart, mode=remediator.mode)
-
-
-def _start_it(problem: Problem) -> str:
-    if not problem.start_command:
-        return _NOT_RESTARTED
-    return f"{_NOT_RESTARTED} When its cause is mended: `{problem.start_command}`."
+        return YOU, _NOT_RESTARTED
+    who, handling = before_alert(problem.worker, may_restart=may_restart, mode=remediator.mode)
+    return who, as_sentence(who, handling)
 
 
 def _without_problem(

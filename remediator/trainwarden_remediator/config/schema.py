@@ -234,6 +234,12 @@ class Setup:
         targets = (target for target in self.config.targets if target.can_be_restarted)
         return {key for target in targets for key in target.keys}
 
+    @property
+    def started(self) -> Mapping[WorkerKey, float]:
+        """When an operator started the commands of `trainwarden run` that have not ended."""
+        commands = {key: one.announcement for key, one in self.announced.workers.items()}
+        return {key: one.announced_at for key, one in commands.items() if not one.has_ended}
+
     @cached_property
     def without_checkpoints(self) -> Collection[str]:
         """The runs of `trainwarden run` of whose checkpoints nothing names a folder."""

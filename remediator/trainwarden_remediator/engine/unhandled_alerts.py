@@ -29,7 +29,8 @@ from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.model import BLOCKED_SECONDS, Decision, Incident, Verdict
 from trainwarden_remediator.observation.active_alerts import Fetch
 from trainwarden_remediator.observation.snapshot import Observer
-from trainwarden_remediator.policy.alert_handling import STALL, Situation
+from trainwarden_remediator.policy.alert_handling import STALL
+from trainwarden_remediator.policy.situation import Situation
 from trainwarden_remediator.runtime.clock import Clock, ConditionTimer
 
 log = logging.getLogger(__name__)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Mapping
+import sqlite3
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import Identity
@@ -59,6 +60,12 @@ _ACTION_COLUMNS = (
 )
 _NO_EFFECT = "(result IS 'interrupted' AND last_step IS NULL)"
 """Matches an action that was interrupted before its first step and changed nothing."""
+
+
+_GIVEN_UP = (
+    "SELECT coalesce(target_run, run), coalesce(target_worker, worker),"
+    " max(coalesce(closed_at, last_decided_at))"
+)
 
 
 class JournalReader:
@@ -276,20 +283,24 @@ class JournalReader:
                 )
         return tuple(found.values())
 
-    def given_up(self, received_since: float) -> tuple[WorkerKey, ...]:
+    def given_up(
+        self, received_since: float, started: Mapping[WorkerKey, float] | None = None
+    ) -> tuple[WorkerKey, ...]:
         """Returns the targets that need an operator.
 
         These are the targets that were given up, while their alert fires and was received after
         `received_since` (Unix seconds), or if they were given up after it had resolved and after
-        that time; and the targets of open incidents whose decision needs an operator.
+        that time; and the targets of open incidents whose decision needs an operator. Left out is
+        what an operator has `started` since (Unix seconds).
         """
         rows = self._file.read(
-            "SELECT DISTINCT coalesce(target_run, run), coalesce(target_worker, worker)"
+            f"{_GIVEN_UP}"  # noqa: S608 - our own words
             " FROM incident WHERE"
             " (closed IN (SELECT value FROM json_each(?)) AND"
             "  (resolved_at IS NULL AND last_received_at >= ? OR"
             "   resolved_at < closed_at AND closed_at >= ?))"
-            " OR (closed IS NULL AND last_decision IN (SELECT value FROM json_each(?)))",
+            " OR (closed IS NULL AND last_decision IN (SELECT value FROM json_each(?)))"
+            " GROUP BY 1, 2",
             (
                 json.dumps(sorted(GIVEN_UP)),
                 received_since,
@@ -297,18 +308,28 @@ class JournalReader:
                 json.dumps(_NEEDS_OPERATOR),
             ),
         )
-        return tuple(WorkerKey(*row) for row in rows)
+        return _without_started(rows, started or {})
 
-    def given_up_before(self) -> tuple[WorkerKey, ...]:
+    def given_up_before(
+        self, started: Mapping[WorkerKey, float] | None = None
+    ) -> tuple[WorkerKey, ...]:
         """Returns the targets that were given up, whose alert has resolved since.
 
-        An alert that fires again goes on with that incident, so the remediator does nothing.
+        An alert that fires again goes on with that incident, so the remediator does nothing. Left
+        out is what an operator has `started` since (Unix seconds).
         """
         rows = self._file.read(
-            "SELECT DISTINCT coalesce(target_run, run), coalesce(target_worker, worker)"
+            f"{_GIVEN_UP}"  # noqa: S608 - our own words
             " FROM incident WHERE resolved_at > ?"
             " AND closed IN (SELECT value FROM json_each(?)) AND NOT EXISTS"
-            " (SELECT 1 FROM event WHERE kind = 'resume' AND at >= closed_at)",
+            " (SELECT 1 FROM event WHERE kind = 'resume' AND at >= closed_at) GROUP BY 1, 2",
             (self._clock() - SAME_OUTAGE_SECONDS, json.dumps(sorted(GIVEN_UP))),
         )
-        return tuple(WorkerKey(*row) for row in rows)
+        return _without_started(rows, started or {})
+
+
+def _without_started(
+    rows: Sequence[sqlite3.Row], started: Mapping[WorkerKey, float]
+) -> tuple[WorkerKey, ...]:
+    keys = ((WorkerKey(run, worker), at) for run, worker, at in rows)
+    return tuple(key for key, at in keys if started.get(key, 0.0) <= (at or 0.0))

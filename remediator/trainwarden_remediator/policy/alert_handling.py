@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.formatting import format_time
 from trainwarden_exporter.runtime.responsibility import (
+    LINE_ALERTS,
     NOBODY,
     REMEDIATOR,
     YOU,
-    stall_handling,
     urgency,
     who_acts,
 )
@@ -32,6 +32,8 @@ from trainwarden_remediator.model import (
     is_unattended,
 )
 from trainwarden_remediator.observation.active_alerts import ActiveAlerts
+from trainwarden_remediator.policy.line_alerts import line_handling
+from trainwarden_remediator.policy.situation import Situation
 
 Tone = Literal["good", "warn", "bad", "quiet"]
 
@@ -78,37 +80,6 @@ _SEVERITY_TONES: dict[str, Tone] = {"critical": "bad", "warning": "warn"}
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
-    """What decides who acts, apart from an alert and the decisions about it."""
-
-    now: float
-    """Unix seconds."""
-    mode: str = "act"
-    holds: Sequence[Hold] = ()
-    """The holds in force."""
-    actions: Sequence[PastAction] = ()
-    """The last actions, oldest first."""
-    given_up: Collection[WorkerKey] = ()
-    """Workers of incidents that were closed for want of attempts."""
-    given_up_before: Collection[WorkerKey] = ()
-    """Those whose alert has ended since: if it fires again soon, it is the same incident."""
-    may_restart: Collection[WorkerKey] = ()
-    """The workers that the remediator may restart."""
-    without_checkpoints: Collection[str] = ()
-    """The runs without known checkpoints: see Setup."""
-    is_stopped: Callable[[str, str], bool] = lambda _run, _worker: False
-    """Whether an operator stopped a worker, or without a worker the run, of `trainwarden run`."""
-
-    def stall_handling(self, run: str) -> tuple[str, str]:
-        """Returns who acts on a run that stands still and is not proved to hang: see AlertView."""
-        return stall_handling(
-            may_restart=any(key.run == run for key in self.may_restart),
-            mode=self.mode,
-            without_checkpoints=run in self.without_checkpoints,
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class AlertView:
     """An active alert, who acts on it, and what is done about it."""
 
@@ -141,7 +112,23 @@ def build_alert_views(
         _view(alert, by_fingerprint.get(alert.fingerprint), situation, complete=complete)
         for alert in alerts
     ]
-    return tuple(sorted(views, key=_rank))
+    opened = [(one.run, handling_of(one, situation)) for one in incidents if not one.is_over]
+    opened += [(one.alert.run, (one.who, one.handling)) for one in views if one.alert.remediation]
+    return tuple(sorted((_of_fault(one, opened, situation) for one in views), key=_rank))
+
+
+def _of_fault(
+    view: AlertView, opened: Sequence[tuple[str, tuple[str, str]]], situation: Situation
+) -> AlertView:
+    """Returns the view of an error line with who acts on its fault; any other view as it is.
+
+    `opened`: who acts on the incidents and on the alerts with a playbook, by run.
+    """
+    if view.alert.name not in LINE_ALERTS or view.who != YOU:
+        return view
+    of_run = [handling for run, handling in opened if run == view.alert.run]
+    found = line_handling(view.alert, of_run, situation)
+    return view if found is None else replace(view, who=found[0], handling=found[1])
 
 
 def _rank(view: AlertView) -> tuple[bool, int, int, float]:
@@ -154,9 +141,8 @@ def _view(
 ) -> AlertView:
     key, now = WorkerKey(alert.run, alert.worker), situation.now
     quiet = _SEVERITY_TONES.get(alert.labels.get("severity", "")) is None
-    if alert.name in _END_WITH_RUN and situation.is_stopped(alert.run, alert.worker):
-        soon = _END_WITH_RUN[alert.name]
-        return AlertView(alert, NOBODY, f"it was stopped: the alert ends within {soon}")
+    if over := _ended_by_operator(alert, situation):
+        return AlertView(alert, NOBODY, over)
     if incident is not None:
         who, handling = handling_of(incident, situation)
         reason = incident.last_decision.partition(" ")[2]
@@ -176,6 +162,17 @@ def _view(
     if now - alert.starts_at < DELIVERY_SECONDS:
         return AlertView(alert, REMEDIATOR, "is about to receive it")
     return AlertView(alert, YOU, "the remediator has not received it")
+
+
+def _ended_by_operator(alert: Alert, situation: Situation) -> str:
+    """Returns what an operator has done that ends the alert, and how soon it ends; else ""."""
+    if (soon := _END_WITH_RUN.get(alert.name)) is None:
+        return ""
+    if situation.is_stopped(alert.run, alert.worker):
+        return f"it was stopped: the alert ends within {soon}"
+    if situation.is_started(alert.run, alert.worker, alert.starts_at):
+        return f"it was started again: the alert ends within {soon}"
+    return ""
 
 
 def _without_playbook(alert: Alert, situation: Situation) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from trainwarden_exporter.runtime.responsibility import (
     YOU,
     as_sentence,
     before_alert,
-    before_stall_alert,
+    stall_handling,
     urgency,
 )
 from trainwarden_exporter.webserver.runbooks import ALERTMANAGER, ALERTMANAGER_STEP, first_step
@@ -27,7 +27,6 @@ from trainwarden_remediator.model import GIVEN_UP, PastAction
 from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.policy.alert_handling import (
     AlertView,
-    Situation,
     build_alert_views,
     held,
     holder,
@@ -39,6 +38,7 @@ from trainwarden_remediator.policy.failing_starts import (
     failed_restarts,
     mending,
 )
+from trainwarden_remediator.policy.situation import Situation
 from trainwarden_remediator.report.current_state import CurrentState
 from trainwarden_remediator.report.incident import ReportStyle, runbook_link
 from trainwarden_remediator.report.markdown import bullets, code, text
@@ -94,6 +94,7 @@ def alert_views(
         *(now, current.mode, current.holds, actions, given_up),
         may_restart=current.may_restart,
         without_checkpoints=current.without_checkpoints,
+        announced=current.announced.workers,
         is_stopped=current.is_stopped,
     )
     return build_alert_views(current.alerts, opened, len({one.outage for one in opened}), situation)
@@ -136,7 +137,8 @@ def first_to_act(
     for key, worker in current.exporter.workers.items():
         if worker.missing:
             may_restart = key in current.may_restart
-            return before_alert(key.worker, may_restart=may_restart, mode=current.mode)
+            who, handling = before_alert(key.worker, may_restart=may_restart, mode=current.mode)
+            return who, as_sentence(who, handling)
     return _about_standstill(current, current.exporter.runs, now)
 
 
@@ -146,8 +148,12 @@ def _about_standstill(
     """Returns who acts on a run that stands still, before its alert, and what is done."""
     still = [name for name, run in runs.items() if stands_still(run, now)]
     if stalled := next((name for name in still if _has_stalled(runs[name], now)), ""):
-        may_restart = any(key.run == stalled for key in current.may_restart)
-        return before_stall_alert(may_restart=may_restart, mode=current.mode)
+        who, handling = stall_handling(
+            may_restart=any(key.run == stalled for key in current.may_restart),
+            mode=current.mode,
+            without_checkpoints=stalled in current.without_checkpoints,
+        )
+        return who, as_sentence(who, handling)
     return NOBODY, NOTHING_YET if still else ""
 
 

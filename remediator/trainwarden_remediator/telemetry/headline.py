@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from trainwarden_exporter.frameworks.error_lines import MAX_SHOWN, shown_error
-from trainwarden_exporter.processes.announcements import dismissal
+from trainwarden_exporter.processes.announcements import dismissal, start_again
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime import formatting
 from trainwarden_exporter.runtime.responsibility import (
@@ -26,7 +26,6 @@ from trainwarden_remediator.model import Incident, PastAction
 from trainwarden_remediator.observation.active_alerts import ActiveAlerts
 from trainwarden_remediator.policy.alert_handling import (
     AlertView,
-    Situation,
     Tone,
     action_in_progress,
     bounded,
@@ -38,6 +37,7 @@ from trainwarden_remediator.policy.alert_handling import (
     subject,
 )
 from trainwarden_remediator.policy.failing_starts import FAILING
+from trainwarden_remediator.policy.situation import Situation
 from trainwarden_remediator.telemetry.state import JournalSummary, RemediatorState
 
 
@@ -77,12 +77,14 @@ class CurrentWork:
         lines = () if announced is None else announced.announcement.last_lines
         return shown_error(lines) or self.faults.get(key, FaultFacts()).error[:MAX_SHOWN]
 
-    def dismissal(self, key: WorkerKey) -> str:
-        """Returns what dismisses a command of `trainwarden run` that has failed, else ""."""
+    def remedy(self, key: WorkerKey) -> str:
+        """Returns what starts or dismisses a failed command of `trainwarden run`, else ""."""
         workers = {} if self.setup is None else self.setup.announced.workers
         found = workers.get(key)
-        failed = found is not None and found.announcement.failure
-        return f" {dismissal(key, workers)}" if failed else ""
+        if found is None or not found.announcement.failure:
+            return ""
+        start = start_again(found.announcement.start_command)
+        return f"{f' {start}' if start else ''} {dismissal(key, workers)}"
 
     def situation(self, now: float) -> Situation:
         """Returns what decides who acts, at `now` (Unix seconds)."""
@@ -96,6 +98,7 @@ class CurrentWork:
             situation,
             may_restart=self.setup.restartable,
             without_checkpoints=self.setup.without_checkpoints,
+            announced=self.setup.announced.workers,
             is_stopped=self.setup.is_stopped,
         )
 
@@ -116,9 +119,12 @@ def headline(work: CurrentWork, config: Config, *, now: float) -> Headline:
     if troubles and (not critical or urgency(troubles[0].who) < urgency(REMEDIATOR)):
         return _troubled(work, troubles, "" if work.state.journal.given_up else critical)
     opened = _opened(work, now)
+    if work.state.journal.given_up:
+        if opened is not None and opened.who == YOU:  # it says why
+            return replace(opened, tone="bad")
+        return Headline("bad", critical, YOU, work.remedy(work.state.journal.given_up[0]).strip())
     if critical:
-        calls = opened is not None and opened.who == YOU and work.state.journal.given_up
-        return replace(opened, tone="bad") if opened and calls else Headline("bad", critical, YOU)
+        return Headline("bad", critical, YOU)
     if isinstance(work.alerts, str):
         sentence = f"{work.alerts}: no alert is known, and nothing will be healed."
         return Headline("warn", f"{sentence[:1].upper()}{sentence[1:]}", YOU)
@@ -131,7 +137,7 @@ def _troubled(work: CurrentWork, troubles: Sequence[AlertView], critical: str) -
     tone: Tone = "bad" if critical or any(one.tone == "bad" for one in troubles) else "warn"
     how = critical or as_sentence(first.who, first.handling)
     if first.who == YOU:
-        how += work.dismissal(WorkerKey(first.alert.run, first.alert.worker))
+        how += work.remedy(WorkerKey(first.alert.run, first.alert.worker))
     return Headline(tone, _firing(troubles, work.error_of(first.alert)), first.who, how)
 
 
@@ -161,11 +167,12 @@ def _before_an_alert(work: CurrentWork, config: Config) -> Headline | None:
         if isinstance(target, AnnouncedTarget) and target.announced.failure:
             able, mode = target.can_be_restarted, work.state.mode
             about = subject(target.run, target.worker)
-            who, how = before_alert(target.worker, may_restart=able, mode=mode)
+            who, handling = before_alert(target.worker, may_restart=able, mode=mode)
             if target.key in work.situation(0).given_up_before:
-                who, how = YOU, f"The remediator gave up on {about}."
+                who, handling = YOU, f"the remediator gave up on {about}"
+            how = as_sentence(who, handling)
             if who == YOU:
-                how += work.dismissal(target.key)
+                how += work.remedy(target.key)
             failed = f"{about} has failed ({target.announced.failure})"
             return Headline("bad", f"{failed}{_shown(work.error(target.key))}.", who, how)
     return None

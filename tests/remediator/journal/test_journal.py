@@ -264,6 +264,8 @@ def test_giving_up_closes_the_incident_and_is_shown_while_the_alert_stands(
     )
     assert journal.open_incidents() == ()
     assert journal.given_up(NOW) == (ROLLOUT,)
+    assert journal.given_up(NOW, {ROLLOUT: NOW}) == (ROLLOUT,)
+    assert journal.given_up(NOW, {ROLLOUT: NOW + 1}) == ()  # by an operator, since
     assert journal.given_up(NOW + 1) == ()
     assert journal.counters()["outcomes"] == {("demo", "rollout-0", "gave_up"): 1}
     journal.record_alerts([make_alert(firing=False)])

@@ -1,12 +1,17 @@
-"""Who acts on the alerts of what an operator has stopped."""
+"""Who acts on the alerts of what an operator has stopped, or started again."""
 
 from __future__ import annotations
 
-import pytest
-from tests.remediator.samples import make_alert
+from pathlib import Path
+from typing import Any
 
-from trainwarden_exporter.runtime.responsibility import NOBODY
-from trainwarden_remediator.policy.alert_handling import Situation, build_alert_views
+import pytest
+from tests.remediator.samples import ROLLOUT, make_alert
+
+from trainwarden_exporter.processes.announcements import AnnouncedWorker, Announcement
+from trainwarden_exporter.runtime.responsibility import NOBODY, YOU
+from trainwarden_remediator.policy.alert_handling import build_alert_views
+from trainwarden_remediator.policy.situation import Situation
 
 
 @pytest.mark.parametrize(
@@ -17,7 +22,7 @@ from trainwarden_remediator.policy.alert_handling import Situation, build_alert_
         ("TrainingRemediationGaveUp", "two minutes"),
     ],
 )
-def test_nobody_acts_on_what_ends_with_a_stopped_run(name: str, soon: str) -> None:
+def test_an_alert_that_an_operator_ends_is_for_nobody(name: str, soon: str) -> None:
     alert = make_alert(alertname=name)
     stopped = Situation(alert.starts_at + 60, is_stopped=lambda *_: True)
 
@@ -27,3 +32,20 @@ def test_nobody_acts_on_what_ends_with_a_stopped_run(name: str, soon: str) -> No
 
     (view,) = build_alert_views((alert,), (), 0, Situation(alert.starts_at + 60)) or ()
     assert "was stopped" not in view.handling
+
+    changes: list[tuple[dict[str, Any], str]] = [
+        ({}, NOBODY),
+        ({"state": "failed"}, YOU),
+        ({"announced_at": 0.0}, YOU),
+    ]
+    for change, who in changes:
+        content = {"run": "demo", "worker": "rollout-0", "pid": 7}
+        one = Announcement.model_validate(
+            {**content, "announced_at": alert.starts_at + 1, **change}
+        )
+        announced = {one.key: AnnouncedWorker(one, Path("/runs.d/a.json"), 0)}
+        known = Situation(alert.starts_at + 60, announced=announced, given_up=(ROLLOUT,))
+        (view,) = build_alert_views((alert,), (), 0, known) or ()
+        assert view.who == who
+        again = f"it was started again: the alert ends within {soon}"
+        assert (view.handling == again) == (who == NOBODY)

@@ -1,0 +1,54 @@
+"""What decides who acts, apart from an alert and the decisions about it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from trainwarden_exporter.processes.announcements import AnnouncedWorker
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.runtime.responsibility import stall_handling
+from trainwarden_remediator.holds.hold_file import Hold
+from trainwarden_remediator.model import PastAction
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What decides who acts, apart from an alert and the decisions about it."""
+
+    now: float
+    """Unix seconds."""
+    mode: str = "act"
+    holds: Sequence[Hold] = ()
+    """The holds in force."""
+    actions: Sequence[PastAction] = ()
+    """The last actions, oldest first."""
+    given_up: Collection[WorkerKey] = ()
+    """Workers of incidents that were closed for want of attempts."""
+    given_up_before: Collection[WorkerKey] = ()
+    """Those whose alert has ended since: if it fires again soon, it is the same incident."""
+    may_restart: Collection[WorkerKey] = ()
+    """The workers that the remediator may restart."""
+    without_checkpoints: Collection[str] = ()
+    """The runs without known checkpoints: see Setup."""
+    announced: Mapping[WorkerKey, AnnouncedWorker] = field(default_factory=dict)
+    """The commands of `trainwarden run`."""
+    is_stopped: Callable[[str, str], bool] = lambda _run, _worker: False
+    """Whether an operator stopped a worker, or without a worker the run, of `trainwarden run`."""
+
+    def stall_handling(self, run: str) -> tuple[str, str]:
+        """Returns who acts on a run that stands still and is not proved to hang: see AlertView."""
+        return stall_handling(
+            may_restart=any(key.run == run for key in self.may_restart),
+            mode=self.mode,
+            without_checkpoints=run in self.without_checkpoints,
+        )
+
+    def is_started(self, run: str, worker: str, since: float) -> bool:
+        """Whether an operator has started a worker since, or without a worker the run."""
+        own = [
+            one.announcement
+            for key, one in self.announced.items()
+            if key.run == run and worker in ("", key.worker)
+        ]
+        return bool(own) and all(not one.has_ended and one.announced_at > since for one in own)

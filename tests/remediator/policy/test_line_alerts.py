@@ -1,0 +1,131 @@
+"""Who acts on an error line: who acts on the fault that it is a sign of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.remediator.samples import LATER, NOW, TRAINER, make_alert
+
+from trainwarden_exporter.processes.announcements import AnnouncedWorker, Announcement
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.runtime.responsibility import NOBODY, REMEDIATOR, YOU
+from trainwarden_remediator.alertmanager.webhook_payload import Alert
+from trainwarden_remediator.model import Incident, PastAction
+from trainwarden_remediator.policy.alert_handling import AlertView, build_alert_views
+from trainwarden_remediator.policy.situation import Situation
+
+LINE = make_alert(
+    alertname="TrainingTroubleLine",
+    fingerprint=LATER,
+    starts_at=NOW - 100,
+    severity="warning",
+    remediation="",
+    worker="",
+    log="trainer",
+)
+GONE = make_alert(
+    alertname="TrainingWorkerGone",
+    starts_at=NOW - 10,
+    severity="critical",
+    remediation="start_missing_worker",
+    worker="trainer",
+)
+DECIDED = Incident(
+    id=1,
+    fingerprint=GONE.fingerprint,
+    starts_at=GONE.starts_at,
+    alert=GONE.name,
+    run="demo",
+    worker="trainer",
+    remediation="start_missing_worker",
+    last_received_at=NOW,
+    resolved=False,
+    last_decision="wait cooldown",
+)
+
+
+def announced(**changes: Any) -> Mapping[WorkerKey, AnnouncedWorker]:
+    content = {"run": "demo", "worker": "trainer", "pid": 7, "started_at": NOW - 1000, **changes}
+    one = Announcement.model_validate(content)
+    return {one.key: AnnouncedWorker(one, Path("/runs.d/a.json"), 0)}
+
+
+FAILED = announced(state="failed", exits=((7, 1, 9),), ended_at=NOW - 110)
+
+
+def views(
+    *alerts: Alert, incidents: tuple[Incident, ...] = (), **situation: Any
+) -> list[AlertView]:
+    known = Situation(NOW, may_restart=(TRAINER,), **situation)
+    return list(build_alert_views(alerts, incidents, len(incidents), known) or ())
+
+
+def test_an_error_line_of_a_run_that_goes_on_is_for_you() -> None:
+    (view,) = views(LINE, announced=announced())
+    assert (view.who, view.handling) == (YOU, "the remediator has no playbook for it")
+
+
+def test_the_line_of_a_crash_is_of_the_remediator_before_the_alert_of_the_crash() -> None:
+    (view,) = views(LINE, announced=FAILED)
+    soon = "restarts trainer once its alert fires, some 20 s after its end"
+    assert (view.who, view.handling) == (REMEDIATOR, soon)
+    (view,) = views(LINE, announced=FAILED, given_up=(TRAINER,))
+    assert view.who == YOU
+    (view,) = views(LINE, announced=FAILED, mode="observe")
+    assert view.who == YOU
+
+
+def test_the_alert_with_a_playbook_decides() -> None:
+    received, line = views(GONE, LINE)
+    assert (received.alert, line.alert) == (GONE, LINE)
+    assert (line.who, line.handling) == (REMEDIATOR, "is about to receive it")
+    for alerts in ((GONE, LINE), (LINE,)):
+        (*_, line) = views(*alerts, incidents=(DECIDED,))
+        assert (line.who, line.handling) == (REMEDIATOR, "waits: too soon after the last action")
+    other = replace(LINE, labels={**LINE.labels, "run": "second"})
+    assert views(other, incidents=(DECIDED,))[0].who == YOU
+
+
+def restart(**changes: Any) -> PastAction:
+    begun = PastAction(1, TRAINER, NOW - 60, NOW - 30, healed=True, result_at=NOW - 50)
+    return replace(begun, **changes)
+
+
+@pytest.mark.parametrize(
+    ("situation", "since"),
+    [
+        ({"announced": announced(state="finished", ended_at=NOW - 50)}, "finished"),
+        ({"announced": announced(started_at=NOW - 50)}, "been started since"),
+        ({"actions": (restart(),)}, "been started since"),
+    ],
+)
+def test_the_line_of_a_run_that_was_started_since_or_has_finished_is_for_nobody(
+    situation: dict[str, Any], since: str
+) -> None:
+    (view,) = views(LINE, **situation)
+    over = f"its run has {since}: the alert ends ten minutes after the line"
+    assert (view.who, view.handling) == (NOBODY, over)
+
+
+@pytest.mark.parametrize(
+    "situation",
+    [
+        {"announced": announced(started_at=NOW - 101)},
+        {"actions": (restart(healed=False),)},
+        {"actions": (restart(key=WorkerKey("second", "trainer")),)},
+    ],
+)
+def test_a_line_of_the_run_that_goes_on_stays_yours(situation: dict[str, Any]) -> None:
+    (view,) = views(LINE, **situation)
+    assert view.who == YOU
+
+
+def test_a_line_that_keeps_its_alert_active_is_of_the_run_that_was_started() -> None:
+    old = replace(LINE, starts_at=NOW - 900)
+    for ago, who in ((599, NOBODY), (601, YOU)):
+        (view,) = views(old, announced=announced(started_at=NOW - ago))
+        assert view.who == who

@@ -1,0 +1,158 @@
+"""The headlines of commands of `trainwarden run`: both pages agree on who starts them again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from tests.remediator.live_host import Box
+from tests.remediator.samples import FINGERPRINT, LATER, ROLLOUT, delivery
+from tests.remediator.telemetry.test_headline_states import (
+    GONE,
+    RUN,
+    Samples,
+    Stage,
+    observed,
+    page_data,
+    plain,
+    staged,
+)
+
+from trainwarden.commands.status import describe
+from trainwarden_exporter.processes.announcements import (
+    AnnouncedRuns,
+    AnnouncedWorker,
+    Announcement,
+)
+from trainwarden_exporter.runtime.responsibility import NOBODY, REMEDIATOR, YOU
+from trainwarden_exporter.status_page.page import status_json
+from trainwarden_exporter.status_page.remediator_client import RemediatorStatus
+from trainwarden_remediator.alertmanager.webhook_payload import parse_notification
+from trainwarden_remediator.model import Decision, Verdict
+
+GONE_ALERT: dict[str, Any] = {
+    "alertname": "TrainingWorkerGone",
+    "remediation": "start_missing_worker",
+}
+GAVE_UP: dict[str, Any] = {"alertname": "TrainingRemediationGaveUp", "remediation": ""}
+LINE: dict[str, Any] = {
+    "alertname": "TrainingTroubleLine",
+    "severity": "warning",
+    "remediation": "",
+    "worker": "",
+    "log": "rollout-0",
+}
+COMMAND = "trainwarden run --name demo -- python roll.py"
+
+
+def announcement(**changes: Any) -> Announcement:
+    content = {"run": "demo", "worker": "rollout-0", "pid": 7, "announced_at": 1.0}
+    content |= {"argv": ("python", "roll.py"), "options": ("--name", "demo")}
+    return Announcement.model_validate({**content, **changes})
+
+
+FAILED = announcement(state="failed", exits=((7, 1, 256),))
+
+
+def announce(stage: Stage, one: Announcement) -> None:
+    runs = AnnouncedRuns({one.key: AnnouncedWorker(one, stage.box.folder / "a.json", 0)})
+    stage.remediator.setup = replace(stage.remediator.setup, announced=runs)
+    stage.remediator.active_alerts._asked_at = None
+
+
+async def seen(stage: Stage, one: Announcement, **changes: Samples) -> Mapping[str, Any]:
+    """What `trainwarden status` shows of a host on which this command runs."""
+    announce(stage, one)
+    status = await stage.asked()
+    assert isinstance(status, RemediatorStatus)
+    outcome = replace(observed(**changes), artifacts=(one,))
+    return status_json(replace(page_data(status), outcomes=(outcome,)))
+
+
+async def own_page(stage: Stage) -> str:
+    return plain(await (await stage.client.get("/")).text())
+
+
+def fire(box: Box, labels: dict[str, Any], fingerprint: str = FINGERPRINT) -> None:
+    """Let Alertmanager list an alert that begins now."""
+    begins = box.alert(**labels)["startsAt"]
+    box.fire(fingerprint=fingerprint, labels=labels, startsAt=begins)
+
+
+async def give_up(stage: Stage) -> None:
+    """The remediator gives up on the worker, whose alert then fires on."""
+    journal = stage.remediator.journal
+    journal.record_alerts(parse_notification(delivery(stage.box.alert(**GONE_ALERT))).alerts)
+    fire(stage.box, GONE_ALERT)
+    (incident,) = journal.open_incidents()
+    (target,) = stage.remediator.setup.config.targets
+    exhausted = Decision(Verdict.REFUSE, "attempts_exhausted", target)
+    journal.record_decisions([(incident, exhausted)])
+
+
+async def test_what_starts_a_command_again_is_shown_as_long_as_it_is_down(box: Box) -> None:
+    box.known = {}
+    async with staged(box) as stage:
+        await give_up(stage)
+        dismissal = "`trainwarden stop demo` dismisses it."
+        how = f"The remediator gave up on demo/rollout-0. When its cause is mended: `{COMMAND}`."
+        for _ in range(2):
+            shown = await seen(stage, FAILED, **GONE)
+            assert (shown["who_acts"], shown["how"]) == (YOU, f"{how} {dismissal}")
+            assert COMMAND in await own_page(stage)
+            box.firing.clear()  # its alert may end for a while, or be inhibited
+
+        # the first step of its alert has the command, too: once is enough
+        for attempt in (1, 2):
+            journal = stage.remediator.journal
+            action = journal.record_intent(1, ROLLOUT, "restart", (), attempt=(attempt, 2))
+            journal.record_result(action, "done", started_by="us", processes=[1])
+            journal.record_outcome(action, "not_healed", seen="it ended soon after its start")
+        fire(box, GONE_ALERT)
+        shown = await seen(stage, FAILED, **GONE)
+        assert shown["how"] == f"The remediator gave up on demo/rollout-0. {dismissal}"
+        assert "\n".join(describe(shown)).count(COMMAND) == 1
+
+
+async def test_what_an_operator_has_started_again_needs_nobody_at_once(box: Box) -> None:
+    box.known = {}
+    async with staged(box) as stage:
+        await give_up(stage)
+        fire(box, GAVE_UP, LATER)
+        assert (await seen(stage, FAILED, **GONE))["who_acts"] == YOU
+        again = announcement(announced_at=time.time() + 1)
+        shown = await seen(stage, again)
+        assert (shown["who_acts"], "You, now" in "\n".join(describe(shown))) == (NOBODY, False)
+        assert "It was started again: the alert ends within half a minute." in shown["how"]
+        own = await own_page(stage)
+        assert "You, now" not in own
+        assert "gave up on" not in own.partition("Journal")[0]
+        # it has failed again, and the remediator starts it no more
+        failed = announcement(state="failed", exits=((8, 2, 256),), announced_at=again.announced_at)
+        assert (await seen(stage, failed, **GONE))["who_acts"] == YOU
+
+
+async def test_the_line_of_a_crash_hides_nobody_who_restarts_it(box: Box) -> None:
+    box.known = {}
+    async with staged(box) as stage:
+        fire(box, LINE, LATER)
+        assert (await seen(stage, announcement()))["who_acts"] == YOU
+        soon = "It restarts rollout-0 once its alert fires, some 20 s after its end."
+        shown = await seen(stage, FAILED, **GONE)
+        assert (shown["who_acts"], shown["how"]) == (REMEDIATOR, soon)
+        assert f"{REMEDIATOR} {soon}" in await own_page(stage)
+        stage.remediator.setup = replace(stage.remediator.setup, announced=AnnouncedRuns())
+        shown = await stage.status_of(**GONE)  # a worker of exporter.yml
+        assert (shown["who_acts"], shown["how"]) == (REMEDIATOR, soon)
+
+
+async def test_the_line_of_a_run_that_has_finished_is_for_nobody(box: Box) -> None:
+    box.known = {}
+    async with staged(box) as stage:
+        fire(box, LINE, LATER)
+        shown = await stage.status_of(training_finished={RUN: 1})
+    assert shown["headline"] == "TrainingTroubleLine on demo has not ended yet."
+    over = "Its run has finished: the alert ends ten minutes after the line."
+    assert (shown["who_acts"], shown["how"]) == (NOBODY, over)
