@@ -17,6 +17,7 @@ OTHERS = {
     "needs_observation",  # leads to an observation, then to another decision
     "no_remediation",  # closed at once
     "awaiting_operator",  # on-call was paged, which was the action
+    "stall_lasts",  # its alert has ended: no alert waits
 }
 WAITING = sorted(
     {*get_args(Reason)} - NO_ACTION_NEEDED - NEEDS_OPERATOR - GIVEN_UP - CLOSED - ACTS - OTHERS

@@ -48,8 +48,8 @@ WITH_CHECKPOINTS = "started with `--checkpoints FOLDER`, it can be restarted"
 """What an operator does so that a hang is healed; the clause is about the run."""
 
 STALLED_FOR_GOOD = (
-    "calls you once its stacks show that it is stuck, or its limit is over: only a run"
-    " started with `--checkpoints FOLDER` is restarted"
+    "calls you once its stacks show that it is stuck, or its limit is over: without"
+    " `--checkpoints FOLDER`, only a search is restarted"
 )
 """As STALLED, where the run has no known checkpoints."""
 
