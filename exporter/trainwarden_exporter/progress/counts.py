@@ -64,7 +64,7 @@ def _of_epoch(
         if total < (state.epoch_total or 0):
             return state, None  # an evaluation
         state, last = _without_steps(state, event.source), None
-    if last is not None and not event.dated:
+    if last is not None and not event.dated and not _continues_reading(state, event):
         return state, None  # a line that is read again
     if total:
         line_total = total if event.total_of == "line" else state.line_total
@@ -80,6 +80,15 @@ def _of_epoch(
             before = before + total if ended else 0
         step += before
     return state, replace(event, step=step, total=configured_total)
+
+
+def _continues_reading(state: RunProgress, event: StepReported) -> bool:
+    """Whether the last report is of a line that was there before the exporter, as `event` is.
+
+    Such lines are read in the order in which they were written.
+    """
+    known = state.reports[event.source]
+    return not known.dated and event.step > known.step
 
 
 def _ended_unobserved(

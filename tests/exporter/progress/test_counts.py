@@ -60,9 +60,9 @@ class Bars:
             self.now += 10
             self.line("bar", step=str(step), total=str(total))
 
-    def line(self, pattern: str, **groups: str) -> None:
+    def line(self, pattern: str, *, fresh: bool = True, **groups: str) -> None:
         self.tracker.record_line(
-            LineEvent("run", "log", "trainer", pattern, groups, self.now, fresh=True)
+            LineEvent("run", "log", "trainer", pattern, groups, self.now, fresh=fresh)
         )
 
     @property
@@ -210,3 +210,18 @@ def test_a_new_process_in_a_later_epoch_makes_none(tmp_path: Path) -> None:
     run.trainer(run.now - 15)
     run.draw(11, total=60)
     assert run.state.step == 11
+
+
+@pytest.mark.parametrize("total", [{}, {"total": "30"}])
+def test_the_lines_of_a_log_that_was_there_before_the_exporter_are_all_counted(
+    total: dict[str, str],
+) -> None:
+    run = Bars("line")
+    for step in range(1, 31):
+        run.line("bar", fresh=False, step=str(step), **total)
+    assert run.state.step == 30
+    run.now += 10
+    run.line("bar", step="31")
+    for step in (1, 31, 32):  # read again
+        run.line("bar", fresh=False, step=str(step))
+    assert (run.state.step, run.state.resumes) == (31, 0)
