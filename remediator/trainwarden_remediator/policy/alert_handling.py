@@ -141,12 +141,12 @@ def _view(
 ) -> AlertView:
     key, now = WorkerKey(alert.run, alert.worker), situation.now
     quiet = _SEVERITY_TONES.get(alert.labels.get("severity", "")) is None
-    if over := _ended_by_operator(alert, situation):
-        return AlertView(alert, NOBODY, over)
     if incident is not None:
         who, handling = handling_of(incident, situation)
         reason = incident.last_decision.partition(" ")[2]
         return AlertView(alert, who, handling, reason, incident.id)
+    if over := _ended_by_operator(alert.name, key, alert.starts_at, situation):
+        return AlertView(alert, NOBODY, over)
     if not alert.remediation and quiet:
         return AlertView(alert, NOBODY, "for information")
     if (found := _before_decisions(key, situation)) is not None:
@@ -164,13 +164,13 @@ def _view(
     return AlertView(alert, YOU, "the remediator has not received it")
 
 
-def _ended_by_operator(alert: Alert, situation: Situation) -> str:
-    """Returns what an operator has done that ends the alert, and how soon it ends; else ""."""
-    if (soon := _END_WITH_RUN.get(alert.name)) is None:
+def _ended_by_operator(alert: str, key: WorkerKey, since: float, situation: Situation) -> str:
+    """Returns what an operator has done that ends an alert, and how soon it ends; else ""."""
+    if (soon := _END_WITH_RUN.get(alert)) is None:
         return ""
-    if situation.is_stopped(alert.run, alert.worker):
+    if situation.is_stopped(*key):
         return f"it was stopped: the alert ends within {soon}"
-    if situation.is_started(alert.run, alert.worker, alert.starts_at):
+    if situation.is_started(*key, since):
         return f"it was started again: the alert ends within {soon}"
     return ""
 
@@ -191,8 +191,13 @@ def _without_playbook(alert: Alert, situation: Situation) -> tuple[str, str]:
 def handling_of(incident: Incident, situation: Situation) -> tuple[str, str]:
     """Returns who acts on an open incident, and what is done: see AlertView."""
     key = WorkerKey(incident.run, incident.worker)
-    if (found := _before_decisions(key, situation, incident.id)) is not None:
-        return found
+    if over := _ended_by_operator(incident.alert, key, incident.starts_at, situation):
+        return NOBODY, over
+    found = _before_decisions(key, situation, incident.id)
+    return _by_decision(incident, situation) if found is None else found
+
+
+def _by_decision(incident: Incident, situation: Situation) -> tuple[str, str]:
     verdict, _, reason = incident.last_decision.partition(" ")
     described = _described(incident, reason)
     if reason in _OVER or incident.is_over:

@@ -90,6 +90,14 @@ def test_the_alert_with_a_playbook_decides() -> None:
     assert views(other, incidents=(DECIDED,))[0].who == YOU
 
 
+def test_what_an_operator_has_started_again_is_over_though_its_incident_is_open() -> None:
+    again = announced(announced_at=NOW - 5, started_at=NOW - 5)
+    for view in views(GONE, LINE, incidents=(DECIDED,), announced=again):
+        assert view.who == NOBODY
+    (*_, line) = views(LINE, incidents=(DECIDED,), announced=again)
+    assert line.who == NOBODY
+
+
 def restart(**changes: Any) -> PastAction:
     begun = PastAction(1, TRAINER, NOW - 60, NOW - 30, healed=True, result_at=NOW - 50)
     return replace(begun, **changes)
