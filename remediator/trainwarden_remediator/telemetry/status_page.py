@@ -39,7 +39,6 @@ from trainwarden_remediator.model import (
 )
 from trainwarden_remediator.policy.alert_handling import (
     AlertView,
-    Situation,
     action_in_progress,
     bounded,
     describe_hold,
@@ -49,6 +48,7 @@ from trainwarden_remediator.policy.alert_handling import (
     subject,
 )
 from trainwarden_remediator.policy.failing_starts import REPEATED, failed_restarts, mending
+from trainwarden_remediator.policy.situation import Situation
 from trainwarden_remediator.telemetry.headline import CurrentWork, critical_problem, headline
 from trainwarden_remediator.telemetry.state import RemediatorState
 
