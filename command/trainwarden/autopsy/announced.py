@@ -88,7 +88,7 @@ def split_runs(
     """Returns the workers of the run that started last, and one worker of each other run.
 
     An earlier start of the same run is none: it has the same checkpoints, or without any given, the
-    same command.
+    same command, and has not finished.
     """
     runs: dict[str, list[AnnouncedWorker]] = defaultdict(list)
     for one in sorted(workers, key=lambda one: -one.started_at):
@@ -103,7 +103,7 @@ def _goes_on(run: Sequence[AnnouncedWorker], own: Sequence[AnnouncedWorker]) -> 
     before, now = ({one.checkpoints for one in some} - {None} for some in (run, own))
     if before or now:
         return not before.isdisjoint(now)
-    return {one.command for one in run} == {one.command for one in own}
+    return not has_finished(run) and {one.command for one in run} == {one.command for one in own}
 
 
 def _read(

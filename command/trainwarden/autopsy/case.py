@@ -106,11 +106,25 @@ class Case:
         return log.last_at
 
     @cached_property
+    def last_log(self) -> tuple[float, LogReading] | None:
+        """The log of the run's own that shows the last sign of life, and its time.
+
+        Where lines without a time are the last ones, that is the last change of the file; of a copy
+        it would be the time of the copy.
+        """
+        found: list[tuple[float, LogReading]] = []
+        for log in self.logs:
+            at = self.end_of(log)
+            if at is None or log.log.source not in ("log", "watchdog"):
+                continue
+            undated = log.ends_undated and not self._copied
+            found.append((max(at, log.log.modified) if undated else at, log))
+        return max(found, key=lambda one: (one[0], one[1].name), default=None)
+
+    @property
     def last_sign(self) -> tuple[float, str] | None:
-        """The last line of the run's own logs, and its file."""
-        own = [log for log in self.logs if log.log.source in ("log", "watchdog")]
-        found = [(at, log.name) for log in own if (at := self.end_of(log)) is not None]
-        return max(found, default=None)
+        """The last sign of life in the run's own logs, and the file."""
+        return None if self.last_log is None else (self.last_log[0], self.last_log[1].name)
 
     @cached_property
     def first_sign_at(self) -> float | None:
@@ -121,6 +135,10 @@ class Case:
         logged = bool(self.parallel) and all(one.finished for one in self.parallel)
         announced = has_finished(self.material.announced)
         return logged if announced is None else announced
+
+    def has_finished(self, attempt: Attempt) -> bool:
+        """Whether an attempt finished, as it logged or, for the last ones, as was recorded."""
+        return attempt.finished or (self.finished and attempt in self.parallel)
 
     @property
     def may_be_active(self) -> bool:
@@ -214,7 +232,7 @@ class Case:
             [
                 one.last_step
                 for one in self.attempts
-                if one.last_step is not None and not one.finished
+                if one.last_step is not None and not self.has_finished(one)
             ]
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainwarden.autopsy.case import ALIVE_SECONDS, Case
+from trainwarden.autopsy.repeats import NEAR_STEPS
 from trainwarden.autopsy.signs import Evidence
 from trainwarden_exporter.frameworks.base import Phase
 from trainwarden_exporter.gpu.xid import describe as describe_xid
@@ -71,6 +72,28 @@ def same_step(case: Case) -> Evidence | None:
     return Evidence(f"{same.ended} of {same.of} attempts ended at step {same.step}{spread}")
 
 
+def repeated_gpu_fault(case: Case) -> Evidence | None:
+    """The same step each time, whose batch or code the program repeats; a GPU fails at any step.
+
+    Attempts that failed within a few steps show no such thing: a GPU may fail at once, too.
+    """
+    same, first = case.same_step, case.first_error
+    if same is None or first is None or first.kind != "gpu_fault":
+        return None
+    spans = [
+        one.last_step - one.first_step
+        for one in case.attempts
+        if one.first_step is not None and one.last_step is not None
+        if abs(one.last_step - same.step) <= NEAR_STEPS
+    ]
+    if min(spans, default=0) <= NEAR_STEPS:
+        return None
+    return Evidence(
+        f"{same.ended} of {same.of} attempts ended at step {same.step}: a GPU would fail at "
+        "different steps, the program or its data fails at one"
+    )
+
+
 def loop_explains(case: Case) -> Evidence | None:
     if case.loop is None:
         return None
@@ -81,7 +104,7 @@ def loop_explains(case: Case) -> Evidence | None:
 
 def error_explains(case: Case) -> Evidence | None:
     first = case.first_error
-    if first is None or first.kind in ("exception", "raised"):
+    if first is None or first.kind in ("exception", "raised") or repeated_gpu_fault(case):
         return None
     return Evidence(f"The logs name an error after it: {first.kind.replace('_', ' ')}")
 

@@ -78,7 +78,7 @@ def as_data(verdict: Verdict) -> dict[str, Any]:
                 "total": one.total,
                 "began_at": one.began_at,
                 "progress_at": one.progress_at,
-                "finished": one.finished,
+                "finished": case.has_finished(one),
                 "end": how_it_ended(case, one),
             }
             for one in case.attempts

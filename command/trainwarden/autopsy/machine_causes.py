@@ -99,6 +99,7 @@ MACHINE_CAUSES: tuple[Cause, ...] = (
             lines("gpu_fault", points=5, what="CUDA reports it"),
             Sign(5, seen.fatal_xid, key=True),
             first_of("gpu_fault", "xid"),
+            Sign(-4, seen.repeated_gpu_fault),
             FINISHED,
         ),
         bullet_points("""

@@ -102,6 +102,8 @@ class Attempt:
     phase_at: float | None = None
     after: Mapping[str, Tally] = field(default_factory=dict)
     """What was logged after the last progress, by kind."""
+    after_at: float | None = None
+    """The last time in the log before the last progress."""
     ended_at: float | None = None
     """The last line of the attempt that has a time."""
 
@@ -129,6 +131,8 @@ class LogReading:
     bytes_read: int
     whole: bool = True
     """Whether the file was read from its beginning to its end."""
+    ends_undated: bool = False
+    """Whether lines without a time follow the last one with a time."""
     idle_starts: int = 0
     """Starts at the end of the file between which no progress was made."""
 

@@ -268,6 +268,7 @@ class LogReader:
                 first_step=step if self._attempt.first_step is None else self._attempt.first_step,
                 last_step=step,
                 progress_at=at,
+                after_at=self._times.last,
                 progress_order=self._order,
                 advances=self._attempt.advances + isinstance(event, Advanced),
             )
@@ -309,6 +310,7 @@ class LogReader:
             (at for line in reversed(self._tail) if (at := self._times.peek(line)) is not None),
             self._times.last,
         )
+        self._times.last = last_at  # of the last attempt, too
         self._end_traceback()
         self._close_attempt()
         attempts = [one for one in self._attempts if one.has_progress]
@@ -329,6 +331,7 @@ class LogReader:
             ),
             self._bytes,
             whole=self._whole,
+            ends_undated=bool(self._tail) and self._times.peek(self._tail[-1]) is None,
             idle_starts=self._idle_starts,
         )
         return _shifted(reading, shift) if shift else reading
@@ -379,6 +382,7 @@ def _shifted(reading: LogReading, seconds: float) -> LogReading:
                 one,
                 began_at=moved(one.began_at),
                 progress_at=moved(one.progress_at),
+                after_at=moved(one.after_at),
                 phase_at=moved(one.phase_at),
                 ended_at=moved(one.ended_at),
                 after=tallies(one.after),

@@ -76,9 +76,8 @@ def _command(path: str) -> str:
 def _at_a_glance(verdict: Verdict) -> Iterator[str]:
     case = verdict.case
     rows: list[tuple[str, str]] = []
-    if case.last_sign is not None:
-        at, name = case.last_sign
-        rows.append(("Last sign of life", f"{format_time(at)}, in {code(name)}"))
+    if case.last_log is not None:
+        rows.append(("Last sign of life", _last_sign(*case.last_log)))
     latest = case.latest
     if latest is not None:
         rows.append(("Last progress", _progress(latest, case)))
@@ -91,6 +90,13 @@ def _at_a_glance(verdict: Verdict) -> Iterator[str]:
     count = sum(error.count for error in case.errors)
     rows.append(("Errors", f"{count}, in {plural(len(case.errors), 'kind')}" if count else "none"))
     yield table(("", ""), [(f"**{name}**", value) for name, value in rows])
+
+
+def _last_sign(at: float, log: LogReading) -> str:
+    if at != log.last_at:
+        return f"{format_time(at)}, the last change of {code(log.name)}"
+    more = "; lines without a time follow" if log.ends_undated else ""
+    return f"{format_time(at)}, in {code(log.name)}{more}"
 
 
 def _announced(worker: AnnouncedWorker) -> str:
@@ -111,14 +117,17 @@ def _progress(attempt: Attempt, case: Case) -> str:
     if attempt.progress_at is not None:
         parts.append(format_time(attempt.progress_at))
     elif attempt.ended_at is not None and not attempt.finished:
-        parts.append(f"before {format_time(attempt.ended_at)}")
+        is_after = attempt.ended_at == attempt.after_at
+        parts.append(f"{'after' if is_after else 'before'} {format_time(attempt.ended_at)}")
     if attempt.finished:
         parts.append("the run reported its end")
     elif attempt.phase is not None:
         parts.append(f"phase {attempt.phase.value.replace('_', ' ')}")
     sign = case.last_sign
     if sign and attempt.progress_at is not None and sign[0] - attempt.progress_at >= 60:  # noqa: PLR2004 - shorter is usual
-        parts.append(f"{format_duration(sign[0] - attempt.progress_at)} before the last line")
+        parts.append(
+            f"{format_duration(sign[0] - attempt.progress_at)} before the last sign of life"
+        )
     return text(", ".join(parts) or "unknown")
 
 
@@ -170,7 +179,7 @@ def resume_text(case: Case) -> str:
 def attempts_text(case: Case) -> str:
     same, count = case.same_step, len(case.attempts)
     if same is None:
-        finished = sum(one.finished for one in case.attempts)
+        finished = sum(map(case.has_finished, case.attempts))
         return f"{count}, of them {finished} finished"
     spread = f" ± {same.spread}" if same.spread else ""
     return f"{same.ended} of {same.of} ended at step {same.step}{spread}"
@@ -287,6 +296,11 @@ def _attempts(case: Case) -> Iterator[str]:
     yield table(("log", "first progress", "last progress", "steps", "end"), rows)
     if len(case.attempts) > _SHOWN_ATTEMPTS:
         yield f"The last {_SHOWN_ATTEMPTS} of {len(case.attempts)}."
+    if len({one.file for one in case.attempts}) > 1:
+        yield (
+            "Several logs are taken as those of one run. If one is that of another run, give the "
+            "log instead of the folder: `trainwarden autopsy LOG`."
+        )
 
 
 def _errors(case: Case) -> Iterator[str]:

@@ -243,6 +243,8 @@ RUN_CAUSES: tuple[Cause, ...] = (
         bullet_points("""
             - Look at what happens at that step only: a save, an evaluation, a weight
               update, one batch.
+            - After a CUDA error, repeat it with `CUDA_LAUNCH_BLOCKING=1`: the
+              traceback then names the operation.
         """),
         ("progress",),
         ("TrainingStepStalled",),

@@ -41,7 +41,7 @@ def timeline(case: Case) -> tuple[Event, ...]:
 
 def how_it_ended(case: Case, attempt: Attempt) -> str:
     """Returns in a few words how an attempt ended."""
-    if attempt.finished:
+    if case.has_finished(attempt):
         return "finished"
     outside = [kind for kind in ENDED_FROM_OUTSIDE if kind in attempt.after]
     errors = [tally for kind, tally in attempt.after.items() if kind in case.error_kinds]
@@ -110,7 +110,8 @@ def _checkpoints(case: Case) -> Iterator[Event]:
 def _signs(case: Case) -> Iterator[Event]:
     for log in case.logs:
         if log.log.source == "log" and log.last_at is not None and log.role:
-            yield Event(log.last_at, f"{log.name}: last line ({log.role})")
+            which = "last line with a time" if log.ends_undated else "last line"
+            yield Event(log.last_at, f"{log.name}: {which} ({log.role})")
     if case.last_sign is not None:
         at, name = case.last_sign
         yield Event(at, f"last sign of life, in {name}")

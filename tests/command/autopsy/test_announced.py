@@ -221,3 +221,36 @@ def test_without_a_record_no_checkpoint_is_that_of_a_log_which_is_behind_it(work
     assert "Resume from the checkpoint of step" not in report
     assert "several runs" in report
     assert f"`trainwarden autopsy {work / 'ck-good'}`" in report
+
+
+def test_a_run_that_has_finished_is_another_one_than_the_next_start_of_its_command(
+    work: Path,
+) -> None:
+    state = work.parent / "state"
+    (state / "logs").mkdir(parents=True)
+    runs = {
+        "train": ("finished", 0, 30),
+        "train-2": ("failed", 256, 11),
+        "train-3": ("failed", 9, 12),
+    }
+    for number, (name, (ended, status, steps)) in enumerate(runs.items(), 1):
+        log = state / "logs" / f"{name}@w.log"
+        log.write_text("".join(f"step {step}/30 loss 1\n" for step in range(1, steps + 1)))
+        more = {"started_at": float(number), "log": str(log), "exit_status": status}
+        announce(state, name, cwd=str(work), state=ended, argv=["train.py"], **more)
+    verdict = examine(state / "logs", announced_in=announced_in)
+    assert sorted(log.name for log in verdict.case.logs) == ["train-2@w.log", "train-3@w.log"]
+    assert [one["run"] for one in as_data(verdict)["other_runs"]] == ["train"]
+
+
+def test_the_last_attempt_of_a_run_that_finished_counts_as_finished(work: Path) -> None:
+    log = work / "train.log"
+    lines = [f"step {step}/300 loss 1" for last in (20, 27) for step in range(1, last)]
+    log.write_text("\n".join([*lines, ""]))
+    announce(
+        work.parent / "state", "r", cwd=str(work), state="finished", exit_status=0, log=str(log)
+    )
+    verdict = examine(work, announced_in=announced_in)
+    assert "Attempts** | 2, of them 1 finished" in render(verdict)
+    assert [one["end"] for one in as_data(verdict)["attempts"]] == ["no error logged", "finished"]
+    assert [one["finished"] for one in as_data(verdict)["attempts"]] == [False, True]

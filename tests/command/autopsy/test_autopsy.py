@@ -95,6 +95,49 @@ def test_the_last_error_names_the_cause(line: str, cause: str, tmp_path: Path) -
     assert first_cause(tmp_path) == cause
 
 
+CUDA_ERROR = "RuntimeError: CUDA error: device-side assert triggered"
+
+
+def failing(*spans: tuple[int, int]) -> list[str]:
+    """Attempts, each from one step to another, that a CUDA error ends."""
+    lines = []
+    for first, last in spans:
+        lines += [f"step {step}/300 loss 1" for step in range(first, last + 1)]
+        lines += ["Traceback (most recent call last):", CUDA_ERROR]
+    return lines
+
+
+def test_cuda_errors_at_one_same_step_speak_for_the_program(tmp_path: Path) -> None:
+    write(tmp_path / "train.log", failing((1, 50), (1, 50), (41, 51)))
+    verdict = examine(tmp_path)
+    assert verdict.likely[0].cause.name == "same_step"
+    assert "gpu_fault" not in [one.cause.name for one in verdict.likely]
+    assert "a GPU would fail at different steps" in render(verdict)
+    assert "CUDA_LAUNCH_BLOCKING=1" in "".join(as_data(verdict)["next_steps"])
+
+
+@pytest.mark.parametrize(
+    "spans",
+    [((1, 50), (1, 80), (1, 20)), ((1, 50), (50, 51), (50, 51))],
+    ids=["at different steps", "right after each resume"],
+)
+def test_other_cuda_errors_are_those_of_a_gpu(
+    tmp_path: Path, spans: tuple[tuple[int, int], ...]
+) -> None:
+    write(tmp_path / "train.log", failing(*spans))
+    assert first_cause(tmp_path) == "gpu_fault"
+
+
+def test_a_report_of_several_logs_says_that_they_may_be_those_of_several_runs(
+    tmp_path: Path,
+) -> None:
+    steps = [f"step {step}/300 loss 1" for step in range(1, 51)]
+    write(tmp_path / "train.log", [*steps, *steps[:30]])
+    assert "`trainwarden autopsy LOG`" not in render(examine(tmp_path))
+    write(tmp_path / "train.log.1", steps[:40])
+    assert "`trainwarden autopsy LOG`" in render(examine(tmp_path))
+
+
 def test_an_out_of_memory_kill_in_the_kernel_log_explains_a_silent_end(tmp_path: Path) -> None:
     healthy(tmp_path, end=30)
     killed = stamp(BEGIN + 1500, "%a %b %d %H:%M:%S %Y")

@@ -11,7 +11,7 @@ from autopsying import examine
 from night_folders import at, write
 from trainwarden.autopsy import files
 from trainwarden.autopsy.line_times import LineTimes
-from trainwarden.autopsy.report import resume_text
+from trainwarden.autopsy.report import render, resume_text
 
 
 @pytest.mark.parametrize(
@@ -231,3 +231,33 @@ def test_a_traceback_that_the_end_of_the_log_cuts_off_counts(tmp_path: Path) -> 
     )
     (error,) = examine(tmp_path).case.errors
     assert error.name == "exception"
+
+
+DATED = ["2026-02-15 05:00:00Z start", *(f"step {step}/300 loss 1" for step in range(1, 51))]
+
+
+def test_lines_without_a_time_at_the_end_live_until_the_last_change_of_the_file(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path / "train.log", DATED, changed=at("2026-02-15 07:00:00"))
+    verdict = examine(tmp_path)
+    assert verdict.case.last_sign == (at("2026-02-15 07:00:00"), "train.log")
+    report = render(verdict)
+    assert "2026-02-15 07:00:00 UTC, the last change of `train.log` |" in report
+    assert "step 50 of 300, after 2026-02-15 05:00:00 UTC" in report
+    assert "05:00:00 | train.log: last line with a time (trainer)" in report
+
+
+def test_a_last_line_with_a_time_is_the_last_sign_whatever_changed_the_file(tmp_path: Path) -> None:
+    lines = [*DATED, "2026-02-15 06:00:00Z saving"]
+    write(tmp_path / "train.log", lines, changed=at("2026-02-15 07:00:00"))
+    verdict = examine(tmp_path)
+    assert verdict.case.last_sign == (at("2026-02-15 06:00:00"), "train.log")
+    assert "step 50 of 300, before 2026-02-15 06:00:00 UTC" in render(verdict)
+
+
+def test_the_time_of_a_copy_is_no_sign_of_life(tmp_path: Path) -> None:
+    write(tmp_path / "train.log", DATED, changed=at("2026-02-19 07:00:00"))
+    verdict = examine(tmp_path)
+    assert verdict.case.last_sign == (at("2026-02-15 05:00:00"), "train.log")
+    assert "05:00:00 UTC, in `train.log`; lines without a time follow |" in render(verdict)
