@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=POLICIES,
         default="on-request",
         help="who may start COMMAND again: nobody; this program after a failure, and the"
-        " remediator; only the remediator (default: %(default)s)",
+        " remediator after a hang or above a limit; only the remediator (default: %(default)s)",
     )
     parser.add_argument(
         "--memory-limit",

@@ -90,6 +90,15 @@ def end_state(status: int, *, stopped: bool, finishes: bool) -> str:
     return "finished" if status == 0 and finishes else "failed"
 
 
+def waits_for_remediator(state: str, policy: str, *, detached: bool) -> bool:
+    """Returns whether a command that has ended in `state` waits for a request to start it again.
+
+    What this program restarts after a failure, the remediator does not: its attempts would add up
+    to those of this program.
+    """
+    return state == "failed" and policy == ON_REQUEST and detached
+
+
 def describe_restart(announcement: Announcement) -> str:
     """Returns the line of the log between two processes; empty before the first.
 

@@ -25,6 +25,7 @@ from trainwarden.run.policy import (
     describe_prospect,
     describe_restart,
     end_state,
+    waits_for_remediator,
 )
 from trainwarden.run.process_tree import read_start_ticks
 from trainwarden.run.relay import Relay
@@ -295,7 +296,7 @@ class Wrapper:
         policy, delay = self._announcement.content["restart"], None
         if state == "failed" and policy == ON_FAILURE:
             delay = self._failures.next_delay(lasted)
-        waits = state == "failed" and policy != NEVER and self._detached and delay is None
+        waits = waits_for_remediator(state, policy, detached=self._detached)
         if prospect := describe_prospect(state, policy, waits=waits, delay=delay):
             how = f"{describe_end(self._announcement, status)}; {prospect}"
             self._say(how, f"; log: {self._announcement.files.log}")

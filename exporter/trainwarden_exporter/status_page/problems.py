@@ -21,8 +21,6 @@ from trainwarden_exporter.status_page.run_views import (
 )
 from trainwarden_exporter.status_page.series import Tone
 
-_OWN_RESTART = "Its trainwarden run starts it again (--restart on-failure)."
-
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -62,7 +60,8 @@ def worker_problems(workers: Sequence[WorkerView]) -> Iterator[Problem]:
             clause = f"{name} {_worker_state(worker)}"
             gone = bool(worker.failure) or worker.processes + worker.unconfirmed < worker.expected
             about, failed = (worker.run, worker.name), bool(worker.failure)
-            how = _OWN_RESTART if worker.restarts_itself else ""
+            restarts = f"Its trainwarden run starts it again (restarts: {worker.own_restarts})."
+            how = restarts if worker.restarts_itself else ""
             who = NOBODY if how else ""
             start, end = worker.start_command, dismissal(WorkerKey(*about), keys) if failed else ""
             yield Problem(worker.tone, clause, *about, gone, failed, start, end, who=who, how=how)

@@ -33,6 +33,7 @@ from trainwarden_remediator.actions.process_count import exporter_problem, surpl
 from trainwarden_remediator.actions.save_check import SaveCheck, SaveWait
 from trainwarden_remediator.actions.termination import is_alive, protection_reason
 from trainwarden_remediator.config.restart_methods.run import (
+    RESTARTS_ITSELF,
     WRAPPER_ENDED,
     RunTarget,
     has_ended,
@@ -173,6 +174,8 @@ class RunAction(Action):
             raise ActionError("trainwarden run: malformed status")
         if status.get("state") == "stopped":
             raise ActionDeferredError("an operator has stopped it")
+        if status.get("state") == "failed" and status.get("restart") == "on-failure":
+            raise NotEligibleError(RESTARTS_ITSELF)
         if status.get("state") not in ("running", "failed"):
             raise NotEligibleError(f"the run is {status.get('state')}")
         return status

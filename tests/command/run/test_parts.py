@@ -173,6 +173,22 @@ def test_who_starts_a_command_again_that_has_ended(
 
 
 @pytest.mark.parametrize(
+    ("state", "restart", "detached", "waits"),
+    [
+        ("failed", "on-request", True, True),
+        ("failed", "on-request", False, False),
+        ("failed", "on-failure", True, False),
+        ("failed", "never", True, False),
+        ("finished", "on-request", True, False),
+    ],
+)
+def test_only_a_detached_run_that_the_remediator_alone_restarts_waits_for_it(
+    *, state: str, restart: str, detached: bool, waits: bool
+) -> None:
+    assert policy.waits_for_remediator(state, restart, detached=detached) == waits
+
+
+@pytest.mark.parametrize(
     ("state", "arguments", "goes_on"),
     [
         ("failed", ["train"], True),

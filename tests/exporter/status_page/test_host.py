@@ -85,7 +85,8 @@ def test_a_run_that_is_about_to_restart_itself_needs_nobody() -> None:
     views = build_worker_views([Outcome("workers", 0.1, samples, artifacts=(one,))], now=1000)
     (problem,) = worker_problems(views)
     assert (problem.who, problem.clause) == (NOBODY, "rollout-0 has failed (SIGKILL)")
-    assert problem.how == "Its trainwarden run starts it again (--restart on-failure)."
+    count = "1 by --restart on-failure, the last 14 s ago after SIGKILL"
+    assert problem.how == f"Its trainwarden run starts it again (restarts: {count})."
 
 
 def test_a_worker_is_put_together_from_its_series() -> None:

@@ -229,6 +229,23 @@ def test_a_failed_command_is_started_again_where_its_wrapper_waits(
     assert action.finish("7", Steps())["started_by"] == "another"
 
 
+def test_a_command_that_failed_is_left_to_its_own_restart_policy_and_a_hung_one_is_not(
+    runs: Runs, act: Callable[[], RunAction], tmp_path: Path
+) -> None:
+    """The attempts of two programs would add up."""
+    (tmp_path / "go").touch()
+    script = f"test -e {tmp_path}/go && exec sleep 1000; exit 3"
+    runs.piped("sh", "-c", script, options=("--name", "r", "--restart", "on-failure"))
+    before = runs.wait_until(state="running")
+    assert act().perform("7", Steps(), [identity(before)])["started_by"] == "trainwarden"
+    now = runs.wait_until(starts=2, state="running")
+    (tmp_path / "go").unlink()
+    os.kill(now["pid"], signal.SIGKILL)
+    runs.wait_until(state="failed", starts=4)  # the next start follows after four seconds
+    with pytest.raises(NotEligibleError, match="starts it again after a failure"):
+        act().find_instances()
+
+
 def test_a_save_defers_the_end(runs: Runs, act: Callable[[], RunAction], tmp_path: Path) -> None:
     folder = tmp_path / "saves"
     folder.mkdir()

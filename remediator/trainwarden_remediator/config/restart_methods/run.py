@@ -17,6 +17,11 @@ WRAPPER_ENDED = (
     " `trainwarden run --detach -- COMMAND`"
 )
 """Why a worker is not restarted; the exporter's page shows it."""
+RESTARTS_ITSELF = (
+    "its `trainwarden run --restart on-failure` starts it again after a failure; the remediator"
+    " restarts it only if it hangs or exceeds a limit"
+)
+"""The same while it has failed: two counts of attempts would add up."""
 
 
 class RunTarget(RestartMethod):
