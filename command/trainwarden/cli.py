@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Protocol, cast
 
 from trainwarden.commands import COMMANDS, command_help, forwarded
+from trainwarden_exporter.runtime.closed_output import quiet_on_closed_output
 
 EPILOG = """\
 exit status:
@@ -36,6 +37,7 @@ class Command(Protocol):
     def run(self, options: argparse.Namespace) -> int: ...
 
 
+@quiet_on_closed_output
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     given = sys.argv[1:] if arguments is None else list(arguments)
@@ -51,8 +53,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.given = given[1:]
         try:
             return command.run(options)
-        except (BrokenPipeError, KeyboardInterrupt):
+        except KeyboardInterrupt:
             return 0
+        except BrokenPipeError:
+            raise
         except (OSError, ValueError) as error:
             print(f"trainwarden {given[0]}: {error}", file=sys.stderr)
             return 1

@@ -17,6 +17,7 @@ import aiohttp
 from trainwarden_exporter.exceptions import ConfigError, TrainwardenError
 from trainwarden_exporter.gpu.holders import describe_holder
 from trainwarden_exporter.runtime import logging_setup
+from trainwarden_exporter.runtime.closed_output import quiet_on_closed_output
 from trainwarden_exporter.runtime.formatting import format_duration, format_time, plural
 from trainwarden_exporter.webserver.runbooks import read_runbook, runbook_names
 from trainwarden_exporter.webserver.server import WebServer, parse_listen_address
@@ -66,6 +67,7 @@ FOLLOW_SECONDS = 0.5
 """Seconds between two reads of `journal --follow`."""
 
 
+@quiet_on_closed_output
 def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> int:
     """Runs the command and returns its exit status: 0, 1 on failure, 2 on wrong usage.
 
@@ -74,8 +76,10 @@ def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> i
     given = build_parser(program).parse_args(arguments)
     try:
         return COMMANDS[given.command](given)
-    except (BrokenPipeError, KeyboardInterrupt):
+    except KeyboardInterrupt:
         return 0
+    except BrokenPipeError:
+        raise
     except (TrainwardenError, OSError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1

