@@ -65,10 +65,19 @@ def list_checkpoints(
 ) -> Sequence[CheckpointList]:
     """Proves the checkpoints of `run`, for so many seconds of each kind. Raises OSError.
 
-    Reads what the exporter has proved, and writes nothing.
+    Reads what the exporter has proved, and writes nothing. Of a folder whose kinds are guessed, as
+    that of `trainwarden run`, a kind without checkpoints is left out beside another one.
     """
     specs = (*checkpoint_specs(run), *copy_specs(run))
-    return [_list_kind(spec, state_folder, seconds) for spec in specs]
+    found: dict[tuple[str, bool], list[CheckpointList]] = {}
+    for spec in specs:
+        kind = _list_kind(spec, state_folder, seconds)
+        found.setdefault((spec.layout.folder, spec.is_copy), []).append(kind)
+    return [
+        one
+        for kinds in found.values()
+        for one in [kind for kind in kinds if kind.proofs != ProofSnapshot()] or kinds[:1]
+    ]
 
 
 def _list_kind(spec: CheckpointSpec, state_folder: Path | None, seconds: float) -> CheckpointList:

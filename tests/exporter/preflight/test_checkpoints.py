@@ -99,6 +99,25 @@ def test_the_command_lists_the_copies_which_no_resume_takes(
     assert newest == "  Newest proved checkpoint: none"
 
 
+@pytest.mark.parametrize(
+    ("file", "shown"),
+    [("step-10.ckpt", "trainer"), ("last.ckpt", "trainer-overwritten"), ("notes.md", "trainer")],
+)
+def test_of_a_run_without_a_known_framework_only_a_kind_that_exists_is_listed(
+    tmp_path: Path, config_file: Path, capsys: pytest.CaptureFixture[str], file: str, shown: str
+) -> None:
+    saved = tmp_path / "ck"
+    saved.mkdir()
+    (saved / file).write_bytes(b"whole")
+    (tmp_path / "runs.d").mkdir(mode=0o700)
+    named = {"run": "grpo", "worker": "trainer", "pid": os.getpid(), "checkpoints": str(saved)}
+    (tmp_path / "runs.d" / "grpo@trainer.json").write_text(json.dumps(named))
+    assert main(["checkpoints", "grpo", f"--config.file={config_file}"]) == 0
+    listed = [one for one in capsys.readouterr().out.splitlines() if one.startswith("run ")]
+    where = "no checkpoints" if file == "notes.md" else saved
+    assert listed == [f"run grpo, {shown}: {where}"]
+
+
 def test_an_unknown_run_is_misuse(config_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["checkpoints", "other", f"--config.file={config_file}"]) == 2
     assert "no run has the name other; runs: demo" in capsys.readouterr().err
