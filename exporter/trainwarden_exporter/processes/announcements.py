@@ -166,6 +166,14 @@ class Announcement(BaseModel):
         return None
 
 
+def as_typed(start_command: str) -> str:
+    """Returns a command for a sentence, with what a --detach in it is for: it may be added."""
+    typed = f"`{start_command}`"
+    if " --detach -- " not in start_command:
+        return typed
+    return f"{typed} (in the background, so that a failure is restarted in the mode act)"
+
+
 def dismissal(key: WorkerKey, known: Iterable[WorkerKey]) -> str:
     """Returns what ends the alerts of a command that has failed and is not to be started again.
 
@@ -177,7 +185,7 @@ def dismissal(key: WorkerKey, known: Iterable[WorkerKey]) -> str:
 
 def start_again(command: str) -> str:
     """Returns what starts a command that has failed, `Announcement.start_command`; "" without."""
-    return f"When its cause is mended: `{command}`." if command else ""
+    return f"When its cause is mended: {as_typed(command)}." if command else ""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainwarden_exporter.frameworks.error_lines import shown_error
-from trainwarden_exporter.processes.announcements import AnnouncedRuns, Announcement
+from trainwarden_exporter.processes.announcements import AnnouncedRuns, Announcement, as_typed
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.formatting import plural
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
@@ -54,7 +54,7 @@ def mending(
     start = "" if one is None or "`" in one.start_command else one.start_command
     return (
         f"{who}{f': `{shown}`' if shown else ''}. Another restart does not help: mend the cause, "
-        f"then start it yourself{f': `{start}`' if start else ''}."
+        f"then start it yourself{f': {as_typed(start)}' if start else ''}."
     )
 
 

@@ -263,6 +263,10 @@ def test_the_command_that_starts_it_again_is_that_which_began_it(
     every = {"run": "demo", "worker": "t", "pid": 7, "argv": ["python", "demo.py"], "options": []}
     found = Announcement.model_validate({**every, **content}).start_command
     assert found == f"trainwarden run {command}"
+    explained = "(in the background, so that a failure is restarted" in announcements.as_typed(
+        found
+    )
+    assert explained == ("--detach" in command)
 
 
 @pytest.mark.parametrize(

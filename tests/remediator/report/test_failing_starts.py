@@ -174,7 +174,7 @@ def test_the_report_says_who_restarted_it_its_error_and_what_to_type(
     assert todo == (
         "- `demo/trainer`: It failed after each restart by the remediator, 3 times of at most 3: "
         f"`{ERROR}`. Another restart does not help: mend the cause, then start it yourself: "
-        f"`{START}`."
+        f"`{START}` (in the background, so that a failure is restarted in the mode act)."
     )
     assert f"{START}    # once its cause is mended" in whole
     assert "trainwarden hold" not in whole
