@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import getpass
 import os
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.formatting import plural
 from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.exceptions import ApprovalError, HoldError
@@ -19,7 +21,7 @@ from trainwarden_remediator.journal import approvals
 from trainwarden_remediator.journal.database import journal_exists, offline_transaction
 from trainwarden_remediator.journal.event_text import printable
 from trainwarden_remediator.journal.rows import write_event
-from trainwarden_remediator.journal.transitions import reopen_given_up, reset_breaker
+from trainwarden_remediator.journal.transitions import given_up, reopen, reset_breaker
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +29,10 @@ class ResumeResult:
     lifted: tuple[Hold, ...]
     breaker_was_reset: bool
     """Whether the breaker was open."""
-    reopened: tuple[int, ...] = ()
+    reopened: Mapping[int, WorkerKey] = field(default_factory=dict)
     """The incidents that had been given up and are decided again."""
+    left: Mapping[int, WorkerKey] = field(default_factory=dict)
+    """The incidents that stay given up: they are of several runs, and none was named."""
 
 
 def check_scope(setup: Setup, run: str, worker: str) -> None:
@@ -65,24 +69,29 @@ def resume(
 ) -> ResumeResult:
     """Lifts the holds on that run or worker; without a run, all holds, and resets the breaker.
 
-    Incidents of that scope that were given up are decided again. Raises as `hold` does.
+    Incidents of that scope that were given up are decided again, but not those of several runs: one
+    may be mended, and another not. Raises as `hold` does.
     """
     check_scope(setup, run, worker)
     lifted = lift_holds(setup.config.hold_file, run, worker, now)
     facts: dict[str, Any] = {"run": run, "worker": worker, "who": who, "why": why}
 
     breaker_was_reset = False
-    reopened: tuple[int, ...] = ()
+    reopened: Mapping[int, WorkerKey] = {}
+    left: Mapping[int, WorkerKey] = {}
     if journal_exists(setup.config.journal):
         # One transaction: the event also records who reset the breaker.
         with offline_transaction(setup.config.journal) as db:
             breaker_was_reset = not run and reset_breaker(db, now)
-            reopened = reopen_given_up(db, now, run, worker)
+            found = given_up(db, run, worker)
+            several = len({key.run for key in found.values()}) > 1
+            reopened, left = ({}, found) if several else (found, {})
+            reopen(db, now, reopened)
             if lifted or breaker_was_reset or reopened:
                 facts = _without_empty({**facts, "reopened": list(reopened)})
                 scopes = [one.scope for one in lifted]
                 write_event(db, now, "resume", None, None, lifted=scopes, **facts)
-    return ResumeResult(lifted, breaker_was_reset, reopened)
+    return ResumeResult(lifted, breaker_was_reset, reopened, left)
 
 
 def approve(
@@ -103,8 +112,21 @@ def describe_resume(done: ResumeResult) -> str:
     """Returns a text about the result of a resume."""
     text = f"resumed: {plural(len(done.lifted), 'hold')} lifted"
     if done.reopened:
-        text += f"; {plural(len(done.reopened), 'incident')} reopened"
-    return f"{text}; circuit breaker reset" if done.breaker_was_reset else text
+        text += f"; {plural(len(done.reopened), 'incident')} reopened ({_targets(done.reopened)})"
+    if done.breaker_was_reset:
+        text += "; circuit breaker reset"
+    if done.left:
+        text += (
+            f"; still given up: {_targets(done.left)}. Resume each run that is mended: --run RUN"
+        )
+    return text
+
+
+def _targets(incidents: Mapping[int, WorkerKey]) -> str:
+    return ", ".join(
+        f"#{number} {'/'.join(filter(None, key)) or 'the host'}"
+        for number, key in incidents.items()
+    )
 
 
 def normalize_reason(text: str) -> str:

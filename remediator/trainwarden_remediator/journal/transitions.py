@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Mapping
 from typing import Any
 
+from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.journal.rows import RESUMED_PREFIX, increment_counter, write_event
 from trainwarden_remediator.model import (
@@ -173,10 +175,10 @@ RESUME_RECORD_SECONDS = 30 * 86_400.0
 """How long a resume is remembered; older actions count against no budget."""
 
 
-def reopen_given_up(db: sqlite3.Connection, at: float, run: str, worker: str) -> tuple[int, ...]:
-    """Reopens the firing incidents that were given up, with all attempts and rungs available.
+def given_up(db: sqlite3.Connection, run: str, worker: str) -> dict[int, WorkerKey]:
+    """Returns the firing incidents that were given up, each with its target.
 
-    Only those with a target on `run` and `worker`, where given. Returns their ids.
+    Only those with a target on `run` and `worker`, where given.
     """
     rows = db.execute(
         "SELECT id, coalesce(target_run, run) AS run, coalesce(target_worker, worker) AS worker"
@@ -184,21 +186,29 @@ def reopen_given_up(db: sqlite3.Connection, at: float, run: str, worker: str) ->
         " AND closed IN (SELECT value FROM json_each(?)) ORDER BY id",
         (json.dumps(sorted(GIVEN_UP)),),
     ).fetchall()
-    reopened = [row for row in rows if run in ("", row["run"]) and worker in ("", row["worker"])]
+    found = {row["id"]: WorkerKey(row["run"], row["worker"]) for row in rows}
+    return {
+        number: key
+        for number, key in found.items()
+        if run in ("", key.run) and worker in ("", key.worker)
+    }
+
+
+def reopen(db: sqlite3.Connection, at: float, incidents: Mapping[int, WorkerKey]) -> None:
+    """Opens incidents that were given up, with all attempts and rungs available."""
     db.execute(
         "DELETE FROM timestamp WHERE name GLOB ? AND at < ?",
         (f"{RESUMED_PREFIX}*", at - RESUME_RECORD_SECONDS),
     )
-    for row in reopened:
+    for number, key in incidents.items():
         db.execute(
             "UPDATE incident SET closed = NULL, closed_at = NULL, last_decision = NULL"
             " WHERE id = ?",
-            (row["id"],),
+            (number,),
         )
-        for subject in (str(row["id"]), f"{row['run']}/{row['worker']}"):
+        for subject in (str(number), "/".join(key)):
             name = f"{RESUMED_PREFIX}{subject}"
             db.execute("INSERT OR REPLACE INTO timestamp VALUES (?, ?)", (name, at))
-    return tuple(row["id"] for row in reopened)
 
 
 def write_decision(
