@@ -206,5 +206,5 @@ def _facts(holder: Holder) -> dict[str, object]:
         "started": round(start_timestamp(holder.process.identity)),
         "gpus": ",".join(key.gpu for key in holder.gpus),
         "listed": bool(holder.listed),
-        "command": holder.command[:200],
+        "command": holder.shown[:200],
     }

@@ -13,6 +13,7 @@ from trainwarden_exporter.gpu.device_files import COMPUTE_FILE, DeviceFileScanne
 from trainwarden_exporter.gpu.interactive import interactive_reason
 from trainwarden_exporter.gpu.model import NO_GPU, GpuKey, GpuReading
 from trainwarden_exporter.gpu.system_services import is_system_service
+from trainwarden_exporter.processes.accounts import run_accounts
 from trainwarden_exporter.processes.ancestry import parent
 from trainwarden_exporter.processes.matching import ProcessTree, WorkerKey, read_own_pid
 from trainwarden_exporter.processes.procfs import (
@@ -22,6 +23,7 @@ from trainwarden_exporter.processes.procfs import (
     read_command_line,
     read_owner,
     read_process,
+    read_uid,
 )
 from trainwarden_exporter.processes.start_times import start_timestamp
 from trainwarden_exporter.runtime.formatting import format_duration, format_size
@@ -73,6 +75,8 @@ class Holder:
     protected: bool = False
     attended: str = ""
     """How somebody works with it, or "": an operator's notebook or script is no leftover."""
+    foreign: bool = False
+    """Whether it is of no worker and of another account than those of the runs."""
     monitor_only: bool = False
     """Whether it only observes: not listed by the driver, and without the files that CUDA
     programs open.
@@ -85,6 +89,14 @@ class Holder:
         A program may open the files of all GPUs and use only one.
         """
         return tuple(sorted(self.listed or self.opened)) or (NO_GPU,)
+
+    @property
+    def shown(self) -> str:
+        """Returns what a page, a log or a report shows of its command line.
+
+        Of a foreign process only the name of its program: its arguments are no matter of the run.
+        """
+        return f"[{self.process.name}]" if self.foreign else self.command
 
     @property
     def orphan(self) -> bool:
@@ -207,8 +219,22 @@ class HolderSearch:
             for one in found
             if one not in own_processes
         ]
-        attended = tuple(self._with_interactive_reason(one, processes) for one in holders)
-        return Survey(attended, unmapped, held_files.unreadable)
+        attended = [self._with_interactive_reason(one, processes) for one in holders]
+        marked = self._mark_foreign(attended, trees.values())
+        return Survey(marked, unmapped, held_files.unreadable)
+
+    def _mark_foreign(
+        self, holders: Sequence[Holder], trees: Iterable[ProcessTree]
+    ) -> tuple[Holder, ...]:
+        if all(one.worker is not None for one in holders):
+            return tuple(holders)  # most scrapes: no account is read
+        accounts = run_accounts(trees, self._root)
+        return tuple(
+            one
+            if one.worker is not None or read_uid(one.process.pid, self._root) in accounts
+            else replace(one, foreign=True)
+            for one in holders
+        )
 
     def _with_interactive_reason(self, holder: Holder, processes: Mapping[int, Process]) -> Holder:
         if not holder.orphan:

@@ -194,7 +194,7 @@ def _holder(holder: Holder, *, now: float) -> tuple[str, ...]:
     gpus = ", ".join(key.gpu for key in holder.gpus if key.gpu) or "the driver"
     held = holder.memory_bytes
     return (
-        f"{holder.process.pid}{quiet(holder.command[:_LONGEST_COMMAND])}",
+        f"{holder.process.pid}{quiet(holder.shown[:_LONGEST_COMMAND])}",
         escape(holder.owner),
         duration(max(0.0, now - start_timestamp(holder.process.identity))),
         UNKNOWN if held is None else format_size(held),

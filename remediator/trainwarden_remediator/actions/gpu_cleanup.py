@@ -130,7 +130,7 @@ class GpuCleanupAction(Action):
         if reason := protection_reason((holder.process for holder in chosen), read_processes()):
             raise ActionError(f"refused: {reason}")
         ended = [
-            {"pid": holder.process.pid, "owner": holder.owner, "command": holder.command[:200]}
+            {"pid": holder.process.pid, "owner": holder.owner, "command": holder.shown[:200]}
             for holder in chosen
         ]
         confirm()

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from trainwarden_exporter.config import announcements_folder
@@ -23,6 +25,7 @@ from trainwarden_exporter.host.config import CGROUP_ROOT, HostConfig
 from trainwarden_exporter.host.memory import read_available_memory
 from trainwarden_exporter.logs.file_listing import find_log_files
 from trainwarden_exporter.logs.specs import LogSpec
+from trainwarden_exporter.processes.accounts import run_accounts
 from trainwarden_exporter.processes.announcements import read_announcements
 from trainwarden_exporter.processes.exit_status import shell_code
 from trainwarden_exporter.processes.matching import Matcher, Selector, WorkerKey
@@ -31,8 +34,10 @@ from trainwarden_exporter.processes.procfs import (
     Identity,
     Process,
     read_command_line,
+    read_owner,
     read_processes,
     read_resident_bytes,
+    read_uid,
 )
 from trainwarden_exporter.processes.start_times import start_timestamp
 from trainwarden_exporter.run_specs import log_specs
@@ -131,7 +136,7 @@ def read_gpus(setup: Setup, gpu_reader: TakeGpuSnapshot) -> Mapping[str, Any]:
             {
                 "worker": "/".join(holder.worker) if holder.worker else "",
                 "orphan": holder.orphan,
-                "is": truncate(redact(describe_holder(holder, now))),
+                "is": truncate(redact(describe_holder(replace(holder, command=holder.shown), now))),
             }
             for holder in view.survey.holders[:MAX_HOLDERS]
         ],
@@ -177,32 +182,47 @@ def read_process_table(
 ) -> Mapping[str, Any]:
     """Returns the processes of worker `key`, the `intended` ones and the largest of the host.
 
-    Raises CollectError. Reading a process can block for as long as the kernel holds it.
+    Of a process that is neither of a worker nor of an account of one, the command line is left out:
+    it is no matter of the run. Raises CollectError. Reading a process can block for as long as the
+    kernel holds it.
     """
     processes = read_processes(root)
-    tree = Matcher(selectors, root=root).assign(processes).get(key)
+    trees = Matcher(selectors, root=root).assign(processes)
+    tree = trees.get(key)
     members = {} if tree is None else {one.pid: one for one in tree.members}
     for identity in intended:
         process = processes.get(identity.pid)
         if process is not None and process.identity == identity:
             members[process.pid] = process
     largest = sorted(processes.values(), key=lambda one: one.resident_bytes, reverse=True)
+    workers = {one.pid for each in trees.values() for one in each.members}
+    accounts = run_accounts(trees.values(), root)
+    foreign = {
+        one.pid: read_owner(one.pid, root)
+        for one in largest[:LARGEST_PROCESSES]
+        if one.pid not in workers | members.keys() and read_uid(one.pid, root) not in accounts
+    }
     own = sorted(members.values(), key=lambda one: one.resident_bytes, reverse=True)
     return {
         "of_target": len(own),
         "on_box": len(processes),
         "tree": _describe(own[:MAX_TREE_PROCESSES], root),
-        "largest": _describe(largest[:LARGEST_PROCESSES], root),
+        "largest": _describe(largest[:LARGEST_PROCESSES], root, foreign),
     }
 
 
-def _describe(processes: Iterable[Process], root: Path) -> list[dict[str, Any]]:
+def _describe(
+    processes: Iterable[Process], root: Path, foreign: Mapping[int, str] = MappingProxyType({})
+) -> list[dict[str, Any]]:
+    """Describes processes; of the `foreign` ones their program and account."""
     found = []
     for process in processes:
         # A process can set a command line of any length.
         arguments = (read_command_line(process.pid, root) or ())[:64]
         shown = redact_command(argument[:COMMAND_LENGTH] for argument in arguments)
         command = shown if arguments else f"[{process.name}]"
+        if process.pid in foreign:
+            command = f"[{process.name}] of {foreign[process.pid]}"
         exact = read_resident_bytes(process.pid, root)
         found.append(
             {

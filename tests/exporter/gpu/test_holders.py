@@ -325,6 +325,24 @@ def test_a_command_that_only_mentions_them_is_not_protected(command: list[str]) 
     assert not is_protected(command)
 
 
+@pytest.mark.parametrize(
+    ("of_worker", "of_holder", "shown"),
+    [(1001, 1001, "python train.py --resume"), (1001, 1002, "[x]"), (None, 987654, "[x]")],
+)
+def test_of_another_account_only_the_program_is_shown(
+    box: Box, of_worker: int | None, of_holder: int, shown: str
+) -> None:
+    for pid, uid, command in ((10, of_holder, TRAIN), (20, of_worker, ["worker-0"])):
+        if uid is not None:
+            status = f"Name:\tx\nUid:\t{uid}\t0\t0\t0\n"
+            box.proc.add(pid, command, files={"status": status})
+    box.listed[ONE] = [ListedProcess(10, GIB)]
+    box.listed[TWO] = [ListedProcess(20, GIB)] if of_worker else []
+    (orphan,) = box.find().orphans
+    assert orphan.shown == shown.replace("[x]", f"[{orphan.process.name}]")
+    assert orphan.command == "python train.py --resume"  # by which a leftover is recognised
+
+
 def test_the_owner_is_named(proc: FakeProc) -> None:
     proc.add(10, files={"status": "Name:\tx\nUid:\t0\t0\t0\t0\n"})
     proc.add(11, files={"status": "Name:\tx\nUid:\t987654\t0\t0\t0\n"})

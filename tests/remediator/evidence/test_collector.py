@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -38,6 +39,7 @@ from trainwarden_remediator.alertmanager.api import AlertState
 from trainwarden_remediator.alertmanager.webhook_payload import parse_notification
 from trainwarden_remediator.app import Remediator
 from trainwarden_remediator.config.schema import Setup
+from trainwarden_remediator.evidence import sources as evidence_sources
 from trainwarden_remediator.evidence.collector import (
     MAX_BYTES,
     EvidenceCollector,
@@ -112,6 +114,19 @@ def test_the_tree_of_the_target_and_the_largest_are_reported(
     assert SECRET not in json.dumps(found)
     assert 0 < len(found["largest"]) <= 10
     assert found["largest"][0]["bytes"] >= found["largest"][-1]["bytes"]
+
+
+def test_of_a_process_of_another_account_only_program_and_account_are_reported(
+    child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    selectors = {ROLLOUT: Selector.model_validate({"command": "mark-77"})}
+    monkeypatch.setattr(evidence_sources, "read_uid", lambda *_: 987654)
+    monkeypatch.setattr(evidence_sources, "read_owner", lambda *_: "alice")
+    found = read_process_table(ROLLOUT, [], selectors)
+    assert "mark-77" in found["tree"][0]["command"]
+    others = [one["command"] for one in found["largest"] if one["pid"] != child.pid]
+    assert others
+    assert all(re.fullmatch(r"\[.*\] of alice", command) for command in others)
 
 
 def test_what_would_be_ended_is_reported_though_no_selector_finds_it(
