@@ -6,123 +6,30 @@ shows a wait on this host, and nothing of the run moves.
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from trainwarden_exporter.processes.procfs import Identity
+from trainwarden_exporter.processes.stacks.activity import sleeps_on
 from trainwarden_exporter.processes.stacks.members import MAX_PROCESSES
 from trainwarden_exporter.processes.stacks.model import (
     Activity,
     Diagnosis,
     Finding,
-    KernelState,
-    Look,
-    Member,
     Movement,
-    Stacks,
     Suspect,
 )
 from trainwarden_exporter.processes.stacks.waits import (
     BACKWARD,
     RAY,
-    Wait,
-    find_phase,
-    find_wait,
     normalised,
 )
-from trainwarden_exporter.processes.stacks.words import describe, names, place
-
-SAMPLES = 3
-"""Stacks by which a process is judged."""
-
-BUSY_CORES = 0.05
-"""CPU use from which a process moves. Threads that only wake up now and then use less."""
-
-SPINNING_CORES = 0.9
-"""CPU use of a thread that spins."""
-
-BUSY_BYTES_PER_SECOND = 100e3
-"""Bytes that system calls read and write from which a process moves."""
+from trainwarden_exporter.processes.stacks.words import describe, names
 
 _STUCK = frozenset({
     Activity.COLLECTIVE, Activity.SERVER, Activity.QUEUE, Activity.PIPE, Activity.LOCK,
 })  # fmt: skip
-
-ENDLESS_SLEEP_SECONDS = 1800.0
-"""Seconds that a sleep still has to go from which it is no wait that ends: a client waits out a
-rate limit for minutes."""
-
-
-def find_activity(
-    member: Member, looks: Sequence[Look], samples: Sequence[Stacks], collective: str | None = None
-) -> Finding:
-    """Returns what a process does by its looks and the stacks of a round, oldest first.
-
-    `collective` is the one in which it waits as its Flight Recorder shows: a read of a tensor that
-    waits for NCCL has no frame.
-    """
-    pid, kernel = member.identity.pid, looks[-1].kernel
-    stacks = samples[-1] if samples else Stacks(problem="not read yet")
-    wait = find_wait(stacks, kernel, pid, world=member.world)
-    wait = wait or Wait(Activity.IDLE, kernel.wait_channel)
-    hidden = wait.activity in (Activity.IDLE, Activity.GPU, Activity.COLLECTIVE) or wait.is_futex
-    if collective and hidden:
-        wait = Wait(Activity.COLLECTIVE, collective)
-    activity, detail = wait
-    read = [one for one in samples if one.threads]
-    main, latest = stacks.main(pid), looks[-SAMPLES:]
-    stands = len({one.main(pid) for one in read}) == 1
-    if activity is not Activity.STOPPED:
-        if (read and not stands) or is_busy(latest, activity):
-            spins = stands and len(read) == SAMPLES and _cores(latest) > SPINNING_CORES
-            activity, detail = Activity.MOVING, place(main) if spins else ""
-        elif stacks.is_python and len(read) < SAMPLES and activity is not Activity.DISK:
-            activity = Activity.UNKNOWN
-    return Finding(
-        member,
-        activity,
-        detail,
-        phase="" if main is None else find_phase(main.frames),
-        stacks=stacks,
-        kernel=kernel,
-        may_end=_may_end(wait, looks),
-    )
-
-
-def _may_end(wait: Wait, looks: Sequence[Look]) -> bool:
-    """Whether a wait for a lock has a timeout, or another wait was interrupted meanwhile.
-
-    A process may look for something else between two waits with a timeout; who is woken from a wait
-    without one got something.
-    """
-    kernel = looks[-1].kernel
-    if not kernel.is_endless:
-        return wait.activity is Activity.LOCK and kernel.wait_channel.startswith("futex_")
-    woken = len({look.kernel.switches for look in looks}) > 1
-    return woken and wait.activity is not Activity.COLLECTIVE
-
-
-def _cores(looks: Sequence[Look]) -> float:
-    first, last = looks[0], looks[-1]
-    return (last.kernel.cpu_seconds - first.kernel.cpu_seconds) / ((last.at - first.at) or math.inf)
-
-
-def is_busy(looks: Sequence[Look], activity: Activity = Activity.IDLE) -> bool:
-    """Whether a process uses the CPU or files; CUDA and NCCL use a whole core to wait."""
-    first, last = looks[0], looks[-1]
-    seconds = last.at - first.at
-    if seconds <= 0:
-        return False
-    # On a host under load, a process that could run gets little of the CPU.
-    runnable = any(look.kernel.state == "R" for look in looks)
-    read, before = last.kernel.io_bytes, first.kernel.io_bytes
-    moved = 0.0 if read is None or before is None else (read - before) / seconds
-    return moved > BUSY_BYTES_PER_SECOND or (
-        (runnable or _cores(looks) > BUSY_CORES)
-        and activity not in (Activity.COLLECTIVE, Activity.GPU)
-    )
 
 
 def diagnose(
@@ -237,18 +144,15 @@ def _awaited_children(one: Finding, findings: Sequence[Finding]) -> list[Finding
     return [child for child in children if child.member.identity.pid == number] or children
 
 
-def sleeps_on(kernel: KernelState) -> bool:
-    """Whether a thread sleeps for longer than any wait that ends."""
-    return (kernel.sleeps_for or 0.0) > ENDLESS_SLEEP_SECONDS
-
-
 def _waits_elsewhere(
     one: Finding, inside: Collection[Identity], outside: Mapping[Identity, bool]
 ) -> bool:
     """Whether what a process waits for may go on: on another host, or in a process that moves."""
     if one.activity is not Activity.SERVER or not one.stacks.threads:
         return False
-    if one.detail == RAY or (not one.far_ends and one.member.is_trainer):
+    # The driver of Ray Train waits through Ray for its workers, each of which is judged.
+    through_ray = one.detail == RAY and (one.member.is_trainer or not one.member.with_ray)
+    if through_ray or (not one.far_ends and one.member.is_trainer):
         return True
     return any(
         end.identity is None or (end.identity not in inside and outside.get(end.identity, True))

@@ -6,23 +6,30 @@ import os
 import platform
 import struct
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from trainwarden_exporter.processes.procfs import PROC, Identity, read_process, read_text
 from trainwarden_exporter.processes.stacks.model import KernelState
 
 
-def read_kernel_state(identity: Identity, root: Path = PROC) -> KernelState | None:
+def read_kernel_state(
+    identity: Identity, root: Path = PROC, *, tid: int | None = None
+) -> KernelState | None:
     """Returns the state of a process; None if it has ended. Raises CollectError.
 
-    The system call is readable with permission to trace the process, the rest with its account.
+    `tid` is its thread whose wait is of interest, without it the main thread. The system call is
+    readable with permission to trace the process, the rest with its account.
     """
-    process = read_process(identity.pid, root)
+    pid = identity.pid
+    process = read_process(pid, root)
     if process is None or process.identity != identity or not process.alive:
         return None
-    folder = f"{root}/{identity.pid}"
-    io_bytes = parse_io(read_text(f"{folder}/io") or "")
-    return _read_wait(folder, process.state, process.cpu_seconds, io_bytes)
+    io_bytes = parse_io(read_text(f"{root}/{pid}/io") or "")
+    if tid in (None, pid):
+        return _read_wait(f"{root}/{pid}", process.state, process.cpu_seconds, io_bytes)
+    thread = read_thread_state(pid, tid, root)
+    return replace(thread, cpu_seconds=process.cpu_seconds, io_bytes=io_bytes)
 
 
 def read_thread_state(pid: int, tid: int, root: Path = PROC) -> KernelState:
@@ -48,7 +55,7 @@ def _read_wait(folder: str, state: str, cpu_seconds: float, io_bytes: int | None
 
 
 def parse_switches(status: str) -> int | None:
-    """Returns the context switches in a /proc/<pid>/status, of the main thread."""
+    """Returns the context switches in a /proc/<pid>/status, of one thread."""
     counts = [int(line.split()[1]) for line in status.splitlines() if "ctxt_switches:" in line]
     return sum(counts) if counts else None
 

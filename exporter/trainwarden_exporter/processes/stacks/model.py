@@ -56,25 +56,34 @@ class ThreadStack:
     tid: int
     frames: tuple[Frame, ...]
 
+    @property
+    def is_training_thread(self) -> bool:
+        """Whether a worker of Ray Train makes its steps in it (thread_runner.py in ray.train)."""
+        in_ray = any("/ray/train/" in one.file for one in self.frames)
+        return in_ray and self.name.startswith("TrainingThread(")
+
 
 @dataclass(frozen=True, slots=True)
 class KernelState:
-    """What /proc shows of a process and of its main thread; None for what is not readable."""
+    """What /proc shows of a process and of its thread that makes the steps.
+
+    None for what is not readable.
+    """
 
     state: str
     cpu_seconds: float
     switches: int | None = None
-    """Context switches of the main thread."""
+    """Context switches of the thread."""
     io_bytes: int | None = None
     """Bytes that system calls read and wrote."""
     wait_channel: str = ""
-    """The kernel function in which the main thread waits; empty if it runs or if unknown."""
+    """The kernel function in which the thread waits; empty if it runs or if unknown."""
     file_number: int | None = None
-    """The file descriptor or the awaited pid of the call in which the main thread waits."""
+    """The file descriptor or the awaited pid of the call in which the thread waits."""
     sleeps_for: float | None = None
-    """Seconds for which the main thread still sleeps."""
+    """Seconds for which the thread still sleeps."""
     is_endless: bool = False
-    """Whether the main thread waits in a system call without a timeout."""
+    """Whether the thread waits in a system call without a timeout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +96,13 @@ class Stacks:
     """False if the process runs no Python, so that it has no such stacks."""
 
     def main(self, pid: int) -> ThreadStack | None:
-        """Returns the stack of the main thread, which has the number of its process."""
+        """Returns the stack of the thread that makes the steps.
+
+        It is the main thread, which has the number of its process, but in a worker of Ray Train.
+        """
+        for thread in self.threads:
+            if thread.is_training_thread:
+                return thread
         for thread in self.threads:
             if thread.tid == pid:
                 return thread
@@ -117,6 +132,8 @@ class Member:
     """Number of ranks on this host."""
     is_trainer: bool = False
     """Whether it makes the steps: a rank, or the first process of a trainer without ranks."""
+    with_ray: bool = False
+    """Whether the workers of Ray Train make the steps of its trainer."""
     recorder: str = ""
     """Where it writes the dumps of its Flight Recorder, without the rank; empty if unknown."""
     recorder_pipe: str = ""

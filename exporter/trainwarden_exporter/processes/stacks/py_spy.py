@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sysconfig
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -75,7 +76,7 @@ def read_stacks(
             return Stacks(problem="the stacks are too large")
         if process.returncode:
             return _failure(_content(errors).decode("utf-8", "replace"), pid)
-        return parse_dump(_content(output))
+        return _with_threads_of_this_host(parse_dump(_content(output)), pid)
 
 
 def parse_dump(output: bytes) -> Stacks:
@@ -93,6 +94,29 @@ def _thread(one: dict[str, Any]) -> ThreadStack:
         for frame in one["frames"][:MAX_FRAMES]
     )
     return ThreadStack(str(one["thread_name"] or ""), int(one["os_thread_id"] or 0), frames)
+
+
+def _with_threads_of_this_host(stacks: Stacks, pid: int) -> Stacks:
+    """Returns stacks with thread ids as in /proc: a container has ids of its own; 0 if unknown."""
+    if len(_namespace_ids(Path(f"/proc/{pid}"))) == 1:
+        return stacks
+    ids: dict[int, int] = {}
+    with suppress(OSError):  # it may have ended
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            *_, own = _namespace_ids(task) or [0]
+            ids[own] = int(task.name)
+    return replace(
+        stacks, threads=tuple(replace(one, tid=ids.get(one.tid, 0)) for one in stacks.threads)
+    )
+
+
+def _namespace_ids(folder: Path) -> list[int]:
+    """Returns the ids of a process or thread, from this namespace to its own; see proc(5)."""
+    try:
+        lines = (folder / "status").read_text().splitlines()
+    except OSError:
+        return []
+    return next(([int(id_) for id_ in one.split()[1:]] for one in lines if "NSpid:" in one), [])
 
 
 def _failure(errors: str, pid: int) -> Stacks:

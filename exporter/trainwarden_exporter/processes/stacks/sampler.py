@@ -14,12 +14,8 @@ from trainwarden_exporter.processes.ancestry import descendants
 from trainwarden_exporter.processes.config import RunWorkers
 from trainwarden_exporter.processes.matching import Matcher
 from trainwarden_exporter.processes.procfs import PROC, Identity, read_processes
-from trainwarden_exporter.processes.stacks.diagnosis import (
-    SAMPLES,
-    diagnose,
-    find_activity,
-    is_busy,
-)
+from trainwarden_exporter.processes.stacks.activity import SAMPLES, find_activity, is_busy
+from trainwarden_exporter.processes.stacks.diagnosis import diagnose
 from trainwarden_exporter.processes.stacks.flight_recorder import NO_ABSENCES, FlightRecorders
 from trainwarden_exporter.processes.stacks.kernel_state import read_kernel_state
 from trainwarden_exporter.processes.stacks.members import find_members
@@ -173,11 +169,16 @@ class RunSampler:
         below = chain.from_iterable(self._below.values())
         for identity in (*(member.identity for member in members), *outside, *below):
             # a process that took the pid of another one has another start time
-            kernel = read_kernel_state(identity, self._root)
+            kernel = read_kernel_state(identity, self._root, tid=self._thread_of(identity))
             if kernel is not None and identity not in looks:
                 looks[identity] = self._looks.get(identity, deque(maxlen=_KEPT_LOOKS))
                 looks[identity].append(Look(self._clock(), kernel))
         self._looks = looks
+
+    def _thread_of(self, identity: Identity) -> int | None:
+        """Returns the training thread of a worker of Ray Train; None for the main thread."""
+        mains = (one.main(identity.pid) for one in reversed(self._stacks.get(identity, ())))
+        return next((one.tid for one in mains if one and one.is_training_thread), None) or None
 
     def _diagnose(self, members: Sequence[Member]) -> Diagnosis:
         inside = {member.identity for member in members}

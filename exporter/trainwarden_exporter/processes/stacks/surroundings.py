@@ -9,14 +9,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trainwarden_exporter.processes.procfs import PROC, Identity, read_open_links, read_text
-from trainwarden_exporter.processes.stacks.diagnosis import sleeps_on
+from trainwarden_exporter.processes.stacks.activity import sleeps_on
 from trainwarden_exporter.processes.stacks.far_ends import (
     find_file,
     find_lock_holder,
     find_servers,
 )
 from trainwarden_exporter.processes.stacks.kernel_state import read_thread_state
-from trainwarden_exporter.processes.stacks.model import Activity, FarEnd, Finding, Stacks
+from trainwarden_exporter.processes.stacks.model import (
+    Activity,
+    FarEnd,
+    Finding,
+    KernelState,
+    Stacks,
+)
 from trainwarden_exporter.processes.stacks.py_spy import MAX_THREADS
 from trainwarden_exporter.processes.stacks.waits import Wait, find_wait
 
@@ -46,9 +52,14 @@ def look_around(finding: Finding, inside: Collection[Identity], root: Path = PRO
     pids = [one.pid for one in inside]
     match activity:
         case Activity.SERVER if kernel is not None:
-            return Surroundings(activity, find_servers(pid, kernel.file_number, pids, root))
+            servers = find_servers(pid, kernel.file_number, pids, root)
+            # another thread waits for the server; what wakes this one may come from a third
+            may_end = _waits_for_a_thread(finding, kernel) and any(
+                one is not Activity.SERVER for one, _ in _waits_of_threads(finding, root)
+            )
+            return Surroundings(activity, servers, may_end)
         case Activity.DISK:
-            return Surroundings(activity, find_file(pid, pid, root))
+            return Surroundings(activity, find_file(pid, _examined(finding), root))
         case Activity.MOVING if finding.detail and _uses_accelerator(pid, root):
             return Surroundings(activity, detail=MAY_WAIT_FOR_GPU)
         case Activity.LOCK | Activity.QUEUE:
@@ -62,9 +73,17 @@ def look_around(finding: Finding, inside: Collection[Identity], root: Path = PRO
     return Surroundings(activity)
 
 
+def _waits_for_a_thread(finding: Finding, kernel: KernelState) -> bool:
+    pid = finding.member.identity.pid
+    main = finding.stacks.main(pid)
+    own = None if main is None else find_wait(Stacks((main,)), kernel, pid)
+    return own is not None and own.activity in (Activity.LOCK, Activity.QUEUE)
+
+
 def _waits_of_threads(finding: Finding, root: Path) -> Iterator[tuple[Activity, int]]:
     """Yields the waits of other threads that may end: for a disk, in a sleep, for a server."""
     pid = finding.member.identity.pid
+    examined = _examined(finding)
     python = {one.tid for one in finding.stacks.threads}
     try:
         names = os.listdir(f"{root}/{pid}/task")  # noqa: PTH208 - names are all that is needed
@@ -72,13 +91,20 @@ def _waits_of_threads(finding: Finding, root: Path) -> Iterator[tuple[Activity, 
         return
     for tid in map(int, names[:MAX_THREADS]):
         kernel = read_thread_state(pid, tid, root)
-        wait = None if tid == pid else find_wait(Stacks(), kernel, tid)
+        wait = None if tid == examined else find_wait(Stacks(), kernel, tid)
         match wait and wait.activity:
             case Activity.DISK:
                 yield Activity.DISK, tid
             case Activity.SERVER | Activity.SLEEP as other if tid in python:
                 if not sleeps_on(kernel):
                     yield other, tid
+
+
+def _examined(finding: Finding) -> int:
+    """Returns the thread whose wait decides: the main thread, or one that trains for Ray."""
+    pid = finding.member.identity.pid
+    main = finding.stacks.main(pid)
+    return main.tid or pid if main is not None and main.is_training_thread else pid
 
 
 def _may_be_woken(pid: int, inside: Collection[Identity], root: Path) -> bool:

@@ -7,7 +7,8 @@ aiohttp, as their sources name them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import dropwhile
 from typing import NamedTuple
 
 from trainwarden_exporter.processes.stacks.model import (
@@ -99,6 +100,11 @@ Compiled when they are first used, not at each start: few programs sample stacks
 
 _BACKWARD = r"(?:^|.*/)torch/autograd/.*\.py"
 
+_RAY = re.compile(r"(?:^|/)ray/(?:_private|air|data|experimental|serve|train|tune|util)/")
+"""Not the home of an account with the name ray, as in Ray's images."""
+
+_RAY_PROGRAMS = r".*/ray/(?:dashboard|autoscaler|_private/(?:log_monitor\.py|runtime_env/agent/)).*"
+
 _CHANNELS = (
     (r"locks_lock_inode_wait|(?:posix|flock)_lock_inode_wait|fcntl_setlk", Activity.LOCK),
     (r"(?:anon_)?pipe_(?:read|write|wait)|wait_for_partner|fifo_open", Activity.PIPE),
@@ -112,7 +118,7 @@ _CHANNELS = (
 _PHASES = (
     (
         "saving",
-        r"_?(?:maybe_|async_)?save_\w+|upload_\w+|push_to_hub",
+        r"_?(?:maybe_|async_)?save_\w+|_?upload_\w+|push_to_hub",
     ),
     (
         "evaluating",
@@ -145,6 +151,8 @@ def find_wait(
         case "T" | "t":
             return Wait(Activity.STOPPED)
     main = stacks.main(pid)
+    if main is not None and main.is_training_thread and _is_in_ray(main.frames):
+        return Wait(Activity.SERVER, RAY)
     found = None if main is None else _from_frames(main.frames, world)
     by_kernel = _from_channel(kernel.wait_channel)
     # A C function of the standard library has no frame: its caller seems to wait for nothing, or
@@ -158,6 +166,37 @@ def find_wait(
         others = (one for one in stacks.threads if one is not main)
         found = _server_of(others, world) or found
     return found
+
+
+def waits_for_ray_task(stack: ThreadStack | None) -> bool:
+    """Whether a worker process of Ray waits for the next task; other threads may train."""
+    inner = stack.frames[0] if stack is not None and stack.frames else None
+    return (
+        inner is not None
+        and _name(inner) == "main_loop"
+        and inner.file.endswith("ray/_private/worker.py")
+    )
+
+
+def _is_in_ray(frames: Sequence[Frame]) -> bool:
+    """Whether a training thread is in a call of Ray, or in Ray before or after its function."""
+    outside = dropwhile(lambda one: _is_start(one.file), reversed(frames))
+    return all(_is_start(one.file) for one in frames) or any(
+        _RAY.search(one.file) for one in outside
+    )
+
+
+def _is_start(file: str) -> bool:
+    """Whether a training thread has frames of this file before its function."""
+    return file.endswith("/threading.py") or "/ray/train/v2/_internal/" in file
+
+
+def is_of_ray(stack: ThreadStack | None) -> bool:
+    """Whether a process waits for tasks of Ray, or is a program of Ray that runs nobody's code."""
+    if waits_for_ray_task(stack):
+        return True
+    outer = stack.frames[-1] if stack is not None and stack.frames else None
+    return outer is not None and re.fullmatch(_RAY_PROGRAMS, outer.file) is not None
 
 
 def find_phase(frames: Iterable[Frame]) -> str:
@@ -198,7 +237,8 @@ def _from_frames(frames: Sequence[Frame], world: int | None) -> Wait | None:
     for call in _CALLS:
         for frame in frames:
             if call.is_in(frame):
-                detail = RAY if "/ray/" in frame.file else _detail(frames, call.activity, frame)
+                in_ray = _RAY.search(frame.file)
+                detail = RAY if in_ray else _detail(frames, call.activity, frame)
                 return Wait(call.activity, detail)
     # Gradients are reduced in C++ during the backward pass.
     if (world or 1) > 1 and _is_backward(frames):
@@ -229,5 +269,7 @@ def _from_channel(channel: str) -> Wait | None:
 
 
 def _server_of(threads: Iterable[ThreadStack], world: int | None) -> Wait | None:
-    waits: Iterator[Wait | None] = (_from_frames(one.frames, world) for one in threads)
-    return next((one for one in waits if one is not None and one.activity is Activity.SERVER), None)
+    """Returns the wait of one of the threads for a server: for Ray, if one waits for that."""
+    waits = [wait for one in threads if (wait := _from_frames(one.frames, world))]
+    servers = [one for one in waits if one.activity is Activity.SERVER]
+    return next((one for one in servers if one.detail == RAY), next(iter(servers), None))

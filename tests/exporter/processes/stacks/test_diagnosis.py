@@ -9,7 +9,8 @@ import pytest
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import Identity
-from trainwarden_exporter.processes.stacks.diagnosis import diagnose, find_activity, is_busy
+from trainwarden_exporter.processes.stacks.activity import find_activity, is_busy
+from trainwarden_exporter.processes.stacks.diagnosis import diagnose
 from trainwarden_exporter.processes.stacks.model import (
     Activity,
     FarEnd,
@@ -26,6 +27,7 @@ from trainwarden_exporter.processes.stacks.model import (
 KEY = WorkerKey("night", "trainer")
 SERVER = Identity(900, 1)
 C10D = "/venv/torch/distributed/distributed_c10d.py"
+RUN_TARGET = Frame("_run_target", "/venv/ray/train/v2/_internal/thread_runner.py", 1)
 
 
 def member(pid: int, rank: int | None = None, world: int | None = None, **more: object) -> Member:
@@ -106,6 +108,65 @@ class TestOneProcess:
 
         assert is_busy(starved)
         assert find_activity(member(1), starved, [main("f")] * 3).activity is Activity.MOVING
+
+    @pytest.mark.parametrize(
+        "stacks",
+        [
+            main("Worker.main_loop", file="/venv/ray/_private/worker.py"),
+            main("<module>", file="/venv/ray/dashboard/agent.py"),
+            main("<module>", file="/venv/ray/_private/log_monitor.py"),
+            Stacks(problem="no Python", is_python=False),
+        ],
+    )
+    def test_what_serves_ray_train_always_has_a_little_to_do(self, stacks: Stacks) -> None:
+        """It wakes up all the time, to report that it lives."""
+        beside = member(1, is_trainer=False, with_ray=True)
+        runs = replace(IDLE, state="R")
+        woken = looks(IDLE, replace(runs, cpu_seconds=9.2), IDLE)
+
+        assert find_activity(beside, woken, [stacks] * 3).activity is not Activity.MOVING
+        starved = looks(runs, runs, runs)
+        works = looks(IDLE, IDLE, replace(IDLE, cpu_seconds=9.6))
+        writes = looks(IDLE, IDLE, replace(IDLE, io_bytes=9_000_000))
+        for one in (starved, works, writes):
+            assert find_activity(beside, one, [stacks] * 3).activity is Activity.MOVING
+        for other in (replace(beside, with_ray=False), replace(beside, is_trainer=True)):
+            assert find_activity(other, woken, [stacks] * 3).activity is Activity.MOVING
+
+    def test_an_event_loop_of_ray_handles_events_and_does_not_move(self) -> None:
+        beside = member(1, is_trainer=False, with_ray=True)
+        stacks = [
+            main(handler, "<module>", file="/venv/ray/dashboard/agent.py")
+            for handler in ("select", "report", "select")
+        ]
+
+        assert find_activity(beside, looks(*[IDLE] * 3), stacks).activity is not Activity.MOVING
+
+    def test_a_worker_of_ray_with_a_task_moves_as_any_process(self) -> None:
+        loop = Frame("Worker.main_loop", "/venv/ray/_private/worker.py", 1)
+        task = (Frame("reward", "/srv/task.py", 1), loop)
+        stacks = [Stacks((ThreadStack("MainThread", 1, task),))] * 3
+        woken = looks(IDLE, replace(IDLE, state="R"), IDLE)
+
+        beside = member(1, is_trainer=False, with_ray=True)
+        assert find_activity(beside, woken, stacks).activity is Activity.MOVING
+
+    @pytest.mark.parametrize("kernel", [IDLE, replace(IDLE, state="")])
+    def test_a_training_thread_is_known_by_what_the_kernel_shows_of_it(
+        self, kernel: KernelState
+    ) -> None:
+        get = (Frame("Queue.get", "/usr/lib/queue.py", 1), Frame("loop", "/srv/train.py", 1))
+        for tid in (7, 0):
+            thread = ThreadStack("TrainingThread(loop)", tid, (*get, RUN_TARGET))
+            found = find_activity(member(1), looks(*[kernel] * 3), [Stacks((thread,))] * 3)
+            known = tid and kernel.state
+            assert found.activity == (Activity.QUEUE if known else Activity.UNKNOWN)
+
+    def test_a_worker_of_ray_train_without_a_training_thread_waits_for_ray(self) -> None:
+        stacks = [main("Worker.main_loop", file="/venv/ray/_private/worker.py")] * 3
+        found = find_activity(member(1), looks(*[IDLE] * 3), stacks)
+
+        assert (found.activity, found.detail) == (Activity.SERVER, "ray")
 
     def test_a_rank_that_spins_in_a_collective_waits(self) -> None:
         spins = [KernelState("R", seconds, 4, 100) for seconds in (0.0, 5.0, 10.0)]
@@ -341,6 +402,47 @@ class TestMovement:
     def test_a_run_without_a_trainer_is_unknown(self) -> None:
         assert movement([finding(member(1, is_trainer=False), Activity.LOCK)]) == "unknown"
         assert movement([]) == "unknown"
+
+
+class TestRayTrain:
+    """The driver waits through Ray for workers whose training threads make the steps."""
+
+    def run(self, activity: Activity, detail: str = "", **driver: object) -> list[Finding]:
+        beside = {"is_trainer": False, "with_ray": True}
+        return [
+            finding(member(3, with_ray=True), activity, detail),
+            finding(member(1, **beside), Activity.SERVER, "ray", **driver),
+            finding(member(2, **beside), Activity.IDLE),
+        ]
+
+    def test_a_training_thread_that_waits_for_ever_is_stuck(self) -> None:
+        assert movement(self.run(Activity.QUEUE)) == "stuck"
+        assert movement(self.run(Activity.MOVING)) == "moving"
+        assert movement(self.run(Activity.SLEEP)) == "unknown"
+
+    def test_what_a_training_thread_waits_for_through_ray_is_not_known(self) -> None:
+        here = FarEnd("10.0.0.1:6379", Identity(1, 1))
+        worker, *others = self.run(Activity.SERVER, "ray")
+
+        assert movement([replace(worker, far_ends=(here,)), *others]) == "unknown"
+
+    def test_a_driver_with_a_connection_to_another_host_may_have_workers_there(self) -> None:
+        far = FarEnd("10.0.0.9:41000")
+
+        assert movement(self.run(Activity.QUEUE, far_ends=(far,))) == "unknown"
+
+    def test_a_worker_that_moves_may_be_waited_for(self) -> None:
+        other = finding(member(4, with_ray=True), Activity.MOVING)
+
+        assert movement([*self.run(Activity.QUEUE), other]) == "moving"
+        busy = finding(member(5, is_trainer=False, with_ray=True), Activity.MOVING)
+        assert movement([*self.run(Activity.QUEUE), busy]) == "unknown"
+
+    def test_a_driver_of_anything_else_waits_for_what_nobody_knows(self) -> None:
+        worker, driver, other = self.run(Activity.QUEUE)
+        driver = replace(driver, member=replace(driver.member, with_ray=False))
+
+        assert movement([worker, driver, other]) == "unknown"
 
 
 class TestSuspects:

@@ -67,6 +67,28 @@ def test_each_thread_has_a_stack(start: Start) -> None:
     assert len(threads) == 2
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a namespace of process ids")
+def test_the_threads_of_a_container_have_their_ids_of_this_host() -> None:
+    program = (
+        "import threading; wait = threading.Event().wait\n"
+        "threading.Thread(target=wait, name='helper').start(); print(flush=True); wait()"
+    )
+    command = ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "-S", "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        (pid,) = map(
+            int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        )
+        threads = read_stacks(pid).threads
+        tasks = {int(one.name) for one in Path(f"/proc/{pid}/task").iterdir()}
+        process.kill()
+
+    assert {one.tid for one in threads} == tasks
+    (main,) = (one.tid for one in threads if one.name == "MainThread")
+    assert main == pid
+
+
 def test_a_process_is_not_stopped_meanwhile(start: Start) -> None:
     """Of a stop the kernel tells its parent."""
     process = start(WAITS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import textwrap
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +16,7 @@ from tests.waiting import until
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import read_process
-from trainwarden_exporter.processes.stacks.diagnosis import SAMPLES
+from trainwarden_exporter.processes.stacks.activity import SAMPLES
 from trainwarden_exporter.processes.stacks.kernel_state import read_kernel_state
 from trainwarden_exporter.processes.stacks.model import (
     Activity,
@@ -35,6 +36,25 @@ if TYPE_CHECKING:
 
 KEY = WorkerKey("night", "trainer")
 WAITS = "import queue\nprint(flush=True)\nq = queue.Queue()\nq.get()"
+
+
+def ray_train_worker(folder: Path) -> str:
+    """A program whose training thread waits for a queue, and whose main thread looks around."""
+    runner = folder / "ray/train/v2/_internal/thread_runner.py"
+    runner.parent.mkdir(parents=True)
+    runner.write_text("def run(target):\n    target()\n")
+    program = f"""
+        import queue, runpy, select, threading
+        run = runpy.run_path({str(runner)!r})["run"]
+        def loop():
+            queue.Queue().get()
+        name = "TrainingThread(loop)"
+        threading.Thread(target=run, args=[loop], name=name, daemon=True).start()
+        print(flush=True)
+        while True:
+            select.epoll().poll(0.01)
+    """
+    return textwrap.dedent(program)
 
 
 def member(process: subprocess.Popen[str], *, waits: bool = True) -> Member:
@@ -78,6 +98,18 @@ class TestRealWaits:
 
         assert activity(found) is Activity.QUEUE
         assert found.movement == "stuck"
+
+    def test_a_training_thread_of_ray_whose_main_thread_looks_around(
+        self, start: Start, tmp_path: Path
+    ) -> None:
+        """The kernel shows the wait of the training thread, not that of the main thread."""
+        found = self.seen(start(ray_train_worker(tmp_path)))
+
+        assert activity(found) is Activity.QUEUE
+        assert found.movement == "stuck"
+        kernel = found.findings[0].kernel
+        assert kernel is not None
+        assert kernel.is_endless
 
     def test_a_fifo(self, start: Start, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "fifo")

@@ -8,7 +8,15 @@ import pytest
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import Identity
-from trainwarden_exporter.processes.stacks.model import Activity, Finding, Member
+from trainwarden_exporter.processes.stacks.model import (
+    Activity,
+    Finding,
+    Frame,
+    KernelState,
+    Member,
+    Stacks,
+    ThreadStack,
+)
 from trainwarden_exporter.processes.stacks.surroundings import look_around
 
 MEMBER = Member(WorkerKey("night", "trainer"), "trainer", Identity(5, 1), 1, is_trainer=True)
@@ -58,3 +66,45 @@ def test_who_waits_for_a_thread_that_waits_for_a_disk_waits_for_the_disk(
 
     assert found.activity is Activity.DISK
     assert [end.text for end in found.far_ends] == ["/mnt/ckpt/step_7.pt"]
+
+
+@pytest.mark.parametrize("waits_itself", [True, False])
+def test_a_thread_that_sleeps_may_wake_who_waits_for_threads(
+    tmp_path: Path, *, waits_itself: bool
+) -> None:
+    """One of its threads waits for a server, another one looks around now and then."""
+    (tmp_path / "5/task/6").mkdir(parents=True)
+    (tmp_path / "5/task/6/stat").write_text("6 (a) b) S 1 5 5")
+    (tmp_path / "5/task/6/wchan").write_text("hrtimer_nanosleep")
+    call = ("recv_into", "/lib/socket.py") if waits_itself else ("Thread.join", "/lib/threading.py")
+    threads = [
+        ThreadStack(name, tid, (Frame(*frame, 1),))
+        for name, tid, frame in (
+            ("MainThread", 5, call),
+            ("sleeps", 6, ("look", "/srv/look.py")),
+            ("http", 7, ("recv_into", "/lib/socket.py")),
+        )
+    ]
+    waits = Finding(
+        MEMBER,
+        Activity.SERVER,
+        "recv_into (socket.py)",
+        stacks=Stacks(tuple(threads)),
+        kernel=KernelState("S", 1.0),
+    )
+
+    assert look_around(waits, (), tmp_path).may_end is not waits_itself
+
+
+@pytest.mark.parametrize("trains", [True, False])
+def test_the_wait_of_a_training_thread_is_not_that_of_another_thread(
+    tmp_path: Path, *, trains: bool
+) -> None:
+    (tmp_path / "5/task/6").mkdir(parents=True)
+    (tmp_path / "5/task/6/stat").write_text("6 (a) b) S 1 5 5")
+    (tmp_path / "5/task/6/wchan").write_text("unix_stream_read_generic")
+    frames = (Frame("recv", "/srv/train.py", 1), Frame("run", "/venv/ray/train/v2/x.py", 1))
+    thread = ThreadStack("TrainingThread(loop)" if trains else "other", 6, frames)
+    waits = Finding(MEMBER, Activity.QUEUE, "recv (train.py)", stacks=Stacks((thread,)))
+
+    assert look_around(waits, (), tmp_path).may_end is not trains

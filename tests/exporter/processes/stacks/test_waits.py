@@ -130,6 +130,55 @@ def test_a_main_thread_that_waits_for_a_thread_waits_for_its_server() -> None:
     assert found.activity is Activity.SERVER
 
 
+GET = (("Condition.wait", f"{LIB}/threading.py"), ("Queue.get", f"{LIB}/queue.py"))
+START = (
+    ("train_func", f"{SITE}/ray/train/v2/_internal/util.py"),
+    ("_run_target", f"{SITE}/ray/train/v2/_internal/execution/worker_group/thread_runner.py"),
+    ("Thread.run", f"{LIB}/threading.py"),
+    ("Thread._bootstrap", f"{LIB}/threading.py"),
+)
+CONTEXT = f"{SITE}/ray/train/v2/_internal/execution/context.py"
+
+
+@pytest.mark.parametrize(
+    ("calls", "detail"),
+    [
+        (GET + USER, "Queue.get (lib/python3.12/queue.py)"),
+        ((*GET, ("loop", "/home/ray/train.py")), "Queue.get (lib/python3.12/queue.py)"),
+        ((*GET, ("TrainContext._wait_then_report", CONTEXT), *USER), "ray"),
+        ((*GET, ("_next_batch", f"{SITE}/ray/data/iterator.py"), *USER), "ray"),
+        ((*GET, ("Queue.get", f"{SITE}/ray/util/queue.py"), *USER), "ray"),
+        (GET[:1], "ray"),  # after the function, of which no frame is left
+        ((("flush", CONTEXT),), "ray"),
+    ],
+)
+def test_a_training_thread_in_a_call_of_ray_waits_for_ray(
+    calls: tuple[tuple[str, str], ...], detail: str
+) -> None:
+    main = stack(("main_loop", f"{SITE}/ray/_private/worker.py"))
+    trains = stack(*calls, *START, name="TrainingThread(loop)", tid=8)
+
+    found = find_wait(Stacks((main, trains)), SLEEPS, PID)
+
+    assert found is not None
+    assert found.detail == detail
+    assert (found.activity is Activity.SERVER) is (detail == "ray")
+
+
+def test_a_thread_with_the_name_of_a_training_thread_is_of_ray_only_in_ray() -> None:
+    other = stack(*GET, *USER, name="TrainingThread(loop)", tid=8)
+
+    assert Stacks((stack(*USER), other)).main(PID) == stack(*USER)
+
+
+def test_of_two_threads_that_wait_for_servers_the_one_that_waits_for_ray_decides() -> None:
+    main = stack(("Condition.wait", f"{LIB}/threading.py"), *USER)
+    http = stack(("recv_into", f"{LIB}/socket.py"), name="http", tid=8)
+    ray = stack(("get", f"{SITE}/ray/_private/worker.py"), name="ray", tid=9)
+
+    assert find_wait(Stacks((main, http, ray)), SLEEPS, PID) == (Activity.SERVER, "ray")
+
+
 @pytest.mark.parametrize(
     ("call", "phase"),
     [

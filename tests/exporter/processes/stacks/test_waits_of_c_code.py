@@ -16,7 +16,7 @@ from trainwarden_exporter.processes.ancestry import descendants
 from trainwarden_exporter.processes.listening_ports import read_listeners
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import read_processes
-from trainwarden_exporter.processes.stacks.diagnosis import SAMPLES
+from trainwarden_exporter.processes.stacks.activity import SAMPLES
 from trainwarden_exporter.processes.stacks.kernel_state import read_kernel_state
 from trainwarden_exporter.processes.stacks.model import Diagnosis, Member
 from trainwarden_exporter.processes.stacks.sampler import RunSampler
