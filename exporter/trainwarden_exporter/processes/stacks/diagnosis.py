@@ -150,7 +150,7 @@ def _waits_elsewhere(
     """Whether what a process waits for may go on: on another host, or in a process that moves."""
     if one.activity is not Activity.SERVER or not one.stacks.threads:
         return False
-    # The driver of Ray Train waits through Ray for its workers, each of which is judged.
+    # The driver of Ray Train waits through Ray for its workers, and each of them is judged.
     through_ray = one.detail == RAY and (one.member.is_trainer or not one.member.with_ray)
     if through_ray or (not one.far_ends and one.member.is_trainer):
         return True

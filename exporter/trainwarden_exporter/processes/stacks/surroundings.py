@@ -101,7 +101,7 @@ def _waits_of_threads(finding: Finding, root: Path) -> Iterator[tuple[Activity, 
 
 
 def _examined(finding: Finding) -> int:
-    """Returns the thread whose wait decides: the main thread, or one that trains for Ray."""
+    """Returns the thread whose wait decides: the main thread, or the training thread of Ray."""
     pid = finding.member.identity.pid
     main = finding.stacks.main(pid)
     return main.tid or pid if main is not None and main.is_training_thread else pid

@@ -148,7 +148,7 @@ CONTEXT = f"{SITE}/ray/train/v2/_internal/execution/context.py"
         ((*GET, ("TrainContext._wait_then_report", CONTEXT), *USER), "ray"),
         ((*GET, ("_next_batch", f"{SITE}/ray/data/iterator.py"), *USER), "ray"),
         ((*GET, ("Queue.get", f"{SITE}/ray/util/queue.py"), *USER), "ray"),
-        (GET[:1], "ray"),  # after the function, of which no frame is left
+        (GET[:1], "ray"),  # after the function: no frame of it is left
         ((("flush", CONTEXT),), "ray"),
     ],
 )
@@ -171,7 +171,7 @@ def test_a_thread_with_the_name_of_a_training_thread_is_of_ray_only_in_ray() -> 
     assert Stacks((stack(*USER), other)).main(PID) == stack(*USER)
 
 
-def test_of_two_threads_that_wait_for_servers_the_one_that_waits_for_ray_decides() -> None:
+def test_of_two_threads_that_wait_for_servers_the_wait_for_ray_decides() -> None:
     main = stack(("Condition.wait", f"{LIB}/threading.py"), *USER)
     http = stack(("recv_into", f"{LIB}/socket.py"), name="http", tid=8)
     ray = stack(("get", f"{SITE}/ray/_private/worker.py"), name="ray", tid=9)
