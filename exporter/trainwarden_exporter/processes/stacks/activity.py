@@ -12,10 +12,12 @@ from trainwarden_exporter.processes.stacks.model import (
     Look,
     Member,
     Stacks,
+    ThreadStack,
 )
 from trainwarden_exporter.processes.stacks.waits import (
     RAY,
     Wait,
+    feeds_nobody,
     find_phase,
     find_wait,
     is_of_ray,
@@ -78,8 +80,18 @@ def find_activity(
         phase="" if main is None else find_phase(main.frames),
         stacks=stacks,
         kernel=kernel,
-        may_end=_may_end(wait, looks),
+        may_end=_may_end(wait, looks) or _may_be_fed(stacks, main),
     )
+
+
+def _may_be_fed(stacks: Stacks, main: ThreadStack | None) -> bool:
+    """Whether another thread of a worker of Ray Train may wake the training thread.
+
+    Through what such a thread waits is not known: all workers have connections to Ray.
+    """
+    if main is None or not main.is_training_thread:
+        return False
+    return not all(feeds_nobody(one) for one in stacks.threads if one is not main)
 
 
 def _may_end(wait: Wait, looks: Sequence[Look]) -> bool:

@@ -99,27 +99,32 @@ def _waits_for_ever(one: Finding, findings: Sequence[Finding]) -> bool:
         case Activity.SLEEP:
             return one.kernel is not None and sleeps_on(one.kernel)
         case Activity.QUEUE | Activity.LOCK | Activity.PIPE:
-            return not any(_may_go_on(child) for child in _below(one, findings))
+            below = _below(one, findings)
+            if one.activity is Activity.PIPE and not all(map(_is_known, below)):
+                return False  # such a child may write into it
+            return not any(_may_go_on(child) for child in below)
         case Activity.CHILD:
-            # of a program that is no Python, only the kernel shows for what it waits
-            known = (Activity.PIPE, Activity.SLEEP, Activity.CHILD)
             children = _awaited_children(one, findings)
             return (
                 one.kernel is not None
                 and one.kernel.is_endless
                 and bool(children)
-                and all(
-                    (child.stacks.is_python or child.activity in known)
-                    and _waits_for_ever(child, findings)
-                    for child in children
-                )
+                and all(_is_known(child) and _waits_for_ever(child, findings) for child in children)
             )
     return one.activity in _STUCK
+
+
+def _is_known(child: Finding) -> bool:
+    """Whether it is known for what a process waits: without Python, by the kernel alone."""
+    shown = (Activity.PIPE, Activity.SLEEP, Activity.CHILD)
+    return child.stacks.is_python or child.activity in shown
 
 
 def _may_go_on(child: Finding) -> bool:
     """Whether a process may give its parent what that waits for."""
     kernel = child.kernel
+    if child.activity is Activity.SERVER and (child.member.with_ray or not child.far_ends):
+        return True
     if child.activity is Activity.SLEEP:
         return kernel is None or not sleeps_on(kernel)
     looks_around = child.activity is Activity.IDLE and child.stacks.is_python
@@ -151,8 +156,10 @@ def _waits_elsewhere(
     if one.activity is not Activity.SERVER or not one.stacks.threads:
         return False
     # The driver of Ray Train waits through Ray for its workers, and each of them is judged.
-    through_ray = one.detail == RAY and (one.member.is_trainer or not one.member.with_ray)
-    if through_ray or (not one.far_ends and one.member.is_trainer):
+    # All of them have connections to Ray, so that for a worker these show nothing.
+    if one.detail == RAY and not one.member.with_ray:
+        return True
+    if one.member.is_trainer and (one.member.with_ray or not one.far_ends):
         return True
     return any(
         end.identity is None or (end.identity not in inside and outside.get(end.identity, True))

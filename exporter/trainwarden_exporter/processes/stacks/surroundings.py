@@ -22,9 +22,15 @@ from trainwarden_exporter.processes.stacks.model import (
     Finding,
     KernelState,
     Stacks,
+    ThreadStack,
 )
 from trainwarden_exporter.processes.stacks.py_spy import MAX_THREADS
-from trainwarden_exporter.processes.stacks.waits import Wait, find_wait
+from trainwarden_exporter.processes.stacks.waits import (
+    Wait,
+    feeds_nobody,
+    find_wait,
+    is_in_call_of,
+)
 
 MAY_WAIT_FOR_GPU = " and may wait for its GPU"
 
@@ -81,10 +87,14 @@ def _waits_for_a_thread(finding: Finding, kernel: KernelState) -> bool:
 
 
 def _waits_of_threads(finding: Finding, root: Path) -> Iterator[tuple[Activity, int]]:
-    """Yields the waits of other threads that may end: for a disk, in a sleep, for a server."""
+    """Yields the waits of other threads that may end: for a disk, in a sleep, for a server.
+
+    A thread that waits with a timeout looks around after it, as after a sleep; one that waits for a
+    program goes on at the end of that.
+    """
     pid = finding.member.identity.pid
     examined = _examined(finding)
-    python = {one.tid for one in finding.stacks.threads}
+    python = {one.tid: one for one in finding.stacks.threads}
     try:
         names = os.listdir(f"{root}/{pid}/task")  # noqa: PTH208 - names are all that is needed
     except OSError:
@@ -98,6 +108,15 @@ def _waits_of_threads(finding: Finding, root: Path) -> Iterator[tuple[Activity, 
             case Activity.SERVER | Activity.SLEEP as other if tid in python:
                 if not sleeps_on(kernel):
                     yield other, tid
+            case _ if tid in python and tid != examined:
+                if _looks_around(python[tid], kernel):
+                    yield Activity.SLEEP, tid
+
+
+def _looks_around(thread: ThreadStack, kernel: KernelState) -> bool:
+    if feeds_nobody(thread) or is_in_call_of(thread, Activity.SERVER):
+        return False
+    return not kernel.is_endless or is_in_call_of(thread, Activity.CHILD)
 
 
 def _examined(finding: Finding) -> int:

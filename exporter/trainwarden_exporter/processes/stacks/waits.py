@@ -103,6 +103,10 @@ _BACKWARD = r"(?:^|.*/)torch/autograd/.*\.py"
 _RAY = re.compile(r"(?:^|/)ray/(?:_private|air|data|experimental|serve|train|tune|util)/")
 """Not the home of an account with the name ray, as in Ray's images."""
 
+_REPORTERS = re.compile(
+    r"/(?:tqdm|wandb|tensorboard|tensorboardX|mlflow|sentry_sdk)/|/torch/utils/data/_utils/"
+)
+
 _RAY_PROGRAMS = r".*/ray/(?:dashboard|autoscaler|_private/(?:log_monitor\.py|runtime_env/agent/)).*"
 
 _CHANNELS = (
@@ -151,7 +155,8 @@ def find_wait(
         case "T" | "t":
             return Wait(Activity.STOPPED)
     main = stacks.main(pid)
-    if main is not None and main.is_training_thread and _is_in_ray(main.frames):
+    trains_with_ray = main is not None and main.is_training_thread
+    if main is not None and trains_with_ray and _waits_for_ray(main.frames):
         return Wait(Activity.SERVER, RAY)
     found = None if main is None else _from_frames(main.frames, world)
     by_kernel = _from_channel(kernel.wait_channel)
@@ -159,7 +164,11 @@ def find_wait(
     # the lock file is polled in a library that is about locks.
     if found is None or (by_kernel is not None and by_kernel.activity is Activity.DISK):
         found = by_kernel
-    if found is not None and found.is_futex and (main is None or _is_backward(main.frames)):
+    if (
+        found is not None
+        and found.is_futex
+        and (main is None or trains_with_ray or _is_backward(main.frames))
+    ):
         return None  # threads of C code compute meanwhile, or anything
     if found is not None and found.activity in (Activity.LOCK, Activity.QUEUE):
         # The main thread waits for another one: what that waits for decides.
@@ -178,17 +187,40 @@ def waits_for_ray_task(stack: ThreadStack | None) -> bool:
     )
 
 
-def _is_in_ray(frames: Sequence[Frame]) -> bool:
-    """Whether a training thread is in a call of Ray, or in Ray before or after its function."""
-    outside = dropwhile(lambda one: _is_start(one.file), reversed(frames))
-    return all(_is_start(one.file) for one in frames) or any(
-        _RAY.search(one.file) for one in outside
+def is_in_call_of(thread: ThreadStack, activity: Activity) -> bool:
+    """Whether the Python stack of a thread shows such a wait."""
+    wait = _from_frames(thread.frames, None)
+    return wait is not None and wait.activity is activity
+
+
+def feeds_nobody(thread: ThreadStack) -> bool:
+    """Whether a thread certainly does not wake one that waits for threads.
+
+    It only shows or sends what a program reports, passes on what other processes load, or is a
+    thread of Ray that runs nobody's code.
+    """
+    files = [one.file for one in thread.frames]
+    of_ray = any(map(_RAY.search, files))
+    return any(map(_REPORTERS.search, files)) or (
+        of_ray and all(_RAY.search(one) or one.endswith("/threading.py") for one in files)
+    )
+
+
+def _waits_for_ray(frames: Sequence[Frame]) -> bool:
+    """Whether a training thread is in a call of Ray, or in Ray before or after its function.
+
+    A future may be of Ray, and has no frame of it.
+    """
+    called = list(dropwhile(lambda one: _is_start(one.file), reversed(frames)))
+    return not called or any(
+        _RAY.search(one.file) or one.file.endswith("/concurrent/futures/_base.py") for one in called
     )
 
 
 def _is_start(file: str) -> bool:
-    """Whether a training thread has frames of this file before its function."""
-    return file.endswith("/threading.py") or "/ray/train/v2/_internal/" in file
+    """Whether a training thread has frames of this file before its function, or after it."""
+    standard = file.endswith(("/threading.py", "/concurrent/futures/thread.py"))
+    return standard or "/ray/train/v2/_internal/" in file
 
 
 def is_of_ray(stack: ThreadStack | None) -> bool:

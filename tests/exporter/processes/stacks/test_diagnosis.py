@@ -162,6 +162,14 @@ class TestOneProcess:
             known = tid and kernel.state
             assert found.activity == (Activity.QUEUE if known else Activity.UNKNOWN)
 
+    def test_a_thread_of_the_user_may_feed_a_training_thread(self) -> None:
+        get = (Frame("Queue.get", "/usr/lib/queue.py", 1), Frame("loop", "/srv/train.py", 1))
+        trains = ThreadStack("TrainingThread(loop)", 7, (*get, RUN_TARGET))
+        for file, may_end in (("/srv/feed.py", True), ("/venv/tqdm/_monitor.py", False)):
+            other = ThreadStack("Thread-1", 8, (Frame("run", file, 1),))
+            stacks = [Stacks((trains, other))] * 3
+            assert find_activity(member(1), looks(*[IDLE] * 3), stacks).may_end is may_end
+
     def test_a_worker_of_ray_train_without_a_training_thread_waits_for_ray(self) -> None:
         stacks = [main("Worker.main_loop", file="/venv/ray/_private/worker.py")] * 3
         found = find_activity(member(1), looks(*[IDLE] * 3), stacks)
@@ -392,6 +400,20 @@ class TestMovement:
 
         assert movement([*ranks(Activity.QUEUE), helper]) == "stuck"
 
+    def test_a_program_may_write_into_a_pipe_that_its_parent_reads(self) -> None:
+        other = Stacks(problem="no Python", is_python=False)
+        loads = finding(member(50, is_trainer=False), Activity.IDLE, stacks=other)
+
+        assert movement([*ranks(Activity.PIPE), loads]) == "unknown"
+        assert movement([*ranks(Activity.PIPE), replace(loads, activity=Activity.PIPE)]) == "stuck"
+
+    def test_a_loader_that_waits_for_a_server_without_a_connection_may_go_on(self) -> None:
+        here = FarEnd("10.0.0.1:80", Identity(1, 1))
+        loads = finding(member(50, is_trainer=False), Activity.SERVER)
+
+        assert movement([*ranks(Activity.QUEUE), loads]) == "unknown"
+        assert movement([*ranks(Activity.QUEUE), replace(loads, far_ends=(here,))]) == "stuck"
+
     def test_of_a_trainer_that_a_shell_started_its_python_counts(self) -> None:
         other = Stacks(problem="no Python", is_python=False)
         shell = finding(member(1), Activity.CHILD, stacks=other)
@@ -420,11 +442,16 @@ class TestRayTrain:
         assert movement(self.run(Activity.MOVING)) == "moving"
         assert movement(self.run(Activity.SLEEP)) == "unknown"
 
-    def test_what_a_training_thread_waits_for_through_ray_is_not_known(self) -> None:
+    @pytest.mark.parametrize("detail", ["ray", "_run_once (asyncio/base_events.py)"])
+    def test_the_connections_of_a_worker_show_nothing(self, detail: str) -> None:
+        """All workers have connections to Ray."""
         here = FarEnd("10.0.0.1:6379", Identity(1, 1))
-        worker, *others = self.run(Activity.SERVER, "ray")
+        worker, *others = self.run(Activity.SERVER, detail)
 
         assert movement([replace(worker, far_ends=(here,)), *others]) == "unknown"
+        child = member(6, is_trainer=False, parent_pid=3, with_ray=True)
+        loads = finding(child, Activity.SERVER, detail, far_ends=(here,))
+        assert movement([*self.run(Activity.QUEUE), loads]) == "unknown"
 
     def test_a_driver_with_a_connection_to_another_host_may_have_workers_there(self) -> None:
         far = FarEnd("10.0.0.9:41000")

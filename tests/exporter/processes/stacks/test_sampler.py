@@ -39,22 +39,25 @@ WAITS = "import queue\nprint(flush=True)\nq = queue.Queue()\nq.get()"
 
 
 def ray_train_worker(folder: Path) -> str:
-    """A program whose training thread waits for a queue, and whose main thread looks around."""
-    runner = folder / "ray/train/v2/_internal/thread_runner.py"
-    runner.parent.mkdir(parents=True)
+    """A program whose training thread waits for a queue, while its main thread looks for tasks."""
+    runner, worker = folder / "ray/train/v2/_internal/run.py", folder / "ray/_private/worker.py"
+    for file in (runner, worker):
+        file.parent.mkdir(parents=True)
+    (folder / "loop.py").write_text("import queue\ndef loop():\n    queue.Queue().get()\n")
     runner.write_text("def run(target):\n    target()\n")
     program = f"""
-        import queue, runpy, select, threading
-        run = runpy.run_path({str(runner)!r})["run"]
-        def loop():
-            queue.Queue().get()
-        name = "TrainingThread(loop)"
-        threading.Thread(target=run, args=[loop], name=name, daemon=True).start()
+        import runpy, select, sys, threading
+        sys.path.insert(0, {str(folder)!r})
+        run, loop = (runpy.run_path(one) for one in ({str(runner)!r}, {str(folder / "loop.py")!r}))
+        threading.Thread(
+            target=run["run"], args=[loop["loop"]], name="TrainingThread(loop)", daemon=True
+        ).start()
         print(flush=True)
         while True:
             select.epoll().poll(0.01)
     """
-    return textwrap.dedent(program)
+    worker.write_text(textwrap.dedent(program))
+    return f"import os, sys; os.execv(sys.executable, [sys.executable, '-S', {str(worker)!r}])"
 
 
 def member(process: subprocess.Popen[str], *, waits: bool = True) -> Member:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 
 import pytest
@@ -108,3 +109,31 @@ def test_the_wait_of_a_training_thread_is_not_that_of_another_thread(
     waits = Finding(MEMBER, Activity.QUEUE, "recv (train.py)", stacks=Stacks((thread,)))
 
     assert look_around(waits, (), tmp_path).may_end is not trains
+
+
+ENDLESS = "202 0x7f0 0x80 0x0 0x0 0x0 0xffffffff 0x7ff 0x7f0"
+TIMED = "202 0x7f0 0x80 0x0 0x7fe 0x0 0xffffffff 0x7ff 0x7f0"
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the numbers of its system calls")
+@pytest.mark.parametrize(
+    ("call", "file", "may_end"),
+    [
+        (TIMED, "/srv/feed.py", True),
+        (ENDLESS, "/srv/feed.py", False),
+        (ENDLESS, "/usr/lib/subprocess.py", True),
+        (TIMED, "/venv/tqdm/_monitor.py", False),
+        (TIMED, "/usr/lib/socket.py", False),  # of the server that it waits for, more is known
+    ],
+)
+def test_a_thread_that_looks_around_may_wake_the_main_thread(
+    tmp_path: Path, call: str, file: str, *, may_end: bool
+) -> None:
+    (tmp_path / "5/task/6").mkdir(parents=True)
+    (tmp_path / "5/task/6/stat").write_text("6 (a) b) S 1 5 5")
+    (tmp_path / "5/task/6/wchan").write_text("futex_do_wait")
+    (tmp_path / "5/task/6/syscall").write_text(call)
+    thread = ThreadStack("Thread-1", 6, (Frame("wait", file, 1),))
+    waits = Finding(MEMBER, Activity.QUEUE, "get (queue.py)", stacks=Stacks((thread,)))
+
+    assert look_around(waits, (), tmp_path).may_end is may_end

@@ -11,7 +11,12 @@ from trainwarden_exporter.processes.stacks.model import (
     Stacks,
     ThreadStack,
 )
-from trainwarden_exporter.processes.stacks.waits import find_phase, find_wait, normalised
+from trainwarden_exporter.processes.stacks.waits import (
+    feeds_nobody,
+    find_phase,
+    find_wait,
+    normalised,
+)
 
 SITE = "/venv/lib/python3.12/site-packages"
 LIB = "/usr/lib/python3.12"
@@ -137,6 +142,7 @@ START = (
     ("Thread.run", f"{LIB}/threading.py"),
     ("Thread._bootstrap", f"{LIB}/threading.py"),
 )
+FUTURES = f"{LIB}/concurrent/futures/_base.py"
 CONTEXT = f"{SITE}/ray/train/v2/_internal/execution/context.py"
 
 
@@ -148,6 +154,15 @@ CONTEXT = f"{SITE}/ray/train/v2/_internal/execution/context.py"
         ((*GET, ("TrainContext._wait_then_report", CONTEXT), *USER), "ray"),
         ((*GET, ("_next_batch", f"{SITE}/ray/data/iterator.py"), *USER), "ray"),
         ((*GET, ("Queue.get", f"{SITE}/ray/util/queue.py"), *USER), "ray"),
+        ((("Event.wait", f"{LIB}/threading.py"), ("result", FUTURES), *USER), "ray"),
+        (
+            (
+                ("join", f"{LIB}/threading.py"),
+                ("shutdown", f"{LIB}/concurrent/futures/thread.py"),
+                ("train_fn_with_final_checkpoint_flush", CONTEXT),
+            ),
+            "ray",
+        ),
         (GET[:1], "ray"),  # after the function: no frame of it is left
         ((("flush", CONTEXT),), "ray"),
     ],
@@ -163,6 +178,32 @@ def test_a_training_thread_in_a_call_of_ray_waits_for_ray(
     assert found is not None
     assert found.detail == detail
     assert (found.activity is Activity.SERVER) is (detail == "ray")
+
+
+def test_c_code_in_a_training_thread_may_wait_for_other_ranks() -> None:
+    kernel = KernelState("S", 1.0, wait_channel="futex_do_wait", is_endless=True)
+    trains = stack(*USER, *START, name="TrainingThread(loop)", tid=8)
+
+    assert find_wait(Stacks((trains,)), kernel, PID) is None
+
+
+@pytest.mark.parametrize(
+    ("files", "feeds"),
+    [
+        (["threading.py", "srv/feed.py", "threading.py"], True),
+        (["threading.py", "concurrent/futures/thread.py"], True),
+        (["srv/feed.py", "ray/train/v2/_internal/thread_runner.py"], True),
+        (["threading.py", "site-packages/tqdm/_monitor.py", "threading.py"], False),
+        (["queue.py", "site-packages/wandb/sdk/lib/service.py", "threading.py"], False),
+        (["queue.py", "site-packages/torch/utils/data/_utils/pin_memory.py"], False),
+        (["ray/_private/worker.py", "ray/_private/workers/default_worker.py"], False),
+        (["threading.py", "ray/train/v2/_internal/thread_runner.py", "threading.py"], False),
+    ],
+)
+def test_a_thread_that_only_reports_or_is_of_ray_feeds_nobody(
+    files: list[str], *, feeds: bool
+) -> None:
+    assert feeds_nobody(stack(*(("f", f"/venv/{file}") for file in files))) is not feeds
 
 
 def test_a_thread_with_the_name_of_a_training_thread_is_of_ray_only_in_ray() -> None:
