@@ -89,8 +89,8 @@ def _waits_for_a_thread(finding: Finding, kernel: KernelState) -> bool:
 def _waits_of_threads(finding: Finding, root: Path) -> Iterator[tuple[Activity, int]]:
     """Yields the waits of other threads that may end: for a disk, in a sleep, for a server.
 
-    A thread that waits with a timeout looks around after it, as after a sleep; one that waits for a
-    program goes on at the end of that.
+    A thread that waits with a timeout looks around after it, as after a sleep; a wait for a
+    program ends with that program.
     """
     pid = finding.member.identity.pid
     examined = _examined(finding)

@@ -194,7 +194,7 @@ def is_in_call_of(thread: ThreadStack, activity: Activity) -> bool:
 
 
 def feeds_nobody(thread: ThreadStack) -> bool:
-    """Whether a thread certainly does not wake one that waits for threads.
+    """Whether a thread certainly does not wake a thread that waits for others.
 
     It only shows or sends what a program reports, passes on what other processes load, or is a
     thread of Ray that runs nobody's code.
