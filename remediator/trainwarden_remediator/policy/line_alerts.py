@@ -51,11 +51,10 @@ def _of_a_run_before(alert: Alert, situation: Situation) -> tuple[str, str] | No
     if announced is not None:
         started = announced.announcement.started_at or 0.0
     else:
-        names = ("", alert.worker) if not alert.worker else (alert.worker,)
         healed = (
             one.acted_at
             for one in situation.actions
-            if one.healed and one.key.run == alert.run and ("" in names or one.key.worker in names)
+            if one.healed and one.key.run == alert.run and alert.worker in ("", one.key.worker)
         )
         started = max(healed, default=0.0)
     # A line that came later would keep the alert active.
