@@ -105,6 +105,7 @@ class RunAction(Action):
             return {"killed": [], "started_by": "another", "processes": _pids(roots)}
         if not roots:
             confirm()
+            self._read_status_before_any_change()
             return {"killed": [], **self.finish(action_token, record_step)}
         if reason := protection_reason(tree.members, read_processes()):
             raise ActionError(f"refused: {reason}")
@@ -113,7 +114,7 @@ class RunAction(Action):
         record_step("stop", processes=[one.pid for one in tree.members if one.alive])
         # What is compared here is what is named in the request (harm 29).
         last = self._find_processes()
-        status = self._read_status()
+        status = self._read_status_before_any_change()
         announced = Identity(status["pid"], status["start_ticks"])
         if problem := surplus_problem({self._target.key: last}, self._workers):
             raise ProcessesDifferError(f"refused: {problem}")
@@ -179,6 +180,13 @@ class RunAction(Action):
         if status.get("state") not in ("running", "failed"):
             raise NotEligibleError(f"the run is {status.get('state')}")
         return status
+
+    def _read_status_before_any_change(self) -> Mapping[str, Any]:
+        """As _read_status; raises ActionDeferredError if the run has changed since the decision."""
+        try:
+            return self._read_status()
+        except NotEligibleError as error:
+            raise ActionDeferredError(str(error)) from error
 
     def _ask(self, timeout: float, **request: object) -> Mapping[str, Any]:
         with action_errors(str(self._run.socket), OSError, ValueError):

@@ -15,6 +15,7 @@ from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.resolved_path import resolved_path
 from trainwarden_remediator.actions.base import Action, IsSaving, RecordStep, never_saving
 from trainwarden_remediator.config.playbooks import Verify
+from trainwarden_remediator.config.targets import AnnouncedTarget
 from trainwarden_remediator.engine.context import EngineContext
 from trainwarden_remediator.exceptions import (
     ActionDeferredError,
@@ -259,6 +260,9 @@ class ActionRunner:
         setup = self._context.setup
         if setup.is_stopped(*key):
             return "an operator has stopped it"
+        # Another method may itself start a `trainwarden run`, which announces the worker anew.
+        if not isinstance(setup.config.target(key), AnnouncedTarget):
+            return ""
         found = setup.announced.workers.get(key)
         again = found is not None and found.announcement.announced_at > began
         return STARTED_BY_OPERATOR if again else ""

@@ -26,6 +26,7 @@ from trainwarden_remediator.config.exporter_file import ExporterFile
 from trainwarden_remediator.config.restart_methods.run import RunTarget
 from trainwarden_remediator.config.schema import load_setup
 from trainwarden_remediator.exceptions import (
+    ActionDeferredError,
     ActionError,
     NotEligibleError,
     ProcessesDifferError,
@@ -244,6 +245,8 @@ def test_a_command_that_failed_is_left_to_its_own_restart_policy_and_a_hung_one_
     runs.wait_until(state="failed", starts=4)  # the next start follows after four seconds
     with pytest.raises(NotEligibleError, match="starts it again after a failure"):
         act().find_instances()
+    with pytest.raises(ActionDeferredError, match="starts it again after a failure"):
+        act().perform("7", Steps(), [])  # it ended after the decision: no attempt is counted
 
 
 def test_a_save_defers_the_end(runs: Runs, act: Callable[[], RunAction], tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.remediator.samples import GIB, NOW, ROLLOUT, TRAINER, make_worker
 from tests.remediator.stage import Scene, Stage
 
@@ -15,6 +16,8 @@ from trainwarden_exporter.processes.announcements import (
     Announcement,
 )
 from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_remediator.config.restart_methods.run import RunTarget
+from trainwarden_remediator.config.targets import AnnouncedTarget
 from trainwarden_remediator.observation.model import RunState
 
 GONE = make_worker(processes=0, started_at=None, resident_bytes=0.0)
@@ -68,19 +71,29 @@ async def test_the_verification_ends_when_an_operator_stops_the_run(stage: Stage
         assert outcomes(scene) == [("not_healed", "an operator has stopped it")]
 
 
-async def test_a_run_that_an_operator_starts_meanwhile_was_not_healed(stage: Stage) -> None:
+@pytest.mark.parametrize("restarted_through_it", [True, False])
+async def test_a_run_that_an_operator_starts_meanwhile_was_not_healed(
+    stage: Stage, *, restarted_through_it: bool
+) -> None:
+    """Another method, such as systemd, may itself start a `trainwarden run`."""
     async with stage(before=gone(TRAINER)) as scene:
         began = scene.clock.now()
         announced = announcement(at=began - 3600)
-        scene.context.setup = replace(scene.setup, announced=announced)
+        config = scene.setup.config
+        if restarted_through_it:
+            method = RunTarget(run="r", socket=Path("/run.sock"), owner=0)
+            target = AnnouncedTarget(run=TRAINER.run, worker=TRAINER.worker, announced=method)
+            config = config.model_copy(update={"targets": [target]})
+        scene.context.setup = replace(scene.setup, announced=announced, config=config)
         await started(scene, TRAINER)
         await scene.clock.advance(10)
         assert outcomes(scene) == []
         announced = announcement(at=scene.clock.now())
-        scene.context.setup = replace(scene.setup, announced=announced)
+        scene.context.setup = replace(scene.setup, announced=announced, config=config)
         makes_step(scene, LAST_STEP + 1)
         await scene.clock.advance(2)
-        assert outcomes(scene) == [("not_healed", "an operator has started it again")]
+        not_healed = ("not_healed", "an operator has started it again")
+        assert outcomes(scene) == [not_healed if restarted_through_it else ("healed", "")]
 
 
 def announcement(at: float) -> AnnouncedRuns:
