@@ -98,13 +98,13 @@ def _thread(one: dict[str, Any]) -> ThreadStack:
 
 def _with_threads_of_this_host(stacks: Stacks, pid: int) -> Stacks:
     """Returns stacks with thread ids as in /proc: a container has ids of its own; 0 if unknown."""
-    if len(_namespace_ids(Path(f"/proc/{pid}"))) == 1:
+    if len(_namespace_ids(Path(f"/proc/{pid}"))) < 2:  # noqa: PLR2004 - it and one more
         return stacks
     ids: dict[int, int] = {}
     with suppress(OSError):  # it may have ended
         for task in Path(f"/proc/{pid}/task").iterdir():
-            *_, own = _namespace_ids(task) or [0]
-            ids[own] = int(task.name)
+            for own in _namespace_ids(task)[-1:]:
+                ids[own] = int(task.name)
     return replace(
         stacks, threads=tuple(replace(one, tid=ids.get(one.tid, 0)) for one in stacks.threads)
     )

@@ -94,7 +94,11 @@ def _waits_of_threads(finding: Finding, root: Path) -> Iterator[tuple[Activity, 
     """
     pid = finding.member.identity.pid
     examined = _examined(finding)
+    main = finding.stacks.main(pid)
     python = {one.tid: one for one in finding.stacks.threads}
+    # Before Python 3.11, py-spy does not know which thread of the kernel has which stack.
+    if any(not (one.tid or one is main or feeds_nobody(one)) for one in finding.stacks.threads):
+        yield Activity.SLEEP, 0
     try:
         names = os.listdir(f"{root}/{pid}/task")  # noqa: PTH208 - names are all that is needed
     except OSError:
@@ -106,7 +110,7 @@ def _waits_of_threads(finding: Finding, root: Path) -> Iterator[tuple[Activity, 
             case Activity.DISK:
                 yield Activity.DISK, tid
             case Activity.SERVER | Activity.SLEEP as other if tid in python:
-                if not sleeps_on(kernel):
+                if not (sleeps_on(kernel) or feeds_nobody(python[tid])):
                     yield other, tid
             case _ if tid in python and tid != examined:
                 if _looks_around(python[tid], kernel):

@@ -103,9 +103,16 @@ _BACKWARD = r"(?:^|.*/)torch/autograd/.*\.py"
 _RAY = re.compile(r"(?:^|/)ray/(?:_private|air|data|experimental|serve|train|tune|util)/")
 """Not the home of an account with the name ray, as in Ray's images."""
 
+_INSTALLED_RAY = re.compile(r"-packages/ray/")
+
 _REPORTERS = re.compile(
-    r"/(?:tqdm|wandb|tensorboard|tensorboardX|mlflow|sentry_sdk)/|/torch/utils/data/_utils/"
+    r"-packages/(?:tqdm|rich|wandb|tensorboard|tensorboardX|mlflow|comet_ml|neptune|swanlab|clearml"
+    r"|aim|codecarbon|opentelemetry|sentry_sdk)/"
+    r"|/torch/(?:utils/data/_utils/pin_memory\.py|_inductor/compile_worker/)"
+    r"|/trainwarden/heartbeat\.py"
 )
+
+_OF_THREADS = ("/threading.py", "/concurrent/futures/thread.py")
 
 _RAY_PROGRAMS = r".*/ray/(?:dashboard|autoscaler|_private/(?:log_monitor\.py|runtime_env/agent/)).*"
 
@@ -172,7 +179,7 @@ def find_wait(
         return None  # threads of C code compute meanwhile, or anything
     if found is not None and found.activity in (Activity.LOCK, Activity.QUEUE):
         # The main thread waits for another one: what that waits for decides.
-        others = (one for one in stacks.threads if one is not main)
+        others = (one for one in stacks.threads if one is not main and not feeds_nobody(one))
         found = _server_of(others, world) or found
     return found
 
@@ -196,14 +203,16 @@ def is_in_call_of(thread: ThreadStack, activity: Activity) -> bool:
 def feeds_nobody(thread: ThreadStack) -> bool:
     """Whether a thread certainly does not wake a thread that waits for others.
 
-    It only shows or sends what a program reports, passes on what other processes load, or is a
-    thread of Ray that runs nobody's code.
+    Its own function only shows or sends what a program reports, or passes on what other processes
+    load, or it is a thread of Ray that runs nobody's code.
     """
-    files = [one.file for one in thread.frames]
-    of_ray = any(map(_RAY.search, files))
-    return any(map(_REPORTERS.search, files)) or (
-        of_ray and all(_RAY.search(one) or one.endswith("/threading.py") for one in files)
-    )
+    files = [one.file for one in reversed(thread.frames)]
+    own = next((one for one in files if not one.endswith(_OF_THREADS)), None)
+    if own is None:
+        return not files  # of C code: what it gives to Python has a frame
+    if _INSTALLED_RAY.search(own):
+        return all(_INSTALLED_RAY.search(one) or one.endswith(_OF_THREADS) for one in files)
+    return _REPORTERS.search(own) is not None
 
 
 def _waits_for_ray(frames: Sequence[Frame]) -> bool:
@@ -213,14 +222,15 @@ def _waits_for_ray(frames: Sequence[Frame]) -> bool:
     """
     called = list(dropwhile(lambda one: _is_start(one.file), reversed(frames)))
     return not called or any(
-        _RAY.search(one.file) or one.file.endswith("/concurrent/futures/_base.py") for one in called
+        _RAY.search(one.file) or one.file.endswith("/concurrent/futures/_base.py")
+        for one in called
+        if not one.file.endswith("/ray/train/torch/train_loop_utils.py")  # around a DataLoader
     )
 
 
 def _is_start(file: str) -> bool:
     """Whether a training thread has frames of this file before its function, or after it."""
-    standard = file.endswith(("/threading.py", "/concurrent/futures/thread.py"))
-    return standard or "/ray/train/v2/_internal/" in file
+    return file.endswith(_OF_THREADS) or "/ray/train/v2/_internal/" in file
 
 
 def is_of_ray(stack: ThreadStack | None) -> bool:

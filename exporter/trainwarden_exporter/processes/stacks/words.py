@@ -12,7 +12,7 @@ from trainwarden_exporter.processes.stacks.model import (
     Member,
     ThreadStack,
 )
-from trainwarden_exporter.processes.stacks.waits import Wait
+from trainwarden_exporter.processes.stacks.waits import Wait, waits_for_ray_task
 
 
 def names(findings: Sequence[Finding]) -> str:
@@ -89,8 +89,7 @@ def _idle(one: Finding) -> str:
     """Returns the word for a wait whose end nothing shows. A word only: it decides nothing."""
     stack = one.stacks.main(one.member.identity.pid)
     if stack is not None and stack.frames:
-        inner = stack.frames[0]
-        if inner.function.endswith("main_loop") and inner.file.endswith("ray/_private/worker.py"):
+        if waits_for_ray_task(stack):
             return "waits for a task of Ray"
         if _EVENTS.match(one.detail):
             return f"waits for an event in {place(stack)}"

@@ -165,7 +165,10 @@ class TestOneProcess:
     def test_a_thread_of_the_user_may_feed_a_training_thread(self) -> None:
         get = (Frame("Queue.get", "/usr/lib/queue.py", 1), Frame("loop", "/srv/train.py", 1))
         trains = ThreadStack("TrainingThread(loop)", 7, (*get, RUN_TARGET))
-        for file, may_end in (("/srv/feed.py", True), ("/venv/tqdm/_monitor.py", False)):
+        for file, may_end in (
+            ("/srv/feed.py", True),
+            ("/venv/site-packages/tqdm/_monitor.py", False),
+        ):
             other = ThreadStack("Thread-1", 8, (Frame("run", file, 1),))
             stacks = [Stacks((trains, other))] * 3
             assert find_activity(member(1), looks(*[IDLE] * 3), stacks).may_end is may_end

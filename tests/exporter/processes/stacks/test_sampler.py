@@ -40,7 +40,10 @@ WAITS = "import queue\nprint(flush=True)\nq = queue.Queue()\nq.get()"
 
 def ray_train_worker(folder: Path) -> str:
     """A program whose training thread waits for a queue, while its main thread looks for tasks."""
-    runner, worker = folder / "ray/train/v2/_internal/run.py", folder / "ray/_private/worker.py"
+    runner, worker = (
+        folder / "site-packages/ray" / file
+        for file in ("train/v2/_internal/run.py", "_private/worker.py")
+    )
     for file in (runner, worker):
         file.parent.mkdir(parents=True)
     (folder / "loop.py").write_text("import queue\ndef loop():\n    queue.Queue().get()\n")

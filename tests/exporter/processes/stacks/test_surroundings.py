@@ -111,6 +111,7 @@ def test_the_wait_of_a_training_thread_is_not_that_of_another_thread(
     assert look_around(waits, (), tmp_path).may_end is not trains
 
 
+REPORTER = "/venv/site-packages/tqdm/_monitor.py"
 ENDLESS = "202 0x7f0 0x80 0x0 0x0 0x0 0xffffffff 0x7ff 0x7f0"
 TIMED = "202 0x7f0 0x80 0x0 0x7fe 0x0 0xffffffff 0x7ff 0x7f0"
 
@@ -122,7 +123,7 @@ TIMED = "202 0x7f0 0x80 0x0 0x7fe 0x0 0xffffffff 0x7ff 0x7f0"
         (TIMED, "/srv/feed.py", True),
         (ENDLESS, "/srv/feed.py", False),
         (ENDLESS, "/usr/lib/subprocess.py", True),
-        (TIMED, "/venv/tqdm/_monitor.py", False),
+        (TIMED, REPORTER, False),
         (TIMED, "/usr/lib/socket.py", False),  # of the server that it waits for, more is known
     ],
 )
@@ -134,6 +135,32 @@ def test_a_thread_that_looks_around_may_wake_the_main_thread(
     (tmp_path / "5/task/6/wchan").write_text("futex_do_wait")
     (tmp_path / "5/task/6/syscall").write_text(call)
     thread = ThreadStack("Thread-1", 6, (Frame("wait", file, 1),))
+    waits = Finding(MEMBER, Activity.QUEUE, "get (queue.py)", stacks=Stacks((thread,)))
+
+    assert look_around(waits, (), tmp_path).may_end is may_end
+
+
+@pytest.mark.parametrize(("file", "may_end"), [("/srv/feed.py", True), (REPORTER, False)])
+def test_a_thread_without_a_known_id_may_wake_the_main_thread(
+    tmp_path: Path, file: str, *, may_end: bool
+) -> None:
+    """Before Python 3.11, no thread has one."""
+    (tmp_path / "5/task").mkdir(parents=True)
+    threads = (
+        ThreadStack("MainThread", 0, (Frame("get", "/usr/lib/queue.py", 1),)),
+        ThreadStack("Thread-1", 0, (Frame("wait", file, 1),)),
+    )
+    waits = Finding(MEMBER, Activity.QUEUE, "get (queue.py)", stacks=Stacks(threads))
+
+    assert look_around(waits, (), tmp_path).may_end is may_end
+
+
+@pytest.mark.parametrize(("file", "may_end"), [("/srv/feed.py", True), (REPORTER, False)])
+def test_a_sleep_of_a_reporter_wakes_nobody(tmp_path: Path, file: str, *, may_end: bool) -> None:
+    (tmp_path / "5/task/6").mkdir(parents=True)
+    (tmp_path / "5/task/6/stat").write_text("6 (a) b) S 1 5 5")
+    (tmp_path / "5/task/6/wchan").write_text("hrtimer_nanosleep")
+    thread = ThreadStack("Thread-1", 6, (Frame("look", file, 1),))
     waits = Finding(MEMBER, Activity.QUEUE, "get (queue.py)", stacks=Stacks((thread,)))
 
     assert look_around(waits, (), tmp_path).may_end is may_end

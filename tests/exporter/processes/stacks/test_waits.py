@@ -150,6 +150,10 @@ CONTEXT = f"{SITE}/ray/train/v2/_internal/execution/context.py"
     ("calls", "detail"),
     [
         (GET + USER, "Queue.get (lib/python3.12/queue.py)"),
+        (
+            (*GET, ("__iter__", f"{SITE}/ray/train/torch/train_loop_utils.py"), *USER),
+            "Queue.get (lib/python3.12/queue.py)",
+        ),
         ((*GET, ("loop", "/home/ray/train.py")), "Queue.get (lib/python3.12/queue.py)"),
         ((*GET, ("TrainContext._wait_then_report", CONTEXT), *USER), "ray"),
         ((*GET, ("_next_batch", f"{SITE}/ray/data/iterator.py"), *USER), "ray"),
@@ -190,20 +194,37 @@ def test_c_code_in_a_training_thread_may_wait_for_other_ranks() -> None:
 @pytest.mark.parametrize(
     ("files", "feeds"),
     [
-        (["threading.py", "srv/feed.py", "threading.py"], True),
-        (["threading.py", "concurrent/futures/thread.py"], True),
-        (["srv/feed.py", "ray/train/v2/_internal/thread_runner.py"], True),
-        (["threading.py", "site-packages/tqdm/_monitor.py", "threading.py"], False),
-        (["queue.py", "site-packages/wandb/sdk/lib/service.py", "threading.py"], False),
-        (["queue.py", "site-packages/torch/utils/data/_utils/pin_memory.py"], False),
-        (["ray/_private/worker.py", "ray/_private/workers/default_worker.py"], False),
-        (["threading.py", "ray/train/v2/_internal/thread_runner.py", "threading.py"], False),
+        (("threading.py", "srv/feed.py", "threading.py"), True),
+        (("threading.py", "concurrent/futures/thread.py"), True),
+        (("srv/feed.py", "{site}/ray/train/v2/_internal/thread_runner.py"), True),
+        (("srv/load.py", "{site}/torch/utils/data/_utils/fetch.py", "srv/feed.py"), True),
+        (("srv/poll.py", "{site}/tqdm/std.py", "srv/feed.py", "threading.py"), True),
+        (("home/rich/ray/data/feed.py", "threading.py"), True),
+        (("threading.py", "{site}/tqdm/_monitor.py", "threading.py"), False),
+        (("queue.py", "{site}/wandb/sdk/lib/service.py", "threading.py"), False),
+        (("queue.py", "{site}/torch/utils/data/_utils/pin_memory.py", "threading.py"), False),
+        (("{site}/ray/_private/worker.py", "{site}/ray/_private/workers/main.py"), False),
+        (("queue.py", "{site}/ray/train/v2/_internal/thread_runner.py", "threading.py"), True),
+        (("{site}/ray/train/v2/_internal/thread_runner.py", "threading.py"), False),
+        (("threading.py", "srv/trainwarden/heartbeat.py", "threading.py"), False),
+        ((), False),
     ],
 )
 def test_a_thread_that_only_reports_or_is_of_ray_feeds_nobody(
-    files: list[str], *, feeds: bool
+    files: tuple[str, ...], *, feeds: bool
 ) -> None:
-    assert feeds_nobody(stack(*(("f", f"/venv/{file}") for file in files))) is not feeds
+    calls = (("f", "/" + file.format(site="venv/site-packages")) for file in files)
+    assert feeds_nobody(stack(*calls)) is not feeds
+
+
+def test_a_thread_of_a_reporter_is_not_what_the_main_thread_waits_for() -> None:
+    main = stack(*GET, *USER)
+    loop = ("BaseEventLoop._run_once", f"{LIB}/asyncio/base_events.py")
+    wandb = stack(loop, ("_main", f"{SITE}/wandb/sdk/lib/asyncio_manager.py"), name="w", tid=8)
+    found = find_wait(Stacks((main, wandb)), SLEEPS, PID)
+
+    assert found is not None
+    assert found.activity is Activity.QUEUE
 
 
 def test_a_thread_with_the_name_of_a_training_thread_is_of_ray_only_in_ray() -> None:
@@ -215,7 +236,7 @@ def test_a_thread_with_the_name_of_a_training_thread_is_of_ray_only_in_ray() -> 
 def test_of_two_threads_that_wait_for_servers_the_wait_for_ray_decides() -> None:
     main = stack(("Condition.wait", f"{LIB}/threading.py"), *USER)
     http = stack(("recv_into", f"{LIB}/socket.py"), name="http", tid=8)
-    ray = stack(("get", f"{SITE}/ray/_private/worker.py"), name="ray", tid=9)
+    ray = stack(("get", f"{SITE}/ray/_private/worker.py"), *USER, name="ray", tid=9)
 
     assert find_wait(Stacks((main, http, ray)), SLEEPS, PID) == (Activity.SERVER, "ray")
 
