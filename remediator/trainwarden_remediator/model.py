@@ -187,9 +187,10 @@ NEEDS_OPERATOR: frozenset[Reason] = frozenset(
 )
 """Reasons that notify the on-call; decisions continue once the operator has fixed the cause."""
 
-STALL_LASTS: frozenset[str] = frozenset(
-    {"wait stall_lasts", *(f"refuse {reason}" for reason in NEEDS_OPERATOR)}
-)
+WITHOUT_CHECKPOINT = "refuse no_checkpoint"
+"""The last decision about a run that cannot be restarted, as long as it makes no progress."""
+
+STALL_LASTS: frozenset[str] = frozenset({"wait stall_lasts", WITHOUT_CHECKPOINT})
 """Last decisions about a run that has made no progress since it stalled, though its alert ended."""
 
 NO_ACTION_NEEDED: frozenset[Reason] = frozenset(

@@ -9,15 +9,16 @@ from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_remediator.config.playbooks import Condition, Playbook, Rung
 from trainwarden_remediator.config.targets import Target
 from trainwarden_remediator.model import (
-    NEEDS_OPERATOR,
+    WITHOUT_CHECKPOINT,
     Decision,
     Incident,
     PastAction,
+    Reason,
     Verdict,
 )
 from trainwarden_remediator.observation.model import ExporterState
 from trainwarden_remediator.observation.snapshot import FAILSAFE_FINGERPRINT, Snapshot
-from trainwarden_remediator.policy.alert_blockers import blocks_others
+from trainwarden_remediator.policy.alert_blockers import blocks_others, find_suppression
 from trainwarden_remediator.policy.conditions import (
     find_root_cause,
     has_moved,
@@ -40,6 +41,9 @@ FOLLOW_UP_SECONDS = 6 * 3600.0
 RELIST_GRACE_SECONDS = 180.0
 """How long an Alertmanager that was restarted may take to learn which alerts fire: Prometheus
 repeats them each minute at the latest."""
+
+UNCONFIRMED: frozenset[Reason] = frozenset({"not_active", "inhibited", "observation_failed"})
+"""Reasons to wait that do not show whether a run has moved."""
 
 
 def decide(incident: Incident, state: PolicyState, now: float) -> Decision:
@@ -75,9 +79,13 @@ def decide(incident: Incident, state: PolicyState, now: float) -> Decision:
     if playbook is None:
         return Decision(Verdict.REFUSE, "unknown_playbook")
     ladder = _LadderDecision(incident, playbook, done, state, now)
-    return (
+    decision = (
         ladder.decide_follow_up(position) if position.in_follow_up else ladder.decide_next(position)
     )
+    stalls = playbook.condition is Condition.NO_PROGRESS
+    if stalls and decision.reason in UNCONFIRMED and not _is_shown_moving(incident, state):
+        return _without_checkpoint(incident) or decision
+    return decision
 
 
 def snapshot_for(incident: Incident, snapshot: Snapshot | None) -> Snapshot | None:
@@ -91,20 +99,38 @@ def _decide_ended_stall(incident: Incident, state: PolicyState) -> Decision:
     """Decides whether a stall is over whose alert has ended.
 
     The alert of a run that hangs ends, too, when the stacks do not prove the hang for a while. A
-    newer incident of the run takes over (harm 26).
+    newer incident of the run takes over (harm 26). Of the calls for an operator, only that about
+    checkpoints lasts: nothing else is compared again while no alert fires.
     """
     over = Decision(Verdict.REFUSE, "resolved")
     if incident.starts_at < state.newest_start(incident):
         return over
     if state.snapshot is None:
         return Decision(Verdict.OBSERVE_FIRST, "needs_observation")
-    exporter = state.snapshot.exporter
-    if exporter is not None and has_moved(exporter.runs.get(incident.run), incident.starts_at):
+    if _is_shown_moving(incident, state):
         return over
-    reason = incident.last_decision.removeprefix("refuse ")
-    needed = next((one for one in NEEDS_OPERATOR if one == reason), None)
-    lasts = Decision(Verdict.WAIT, "stall_lasts")
-    return lasts if needed is None else Decision(Verdict.REFUSE, needed)
+    # An operator silenced it (harm 23).
+    alerts = state.snapshot.alerts
+    if alerts and find_suppression(incident, alerts, must_be_listed=False) == "silenced":
+        return over
+    return _without_checkpoint(incident) or Decision(Verdict.WAIT, "stall_lasts")
+
+
+def _is_shown_moving(incident: Incident, state: PolicyState) -> bool:
+    """Whether the exporter shows that a run has moved since it stalled; unknown counts as no."""
+    exporter = state.snapshot.exporter if state.snapshot else None
+    run = incident.run
+    return exporter is not None and has_moved(exporter.runs.get(run), incident.starts_at)
+
+
+def _without_checkpoint(incident: Incident) -> Decision | None:
+    """The last decision again, if it calls an operator to a run without a checkpoint, else None.
+
+    Otherwise the call would end and come again each time the proof of a hang does.
+    """
+    if incident.last_decision != WITHOUT_CHECKPOINT:
+        return None
+    return Decision(Verdict.REFUSE, "no_checkpoint", detail=incident.last_detail)
 
 
 def _decide_unrepeated(incident: Incident, state: PolicyState, now: float) -> Decision:

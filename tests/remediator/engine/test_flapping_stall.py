@@ -15,6 +15,7 @@ from trainwarden_exporter.processes.announcements import (
     AnnouncedWorker,
     Announcement,
 )
+from trainwarden_remediator.alertmanager.api import AlertState
 from trainwarden_remediator.observation.model import RunState
 
 HANGS = RunState(
@@ -30,6 +31,9 @@ def announced_without_checkpoints(scene: Scene) -> None:
 
 
 async def flap(scene: Scene, *, firing: bool) -> None:
+    """Alertmanager ceases to list an alert some cycles before it says that the alert has ended."""
+    scene.observer.known = {FINGERPRINT: AlertState.ACTIVE} if firing else {}
+    await scene.clock.advance(0 if firing else 10)
     stall: dict[str, Any] = {"alertname": "TrainingStepStalled", "worker": ""}
     starts = scene.clock.now() if firing else scene.journal.open_incidents()[0].starts_at
     stall |= {"remediation": "restart_stalled_run", "starts_at": starts}

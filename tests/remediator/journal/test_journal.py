@@ -140,6 +140,18 @@ def test_a_stall_whose_alert_fires_again_is_the_same_incident(
     assert (again.id, again.starts_at, again.resolved) == (1, clock.now(), False)
 
 
+def test_a_call_that_no_stall_repeats_ends_with_its_alert(
+    journal: Journal, clock: FakeClock
+) -> None:
+    journal.record_alerts([make_alert()])
+    journal.record_decisions([(only(journal), Decision(Verdict.REFUSE, "processes_differ"))])
+    journal.record_alerts([make_alert(firing=False)])
+    assert only(journal).is_over
+    clock.pass_by(SAME_OUTAGE_SECONDS + 1)
+    journal.record_alerts([make_alert(starts_at=clock.now())])
+    assert [one.id for one in journal.open_incidents()] == [1, 2]
+
+
 def test_what_was_given_up_is_another_incident_after_a_resume(
     journal: Journal, clock: FakeClock
 ) -> None:

@@ -27,7 +27,7 @@ from trainwarden_exporter.processes.announcements import (
     Announcement,
 )
 from trainwarden_exporter.processes.matching import WorkerKey
-from trainwarden_remediator.alertmanager.api import AlertState
+from trainwarden_remediator.alertmanager.api import AlertState, Silence
 from trainwarden_remediator.config.playbooks import PLAYBOOKS, Condition, Playbook
 from trainwarden_remediator.config.schema import Config, Setup
 from trainwarden_remediator.config.targets import GPUS, ON_CALL, GpuCleanup, Target
@@ -175,6 +175,7 @@ SERVER = ServerState(
 DOWN = incident(remediation="restart_inference", alert="TrainingInferenceDown")
 STALLED = incident(remediation="restart_stalled_run", alert="TrainingRunStalled", worker="")
 ENDED = replace(STALLED, resolved=True)
+WITHOUT_CHECKPOINT = "refuse no_checkpoint"
 RUN = RunState(
     step=1874,
     last_step_at=NOW - 900,
@@ -217,6 +218,13 @@ def standing(**run: Any) -> Snapshot:
     """All is well but that the run stands still."""
     up = replace(SERVER, up=True, reason="ok", since=NOW - 5000)
     return inference(server=up, **run)
+
+
+STANDING = {"snapshot": standing()}
+
+
+def listed(alert: AlertState) -> AlertmanagerState:
+    return AlertmanagerState({FINGERPRINT: alert})
 
 
 def healthy(**run: Any) -> Snapshot:
@@ -524,8 +532,38 @@ CASES: list[tuple[Reason, Verdict, Incident, dict[str, Any]]] = [
     (
         "no_checkpoint",
         Verdict.REFUSE,
-        replace(ENDED, last_decision="refuse no_checkpoint"),
+        replace(ENDED, last_decision=WITHOUT_CHECKPOINT),
         {"snapshot": standing()},
+    ),
+    *(  # nothing compares these again while no alert fires
+        ("stall_lasts", Verdict.WAIT, replace(ENDED, last_decision=f"refuse {called}"), STANDING)
+        for called in ("processes_differ", "config_differs", "recovery_mismatch")
+    ),
+    # just before its end arrives, Alertmanager does not list the alert
+    *(
+        ("no_checkpoint", Verdict.REFUSE, replace(STALLED, last_decision=WITHOUT_CHECKPOINT), seen)
+        for seen in (
+            {"snapshot": replace(standing(), alerts=AlertmanagerState({}))},
+            {"snapshot": replace(standing(), alerts=listed(AlertState.INHIBITED))},
+            {"snapshot": replace(standing(), exporter=None)},
+        )
+    ),
+    (
+        "not_active",
+        Verdict.WAIT,
+        replace(STALLED, last_decision=WITHOUT_CHECKPOINT),
+        {"snapshot": replace(standing(progress_at=NOW - 1), alerts=AlertmanagerState({}))},
+    ),
+    (
+        "not_active",
+        Verdict.WAIT,
+        replace(incident(), last_decision=WITHOUT_CHECKPOINT),
+        {"snapshot": replace(standing(), alerts=AlertmanagerState({}))},
+    ),
+    *(
+        ("resolved", Verdict.REFUSE, one, {"snapshot": replace(standing(), alerts=silenced)})
+        for one in (ENDED, replace(ENDED, last_decision=WITHOUT_CHECKPOINT))
+        for silenced in (listed(AlertState.SILENCED), AlertmanagerState({}, (Silence(()),)))
     ),
     *(
         ("resolved", Verdict.REFUSE, ENDED, {"snapshot": standing(**moved)})
