@@ -70,7 +70,8 @@ def resume(
     """Lifts the holds on that run or worker; without a run, all holds, and resets the breaker.
 
     Incidents of that scope that were given up are decided again, but not those of several runs: one
-    may be mended, and another not. Raises as `hold` does.
+    may be mended, and another not. Those of the host are, because it has no name to give. Raises as
+    `hold` does.
     """
     check_scope(setup, run, worker)
     lifted = lift_holds(setup.config.hold_file, run, worker, now)
@@ -83,12 +84,13 @@ def resume(
         # One transaction: the event also records who reset the breaker.
         with offline_transaction(setup.config.journal) as db:
             breaker_was_reset = not run and reset_breaker(db, now)
-            found = given_up(db, run, worker)
-            several = len({key.run for key in found.values()}) > 1
-            reopened, left = ({}, found) if several else (found, {})
+            found = given_up(db, run, worker, now - setup.config.alert_stale_after)
+            several = len({key.run for key in found.values() if key.run}) > 1
+            left = {number: key for number, key in found.items() if several and key.run}
+            reopened = {number: key for number, key in found.items() if number not in left}
             reopen(db, now, reopened)
             if lifted or breaker_was_reset or reopened:
-                facts = _without_empty({**facts, "reopened": list(reopened)})
+                facts = _without_empty({**facts, "reopened": list(reopened), "left": list(left)})
                 scopes = [one.scope for one in lifted]
                 write_event(db, now, "resume", None, None, lifted=scopes, **facts)
     return ResumeResult(lifted, breaker_was_reset, reopened, left)

@@ -25,7 +25,7 @@ from trainwarden_remediator.journal.rows import (
     as_save_request,
     as_save_result,
 )
-from trainwarden_remediator.journal.transitions import SAME_OUTAGE_SECONDS
+from trainwarden_remediator.journal.transitions import IS_RESUMED, SAME_OUTAGE_SECONDS
 from trainwarden_remediator.model import (
     GIVEN_UP,
     HARMLESS_KINDS,
@@ -64,8 +64,10 @@ _NO_EFFECT = "(result IS 'interrupted' AND last_step IS NULL)"
 
 _GIVEN_UP = (
     "SELECT coalesce(target_run, run), coalesce(target_worker, worker),"
-    " max(coalesce(closed_at, last_decided_at))"
+    " max(max(coalesce(closed_at, last_decided_at, 0), starts_at))"
 )
+"""Selects each target that needs an operator, and when it last came to that: when it was given up,
+or when its alert fired again since."""
 
 
 class JournalReader:
@@ -214,11 +216,11 @@ class JournalReader:
     def blocked_since(self) -> Mapping[str, float]:
         """Returns since when the oldest firing alert is blocked, by reason (Unix seconds).
 
-        An alert is blocked since it was first received, or since its last action ended. Reasons
-        that need no action are left out.
+        An alert is blocked since it was first received, since it fired again, or since its last
+        action ended. Reasons that need no action are left out.
         """
         rows = self._file.read(
-            "SELECT last_decision, min(max(first_received_at, coalesce(acted, 0)))"
+            "SELECT last_decision, min(max(first_received_at, starts_at, coalesce(acted, 0)))"
             " AS since FROM incident"
             " LEFT JOIN (SELECT incident, max(coalesce(outcome_at, result_at, intent_at)) AS acted"
             " FROM action GROUP BY incident) ON incident = incident.id"
@@ -321,8 +323,7 @@ class JournalReader:
         rows = self._file.read(
             f"{_GIVEN_UP}"  # noqa: S608 - our own words
             " FROM incident WHERE resolved_at > ?"
-            " AND closed IN (SELECT value FROM json_each(?)) AND NOT EXISTS"
-            " (SELECT 1 FROM event WHERE kind = 'resume' AND at >= closed_at) GROUP BY 1, 2",
+            f" AND closed IN (SELECT value FROM json_each(?)) AND NOT {IS_RESUMED} GROUP BY 1, 2",
             (self._clock() - SAME_OUTAGE_SECONDS, json.dumps(sorted(GIVEN_UP))),
         )
         return _without_started(rows, started or {})

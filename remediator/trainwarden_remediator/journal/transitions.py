@@ -81,6 +81,14 @@ _UNHEALED = {("done", "not_healed"), ("failed", "not_healed"), ("failed", None)}
 """Result and outcome of an action that has ended without healing."""
 
 
+IS_RESUMED = (
+    "EXISTS (SELECT 1 FROM event WHERE kind = 'resume' AND at >= incident.closed_at AND NOT EXISTS"
+    " (SELECT 1 FROM json_each(event.facts, '$.left') WHERE value = incident.id))"
+)
+"""Matches an incident that an operator has resumed since it was given up. A `resume` that left it
+given up does not count."""
+
+
 def _unhealed_before(db: sqlite3.Connection, alert: Alert) -> sqlite3.Row | None:
     """Returns the incident that an alert of a later start goes on with, or None.
 
@@ -89,9 +97,9 @@ def _unhealed_before(db: sqlite3.Connection, alert: Alert) -> sqlite3.Row | None
     outage in the report.
     """
     last: sqlite3.Row | None = db.execute(
-        "SELECT id, resolved_at, closed, closed_at, last_decision,"
-        " coalesce(resolved_at, last_received_at) AS ended_at FROM incident WHERE fingerprint = ?"
-        " AND starts_at < ? ORDER BY starts_at DESC LIMIT 1",
+        f"SELECT id, resolved_at, closed, last_decision, {IS_RESUMED} AS is_resumed,"  # noqa: S608 - our own words
+        " coalesce(resolved_at, last_received_at) AS ended_at"
+        " FROM incident WHERE fingerprint = ? AND starts_at < ? ORDER BY starts_at DESC LIMIT 1",
         (alert.fingerprint, alert.starts_at),
     ).fetchone()
     if last is None:
@@ -101,8 +109,7 @@ def _unhealed_before(db: sqlite3.Connection, alert: Alert) -> sqlite3.Row | None
     if last["ended_at"] <= alert.starts_at - SAME_OUTAGE_SECONDS:
         return None
     if last["closed"] in GIVEN_UP:
-        resumed = "SELECT 1 FROM event WHERE kind = 'resume' AND at >= ? LIMIT 1"
-        return None if db.execute(resumed, (last["closed_at"],)).fetchone() else last
+        return None if last["is_resumed"] else last
     tried = db.execute(
         "SELECT result, outcome FROM action WHERE incident = ? AND kind != 'notify'"
         " ORDER BY id DESC LIMIT 1",
@@ -175,16 +182,19 @@ RESUME_RECORD_SECONDS = 30 * 86_400.0
 """How long a resume is remembered; older actions count against no budget."""
 
 
-def given_up(db: sqlite3.Connection, run: str, worker: str) -> dict[int, WorkerKey]:
+def given_up(
+    db: sqlite3.Connection, run: str, worker: str, received_since: float
+) -> dict[int, WorkerKey]:
     """Returns the firing incidents that were given up, each with its target.
 
-    Only those with a target on `run` and `worker`, where given.
+    Only those with a target on `run` and `worker`, where given; else only those whose alert was
+    received after `received_since` (Unix seconds): the end of an older one may never have arrived.
     """
     rows = db.execute(
         "SELECT id, coalesce(target_run, run) AS run, coalesce(target_worker, worker) AS worker"
-        " FROM incident WHERE resolved_at IS NULL"
+        " FROM incident WHERE resolved_at IS NULL AND last_received_at >= ?"
         " AND closed IN (SELECT value FROM json_each(?)) ORDER BY id",
-        (json.dumps(sorted(GIVEN_UP)),),
+        (0.0 if run else received_since, json.dumps(sorted(GIVEN_UP))),
     ).fetchall()
     found = {row["id"]: WorkerKey(row["run"], row["worker"]) for row in rows}
     return {

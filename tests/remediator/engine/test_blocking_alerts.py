@@ -123,6 +123,20 @@ def test_each_reason_tells_of_the_oldest(journal: Journal, clock: FakeClock) -> 
     assert journal.blocked_since() == {"cooldown": NOW, "disk_unusable": NOW + 100}
 
 
+def test_an_alert_that_fires_again_is_blocked_since_then(
+    journal: Journal, clock: FakeClock
+) -> None:
+    journal.record_alerts([make_alert()])
+    journal.record_alerts([make_alert(firing=False)])
+    (incident,) = journal.open_incidents()
+    journal.record_decisions([(incident, Decision(Verdict.WAIT, "stall_lasts"))])
+    clock.pass_by(HALF_AN_HOUR)
+    journal.record_alerts([make_alert(starts_at=clock.now())])
+    (incident,) = journal.open_incidents()
+    journal.record_decisions([(incident, Decision(Verdict.WAIT, "saving"))])
+    assert journal.blocked_since() == {"saving": NOW + HALF_AN_HOUR}
+
+
 def test_reasons_are_few_enough_for_a_label() -> None:
     assert len(get_args(Reason)) < 60
     assert set(get_args(Reason)) >= NO_ACTION_NEEDED

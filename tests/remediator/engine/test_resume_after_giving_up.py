@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.remediator.samples import GIB, ROLLOUT, make_alert
+import pytest
+from tests.remediator.samples import GIB, NOW, ROLLOUT, make_alert
 from tests.remediator.stage import Scene, Stage
 
 from trainwarden_remediator.holds import service
+from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.model import Decision, Verdict
 
 
@@ -56,15 +58,60 @@ async def test_a_resume_of_another_worker_changes_nothing(stage: Stage) -> None:
         assert scene.action.restarts == [1, 2]
 
 
+def given_up(scene: Scene, **labels: Any) -> None:
+    """Another incident that is given up."""
+    scene.journal.record_alerts([make_alert(**{"starts_at": scene.clock.now(), **labels})])
+    (incident,) = scene.journal.open_incidents()
+    gave_up = Decision(Verdict.REFUSE, "attempts_exhausted")
+    scene.journal.record_decisions([(incident, gave_up)])
+
+
+async def test_a_resume_that_leaves_an_incident_given_up_does_not_resume_it(stage: Stage) -> None:
+    async with stage(before=still_leaks, attempts=2) as scene:
+        await gives_up(scene)
+        given_up(scene, fingerprint="f" * 16, run="other")
+        service.hold(scene.setup, Hold(run="demo"), scene.clock.now())
+        done = resume(scene)
+        assert (len(done.lifted), list(done.left)) == (1, [1, 2])
+        scene.journal.record_alerts([make_alert(starts_at=NOW - 20, firing=False)])
+        await scene.clock.advance(10)
+        assert scene.journal.given_up_before() == (ROLLOUT,)
+        scene.hear(starts_at=scene.clock.now())
+        await scene.clock.advance(30)
+        assert scene.journal.open_incidents() == ()
+        assert scene.journaled().count("attempts_exhausted") == 2  # both from before
+
+
+async def test_an_old_run_whose_end_never_arrived_is_none_of_several(stage: Stage) -> None:
+    async with stage(before=still_leaks, attempts=2) as scene:
+        given_up(scene, fingerprint="f" * 16, run="other")
+        await gives_up(scene)
+        stale = scene.setup.config.alert_stale_after + 1
+        await scene.clock.advance(stale)
+        scene.journal.record_alerts([make_alert(starts_at=NOW - 20)])
+        assert list(resume(scene).reopened) == [2]
+
+
+@pytest.mark.parametrize(
+    ("runs", "reopened", "left"), [(["demo"], [1, 2], []), (["demo", "other"], [1], [2, 3])]
+)
+async def test_the_host_is_no_run_and_is_resumed_without_a_name(
+    stage: Stage, runs: list[str], reopened: list[int], left: list[int]
+) -> None:
+    async with stage(before=still_leaks, attempts=2) as scene:
+        for number, run in enumerate(["", *runs]):
+            worker = "trainer" if run else ""
+            given_up(scene, fingerprint=f"{number:016x}", run=run, worker=worker)
+        done = resume(scene)
+        assert (list(done.reopened), list(done.left)) == (reopened, left)
+
+
 async def test_what_was_given_up_in_several_runs_is_resumed_by_the_name_of_each(
     stage: Stage,
 ) -> None:
     async with stage(before=still_leaks, attempts=2) as scene:
         await gives_up(scene)
-        scene.journal.record_alerts([make_alert(fingerprint="f" * 16, run="other")])
-        (incident,) = scene.journal.open_incidents()
-        gave_up = Decision(Verdict.REFUSE, "attempts_exhausted")
-        scene.journal.record_decisions([(incident, gave_up)])
+        given_up(scene, fingerprint="f" * 16, run="other")
         done = resume(scene)
         assert service.describe_resume(done) == (
             "resumed: 0 holds lifted; still given up: #1 demo/rollout-0, #2 other/rollout-0. "

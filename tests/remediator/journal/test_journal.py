@@ -284,6 +284,25 @@ def test_giving_up_closes_the_incident_and_is_shown_while_the_alert_stands(
     assert journal.given_up(NOW) == ()
 
 
+def test_what_fires_again_after_a_start_by_an_operator_needs_one_again(
+    journal: Journal, clock: FakeClock
+) -> None:
+    journal.record_alerts([make_alert()])
+    journal.record_decisions([(only(journal), Decision(Verdict.REFUSE, "attempts_exhausted"))])
+    started = {ROLLOUT: NOW + 30}
+    clock.pass_by(60)
+    journal.record_alerts([make_alert(firing=False)])
+    assert journal.given_up(NOW, started) == journal.given_up_before(started) == ()
+    clock.pass_by(60)
+    again = clock.now()
+    journal.record_alerts([make_alert(starts_at=again)])
+    assert journal.open_incidents() == ()  # nothing handles it
+    assert journal.given_up(NOW, started) == (ROLLOUT,)
+    journal.record_alerts([make_alert(starts_at=again, firing=False)])
+    assert journal.given_up_before(started) == (ROLLOUT,)
+    assert journal.given_up_before({ROLLOUT: again + 1}) == ()
+
+
 def test_since_when_something_is_reported_is_known(journal: Journal, clock: FakeClock) -> None:
     journal.record_alerts([make_alert()])
     journal.record_decisions([(only(journal), Decision(Verdict.WAIT, "saving"))])
