@@ -82,11 +82,13 @@ _UNHEALED = {("done", "not_healed"), ("failed", "not_healed"), ("failed", None)}
 
 
 IS_RESUMED = (
-    "EXISTS (SELECT 1 FROM event WHERE kind = 'resume' AND at >= incident.closed_at AND NOT EXISTS"
-    " (SELECT 1 FROM json_each(event.facts, '$.left') WHERE value = incident.id))"
+    "EXISTS (SELECT 1 FROM event WHERE kind = 'resume' AND at >= incident.closed_at"
+    " AND coalesce(json_extract(facts, '$.run'), '') IN ('', coalesce(target_run, run))"
+    " AND coalesce(json_extract(facts, '$.worker'), '') IN ('', coalesce(target_worker, worker))"
+    " AND NOT EXISTS (SELECT 1 FROM json_each(facts, '$.left') WHERE value = incident.id))"
 )
-"""Matches an incident that an operator has resumed since it was given up. A `resume` that left it
-given up does not count."""
+"""Matches an incident that an operator has resumed since it was given up. A `resume` of another run
+or worker, or that left the incident given up, does not count."""
 
 
 def _unhealed_before(db: sqlite3.Connection, alert: Alert) -> sqlite3.Row | None:
@@ -97,7 +99,7 @@ def _unhealed_before(db: sqlite3.Connection, alert: Alert) -> sqlite3.Row | None
     outage in the report.
     """
     last: sqlite3.Row | None = db.execute(
-        f"SELECT id, resolved_at, closed, last_decision, {IS_RESUMED} AS is_resumed,"  # noqa: S608 - our own words
+        "SELECT id, resolved_at, closed, last_decision,"
         " coalesce(resolved_at, last_received_at) AS ended_at"
         " FROM incident WHERE fingerprint = ? AND starts_at < ? ORDER BY starts_at DESC LIMIT 1",
         (alert.fingerprint, alert.starts_at),
@@ -109,7 +111,8 @@ def _unhealed_before(db: sqlite3.Connection, alert: Alert) -> sqlite3.Row | None
     if last["ended_at"] <= alert.starts_at - SAME_OUTAGE_SECONDS:
         return None
     if last["closed"] in GIVEN_UP:
-        return None if last["is_resumed"] else last
+        resumed = f"SELECT 1 FROM incident WHERE id = ? AND {IS_RESUMED}"  # noqa: S608 - our own words
+        return None if db.execute(resumed, (last["id"],)).fetchone() else last
     tried = db.execute(
         "SELECT result, outcome FROM action WHERE incident = ? AND kind != 'notify'"
         " ORDER BY id DESC LIMIT 1",

@@ -6,7 +6,7 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from tests.remediator.fake_clock import FakeClock
@@ -152,14 +152,25 @@ def test_a_call_that_no_stall_repeats_ends_with_its_alert(
     assert [one.id for one in journal.open_incidents()] == [1, 2]
 
 
+@pytest.mark.parametrize(
+    "resumed", [{}, {"run": "demo"}, {"run": "demo", "worker": "rollout-0"}, {"left": [2]}]
+)
 def test_what_was_given_up_is_another_incident_after_a_resume(
-    journal: Journal, clock: FakeClock
+    journal: Journal, clock: FakeClock, resumed: dict[str, Any]
 ) -> None:
     journal.record_alerts([make_alert()])
     journal.record_decisions([(only(journal), Decision(Verdict.REFUSE, "ladder_exhausted"))])
     journal.record_alerts([make_alert(firing=False)])
     clock.pass_by(30)
-    journal.record_event("resume")
+    for scope in ({"run": "second"}, {"run": "demo", "worker": "trainer"}, {"left": [2, 1]}):
+        journal.record_event("resume", **scope)
+    assert journal.given_up_before() == (ROLLOUT,)
+    journal.record_alerts([make_alert(starts_at=clock.now())])
+    assert journal.open_incidents() == ()
+    journal.record_alerts([make_alert(starts_at=clock.now(), firing=False)])
+    clock.pass_by(30)
+    journal.record_event("resume", **resumed)
+    assert journal.given_up_before() == ()
     journal.record_alerts([make_alert(starts_at=clock.now())])
     assert only(journal).id == 2
 
