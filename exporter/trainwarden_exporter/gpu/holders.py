@@ -350,7 +350,7 @@ def describe_holder(holder: Holder, now: float) -> str:
     listed = "" if holder.listed else ", not listed by the driver"
     kind = " (observes only: no CUDA)" if holder.monitor_only else ""
     # a process chooses its command line, which could contain terminal control sequences
-    command = "".join(letter if letter.isprintable() else "?" for letter in holder.command)
+    command = "".join(letter if letter.isprintable() else "?" for letter in holder.shown)
     return (
         f"pid {holder.process.pid}, {holder.owner}, {age} old, {held} on {place}{listed}{kind}: "
         f"{textwrap.shorten(command, 120, placeholder=' …')}"

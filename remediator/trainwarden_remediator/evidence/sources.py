@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -136,7 +135,7 @@ def read_gpus(setup: Setup, gpu_reader: TakeGpuSnapshot) -> Mapping[str, Any]:
             {
                 "worker": "/".join(holder.worker) if holder.worker else "",
                 "orphan": holder.orphan,
-                "is": truncate(redact(describe_holder(replace(holder, command=holder.shown), now))),
+                "is": truncate(redact(describe_holder(holder, now))),
             }
             for holder in view.survey.holders[:MAX_HOLDERS]
         ],

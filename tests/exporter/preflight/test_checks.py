@@ -135,6 +135,15 @@ class TestDevices:
 
 
 class TestHolders:
+    @pytest.mark.parametrize("more", [{"listed": {TWO: GIB}}, {"monitor_only": True}])
+    def test_of_another_account_are_shown_without_their_arguments(
+        self, more: Mapping[str, Any]
+    ) -> None:
+        stranger = holder(11, command="tool --secret", foreign=True, **more)
+        _, message = found(gpuchecks.check_holders, context(holders=(stranger,)))
+        assert ": [python]" in message
+        assert "--secret" not in message
+
     def test_that_belong_to_nobody_refuse_and_are_named(self) -> None:
         leftovers = (
             holder(11, listed={TWO: 3 * GIB}),
