@@ -64,6 +64,7 @@ class GpuCollector(Collector):
             protected=config.protected,
             root=root,
             describe_workers=False,
+            users=[one.match.user for one in self._workers.values()],
         )
         self._problems = GpuProblems()
         self._reported_orphans: Mapping[Identity, Holder] = {}
@@ -72,9 +73,10 @@ class GpuCollector(Collector):
         self._sys = sys
 
     def take_over_from(self, predecessor: Self) -> None:
-        """Continues with the driver, the XID watcher and the known GPUs of `predecessor`."""
+        """Continues with the driver, the XID watcher, GPUs and accounts of `predecessor`."""
         self._driver, self._xid_watcher = predecessor._driver, predecessor._xid_watcher
         self._problems = predecessor._problems
+        self._holder_search.accounts.add(predecessor._holder_search.accounts)
         self._reported_orphans, self._state = predecessor._reported_orphans, predecessor._state
 
     def collect(self) -> Iterable[Family]:

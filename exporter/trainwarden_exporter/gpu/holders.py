@@ -13,7 +13,7 @@ from trainwarden_exporter.gpu.device_files import COMPUTE_FILE, DeviceFileScanne
 from trainwarden_exporter.gpu.interactive import interactive_reason
 from trainwarden_exporter.gpu.model import NO_GPU, GpuKey, GpuReading
 from trainwarden_exporter.gpu.system_services import is_system_service
-from trainwarden_exporter.processes.accounts import run_accounts
+from trainwarden_exporter.processes.accounts import RunAccounts
 from trainwarden_exporter.processes.ancestry import parent
 from trainwarden_exporter.processes.matching import ProcessTree, WorkerKey, read_own_pid
 from trainwarden_exporter.processes.procfs import (
@@ -76,7 +76,7 @@ class Holder:
     attended: str = ""
     """How somebody works with it, or "": an operator's notebook or script is no leftover."""
     foreign: bool = False
-    """Whether it is of no worker and of another account than those of the runs."""
+    """Whether it is of no worker and of no account that is known to be of a run (RunAccounts)."""
     monitor_only: bool = False
     """Whether it only observes: not listed by the driver, and without the files that CUDA
     programs open.
@@ -169,8 +169,13 @@ class HolderSearch:
         protected: Sequence[re.Pattern[str]] = (),
         root: Path = PROC,
         describe_workers: bool = True,
+        users: Iterable[str | None] = (),
     ) -> None:
-        """`describe_workers`: whether to read owner and command of workers (three files each)."""
+        """`describe_workers`: whether to read owner and command of workers (three files each).
+
+        `users`: the accounts of workers in the configuration.
+        """
+        self.accounts = RunAccounts(users, root)
         self._describe_workers = describe_workers
         self._protected = tuple(protected)
         self._root = root
@@ -227,11 +232,13 @@ class HolderSearch:
         self, holders: Sequence[Holder], trees: Iterable[ProcessTree]
     ) -> tuple[Holder, ...]:
         if all(one.worker is not None for one in holders):
-            return tuple(holders)  # most scrapes: no account is read
-        accounts = run_accounts(trees, self._root)
+            # most scrapes: few accounts are read, those of the processes that may be left over
+            self.accounts.add_workers(one.process for one in holders)
+            return tuple(holders)
+        self.accounts.add_workers(one for tree in trees for one in tree.members)
         return tuple(
             one
-            if one.worker is not None or read_uid(one.process.pid, self._root) in accounts
+            if one.worker is not None or read_uid(one.process.pid, self._root) in self.accounts
             else replace(one, foreign=True)
             for one in holders
         )

@@ -36,7 +36,11 @@ def take_gpu_snapshot(config: GpuConfig, runs: Sequence[RunWorkers]) -> GpuSnaps
     """Inspects once. Blocks as long as the driver does."""
     selectors = {key: worker.match for key, worker in workers_by_key(runs).items()}
     matcher = Matcher(selectors)
-    search = HolderSearch(device_root=config.device_root, protected=config.protected)
+    search = HolderSearch(
+        device_root=config.device_root,
+        protected=config.protected,
+        users=[one.user for one in selectors.values()],
+    )
     processes = read_processes()
     trees = matcher.assign(processes)
     session = Driver(Nvml())

@@ -24,7 +24,7 @@ from trainwarden_exporter.host.config import CGROUP_ROOT, HostConfig
 from trainwarden_exporter.host.memory import read_available_memory
 from trainwarden_exporter.logs.file_listing import find_log_files
 from trainwarden_exporter.logs.specs import LogSpec
-from trainwarden_exporter.processes.accounts import run_accounts
+from trainwarden_exporter.processes.accounts import RunAccounts
 from trainwarden_exporter.processes.announcements import read_announcements
 from trainwarden_exporter.processes.exit_status import shell_code
 from trainwarden_exporter.processes.matching import Matcher, Selector, WorkerKey
@@ -195,7 +195,8 @@ def read_process_table(
             members[process.pid] = process
     largest = sorted(processes.values(), key=lambda one: one.resident_bytes, reverse=True)
     workers = {one.pid for each in trees.values() for one in each.members}
-    accounts = run_accounts(trees.values(), root)
+    accounts = RunAccounts([one.user for one in selectors.values()], root)
+    accounts.add_workers(one for each in trees.values() for one in each.members)
     foreign = {
         one.pid: read_owner(one.pid, root)
         for one in largest[:LARGEST_PROCESSES]

@@ -33,17 +33,21 @@ if TYPE_CHECKING:
 Series = dict[str, dict[tuple[str, ...], float]]
 Wait = Callable[[Callable[[], bool]], None]
 
-RUNS = [
-    RunWorkers.model_validate(
+
+def runs_of(user: str | None) -> RunWorkers:
+    return RunWorkers.model_validate(
         {
             "name": "demo",
+            "user": user,
             "workers": [
                 {"name": "trainer", "role": "trainer", "match": {"command": "--trainer"}},
                 {"name": "rollout-0", "match": {"command": "--rollout-0"}},
             ],
         }
     )
-]
+
+
+RUNS = [runs_of(None)]
 
 
 class Watched:
@@ -285,6 +289,26 @@ class TestOrphans:
         assert seen["orphan_memory_bytes"] == {watched.keys[0]: 5 * GIB, watched.keys[1]: 0}
         assert seen["processes_unmapped"] == {watched.keys[0]: 1, watched.keys[1]: 0}
         assert [artifact.process.pid for artifact in watched.collector.artifacts] == [11, 10]  # type: ignore[attr-defined]
+
+    @pytest.mark.parametrize("known_by", ["worker before a reload", "configuration", ""])
+    def test_of_an_account_of_the_runs_are_shown_with_their_arguments(
+        self, watched: Watched, monkeypatch: pytest.MonkeyPatch, known_by: str
+    ) -> None:
+        account = {"status": "Name:\tx\nUid:\t987654\t0\t0\t0\n"}
+        if known_by == "configuration":
+            monkeypatch.setitem(globals(), "RUNS", [runs_of("987654")])
+        of_worker = account if known_by == "worker before a reload" else {}
+        watched.proc.add(10, ["python", "--trainer"], files=of_worker)
+        watched.proc.add(11, ["python", "leftover.py"], files=account)
+        watched.box.change_gpu(0, processes=[Process(pid=10), Process(pid=11)])
+        watched.collect()
+        before = watched.collector
+        watched.watch.stop()
+        watched.build().take_over_from(before)
+        watched.proc.remove(10)
+        watched.collect()
+        (orphan,) = watched.collector.artifacts  # type: ignore[misc]
+        assert orphan.shown == ("python leftover.py" if known_by else "[python]")
 
     def test_of_the_driver_alone_have_no_gpu(self, watched: Watched) -> None:
         watched.proc.add(10, ["python", "leftover.py"])

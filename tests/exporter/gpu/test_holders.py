@@ -20,6 +20,7 @@ from trainwarden_exporter.gpu.holders import (
     read_pid_numbering,
 )
 from trainwarden_exporter.gpu.model import NO_GPU, GpuKey, GpuReading, ListedProcess
+from trainwarden_exporter.processes.accounts import RunAccounts
 from trainwarden_exporter.processes.matching import Matcher, Selector, WorkerKey
 from trainwarden_exporter.processes.procfs import read_owner, read_processes
 
@@ -57,14 +58,18 @@ class Box:
         self.proc.add(pid, command, parent=parent, flags=flags)
         self.proc.open(pid, *(self.dev / name for name in files))
 
-    def find(self, *protected: str) -> Survey:
-        processes = read_processes(self.proc.root)
-        search = HolderSearch(
+    def build(self, *protected: str) -> HolderSearch:
+        return HolderSearch(
             device_root=self.dev,
             protected=[re.compile(pattern) for pattern in protected],
             root=self.proc.root,
             describe_workers=self.describe_workers,
+            users=[one.user for one in self.workers.values()],
         )
+
+    def find(self, *protected: str, search: HolderSearch | None = None) -> Survey:
+        search = search or self.build(*protected)
+        processes = read_processes(self.proc.root)
         gpus = [
             GpuReading(key, minor=int(key.gpu), processes=tuple(rows))
             for key, rows in self.listed.items()
@@ -334,13 +339,84 @@ def test_of_another_account_only_the_program_is_shown(
 ) -> None:
     for pid, uid, command in ((10, of_holder, TRAIN), (20, of_worker, ["worker-0"])):
         if uid is not None:
-            status = f"Name:\tx\nUid:\t{uid}\t0\t0\t0\n"
-            box.proc.add(pid, command, files={"status": status})
+            box.proc.add(pid, command, files=as_account(uid))
     box.listed[ONE] = [ListedProcess(10, GIB)]
     box.listed[TWO] = [ListedProcess(20, GIB)] if of_worker else []
     (orphan,) = box.find().orphans
     assert orphan.shown == shown.replace("[x]", f"[{orphan.process.name}]")
     assert orphan.command == "python train.py --resume"  # by which a leftover is recognised
+
+
+def as_account(uid: int) -> dict[str, str]:
+    return {"status": f"Name:\tx\nUid:\t{uid}\t0\t0\t0\n"}
+
+
+class TestALeftoverOfTheRun:
+    """It holds GPU 0, belongs to account 987654, and no worker runs."""
+
+    COMMAND = "python train.py --resume"
+
+    @pytest.fixture(autouse=True)
+    def _leftover(self, box: Box) -> None:
+        box.proc.add(10, TRAIN, files=as_account(987654))
+        box.listed[ONE] = [ListedProcess(10, GIB)]
+
+    @staticmethod
+    def shown(box: Box, search: HolderSearch | None = None) -> str:
+        (orphan,) = box.find(search=search).orphans
+        return orphan.shown
+
+    def test_is_shown_after_its_worker_has_ended(self, box: Box) -> None:
+        box.proc.remove(10)
+        box.proc.add(20, ["worker-0"], files=as_account(987654))
+        box.listed[ONE] = [ListedProcess(20, GIB)]
+        search = box.build()
+        assert box.find(search=search).orphans == ()
+        box.proc.remove(20)
+        box.proc.add(10, TRAIN, files=as_account(987654))
+        box.listed[ONE] = [ListedProcess(10, GIB)]
+        assert self.shown(box, search) == self.COMMAND
+        assert self.shown(box) == "[python]"
+
+    def test_is_shown_though_another_run_goes_on(self, box: Box) -> None:
+        box.proc.add(20, ["worker-0"], files=as_account(987654))
+        search = box.build()
+        assert self.shown(box, search) == self.COMMAND
+        box.proc.add(20, ["worker-0"], start=200, files=as_account(1001))
+        assert self.shown(box, search) == self.COMMAND
+        assert self.shown(box) == "[python]"
+
+    def test_is_shown_where_sudo_started_the_worker(self, box: Box) -> None:
+        box.proc.add(20, ["sudo", "worker-0"], files=as_account(0))
+        box.proc.add(21, ["python", "train"], parent=20, files=as_account(987654))
+        assert self.shown(box) == self.COMMAND
+
+    def test_is_shown_if_the_configuration_names_its_account(self, box: Box) -> None:
+        box.workers = {TRAINER: Selector.model_validate({"command": "worker-0", "user": "987654"})}
+        assert self.shown(box) == self.COMMAND
+
+    def test_is_shown_after_a_reload(self, box: Box) -> None:
+        box.proc.add(20, ["worker-0"], files=as_account(987654))
+        before, search = box.build(), box.build()
+        assert self.shown(box, before) == self.COMMAND
+        box.proc.remove(20)
+        search.accounts.add(before.accounts)
+        assert self.shown(box, search) == self.COMMAND
+
+
+def test_the_account_of_a_reused_pid_is_none_of_the_runs(proc: FakeProc) -> None:
+    proc.add(20, files=as_account(1001))
+    worker = read_processes(proc.root)[20]
+    proc.add(20, start=200, files=as_account(987654))
+    accounts = RunAccounts(root=proc.root)
+    accounts.add_workers([worker])
+    assert 987654 not in accounts
+
+
+def test_accounts_are_configured_by_name_or_number(proc: FakeProc) -> None:
+    accounts = RunAccounts(["nobody", "987654", "no such account", None], proc.root)
+    uids = (pwd.getpwnam("nobody").pw_uid, 987654, 1001, None)
+    assert [uid in accounts for uid in uids] == [True, True, False, False]
 
 
 def test_the_owner_is_named(proc: FakeProc) -> None:

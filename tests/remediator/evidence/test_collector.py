@@ -127,6 +127,9 @@ def test_of_a_process_of_another_account_only_program_and_account_are_reported(
     others = [one["command"] for one in found["largest"] if one["pid"] != child.pid]
     assert others
     assert all(re.fullmatch(r"\[.*\] of alice", command) for command in others)
+    down = Selector.model_validate({"command": "mark-78", "user": "987654"})
+    found = read_process_table(ROLLOUT, [], {**selectors, WorkerKey("demo", "down"): down})
+    assert not any("of alice" in one["command"] for one in found["largest"])
 
 
 def test_what_would_be_ended_is_reported_though_no_selector_finds_it(
