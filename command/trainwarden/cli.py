@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Protocol, cast
 
 from trainwarden.commands import COMMANDS, command_help, forwarded
-from trainwarden_exporter.runtime.closed_output import quiet_on_closed_output
+from trainwarden_exporter.runtime.closed_output import is_unread, quiet_on_closed_output
 
 EPILOG = """\
 exit status:
@@ -44,7 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given and given[0] in forwarded.FORWARDED:
         try:
             return forwarded.run(given)
-        except ValueError as error:
+        except (OSError, ValueError) as error:
+            if is_unread(error):
+                raise
             print(f"trainwarden {given[0]}: {error}", file=sys.stderr)
             return 1
     if given and given[0] in COMMANDS:
@@ -55,9 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return command.run(options)
         except KeyboardInterrupt:
             return 0
-        except BrokenPipeError:
-            raise
         except (OSError, ValueError) as error:
+            if is_unread(error):
+                raise
             print(f"trainwarden {given[0]}: {error}", file=sys.stderr)
             return 1
     build_parser().parse_args(given)

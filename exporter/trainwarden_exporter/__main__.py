@@ -46,7 +46,7 @@ from trainwarden_exporter.processes.stacks.text import render as render_stacks
 from trainwarden_exporter.progress.limit_reasons import explain_phase_limits
 from trainwarden_exporter.run_config import RunConfig
 from trainwarden_exporter.runtime import logging_setup
-from trainwarden_exporter.runtime.closed_output import quiet_on_closed_output
+from trainwarden_exporter.runtime.closed_output import is_unread, quiet_on_closed_output
 from trainwarden_exporter.runtime.formatting import plural
 from trainwarden_exporter.webserver.flags import add_serving_flags
 from trainwarden_exporter.webserver.server import WebServer
@@ -87,9 +87,9 @@ def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> i
                 remediator=options.remediator_url,
             )
         )
-    except BrokenPipeError:
-        raise
     except (TrainwardenError, OSError, psutil.Error) as error:
+        if is_unread(error):
+            raise
         _print_error(str(error))
         return 1
     return 0

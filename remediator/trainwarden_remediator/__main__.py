@@ -17,7 +17,7 @@ import aiohttp
 from trainwarden_exporter.exceptions import ConfigError, TrainwardenError
 from trainwarden_exporter.gpu.holders import describe_holder
 from trainwarden_exporter.runtime import logging_setup
-from trainwarden_exporter.runtime.closed_output import quiet_on_closed_output
+from trainwarden_exporter.runtime.closed_output import is_unread, quiet_on_closed_output
 from trainwarden_exporter.runtime.formatting import format_duration, format_time, plural
 from trainwarden_exporter.webserver.runbooks import read_runbook, runbook_names
 from trainwarden_exporter.webserver.server import WebServer, parse_listen_address
@@ -78,9 +78,9 @@ def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> i
         return COMMANDS[given.command](given)
     except KeyboardInterrupt:
         return 0
-    except BrokenPipeError:
-        raise
     except (TrainwardenError, OSError, ValueError) as error:
+        if is_unread(error):
+            raise
         print(error, file=sys.stderr)
         return 1
 

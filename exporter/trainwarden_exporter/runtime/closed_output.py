@@ -1,4 +1,4 @@
-"""Ends a command quietly whose output nobody reads any more, as in `… | head`."""
+"""Ends a command whose output nobody reads any more, as in `… | head`, or cannot be written."""
 
 from __future__ import annotations
 
@@ -14,10 +14,15 @@ CLOSED_OUTPUT = 141
 P = ParamSpec("P")
 
 
-def quiet_on_closed_output(main: Callable[P, int]) -> Callable[P, int]:
-    """Returns `main`, which then lets a BrokenPipeError pass, with CLOSED_OUTPUT for such an end.
+class _UnwrittenOutputError(Exception):
+    """The output cannot be written: a full disk, say."""
 
-    The default action of SIGPIPE would also end a program whose peer closes a connection.
+
+def quiet_on_closed_output(main: Callable[P, int]) -> Callable[P, int]:
+    """Returns `main`, with CLOSED_OUTPUT once nobody reads, and 1 if the output cannot be written.
+
+    `main` lets an error pass that `is_unread`. The default action of SIGPIPE would also end a
+    program whose peer closes a connection.
     """
 
     @wraps(main)
@@ -26,22 +31,36 @@ def quiet_on_closed_output(main: Callable[P, int]) -> Callable[P, int]:
             try:
                 return main(*args, **kwargs)
             finally:
-                if sys.stdout is not None:
-                    sys.stdout.flush()  # at the end of the interpreter an error would be shown
+                _flush_output()  # at the end of the interpreter an error would be shown
         except BrokenPipeError as error:
-            if not _reader_has_ended():
-                sys.stderr.write(f"{error}\n")
-                return 1
-            # what is still buffered would fail again at the end of the interpreter
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            return CLOSED_OUTPUT
+            if not is_unread(error):
+                raise
+            status = CLOSED_OUTPUT
+        except _UnwrittenOutputError as error:
+            sys.stderr.write(f"{error}\n")
+            status = 1
+        # what is still buffered would fail again at the end of the interpreter
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return status
 
     return run
 
 
-def _reader_has_ended() -> bool:
+def is_unread(error: Exception) -> bool:
     """Whether nobody reads standard output or standard error: else a connection has broken."""
+    if not isinstance(error, BrokenPipeError):
+        return False
     poll = select.poll()
     for fd in (1, 2):
         poll.register(fd, 0)
     return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
+
+
+def _flush_output() -> None:
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise _UnwrittenOutputError(f"cannot write the output: {error}") from error

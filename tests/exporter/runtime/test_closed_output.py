@@ -9,17 +9,25 @@ from pathlib import Path
 
 import pytest
 
-from trainwarden.commands import COMMANDS
-from trainwarden_exporter.runtime.closed_output import CLOSED_OUTPUT, quiet_on_closed_output
+import trainwarden_exporter.__main__ as exporter
+import trainwarden_remediator.__main__ as remediator
+from trainwarden import cli
+from trainwarden.commands import COMMANDS, autopsy
+from trainwarden_exporter.runtime.closed_output import CLOSED_OUTPUT
 
 
 def run_unread(*argv: str, folder: Path, unbuffered: bool = False) -> tuple[int, str]:
     """Runs a module whose standard output nobody reads; returns exit status and standard error."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    return run_into(writer, *argv, folder=folder, unbuffered=unbuffered)
+
+
+def run_into(writer: int, *argv: str, folder: Path, unbuffered: bool = False) -> tuple[int, str]:
+    """Runs a module with standard output `writer`, which is closed thereafter."""
     environment = {name: one for name, one in os.environ.items() if name != "PYTHONUNBUFFERED"}
     environment |= {"PYTHONUNBUFFERED": "1"} if unbuffered else {}
     environment["TRAINWARDEN_FOLDER"] = str(folder / "state")
-    reader, writer = os.pipe()
-    os.close(reader)
     done = subprocess.run(
         [sys.executable, "-m", *argv],
         stdout=writer,
@@ -66,9 +74,33 @@ def test_so_do_the_two_programs(argv: tuple[str, ...], tmp_path: Path) -> None:
     assert run_unread(*argv, folder=tmp_path) == (CLOSED_OUTPUT, "")
 
 
-def test_a_connection_that_breaks_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    def ask() -> int:
-        raise BrokenPipeError(32, "Broken pipe")
+def break_connection(*_: object, **__: object) -> int:
+    raise BrokenPipeError(32, "Broken pipe")
 
-    assert quiet_on_closed_output(ask)() == 1
-    assert "Broken pipe" in capsys.readouterr().err
+
+def test_a_connection_that_breaks_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(exporter, "discover", break_connection)
+    assert exporter.main(["discover", "."]) == 1
+    assert capsys.readouterr().err == "trainwarden-exporter: [Errno 32] Broken pipe\n"
+    monkeypatch.setitem(remediator.COMMANDS, "runbook", break_connection)
+    assert remediator.main(["runbook", "x"]) == 1
+    assert capsys.readouterr().err == "[Errno 32] Broken pipe\n"
+    monkeypatch.setattr(autopsy, "run", break_connection)
+    assert cli.main(["autopsy", "."]) == 1
+    assert capsys.readouterr().err == "trainwarden autopsy: [Errno 32] Broken pipe\n"
+
+
+@pytest.mark.parametrize("unbuffered", [False, True])
+@pytest.mark.parametrize("arguments", [("autopsy", "."), ("runbook", "TrainingStepStalled")])
+def test_output_on_a_full_disk_is_an_error(
+    arguments: tuple[str, ...], unbuffered: bool, tmp_path: Path
+) -> None:
+    full = os.open("/dev/full", os.O_WRONLY)
+    status, errors = run_into(
+        full, "trainwarden", *arguments, folder=tmp_path, unbuffered=unbuffered
+    )
+    assert status == 1
+    (line,) = errors.splitlines()
+    assert "No space left on device" in line
