@@ -57,7 +57,7 @@ class GpuCleanupAction(Action):
         now: Callable[[], float] = time.time,
     ) -> None:
         self._cleanup = cleanup.model_copy(
-            update={"owners": cleanup.owners or run_accounts(exporter_config)}
+            update={"owners": cleanup.owners or default_owners(exporter_config)}
         )
         self._exporter_config = exporter_config
         self._gpu_reader = gpu_reader
@@ -190,7 +190,7 @@ class GpuCleanupAction(Action):
         return view
 
 
-def run_accounts(exporter_config: ExporterConfig) -> tuple[str, ...]:
+def default_owners(exporter_config: ExporterConfig) -> tuple[str, ...]:
     """Returns the accounts of the configured runs, and the account of this program."""
     workers = (worker for run in exporter_config.runs for worker in run.workers)
     named = {worker.match.user for worker in workers if worker.match.user is not None}
