@@ -31,8 +31,14 @@ def devices() -> Iterator[Path]:
         yield folder
 
 
-def snapshot(devices: Path) -> GpuSnapshot:
-    return take_gpu_snapshot(GpuConfig(device_root=devices), [])
+def run_of(user: int) -> RunConfig:
+    """A run of which no worker runs."""
+    worker = {"name": "trainer", "match": {"command": "no-such-trainer", "user": str(user)}}
+    return RunConfig.model_validate({"name": "demo", "workers": [worker]})
+
+
+def snapshot(devices: Path, *runs: RunConfig) -> GpuSnapshot:
+    return take_gpu_snapshot(GpuConfig(device_root=devices), runs)
 
 
 @contextmanager
@@ -46,9 +52,7 @@ def holder(devices: Path, uid: int) -> Iterator[int]:
 
 
 def test_the_leftover_of_another_account_is_reported_and_not_terminated(devices: Path) -> None:
-    worker = {"name": "trainer", "match": {"command": "no-such-trainer", "user": "root"}}
-    run = RunConfig.model_validate({"name": "demo", "workers": [worker]})
-    config = ExporterConfig(gpu=GpuConfig(device_root=devices), runs=(run,))
+    config = ExporterConfig(gpu=GpuConfig(device_root=devices), runs=(run_of(0),))
     with holder(devices, STRANGER) as stranger, holder(devices, 0) as own:
         action = GpuCleanupAction(GpuCleanup(min_age=0), config)
         spared, chosen = action.select()
@@ -65,3 +69,12 @@ def test_secrets_in_the_command_lines_of_strangers_are_redacted(devices: Path) -
         holders = {one.process.pid: one for one in snapshot(devices).survey.orphans}
         assert "--token=[redacted]" in holders[stranger].command
         assert SECRET not in str(holders)
+
+
+@pytest.mark.parametrize(("user", "shown"), [(0, False), (STRANGER, True)])
+def test_arguments_are_shown_only_of_the_accounts_of_the_runs(
+    devices: Path, user: int, *, shown: bool
+) -> None:
+    with holder(devices, STRANGER) as pid:
+        found = {one.process.pid: one for one in snapshot(devices, run_of(user)).survey.orphans}
+        assert ("--token=" in found[pid].shown) is shown
