@@ -32,7 +32,7 @@ def devices() -> Iterator[Path]:
 
 
 def run_of(user: int) -> RunConfig:
-    """A run of which no worker runs."""
+    """A run without running workers."""
     worker = {"name": "trainer", "match": {"command": "no-such-trainer", "user": str(user)}}
     return RunConfig.model_validate({"name": "demo", "workers": [worker]})
 

@@ -307,8 +307,8 @@ class TestOrphans:
         watched.build().take_over_from(before)
         watched.proc.remove(10)
         watched.collect()
-        (orphan,) = watched.collector.artifacts  # type: ignore[misc]
-        assert orphan.shown == ("python leftover.py" if known_by else "[python]")
+        (orphan,) = watched.collector.artifacts
+        assert orphan.shown == ("python leftover.py" if known_by else "[python]")  # type: ignore[attr-defined]
 
     def test_of_the_driver_alone_have_no_gpu(self, watched: Watched) -> None:
         watched.proc.add(10, ["python", "leftover.py"])
