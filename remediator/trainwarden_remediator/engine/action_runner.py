@@ -260,7 +260,7 @@ class ActionRunner:
         setup = self._context.setup
         if setup.is_stopped(*key):
             return "an operator has stopped it"
-        # Another method may itself start a `trainwarden run`, which announces the worker anew.
+        # Another method may itself start a `trainwarden run`, which announces the worker again.
         if not isinstance(setup.config.target(key), AnnouncedTarget):
             return ""
         found = setup.announced.workers.get(key)
