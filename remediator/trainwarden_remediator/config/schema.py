@@ -216,6 +216,12 @@ class Setup:
         worker = self.workers.get(key)
         return worker is not None and worker.finishes
 
+    @cached_property
+    def trainer_keys(self) -> Collection[WorkerKey]:
+        """The trainers of all runs, with a target or without."""
+        runs = self.exporter_config.runs
+        return {WorkerKey(run.name, name) for run in runs for name in trainer_names(run)}
+
     def trainers(self, run: str) -> tuple[Target, ...]:
         targets = (target for target in self.config.targets if target.run == run)
         return tuple(target for target in targets if any(map(self.is_trainer, target.keys)))

@@ -70,11 +70,12 @@ STALL = "TrainingStepStalled"
 """Reports, as a warning without a playbook, a run that is not proved to hang."""
 
 _END_WITH_RUN = {
-    STALL: "half a minute",
-    WORKER_GONE: "half a minute",
-    GAVE_UP: "two minutes",
+    STALL: ("half a minute", 60.0),
+    WORKER_GONE: ("half a minute", 60.0),
+    GAVE_UP: ("two minutes", 150.0),
 }
-"""Alerts that end with their run, and how soon. Others, such as leftovers on a GPU, outlast it."""
+"""Alerts that end with their run, how soon, and for how long that is believed, in seconds. Others,
+such as leftovers on a GPU, outlast it."""
 
 _SEVERITY_TONES: dict[str, Tone] = {"critical": "bad", "warning": "warn"}
 
@@ -166,11 +167,12 @@ def _view(
 
 def _ended_by_operator(alert: str, key: WorkerKey, since: float, situation: Situation) -> str:
     """Returns what an operator has done that ends an alert, and how soon it ends; else ""."""
-    if (soon := _END_WITH_RUN.get(alert)) is None:
+    soon, believed = _END_WITH_RUN.get(alert, ("", 0.0))
+    if not soon:
         return ""
     if situation.is_stopped(*key):
         return f"it was stopped: the alert ends within {soon}"
-    if situation.is_started(*key, since):
+    if situation.is_started(*key, since, believed):
         return f"it was started again: the alert ends within {soon}"
     return ""
 

@@ -29,6 +29,8 @@ class Situation:
     """Those whose alert has ended since: if it fires again soon, it is the same incident."""
     may_restart: Collection[WorkerKey] = ()
     """The workers that the remediator may restart."""
+    trainers: Collection[WorkerKey] = ()
+    """The workers that are the trainers of their runs."""
     without_checkpoints: Collection[str] = ()
     """The runs without known checkpoints: see Setup."""
     announced: Mapping[WorkerKey, AnnouncedWorker] = field(default_factory=dict)
@@ -44,11 +46,26 @@ class Situation:
             without_checkpoints=run in self.without_checkpoints,
         )
 
-    def is_started(self, run: str, worker: str, since: float) -> bool:
-        """Whether an operator has started a worker since, or without a worker the run."""
-        own = [
-            one.announcement
+    def is_started(self, run: str, worker: str, since: float, within: float) -> bool:
+        """Whether an operator has started a worker since, at most `within` seconds ago.
+
+        Without a worker: the trainers of the run, and all its other announced workers. An older
+        start ends no alert: what it announces may have ended unseen.
+        """
+        own = {
+            key: one.announcement
             for key, one in self.announced.items()
             if key.run == run and worker in ("", key.worker)
-        ]
-        return bool(own) and all(not one.has_ended and one.announced_at > since for one in own)
+        }
+        trainers = {key for key in self.trainers if key.run == run}
+        keys = {WorkerKey(run, worker)} if worker else trainers
+        return (
+            bool(keys)
+            and keys <= own.keys()
+            and all(
+                not one.has_ended
+                and one.announced_at > since
+                and abs(self.now - one.announced_at) < within
+                for one in own.values()
+            )
+        )

@@ -40,6 +40,8 @@ class CurrentState:
     mode: str = "act"
     may_restart: Collection[WorkerKey] = ()
     """The workers that the remediator may restart."""
+    trainers: Collection[WorkerKey] = ()
+    """The trainers of all runs."""
     without_checkpoints: Collection[str] = ()
     """The runs without known checkpoints: see Setup."""
     is_stopped: Callable[[str, str], bool] = lambda _run, _worker: False
@@ -63,6 +65,7 @@ async def read_current_state(
         *found,
         mode=config.mode,
         may_restart=setup.restartable,
+        trainers=setup.trainer_keys,
         without_checkpoints=setup.without_checkpoints,
         is_stopped=setup.is_stopped,
     )

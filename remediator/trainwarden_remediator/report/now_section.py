@@ -93,6 +93,7 @@ def alert_views(
     situation = Situation(
         *(now, current.mode, current.holds, actions, given_up),
         may_restart=current.may_restart,
+        trainers=current.trainers,
         without_checkpoints=current.without_checkpoints,
         announced=current.announced.workers,
         is_stopped=current.is_stopped,

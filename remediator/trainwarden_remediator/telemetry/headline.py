@@ -97,6 +97,7 @@ class CurrentWork:
         return replace(
             situation,
             may_restart=self.setup.restartable,
+            trainers=self.setup.trainer_keys,
             without_checkpoints=self.setup.without_checkpoints,
             announced=self.setup.announced.workers,
             is_stopped=self.setup.is_stopped,

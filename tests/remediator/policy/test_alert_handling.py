@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.remediator.samples import ROLLOUT, make_alert
+from tests.remediator.samples import OTHER, ROLLOUT, TRAINER, make_alert
 
 from trainwarden_exporter.processes.announcements import AnnouncedWorker, Announcement
+from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.responsibility import NOBODY, YOU
 from trainwarden_remediator.policy.alert_handling import build_alert_views
 from trainwarden_remediator.policy.situation import Situation
@@ -49,3 +50,39 @@ def test_an_alert_that_an_operator_ends_is_for_nobody(name: str, soon: str) -> N
         assert view.who == who
         again = f"it was started again: the alert ends within {soon}"
         assert (view.handling == again) == (who == NOBODY)
+
+
+def announce(*workers: str, at: float) -> dict[WorkerKey, AnnouncedWorker]:
+    content = [{"run": "demo", "worker": one, "pid": 7, "announced_at": at} for one in workers]
+    ones = [Announcement.model_validate(one) for one in content]
+    return {one.key: AnnouncedWorker(one, Path("/runs.d/a.json"), 0) for one in ones}
+
+
+@pytest.mark.parametrize(
+    ("workers", "who"),
+    [(("rollout-0",), YOU), (("trainer",), NOBODY), (("rollout-0", "trainer"), NOBODY)],
+)
+def test_a_hang_is_over_only_if_the_trainer_was_started(workers: tuple[str, ...], who: str) -> None:
+    """Another worker of the run, started again, ends no hang."""
+    stall = make_alert(alertname="TrainingStepStalled", worker="")
+    started = announce(*workers, at=stall.starts_at + 30)
+    known = Situation(
+        stall.starts_at + 60, announced=started, trainers=(TRAINER, OTHER), mode="observe"
+    )
+    (view,) = build_alert_views((stall,), (), 0, known) or ()
+    assert view.who == who
+
+
+@pytest.mark.parametrize(
+    ("name", "seconds"),
+    [("TrainingStepStalled", 60), ("TrainingWorkerGone", 60), ("TrainingRemediationGaveUp", 150)],
+)
+def test_a_start_is_believed_for_no_longer_than_the_alert_may_last(name: str, seconds: int) -> None:
+    """Its announcement may go on though the command, with its `trainwarden run`, was killed."""
+    alert = make_alert(alertname=name)
+    started = announce("rollout-0", at=alert.starts_at + 5)
+    for after, who in ((seconds - 1, NOBODY), (seconds, YOU)):
+        now = alert.starts_at + 5 + after
+        known = Situation(now, announced=started, given_up=(ROLLOUT,))
+        (view,) = build_alert_views((alert,), (), 0, known) or ()
+        assert view.who == who
