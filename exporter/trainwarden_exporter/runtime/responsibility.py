@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from trainwarden_exporter.runtime.formatting import format_duration
+
 LABEL = "Who acts"
 YOU = "You, now"
 REMEDIATOR = "The remediator"
@@ -78,14 +80,15 @@ def as_sentence(who: str, handling: str) -> str:
 NOTHING_YET = "Nothing to do yet: an alert fires if it lasts."
 """What is done about a run that is late, and has not stalled."""
 
-LINE_ALERTS = frozenset({"TrainingTroubleLine", "TrainingErrorStorm"})
-"""Alerts of error lines: each is a sign of a fault, and the fault may have an alert of its own."""
+LINE_SECONDS = {"TrainingTroubleLine": 600.0, "TrainingErrorStorm": 120.0}
+"""Alerts of error lines: each is a sign of a fault, and the fault may have an alert of its own. The
+seconds are those after the last line for which it may stay active."""
 
-LINE_SECONDS = 600.0
-"""How long such an alert outlasts the last line."""
 
-LINE_OF_A_RUN_BEFORE = "its run has {since}: the alert ends ten minutes after the line"
-"""What is done about such an alert if the run has finished or was started since."""
+def line_of_a_run_before(alert: str, since: str) -> str:
+    """Returns what is done about such an alert if the run has finished or `been started since`."""
+    ends = format_duration(round(LINE_SECONDS[alert]))
+    return f"its run has {since}: the alert ends within {ends} of the line"
 
 
 def urgency(who: str) -> int:

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from trainwarden_exporter.processes.announcements import start_again
 from trainwarden_exporter.runtime.formatting import format_duration, plural
 from trainwarden_exporter.runtime.responsibility import (
-    LINE_ALERTS,
-    LINE_OF_A_RUN_BEFORE,
+    LINE_SECONDS,
     NOBODY,
     NOTHING_YET,
     REMEDIATOR,
@@ -18,6 +17,7 @@ from trainwarden_exporter.runtime.responsibility import (
     YOU,
     as_sentence,
     before_alert,
+    line_of_a_run_before,
     stall_handling,
     urgency,
 )
@@ -97,8 +97,8 @@ def _alerts_without_problem(
             summary = f": {alert.summary.rstrip('.')}" if alert.summary else ""
             about, who, how = _about(alert.run, alert.worker), "", ""
             clause = f"{alert.alert} fires on {about}{summary}"
-            if alert.alert in LINE_ALERTS and alert.run in finished:
-                who, handling = NOBODY, LINE_OF_A_RUN_BEFORE.format(since="finished")
+            if alert.alert in LINE_SECONDS and alert.run in finished:
+                who, handling = NOBODY, line_of_a_run_before(alert.alert, "finished")
                 how = as_sentence(who, handling)
             if NOBODY in (alert.who_acts, who):  # what its summary says is over
                 clause = f"{alert.alert} on {about} has not ended yet"
@@ -163,7 +163,7 @@ def _known(problem: Problem, remediator: RemediatorStatus) -> Sequence[Remediato
         if one.tone != "quiet" and problem.concerns(one.run, one.worker)
     ]
     if problem.gone or problem.stalled:  # the fault that an error line is a sign of
-        known = [one for one in known if one.alert not in LINE_ALERTS]
+        known = [one for one in known if one.alert not in LINE_SECONDS]
     if not problem.gone:
         return known
     stalls = (STALLED, STALLED_FOR_GOOD)

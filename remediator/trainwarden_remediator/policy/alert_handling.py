@@ -10,7 +10,7 @@ from typing import Literal
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.formatting import format_time
 from trainwarden_exporter.runtime.responsibility import (
-    LINE_ALERTS,
+    LINE_SECONDS,
     NOBODY,
     REMEDIATOR,
     YOU,
@@ -113,22 +113,29 @@ def build_alert_views(
         _view(alert, by_fingerprint.get(alert.fingerprint), situation, complete=complete)
         for alert in alerts
     ]
-    opened = [(one.run, handling_of(one, situation)) for one in incidents if not one.is_over]
-    opened += [(one.alert.run, (one.who, one.handling)) for one in views if one.alert.remediation]
+    opened = [
+        (WorkerKey(one.run, one.worker), handling_of(one, situation))
+        for one in incidents
+        if not one.is_over
+    ]
+    opened += [
+        (WorkerKey(one.alert.run, one.alert.worker), (one.who, one.handling))
+        for one in views
+        if one.alert.remediation
+    ]
     return tuple(sorted((_of_fault(one, opened, situation) for one in views), key=_rank))
 
 
 def _of_fault(
-    view: AlertView, opened: Sequence[tuple[str, tuple[str, str]]], situation: Situation
+    view: AlertView, opened: Sequence[tuple[WorkerKey, tuple[str, str]]], situation: Situation
 ) -> AlertView:
     """Returns the view of an error line with who acts on its fault; any other view as it is.
 
-    `opened`: who acts on the incidents and on the alerts with a playbook, by run.
+    `opened`: who acts on the incidents and on the alerts with a playbook, by run and worker.
     """
-    if view.alert.name not in LINE_ALERTS or view.who != YOU:
+    if view.alert.name not in LINE_SECONDS or view.who != YOU:
         return view
-    of_run = [handling for run, handling in opened if run == view.alert.run]
-    found = line_handling(view.alert, of_run, situation)
+    found = line_handling(view.alert, opened, situation)
     return view if found is None else replace(view, who=found[0], handling=found[1])
 
 

@@ -6,58 +6,75 @@ from collections.abc import Sequence
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.responsibility import (
-    LINE_OF_A_RUN_BEFORE,
     LINE_SECONDS,
     NOBODY,
     REMEDIATOR,
-    before_alert,
+    line_of_a_run_before,
 )
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.policy.situation import Situation
 
 
 def line_handling(
-    alert: Alert, run_handling: Sequence[tuple[str, str]], situation: Situation
+    alert: Alert, opened: Sequence[tuple[WorkerKey, tuple[str, str]]], situation: Situation
 ) -> tuple[str, str] | None:
     """Returns who acts on an error line, and what is done; None where only an operator does.
 
-    `run_handling`: the same of the other alerts and incidents of the run.
+    `opened`: the same of the other alerts and incidents, with their run and worker.
     """
-    if found := next((one for one in run_handling if one[0] == REMEDIATOR), None):
+    own = [
+        handling
+        for key, handling in opened
+        if key == WorkerKey(alert.run, "") or _may_have_written(key, alert, situation)
+    ]
+    if found := next((one for one in own if one[0] == REMEDIATOR), None):
         return found
-    return _before_an_alert(alert, situation) or _of_a_run_before(alert, situation)
+    # Where the fault has an alert of its own, that one decides.
+    before = None if own else _before_an_alert(alert, situation)
+    return before or _of_a_run_before(alert, situation)
+
+
+def _may_have_written(key: WorkerKey, alert: Alert, situation: Situation) -> bool:
+    """Whether a line is of this worker: of another one, who acts there heals nothing here.
+
+    The lines of a log that has no worker's name are those of the trainers.
+    """
+    log = _worker_of(alert)
+    if log in situation.announced or log in situation.may_restart or alert.worker:
+        return key == log
+    return key == log or (key.run == log.run and key in situation.trainers)
+
+
+def _worker_of(alert: Alert) -> WorkerKey:
+    return WorkerKey(alert.run, alert.worker or alert.labels.get("log", ""))
 
 
 def _before_an_alert(alert: Alert, situation: Situation) -> tuple[str, str] | None:
-    """Returns how a command of the run that has failed is started again, before its alert."""
+    """Returns how a command that has failed is started again, before its alert."""
     for key, worker in situation.announced.items():
-        if key.run != alert.run or not worker.announcement.failure:
+        if not worker.announcement.failure or not _may_have_written(key, alert, situation):
             continue
-        if key in situation.given_up or key in situation.given_up_before:
-            continue
-        able = key in situation.may_restart
-        who, handling = before_alert(key.worker, may_restart=able, mode=situation.mode)
-        if who == REMEDIATOR:
+        who, handling = situation.before_alert(key)
+        if who in (REMEDIATOR, NOBODY) and not any(one.covers(key) for one in situation.holds):
             return who, handling
     return None
 
 
 def _of_a_run_before(alert: Alert, situation: Situation) -> tuple[str, str] | None:
     """Returns that nobody acts on the line of a run that has finished, or was started since."""
-    key = WorkerKey(alert.run, alert.worker or alert.labels.get("log", ""))
-    announced = situation.announced.get(key)
+    announced = situation.announced.get(_worker_of(alert))
     if announced is not None and announced.announcement.state == "finished":
-        return NOBODY, LINE_OF_A_RUN_BEFORE.format(since="finished")
+        return NOBODY, line_of_a_run_before(alert.name, "finished")
     if announced is not None:
         started = announced.announcement.started_at or 0.0
     else:
         healed = (
             one.acted_at
             for one in situation.actions
-            if one.healed and one.key.run == alert.run and alert.worker in ("", one.key.worker)
+            if one.healed and _may_have_written(one.key, alert, situation)
         )
         started = max(healed, default=0.0)
     # A line that came later would keep the alert active.
-    if alert.starts_at < started and situation.now - started < LINE_SECONDS:
-        return NOBODY, LINE_OF_A_RUN_BEFORE.format(since="been started since")
+    if alert.starts_at < started and situation.now - started < LINE_SECONDS[alert.name]:
+        return NOBODY, line_of_a_run_before(alert.name, "been started since")
     return None

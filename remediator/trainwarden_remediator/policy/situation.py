@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from trainwarden_exporter.processes.announcements import AnnouncedWorker
 from trainwarden_exporter.processes.matching import WorkerKey
-from trainwarden_exporter.runtime.responsibility import stall_handling
+from trainwarden_exporter.runtime.responsibility import YOU, before_alert, stall_handling
 from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.model import PastAction
 
@@ -30,13 +30,20 @@ class Situation:
     may_restart: Collection[WorkerKey] = ()
     """The workers that the remediator may restart."""
     trainers: Collection[WorkerKey] = ()
-    """The workers that are the trainers of their runs."""
+    """The trainers of all runs."""
     without_checkpoints: Collection[str] = ()
     """The runs without known checkpoints: see Setup."""
     announced: Mapping[WorkerKey, AnnouncedWorker] = field(default_factory=dict)
     """The commands of `trainwarden run`."""
     is_stopped: Callable[[str, str], bool] = lambda _run, _worker: False
     """Whether an operator stopped a worker, or without a worker the run, of `trainwarden run`."""
+
+    def before_alert(self, key: WorkerKey) -> tuple[str, str]:
+        """Returns who starts a worker that is gone, and what is done, while no alert reports it."""
+        if key in self.given_up or key in self.given_up_before:
+            return YOU, f"the remediator gave up on {'/'.join(key)}"
+        able = key in self.may_restart
+        return before_alert(key.worker, may_restart=able, mode=self.mode)
 
     def stall_handling(self, run: str) -> tuple[str, str]:
         """Returns who acts on a run that stands still and is not proved to hang: see AlertView."""

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.remediator.samples import LATER, NOW, TRAINER, make_alert
+from tests.remediator.samples import LATER, NOW, ROLLOUT, TRAINER, make_alert
 
 from trainwarden_exporter.processes.announcements import AnnouncedWorker, Announcement
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.responsibility import NOBODY, REMEDIATOR, YOU
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
+from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.model import Incident, PastAction
 from trainwarden_remediator.policy.alert_handling import AlertView, build_alert_views
 from trainwarden_remediator.policy.situation import Situation
@@ -60,7 +61,8 @@ FAILED = announced(state="failed", exits=((7, 1, 9),), ended_at=NOW - 110)
 def views(
     *alerts: Alert, incidents: tuple[Incident, ...] = (), **situation: Any
 ) -> list[AlertView]:
-    known = Situation(NOW, may_restart=(TRAINER,), **situation)
+    able = (TRAINER, ROLLOUT)
+    known = Situation(NOW, may_restart=able, trainers=(TRAINER,), **situation)
     return list(build_alert_views(alerts, incidents, len(incidents), known) or ())
 
 
@@ -115,7 +117,7 @@ def test_the_line_of_a_run_that_was_started_since_or_has_finished_is_for_nobody(
     situation: dict[str, Any], since: str
 ) -> None:
     (view,) = views(LINE, **situation)
-    over = f"its run has {since}: the alert ends ten minutes after the line"
+    over = f"its run has {since}: the alert ends within 10 min of the line"
     assert (view.who, view.handling) == (NOBODY, over)
 
 
@@ -125,11 +127,50 @@ def test_the_line_of_a_run_that_was_started_since_or_has_finished_is_for_nobody(
         {"announced": announced(started_at=NOW - 101)},
         {"actions": (restart(healed=False),)},
         {"actions": (restart(key=WorkerKey("second", "trainer")),)},
+        {"actions": (restart(key=ROLLOUT),)},
+        {"announced": announced(worker="rollout-0", state="failed", exits=((7, 1, 9),))},
+        {"incidents": (replace(DECIDED, worker="rollout-0"),)},
     ],
 )
 def test_a_line_of_the_run_that_goes_on_stays_yours(situation: dict[str, Any]) -> None:
     (view,) = views(LINE, **situation)
     assert view.who == YOU
+
+
+def test_the_line_of_a_log_without_the_name_of_a_worker_is_of_the_trainer() -> None:
+    of_all = replace(LINE, labels={**LINE.labels, "log": "main"})
+    for key, who in ((TRAINER, NOBODY), (ROLLOUT, YOU)):
+        (view,) = views(of_all, actions=(restart(key=key),))
+        assert view.who == who
+
+
+def test_an_alert_of_the_whole_run_decides_about_each_of_its_lines() -> None:
+    stall = replace(DECIDED, worker="", alert="TrainingStepStalled")
+    (view,) = views(LINE, incidents=(stall,))
+    assert view.who == REMEDIATOR
+
+
+@pytest.mark.parametrize(
+    "situation",
+    [
+        {"incidents": (replace(DECIDED, last_decision="wait silenced"),)},
+        {"incidents": (replace(DECIDED, last_decision="wait held_by_alert"),)},
+        {"holds": (Hold(run="demo", worker="trainer"),)},
+    ],
+)
+def test_the_line_of_a_crash_that_nobody_restarts_is_yours(situation: dict[str, Any]) -> None:
+    """What is done before an alert is of no use once the alert is decided, or a hold is set."""
+    (view,) = views(LINE, announced=FAILED, **situation)
+    assert view.who == YOU
+
+
+def test_many_errors_end_their_alert_sooner() -> None:
+    storm = replace(LINE, starts_at=NOW - 900, labels={**LINE.labels})
+    storm.labels["alertname"] = "TrainingErrorStorm"
+    for ago, who in ((119, NOBODY), (121, YOU)):
+        (view,) = views(storm, announced=announced(started_at=NOW - ago))
+        assert view.who == who
+    assert "within 2 min" in views(storm, announced=announced(started_at=NOW - 1))[0].handling
 
 
 def test_a_line_that_keeps_its_alert_active_is_of_the_run_that_was_started() -> None:

@@ -154,5 +154,5 @@ async def test_the_line_of_a_run_that_has_finished_is_for_nobody(box: Box) -> No
         fire(box, LINE, LATER)
         shown = await stage.status_of(training_finished={RUN: 1})
     assert shown["headline"] == "TrainingTroubleLine on demo has not ended yet."
-    over = "Its run has finished: the alert ends ten minutes after the line."
+    over = "Its run has finished: the alert ends within 10 min of the line."
     assert (shown["who_acts"], shown["how"]) == (NOBODY, over)
