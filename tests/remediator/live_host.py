@@ -68,9 +68,9 @@ class Box:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
-    def match(self, command: str) -> None:
+    def match(self, command: str, role: str = "rollout") -> None:
         """Write exporter.yml with this `match`; neither program has read it yet."""
-        worker = {"name": "rollout-0", "role": "rollout", "match": {"command": command}}
+        worker = {"name": "rollout-0", "role": role, "match": {"command": command}}
         run = {"name": "demo", "workers": [{**worker, "memory_limit": "8GiB"}]}
         if self.checkpoints:
             run |= {"path": str(self.folder), "checkpoints": self.checkpoints}

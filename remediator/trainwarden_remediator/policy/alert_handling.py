@@ -192,7 +192,7 @@ def _without_playbook(alert: Alert, situation: Situation) -> tuple[str, str]:
         return YOU, f"the remediator gave up on {gone}"
     if alert.name == GAVE_UP:  # an operator has started it, or its alert has ended
         return NOBODY, "what the remediator gave up is over: the alert ends within two minutes"
-    if alert.name == STALL and any(key.run == alert.run for key in situation.may_restart):
+    if alert.name == STALL:
         return situation.stall_handling(alert.run)
     return YOU, "the remediator has no playbook for it"
 

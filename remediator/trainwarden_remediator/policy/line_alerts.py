@@ -42,7 +42,7 @@ def _may_have_written(key: WorkerKey, alert: Alert, situation: Situation) -> boo
     log = _worker_of(alert)
     if log in situation.announced or log in situation.may_restart or alert.worker:
         return key == log
-    return key == log or (key.run == log.run and key in situation.trainers)
+    return key == log or (key.run == log.run and key in (situation.trainers or ()))
 
 
 def _worker_of(alert: Alert) -> WorkerKey:

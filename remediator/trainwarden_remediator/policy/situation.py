@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from trainwarden_exporter.processes.announcements import AnnouncedWorker
 from trainwarden_exporter.processes.matching import WorkerKey
-from trainwarden_exporter.runtime.responsibility import YOU, before_alert, stall_handling
+from trainwarden_exporter.runtime.responsibility import NOBODY, YOU, before_alert, stall_handling
 from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.model import PastAction
 
@@ -29,8 +29,8 @@ class Situation:
     """Those whose alert has ended since: if it fires again soon, it is the same incident."""
     may_restart: Collection[WorkerKey] = ()
     """The workers that the remediator may restart."""
-    trainers: Collection[WorkerKey] = ()
-    """The trainers of all runs."""
+    trainers: Collection[WorkerKey] | None = None
+    """The trainers of all runs; None if they are not known."""
     without_checkpoints: Collection[str] = ()
     """The runs without known checkpoints: see Setup."""
     announced: Mapping[WorkerKey, AnnouncedWorker] = field(default_factory=dict)
@@ -42,13 +42,17 @@ class Situation:
         """Returns who starts a worker that is gone, and what is done, while no alert reports it."""
         if key in self.given_up or key in self.given_up_before:
             return YOU, f"the remediator gave up on {'/'.join(key)}"
-        able = key in self.may_restart
+        able, announced = key in self.may_restart, self.announced.get(key)
+        # Its wrapper lives, else it could not be restarted.
+        if able and announced is not None and announced.announcement.restarts_itself:
+            return NOBODY, "its `trainwarden run --restart on-failure` starts it again"
         return before_alert(key.worker, may_restart=able, mode=self.mode)
 
     def stall_handling(self, run: str) -> tuple[str, str]:
         """Returns who acts on a run that stands still and is not proved to hang: see AlertView."""
+        keys = (key for key in self.may_restart if key.run == run)
         return stall_handling(
-            may_restart=any(key.run == run for key in self.may_restart),
+            may_restart=any(self.trainers is None or key in self.trainers for key in keys),
             mode=self.mode,
             without_checkpoints=run in self.without_checkpoints,
         )
@@ -64,7 +68,7 @@ class Situation:
             for key, one in self.announced.items()
             if key.run == run and worker in ("", key.worker)
         }
-        trainers = {key for key in self.trainers if key.run == run}
+        trainers = {key for key in self.trainers or () if key.run == run}
         keys = {WorkerKey(run, worker)} if worker else trainers
         return (
             bool(keys)

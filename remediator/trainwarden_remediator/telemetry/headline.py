@@ -14,7 +14,6 @@ from trainwarden_exporter.runtime.responsibility import (
     REMEDIATOR,
     YOU,
     as_sentence,
-    before_alert,
     urgency,
 )
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
@@ -22,7 +21,7 @@ from trainwarden_remediator.config.schema import Config, Setup
 from trainwarden_remediator.config.targets import AnnouncedTarget
 from trainwarden_remediator.journal.evidence_text import FaultFacts
 from trainwarden_remediator.journal.rows import finished_workers
-from trainwarden_remediator.model import Incident, PastAction
+from trainwarden_remediator.model import NEEDS_OPERATOR, Incident, PastAction
 from trainwarden_remediator.observation.active_alerts import ActiveAlerts
 from trainwarden_remediator.policy.alert_handling import (
     AlertView,
@@ -119,17 +118,18 @@ def headline(work: CurrentWork, config: Config, *, now: float) -> Headline:
     troubles = [one for one in views or () if one.tone in ("bad", "warn")]
     if troubles and (not critical or urgency(troubles[0].who) < urgency(REMEDIATOR)):
         return _troubled(work, troubles, "" if work.state.journal.given_up else critical)
-    opened = _opened(work, now)
-    if work.state.journal.given_up:
+    if gone := work.state.journal.given_up:
+        refused = [one for one in work.incidents if _is_refused(one, gone[0])]
+        opened = _opened(work, refused, now) if len(gone) == 1 else None
         if opened is not None and opened.who == YOU:  # it says why
             return replace(opened, tone="bad")
-        return Headline("bad", critical, YOU, work.remedy(work.state.journal.given_up[0]).strip())
+        return Headline("bad", critical, YOU, work.remedy(gone[0]).strip())
     if critical:
         return Headline("bad", critical, YOU)
     if isinstance(work.alerts, str):
         sentence = f"{work.alerts}: no alert is known, and nothing will be healed."
         return Headline("warn", f"{sentence[:1].upper()}{sentence[1:]}", YOU)
-    return opened or _calm(work, config, work.state.journal, now)
+    return _opened(work, work.incidents, now) or _calm(work, config, work.state.journal, now)
 
 
 def _troubled(work: CurrentWork, troubles: Sequence[AlertView], critical: str) -> Headline:
@@ -152,7 +152,7 @@ def _calm(work: CurrentWork, config: Config, journal: JournalSummary, now: float
         how = as_sentence(REMEDIATOR, doing)
         return Headline("warn", f"No alert fires: {watching}.", REMEDIATOR, how)
     views = work.views(now)
-    if not views and (dead := _before_an_alert(work, config)) is not None:
+    if not views and (dead := _before_an_alert(work, config, now)) is not None:
         return dead
     if journal.open_incidents:
         incidents = formatting.plural(journal.open_incidents, "incident")
@@ -162,27 +162,34 @@ def _calm(work: CurrentWork, config: Config, journal: JournalSummary, now: float
     return Headline("good", f"{firing}: {watching}{mode}.", NOBODY)
 
 
-def _before_an_alert(work: CurrentWork, config: Config) -> Headline | None:
+def _before_an_alert(work: CurrentWork, config: Config, now: float) -> Headline | None:
     """Returns the headline of a command of `trainwarden run` that has failed, without an alert."""
-    for target in config.targets:
-        if isinstance(target, AnnouncedTarget) and target.announced.failure:
-            able, mode = target.can_be_restarted, work.state.mode
-            about = subject(target.run, target.worker)
-            who, handling = before_alert(target.worker, may_restart=able, mode=mode)
-            if target.key in work.situation(0).given_up_before:
-                who, handling = YOU, f"the remediator gave up on {about}"
-            how = as_sentence(who, handling)
-            if who == YOU:
-                how += work.remedy(target.key)
-            failed = f"{about} has failed ({target.announced.failure})"
-            return Headline("bad", f"{failed}{_shown(work.error(target.key))}.", who, how)
-    return None
+    situation = work.situation(now)
+    failed = [
+        (target, *situation.before_alert(target.key))
+        for target in config.targets
+        if isinstance(target, AnnouncedTarget) and target.announced.failure
+    ]
+    if not failed:
+        return None
+    target, who, handling = min(failed, key=lambda one: urgency(one[1]))
+    how = as_sentence(who, handling)
+    if who == YOU:
+        how += work.remedy(target.key)
+    clause = f"{subject(*target.key)} has failed ({target.announced.failure})"
+    return Headline("bad", f"{clause}{_shown(work.error(target.key))}.", who, how)
 
 
-def _opened(work: CurrentWork, now: float) -> Headline | None:
+def _is_refused(incident: Incident, key: WorkerKey) -> bool:
+    """Whether the remediator gave up on a worker by refusing to act on this open incident."""
+    about = incident.run == key.run and incident.worker in ("", key.worker)
+    return about and incident.last_decision.removeprefix("refuse ") in NEEDS_OPERATOR
+
+
+def _opened(work: CurrentWork, incidents: Sequence[Incident], now: float) -> Headline | None:
     """Returns the headline of open incidents whose alerts are not active, else None."""
     situation = work.situation(now)
-    handled = [(one, *handling_of(one, situation)) for one in work.incidents if not one.is_over]
+    handled = [(one, *handling_of(one, situation)) for one in incidents if not one.is_over]
     needed = sorted((one for one in handled if one[1] != NOBODY), key=lambda one: urgency(one[1]))
     if not needed:
         return None

@@ -81,6 +81,16 @@ def test_the_line_of_a_crash_is_of_the_remediator_before_the_alert_of_the_crash(
     assert view.who == YOU
 
 
+def test_the_line_of_a_command_that_is_restarted_by_its_own_run_is_for_nobody() -> None:
+    end = {"exits": ((7, 1, 9),), "ended_at": NOW - 110, "own_restarts": ((NOW - 110, 9),)}
+    itself = announced(state="failed", restart="on-failure", **end)
+    (view,) = views(LINE, announced=itself)
+    assert view.who == NOBODY
+    assert view.handling == "its `trainwarden run --restart on-failure` starts it again"
+    (view,) = views(LINE, announced=itself, given_up=(TRAINER,))
+    assert view.who == YOU
+
+
 def test_the_alert_with_a_playbook_decides() -> None:
     received, line = views(GONE, LINE)
     assert (received.alert, line.alert) == (GONE, LINE)

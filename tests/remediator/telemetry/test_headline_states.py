@@ -334,6 +334,7 @@ async def test_a_stall_that_the_remediator_will_end_needs_nobody_yet(
     box: Box, mode: str, who: str, how: str
 ) -> None:
     box.configure(mode=mode)
+    box.match(box.mark, role="trainer")
     box.known = {}
     box.fire(
         fingerprint=LATER,
@@ -347,6 +348,17 @@ async def test_a_stall_that_the_remediator_will_end_needs_nobody_yet(
     async with staged(box) as stage:
         shown = await stage.shown(**waiting(40))
     assert (shown.who, shown.how) == (who, how)
+
+
+async def test_a_stall_is_yours_where_only_another_worker_than_the_trainer_may_be_restarted(
+    box: Box,
+) -> None:
+    box.known = {}
+    stall = {"alertname": "TrainingStepStalled", "severity": "warning"}
+    box.fire(fingerprint=LATER, labels=stall | {"remediation": "", "worker": ""})
+    async with staged(box) as stage:
+        shown = await stage.shown(**waiting(40))
+    assert (shown.who, shown.how) == (YOU, "The remediator may not restart it.")
 
 
 async def test_stalled_is_shown_as_soon_as_it_is_longer_than_usual(box: Box) -> None:
@@ -784,6 +796,7 @@ async def test_a_stalled_run_stands_and_has_somebody_who_acts_before_its_alert(b
 
 
 async def test_an_alert_of_an_earlier_fault_hides_no_worker_that_is_gone(box: Box) -> None:
+    box.match(box.mark, role="trainer")
     async with staged(box) as stage:
         stage.deliver()
         (incident,) = stage.remediator.journal.open_incidents()
@@ -802,6 +815,7 @@ async def test_an_alert_of_an_earlier_fault_hides_no_worker_that_is_gone(box: Bo
 
 async def test_what_was_given_up_stays_yours_while_its_fault_is_seen(box: Box) -> None:
     """Its alert ends for a moment while the fault lasts, and fires again."""
+    box.match(box.mark, role="trainer")
     box.known = {}
     gave_up = "The remediator gave up on demo/rollout-0."
     async with staged(box) as stage:

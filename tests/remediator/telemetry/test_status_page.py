@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from tests.remediator.live_host import Box
-from tests.remediator.samples import NOW, ROLLOUT, delivery, make_alert, make_setup
+from tests.remediator.samples import NOW, ROLLOUT, TRAINER, delivery, make_alert, make_setup
 
 from trainwarden_exporter.config import Config as ExporterConfig
 from trainwarden_exporter.config import RemediatorConfig
@@ -44,7 +44,7 @@ from trainwarden_remediator.config.targets import ON_CALL, AnnouncedTarget
 from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.journal import queries
 from trainwarden_remediator.journal.rows import as_incident
-from trainwarden_remediator.model import Decision, PastAction, Verdict
+from trainwarden_remediator.model import Decision, Incident, PastAction, Verdict
 from trainwarden_remediator.telemetry.headline import CurrentWork, headline
 from trainwarden_remediator.telemetry.state import JournalSummary, RemediatorState
 from trainwarden_remediator.telemetry.status_page import ACTIONS, ALERTS, render, status_json
@@ -305,18 +305,19 @@ def test_a_first_step_says_on_which_machine_and_in_which_log(tmp_path: Path) -> 
 def test_a_command_that_has_failed_is_seen_before_its_alert(tmp_path: Path) -> None:
     summary = JournalSummary(counters={}, timestamps={}, given_up=(), open_incidents=0)
     work = CurrentWork(RemediatorState("act", False, True, NOW, None, {}, summary), ())
-    config = make_setup(tmp_path).config
     key = WorkerKey("grpo", "trainer")
     announced = Announcement(
         run="grpo", worker="trainer", pid=7, state="failed", exits=((7, 1, 9),)
     )
-    runs = AnnouncedRuns({key: AnnouncedWorker(announced, tmp_path / "a", 0)})
-    work = replace(work, setup=replace(make_setup(tmp_path), announced=runs))
 
     def shown(**facts: Any) -> tuple[str, str, str]:
         method = RunTarget(run="grpo/trainer", socket=tmp_path / "run.sock", owner=0, **facts)
         target = AnnouncedTarget(run="grpo", worker="trainer", announced=method)
-        found = headline(work, config.model_copy(update={"targets": (target,)}), now=NOW)
+        setup = make_setup(tmp_path)
+        config = setup.config.model_copy(update={"targets": (target,)})
+        runs = AnnouncedRuns({key: AnnouncedWorker(announced, tmp_path / "a", 0)})
+        known = replace(work, setup=replace(setup, config=config, announced=runs))
+        found = headline(known, config, now=NOW)
         return found.sentence, found.who, found.how
 
     assert shown()[:2] == ("No alert fires: it may restart 1 worker.", NOBODY)
@@ -333,3 +334,52 @@ def test_a_command_that_has_failed_is_seen_before_its_alert(tmp_path: Path) -> N
     )
     gave_up = f"The remediator gave up on grpo/trainer. {dismisses}"
     assert shown(failure="exit status 1") == (failed, YOU, gave_up)
+    work = replace(work, state=replace(work.state, journal=summary))
+    own = {"restart": "on-failure", "ended_at": NOW - 1, "own_restarts": ((NOW - 1, 256),)}
+    announced = announced.model_copy(update=own)
+    itself = "Its `trainwarden run --restart on-failure` starts it again."
+    assert shown(failure="exit status 1") == (failed, NOBODY, itself)
+    assert shown(failure="exit status 1", wrapper_ended=True) == (failed, YOU, not_restarted)
+
+
+def test_of_two_commands_that_have_failed_the_page_has_first_what_needs_you(tmp_path: Path) -> None:
+    summary = JournalSummary(counters={}, timestamps={}, given_up=(), open_incidents=0)
+    work = CurrentWork(RemediatorState("act", False, True, NOW, None, {}, summary), ())
+    facts = {"run": "grpo", "socket": tmp_path / "s", "owner": 0, "failure": "exit status 1"}
+    targets = tuple(
+        AnnouncedTarget(
+            run="grpo",
+            worker=name,
+            announced=RunTarget.model_validate(facts | {"wrapper_ended": ended}),
+        )
+        for name, ended in (("a", False), ("b", True))
+    )
+    setup = make_setup(tmp_path)
+    setup = replace(setup, config=setup.config.model_copy(update={"targets": targets}))
+    found = headline(replace(work, setup=setup), setup.config, now=NOW)
+    assert (found.sentence, found.who) == ("grpo/b has failed (exit status 1).", YOU)
+
+
+def test_a_worker_that_was_given_up_is_named_though_another_one_is_blocked(tmp_path: Path) -> None:
+    """The reason of an open incident is shown only where it is the one why it was given up."""
+    summary = JournalSummary(counters={}, timestamps={}, given_up=(ROLLOUT,), open_incidents=1)
+    state = RemediatorState("act", False, True, NOW, None, {}, summary)
+    setup = make_setup(tmp_path)
+
+    def shown(given_up: tuple[WorkerKey, ...], *incidents: Incident) -> tuple[str, str]:
+        known = replace(state, journal=replace(summary, given_up=given_up))
+        found = headline(CurrentWork(known, (), incidents, setup=setup), setup.config, now=NOW)
+        assert found.who == YOU
+        return found.sentence, found.how
+
+    differs = "refuse processes_differ"
+    refused = Incident(1, "a", NOW, "TrainingWorkerGone", *ROLLOUT, "x", NOW, False, differs)
+    blocked = replace(refused, id=2, run="second", last_decision="wait managed_elsewhere")
+    gave_up = "The remediator gave up on demo/rollout-0."
+    assert shown((ROLLOUT,), blocked) == (gave_up, "")
+    assert shown((ROLLOUT,), replace(blocked, run="demo")) == (gave_up, "")
+    sentence, why = shown((ROLLOUT,), blocked, refused)
+    assert sentence == "TrainingWorkerGone on demo/rollout-0 is open."
+    assert why.startswith("The remediator does not act: ")
+    both = "The remediator gave up on demo/rollout-0, demo/trainer."
+    assert shown((ROLLOUT, TRAINER), refused) == (both, "")
