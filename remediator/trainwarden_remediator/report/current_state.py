@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Collection, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -40,6 +41,14 @@ class CurrentState:
     mode: str = "act"
     may_restart: Collection[WorkerKey] = ()
     """The workers that the remediator may restart."""
+    given_up: Collection[WorkerKey] = ()
+    """The workers that were given up, and below, those whose alert has ended since: of the journal,
+    see Situation."""
+    given_up_before: Collection[WorkerKey] = ()
+    alert_stale_after: float = math.inf
+    """Seconds without an alert after which it is over."""
+    started: Mapping[WorkerKey, float] = field(default_factory=dict)
+    """When an operator started commands of `trainwarden run`: see Setup."""
     trainers: Collection[WorkerKey] = ()
     """The trainers of all runs."""
     without_checkpoints: Collection[str] = ()
@@ -65,6 +74,8 @@ async def read_current_state(
         *found,
         mode=config.mode,
         may_restart=setup.restartable,
+        alert_stale_after=config.alert_stale_after,
+        started=setup.started,
         trainers=setup.trainer_keys,
         without_checkpoints=setup.without_checkpoints,
         is_stopped=setup.is_stopped,

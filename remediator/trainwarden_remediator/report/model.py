@@ -29,6 +29,7 @@ class ActionRecord:
     """The step of the run at the start of the action."""
     checkpoint: float | None
     """The step of the newest complete checkpoint at that time."""
+    result_at: float | None = None
     attempt: int | None = None
     attempts: int | None = None
     """Which of the attempts on its target it is, from 1, and how many there may be."""

@@ -18,6 +18,7 @@ from trainwarden_remediator.report.loader import (
     open_journal,
     read_incident,
     read_incidents,
+    with_given_up,
 )
 from trainwarden_remediator.report.markdown import bullets, code, format_elapsed, table, text
 from trainwarden_remediator.report.model import IncidentRecord
@@ -127,6 +128,7 @@ def report_nights(
     with open_journal(journal) as connection:
         incidents = read_incidents(connection, since)
         created = created_at(connection)
+        current = current and with_given_up(current, connection, now)
     is_new = since < created < now
     nights = render_nights(incidents, style, created if is_new else since, now)
     if current is None:

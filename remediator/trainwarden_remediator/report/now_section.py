@@ -16,8 +16,6 @@ from trainwarden_exporter.runtime.responsibility import (
     REMEDIATOR,
     YOU,
     as_sentence,
-    before_alert,
-    stall_handling,
     urgency,
 )
 from trainwarden_exporter.webserver.runbooks import ALERTMANAGER, ALERTMANAGER_STEP, first_step
@@ -84,21 +82,21 @@ def alert_views(
 ) -> tuple[AlertView, ...] | None:
     """Returns the active alerts as the status pages show them; None if they are not known."""
     opened = [alert.incident for one in incidents for alert in one.alerts if alert.closed is None]
-    actions = _past_actions(incidents)
-    given_up = {
-        WorkerKey(one.run, one.worker)
-        for one in incidents
-        if one.closed in GIVEN_UP and one.resolved_at is None
-    }
-    situation = Situation(
-        *(now, current.mode, current.holds, actions, given_up),
+    situation = _situation(current, incidents, now)
+    return build_alert_views(current.alerts, opened, len({one.outage for one in opened}), situation)
+
+
+def _situation(current: CurrentState, incidents: Sequence[IncidentRecord], now: float) -> Situation:
+    return Situation(
+        *(now, current.mode, current.holds, _past_actions(incidents)),
+        given_up=current.given_up,
+        given_up_before=current.given_up_before,
         may_restart=current.may_restart,
         trainers=current.trainers,
         without_checkpoints=current.without_checkpoints,
         announced=current.announced.workers,
         is_stopped=current.is_stopped,
     )
-    return build_alert_views(current.alerts, opened, len({one.outage for one in opened}), situation)
 
 
 def _past_actions(incidents: Sequence[IncidentRecord]) -> Sequence[PastAction]:
@@ -111,6 +109,7 @@ def _past_actions(incidents: Sequence[IncidentRecord]) -> Sequence[PastAction]:
             healed=action.outcome == "healed",
             kind=action.kind,
             result=action.result,
+            result_at=action.result_at,
             attempt=action.attempt,
             attempts=action.attempts,
         )
@@ -135,30 +134,22 @@ def first_to_act(
     if current.holds:
         hold = in_force(current.holds)[0]
         return holder(hold, now), as_sentence("", held(hold))
-    for key, worker in current.exporter.workers.items():
-        if worker.missing:
-            may_restart = key in current.may_restart
-            who, handling = before_alert(key.worker, may_restart=may_restart, mode=current.mode)
-            return who, as_sentence(who, handling)
-    return _about_standstill(current, current.exporter.runs, now)
-
-
-def _about_standstill(
-    current: CurrentState, runs: Mapping[str, RunState], now: float
-) -> tuple[str, str]:
-    """Returns who acts on a run that stands still, before its alert, and what is done."""
-    still = [name for name, run in runs.items() if stands_still(run, now)]
-    if stalled := next((name for name in still if _has_stalled(runs[name], now)), ""):
-        who, handling = stall_handling(
-            may_restart=any(key.run == stalled for key in current.may_restart),
-            mode=current.mode,
-            without_checkpoints=stalled in current.without_checkpoints,
-        )
+    situation = _situation(current, incidents, now)
+    runs, workers = current.exporter.runs, current.exporter.workers
+    faults = [situation.before_alert(key) for key, worker in workers.items() if worker.missing]
+    faults += [
+        situation.stall_handling(name) for name, run in runs.items() if _has_stalled(run, now)
+    ]
+    if faults:
+        who, handling = min(faults, key=lambda one: urgency(one[0]))
         return who, as_sentence(who, handling)
+    still = any(stands_still(run, now) for run in runs.values())
     return NOBODY, NOTHING_YET if still else ""
 
 
 def _has_stalled(run: RunState, now: float) -> bool:
+    if run.finished or run.last_step_at is None or run.trainer_processes == 0:
+        return False
     progress_at = max(run.last_step_at or 0.0, run.progress_at or 0.0)
     return run.stall_limit is not None and now - progress_at > run.stall_limit
 
@@ -290,7 +281,7 @@ def _todo(
         still = (name for name, run in current.exporter.runs.items() if stands_still(run, now))
         for name in still:
             yield f"Find out why {code(name)} stands still: look at its log and its servers."
-        yield from _missing_workers(current, current.exporter, incidents, views)
+        yield from _missing_workers(current, current.exporter, incidents, views, now)
     for alert in (one.alert for one in views if urgency(one.who) < urgency(REMEDIATOR)):
         if alert.name not in FAILING or (alert.run, alert.worker) not in mended:
             yield _first_step(alert)
@@ -330,12 +321,13 @@ def _missing_workers(
     exporter: ExporterState,
     incidents: Sequence[IncidentRecord],
     views: Sequence[AlertView],
+    now: float,
 ) -> Iterator[str]:
     """Yields a line for each worker that is gone, that nobody starts and no alert reports."""
     known = {(one.alert.run, one.alert.worker) for one in views}
+    situation = _situation(current, incidents, now)
     for key, worker in exporter.workers.items():
-        may_restart = key in current.may_restart
-        who, _ = before_alert(key.worker, may_restart=may_restart, mode=current.mode)
+        who, _ = situation.before_alert(key)
         nobody = who == YOU or _was_given_up(key, incidents)
         if worker.missing and key not in known and nobody:
             yield (

@@ -117,7 +117,8 @@ def test_who_acts_on_a_standstill_before_its_alert(
 ) -> None:
     shown = exporter(replace(STANDS, stall_limit=limit))
     keys = [ROLLOUT] if may_restart else []
-    text = report(tmp_path, CurrentState(shown, (), mode=mode, may_restart=keys))
+    state = CurrentState(shown, (), mode=mode, may_restart=keys, trainers=[ROLLOUT])
+    text = report(tmp_path, state)
     assert f"**Who acts: {who}\n" in text
 
 
@@ -249,7 +250,7 @@ def test_the_alert_of_a_give_up_says_so(tmp_path: Path, journal: Journal) -> Non
 
 def test_a_stall_of_a_worker_that_was_given_up_needs_you(tmp_path: Path, journal: Journal) -> None:
     named = [ROLLOUT]
-    may = CurrentState(exporter(TRAINS), [STALL], may_restart=named)
+    may = CurrentState(exporter(TRAINS), [STALL], may_restart=named, trainers=named)
     assert "**Who acts: The remediator.**" in head(report(tmp_path, may))
     journal.record_alerts([make_alert(starts_at=NOW - 20, severity="critical")])
     (incident,) = journal.open_incidents()

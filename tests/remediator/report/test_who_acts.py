@@ -1,0 +1,119 @@
+"""Who acts, at the head of a night's report: as on the status pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.remediator.fake_clock import FakeClock
+from tests.remediator.report.test_now_section import STANDS, TRAINS, exporter, head, report
+from tests.remediator.samples import (
+    LATER,
+    NOW,
+    ROLLOUT,
+    TRAINER,
+    make_alert,
+    make_config,
+    make_worker,
+)
+
+from trainwarden_remediator.journal.journal import Journal
+from trainwarden_remediator.model import Decision, Reason, Verdict
+from trainwarden_remediator.report.current_state import CurrentState
+
+YOURS = "**Who acts: You, now.**"
+STALL = make_alert(
+    alertname="TrainingStepStalled", worker="", starts_at=NOW - 90, severity="critical"
+)
+GAVE_UP = make_alert(
+    alertname="TrainingRemediationGaveUp",
+    fingerprint=LATER,
+    starts_at=NOW - 60,
+    severity="critical",
+    remediation="",
+    worker="trainer",
+)
+STATE = CurrentState(
+    exporter(TRAINS), [GAVE_UP], may_restart=[TRAINER, ROLLOUT], trainers=[TRAINER]
+)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock(NOW - 60)
+
+
+@pytest.fixture
+def journal(tmp_path: Path, clock: FakeClock) -> Iterator[Journal]:
+    opened = Journal(tmp_path / "journal.db", clock=clock)
+    yield opened
+    opened.close()
+
+
+def refuse(journal: Journal, folder: Path, reason: Reason) -> None:
+    """The run hangs, and its trainer is not restarted."""
+    journal.record_alerts([STALL])
+    (incident,) = journal.open_incidents()
+    (target,) = make_config(folder, "demo/trainer").targets
+    journal.record_decisions([(incident, Decision(Verdict.REFUSE, reason, target))])
+
+
+@pytest.mark.parametrize("reason", ["no_checkpoint", "attempts_exhausted"])
+def test_what_the_remediator_gave_up_is_yours_until_you_start_it(
+    tmp_path: Path, journal: Journal, reason: Reason
+) -> None:
+    """The alert is about the trainer, the incident behind it about the whole run."""
+    refuse(journal, tmp_path, reason)
+    gave_up = "TrainingRemediationGaveUp (critical) on `demo/trainer`, since 07:59:00: **"
+    assert f"{gave_up}You, now** (the remediator gave up on demo/trainer)" in report(
+        tmp_path, STATE
+    )
+    started = replace(STATE, started={TRAINER: NOW + 1})
+    assert f"{gave_up}Nobody needs to**" in report(tmp_path, started)
+
+
+async def test_a_worker_that_is_gone_and_was_given_up_is_yours_before_its_alert(
+    tmp_path: Path, journal: Journal, clock: FakeClock
+) -> None:
+    gone = replace(exporter(TRAINS), workers={TRAINER: make_worker(processes=0)})
+    quiet = replace(STATE, exporter=gone, alerts=())
+    assert "It restarts trainer once its alert fires" in head(report(tmp_path, quiet))
+    refuse(journal, tmp_path, "attempts_exhausted")
+    await clock.advance(10)
+    journal.record_alerts([replace(STALL, firing=False)])
+    text = head(report(tmp_path, quiet))
+    assert f"{YOURS} The remediator gave up on demo/trainer." in text
+
+
+@pytest.mark.usefixtures("journal")
+def test_of_several_faults_the_first_is_yours(tmp_path: Path) -> None:
+    still = replace(STANDS, stall_limit=60)
+    gone = replace(exporter(still), workers={ROLLOUT: make_worker(processes=0)})
+    state = replace(STATE, exporter=gone, alerts=(), may_restart=[ROLLOUT])
+    assert f"{YOURS} The remediator may not restart it." in head(report(tmp_path, state))
+
+
+async def test_a_line_between_an_action_and_its_result_is_of_the_process_before(
+    tmp_path: Path, journal: Journal, clock: FakeClock
+) -> None:
+    line = make_alert(
+        alertname="TrainingTroubleLine",
+        starts_at=NOW - 55,
+        severity="warning",
+        remediation="",
+        worker="",
+        log="trainer",
+    )
+    journal.record_alerts([make_alert(fingerprint=LATER, worker="trainer")])
+    action = journal.record_intent(1, TRAINER, "restart", ())
+    await clock.advance(10)
+    journal.record_result(action, "done", started_by="us", processes=[1])
+    state = replace(STATE, alerts=[line])
+    assert "**Who acts: Nobody needs to.**" not in head(report(tmp_path, state))
+    journal.record_outcome(action, "healed")
+    journal.record_alerts([make_alert(fingerprint=LATER, worker="trainer", firing=False)])
+    assert "**Who acts: Nobody needs to.** Its run has been started since" in head(
+        report(tmp_path, state)
+    )
