@@ -1,4 +1,4 @@
-"""The runbook of a blocked remediator covers every reason that can keep an alert waiting."""
+"""The runbooks of the remediator cover every reason for which it does not act."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 from trainwarden_remediator.model import CLOSED, GIVEN_UP, NEEDS_OPERATOR, NO_ACTION_NEEDED, Reason
 
 PROJECT = Path(__file__).parents[2]
-PAGE = PROJECT / "docs" / "runbooks" / "TrainingRemediationBlocked.md"
+RUNBOOKS = PROJECT / "docs" / "runbooks"
+PAGE = RUNBOOKS / "TrainingRemediationBlocked.md"
 ACTS = {"restart", "clean", "hold", "notify"}
 OTHERS = {
     "needs_observation",  # leads to an observation, then to another decision
@@ -28,3 +29,10 @@ WAITING = sorted(
 def test_it_says_what_to_do_about(reason: str) -> None:
     diagnosis = PAGE.read_text(encoding="utf-8").partition("## Diagnosis")[2]
     assert reason in re.findall(r"`(\w+)`", diagnosis.partition("## Mitigation")[0])
+
+
+@pytest.mark.parametrize("reason", sorted(NEEDS_OPERATOR))
+def test_the_runbook_of_a_give_up_names_each_refusal(reason: str) -> None:
+    page = (RUNBOOKS / "TrainingRemediationGaveUp.md").read_text(encoding="utf-8")
+    meaning = page.partition("## Meaning")[2].partition("##")[0]
+    assert reason in re.findall(r"`(\w+)`", meaning)

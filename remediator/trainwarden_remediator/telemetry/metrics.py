@@ -57,7 +57,7 @@ OPEN_INCIDENTS = _gauge(
 )
 INCIDENT_ABANDONED = _gauge(
     "incident_abandoned",
-    "1 while the alert of a worker that was given up fires: an operator is needed.",
+    "1 while a worker that was given up, or is refused an action, needs an operator.",
     *("run", "worker"),
 )
 WATCHDOG = _gauge(
