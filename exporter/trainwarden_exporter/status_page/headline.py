@@ -202,7 +202,7 @@ def _before_an_alert(problem: Problem, remediator: RemediatorStatus) -> tuple[st
     if remediator.may_restart is None or not (problem.gone or problem.stalled):
         return NOBODY, NOTHING_YET
     if problem.stalled:
-        able = any(one.startswith(f"{problem.run}/") for one in remediator.may_restart)
+        able = problem.run in remediator.may_restart_stalled
         unknown = problem.run in remediator.without_checkpoints
         who, handling = stall_handling(
             may_restart=able, mode=remediator.mode, without_checkpoints=unknown

@@ -267,6 +267,9 @@ def status_json(work: CurrentWork, setup: Setup, *, now: float) -> Mapping[str, 
             if target.can_be_restarted
             for key in target.keys
         ][:WORKERS],
+        "may_restart_stalled": sorted(
+            {key.run for key in setup.restartable if key in setup.trainer_keys}
+        )[:WORKERS],
         "without_checkpoints": sorted(setup.without_checkpoints)[:WORKERS],
         "given_up": [
             bounded("/".join(key)) for key in (*situation.given_up, *situation.given_up_before)

@@ -358,7 +358,11 @@ async def test_a_stall_is_yours_where_only_another_worker_than_the_trainer_may_b
     box.fire(fingerprint=LATER, labels=stall | {"remediation": "", "worker": ""})
     async with staged(box) as stage:
         shown = await stage.shown(**waiting(40))
+        box.firing.clear()
+        stage.remediator.active_alerts._asked_at = None
+        before = await stage.status_of(**waiting(2000))
     assert (shown.who, shown.how) == (YOU, "The remediator may not restart it.")
+    assert (before["who_acts"], before["how"]) == (YOU, "The remediator may not restart it.")
 
 
 async def test_stalled_is_shown_as_soon_as_it_is_longer_than_usual(box: Box) -> None:
@@ -778,6 +782,7 @@ async def test_a_worker_that_fails_at_each_start_has_its_error_first(box: Box) -
 
 async def test_a_stalled_run_stands_and_has_somebody_who_acts_before_its_alert(box: Box) -> None:
     box.known = {}
+    box.match(box.mark, role="trainer")
     stalled = waiting(2000) | {"training_phase": {(*RUN, "training"): 1}}
     async with staged(box) as stage:
         shown = await stage.status_of(**stalled)
@@ -787,7 +792,7 @@ async def test_a_stalled_run_stands_and_has_somebody_who_acts_before_its_alert(b
         assert (shown["who_acts"], shown["how"]) == (REMEDIATOR, will)
         shown = await stage.status_of({"mode": "observe"}, **stalled)
         assert (shown["who_acts"], shown["how"]) == (YOU, "The remediator only observes.")
-        shown = await stage.status_of({"may_restart": ("other/trainer",)}, **stalled)
+        shown = await stage.status_of({"may_restart_stalled": ("other",)}, **stalled)
         assert (shown["who_acts"], shown["how"]) == (YOU, "The remediator may not restart it.")
         late = waiting(50) | {"training_phase": {(*RUN, "training"): 1}}
         shown = await stage.status_of(**late)
@@ -844,6 +849,7 @@ async def test_a_hang_without_checkpoints_is_yours_as_long_as_the_run_does_not_m
 ) -> None:
     """Its alert ends, and fires again, with the proof of the hang."""
     box.known = {}
+    box.match(box.mark, role="trainer")
     async with staged(box) as stage:
         remediator, journal = stage.remediator, stage.remediator.journal
         one = Announcement(run="demo", worker="rollout-0", pid=7)
