@@ -95,7 +95,7 @@ class RemediatorStatus(_StatusModel):
     may_restart: Annotated[tuple[_Text, ...], Field(max_length=MAX_WORKERS)] | None = None
     """The workers that it may restart, as RUN/WORKER; None from a version that does not say."""
     may_restart_stalled: Annotated[tuple[_Text, ...], Field(max_length=MAX_WORKERS)] = ()
-    """The runs of which it may restart the trainer."""
+    """The runs whose trainer it may restart."""
     without_checkpoints: Annotated[tuple[_Text, ...], Field(max_length=MAX_WORKERS)] = ()
     """The runs that it restarts only if they are started with `--checkpoints`."""
     given_up: Annotated[tuple[_Text, ...], Field(max_length=MAX_WORKERS)] = ()
