@@ -175,8 +175,8 @@ def test_the_line_of_a_crash_that_nobody_restarts_is_yours(situation: dict[str, 
 
 
 def test_many_errors_end_their_alert_sooner() -> None:
-    storm = replace(LINE, starts_at=NOW - 900, labels={**LINE.labels})
-    storm.labels["alertname"] = "TrainingErrorStorm"
+    labels = {**LINE.labels, "alertname": "TrainingErrorStorm"}
+    storm = replace(LINE, starts_at=NOW - 900, labels=labels)
     for ago, who in ((119, NOBODY), (121, YOU)):
         (view,) = views(storm, announced=announced(started_at=NOW - ago))
         assert view.who == who
