@@ -64,8 +64,12 @@ def _of_epoch(
         if total < (state.epoch_total or 0):
             return state, None  # an evaluation
         state, last = _without_steps(state, event.source), None
-    if last is not None and not event.dated and not _continues_reading(state, event):
-        return state, None  # a line that is read again
+    if last is not None and state.reports[event.source].dated:
+        if not event.dated:
+            return state, None  # a line that is read again
+    elif last is not None and step < last:
+        # Lines from before the exporter may be those of several runs, or epochs.
+        state, last = _without_read_steps(state, event.source, last), None
     if total:
         line_total = total if event.total_of == "line" else state.line_total
         state = replace(state, epoch_total=total, line_total=line_total)
@@ -80,15 +84,6 @@ def _of_epoch(
             before = before + total if ended else 0
         step += before
     return state, replace(event, step=step, total=configured_total)
-
-
-def _continues_reading(state: RunProgress, event: StepReported) -> bool:
-    """Whether the last report is of a line that was there before the exporter, as `event` is.
-
-    Such lines are read in the order in which they were written.
-    """
-    known = state.reports[event.source]
-    return not known.dated and event.step > known.step
 
 
 def _ended_unobserved(
@@ -112,6 +107,13 @@ def _last_count(state: RunProgress, event: StepReported) -> int | None:
     if report is None or report.attempt != state.attempt.number:
         return None
     return report.step
+
+
+def _without_read_steps(state: RunProgress, source: str, last: int) -> RunProgress:
+    """Returns `state` without the steps up to `last`, whose lines have no time, hence no pace."""
+    if state.finished and state.total is not None and last >= state.total:
+        state = replace(state, phase=None, phase_began_at=None)
+    return replace(_without_steps(state, source), timing=state.timing)
 
 
 def _without_steps(state: RunProgress, source: str) -> RunProgress:

@@ -225,3 +225,52 @@ def test_the_lines_of_a_log_that_was_there_before_the_exporter_are_all_counted(
     for step in (1, 31, 32):  # read again
         run.line("bar", fresh=False, step=str(step))
     assert (run.state.step, run.state.resumes) == (31, 0)
+
+
+@pytest.mark.parametrize("total", [None, 1000])
+@pytest.mark.parametrize("of", [{}, {"total": "1000"}])
+@pytest.mark.parametrize("there", [0, 10])
+def test_a_complete_run_that_was_in_the_log_before_adds_nothing_to_the_next_one(
+    there: int, of: dict[str, str], total: int | None
+) -> None:
+    run = Bars("line", total)
+    for step in (*range(1, 1001), *range(1, there + 1)):
+        run.line("bar", fresh=False, step=str(step), **of)
+    assert (run.state.step, run.state.finished) == (there or 1000, not there and total == 1000)
+    for step in range(there + 1, there + 91):
+        run.now += 10
+        run.line("bar", step=str(step), **of)
+    state = run.state
+    assert (state.step, state.phase, state.resumes) == (there + 90, Phase.TRAINING, 0)
+    run.now += 10
+    run.line("bar", step=str(there + 51), **of)
+    run.trainer(run.now - 1)
+    assert run.state.repeated == 40
+
+
+def test_lines_that_are_read_again_after_each_start_of_the_exporter_change_nothing(
+    tmp_path: Path,
+) -> None:
+    run, course = Bars("line", 1000, state_folder=tmp_path), []
+    for _ in range(2):
+        for step in range(1, 1001):
+            run.line("bar", fresh=False, step=str(step), total="1000")
+        state = run.state
+        course.append((state.step, state.phase, state.resumes, state.repeated))
+        run.miss(60)
+    assert course == [(1000, Phase.FINISHED, 0, 0)] * 2
+
+
+def test_lines_that_are_read_again_leave_the_pace(tmp_path: Path) -> None:
+    run = Bars("line", trainers=("trainer",), state_folder=tmp_path)
+    run.trainer(run.now)
+    for step in range(1, 21):
+        run.now += 10
+        run.line("bar", step=str(step))
+    started = run.now + 30
+    for _ in range(2):
+        run.miss(60)
+        run.trainer(started)
+        for step in range(11, 16):
+            run.line("bar", fresh=False, step=str(step))
+    assert (run.state.step, run.state.timing.typical) == (15, 10.0)
