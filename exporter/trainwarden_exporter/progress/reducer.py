@@ -47,7 +47,7 @@ from trainwarden_exporter.progress.state import (
     RunProgress,
     SourceReport,
     find_contradiction,
-    first_repeat,
+    find_first_step,
 )
 from trainwarden_exporter.progress.step_timing import (
     BURST_SECONDS,
@@ -117,7 +117,8 @@ def _apply_step(state: RunProgress, event: StepReported) -> RunProgress:
         state = replace(state, attempt=state.attempt.with_late_step(event, known))
         return _with_report(state, event.source, SourceReport.of(event, number - 1))
     if known is None or known.attempt != number:
-        state = _with_report(state, event.source, SourceReport.of(event, number))
+        report = replace(SourceReport.of(event, number), repeat=known and known.repeat)
+        state = _with_report(state, event.source, report)
     elif event.step >= known.step:
         state = _with_report(state, event.source, known.updated(event))
     elif known.supersedes(event):
@@ -189,8 +190,6 @@ def _begin_attempt(state: RunProgress, attempt: Attempt, *, carry: bool = True) 
         return carry and item.timestamp >= attempt.began and (item.dated or not attempt.witnessed)
 
     kept = tuple(mark for mark in state.steps if belongs(mark))
-    if attempt.started and (repeat := first_repeat(state.reports.values(), attempt.began)):
-        kept = (repeat, *(mark for mark in kept if mark.step > repeat.step))
     earlier_steps = [mark.step for mark in state.steps if not belongs(mark)]
     if attempt.previous_step is not None:
         earlier_steps.append(attempt.previous_step)
@@ -205,6 +204,7 @@ def _begin_attempt(state: RunProgress, attempt: Attempt, *, carry: bool = True) 
         source: replace(one, attempt=number) if one.attempt == old.number and belongs(one) else one
         for source, one in state.reports.items()
     }
+    first_step = find_first_step(reports.values(), attempt, kept[0].step) if kept else None
     attempt = replace(
         attempt,
         number=number,
@@ -215,7 +215,7 @@ def _begin_attempt(state: RunProgress, attempt: Attempt, *, carry: bool = True) 
         previous_step=max(earlier_steps, default=None),
         previous_unsure=unsure and bool(earlier_steps),
         counted_step=old.counted_step if same else _counted_step(state, reports, number),
-        first_step=kept[0].step if kept else None,
+        first_step=first_step,
         spacing=old.spacing,
     )
     return replace(
@@ -293,7 +293,8 @@ def _advance(state: RunProgress, event: StepReported, last: StepMark | None) -> 
         steps = (*state.steps, mark)[-MAX_RECENT:]
     attempt = state.attempt
     if attempt.first_step is None:
-        attempt = replace(attempt, first_step=event.step)
+        first_step = find_first_step(state.reports.values(), attempt, event.step)
+        attempt = replace(attempt, first_step=first_step)
     if last is not None:
         apart = event.step - last.step
         attempt = replace(attempt, spacing=min(apart, attempt.spacing or apart))

@@ -264,7 +264,8 @@ def _count_steps(time: RunTime, old: RunProgress, new: RunProgress, at: float) -
     before = old.step if same else new.attempt.origin
     if before is None:
         # The first step that is seen says nothing about those before it.
-        before = last.step - 1
+        first = new.attempt.first_step if same and old.attempt.first_step is None else None
+        before = (first or last.step) - 1
     known = _highest_before(time, new)
     redone = 0 if known is None else max(0, min(last.step, known) - before)
     made = max(0, last.step - before)

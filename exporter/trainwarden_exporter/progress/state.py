@@ -143,8 +143,8 @@ class SourceReport:
     last_dated: tuple[int, float] | None = None
     """Last dated step of the source in this attempt, and its time."""
     repeat: tuple[int, float] | None = None
-    """Lowest step that was reported again shortly before, and when: by another rank, or by a
-    process whose start is not known yet."""
+    """Step to which the source went slightly back, and when: another rank was late, or a process
+    whose start is not known yet repeats it. Of several within seconds, the lowest."""
 
     @classmethod
     def of(cls, event: StepReported, attempt: int) -> SourceReport:
@@ -157,9 +157,7 @@ class SourceReport:
     def updated(self, event: StepReported) -> SourceReport:
         """Returns the next report of the source; a repeated step keeps its time, if it had one."""
         if event.step == self.step and (self.dated or not event.dated):
-            # A bar is drawn again, and a heartbeat sent again, without a new step.
-            is_line = event.source.startswith("log/") and event.total_of in ("run", "line")
-            return self.with_repeat(event) if is_line else self
+            return self
         last_dated = (event.step, event.timestamp) if event.dated else self.last_dated
         return replace(
             self,
@@ -171,10 +169,11 @@ class SourceReport:
         )
 
     def with_repeat(self, event: StepReported) -> SourceReport:
-        """Returns this after the step of `event`, or a higher one, was reported before."""
+        """Returns this after the lower step of `event`."""
         known = self.repeat
         recent = known is not None and event.timestamp - known[1] < JITTER_SECONDS
-        if not event.dated or (known is not None and recent and known[0] < event.step):
+        lower = known is not None and recent and known[0] < event.step
+        if lower or not (event.dated and event.is_live):
             return self
         return replace(self, repeat=(event.step, event.timestamp))
 
@@ -207,10 +206,14 @@ class SourceReport:
         )
 
 
-def first_repeat(reports: Iterable[SourceReport], since: float) -> StepMark | None:
-    """Returns the lowest step that was reported again after a start at `since`, or None."""
-    found = [one.repeat for one in reports if one.repeat is not None and one.repeat[1] >= since]
-    return StepMark(*min(found)) if found else None
+def find_first_step(reports: Iterable[SourceReport], attempt: Attempt, known: int) -> int:
+    """Returns the first step of `attempt`, where `known` is the first that counts as one of it.
+
+    Before its start was known, it may have repeated lower ones. These alone show no step of it:
+    they may be late lines of the process before.
+    """
+    repeats = [one.repeat for one in reports if attempt.started and one.repeat is not None]
+    return min([known, *(step for step, at in repeats if at >= attempt.began)])
 
 
 class Contradiction(NamedTuple):

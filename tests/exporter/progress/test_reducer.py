@@ -269,6 +269,34 @@ class TestResumes:
         assert follow(line(1502, 9010), course=course).resumes == 1
         assert follow(line(2500, 9010), course=course).resumes == 0
 
+    @pytest.mark.parametrize("late", [83, 82, 81])
+    def test_a_line_of_the_process_before_that_is_read_after_a_start_is_no_step(
+        self, late: int
+    ) -> None:
+        course = follow(lines(1, 83, 1000, seconds=1), line(late, 1083), TrainerStarted(1082.5))
+        assert (course.step, course.last_step_at, course.phase) == (None, None, Phase.STARTING)
+        course = follow(line(51, 1200), line(52, 1210), course=course)
+        assert (course.step, course.attempt.first_step, course.resumes) == (52, 51, 1)
+
+    def test_a_rank_that_was_late_before_a_start_is_no_step_after_it(self) -> None:
+        course = follow(lines(1, 83, 1000, seconds=1), line(81, 1083), TrainerStarted(1090))
+        assert follow(line(84, 1200), course=course).attempt.first_step == 84
+
+    def test_a_record_that_lags_is_no_step_of_the_next_process(self) -> None:
+        saved = (checkpoint(82, 1081), checkpoint(81, 1083))
+        course = follow(lines(1, 83, 1000, seconds=1), *saved, TrainerStarted(1082.5))
+        assert follow(line(84, 1200), course=course).attempt.first_step == 84
+
+    @pytest.mark.parametrize("read", [1, 2, 3, 25])
+    def test_a_log_of_two_lines_a_step_shows_the_first_step_whenever_the_start_is_known(
+        self, read: int
+    ) -> None:
+        before = [one for one in lines(1, 83, 1000, seconds=0.3) for _ in range(2)]
+        began = before[-1].timestamp + 0.1
+        after = [one for one in lines(81, 130, began + 0.3, seconds=0.3) for _ in range(2)]
+        course = follow(before, after[: 2 * read], TrainerStarted(began), after[2 * read :])
+        assert (course.attempt.first_step, course.repeated, course.step) == (81, 3, 130)
+
 
 class TestBacklog:
     def test_says_how_things_stand_and_not_when(self) -> None:
