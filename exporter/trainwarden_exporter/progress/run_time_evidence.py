@@ -86,14 +86,15 @@ def count_event(
         # It died while nobody looked.
         time = _counted_work(time, old, limits.restarted).counted(RunState.UNKNOWN, at)
     if time.down:
-        time = replace(time.counted(RunState.DOWN, at), down=not started)
+        # A step after the look shows a start that is not known yet.
+        still_down = not started and (new.steps == old.steps or at <= time.looked_at)
+        time = replace(time.counted(RunState.DOWN, at), down=still_down)
     else:
         if time.gap is not None and at >= time.gap[1] and not _spans(time, at, limit):
             time = _counted_gap(time, old, limit)
         time = _settled(time, old, new, at, limit)
-        if started:
-            # It died and was started again between two looks.
-            time = _without_early_steps(time, old, new).interrupted()
+    if started:  # perhaps it died and was started again between two looks
+        time = _without_early_steps(time, old, new).interrupted()
     time = _count_steps(time, old, new, at)
     if new.finished and time.interruption is not None and time.interruption.end is None:
         time = replace(time, interruption=replace(time.interruption, end=at))
@@ -247,9 +248,12 @@ def _without_early_steps(time: RunTime, old: RunProgress, new: RunProgress) -> R
     before = [mark for mark in old.steps if mark.timestamp < new.attempt.began]
     if not (early and before):
         return time
-    highest = time.highest_step
+    highest, last = time.highest_step, time.interruption
+    if last is not None and last.end is not None and last.end >= new.attempt.began:
+        last = replace(last, end=None)  # one of these steps ended it
     return replace(
         time,
+        interruption=last,
         steps_made=time.steps_made - (early[-1].step - before[-1].step),
         highest_step=new.attempt.previous_step if highest == early[-1].step else highest,
         new_step_at=before[-1].timestamp,

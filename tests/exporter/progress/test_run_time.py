@@ -415,8 +415,9 @@ def test_a_day_is_shown_in_parts_that_add_up_and_old_parts_are_forgotten(tmp_pat
 
 @pytest.mark.parametrize("read_before", range(9))
 @pytest.mark.parametrize("resumed_from", [78, 80, 81, 83])
+@pytest.mark.parametrize("seen_dead", [False, True])
 def test_a_restart_with_fast_steps_costs_the_same_whenever_it_is_noticed(
-    resumed_from: int, read_before: int
+    resumed_from: int, read_before: int, *, seen_dead: bool
 ) -> None:
     watch, seconds = Watch(), 0.3
     watch.process = BEGIN
@@ -424,6 +425,9 @@ def test_a_restart_with_fast_steps_costs_the_same_whenever_it_is_noticed(
     for step in range(1, 84):
         watch._read(Line(BEGIN + 1 + seconds * step, "step", step), unseen=False)
     watch.look(last := watch.now)
+    if seen_dead:
+        watch.process = None
+        watch.look(last + seconds / 2)
     watch.process = last + seconds
     new = [
         Line(watch.process + seconds * (step - resumed_from), "step", step)
@@ -443,6 +447,7 @@ def test_a_restart_with_fast_steps_costs_the_same_whenever_it_is_noticed(
     assert time.interruption.steps_redone == redone
     assert time.interruption.start == last
     assert time.interruption.end == new[redone].at
+    assert time.interruptions == 1
 
 
 def test_the_last_step_of_a_process_that_is_read_after_the_start_of_the_next_is_made_again() -> (
