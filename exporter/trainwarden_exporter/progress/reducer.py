@@ -117,8 +117,7 @@ def _apply_step(state: RunProgress, event: StepReported) -> RunProgress:
         state = replace(state, attempt=state.attempt.with_late_step(event, known))
         return _with_report(state, event.source, SourceReport.of(event, number - 1))
     if known is None or known.attempt != number:
-        report = replace(SourceReport.of(event, number), repeat=known and known.repeat)
-        state = _with_report(state, event.source, report)
+        state = _with_report(state, event.source, SourceReport.of(event, number, known))
     elif event.step >= known.step:
         state = _with_report(state, event.source, known.updated(event))
     elif known.supersedes(event):

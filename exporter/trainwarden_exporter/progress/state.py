@@ -147,11 +147,20 @@ class SourceReport:
     whose start is not known yet repeats it. Of several within seconds, the lowest."""
 
     @classmethod
-    def of(cls, event: StepReported, attempt: int) -> SourceReport:
-        """Returns the first report of a source in an attempt."""
+    def of(
+        cls, event: StepReported, attempt: int, before: SourceReport | None = None
+    ) -> SourceReport:
+        """Returns the first report of a source in an attempt, after the one `before`."""
         last_dated = (event.step, event.timestamp) if event.dated else None
         return cls(
-            event.step, event.timestamp, attempt, event.dated, event.is_live, last_dated, last_dated
+            event.step,
+            event.timestamp,
+            attempt,
+            event.dated,
+            event.is_live,
+            first_dated=last_dated,
+            last_dated=last_dated,
+            repeat=None if before is None else before.repeat,
         )
 
     def updated(self, event: StepReported) -> SourceReport:
