@@ -192,6 +192,7 @@ class UnhandledAlerts:
             setup.config.mode,
             may_restart=setup.restartable,
             without_checkpoints=setup.without_checkpoints,
+            trainers=setup.trainer_keys,
         )
         who, handling = situation.stall_handling(alert.run)
         return handling if alert.name == STALL and who == REMEDIATOR else ""

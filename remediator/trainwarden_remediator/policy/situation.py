@@ -29,8 +29,8 @@ class Situation:
     """Those whose alert has ended since: if it fires again soon, it is the same incident."""
     may_restart: Collection[WorkerKey] = ()
     """The workers that the remediator may restart."""
-    trainers: Collection[WorkerKey] | None = None
-    """The trainers of all runs; None if they are not known."""
+    trainers: Collection[WorkerKey] = ()
+    """The trainers of all runs."""
     without_checkpoints: Collection[str] = ()
     """The runs without known checkpoints: see Setup."""
     announced: Mapping[WorkerKey, AnnouncedWorker] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Situation:
         """Returns who acts on a run that stands still and is not proved to hang: see AlertView."""
         keys = (key for key in self.may_restart if key.run == run)
         return stall_handling(
-            may_restart=any(self.trainers is None or key in self.trainers for key in keys),
+            may_restart=any(key in self.trainers for key in keys),
             mode=self.mode,
             without_checkpoints=run in self.without_checkpoints,
         )
@@ -68,7 +68,7 @@ class Situation:
             for key, one in self.announced.items()
             if key.run == run and worker in ("", key.worker)
         }
-        trainers = {key for key in self.trainers or () if key.run == run}
+        trainers = {key for key in self.trainers if key.run == run}
         keys = {WorkerKey(run, worker)} if worker else trainers
         return (
             bool(keys)

@@ -101,7 +101,8 @@ class Watch:
         self.alertmanager = FakeAlertmanager()
         self.journal, self.clock = journal, clock
         self.observer = FakeObserver()
-        setup = make_setup(folder, "demo/rollout-0", **config)
+        workers = ("demo/rollout-0", "demo/trainer", "search/rollout-0")
+        setup = make_setup(folder, *workers, **config)
         self.setup: Setup = replace(setup, config=setup.config.model_copy(update={"notify": RINGS}))
 
     def build(self) -> UnhandledAlerts:
@@ -297,6 +298,7 @@ async def test_a_stall_that_waits_for_its_proof_is_recorded_once_after_two_minut
     async with start(mode="act") as watch:
         watch.alertmanager.add(STALL)
         watch.alertmanager.add({**STALL, "run": "of-another-host"})
+        watch.alertmanager.add({**STALL, "run": "search"})  # no trainer of it may be restarted
         await watch.clock.advance(110)
         assert watch.recorded() == []
         await watch.clock.advance(3000)
