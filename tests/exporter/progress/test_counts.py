@@ -239,11 +239,11 @@ def test_a_complete_run_that_was_in_the_log_before_adds_nothing_to_the_next_one(
     assert (run.state.step, run.state.finished) == (there or 1000, not there and total == 1000)
     for step in range(there + 1, there + 91):
         run.now += 10
-        run.line("bar", step=str(step), **of)
+        run.line("bar", fresh=True, step=str(step), **of)
     state = run.state
     assert (state.step, state.phase, state.resumes) == (there + 90, Phase.TRAINING, 0)
     run.now += 10
-    run.line("bar", step=str(there + 51), **of)
+    run.line("bar", fresh=True, step=str(there + 51), **of)
     run.trainer(run.now - 1)
     assert run.state.repeated == 40
 
