@@ -28,17 +28,24 @@ class InUseError(Exception):
         self.name, self.port = name, port
 
 
-def choose(fixed: Mapping[str, int] | None = None, *, any_free: bool = False) -> dict[str, int]:
+def choose(
+    fixed: Mapping[str, int] | None = None,
+    before: Mapping[str, int] | None = None,
+    *,
+    any_free: bool = False,
+) -> dict[str, int]:
     """A free port for each program of the stack.
 
-    `fixed` ones are taken as they are; of the others each is the usual one if it is free and
-    `any_free` is not set. Raises InUseError when a fixed one is in use.
+    `fixed` ones are taken as they are; of the others each is the one that it had `before`, else the
+    usual one unless `any_free` is set, else any, whichever is free first. Raises InUseError when a
+    fixed one is in use.
     """
-    fixed = fixed or {}
+    fixed, before = fixed or {}, before or {}
     others = _others()
     chosen: dict[str, int] = {}
     for name, usual in {**USUAL, **fixed}.items():
-        candidates = others if any_free else [usual, *others]
+        kept = {before[name]} - set(chosen.values()) if name in before else ()
+        candidates = [*kept, *([] if any_free else [usual]), *others]
         try:
             chosen[name] = _first_free([usual] if name in fixed else candidates)
         except OSError as error:

@@ -110,8 +110,9 @@ def prepare_demo(
     kept = ""
     with suppress(StackError):  # a file of an older version is no reason to show no demo
         kept = _notify_section(folder / "remediator.yml")
+    before = ports_of(folder)
     _empty(folder)
-    chosen = ports.choose(any_free=any_free)
+    chosen = ports.choose(before=before, any_free=any_free)
     values = _values(folder, chosen) | {
         "python": sys.executable,
         "programs": str(DEMO),
@@ -164,11 +165,12 @@ def prepare_own(
             settings = load_setup(remediator_file).config
         except ConfigError as error:
             raise StackError(str(error)) from error
-        chosen = _choose(fixed_ports(settings), remediator_file, any_free=any_free)
+        fixed = fixed_ports(settings)
+        chosen = _choose(fixed, remediator_file, ports_of(folder), any_free=any_free)
         exporter_file = settings.exporter.config
         _write_token(token_file, _token(settings))
     else:
-        chosen = ports.choose(any_free=any_free)
+        chosen = ports.choose(before=ports_of(folder), any_free=any_free)
         values = _values(folder, chosen)
         exporter_file = config / "exporter.yml"
         if not exporter_file.exists():
@@ -252,9 +254,21 @@ def fixed_ports(settings: Config) -> dict[str, int]:
     }
 
 
-def _choose(fixed: Mapping[str, int], path: Path, *, any_free: bool) -> dict[str, int]:
+def ports_of(folder: Path) -> dict[str, int]:
+    """Returns the ports of the stack that was started last in `folder`; empty if there was none."""
     try:
-        return ports.choose(fixed, any_free=any_free)
+        content = json.loads((folder / PORTS_FILE).read_bytes())
+        found = {name: int(content[name]) for name in ports.USUAL}
+    except (OSError, ValueError, TypeError, KeyError):
+        return {}
+    return found if all(0 < port < 1 << 16 for port in found.values()) else {}
+
+
+def _choose(
+    fixed: Mapping[str, int], path: Path, before: Mapping[str, int], *, any_free: bool
+) -> dict[str, int]:
+    try:
+        return ports.choose(fixed, before, any_free=any_free)
     except ports.InUseError as error:
         raise StackError(
             f"port {error.port} is in use, and {path} has the {error.name} there: end the program "

@@ -31,6 +31,23 @@ def test_a_usual_port_that_is_free_is_taken(monkeypatch: pytest.MonkeyPatch) -> 
     assert ports.choose() == {"exporter": free}
 
 
+@pytest.mark.parametrize("any_free", [True, False])
+def test_a_port_is_kept_if_it_is_free(*, any_free: bool) -> None:
+    with listening() as server:
+        used = server.getsockname()[1]
+        before = {"exporter": ports.free_port(), "remediator": used}
+        chosen = ports.choose(before=before, any_free=any_free)
+        assert chosen["exporter"] == before["exporter"]
+        assert chosen["remediator"] != used
+
+
+def test_a_port_that_is_fixed_is_kept_for_no_other() -> None:
+    free = ports.free_port()
+    chosen = ports.choose({"exporter": free}, {"remediator": free})
+    assert chosen["exporter"] == free
+    assert chosen["remediator"] != free
+
+
 def test_a_fixed_port_that_is_in_use_is_an_error() -> None:
     with listening() as server, pytest.raises(ports.InUseError, match="exporter is in use"):
         ports.choose({"exporter": server.getsockname()[1]}, any_free=True)

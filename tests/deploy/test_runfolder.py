@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 import socket
 import stat
@@ -250,3 +251,18 @@ def test_wrong_changes_to_alerts_are_reported_with_their_line(
     (config / "overrides.yml").write_text("alerts:\n  - {alert: TrainingGpu, enabled: false}\n")
     with pytest.raises(StackError, match=r"overrides\.yml:2: .*no shipped alert is called"):
         prepare_own(tmp_path / "run", config, binaries)
+
+
+def test_a_folder_keeps_its_ports(tmp_path: Path, binaries: Binaries) -> None:
+    first = prepare_demo(tmp_path / "run", binaries)
+    assert prepare_demo(tmp_path / "run", binaries).ports == first.ports
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"exporter": 70000}', "\0"])
+def test_ports_that_cannot_be_read_are_chosen_again(tmp_path: Path, content: str) -> None:
+    known = dict.fromkeys(ports.USUAL, 8000)
+    (tmp_path / runfolder.PORTS_FILE).write_text(json.dumps(known))
+    assert runfolder.ports_of(tmp_path) == known
+    wrong = json.dumps(known | json.loads(content)) if content.startswith('{"') else content
+    (tmp_path / runfolder.PORTS_FILE).write_text(wrong)
+    assert runfolder.ports_of(tmp_path) == {}

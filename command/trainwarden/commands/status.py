@@ -8,7 +8,6 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from typing import Any
 
 from trainwarden.commands.forwarded import NOTHING_RUNS
@@ -101,8 +100,7 @@ def find_exporter() -> str:
     """
     runfolder, addresses = load_script("runfolder"), {}
     for folder in load_script("claims").running_folders():
-        with suppress(OSError):  # it has not chosen its ports yet
-            chosen = json.loads((folder / runfolder.PORTS_FILE).read_bytes())
+        if chosen := runfolder.ports_of(folder):  # else it has not chosen them yet
             addresses[folder.name] = f"http://127.0.0.1:{chosen['exporter']}"
     if len(addresses) > 1:
         shown = "".join(f"\n  --exporter {url}  {name}" for name, url in addresses.items())
