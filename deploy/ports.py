@@ -36,9 +36,9 @@ def choose(
 ) -> dict[str, int]:
     """A free port for each program of the stack.
 
-    `fixed` ones are taken as they are; of the others each is the one that it had `before`, else the
-    usual one unless `any_free` is set, else any, whichever is free first. Raises InUseError when a
-    fixed one is in use.
+    `fixed` ones are taken as they are. Each other program keeps the port that it had `before`, else
+    gets the usual one unless `any_free` is set, else any, whichever is free first. Raises
+    InUseError when a fixed one is in use.
     """
     fixed, before = fixed or {}, before or {}
     others = _others()
