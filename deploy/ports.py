@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
 import socket
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 USUAL: Mapping[str, int] = {
     "exporter": 10977,
@@ -14,6 +16,8 @@ USUAL: Mapping[str, int] = {
     "inference": 8000,
 }
 LOOPBACK = "127.0.0.1"
+FILE = "ports.json"
+"""Has the ports of a stack, in its folder."""
 OTHERS = range(20_000, 32_768)
 """Drawn from where the usual port is in use. Linux gives higher ones to outgoing connections, so
 that one of those may be in use again before its program listens."""
@@ -52,6 +56,16 @@ def choose(
             raise InUseError(name, usual) from error
         others = [other for other in others if other not in chosen.values()]
     return chosen
+
+
+def read(folder: Path) -> dict[str, int]:
+    """Returns the ports of the stack that was started last in `folder`; empty if there was none."""
+    try:
+        content = json.loads((folder / FILE).read_bytes())
+        found = {name: int(content[name]) for name in USUAL}
+    except (OSError, ValueError, TypeError, KeyError):
+        return {}
+    return found if all(0 < port < 1 << 16 for port in found.values()) else {}
 
 
 def free_port() -> int:

@@ -38,7 +38,6 @@ SOCKET_PATH_BYTES = 90
 REMEDIATOR_LINK = "remediator.path"
 """Holds the path of the remediator's file, for `trainwarden journal`."""
 
-PORTS_FILE = "ports.json"
 """Where each part of the stack listens, for `trainwarden status`."""
 
 ANNOUNCED = """\
@@ -110,7 +109,7 @@ def prepare_demo(
     kept = ""
     with suppress(StackError):  # a file of an older version is no reason to show no demo
         kept = _notify_section(folder / "remediator.yml")
-    before = ports_of(folder)
+    before = ports.read(folder)
     _empty(folder)
     chosen = ports.choose(before=before, any_free=any_free)
     values = _values(folder, chosen) | {
@@ -166,11 +165,11 @@ def prepare_own(
         except ConfigError as error:
             raise StackError(str(error)) from error
         fixed = fixed_ports(settings)
-        chosen = _choose(fixed, remediator_file, ports_of(folder), any_free=any_free)
+        chosen = _choose(fixed, remediator_file, ports.read(folder), any_free=any_free)
         exporter_file = settings.exporter.config
         _write_token(token_file, _token(settings))
     else:
-        chosen = ports.choose(before=ports_of(folder), any_free=any_free)
+        chosen = ports.choose(before=ports.read(folder), any_free=any_free)
         values = _values(folder, chosen)
         exporter_file = config / "exporter.yml"
         if not exporter_file.exists():
@@ -254,16 +253,6 @@ def fixed_ports(settings: Config) -> dict[str, int]:
     }
 
 
-def ports_of(folder: Path) -> dict[str, int]:
-    """Returns the ports of the stack that was started last in `folder`; empty if there was none."""
-    try:
-        content = json.loads((folder / PORTS_FILE).read_bytes())
-        found = {name: int(content[name]) for name in ports.USUAL}
-    except (OSError, ValueError, TypeError, KeyError):
-        return {}
-    return found if all(0 < port < 1 << 16 for port in found.values()) else {}
-
-
 def _choose(
     fixed: Mapping[str, int], path: Path, before: Mapping[str, int], *, any_free: bool
 ) -> dict[str, int]:
@@ -312,7 +301,7 @@ def _write_shared(
         tree = rendering.with_absolute_paths(rendering.with_ports(shipped, made.ports), rules)
         (folder / name).write_text(yaml.safe_dump(tree, sort_keys=False), encoding="utf-8")
     (folder / REMEDIATOR_LINK).write_text(str(made.remediator_file), encoding="utf-8")
-    (folder / PORTS_FILE).write_text(json.dumps(dict(made.ports)), encoding="utf-8")
+    (folder / ports.FILE).write_text(json.dumps(dict(made.ports)), encoding="utf-8")
     template = (PROJECT / "deploy" / "supervisord.conf").read_text(encoding="utf-8")
     commands = {
         name: rendering.command(line) for name, line in _commands(made, binaries, mode).items()
@@ -392,7 +381,7 @@ def _is_made_here(folder: Path) -> bool:
     """Whether an earlier run filled the folder: a configuration of supervisord may be a user's."""
     template = PROJECT / "deploy" / "supervisord.conf"
     with suppress(OSError), (folder / "supervisord.conf").open() as made, template.open() as ours:
-        return (folder / PORTS_FILE).exists() and made.readline() == ours.readline()
+        return (folder / ports.FILE).exists() and made.readline() == ours.readline()
     return False
 
 

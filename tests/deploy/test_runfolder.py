@@ -253,16 +253,18 @@ def test_wrong_changes_to_alerts_are_reported_with_their_line(
         prepare_own(tmp_path / "run", config, binaries)
 
 
-def test_a_folder_keeps_its_ports(tmp_path: Path, binaries: Binaries) -> None:
+def test_a_folder_keeps_its_ports(tmp_path: Path, config: Path, binaries: Binaries) -> None:
     first = prepare_demo(tmp_path / "run", binaries)
     assert prepare_demo(tmp_path / "run", binaries).ports == first.ports
+    first = prepare_own(tmp_path / "own", config, binaries)
+    assert prepare_own(tmp_path / "own", config, binaries).ports == first.ports
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"exporter": 70000}', "\0"])
 def test_ports_that_cannot_be_read_are_chosen_again(tmp_path: Path, content: str) -> None:
     known = dict.fromkeys(ports.USUAL, 8000)
-    (tmp_path / runfolder.PORTS_FILE).write_text(json.dumps(known))
-    assert runfolder.ports_of(tmp_path) == known
+    (tmp_path / ports.FILE).write_text(json.dumps(known))
+    assert ports.read(tmp_path) == known
     wrong = json.dumps(known | json.loads(content)) if content.startswith('{"') else content
-    (tmp_path / runfolder.PORTS_FILE).write_text(wrong)
-    assert runfolder.ports_of(tmp_path) == {}
+    (tmp_path / ports.FILE).write_text(wrong)
+    assert ports.read(tmp_path) == {}

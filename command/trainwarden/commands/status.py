@@ -98,9 +98,9 @@ def find_exporter() -> str:
 
     Raises ValueError if several stacks run.
     """
-    runfolder, addresses = load_script("runfolder"), {}
+    ports, addresses = load_script("ports"), {}
     for folder in load_script("claims").running_folders():
-        if chosen := runfolder.ports_of(folder):  # else it has not chosen them yet
+        if chosen := ports.read(folder):  # else it has not chosen them yet
             addresses[folder.name] = f"http://127.0.0.1:{chosen['exporter']}"
     if len(addresses) > 1:
         shown = "".join(f"\n  --exporter {url}  {name}" for name, url in addresses.items())
