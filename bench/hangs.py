@@ -265,7 +265,8 @@ chain and prove nothing: a message of any process may end them.
 
 A thread that waits with a timeout, or for a program, may wake a main thread that waits for it, and
 proves nothing either, unless it is of a library that only reports (tqdm, Weights & Biases,
-TensorBoard) or passes on what the workers of a data loader load.
+TensorBoard) or passes on what the workers of a data loader load. Before Python 3.11, where py-spy
+does not know which thread of the kernel has which stack, any other thread proves nothing.
 
 Of Ray Train, the training thread of each worker makes the steps, and is judged as the main thread
 of another trainer is. The driver, which waits for its workers through Ray, does not count. A worker
