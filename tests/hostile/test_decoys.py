@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -65,7 +67,7 @@ def action() -> Iterator[ProcessAction]:
 
 def end(action: ProcessAction) -> None:
     for child in action._children:
-        child.kill()
+        os.killpg(child.pid, signal.SIGKILL)  # also the shell's sleep
         child.wait()
 
 
