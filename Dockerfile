@@ -1,6 +1,6 @@
 # One image for both programs. Where no registry can be reached, name another base with --build-arg BASE=…: any
 # root with Python 3.11 or newer and its venv will do (tests/machines/standins.py makes one of the distribution's packages).
-ARG BASE=docker.io/library/python:3.13.16-slim
+ARG BASE=docker.io/library/python:3.13.16-slim@sha256:bf44cdfcb76cd3b41e879bc058fc37ec5872002ccfde7fcb765e218cde0cd79c
 
 FROM ${BASE} AS build
 COPY pyproject.toml README.md LICENSE /source/
