@@ -63,7 +63,7 @@ def _settled(
 
     That event shows what the stretch was.
     """
-    spent = _spent(time, old, new, at - time.counted_until, limit)
+    spent = _spent(time, old, new, _silence(time, old, at), limit)
     if spent is RunState.SAVING and new.last_sign != old.last_sign:
         # Its end has not been seen yet, and the step after it took its time, too.
         time = time.counted(spent, at - (old.timing.typical or 0.0))
@@ -93,8 +93,10 @@ def count_event(
         if time.gap is not None and at >= time.gap[1] and not _spans(time, at, limit):
             time = _counted_gap(time, old, limit)
         time = _settled(time, old, new, at, limit)
-    if started:  # perhaps it died and was started again between two looks
-        time = _without_early_steps(time, old, new).interrupted()
+    if started:
+        time = _without_early_steps(time, old, new)
+        if (time.new_step_at or 0.0) < new.attempt.began:  # else it is the start of its first steps
+            time = time.interrupted()  # perhaps it died and was started again between two looks
     time = _count_steps(time, old, new, at)
     if new.finished and time.interruption is not None and time.interruption.end is None:
         time = replace(time, interruption=replace(time.interruption, end=at))
@@ -228,7 +230,7 @@ def _counted_work(time: RunTime, state: RunProgress, limit: float | None) -> Run
 
     Of a run that shows nothing but its checkpoints, only the next one would have shown that.
     """
-    silence = time.looked_at - time.counted_until
+    silence = _silence(time, state, time.looked_at)
     spent = _spent(time, state, state, silence, limit)
     if spent is RunState.TRAINING and _shows_records_alone(state):
         spent = RunState.UNKNOWN
@@ -287,6 +289,14 @@ def _highest_before(time: RunTime, state: RunProgress) -> int | None:
         return None
     known = [one for one in (state.attempt.previous_step, time.highest_step) if one is not None]
     return max(known, default=None)
+
+
+def _silence(time: RunTime, state: RunProgress, until: float) -> float:
+    """Returns for how long the run showed no sign, with what of it counts as a stall already."""
+    began, last = time.counted_until, time.interruption
+    if last is not None and last.end is None and state.last_sign_at is not None:
+        began = min(began, max(state.last_sign_at, time.clock_set_at))
+    return until - began
 
 
 def _spans(time: RunTime, at: float, limit: float | None) -> bool:

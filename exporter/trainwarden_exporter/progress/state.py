@@ -145,6 +145,8 @@ class SourceReport:
     repeat: tuple[int, float] | None = None
     """Step to which the source went slightly back, and when: another rank was late, or a process
     whose start is not known yet repeats it. Of several within seconds, the lowest."""
+    same: tuple[int, float] | None = None
+    """The same of a line that only reports the last step again, as the second of two lines does."""
 
     @classmethod
     def of(
@@ -161,12 +163,16 @@ class SourceReport:
             first_dated=last_dated,
             last_dated=last_dated,
             repeat=None if before is None else before.repeat,
+            same=None if before is None else before.same,
         )
 
     def updated(self, event: StepReported) -> SourceReport:
         """Returns the next report of the source; a repeated step keeps its time, if it had one."""
         if event.step == self.step and (self.dated or not event.dated):
-            return self
+            # A bar is drawn again, and a heartbeat sent again, without a new step.
+            is_line = event.source.startswith("log/") and event.total_of in ("run", "line")
+            again = is_line and _is_lowest(event, self.same)
+            return replace(self, same=(event.step, event.timestamp)) if again else self
         last_dated = (event.step, event.timestamp) if event.dated else self.last_dated
         return replace(
             self,
@@ -179,18 +185,14 @@ class SourceReport:
 
     def with_repeat(self, event: StepReported) -> SourceReport:
         """Returns this after the lower step of `event`."""
-        known = self.repeat
-        recent = known is not None and event.timestamp - known[1] < JITTER_SECONDS
-        lower = known is not None and recent and known[0] < event.step
-        if lower or not (event.dated and event.is_live):
-            return self
-        return replace(self, repeat=(event.step, event.timestamp))
+        again = _is_lowest(event, self.repeat)
+        return replace(self, repeat=(event.step, event.timestamp)) if again else self
 
     def shifted(self, seconds: float) -> SourceReport:
         """Returns this on a clock that was set by `seconds`."""
-        first, last, repeat = (
+        first, last, repeat, same = (
             None if one is None else (one[0], one[1] + seconds)
-            for one in (self.first_dated, self.last_dated, self.repeat)
+            for one in (self.first_dated, self.last_dated, self.repeat, self.same)
         )
         return replace(
             self,
@@ -198,6 +200,7 @@ class SourceReport:
             first_dated=first,
             last_dated=last,
             repeat=repeat,
+            same=same,
         )
 
     @property
@@ -215,14 +218,21 @@ class SourceReport:
         )
 
 
+def _is_lowest(event: StepReported, known: tuple[int, float] | None) -> bool:
+    """Whether a repeated step is live, and no lower one than it was repeated seconds before."""
+    recent = known is not None and event.timestamp - known[1] < JITTER_SECONDS
+    lower = known is not None and recent and known[0] < event.step
+    return event.dated and event.is_live and not lower
+
+
 def find_first_step(reports: Iterable[SourceReport], attempt: Attempt, known: int) -> int:
     """Returns the first step of `attempt`, where `known` is the first that counts as one of it.
 
     Before its start was known, it may have repeated lower ones. These alone show no step of it:
     they may be late lines of the process before.
     """
-    repeats = [one.repeat for one in reports if attempt.started and one.repeat is not None]
-    return min([known, *(step for step, at in repeats if at >= attempt.began)])
+    found = [one for report in reports for one in (report.repeat, report.same) if attempt.started]
+    return min([known, *(one[0] for one in found if one and one[1] >= attempt.began)])
 
 
 class Contradiction(NamedTuple):

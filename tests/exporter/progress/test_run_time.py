@@ -414,7 +414,7 @@ def test_a_day_is_shown_in_parts_that_add_up_and_old_parts_are_forgotten(tmp_pat
 
 
 @pytest.mark.parametrize("read_before", range(9))
-@pytest.mark.parametrize("resumed_from", [78, 80, 81, 83])
+@pytest.mark.parametrize("resumed_from", [78, 80, 81, 82, 83])
 @pytest.mark.parametrize("seen_dead", [False, True])
 def test_a_restart_with_fast_steps_costs_the_same_whenever_it_is_noticed(
     resumed_from: int, read_before: int, *, seen_dead: bool
@@ -448,6 +448,18 @@ def test_a_restart_with_fast_steps_costs_the_same_whenever_it_is_noticed(
     assert time.interruption.start == last
     assert time.interruption.end == new[redone].at
     assert time.interruptions == 1
+
+
+def test_the_first_steps_of_a_run_whose_start_is_noticed_late_interrupt_nothing() -> None:
+    watch = Watch()
+    watch.look(BEGIN)
+    watch.process = BEGIN + 2
+    for step in (1, 2, 3):
+        watch._read(Line(BEGIN + 2 + step, "step", step), unseen=False)
+    watch.look(BEGIN + 6)
+    watch._read(Line(BEGIN + 7, "step", 4), unseen=False)
+    assert watch.tracker.state("grpo").attempt.began == BEGIN + 2
+    assert watch.time.interruptions == 0
 
 
 def test_the_last_step_of_a_process_that_is_read_after_the_start_of_the_next_is_made_again() -> (
@@ -818,6 +830,20 @@ def test_a_start_whose_stacks_show_it_stuck_is_a_stall() -> None:
     while watch.now < BEGIN + 2400:
         watch.look(watch.now + LOOK)
     assert watch.time.seconds[RunState.STALLED] == pytest.approx(2400, abs=40)
+
+
+@pytest.mark.parametrize("looks_dead", [False, True])
+def test_a_stall_that_a_restart_ends_is_a_stall_until_then(*, looks_dead: bool) -> None:
+    run, watch = seeded(5), Watch()
+    run.start()
+    run.train(60)
+    run.spend(RunState.STALLED, 3600)
+    run.die(30.0 if looks_dead else 1.0, lost=0)
+    run.start()
+    run.train(10)
+    watch.follow(run)
+    trained = watch.time.seconds[RunState.TRAINING]
+    assert trained == pytest.approx(run.truth[RunState.TRAINING], abs=0.1)
 
 
 def test_a_long_start_is_a_start() -> None:
