@@ -220,11 +220,11 @@ def _report(given: argparse.Namespace) -> int:
         grafana_url=setup.exporter_config.grafana_url or "",
         full=given.full,
     )
+    current = asyncio.run(_current_state(setup))
     if given.incident is None:
-        current = asyncio.run(_current_state(setup))
         report = report_nights(config.journal, now - given.since, style, now, current)
     else:
-        report = report_incident(config.journal, given.incident, style, now)
+        report = report_incident(config.journal, given.incident, style, now, current)
     print(report, end="")
     return 0
 

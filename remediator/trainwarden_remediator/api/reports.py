@@ -56,7 +56,7 @@ def report_routes(remediator: Remediator) -> list[web.RouteDef]:
         except ValueError as error:
             return web.Response(status=400, text=f"since: {error}\n")
         async with slots:
-            current = None if number else await remediator.read_current_state()
+            current = await remediator.read_current_state()
             try:
                 text = await asyncio.to_thread(
                     _render_report, remediator, request, number, since, current
@@ -104,7 +104,7 @@ def _render_report(
     request: web.Request,
     number: str,
     since: float,
-    current: CurrentState | None,
+    current: CurrentState,
 ) -> str:
     config, now = remediator.setup.config, time.time()
     style = ReportStyle(
@@ -115,5 +115,5 @@ def _render_report(
         full=request.query.get("full", "") not in ("", "0"),
     )
     if number:
-        return report_incident(config.journal, int(number), style, now)
+        return report_incident(config.journal, int(number), style, now, current)
     return report_nights(config.journal, now - since, style, now, current)

@@ -28,6 +28,9 @@ DEAD_SECONDS = 3.0
 """How long a started worker must have no process before its start counts as failed: a launcher may
 replace its process."""
 
+SECOND_LOOK_SECONDS = 1.0
+"""How long a run must make new steps at least: the next look must show them, too."""
+
 HOPELESS_SECONDS = 30.0
 """How long a server that the run needs may be down before waiting for a first step is given up."""
 
@@ -85,15 +88,16 @@ class EffectCheck:
         )
 
     def settle_seconds(self, exporter: ExporterState) -> float:
-        """How long the target must stay healthy; not at all where its run makes new steps.
+        """How long the target must stay healthy; only at two looks where its run makes new steps.
 
-        A trainer that fails at a step repeats those before it each time.
+        A trainer that fails at a step repeats those before it each time. The first look may still
+        show the resume before: the exporter sees the steps of a process before its start.
         """
         run = exporter.runs.get(self.key.run)
         repeats = run is not None and self.step is not None and (run.step or 0.0) <= self.step
         finished = run is not None and run.finished
         is_new = self._needs_step(exporter) and (finished or not repeats)
-        return 0.0 if is_new else self.verify.stable_for
+        return SECOND_LOOK_SECONDS if is_new else self.verify.stable_for
 
     def extra_seconds(self, exporter: ExporterState) -> float:
         """Seconds beyond those of `verify` that the start may take, as the exporter shows."""

@@ -82,20 +82,31 @@ def _own_error(record: EvidenceRecord) -> str:
 
 
 def interruption(incident: IncidentRecord) -> Mapping[str, Any] | None:
-    """Returns the last facts about the interruption in which the incident was, or None."""
-    name = incident.run or next((action.run for action in incident.repairs), "")
-    for record in reversed(incident.evidence):
-        facts: Mapping[str, Any] = record.exporter_facts("runs").get(name, {})
+    """Returns the last facts about the interruption in which the incident was, or None.
+
+    `shown_by` is the kind of the record that has them, and `shown_at` its time (Unix seconds).
+    """
+    # An action that had to wait interrupts the run long after its alert.
+    began = [incident.starts_at, *(action.at for action in incident.repairs)]
+    records = [*incident.evidence, *([incident.now] if incident.now else [])]
+    for record in reversed(records):
+        facts: Mapping[str, Any] = record.exporter_facts("runs").get(incident.affected_run, {})
         start, end = facts.get("interruption_start"), facts.get("interruption_end")
-        if start is None or start > incident.starts_at + NOTICED_SECONDS:
+        if start is None or start > max(began) + NOTICED_SECONDS:
             continue
         if end is None or end >= incident.starts_at:
             # What an operator has stopped and started costs since that start.
-            return {**facts, "interruption_start": max(start, _began_at(incident))}
+            start = max(start, _began_at(incident))
+            shown = {"shown_by": record.kind, "shown_at": record.at}
+            return {**facts, **shown, "interruption_start": start}
     return None
 
 
 def _began_at(incident: IncidentRecord) -> float:
-    """Returns when an operator last started the worker of an incident; 0 if it is not known."""
-    moments = (one.announced(incident.name).get("began_at") for one in incident.evidence)
-    return next((float(one) for one in moments if one is not None), 0.0)
+    """Returns when an operator last started the worker of an incident; 0 if it is not known.
+
+    An incident of a whole run is about the worker that its action restarted.
+    """
+    names = [incident.name, *(action.name for action in incident.repairs)]
+    shown = (one.announced(name) for one in incident.evidence for name in names)
+    return next((float(one["began_at"]) for one in shown if one.get("began_at")), 0.0)

@@ -37,11 +37,12 @@ def interruption_cost(
     exact = not resume_unknown and found.get("step_spacing", 1) == 1
     again = f"; {shown}" if (shown := repeated_steps(redone, exact=exact)) else ""
     if end is None:
-        since = f"since {times.clock(start)}"
-        if incident.resolved_at is not None:
-            since = f"from {times.clock(start)} until the incident ended"
-        by_then = f"{again} by then" if redone else ""  # what it loses, its resume will show
-        yield f"No new step {since}{by_then}."
+        since, by_then = f"since {times.clock(start)}", "so far"
+        if (shown_by := found["shown_by"]) != "now":
+            ended = "the incident ended" if shown_by == "end" else times.clock(found["shown_at"])
+            since, by_then = f"from {times.clock(start)} until {ended}", "by then"
+        again = f"{again} {by_then}" if redone else ""  # what it loses, its resume will show
+        yield f"No new step {since}{again}."
         return
     lost = format_duration(round(end - start))
     when = f"{times.clock(start)} to {times.clock(end)}"

@@ -118,11 +118,18 @@ class IncidentRecord:
     actions: Sequence[ActionRecord] = ()
     evidence: Sequence[EvidenceRecord] = ()
     related: Sequence[RelatedIncident] = field(default=())
+    now: EvidenceRecord | None = None
+    """What the exporter shows at the time of the report; None where it does not answer."""
 
     @property
     def name(self) -> str:
         """The run and worker of the incident."""
         return "/".join(part for part in (self.run, self.worker) if part) or "the host"
+
+    @property
+    def affected_run(self) -> str:
+        """The run of the incident, or of its first action; "" if there is none."""
+        return self.run or next((action.run for action in self.repairs), "")
 
     @property
     def fault(self) -> FaultFacts:

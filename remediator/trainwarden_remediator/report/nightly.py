@@ -8,7 +8,9 @@ from datetime import date, timedelta
 from itertools import groupby
 from pathlib import Path
 
+from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.formatting import plural
+from trainwarden_remediator.evidence.collector import relevant_facts
 from trainwarden_remediator.exceptions import JournalError, NoIncidentError
 from trainwarden_remediator.report.current_state import CurrentState
 from trainwarden_remediator.report.incident import ReportStyle, render_healed, render_incident
@@ -21,7 +23,7 @@ from trainwarden_remediator.report.loader import (
     with_given_up,
 )
 from trainwarden_remediator.report.markdown import bullets, code, format_elapsed, table, text
-from trainwarden_remediator.report.model import IncidentRecord
+from trainwarden_remediator.report.model import EvidenceRecord, IncidentRecord
 from trainwarden_remediator.report.now_section import now_section
 from trainwarden_remediator.report.opening import format_period, opening
 from trainwarden_remediator.report.summary import HeadlineState, headline
@@ -30,7 +32,9 @@ MAX_DETAILED = 40
 """The maximum number of incidents of a night with details; the least important of more are only
 listed."""
 
-_DETAILED_STATES: Sequence[HeadlineState] = ("person", "open", "held", "healed", "over")
+_DETAILED_STATES: Sequence[HeadlineState] = (
+    *("person", "open", "held", "watched", "healed", "over"),
+)
 
 
 def render_nights(
@@ -87,6 +91,7 @@ def _totals(incidents: Sequence[IncidentRecord]) -> str:
         "person": "**need an operator**",
         "open": "still open",
         "held": "held",
+        "watched": "healed, still watched",
         "healed": "healed",
         "over": "ended, but not by an action of the remediator",
         "nothing": "ended without an action of the remediator",
@@ -98,8 +103,14 @@ def _totals(incidents: Sequence[IncidentRecord]) -> str:
 MAX_LOOKBACK_SECONDS = 366 * 86400.0
 
 
-def report_incident(journal: Path, number: int, style: ReportStyle, now: float) -> str:
-    """Returns the report of an incident.
+def report_incident(
+    journal: Path,
+    number: int,
+    style: ReportStyle,
+    now: float,
+    current: CurrentState | None = None,
+) -> str:
+    """Returns the report of an incident, with `current`, the state at `now`, if given.
 
     Raises JournalError, and NoIncidentError if there is no such incident.
     """
@@ -108,7 +119,21 @@ def report_incident(journal: Path, number: int, style: ReportStyle, now: float) 
         incident = read_incident(connection, number) if 0 < number <= last else None
     if incident is None:
         raise NoIncidentError(f"no incident {number} (the last is {last})")
-    return render_incident(incident, style, now)
+    return render_incident(_with_present(incident, current, now), style, now)
+
+
+def _with_present(
+    incident: IncidentRecord, current: CurrentState | None, now: float
+) -> IncidentRecord:
+    """Returns `incident` with what the exporter shows of its run now.
+
+    What is stored of it may be from before its run went on.
+    """
+    if current is None or isinstance(current.exporter, str):
+        return incident
+    run = incident.affected_run
+    seen = relevant_facts(current.exporter, run, WorkerKey(run, incident.worker))
+    return replace(incident, now=EvidenceRecord(now, "now", None, {"seen": seen}))
 
 
 def report_nights(
@@ -129,6 +154,7 @@ def report_nights(
         incidents = read_incidents(connection, since)
         created = created_at(connection)
         current = current and with_given_up(current, connection, now)
+    incidents = tuple(_with_present(one, current, now) for one in incidents)
     is_new = since < created < now
     nights = render_nights(incidents, style, created if is_new else since, now)
     if current is None:

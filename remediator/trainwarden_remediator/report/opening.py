@@ -14,6 +14,9 @@ from trainwarden_remediator.report.summary import HeadlineState, headline
 MAX_RUNS = 2
 """Runs whose time is in the first sentence."""
 
+Fault = tuple[str, float]
+"""The run of a fault and the start of its interruption, else the number of its incident."""
+
 DAYS_FROM = 3
 """Days from which on a period is not in hours."""
 
@@ -21,6 +24,7 @@ _WORST: Mapping[HeadlineState, str] = {
     "person": "needs you",
     "open": "is still open",
     "held": "is held",
+    "watched": "is healed and still watched",
     "over": "ended, but not by the remediator",
     "nothing": "ended without the remediator",
     "healed": "was healed",
@@ -39,38 +43,51 @@ def format_period(seconds: float) -> str:
 
 def opening(exporter: ExporterState | str, incidents: Sequence[IncidentRecord], period: str) -> str:
     """Returns the two sentences; `period` names the time of the incidents."""
-    return f"{_time_sentence(exporter)} {_fault_sentence(incidents, period)}"
+    costs: dict[Fault, float] = {}
+    for one in incidents:
+        if (down := downtime(one)) is not None:
+            costs[_fault(one)] = down
+    return f"{_time_sentence(exporter, costs)} {_fault_sentence(incidents, costs, period)}"
 
 
-def _time_sentence(exporter: ExporterState | str) -> str:
+def _fault(incident: IncidentRecord) -> Fault:
+    """Returns the fault. Incidents of one interruption are one: a dead server stalls a trainer."""
+    lost = interruption(incident)
+    return incident.affected_run, lost["interruption_start"] if lost else incident.id
+
+
+def _time_sentence(exporter: ExporterState | str, costs: Mapping[Fault, float]) -> str:
     if isinstance(exporter, str):
         return "How much the runs trained is not known: the exporter does not answer."
-    known = [_training(name, run) for name, run in exporter.runs.items() if run.counted_seconds]
+    known = [
+        _training(name, run, [cost for fault, cost in costs.items() if fault[0] == name])
+        for name, run in exporter.runs.items()
+        if run.counted_seconds
+    ]
     if not known:
         return "No watched run has made a step." if exporter.runs else "No run was watched."
     left = len(known) - MAX_RUNS
     return "; ".join([*known[:MAX_RUNS], *([f"and {left} more"] if left > 0 else [])]) + "."
 
 
-def _training(name: str, run: RunState) -> str:
+def _training(name: str, run: RunState, costs: Sequence[float]) -> str:
     trained, counted = run.effective_seconds or 0.0, run.counted_seconds or 1.0
+    # The step that a fault cuts short and the next new one are in its cost, too.
+    in_both = trained + sum(costs) - counted
+    if 0 < in_both <= 2 * len(costs) * (run.usual_step_seconds or 0.0):
+        trained -= in_both
     spent = f"{format_duration(round(trained))} of the {format_duration(round(counted))}"
     return f"{text(name)} trained for {spent} that it was watched ({trained / counted:.0%})"
 
 
-def _fault_sentence(incidents: Sequence[IncidentRecord], period: str) -> str:
-    states: dict[object, HeadlineState] = {}
-    costs: dict[object, float] = {}
+def _fault_sentence(
+    incidents: Sequence[IncidentRecord], costs: Mapping[Fault, float], period: str
+) -> str:
+    states: dict[Fault, HeadlineState] = {}
     order = list(_WORST)
     for one in incidents:
-        found, lost = headline(one), interruption(one)
-        # While its progress is watched an incident is open, and its fault is healed.
-        state: HeadlineState = "healed" if found.word.startswith("healed") else found.state
-        # Incidents of one interruption are one fault: a dead server also stalls its trainer.
-        key = (one.run, lost["interruption_start"]) if lost else one.id
-        states[key] = min(states.get(key, state), state, key=order.index)
-        if (down := downtime(one)) is not None:
-            costs[key] = down
+        fault, state = _fault(one), headline(one).state
+        states[fault] = min(states.get(fault, state), state, key=order.index)
     if not states:
         return f"{period}, there was no incident."
     spent = format_duration(round(sum(costs.values())))

@@ -180,8 +180,7 @@ def _saved_at(incident: IncidentRecord, action: ActionRecord) -> float | None:
 
 def _final_state(incident: IncidentRecord, times: TimeFormat) -> Iterator[str]:
     record = next((one for one in reversed(incident.evidence) if one.kind == "end"), None)
-    name = incident.run or (incident.actions[-1].run if incident.actions else "")
-    run = {} if record is None else record.exporter_facts("runs").get(name, {})
+    run = {} if record is None else record.exporter_facts("runs").get(incident.affected_run, {})
     if record is None or not run:
         return
     step, phase = run.get("step"), run.get("phase")
@@ -192,9 +191,9 @@ def _final_state(incident: IncidentRecord, times: TimeFormat) -> Iterator[str]:
         facts.append(f"with a complete checkpoint of step {run['checkpoint']:g}")
     if facts:
         yield f"{at} {', '.join(facts)}."
-    before = next((action.step for action in incident.actions if action.step is not None), None)
-    if before is not None and step is not None:
-        if (gone := step - before) > 0:
+    first = next((action for action in incident.actions if action.step is not None), None)
+    if first is not None and first.step is not None and step is not None:
+        if (gone := step - first.step) > 0:
             yield f"Progress since the action: {plural(round(gone), 'step')}."
-        else:
-            yield f"**No step since the action** (it was at step {before:g})."
+        elif (run.get("last_step_at") or 0.0) <= first.at:  # else it makes lost steps again
+            yield f"**No step since the action** (it was at step {first.step:g})."

@@ -12,7 +12,7 @@ from trainwarden_remediator.report.fault import downtime, origin
 from trainwarden_remediator.report.markdown import format_elapsed
 from trainwarden_remediator.report.model import ActionRecord, IncidentRecord
 
-HeadlineState = Literal["person", "open", "held", "healed", "over", "nothing"]
+HeadlineState = Literal["person", "open", "held", "watched", "healed", "over", "nothing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def _open_headline(last: str, *, healed: bool) -> Headline:
     why = f" Last decision: {describe_reason(last)}." if last else ""
     if healed:
         sentence = f"Healed; its progress is still watched.{why}"
-        return Headline("open", "healed, still watched", sentence)
+        return Headline("watched", "healed, still watched", sentence)
     return Headline("open", "**still firing**", f"The alert **still fires**.{why}")
 
 

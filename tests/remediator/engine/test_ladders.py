@@ -20,7 +20,7 @@ from trainwarden_remediator.actions.base import ActionState
 from trainwarden_remediator.alertmanager.api import AlertState
 from trainwarden_remediator.exceptions import ObservationError
 from trainwarden_remediator.journal.journal import Journal
-from trainwarden_remediator.observation.model import RunState, ServerState
+from trainwarden_remediator.observation.model import ExporterState, RunState, ServerState
 
 DOWN: dict[str, Any] = {"remediation": "restart_inference", "alertname": "TrainingInferenceDown"}
 STARTS = NOW - 20
@@ -150,6 +150,35 @@ async def test_a_resume_that_is_off_is_reported_with_the_outcome(
         await scene.clock.advance(345)
         (healed, *_) = (e for e in scene.journal.newest_events(50) if e.kind == "outcome")
         assert healed.facts["remark"] == f"{remark}: resumed with step {first:g}, not 1871"
+
+
+async def test_what_the_exporter_shows_of_the_resume_before_is_not_taken_for_this_one(
+    stage: Stage,
+) -> None:
+    """It may see the first steps of a process before its start."""
+    async with stage() as scene:
+        night = Night(scene, resumes_with=1875)
+        observe = scene.observer.observe
+
+        async def observe_late() -> ExporterState:
+            found: ExporterState = await observe()
+            if found.runs["demo"].first_step == 1601:
+                night.run(resume_step=1874, first_step=1875)
+            return found
+
+        def resume() -> None:
+            night.resume()
+            night.run(resume_step=1600, first_step=1601, checkpoint=1874)
+            scene.observer.observe = observe_late
+
+        scene.actions[TRAINER].after = resume
+        night.fire()
+        await scene.clock.advance(10)
+        night.resolve()
+        await scene.clock.advance(345)
+        (healed, *_) = (e for e in scene.journal.newest_events(50) if e.kind == "outcome")
+        assert (healed.facts["resume_step"], healed.facts["first_step"]) == (1874, 1875)
+        assert "remark" not in healed.facts
 
 
 async def test_the_exporter_counts_the_steps_that_a_restart_cost(

@@ -231,5 +231,5 @@ def test_what_an_operator_has_stopped_before_is_no_fault(
     whole = report(tmp_path, clock, loop(journal, clock))
     assert "| **Fault** | Fri 15 Jan 2027, 07:59:58 UTC |" in whole
     assert "- Worker `demo/trainer` ended with exit status 1 at 07:59:58." in whole
-    assert "No new step since 07:59:40." in whole
+    assert "No new step from 07:59:40 until 08:06:" in whole
     assert "when the incident ended" not in whole

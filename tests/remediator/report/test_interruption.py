@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -91,6 +92,43 @@ def test_an_interruption_that_lasts_has_no_end() -> None:
     # Before its resume nobody knows how many it will lose.
     (line,) = cost(incident("healed", interruption_start=FAULT, interruption_steps=0))
     assert line == "No new step from 02:10:00 until the incident ended."
+
+
+def test_the_exporter_knows_now_what_it_did_not_know_before_the_action() -> None:
+    opened = replace(incident("healed"), resolved_at=None, closed=None, closed_at=None)
+    lasts = {"interruption_start": FAULT, "interruption_steps": 3}
+    before = EvidenceRecord(FAULT + 65, "act", 1, {"seen": {"runs": {"demo": lasts}}})
+    opened = replace(opened, evidence=(before,))
+    # The exporter does not answer: nobody knows what was later.
+    known = "No new step from 02:10:00 until 02:11:05; 3 steps made again by then."
+    assert cost(opened) == [known]
+    now = replace(before, at=FAULT + 90, kind="now", action=None)
+    assert cost(replace(opened, now=now)) == [
+        "No new step since 02:10:00; 3 steps made again so far."
+    ]
+    ended = {"seen": {"runs": {"demo": {**lasts, "interruption_end": FAULT + 100}}}}
+    (line, _) = cost(replace(opened, now=replace(now, content=ended)))
+    assert line.startswith("Downtime: 1 min 40 s from the last step to the next new one")
+    later = {"seen": {"runs": {"demo": {"interruption_start": FAULT + 500}}}}
+    assert cost(replace(opened, now=replace(now, content=later))) == [known]
+
+
+def test_an_action_that_had_to_wait_interrupts_the_run_long_after_the_alert() -> None:
+    times = {"interruption_start": FAULT + 70, "interruption_end": FAULT + 90}
+    early = replace(incident("healed", **times), starts_at=FAULT - 600)
+    (line, *_) = cost(early)
+    assert line.startswith("Downtime: 20 s")
+    assert cost(replace(early, actions=())) == []
+
+
+@pytest.mark.parametrize("worker", ["trainer", ""])
+def test_a_run_that_an_operator_has_started_costs_since_that_start(worker: str) -> None:
+    times = {"interruption_start": FAULT - 900, "interruption_end": FAULT + 280}
+    known = replace(incident("healed", **times), worker=worker)
+    began = {"announced": {"demo/trainer": {"began_at": FAULT}}}
+    started = replace(known.evidence[0], content=began)
+    (line, *_) = cost(replace(known, evidence=(started, *known.evidence[1:])))
+    assert line.startswith("Downtime: 4 min 40 s")
 
 
 @pytest.mark.parametrize(

@@ -44,9 +44,25 @@ def test_a_night_is_what_the_run_trained_and_what_its_faults_cost() -> None:
     )
 
 
-def test_an_incident_in_follow_up_is_healed() -> None:
+def test_an_incident_in_follow_up_is_not_over() -> None:
     opened = replace(healed(FAULT, 1800), closed=None, resolved_at=None, closed_at=None)
-    assert opening(exporter(), (opened,), DAY).endswith("1 fault cost 30 min; it was healed.")
+    one = opening(exporter(), (opened,), DAY)
+    assert one.endswith("1 fault cost 30 min; it is healed and still watched.")
+    two = (opened, healed(FAULT + 9000, 60, 2))
+    assert opening(exporter(), two, DAY).endswith("1 is healed and still watched, 1 was healed.")
+
+
+def test_the_step_of_a_fault_is_no_time_both_trained_and_lost() -> None:
+    """The ledger has 30 s of the fault as training: the step cut short, and the next new one."""
+    run = RunState(effective_seconds=330, counted_seconds=480, usual_step_seconds=20)
+    fault = healed(FAULT, 180)
+    assert opening(exporter(demo=run), (fault,), DAY).startswith(
+        "demo trained for 5 min of the 8 min that it was watched (62%). In the last 24 h, 1 fault"
+        " cost 3 min;"
+    )
+    # Nobody watched the run for a part of this fault: the sums have nothing in common.
+    unwatched = replace(run, usual_step_seconds=1)
+    assert opening(exporter(demo=unwatched), (fault,), DAY).startswith("demo trained for 5 min 30")
 
 
 def test_incidents_of_one_interruption_are_one_fault() -> None:

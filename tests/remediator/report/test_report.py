@@ -20,7 +20,9 @@ from trainwarden_remediator.config.playbooks import PLAYBOOKS, Condition
 from trainwarden_remediator.exceptions import JournalError, NoIncidentError
 from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.model import STARTED_BY_OPERATOR, Decision, Incident, Reason, Verdict
+from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.report.causes import usual_cause
+from trainwarden_remediator.report.current_state import CurrentState
 from trainwarden_remediator.report.incident import ReportStyle, named_config
 from trainwarden_remediator.report.markdown import TimeFormat, format_offset
 from trainwarden_remediator.report.nightly import report_incident, report_nights
@@ -169,6 +171,35 @@ def test_a_worker_is_down_until_the_last_of_several_attempts(reported: Story) ->
     report = reported.tell(incident)
     assert report.count("did not run for") == 1
     assert "`demo/rollout-0` did not run for 2 min 4 s, from its end to its start." in report
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_a_run_that_makes_lost_steps_again_has_not_stopped(reported: Story, *, moves: bool) -> None:
+    incident = reported.hear()
+    reported.restart(incident)
+    shown = {"step": 1872, "last_step_at": reported.clock.now() if moves else NOW - 60}
+    end = json.dumps({"seen": {"runs": {"demo": shown}}})
+    reported.journal.keep_evidence(incident.id, None, "end", end)
+    reported.resolve(incident)
+    report = reported.tell(incident)
+    assert "the run was at step 1872." in report
+    assert ("**No step since the action** (it was at step 1874)." in report) is not moves
+
+
+def test_the_report_has_what_the_run_does_now(reported: Story) -> None:
+    incident = reported.hear()
+    reported.restart(incident)
+    now = reported.clock.now()
+    run = RunState(step=1875, interruption_start=now - 40, interruption_end=now - 1)
+    state = CurrentState(ExporterState({}, 2e10, 2e9, runs={"demo": run}), ())
+    one = report_incident(reported.path, incident.id, STYLE, now, state)
+    night = report_nights(reported.path, now - 3600, STYLE, now, state)
+    for report in (one, night):
+        assert "Downtime: 39 s from the last step to the next new one" in report
+    assert "1 fault cost 39 s; it is healed and still watched." in night
+    assert "- 1 healed, still watched." in night
+    unknown = CurrentState("refused", ())
+    assert "Downtime" not in report_incident(reported.path, incident.id, STYLE, now, unknown)
 
 
 @pytest.mark.parametrize(
