@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,6 +12,9 @@ from trainwarden_remediator.model import GIVEN_UP, NEEDS_OPERATOR, STARTED_BY_OP
 from trainwarden_remediator.report.fault import downtime, origin
 from trainwarden_remediator.report.markdown import format_elapsed
 from trainwarden_remediator.report.model import ActionRecord, IncidentRecord
+
+_NO_REASONS = frozenset({"", "resolved", "alert_stale", "progressing", "hold"})
+"""Reasons of decisions that are no reason not to act."""
 
 HeadlineState = Literal["person", "open", "held", "watched", "healed", "over", "nothing"]
 
@@ -83,7 +87,7 @@ def _ended_headline(incident: IncidentRecord, reasons: list[str]) -> Headline:
     if "already_restarted" in reasons:
         sentence = "The alert has ended: **somebody else** had started a new process."
         return Headline("nothing", "started by somebody else", sentence)
-    why = f": {describe_reason(_why_not(reasons))}" if _why_not(reasons) else ""
+    why = f": {describe_reason(reason)}" if (reason := _why_not(incident)) else ""
     sentence = f"The alert has ended without an action of the remediator{why}."
     return Headline("nothing", "ended without the remediator", sentence)
 
@@ -116,7 +120,21 @@ def _open_headline(last: str, *, healed: bool) -> Headline:
     return Headline("open", "**still firing**", f"The alert **still fires**.{why}")
 
 
-def _why_not(reasons: list[str]) -> str:
-    """Returns the last reason not to act."""
-    left = [one for one in reasons if one not in ("resolved", "alert_stale", "progressing", "hold")]
-    return left[-1] if left else ""
+def _why_not(incident: IncidentRecord) -> str:
+    """Returns the reason not to act that was in force longest; "" without any."""
+    lasted: dict[str, float] = {}
+    since: dict[str, tuple[str, float]] = {}
+    ended = [(one.alert, "", incident.ended_at or 0.0) for one in incident.alerts]
+    for alert, reason, at in [*_decisions(incident), *ended]:
+        before, began = since.get(alert, ("", at))
+        lasted[before] = lasted.get(before, 0.0) + max(0.0, at - began)
+        since[alert] = reason, at
+    own = {name: seconds for name, seconds in lasted.items() if name not in _NO_REASONS}
+    return max(own, key=own.__getitem__, default="")
+
+
+def _decisions(incident: IncidentRecord) -> Iterator[tuple[str, str, float]]:
+    """Yields the alert, reason and time (Unix seconds) of each decision, in order."""
+    for event in incident.events:
+        if event.kind == "decision":
+            yield event.alert, str(event.facts.get("reason", "")), event.at

@@ -424,6 +424,19 @@ def test_an_alert_that_ended_otherwise_is_not_the_work_of_the_remediator(reporte
         assert f"| {word} |" in report
 
 
+@pytest.mark.parametrize("last", ["held", "cooldown"])
+def test_the_reason_that_lasted_is_why_nothing_was_done(reported: Story, last: Reason) -> None:
+    incident = reported.hear()
+    reported.decide(incident, "busy", Verdict.WAIT)
+    reported.clock.pass_by(5)
+    reported.decide(incident, "no_checkpoint", Verdict.REFUSE)
+    reported.clock.pass_by(300)
+    reported.decide(incident, last, Verdict.WAIT)
+    reported.resolve(incident)
+    why = "without an action of the remediator: no complete checkpoint to resume from"
+    assert why in reported.tell(incident)
+
+
 def test_why_it_was_not_acted_upon_at_once_is_reported(reported: Story) -> None:
     incident = reported.hear()
     reported.decide(incident, "held", Verdict.WAIT, "by ann: measuring")
