@@ -127,7 +127,7 @@ def _outage_of(db: sqlite3.Connection, alert: Alert) -> int | None:
     """Returns the incident that a new alert is a part of, or None.
 
     A worker that fails at each start is one outage: its process is gone, and its restarts are a
-    loop. Each alert is decided apart.
+    loop. So is what the restart of a server looks like meanwhile. Each alert is decided apart.
     """
     if alert.name == RESTART_LOOP:
         # The incident whose restarts are the loop; after a healing it is over.
@@ -143,10 +143,20 @@ def _outage_of(db: sqlite3.Connection, alert: Alert) -> int | None:
             " WHERE alert = :loop AND run = :run AND worker = :worker"
             " AND coalesce(resolved_at, last_received_at) > :since ORDER BY id DESC LIMIT 1"
         )
+    elif alert.remediation:
+        # The incident whose action the alert began during, if one playbook answers both.
+        query = (
+            "SELECT coalesce(part_of, incident.id), NULL AS outcome FROM action"
+            " JOIN incident ON incident.id = incident"
+            " WHERE action.run = :run AND action.worker = :worker AND remediation = :remediation"
+            " AND kind != 'notify' AND intent_at BETWEEN :since AND :at"
+            " AND coalesce(outcome_at, 1e999) >= :at ORDER BY action.id DESC LIMIT 1"
+        )
     else:
         return None
     since = alert.starts_at - SAME_OUTAGE_SECONDS
     values = {"run": alert.run, "worker": alert.worker, "since": since, "loop": RESTART_LOOP}
+    values |= {"remediation": alert.remediation, "at": alert.starts_at}
     found = db.execute(query, values).fetchone()
     return None if found is None or found["outcome"] == "healed" else found[0]
 

@@ -252,11 +252,11 @@ def too_soon(
     if not history or count >= budget.attempts:
         return None
     # From the act, not from the end of its verification, which may take many minutes.
-    last = max(action.acted_at for action in history)
-    until = last + cooldown_after(count, budget.cooldown)
+    until = max(one.acted_at for one in history) + cooldown_after(count, budget.cooldown)
     if until <= context.now:
         return None
-    if history[-1].incident == context.incident.id and history[-1].healed:
+    own = context.incident.id, context.incident.outage  # it may have begun during the action
+    if history[-1].incident in own and history[-1].healed:
         return context.wait("alert_lingers", budget)
     today = format_time(context.now)[: len("2025-11-21 ")]
     then = f"until {format_time(until).removeprefix(today)}"

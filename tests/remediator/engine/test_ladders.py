@@ -117,6 +117,31 @@ async def test_a_trainer_that_recovers_alone_is_left_alone(stage: Stage) -> None
         assert restarts(scene) == {"rollout-0": 1}
 
 
+async def test_the_restart_of_a_hung_server_is_no_second_incident(stage: Stage) -> None:
+    async with stage() as scene:
+        night = Night(scene)
+        night.show(reason="hung")
+        scene.actions[ROLLOUT].after = lambda: night.show(reason="refused")
+        scene.hear(starts_at=STARTS, **{**DOWN, "alertname": "TrainingInferenceHung"})
+        await scene.clock.advance(2)
+        begins = scene.clock.now() - 1
+        scene.hear(starts_at=begins, fingerprint=LATER, **DOWN)
+        await scene.clock.advance(2)
+        assert scene.journaled()[-1] == "busy"
+        night.serve()
+        await scene.clock.advance(10)
+        (hung, down) = scene.journal.open_incidents()
+        assert down.outage == hung.id
+        assert down.last_decision == "wait alert_lingers"
+        assert scene.journal.count_open() == 1
+        # It is down again, long after that restart.
+        scene.hear(starts_at=begins, fingerprint=LATER, firing=False, **DOWN)
+        await scene.clock.advance(5)
+        scene.hear(starts_at=scene.clock.now(), fingerprint=LATER, **DOWN)
+        await scene.clock.advance(1)
+        assert scene.journal.open_incidents()[-1].part_of is None
+
+
 async def test_a_trainer_that_does_not_is_restarted_and_resumes_with_the_next_step(
     stage: Stage,
 ) -> None:
