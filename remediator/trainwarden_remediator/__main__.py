@@ -232,7 +232,8 @@ def _report(given: argparse.Namespace) -> int:
 async def _current_state(setup: Setup) -> CurrentState:
     async with aiohttp.ClientSession() as session:
         current = await read_current_state(setup, session, WallClock())
-        return replace(current, mode=await mode_in_force(setup, session))
+        mode = await mode_in_force(setup, session)
+    return replace(current, situation=replace(current.situation, mode=mode))
 
 
 def _hold(given: argparse.Namespace) -> int:

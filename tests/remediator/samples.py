@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwarden_exporter.config import Config as ExporterConfig
+from trainwarden_exporter.processes.announcements import AnnouncedWorker, Announcement
 from trainwarden_exporter.processes.config import WorkerConfig
 from trainwarden_exporter.processes.matching import Selector, WorkerKey
 from trainwarden_exporter.run_config import RunConfig
@@ -36,6 +37,13 @@ QUICKLY_VERIFIED: dict[str, Any] = {
     )
 } | {"relieve_memory": {"target": "largest_worker", "verify": {"stable_for": "5s"}}}
 """The shipped playbooks, with a shorter time to settle."""
+
+
+def announced(**changes: Any) -> dict[WorkerKey, AnnouncedWorker]:
+    """A command of `trainwarden run`, in its announcement."""
+    content = {"run": "demo", "worker": "trainer", "pid": 7, "started_at": NOW - 1000, **changes}
+    one = Announcement.model_validate(content)
+    return {one.key: AnnouncedWorker(one, Path("/runs.d/a.json"), 0)}
 
 
 def is_held(hold_file: Path, now: float = NOW) -> bool:

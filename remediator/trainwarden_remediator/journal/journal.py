@@ -55,7 +55,8 @@ class Journal(JournalReader):
     """
 
     def __init__(self, path: Path, *, clock: Callable[[], float]) -> None:
-        super().__init__(JournalFile(path), clock=clock)
+        self._file = JournalFile(path)
+        super().__init__(self._file.read, clock=clock)
 
     @property
     def file(self) -> JournalFile:

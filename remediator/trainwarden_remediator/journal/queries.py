@@ -11,7 +11,6 @@ from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import Identity
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.journal.approvals import MAX_PROPOSALS, PROPOSED, TARGET, Proposal
-from trainwarden_remediator.journal.database import JournalFile
 from trainwarden_remediator.journal.evidence_text import FaultFacts, fault_facts, parse_evidence
 from trainwarden_remediator.journal.rows import (
     EVENTS,
@@ -71,10 +70,15 @@ or when its alert fired again since."""
 
 
 class JournalReader:
-    """Reads the journal. Every method may block, and may raise JournalError."""
+    """Reads the journal. Every method may block, and may raise JournalError.
 
-    def __init__(self, file: JournalFile, *, clock: Callable[[], float]) -> None:
-        self._file = file
+    `read` returns the rows of a query, with its values.
+    """
+
+    def __init__(
+        self, read: Callable[..., Sequence[sqlite3.Row]], *, clock: Callable[[], float]
+    ) -> None:
+        self._read = read
         self._clock = clock
 
     def open_incidents(self, *, unowned_received_before: float = math.inf) -> tuple[Incident, ...]:
@@ -83,7 +87,7 @@ class JournalReader:
         A firing incident without playbook or target is included only if it was last received before
         `unowned_received_before` (Unix seconds), because there may be any number of these.
         """
-        rows = self._file.read(
+        rows = self._read(
             "SELECT * FROM incident WHERE closed IS NULL AND (last_received_at < ?"
             " OR last_decision IS NULL OR last_decision NOT IN (SELECT value FROM json_each(?))"
             " OR resolved_at IS NOT NULL OR id IN (SELECT incident FROM action))"
@@ -94,7 +98,7 @@ class JournalReader:
 
     def first_incidents(self, count: int) -> tuple[Incident, ...]:
         """Returns the open incidents of the `count` oldest outages."""
-        rows = self._file.read(
+        rows = self._read(
             # Sorted without their labels, because there may be thousands.
             "SELECT * FROM incident WHERE closed IS NULL AND coalesce(part_of, id) IN"
             " (SELECT coalesce(part_of, id) AS outage FROM incident WHERE closed IS NULL"
@@ -108,7 +112,7 @@ class JournalReader:
 
         Only the last ones, LAST_FAULTS at most.
         """
-        rows = self._file.read(
+        rows = self._read(
             "SELECT run, worker, max(evidence.id) AS newest, content FROM evidence"
             " JOIN incident ON incident.id = incident"
             " WHERE resolved_at IS NULL AND kind != 'end' GROUP BY run, worker"
@@ -123,14 +127,14 @@ class JournalReader:
     def count_open(self) -> int:
         """Returns the number of outages with an open incident."""
         outages = "SELECT count(DISTINCT coalesce(part_of, id)) FROM incident WHERE closed IS NULL"
-        return int(self._file.read(outages)[0][0])
+        return int(self._read(outages)[0][0])
 
     def breaker(self) -> BreakerState:
         return BreakerState.from_timestamps(self.timestamps())
 
     def open_actions(self) -> tuple[OpenAction, ...]:
         """Returns the actions without an outcome: in progress, or interrupted by a crash."""
-        rows = self._file.read(
+        rows = self._read(
             "SELECT action.*, remediation FROM action JOIN incident ON incident.id = incident"
             " WHERE outcome IS NULL AND result IS NOT 'interrupted' ORDER BY action.id"
         )
@@ -138,7 +142,7 @@ class JournalReader:
 
     def oldest_action(self) -> float | None:
         """Returns the intent time of the oldest open action (Unix seconds), or None."""
-        (row,) = self._file.read(
+        (row,) = self._read(
             "SELECT min(intent_at) FROM action"
             " WHERE outcome IS NULL AND result IS NOT 'interrupted'"
         )
@@ -150,7 +154,7 @@ class JournalReader:
 
         Also those of open incidents and the last ones of each target, regardless of their age.
         """
-        rows = self._file.read(
+        rows = self._read(
             f"SELECT {_ACTION_COLUMNS} FROM action WHERE NOT {_NO_EFFECT} AND"  # noqa: S608 - our own words
             " (intent_at >= ? OR coalesce(ended_at, 1e999) >= ?"
             " OR incident IN (SELECT id FROM incident WHERE closed IS NULL)"
@@ -163,7 +167,7 @@ class JournalReader:
 
     def last_actions(self, count: int) -> tuple[PastAction, ...]:
         """Returns the last `count` actions that performed a step, the oldest first."""
-        rows = self._file.read(
+        rows = self._read(
             f"SELECT {_ACTION_COLUMNS} FROM action WHERE NOT {_NO_EFFECT} ORDER BY id DESC LIMIT ?",  # noqa: S608 - our own words
             (count,),
         )
@@ -176,7 +180,7 @@ class JournalReader:
 
         None if there is none after `since` (Unix seconds), or if it was never sent.
         """
-        rows = self._file.read(
+        rows = self._read(
             # Stops at the newest event that is too old, however long the journal is.
             "SELECT kind, at, facts FROM event WHERE kind IN ('save_requested',"
             " 'save_result') AND id >"
@@ -199,7 +203,7 @@ class JournalReader:
 
     def load_descendants(self, boot: str) -> Mapping[WorkerKey, DescendantsByRoot]:
         """Returns the descendants that were stored during the boot `boot`."""
-        rows = self._file.read("SELECT * FROM descendant WHERE boot = ?", (boot,))
+        rows = self._read("SELECT * FROM descendant WHERE boot = ?", (boot,))
         found: dict[WorkerKey, dict[Identity, frozenset[Identity]]] = {}
         for row in rows:
             trees = found.setdefault(WorkerKey(row["run"], row["worker"]), {})
@@ -210,7 +214,7 @@ class JournalReader:
 
     def newest_events(self, count: int) -> tuple[Event, ...]:
         """Returns the last `count` events, the newest first."""
-        rows = self._file.read(f"{EVENTS} ORDER BY event.id DESC LIMIT ?", (count,))
+        rows = self._read(f"{EVENTS} ORDER BY event.id DESC LIMIT ?", (count,))
         return tuple(as_event(row) for row in rows)
 
     def blocked_since(self) -> Mapping[str, float]:
@@ -219,7 +223,7 @@ class JournalReader:
         An alert is blocked since it was first received, since it fired again, or since its last
         action ended. Reasons that need no action are left out.
         """
-        rows = self._file.read(
+        rows = self._read(
             "SELECT last_decision, min(max(first_received_at, starts_at, coalesce(acted, 0)))"
             " AS since FROM incident"
             " LEFT JOIN (SELECT incident, max(coalesce(outcome_at, result_at, intent_at)) AS acted"
@@ -240,7 +244,7 @@ class JournalReader:
         now = self._clock()
         # Includes actions in the future, after the clock was set back.
         since = max(now - within, self.breaker().reset_at)
-        (row,) = self._file.read(
+        (row,) = self._read(
             "SELECT count(*) FROM action WHERE intent_at > ?"
             " AND NOT (result IS 'interrupted' AND last_step IS NULL)"
             " AND kind NOT IN (SELECT value FROM json_each(?))",
@@ -251,13 +255,13 @@ class JournalReader:
     def counters(self) -> Mapping[str, Mapping[tuple[str, ...], float]]:
         """Returns the totals since the journal was created, by metric and label values."""
         totals: dict[str, dict[tuple[str, ...], float]] = {}
-        for row in self._file.read("SELECT metric, labels, value FROM counter"):
+        for row in self._read("SELECT metric, labels, value FROM counter"):
             totals.setdefault(row["metric"], {})[tuple(json.loads(row["labels"]))] = row["value"]
         return totals
 
     def proposals(self) -> tuple[Proposal, ...]:
         """Returns the actions that an operator can approve, the oldest first."""
-        rows = self._file.read(
+        rows = self._read(
             f"SELECT id, alert, {TARGET}, last_decided_at FROM incident"  # noqa: S608 - words of ours
             " WHERE closed IS NULL AND resolved_at IS NULL"
             " AND last_decision IN (SELECT value FROM json_each(?)) ORDER BY id LIMIT ?",
@@ -266,12 +270,12 @@ class JournalReader:
         return tuple(Proposal(*row) for row in rows)
 
     def timestamps(self) -> Mapping[str, float]:
-        return {row["name"]: row["at"] for row in self._file.read("SELECT name, at FROM timestamp")}
+        return {row["name"]: row["at"] for row in self._read("SELECT name, at FROM timestamp")}
 
     def unhandled_alerts(self) -> tuple[Alert, ...]:
         """Returns the alerts that were recorded as unhandled, and not as ended since."""
         found: dict[str, Alert] = {}
-        for event in self._file.read(
+        for event in self._read(
             "SELECT kind, facts FROM event WHERE kind IN ('unhandled', 'unhandled_ended')"
             " ORDER BY id"
         ):
@@ -295,7 +299,7 @@ class JournalReader:
         that time; and the targets of open incidents whose decision needs an operator. Left out is
         what an operator has `started` since (Unix seconds).
         """
-        rows = self._file.read(
+        rows = self._read(
             f"{_GIVEN_UP}"  # noqa: S608 - our own words
             " FROM incident WHERE"
             " (closed IN (SELECT value FROM json_each(?)) AND"
@@ -320,7 +324,7 @@ class JournalReader:
         An alert that fires again goes on with that incident, so the remediator does nothing. Left
         out is what an operator has `started` since (Unix seconds).
         """
-        rows = self._file.read(
+        rows = self._read(
             f"{_GIVEN_UP}"  # noqa: S608 - our own words
             " FROM incident WHERE resolved_at > ?"
             f" AND closed IN (SELECT value FROM json_each(?)) AND NOT {IS_RESUMED} GROUP BY 1, 2",

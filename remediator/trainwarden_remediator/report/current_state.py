@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -16,7 +16,7 @@ from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.credentials.outgoing import RequestCredentials
 from trainwarden_remediator.exceptions import ObservationError
-from trainwarden_remediator.holds.hold_file import Hold, read_holds
+from trainwarden_remediator.holds.hold_file import read_holds
 from trainwarden_remediator.observation.active_alerts import (
     ActiveAlertLister,
     ActiveAlerts,
@@ -24,6 +24,7 @@ from trainwarden_remediator.observation.active_alerts import (
 )
 from trainwarden_remediator.observation.model import ExporterState
 from trainwarden_remediator.observation.snapshot import HttpObserver, get
+from trainwarden_remediator.policy.situation import Situation
 from trainwarden_remediator.runtime.clock import Clock
 
 TIMEOUT_SECONDS = 3.0
@@ -36,25 +37,13 @@ class CurrentState:
 
     exporter: ExporterState | str
     alerts: ActiveAlerts
-    holds: Sequence[Hold] = ()
+    situation: Situation = field(default_factory=lambda: Situation(0.0))
+    """What decides who acts, without what is announced and what the journal has."""
     announced: AnnouncedRuns = field(default_factory=AnnouncedRuns)
-    mode: str = "act"
-    may_restart: Collection[WorkerKey] = ()
-    """The workers that the remediator may restart."""
-    given_up: Collection[WorkerKey] = ()
-    """The workers that were given up, and below, those whose alert has ended since: of the journal,
-    see Situation."""
-    given_up_before: Collection[WorkerKey] = ()
     alert_stale_after: float = math.inf
     """Seconds without an alert after which it is over."""
     started: Mapping[WorkerKey, float] = field(default_factory=dict)
     """When an operator started commands of `trainwarden run`: see Setup."""
-    trainers: Collection[WorkerKey] = ()
-    """The trainers of all runs."""
-    without_checkpoints: Collection[str] = ()
-    """The runs without known checkpoints: see Setup."""
-    is_stopped: Callable[[str, str], bool] = lambda _run, _worker: False
-    """Whether an operator stopped a worker of `trainwarden run`: see Situation."""
 
 
 async def read_current_state(
@@ -69,16 +58,17 @@ async def read_current_state(
         exporter = group.create_task(_exporter_state(observer))
         alerts = group.create_task(lister.list())
     holds = await asyncio.to_thread(read_holds, config.hold_file, clock.now())
-    found = exporter.result(), alerts.result(), holds, setup.announced
-    return CurrentState(
-        *found,
-        mode=config.mode,
+    situation = Situation(
+        *(clock.now(), config.mode, holds),
         may_restart=setup.restartable,
-        alert_stale_after=config.alert_stale_after,
-        started=setup.started,
         trainers=setup.trainer_keys,
         without_checkpoints=setup.without_checkpoints,
         is_stopped=setup.is_stopped,
+    )
+    return CurrentState(
+        *(exporter.result(), alerts.result(), situation, setup.announced),
+        alert_stale_after=config.alert_stale_after,
+        started=setup.started,
     )
 
 

@@ -5,18 +5,13 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from trainwarden_remediator.exceptions import JournalError
-from trainwarden_remediator.journal.database import (
-    JournalFile,
-    check_version,
-    journal_exists,
-    open_database,
-)
+from trainwarden_remediator.journal.database import check_version, journal_exists, open_database
 from trainwarden_remediator.journal.evidence_text import parse_evidence
 from trainwarden_remediator.journal.queries import JournalReader
 from trainwarden_remediator.journal.rows import (
@@ -55,27 +50,18 @@ def open_journal(path: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-class _OpenJournal(JournalFile):
-    """The journal of an open connection, which only reads it, in place of the locked file."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self.connection = connection
-
-    def read(self, query: str, values: Sequence[object] = ()) -> list[sqlite3.Row]:
-        return self.connection.execute(query, values).fetchall()
-
-
 def with_given_up(
     current: CurrentState, connection: sqlite3.Connection, now: float
 ) -> CurrentState:
     """Returns `current` with the workers that were given up, as the status pages show them."""
-    reader = JournalReader(_OpenJournal(connection), clock=lambda: now)
+    reader = JournalReader(lambda *query: connection.execute(*query).fetchall(), clock=lambda: now)
     received_since = now - current.alert_stale_after
-    return replace(
-        current,
+    situation = replace(
+        current.situation,
         given_up=reader.given_up(received_since, current.started),
         given_up_before=reader.given_up_before(current.started),
     )
+    return replace(current, situation=situation)
 
 
 def last_incident(connection: sqlite3.Connection) -> int:

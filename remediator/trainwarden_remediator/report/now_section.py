@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from trainwarden_exporter.processes.announcements import AnnouncedRuns, describe_end
 from trainwarden_exporter.processes.matching import WorkerKey
@@ -87,16 +88,8 @@ def alert_views(
 
 
 def _situation(current: CurrentState, incidents: Sequence[IncidentRecord], now: float) -> Situation:
-    return Situation(
-        *(now, current.mode, current.holds, _past_actions(incidents)),
-        given_up=current.given_up,
-        given_up_before=current.given_up_before,
-        may_restart=current.may_restart,
-        trainers=current.trainers,
-        without_checkpoints=current.without_checkpoints,
-        announced=current.announced.workers,
-        is_stopped=current.is_stopped,
-    )
+    actions, announced = _past_actions(incidents), current.announced.workers
+    return replace(current.situation, now=now, actions=actions, announced=announced)
 
 
 def _past_actions(incidents: Sequence[IncidentRecord]) -> Sequence[PastAction]:
@@ -131,8 +124,8 @@ def first_to_act(
         return troubles[0].who, as_sentence(troubles[0].who, troubles[0].handling)
     if lost := [one for one in incidents if headline(one).state == "person"]:
         return YOU, f"The remediator gave up on {lost[-1].name}."
-    if current.holds:
-        hold = in_force(current.holds)[0]
+    if holds := in_force(current.situation.holds):
+        hold = holds[0]
         return holder(hold, now), as_sentence("", held(hold))
     situation = _situation(current, incidents, now)
     runs, workers = current.exporter.runs, current.exporter.workers
@@ -233,7 +226,7 @@ def _run(name: str, run: RunState, style: ReportStyle, now: float) -> str:
 def _alerts(
     current: CurrentState, views: Sequence[AlertView] | None, style: ReportStyle
 ) -> Iterator[str]:
-    for hold in current.holds:
+    for hold in current.situation.holds:
         scope = "Nothing" if hold.everything else code(hold.scope)
         negation = "" if hold.everything else " not"
         by = f" {text(hold.description)}" if hold.description else ""
@@ -285,7 +278,7 @@ def _todo(
     for alert in (one.alert for one in views if urgency(one.who) < urgency(REMEDIATOR)):
         if alert.name not in FAILING or (alert.run, alert.worker) not in mended:
             yield _first_step(alert)
-    if current.holds:
+    if current.situation.holds:
         yield f"Run {code('trainwarden resume')} when the work is done."
     if isinstance(current.alerts, str):
         yield f"{ALERTMANAGER}: {text(ALERTMANAGER_STEP)}"

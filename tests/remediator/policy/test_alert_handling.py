@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.remediator.samples import OTHER, ROLLOUT, TRAINER, make_alert
+from tests.remediator.samples import OTHER, ROLLOUT, TRAINER, announced, make_alert
 
-from trainwarden_exporter.processes.announcements import AnnouncedWorker, Announcement
+from trainwarden_exporter.processes.announcements import AnnouncedWorker
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.responsibility import NOBODY, YOU
 from trainwarden_remediator.policy.alert_handling import build_alert_views
@@ -40,12 +39,8 @@ def test_an_alert_that_an_operator_ends_is_for_nobody(name: str, soon: str) -> N
         ({"announced_at": 0.0}, YOU),
     ]
     for change, who in changes:
-        content = {"run": "demo", "worker": "rollout-0", "pid": 7}
-        one = Announcement.model_validate(
-            {**content, "announced_at": alert.starts_at + 1, **change}
-        )
-        announced = {one.key: AnnouncedWorker(one, Path("/runs.d/a.json"), 0)}
-        known = Situation(alert.starts_at + 60, announced=announced, given_up=(ROLLOUT,))
+        one = announced(worker="rollout-0", **{"announced_at": alert.starts_at + 1, **change})
+        known = Situation(alert.starts_at + 60, announced=one, given_up=(ROLLOUT,))
         (view,) = build_alert_views((alert,), (), 0, known) or ()
         assert view.who == who
         again = f"it was started again: the alert ends within {soon}"
@@ -53,9 +48,8 @@ def test_an_alert_that_an_operator_ends_is_for_nobody(name: str, soon: str) -> N
 
 
 def announce(*workers: str, at: float) -> dict[WorkerKey, AnnouncedWorker]:
-    content = [{"run": "demo", "worker": one, "pid": 7, "announced_at": at} for one in workers]
-    ones = [Announcement.model_validate(one) for one in content]
-    return {one.key: AnnouncedWorker(one, Path("/runs.d/a.json"), 0) for one in ones}
+    ones = (announced(worker=worker, announced_at=at) for worker in workers)
+    return {key: one for found in ones for key, one in found.items()}
 
 
 @pytest.mark.parametrize(

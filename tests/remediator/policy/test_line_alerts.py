@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.remediator.samples import LATER, NOW, ROLLOUT, TRAINER, make_alert
+from tests.remediator.samples import LATER, NOW, ROLLOUT, TRAINER, announced, make_alert
 
-from trainwarden_exporter.processes.announcements import AnnouncedWorker, Announcement
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.responsibility import NOBODY, REMEDIATOR, YOU
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
@@ -47,12 +44,6 @@ DECIDED = Incident(
     resolved=False,
     last_decision="wait cooldown",
 )
-
-
-def announced(**changes: Any) -> Mapping[WorkerKey, AnnouncedWorker]:
-    content = {"run": "demo", "worker": "trainer", "pid": 7, "started_at": NOW - 1000, **changes}
-    one = Announcement.model_validate(content)
-    return {one.key: AnnouncedWorker(one, Path("/runs.d/a.json"), 0)}
 
 
 FAILED = announced(state="failed", exits=((7, 1, 9),), ended_at=NOW - 110)

@@ -20,6 +20,7 @@ from trainwarden_exporter.processes.announcements import (
 from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.model import Decision, Verdict
 from trainwarden_remediator.observation.model import ExporterState
+from trainwarden_remediator.policy.situation import Situation
 from trainwarden_remediator.report.current_state import CurrentState
 from trainwarden_remediator.report.incident import ReportStyle
 from trainwarden_remediator.report.markdown import TimeFormat
@@ -140,7 +141,7 @@ def report(folder: Path, clock: FakeClock, *alerts: Any, one: Announcement = ONE
         ExporterState({TRAINER: gone}, 2e10, 2e9),
         alerts,
         announced=AnnouncedRuns({TRAINER: AnnouncedWorker(one, Path("/runs.d/a.json"), 0)}),
-        may_restart={TRAINER},
+        situation=Situation(NOW, may_restart={TRAINER}),
     )
     return report_nights(folder / "journal.db", NOW - 86400, STYLE, clock.now(), current)
 

@@ -35,6 +35,7 @@ from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.model import Decision, Verdict
 from trainwarden_remediator.observation.exporter_page import parse_exporter_page
 from trainwarden_remediator.observation.model import ExporterState, RunState
+from trainwarden_remediator.policy.situation import Situation
 from trainwarden_remediator.report.current_state import (
     CurrentState,
     mode_in_force,
@@ -117,7 +118,8 @@ def test_who_acts_on_a_standstill_before_its_alert(
 ) -> None:
     shown = exporter(replace(STANDS, stall_limit=limit))
     keys = [ROLLOUT] if may_restart else []
-    state = CurrentState(shown, (), mode=mode, may_restart=keys, trainers=[ROLLOUT])
+    situation = Situation(NOW, mode, may_restart=keys, trainers=[ROLLOUT])
+    state = CurrentState(shown, (), situation)
     text = report(tmp_path, state)
     assert f"**Who acts: {who}\n" in text
 
@@ -187,7 +189,7 @@ def test_what_does_not_run_and_nobody_starts_is_to_be_done(
     line = "`demo/rollout-0` is not running, and nobody starts it again"
     gone = replace(exporter(TRAINS), workers={ROLLOUT: make_worker(processes=0)})
     assert line in report(tmp_path, CurrentState(gone, ()))
-    may_restart = CurrentState(gone, (), mode="act", may_restart=(ROLLOUT,))
+    may_restart = CurrentState(gone, (), Situation(NOW, may_restart=(ROLLOUT,)))
     assert line not in report(tmp_path, may_restart)
     gave_up(journal)
     journal.record_alerts([make_alert(firing=False)])
@@ -206,7 +208,7 @@ def test_a_run_whose_trainer_is_gone_does_not_make_steps(tmp_path: Path) -> None
     assert "makes steps" not in text
     assert "**Who acts: You, now.** The remediator may not restart it." in text
     named = {WorkerKey("demo", "trainer")}
-    text = head(report(tmp_path, CurrentState(state, (), may_restart=named)))
+    text = head(report(tmp_path, CurrentState(state, (), Situation(NOW, may_restart=named))))
     soon = "It restarts trainer once its alert fires, some 20 s after its end."
     assert f"**Who acts: The remediator.** {soon}" in text
 
@@ -231,7 +233,8 @@ def test_of_a_run_that_was_stopped_only_what_outlasts_it_needs_you(tmp_path: Pat
         alertname="TrainingGpuHeldByLeftovers", worker="", remediation="", severity="critical"
     )
     for alert, who in ((STALL, "Nobody needs to"), (leftovers, "You, now")):
-        state = CurrentState(exporter(TRAINS), [alert], is_stopped=lambda *_: True)
+        stopped = Situation(NOW, is_stopped=lambda *_: True)
+        state = CurrentState(exporter(TRAINS), [alert], stopped)
         assert f"**Who acts: {who}.**" in head(report(tmp_path, state))
         assert "**Who acts: You, now.**" in head(
             report(tmp_path, CurrentState(exporter(TRAINS), [alert]))
@@ -243,14 +246,15 @@ def test_the_alert_of_a_give_up_says_so(tmp_path: Path, journal: Journal) -> Non
     gave_up(journal)
     name = "TrainingRemediationGaveUp"
     alert = make_alert(fingerprint=LATER, alertname=name, severity="critical", remediation="")
-    text = head(report(tmp_path, CurrentState(exporter(TRAINS), (alert,), mode="act")))
+    text = head(report(tmp_path, CurrentState(exporter(TRAINS), (alert,))))
     assert "**Who acts: You, now.** The remediator gave up on demo/rollout-0." in text
     assert "no playbook" not in text
 
 
 def test_a_stall_of_a_worker_that_was_given_up_needs_you(tmp_path: Path, journal: Journal) -> None:
     named = [ROLLOUT]
-    may = CurrentState(exporter(TRAINS), [STALL], may_restart=named, trainers=named)
+    situation = Situation(NOW, may_restart=named, trainers=named)
+    may = CurrentState(exporter(TRAINS), [STALL], situation)
     assert "**Who acts: The remediator.**" in head(report(tmp_path, may))
     journal.record_alerts([make_alert(starts_at=NOW - 20, severity="critical")])
     (incident,) = journal.open_incidents()
@@ -311,7 +315,8 @@ def test_what_repeats_is_counted(tmp_path: Path, journal: Journal) -> None:
 @pytest.mark.usefixtures("journal")
 def test_what_is_not_known_and_what_is_held_is_stated(tmp_path: Path) -> None:
     hold = Hold(who="root", why="measuring")
-    text = head(report(tmp_path, CurrentState("refused", "Alertmanager: refused", [hold])))
+    situation = Situation(NOW, holds=[hold])
+    text = head(report(tmp_path, CurrentState("refused", "Alertmanager: refused", situation)))
     assert "**The state of the runs is not known**: the exporter does not answer (refused)." in text
     assert "**The active alerts are not known**: Alertmanager: refused." in text
     assert "**Nothing will be healed**: held by root: measuring." in text
@@ -326,7 +331,8 @@ def test_a_hold_is_for_who_set_it(tmp_path: Path, journal: Journal) -> None:
     alert = make_alert(starts_at=NOW - 20, severity="critical")
     journal.record_alerts([alert])
     hold = Hold(who="ann", until=NOW + 3600)
-    text = head(report(tmp_path, CurrentState(exporter(TRAINS), [alert], [hold])))
+    state = CurrentState(exporter(TRAINS), [alert], Situation(NOW, holds=[hold]))
+    text = head(report(tmp_path, state))
     assert "**Who acts: ann, until 09:00 UTC.** The remediator does nothing until then." in text
 
 

@@ -21,6 +21,7 @@ from tests.remediator.samples import (
 
 from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.model import Decision, Reason, Verdict
+from trainwarden_remediator.policy.situation import Situation
 from trainwarden_remediator.report.current_state import CurrentState
 
 YOURS = "**Who acts: You, now.**"
@@ -36,7 +37,9 @@ GAVE_UP = make_alert(
     worker="trainer",
 )
 STATE = CurrentState(
-    exporter(TRAINS), [GAVE_UP], may_restart=[TRAINER, ROLLOUT], trainers=[TRAINER]
+    exporter(TRAINS),
+    [GAVE_UP],
+    Situation(NOW, may_restart=[TRAINER, ROLLOUT], trainers=[TRAINER]),
 )
 
 
@@ -91,7 +94,7 @@ async def test_a_worker_that_is_gone_and_was_given_up_is_yours_before_its_alert(
 def test_of_several_faults_the_first_is_yours(tmp_path: Path) -> None:
     still = replace(STANDS, stall_limit=60)
     gone = replace(exporter(still), workers={ROLLOUT: make_worker(processes=0)})
-    state = replace(STATE, exporter=gone, alerts=(), may_restart=[ROLLOUT])
+    state = CurrentState(gone, (), Situation(NOW, may_restart=[ROLLOUT]))
     assert f"{YOURS} The remediator may not restart it." in head(report(tmp_path, state))
 
 
