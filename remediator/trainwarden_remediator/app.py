@@ -99,7 +99,7 @@ class Remediator:
                     tracker=DescendantTracker(self.journal),
                     evidence=EvidenceCollector(self.journal, self._observer).collect,
                     failsafe=self.failsafe,
-                    reread_exporter_file=self._reread_exporter_file,
+                    reread_exporter_file=self.reread_exporter_file,
                 ),
                 # No decisions before the start is complete, and none during shutdown.
                 deciding=lambda: self.readiness.ready,
@@ -149,14 +149,15 @@ class Remediator:
         `webhooks` counts the webhook responses by HTTP status.
         """
         config = self.setup.config
+        taken_over = self.setup.started, self.setup.is_stopped
         try:
             summary = JournalSummary(
                 counters=self.journal.counters(),
                 timestamps=self.journal.timestamps(),
                 given_up=self.journal.given_up(
-                    self.clock.now() - config.alert_stale_after, self.setup.started
+                    self.clock.now() - config.alert_stale_after, *taken_over
                 ),
-                given_up_before=self.journal.given_up_before(self.setup.started),
+                given_up_before=self.journal.given_up_before(*taken_over),
                 open_incidents=self.journal.count_open(),
                 oldest_action=self.journal.oldest_action(),
                 breaker=self._breaker_figures(),
@@ -233,7 +234,7 @@ class Remediator:
         self.tokens = tokens
         self._use(setup)
 
-    async def _reread_exporter_file(self) -> str:
+    async def reread_exporter_file(self) -> str:
         """Uses exporter.yml as it is now. Returns why it cannot be used, or ""."""
         before = self.setup
         setup = await asyncio.to_thread(self._exporter_file.read_if_changed, before)

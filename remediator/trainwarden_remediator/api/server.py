@@ -169,6 +169,8 @@ async def render_status_json(request: web.Request) -> RenderedPage:
 
 async def _current_work(request: web.Request) -> CurrentWork:
     remediator = request.app[REMEDIATOR]
+    # A run that an operator has just stopped needs nobody, before the next decision, too (harm 23).
+    await remediator.reread_exporter_file()
     alerts = await remediator.active_alerts.list()
     state = await _condition(request)
     return await asyncio.to_thread(_read_work, remediator, state, alerts)

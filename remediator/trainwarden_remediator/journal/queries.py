@@ -50,6 +50,8 @@ DescendantsByRoot = Mapping[Identity, frozenset[Identity]]
 _UNOWNED = json.dumps(
     [Decision(Verdict.REFUSE, reason).text for reason in ("unknown_playbook", "unknown_target")]
 )
+IsStopped = Callable[[str, str], bool]
+"""Whether an operator stopped a worker, or without a worker the run: see Setup."""
 _NEEDS_OPERATOR = [Decision(Verdict.REFUSE, reason).text for reason in sorted(NEEDS_OPERATOR)]
 
 _ACTION_COLUMNS = (
@@ -290,14 +292,17 @@ class JournalReader:
         return tuple(found.values())
 
     def given_up(
-        self, received_since: float, started: Mapping[WorkerKey, float] | None = None
+        self,
+        received_since: float,
+        started: Mapping[WorkerKey, float] | None = None,
+        is_stopped: IsStopped = lambda _run, _worker: False,
     ) -> tuple[WorkerKey, ...]:
         """Returns the targets that need an operator.
 
         These are the targets that were given up, while their alert fires and was received after
         `received_since` (Unix seconds), or if they were given up after it had resolved and after
         that time; and the targets of open incidents whose decision needs an operator. Left out is
-        what an operator has `started` since (Unix seconds).
+        what an operator has `started` since (Unix seconds), or stopped.
         """
         rows = self._read(
             f"{_GIVEN_UP}"  # noqa: S608 - our own words
@@ -314,15 +319,17 @@ class JournalReader:
                 json.dumps(_NEEDS_OPERATOR),
             ),
         )
-        return _without_started(rows, started or {})
+        return _without_taken_over(rows, started or {}, is_stopped)
 
     def given_up_before(
-        self, started: Mapping[WorkerKey, float] | None = None
+        self,
+        started: Mapping[WorkerKey, float] | None = None,
+        is_stopped: IsStopped = lambda _run, _worker: False,
     ) -> tuple[WorkerKey, ...]:
         """Returns the targets that were given up, whose alert has resolved since.
 
         An alert that fires again goes on with that incident, so the remediator does nothing. Left
-        out is what an operator has `started` since (Unix seconds).
+        out is what an operator has `started` since (Unix seconds), or stopped.
         """
         rows = self._read(
             f"{_GIVEN_UP}"  # noqa: S608 - our own words
@@ -330,11 +337,15 @@ class JournalReader:
             f" AND closed IN (SELECT value FROM json_each(?)) AND NOT {IS_RESUMED} GROUP BY 1, 2",
             (self._clock() - SAME_OUTAGE_SECONDS, json.dumps(sorted(GIVEN_UP))),
         )
-        return _without_started(rows, started or {})
+        return _without_taken_over(rows, started or {}, is_stopped)
 
 
-def _without_started(
-    rows: Sequence[sqlite3.Row], started: Mapping[WorkerKey, float]
+def _without_taken_over(
+    rows: Sequence[sqlite3.Row], started: Mapping[WorkerKey, float], is_stopped: IsStopped
 ) -> tuple[WorkerKey, ...]:
     keys = ((WorkerKey(run, worker), at) for run, worker, at in rows)
-    return tuple(key for key, at in keys if started.get(key, 0.0) <= (at or 0.0))
+    return tuple(
+        key
+        for key, at in keys
+        if started.get(key, 0.0) <= (at or 0.0) and not is_stopped(key.run, key.worker)
+    )

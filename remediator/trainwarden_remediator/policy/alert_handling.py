@@ -14,6 +14,7 @@ from trainwarden_exporter.runtime.responsibility import (
     NOBODY,
     REMEDIATOR,
     YOU,
+    line_of_a_run_before,
     urgency,
     who_acts,
 )
@@ -74,8 +75,10 @@ _END_WITH_RUN = {
     WORKER_GONE: ("half a minute", 60.0),
     GAVE_UP: ("two minutes", 150.0),
 }
-"""Alerts that end with their run, how soon, and for how long that is believed, in seconds. Others,
-such as leftovers on a GPU, outlast it."""
+"""Alerts that end with their run, how soon, and for how long that is believed, in seconds."""
+
+_OUTLASTS_RUN = "TrainingGpu"
+"""How the names begin of alerts about a device, which a stop of its run does not mend."""
 
 _SEVERITY_TONES: dict[str, Tone] = {"critical": "bad", "warning": "warn"}
 
@@ -175,11 +178,12 @@ def _view(
 def _ended_by_operator(alert: str, key: WorkerKey, since: float, situation: Situation) -> str:
     """Returns what an operator has done that ends an alert, and how soon it ends; else ""."""
     soon, believed = _END_WITH_RUN.get(alert, ("", 0.0))
-    if not soon:
-        return ""
-    if situation.is_stopped(*key):
-        return f"it was stopped: the alert ends within {soon}"
-    if situation.is_started(*key, since, believed):
+    if situation.is_stopped(*key) and not alert.startswith(_OUTLASTS_RUN):
+        if alert in LINE_SECONDS:
+            return line_of_a_run_before(alert, "been stopped")
+        ends = f"it was stopped: the alert ends within {soon}"
+        return ends if soon else event_text.describe_reason("stopped")
+    if soon and situation.is_started(*key, since, believed):
         return f"it was started again: the alert ends within {soon}"
     return ""
 

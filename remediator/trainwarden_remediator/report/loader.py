@@ -56,10 +56,11 @@ def with_given_up(
     """Returns `current` with the workers that were given up, as the status pages show them."""
     reader = JournalReader(lambda *query: connection.execute(*query).fetchall(), clock=lambda: now)
     received_since = now - current.alert_stale_after
+    taken_over = current.started, current.situation.is_stopped
     situation = replace(
         current.situation,
-        given_up=reader.given_up(received_since, current.started),
-        given_up_before=reader.given_up_before(current.started),
+        given_up=reader.given_up(received_since, *taken_over),
+        given_up_before=reader.given_up_before(*taken_over),
     )
     return replace(current, situation=situation)
 

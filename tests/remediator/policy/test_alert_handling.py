@@ -47,6 +47,23 @@ def test_an_alert_that_an_operator_ends_is_for_nobody(name: str, soon: str) -> N
         assert (view.handling == again) == (who == NOBODY)
 
 
+@pytest.mark.parametrize(
+    ("name", "who", "handling"),
+    [
+        ("TrainingNotFinite", NOBODY, "an operator has stopped it"),
+        ("TrainingTroubleLine", NOBODY, "its run has been stopped: the alert ends within 10 min"),
+        ("TrainingGpuLinkSlow", YOU, "the remediator has no playbook for it"),
+    ],
+)
+def test_a_stop_mends_the_faults_of_a_run_and_not_of_a_device(
+    name: str, who: str, handling: str
+) -> None:
+    alert = make_alert(alertname=name, severity="warning", remediation="")
+    stopped = Situation(alert.starts_at + 60, is_stopped=lambda *_: True)
+    (view,) = build_alert_views((alert,), (), 0, stopped) or ()
+    assert (view.who, view.handling[: len(handling)]) == (who, handling)
+
+
 def announce(*workers: str, at: float) -> dict[WorkerKey, AnnouncedWorker]:
     ones = (announced(worker=worker, announced_at=at) for worker in workers)
     return {key: one for found in ones for key, one in found.items()}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from tests.remediator.live_host import Box
 from tests.remediator.samples import FINGERPRINT, LATER, ROLLOUT, delivery
 from tests.remediator.telemetry.test_headline_states import (
@@ -62,12 +64,21 @@ def announce(stage: Stage, one: Announcement) -> None:
     stage.remediator.active_alerts._asked_at = None
 
 
-async def seen(stage: Stage, one: Announcement, **changes: Samples) -> Mapping[str, Any]:
-    """What `trainwarden status` shows of a host on which this command runs."""
-    announce(stage, one)
+async def reported(stage: Stage) -> RemediatorStatus:
     status = await stage.asked()
     assert isinstance(status, RemediatorStatus)
-    outcome = replace(observed(**changes), artifacts=(one,))
+    return status
+
+
+async def seen(
+    stage: Stage, one: Announcement | None = None, **changes: Samples
+) -> Mapping[str, Any]:
+    """What `trainwarden status` shows of a host on which this command runs."""
+    if one is not None:
+        announce(stage, one)
+    status = await reported(stage)
+    outcome = observed(**changes)
+    outcome = outcome if one is None else replace(outcome, artifacts=(one,))
     return status_json(replace(page_data(status), outcomes=(outcome,)))
 
 
@@ -81,13 +92,14 @@ def fire(box: Box, labels: dict[str, Any], fingerprint: str = FINGERPRINT) -> No
     box.fire(fingerprint=fingerprint, labels=labels, startsAt=begins)
 
 
-async def give_up(stage: Stage) -> None:
-    """The remediator gives up on the worker, whose alert then fires on."""
-    journal = stage.remediator.journal
-    journal.record_alerts(parse_notification(delivery(stage.box.alert(**GONE_ALERT))).alerts)
-    fire(stage.box, GONE_ALERT)
+async def give_up(stage: Stage, key: Mapping[str, str] = {}) -> None:
+    """The remediator gives up on the worker, or that of `key`, whose alert then fires on."""
+    journal, labels = stage.remediator.journal, {**GONE_ALERT, **key}
+    journal.record_alerts(parse_notification(delivery(stage.box.alert(**labels))).alerts)
+    fire(stage.box, labels)
     (incident,) = journal.open_incidents()
-    (target,) = stage.remediator.setup.config.targets
+    run, targets = key.get("run", "demo"), stage.remediator.setup.config.targets
+    (target,) = (one for one in targets if one.run == run)
     exhausted = Decision(Verdict.REFUSE, "attempts_exhausted", target)
     journal.record_decisions([(incident, exhausted)])
 
@@ -132,6 +144,34 @@ async def test_what_an_operator_has_started_again_needs_nobody_at_once(box: Box)
         # it has failed again, and the remediator starts it no more
         failed = announcement(state="failed", exits=((8, 2, 256),), announced_at=again.announced_at)
         assert (await seen(stage, failed, **GONE))["who_acts"] == YOU
+
+
+async def test_what_an_operator_has_just_stopped_needs_nobody(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the next decision, and until the last of its alerts has ended."""
+    monkeypatch.setenv("TRAINWARDEN_FOLDER", str(box.folder))
+    box.known = {}
+    file = box.folder / "runs.d" / "mine@trainer.json"
+    file.parent.mkdir()
+    content = {"run": "mine", "worker": "trainer", "pid": 7, "restart": "on-request"}
+    content |= {"socket": str(file.with_suffix(".sock"))}
+    file.write_text(json.dumps(content), encoding="utf-8")
+    mine = {"run": "mine", "worker": "trainer"}
+    async with staged(box) as stage:
+        await give_up(stage, mine)
+        fire(box, mine | {"severity": "warning", "remediation": ""}, LATER)
+        before = await seen(stage)
+        assert before["who_acts"] == YOU
+        assert (await reported(stage)).given_up == ("mine/trainer",)
+
+        file.write_text(json.dumps(content | {"state": "stopped"}), encoding="utf-8")
+        shown = await seen(stage)
+        assert (shown["who_acts"], "You, now" in "\n".join(describe(shown))) == (NOBODY, False)
+        stopped = "an operator has stopped it"
+        assert stopped in [one["handling"] for one in shown["remediator"]["firing"]]
+        assert (await reported(stage)).given_up == ()
+        assert "You, now" not in await own_page(stage)
 
 
 async def test_the_line_of_a_crash_hides_nobody_who_restarts_it(box: Box) -> None:

@@ -121,7 +121,7 @@ class Stage:
     async def asked(self) -> RemediatorStatus | str | None:
         return await fetch_status(
             RemediatorConfig(url=str(self.client.make_url(""))),
-            ExporterIdentity(None, self.remediator.setup.workers_hash),
+            ExporterIdentity(self.box.folder / "exporter.yml", self.remediator.setup.workers_hash),
         )
 
     async def status_of(
@@ -176,6 +176,7 @@ async def staged(box: Box) -> AsyncIterator[Stage]:
     remediator = Remediator(box.config_file)
     async with remediator, TestClient(TestServer(build_app(remediator))) as client:
         remediator.readiness.ready = True
+        await remediator.reread_exporter_file()  # what a test sets then stays until a file changes
         yield Stage(box, remediator, client)
 
 
