@@ -1,6 +1,6 @@
 """End the stacks that `trainwarden up` runs; your runs go on.
 
-Logs, history and configuration stay where they are.
+Logs, history and configuration stay where they are. The last line names the runs that go on.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import cast
 
+from trainwarden.run.announcement import find_running
 from trainwarden.stack import load_script
 
 EXAMPLES = """\
@@ -23,4 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    return cast("int", load_script("detached").run(options))
+    status = cast("int", load_script("detached").run(options))
+    if status == 0 and (running := find_running()):
+        unwatched = "" if load_script("claims").running_folders() else ", watched by no stack"
+        stops = ", ".join(f"`trainwarden stop {run}`" for run in running)
+        print(f"your runs go on{unwatched}; to end each: {stops}")
+    return status

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainwarden.commands.forwarded import NOTHING_RUNS
+from trainwarden.commands.stop import list_running
 from trainwarden.stack import load_script
 from trainwarden_exporter.runtime.responsibility import LABEL, REMEDIATOR, YOU
 
@@ -70,7 +71,7 @@ def _run(options: argparse.Namespace) -> int:
     found = options.exporter or find_exporter()
     address = f"{(found or USUAL).rstrip('/')}/status.json"
     while True:
-        missing = "" if found else NOTHING_RUNS
+        missing = "" if found else _without_stack()
         clear = options.watch and sys.stdout.isatty()
         status = show(address, missing, as_json=options.json, clear=clear, every=options.all)
         if not options.watch:
@@ -91,6 +92,13 @@ def show(address: str, missing: str, *, as_json: bool, clear: bool, every: bool)
     text = json.dumps(status, indent=2) if as_json else "\n".join(describe(status, every=every))
     print(f"{CLEAR if clear else ''}{text}", flush=True)
     return NEEDED if status["who_acts"] == YOU else int(status["tone"] != "good")
+
+
+def _without_stack() -> str:
+    """Returns that no stack runs, with the runs that go on without one."""
+    lines = list_running()
+    unwatched = "; these runs go on, and no stack watches them:" if lines else ""
+    return "\n".join((f"{NOTHING_RUNS}{unwatched}", *lines))
 
 
 def find_exporter() -> str:

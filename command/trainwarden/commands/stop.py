@@ -2,7 +2,7 @@
 
 Sends SIGTERM to their commands, and SIGKILL to what is left of them after the grace. A run that has
 failed is dismissed: it leaves the page, and its alerts end. If there is no run of one of the
-names, the command stops none.
+names, the command stops none. Without a name it lists the runs that go on, and stops none.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ examples:
   trainwarden stop grpo --worker vllm --grace 120
   trainwarden stop train train-2 sweep
 
-exit status: 0 if all have ended or are dismissed, 1 if not"""
+exit status: 0 if all have ended or are dismissed, 1 if not, 2 without RUN"""
 
+NO_RUNS = "no run of `trainwarden run` goes on"
+NO_RUN_NAMED = 2
+"""Exit status of wrong usage: nothing was stopped, which a script must not take for a success."""
 MARGIN_SECONDS = 30.0
 """How long the end may take beyond the grace."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", metavar="RUN", nargs="+", help="name of a run")
+    parser.add_argument("runs", metavar="RUN", nargs="*", help="name of a run")
     parser.add_argument("--worker", metavar="NAME", help="only this worker of them")
     parser.add_argument(
         "--grace",
@@ -40,6 +43,11 @@ def run(options: argparse.Namespace) -> int:
     # here: `trainwarden stop --help` needs none of it
     from trainwarden.run.announcement import dismiss, running_pid  # noqa: PLC0415
 
+    if not options.runs:
+        lines = list_running()
+        heading = "none is stopped without its name; these go on:" if lines else NO_RUNS
+        print("\n".join((heading, *lines)))
+        return NO_RUN_NAMED
     found = {
         path: bool(running_pid(path))
         for name in options.runs
@@ -61,16 +69,29 @@ def run(options: argparse.Namespace) -> int:
     return min(problems, 1)
 
 
+def list_running() -> list[str]:
+    """Returns a line for each run that goes on: what stops it, its folder and its workers."""
+    # here: see above
+    from trainwarden.run.announcement import find_running, read_content  # noqa: PLC0415
+
+    lines = []
+    for run, paths in find_running().items():
+        folder = read_content(paths[0]).get("cwd") or "an unknown folder"
+        workers = ", ".join(path.stem.partition("@")[2] for path in paths)
+        lines.append(f"  trainwarden stop {run:<12}  ({workers}, in {folder})")
+    return lines
+
+
 def _find(run: str, worker: str | None) -> list[Path]:
     """Returns the announcements of a run. Raises ValueError if there is none."""
     # here: see above
-    from trainwarden.run.announcement import running_pid  # noqa: PLC0415
-    from trainwarden.run.folder import find_announcements, state_folder  # noqa: PLC0415
+    from trainwarden.run.announcement import find_running  # noqa: PLC0415
+    from trainwarden.run.folder import find_announcements  # noqa: PLC0415
 
     if announced := find_announcements(run, worker):
         return announced
-    others = sorted(filter(running_pid, (state_folder() / "runs.d").glob("*.json")))
-    names = ", ".join(map(_name, others)) or "none"
+    others = (_name(path) for paths in find_running().values() for path in paths)
+    names = ", ".join(others) or "none"
     which = "/".join(filter(None, (run, worker)))
     raise ValueError(f"no run named {which} is running; running: {names}")
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from trainwarden.run.folder import RunFiles, write_private
+from trainwarden.run.folder import RunFiles, state_folder, write_private
 from trainwarden.run.process_tree import read_start_ticks
 
 MAX_BYTES = 16 << 20
@@ -118,6 +118,18 @@ def running_pid(path: Path) -> int:
     except (ValueError, KeyError, TypeError, OverflowError):
         return 0
     return 0
+
+
+def find_running() -> dict[str, list[Path]]:
+    """Returns the announcements of the workers that are not over, by run."""
+    try:
+        announced = sorted((state_folder() / "runs.d").glob("*@*.json"))
+    except RuntimeError:
+        return {}  # the account has no home, so it has no runs
+    found: dict[str, list[Path]] = {}
+    for path in filter(running_pid, announced):
+        found.setdefault(path.stem.partition("@")[0], []).append(path)
+    return found
 
 
 def dismiss(path: Path) -> bool:

@@ -8,7 +8,9 @@ import pytest
 
 from running_runs import Runs, is_alive
 from trainwarden import cli
+from trainwarden.commands import status
 from trainwarden.run.announcement import running_pid
+from trainwarden.stack import load_script
 
 
 def test_a_run_is_stopped_with_all_its_workers(
@@ -73,6 +75,42 @@ def test_a_run_that_has_finished_is_not_dismissed(
     assert cli.main(["stop", "r"]) == 1
     assert "trainwarden stop: r/trainer has finished, since " in capsys.readouterr().err
     assert runs.announced()["state"] == "finished"
+
+
+def test_the_runs_that_go_on_are_listed_where_no_stack_watches_them(
+    runs: Runs,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """None is stopped: not by `stop` without a name, and not by `down`."""
+    monkeypatch.setenv("TRAINWARDEN_FOLDER", str(runs.folder))
+    monkeypatch.setenv("TRAINWARDEN_STACK_DIR", str(tmp_path / "stacks"))
+    monkeypatch.setattr(status, "USUAL", "http://127.0.0.1:1")
+    runs.piped("false", options=("--name", "failed")).communicate()
+    assert cli.main(["stop"]) == 2
+    assert capsys.readouterr().out == "no run of `trainwarden run` goes on\n"
+    assert cli.main(["down"]) == 0
+    assert capsys.readouterr().out == "no stack runs\n"
+
+    process = runs.piped("sleep", "1000")
+    pid = runs.wait_until(state="running")["pid"]
+    line = f"  trainwarden stop r             (trainer, in {Path.cwd()})\n"
+    assert cli.main(["stop"]) == 2
+    assert capsys.readouterr().out == f"none is stopped without its name; these go on:\n{line}"
+    assert cli.main(["status"]) == 3
+    printed = capsys.readouterr().err
+    assert printed.endswith(f"; these runs go on, and no stack watches them:\n{line}")
+    assert cli.main(["down"]) == 0
+    last = "your runs go on, watched by no stack; to end each: `trainwarden stop r`\n"
+    assert capsys.readouterr().out == f"no stack runs\n{last}"
+    with load_script("claims").claimed(tmp_path / "stacks" / "demo"):
+        assert cli.main(["down", "--folder", str(tmp_path / "other")]) == 0
+        last = "your runs go on; to end each: `trainwarden stop r`"
+        assert capsys.readouterr().out.splitlines()[-1] == last
+    assert is_alive(pid)
+    assert cli.main(["stop", "r"]) == 0
+    process.communicate()
 
 
 @pytest.mark.parametrize("name", ["*", "../r", "r@x"])
