@@ -50,8 +50,10 @@ from trainwarden_remediator.journal.terminal import (
 from trainwarden_remediator.notify.notifier import try_receivers
 from trainwarden_remediator.report.current_state import (
     CurrentState,
+    describe_unread,
     mode_in_force,
     read_current_state,
+    running_remediator,
 )
 from trainwarden_remediator.report.incident import ReportStyle, named_config
 from trainwarden_remediator.report.nightly import report_incident, report_nights
@@ -288,7 +290,8 @@ def _runbook(given: argparse.Namespace) -> int:
 
 
 def _notify_test(given: argparse.Namespace) -> int:
-    notify = load_setup(given.config_file).config.notify
+    setup = load_setup(given.config_file)
+    notify = setup.config.notify
     chosen = [one for one in notify.receivers if given.receiver in (None, one.name)]
     if not chosen:
         which = "" if given.receiver is None else f" named {given.receiver}"
@@ -297,7 +300,14 @@ def _notify_test(given: argparse.Namespace) -> int:
     for name, problem in asyncio.run(try_receivers(notify, chosen)):
         print(f"{name}: {f'not sent: {problem}' if problem else 'sent; check that it arrived'}")
         failed += bool(problem)
+    if unread := describe_unread(given.config_file, setup, asyncio.run(_running(setup))):
+        print(f"warning: {unread}", file=sys.stderr)
     return min(failed, 1)
+
+
+async def _running(setup: Setup) -> Mapping[str, object]:
+    async with aiohttp.ClientSession() as session:
+        return await running_remediator(setup, session)
 
 
 def _clean_gpu(given: argparse.Namespace) -> int:

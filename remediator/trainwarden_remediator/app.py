@@ -171,6 +171,7 @@ class Remediator:
             paused=any(hold.everything for hold in holds),
             holds=holds,
             reload_successful=self.reloader.successful and not self._exporter_file.problem,
+            config_file=self.path,
             workers_hash=self.setup.workers_hash,
             reload_timestamp=self.reloader.success_timestamp,
             web_config_loaded=self._web_config_file.last_reload_successful

@@ -87,6 +87,10 @@ class RemediatorHold(_StatusModel):
 class RemediatorStatus(_StatusModel):
     """Status of the remediator. Alerts are sorted oldest first, actions newest first."""
 
+    config_file: _Text = ""
+    """Its remediator.yml,"""
+    config_read_at: float | None = None
+    """and when it read it (Unix seconds)."""
     exporter_file: _Text = ""
     """The exporter.yml that it reads."""
     workers_hash: int | None = None

@@ -8,11 +8,13 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import aiohttp
 
 from trainwarden_exporter.processes.announcements import AnnouncedRuns
 from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.runtime.resolved_path import resolved_path
 from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.credentials.outgoing import RequestCredentials
 from trainwarden_remediator.exceptions import ObservationError
@@ -87,9 +89,36 @@ async def mode_in_force(setup: Setup, session: aiohttp.ClientSession) -> str:
 
     `--mode`, as `trainwarden up --mode` gives it, is in no file.
     """
+    mode = (await running_remediator(setup, session)).get("mode")
+    return str(mode) if mode in ("observe", "act") else setup.config.mode
+
+
+def describe_unread(file: Path, setup: Setup, running: Mapping[str, object]) -> str:
+    """Returns why the running remediator does not use `file` as it is now, or "".
+
+    Where the exporter does not show that remediator, says so. `setup` is what the file contains,
+    `running` the result of `running_remediator`.
+    """
+    read_at, own = running.get("config_read_at"), resolved_path(str(file.absolute()))
+    if not isinstance(read_at, int | float):
+        url = setup.config.exporter.url
+        return f"it is not known whether a remediator has read {file}: {url} shows none"
+    if (other := running.get("config_file")) != own:
+        return f"the running remediator reads {other}, not {file}"
+    if file.stat().st_ctime <= read_at:
+        return ""
+    return (
+        f"{file} has changed since the running remediator read it: reload that by SIGHUP, or by"
+        " `trainwarden down` and the same `up`"
+    )
+
+
+async def running_remediator(setup: Setup, session: aiohttp.ClientSession) -> Mapping[str, object]:
+    """Returns the status of the running remediator, as the exporter shows it; empty without."""
     exporter = setup.config.exporter
-    with suppress(ObservationError, ValueError, KeyError, TypeError, MemoryError):
-        body = await get(session, f"{exporter.url}/status.json", RequestCredentials(exporter))
-        if (mode := json.loads(body)["remediator"]["mode"]) in ("observe", "act"):
-            return str(mode)
-    return setup.config.mode
+    with suppress(ObservationError, TimeoutError, ValueError, KeyError, TypeError, MemoryError):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            body = await get(session, f"{exporter.url}/status.json", RequestCredentials(exporter))
+        if isinstance(found := json.loads(body)["remediator"], dict):
+            return found
+    return {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_remediator.holds.hold_file import Hold
@@ -50,6 +51,7 @@ class RemediatorState:
     """None without a web config file."""
     webhooks: Mapping[int, int]
     journal: JournalSummary | None
+    config_file: Path = Path("remediator.yml")
     workers_hash: int | None = None
     """The hash of the workers in exporter.yml."""
     journal_writable: bool = True

@@ -258,6 +258,8 @@ def status_json(work: CurrentWork, setup: Setup, *, now: float) -> Mapping[str, 
     first, situation = headline(work, config, now=now), work.situation(now)
     journal = state.journal
     return {
+        "config_file": resolved_path(str(state.config_file.absolute())),
+        "config_read_at": state.reload_timestamp,
         "exporter_file": resolved_path(str(config.exporter.config.absolute())),
         "workers_hash": setup.workers_hash,
         "mode": state.mode,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator
@@ -219,6 +220,18 @@ def test_notify_test_fails_when_a_message_was_not_sent(tmp_path: Path, capsys: C
     assert SECRET not in output.out + output.err
     assert main(["notify-test", "--config.file", str(path), "other"]) == 1
     assert "has no receiver named other" in capsys.readouterr().err
+
+
+async def test_notify_test_warns_where_no_remediator_has_read_the_file(
+    chat: Chat, tmp_path: Path, capsys: Captured
+) -> None:
+    path = _config(tmp_path, {"name": "good", "kind": "json", "url": chat.url})
+    path.write_text(path.read_text() + "exporter: {url: 'http://127.0.0.1:1'}\n")
+    assert await asyncio.to_thread(main, ["notify-test", "--config.file", str(path)]) == 0
+    assert capsys.readouterr().err == (
+        f"warning: it is not known whether a remediator has read {path}: http://127.0.0.1:1 shows"
+        " none\n"
+    )
 
 
 @pytest.mark.parametrize(

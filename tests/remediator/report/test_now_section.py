@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC
@@ -14,6 +15,7 @@ import pytest
 from tests.remediator.fake_clock import FakeClock
 from tests.remediator.live_host import Box
 from tests.remediator.samples import LATER, NOW, ROLLOUT, make_alert, make_worker
+from tests.remediator.telemetry.test_headline_states import staged
 
 from trainwarden_exporter.processes.announcements import (
     AnnouncedRuns,
@@ -28,6 +30,7 @@ from trainwarden_exporter.runtime.responsibility import (
     STALLED,
     YOU,
 )
+from trainwarden_exporter.status_page.remediator_client import RemediatorStatus
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.config.schema import load_setup
 from trainwarden_remediator.holds.hold_file import Hold
@@ -38,8 +41,10 @@ from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.policy.situation import Situation
 from trainwarden_remediator.report.current_state import (
     CurrentState,
+    describe_unread,
     mode_in_force,
     read_current_state,
+    running_remediator,
 )
 from trainwarden_remediator.report.incident import ReportStyle
 from trainwarden_remediator.report.markdown import TimeFormat
@@ -380,3 +385,27 @@ async def test_the_mode_is_that_of_the_running_remediator(box: Box) -> None:
             assert await mode_in_force(setup, session) == "observe"
         box.blind = True
         assert await mode_in_force(setup, session) == "observe"
+
+
+async def test_a_file_that_the_running_remediator_has_not_read_is_named(box: Box) -> None:
+    setup = await asyncio.to_thread(load_setup, box.config_file)
+    changed, own = box.config_file.stat().st_ctime, str(box.config_file.resolve())
+    read = {"config_file": own, "config_read_at": changed + 1}
+    unread: tuple[tuple[Any, str], ...] = (
+        (read, ""),
+        (read | {"config_read_at": changed - 1}, "has changed since the running remediator read"),
+        (read | {"config_file": "/srv/other.yml"}, "remediator reads /srv/other.yml, not "),
+        ({"mode": "act"}, "it is not known whether a remediator has read"),
+        (None, "it is not known whether a remediator has read"),
+    )
+    async with aiohttp.ClientSession() as session:
+        for status, what in unread:
+            box.status = {"remediator": status}
+            running = await running_remediator(setup, session)
+            found = describe_unread(box.config_file, setup, running)
+            assert (what in found, bool(found)) == (True, bool(what))
+    async with staged(box) as stage:  # what a running one reports
+        reported = await stage.asked()
+    assert isinstance(reported, RemediatorStatus)
+    assert reported.config_file == own
+    assert changed <= (reported.config_read_at or 0) <= time.time()
