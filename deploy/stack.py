@@ -26,7 +26,7 @@ DOWNLOAD_SECONDS = 300
 
 
 class StackError(ValueError):
-    """Something the stack needs cannot be had; one line that says what, and what to do."""
+    """Something the stack needs cannot be had: what, in one line, and the commands to get it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,9 +313,11 @@ def _run(command: Sequence[str | Path], scratch: Path, package: Package) -> None
 
 
 def _put_on_path(package: Package) -> str:
+    commands = how_to_install()
+    gap = "\n  " if "\n" in commands else " "
     return (
-        f"put {package.names[0]} and {package.tool}, "
-        f"{package.title} {_dotted(package.oldest)} or newer, on PATH ({how_to_install()})"
+        f"put {package.names[0]} and {package.tool}, {package.title} {_dotted(package.oldest)}"
+        f" or newer, on PATH:{gap}" + commands.replace("\n", gap)
     )
 
 
@@ -325,11 +327,20 @@ INSTALL: Mapping[str, str] = {
     "suse": "zypper install golang-github-prometheus-prometheus"
     " golang-github-prometheus-alertmanager",
 }
-"""The command that installs both programs, by ID or ID_LIKE of os-release(5)."""
+"""The command that installs both programs, by ID or ID_LIKE of os-release(5).
+
+Fedora and EPEL have Prometheus 2.32, which is too old for the shipped rules
+(https://packages.fedoraproject.org/pkgs/golang-github-prometheus/golang-github-prometheus/).
+"""
+
+RELEASES = {"prometheus": "3.5.3", "alertmanager": "0.33.1"}
+"""The upstream releases that a user is given elsewhere: those of docker-compose.yml."""
+CPUS = {"x86_64": "amd64", "aarch64": "arm64"}
+"""The name of a CPU in the names of the releases, by that of uname(2)."""
 
 
-def how_to_install(release: Mapping[str, str] | None = None) -> str:
-    """The command that gets both programs on this distribution, or where they are to be had."""
+def how_to_install(release: Mapping[str, str] | None = None, cpu: str = "") -> str:
+    """The command that gets both programs on this distribution and CPU, or where they are."""
     if release is None:
         try:
             release = platform.freedesktop_os_release()
@@ -338,7 +349,16 @@ def how_to_install(release: Mapping[str, str] | None = None) -> str:
     for name in (release.get("ID", ""), *release.get("ID_LIKE", "").split()):
         if name in INSTALL:
             return INSTALL[name]
-    return "from https://prometheus.io/download/"
+    if (built_for := CPUS.get(cpu or platform.machine())) is None:
+        return "from https://prometheus.io/download/"
+    names = {one: f"{one}-{number}.linux-{built_for}" for one, number in RELEASES.items()}
+    lines = [
+        f"curl -fL https://github.com/prometheus/{one}/releases/download/v{RELEASES[one]}"
+        f"/{name}.tar.gz | tar xz"
+        for one, name in names.items()
+    ]
+    path = ":".join(("$PATH", *(f"$PWD/{name}" for name in names.values())))
+    return "\n".join((*lines, f"export PATH={path}"))
 
 
 def _dotted(numbers: tuple[int, int]) -> str:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -172,16 +173,17 @@ def test_a_suite_that_cannot_be_is_refused(
         machine.find()
 
 
-def test_a_refused_download_is_one_line_and_leaves_nothing(
+def test_a_refused_download_is_one_line_with_commands_and_leaves_nothing(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.add_packages()
     monkeypatch.setenv("REFUSED", "download")
     with pytest.raises(stack.StackError) as caught:
         machine.find()
-    assert "E: no such thing" in str(caught.value)
-    assert "put prometheus and promtool, Prometheus 2.42 or newer, on PATH" in str(caught.value)
-    assert "\n" not in str(caught.value)
+    reason, *commands = str(caught.value).splitlines()
+    assert "E: no such thing" in reason
+    assert "put prometheus and promtool, Prometheus 2.42 or newer, on PATH" in reason
+    assert all(line.startswith(("  curl -fL https://", "  export PATH=")) for line in commands)
     assert os.listdir(machine.stack) == ["lock"]  # noqa: PTH208 - names are compared
 
     monkeypatch.setenv("REFUSED", "")
@@ -219,6 +221,7 @@ def test_the_real_programs_run(binaries: stack.Binaries) -> None:
         ({"ID": "arch"}, "pacman -S prometheus alertmanager"),
         ({"ID": "manjaro", "ID_LIKE": "arch"}, "pacman -S prometheus alertmanager"),
         ({"ID": "alpine"}, "apk add prometheus alertmanager"),
+        ({"ID": "opensuse-leap", "ID_LIKE": "suse opensuse"}, stack.INSTALL["suse"]),
         ({"ID": "unheard-of", "ID_LIKE": "of too"}, "from https://prometheus.io/download/"),
         ({}, "from https://prometheus.io/download/"),
     ],
@@ -226,7 +229,28 @@ def test_the_real_programs_run(binaries: stack.Binaries) -> None:
 def test_a_system_without_apt_is_given_the_command_of_its_own(
     release: dict[str, str], command: str
 ) -> None:
-    assert stack.how_to_install(release) == command
+    assert stack.how_to_install(release, "mips") == command
+
+
+@pytest.mark.parametrize(("cpu", "built_for"), [("x86_64", "amd64"), ("aarch64", "arm64")])
+def test_where_no_distribution_has_them_the_official_releases_are_named(
+    cpu: str, built_for: str, tmp_path: Path
+) -> None:
+    """The versions of the containers. Fedora's Prometheus is too old."""
+    text = stack.how_to_install({"ID": "fedora"}, cpu)
+    images = (stack.PROJECT / "docker-compose.yml").read_text(encoding="utf-8")
+    for name in ("prometheus", "alertmanager"):
+        (version,) = re.findall(rf"prom/{name}:v([\d.]+)@", images)
+        file = f"{name}-{version}.linux-{built_for}"
+        url = f"https://github.com/prometheus/{name}/releases/download/v{version}/{file}.tar.gz"
+        assert f"curl -fL {url} | tar xz" in text.splitlines()
+        (tmp_path / file).mkdir()
+    # curl brings nothing here: the last line alone
+    script = f"{text.splitlines()[-1]}; echo $PATH"
+    done = subprocess.run(
+        ["sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert {Path(one) for one in done.stdout.strip().split(":")} >= set(tmp_path.iterdir())
 
 
 def test_without_a_clone_the_stack_lives_in_the_state_folder(

@@ -14,7 +14,7 @@ from trainwarden_exporter.preflight.report import (
     PreflightContext,
     worst_result,
 )
-from trainwarden_exporter.runtime.formatting import format_duration, format_size
+from trainwarden_exporter.runtime.formatting import format_duration, format_room, format_size
 
 _FEW_CHECKPOINTS = 3
 _NO_ROOM = 0.1
@@ -77,9 +77,8 @@ def _judge_space(disk: DiskSnapshot) -> ResultWithText | None:
         return None
     if checkpoint:
         fit = free / checkpoint
-        count = f"{fit:.1f}" if fit < 10 else f"{fit:,.0f}"  # noqa: PLR2004 - whole ones from there on
         size = format_size(checkpoint)
-        summary = f"{format_size(free)} free, room for {count} checkpoints of {size}"
+        summary = f"{format_size(free)} free, room for {format_room(fit)} checkpoints of {size}"
         return "refuse" if fit < 1 else "warn" if fit < _FEW_CHECKPOINTS else "ok", summary
     summary = f"{format_size(free)} free"
     if floor is None or free >= floor:
@@ -93,7 +92,7 @@ def _judge_inodes(disk: DiskSnapshot) -> ResultWithText | None:
     if disk_usage is None or disk_usage.inodes is None or disk_usage.free_inodes is None:
         return None
     share = disk_usage.free_inodes / disk_usage.inodes
-    summary = f"{disk_usage.free_inodes} free, {share:.0%} of all"
+    summary = f"{disk_usage.free_inodes:,} free, {share:.0%} of all"
     return "refuse" if share < _NO_FILES else "warn" if share < _FEW_FILES else "ok", summary
 
 

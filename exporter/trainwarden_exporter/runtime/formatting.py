@@ -19,6 +19,13 @@ def format_size(count: float) -> str:
     return f"{count:.{digits}f} {_SIZE_UNITS[power]}"
 
 
+def format_room(count: float) -> str:
+    """How many more of something fit, as `3.5`, `120` or `over 1,000`: how many more is no news."""
+    if count > 1000:  # noqa: PLR2004 - see above
+        return "over 1,000"
+    return f"{count:.1f}" if count < 10 else f"{count:,.0f}"  # noqa: PLR2004 - whole ones from there
+
+
 def format_duration(seconds: float) -> str:
     """Formats seconds in their two largest units: `3 h 12 min`; below ten, to the millisecond."""
     if seconds < 10:  # noqa: PLR2004 - see above

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-from trainwarden_exporter.runtime.formatting import format_duration
+from trainwarden_exporter.runtime.formatting import format_duration, format_room
 from trainwarden_exporter.status_page.day import day_section
 from trainwarden_exporter.status_page.fragments import (
     UNKNOWN,
@@ -107,7 +107,7 @@ def _checkpoint(seen: CheckpointView) -> str | None:
     if seen.interval is not None:
         more.append(f"every {duration(seen.interval)}")
     if seen.left is not None:
-        more.append(f"room for {seen.left:,.0f} more")
+        more.append(f"room for {format_room(seen.left)} more")
     if not fragments and not more:
         return None
     return toned(seen.tone, ", ".join(fragments) or "none") + quiet(", ".join(more))

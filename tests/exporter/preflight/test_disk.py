@@ -67,7 +67,7 @@ class TestSpace:
         assert ("minimum 5.0 GiB" in message) == (result != "ok")
 
     @pytest.mark.parametrize(
-        ("size", "count"), [(10 * GIB, "3.0"), (3 * GIB, "10"), (1 << 20, "30,720")]
+        ("size", "count"), [(10 * GIB, "3.0"), (3 * GIB, "10"), (1 << 20, "over 1,000")]
     )
     def test_many_checkpoints_are_counted_whole(self, size: int, count: str) -> None:
         _, message = results(disk_checks.check_space, disk(disk_usage=free(30), checkpoint=size))

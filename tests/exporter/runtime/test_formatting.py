@@ -48,5 +48,13 @@ def test_a_moment_is_in_utc() -> None:
     assert formatting.format_time(1_700_000_000.9) == "2023-11-14 22:13:20 UTC"
 
 
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [(0.49, "0.5"), (9.9, "9.9"), (120.4, "120"), (1000, "1,000"), (5_636_218_250, "over 1,000")],
+)
+def test_how_many_more_fit_is_no_news_beyond_a_thousand(count: float, words: str) -> None:
+    assert formatting.format_room(count) == words
+
+
 def test_one_is_singular() -> None:
     assert [formatting.plural(n, "run") for n in (0, 1, 2)] == ["0 runs", "1 run", "2 runs"]
