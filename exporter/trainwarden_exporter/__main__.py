@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import platform
 import sys
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import psutil
+import yaml
 from pydantic import ValidationError
 
 from trainwarden_exporter import __version__
@@ -37,11 +39,12 @@ from trainwarden_exporter.preflight.against_host import match_host
 from trainwarden_exporter.preflight.checkpoints import list_checkpoints
 from trainwarden_exporter.preflight.checks import run_checks
 from trainwarden_exporter.preflight.config_warnings import config_warnings
-from trainwarden_exporter.preflight.report import render, worst_result
+from trainwarden_exporter.preflight.report import as_data, render, worst_result
 from trainwarden_exporter.processes.announcements import read_announcements
 from trainwarden_exporter.processes.config import workers_by_key
 from trainwarden_exporter.processes.matching import Matcher
 from trainwarden_exporter.processes.stacks.sampler import sample_run
+from trainwarden_exporter.processes.stacks.text import as_data as stacks_as_data
 from trainwarden_exporter.processes.stacks.text import render as render_stacks
 from trainwarden_exporter.progress.limit_reasons import explain_phase_limits
 from trainwarden_exporter.run_config import RunConfig
@@ -76,7 +79,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> i
             case "stacks":
                 return stacks(options)
             case "discover":
-                return discover(options.path, options.output)
+                return discover(options.path, options.output, as_json=options.json)
         logging_setup.configure(options.log_level, options.log_format)
         asyncio.run(
             run(
@@ -168,7 +171,7 @@ def preflight(options: argparse.Namespace) -> int:
         return 2
     memory_free, timeout = options.gpu_memory_free, options.gpu_timeout
     findings = run_checks(config, run=options.run, memory_free=memory_free, timeout=timeout)
-    print(render(findings))
+    print(_as_json(as_data(findings)) if options.json else render(findings))
     return int(worst_result(findings) == "refuse")
 
 
@@ -181,6 +184,9 @@ def checkpoints(options: argparse.Namespace) -> int:
         return 2
     config, runs = chosen
     found = [one for run in runs for one in list_checkpoints(run, config.state_folder)]
+    if options.json:
+        print(_as_json([one.as_data() for one in found]))
+        return int(any(one.proofs.resume_problem for one in found))
     if not found:
         print(f"{', '.join(run.name for run in runs)}: no folder of checkpoints is known")
     for one in found:
@@ -192,11 +198,20 @@ def stacks(options: argparse.Namespace) -> int:
     """Samples the stacks of each run three times in ten seconds; returns 0, or 2 on misuse."""
     if (chosen := _choose_runs(options)) is None:
         return 2
+    data = []
     for run in chosen[1]:
         selectors = {key: worker.match for key, worker in workers_by_key([run]).items()}
-        print(f"run {run.name}")
-        print("\n".join(render_stacks(sample_run(run, Matcher(selectors)))))
+        diagnosis = sample_run(run, Matcher(selectors))
+        data.append(stacks_as_data(run.name, diagnosis))
+        if not options.json:
+            print("\n".join((f"run {run.name}", *render_stacks(diagnosis))))
+    if options.json:
+        print(_as_json(data))
     return 0
+
+
+def _as_json(data: object) -> str:
+    return json.dumps(data, indent=2)
 
 
 def _choose_runs(options: argparse.Namespace) -> tuple[Config, list[RunConfig]] | None:
@@ -223,11 +238,11 @@ def _load_optional(file: Path | None) -> Config | None:
         return None
 
 
-def discover(path: Path | None, output: Path | None = None) -> int:
+def discover(path: Path | None, output: Path | None = None, *, as_json: bool = False) -> int:
     """Prints a configuration that fits this host; returns 0 if it found a run, else 1 or 2.
 
     With `output`, writes exporter.yml and remediator.yml into that folder instead; it never
-    replaces a file.
+    replaces a file. With `as_json`, prints the content of exporter.yml as JSON.
     """
     if path is not None and not path.is_dir():
         _print_error(f"{path} is not a folder")
@@ -236,7 +251,7 @@ def discover(path: Path | None, output: Path | None = None) -> int:
     proposal = propose(scan)
     text = render_proposal(proposal, gpus=scan.gpus)
     if output is None:
-        print(text, end="")
+        print(_as_json(yaml.safe_load(text)) + "\n" if as_json else text, end="")
         return int(not proposal.runs)
     output.mkdir(parents=True, exist_ok=True)
     files = {"exporter.yml": text, "remediator.yml": render_remediator(proposal)}
@@ -290,6 +305,7 @@ def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
         of_run = commands.add_parser(name, help=text)
         of_run.add_argument("run", nargs="?", metavar="RUN", help="name (default: all runs)")
         _add_config_file(of_run, "configuration file; without it, only announced runs are known")
+        _add_json(of_run)
 
     discover_parser = commands.add_parser(
         "discover", help="inspect this host and print a configuration that fits it"
@@ -301,12 +317,14 @@ def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
         metavar="PATH",
         help="folder of the run; without it, derived from the running processes",
     )
-    discover_parser.add_argument(
+    printed = discover_parser.add_mutually_exclusive_group()
+    printed.add_argument(
         "--output",
         type=Path,
         metavar="FOLDER",
         help="write exporter.yml and remediator.yml there instead of printing exporter.yml",
     )
+    _add_json(printed)
 
     preflight_parser = commands.add_parser(
         "preflight", help="check whether a run can start here; exit status 0 if so"
@@ -333,7 +351,12 @@ def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
         metavar="DURATION",
         help="timeout of the GPU driver (default: %(default)gs)",
     )
+    _add_json(preflight_parser)
     return parser
+
+
+def _add_json(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _add_config_file(parser: argparse.ArgumentParser, text: str) -> None:

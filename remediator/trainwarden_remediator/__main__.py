@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import math
 import sys
 import time
@@ -60,6 +61,7 @@ from trainwarden_remediator.report.nightly import report_incident, report_nights
 from trainwarden_remediator.runtime import oom_score
 from trainwarden_remediator.runtime.clock import WallClock
 from trainwarden_remediator.runtime.memory_reserve import THREADS, lock_memory, start_thread_pool
+from trainwarden_remediator.telemetry.status_page import hold_json
 
 TOKEN_PATHS = frozenset(
     {"/webhook", "/-/hold", "/-/resume", "/-/reload", "/report", "/report/{incident}", "/hold"}
@@ -240,8 +242,12 @@ async def _current_state(setup: Setup) -> CurrentState:
 
 def _hold(given: argparse.Namespace) -> int:
     setup, now = load_setup(given.config_file), time.time()
-    if given.list:
-        for hold in read_holds(setup.config.hold_file, now):
+    if given.list or given.json:
+        holds = read_holds(setup.config.hold_file, now)
+        if given.json:
+            print(json.dumps([hold_json(hold, now=now) for hold in holds], indent=2))
+            return 0
+        for hold in holds:
             print(f"{hold.scope or 'everything'} {hold.description}".strip())
         return 0
     why = service.normalize_reason(given.why)

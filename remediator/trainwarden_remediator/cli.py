@@ -123,6 +123,7 @@ def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
         )
         if name == "hold":
             switch.add_argument("--list", action="store_true", help="only show the holds in force")
+            switch.add_argument("--json", action="store_true", help="only show them, as JSON")
             switch.add_argument(
                 "--for",
                 dest="duration",

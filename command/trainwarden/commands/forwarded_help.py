@@ -13,12 +13,14 @@ examples:
   trainwarden discover
   trainwarden discover /data/outputs > exporter.yml
   trainwarden discover /data/outputs --output /srv/run
+  trainwarden discover --json | jq -r '.runs[].name'
 
 exit status: 0, 1 if no run was found, 2 if PATH is no folder or a file of --output exists""",
     "checkpoints": """\
 examples:
   trainwarden checkpoints
   trainwarden checkpoints grpo
+  trainwarden checkpoints --json | jq -r '.[].newest_proved'
   trainwarden checkpoints --config.file /srv/run/exporter.yml
 
 exit status:
@@ -29,6 +31,7 @@ exit status:
 examples:
   trainwarden preflight
   trainwarden preflight --config.file /srv/run/exporter.yml --gpu.memory-free 70GiB
+  trainwarden preflight --json | jq -r '.findings[] | select(.result == "refuse").observed'
 
 exit status:
   0  a run can start
@@ -38,6 +41,7 @@ exit status:
 examples:
   trainwarden stacks
   trainwarden stacks grpo
+  trainwarden stacks --json | jq -r '.[].processes[].text'
 
 exit status: 0, or 2 if the configuration cannot be read or there is no such run""",
     "journal": f"""\
@@ -61,7 +65,7 @@ exit status: 0, or 1 if there is no journal, or no such incident""",
 examples:
   trainwarden hold 'new driver'
   trainwarden hold --run grpo --for 2h 'debugging'
-  trainwarden hold --list
+  trainwarden hold --list --json
 
 exit status: 0, or 1 if it cannot be written""",
     "resume": f"""\

@@ -59,6 +59,33 @@ class CheckpointList:
             yield f"  A resume would take a damaged checkpoint: {printable(problem)}"
         yield f"  Newest proved checkpoint: {_name(self.proofs.newest_proved)}"
 
+    def as_data(self) -> dict[str, object]:
+        """Returns the same for programs: sizes in bytes, times in Unix seconds, 0 if unknown."""
+        run, kind = self.spec.labels
+        newest = self.proofs.newest_proved
+        return {
+            "run": run,
+            "checkpoint": kind,
+            "is_copy": self.spec.is_copy,
+            "resume_problem": printable(self.proofs.resume_problem),
+            "newest_proved": None if newest is None else printable(newest.path),
+            "checkpoints": [
+                {
+                    "path": printable(one.path),
+                    "step": one.step,
+                    "state": one.state,
+                    "size": one.step_dir.size,
+                    "changed_at": one.step_dir.changed_at,
+                    "completed_at": one.step_dir.completed_at,
+                    "damages": [
+                        {"kind": damage.kind, "text": printable(str(damage))}
+                        for damage in one.damages
+                    ],
+                }
+                for one in self.proofs.checkpoints
+            ],
+        }
+
 
 def list_checkpoints(
     run: RunConfig, state_folder: Path | None, *, seconds: float = inf

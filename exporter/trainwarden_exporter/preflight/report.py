@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 from trainwarden_exporter.config import Config
@@ -58,6 +58,11 @@ Check = Callable[[PreflightContext], Finding | None]
 def worst_result(findings: Iterable[Finding]) -> CheckResult:
     given = {finding.result for finding in findings}
     return "refuse" if "refuse" in given else "warn" if "warn" in given else "ok"
+
+
+def as_data(findings: Sequence[Finding]) -> dict[str, object]:
+    """Returns the findings for programs: the worst result, and each with the keys of `Finding`."""
+    return {"result": worst_result(findings), "findings": [asdict(one) for one in findings]}
 
 
 def render(findings: Sequence[Finding], *, width: int = 100) -> str:

@@ -26,6 +26,7 @@ from trainwarden_exporter.webserver.runbooks import (
 )
 from trainwarden_remediator.config.schema import Config, Setup
 from trainwarden_remediator.config.targets import Target
+from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.holds.service import operator_name
 from trainwarden_remediator.journal import event_text
 from trainwarden_remediator.journal.evidence_text import FaultFacts
@@ -288,16 +289,14 @@ def status_json(work: CurrentWork, setup: Setup, *, now: float) -> Mapping[str, 
         "firing_count": None if views is None else len(views),
         "unhandled_count": sum(urgency(one.who) < urgency(REMEDIATOR) for one in views or ()),
         "alerts_problem": work.alerts if isinstance(work.alerts, str) else "",
-        "holds": [
-            {
-                "run": one.run,
-                "worker": one.worker,
-                "who_acts": holder(one, now),
-                "text": describe_hold(one, now)[:MAX_TEXT_LENGTH],
-            }
-            for one in in_force(state.holds)[:HOLDS]
-        ],
+        "holds": [hold_json(one, now=now) for one in in_force(state.holds)[:HOLDS]],
     }
+
+
+def hold_json(hold: Hold, *, now: float) -> Mapping[str, str]:
+    """Returns a hold as JSON data; without a run it is one on everything."""
+    text = describe_hold(hold, now)[:MAX_TEXT_LENGTH]
+    return {"run": hold.run, "worker": hold.worker, "who_acts": holder(hold, now), "text": text}
 
 
 def _without_shown(work: CurrentWork, views: Sequence[AlertView] | None) -> Sequence[Incident]:

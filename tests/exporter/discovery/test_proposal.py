@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
+from trainwarden_exporter.__main__ import main
 from trainwarden_exporter.config import Config
 from trainwarden_exporter.config_file.loader import parse
 from trainwarden_exporter.discovery.artifacts import StepFolder
@@ -305,3 +308,17 @@ def test_a_framework_is_proposed_by_its_name_for_each_layout() -> None:
     for framework in FRAMEWORKS:
         text = f"runs: [{{name: a, framework: {framework.name}, path: /x}}]"
         assert parse(text, Path("/x.yml"), Config).runs[0].framework == framework.name
+
+
+def test_a_program_reads_the_proposal_as_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    for step in (10, 20):
+        (tmp_path / "checkpoints" / f"step_{step}.pt").write_bytes(b"whole")
+    command = ["discover", str(tmp_path)]
+    assert main(command) == 0
+    shown = yaml.safe_load(capsys.readouterr().out)
+    assert main([*command, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == shown
+    assert shown["runs"][0]["path"] == str(tmp_path)

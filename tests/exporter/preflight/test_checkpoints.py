@@ -84,6 +84,16 @@ def test_the_command_lists_each_checkpoint_with_its_proof(
     ]
     assert not list(tmp_path.glob("**/proofs-*"))
 
+    assert main([*command, "--json"]) == 1
+    (kind,) = json.loads(capsys.readouterr().out)
+    assert (kind["run"], kind["checkpoint"], kind["is_copy"]) == ("demo", "default", False)
+    assert kind["newest_proved"] == f"{tmp_path}/out/checkpoint-10"
+    assert kind["resume_problem"] == f"checkpoint-20: {DAMAGE} (truncated)"
+    damaged, proved = kind["checkpoints"]
+    assert (damaged["step"], damaged["state"], proved["state"]) == (20, "damaged", "proved")
+    assert damaged["damages"] == [{"kind": "truncated", "text": DAMAGE}]
+    assert proved["size"] == sum(one.stat().st_size for one in Path(proved["path"]).iterdir())
+
 
 def test_the_command_lists_the_copies_which_no_resume_takes(
     tmp_path: Path, config_file: Path, capsys: pytest.CaptureFixture[str]

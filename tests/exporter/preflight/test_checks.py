@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -349,6 +350,11 @@ class TestTheProgram:
         assert (status, error) == (0, "")
         assert "gpu driver    ok      570.124.06, CUDA 12.8" in table
         assert "Ready to start a run" in table
+        status, text, _ = preflight(gpu_box, f"--config.file={config}", "--json")
+        found = json.loads(text)
+        assert (status, found["result"]) == (0, "ok")
+        first = {"check": "gpu driver", "result": "ok", "observed": "570.124.06, CUDA 12.8"}
+        assert found["findings"][0] == first | {"details": [], "advice": ""}
 
     def test_refuses_for_leftovers_that_the_driver_does_not_list(
         self, gpu_box: SimulatedBox, config: Path, start: Start

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import re
 import time
@@ -201,6 +202,12 @@ def test_who_holds_what_and_why_is_in_the_journal_also_beside_a_remediator(
         _, first_held, second_held = capsys.readouterr().out.splitlines()
         assert re.fullmatch(r"demo/rollout-0 by ann until \S+ \S+ UTC: I am measuring", first_held)
         assert second_held == "everything by ann"
+        assert main(["hold", file, "--json"]) == 0  # sets none
+        first, second = json.loads(capsys.readouterr().out)
+        assert (first["run"], first["worker"]) == ("demo", "rollout-0")
+        assert first["who_acts"].startswith("ann, until ")
+        everything = {"run": "", "worker": "", "who_acts": "ann, until the hold is lifted"}
+        assert second == everything | {"text": "held by ann until `resume`"}
         assert main(["resume", file, "--run=demo", "done"]) == 0
         output = capsys.readouterr().out
         assert "resumed: 1 hold lifted" in output

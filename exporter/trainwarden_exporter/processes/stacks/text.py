@@ -25,6 +25,43 @@ def render(diagnosis: Diagnosis) -> Iterator[str]:
     yield from render_findings(diagnosis.findings, suspects)
 
 
+def as_data(run: str, diagnosis: Diagnosis) -> dict[str, object]:
+    """Returns the same for programs, redacted alike; a process in `suspects` is waited for."""
+    return {
+        "run": run,
+        "movement": diagnosis.movement,
+        "chain": redact(diagnosis.chain),
+        "dumps": diagnosis.dumps,
+        "suspects": [one.finding.member.identity.pid for one in diagnosis.suspects if one.finding],
+        "processes": [
+            {
+                "worker": one.member.key.worker,
+                "pid": one.member.identity.pid,
+                "rank": one.member.rank,
+                "activity": one.activity,
+                "text": redact(describe(one)),
+                "problem": redact(one.stacks.problem),
+                "threads": [
+                    {
+                        "name": thread.name,
+                        "tid": thread.tid,
+                        "frames": [
+                            {
+                                "function": redact(frame.function),
+                                "file": redact(frame.file),
+                                "line": frame.line,
+                            }
+                            for frame in thread.frames
+                        ],
+                    }
+                    for thread in one.stacks.threads
+                ],
+            }
+            for one in diagnosis.findings
+        ],
+    }
+
+
 def render_findings(
     findings: Sequence[Finding], suspects: Collection[Finding] = ()
 ) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from trainwarden_exporter import __main__
 from trainwarden_exporter.processes.config import RunWorkers
 from trainwarden_exporter.processes.matching import Matcher, WorkerKey
 from trainwarden_exporter.processes.procfs import Identity
@@ -25,7 +27,7 @@ from trainwarden_exporter.processes.stacks.model import (
     ThreadStack,
 )
 from trainwarden_exporter.processes.stacks.sampler import sample_run
-from trainwarden_exporter.processes.stacks.text import render
+from trainwarden_exporter.processes.stacks.text import as_data, render
 from trainwarden_exporter.processes.stacks.words import describe
 
 if TYPE_CHECKING:
@@ -110,6 +112,26 @@ def test_what_looks_like_a_secret_is_redacted() -> None:
     )
 
     assert "hf_abcdefghijklmnop" not in "\n".join(render(diagnosis))
+    assert "hf_abcdefghijklmnop" not in str(as_data("night", diagnosis))
+
+
+def test_a_program_reads_the_same_as_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    odd = finding(2, Activity.SLEEP, "nap")
+    suspects = (Suspect(2, KEY, Activity.SLEEP, odd), Suspect(3, KEY, Activity.GONE))
+    diagnosis = Diagnosis(Movement.STUCK, (odd,), suspects, "a ← b")
+    monkeypatch.setattr(__main__, "sample_run", lambda *_: diagnosis)
+    file = tmp_path / "exporter.yml"
+    file.write_text(f"runs_folder: {tmp_path}\nruns: [{{name: night}}]\n")
+    assert __main__.main(["stacks", f"--config.file={file}", "--json"]) == 0
+    (shown,) = json.loads(capsys.readouterr().out)
+    assert (shown["run"], shown["movement"], shown["chain"]) == ("night", "stuck", "a ← b")
+    (process,) = shown["processes"]
+    assert shown["suspects"] == [process["pid"]] == [12]
+    assert (process["activity"], process["text"]) == ("sleep", describe(odd))
+    (thread,) = process["threads"]
+    assert thread["frames"] == [{"function": "nap", "file": "/srv/t.py", "line": 7}]
 
 
 def test_a_real_run_is_sampled_and_shown_with_its_dumps(
