@@ -175,6 +175,22 @@ def test_a_folder_is_checked_file_by_file(
     assert f"{tmp_path}/remediator.yml:1" in printed.err
 
 
+def test_a_program_reads_the_mistakes_of_a_folder_as_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each once, though the remediator reads the exporter's file, too."""
+    (tmp_path / "exporter.yml").write_text("runs: []\nfrobnicate: 1\n")
+    (tmp_path / "remediator.yml").write_text("insecure: true\n")
+    assert cli.main(["check", str(tmp_path), "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    mistake = {"path": f"{tmp_path}/exporter.yml", "line": 2, "where": "frobnicate"}
+    assert found == {"valid": False, "problems": [mistake | {"message": "unknown key"}]}
+    (tmp_path / "exporter.yml").write_text("runs: []\n")
+    assert cli.main(["check", str(tmp_path), "--json"]) == 0
+    printed = capsys.readouterr()
+    assert (json.loads(printed.out), printed.err) == ({"valid": True, "problems": []}, "")
+
+
 def test_a_folder_without_configuration_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
