@@ -71,6 +71,7 @@ class Remediator:
         self.readiness = Readiness()
         self.reloader = Reloader(self._reload)
         self._exporter_file = ExporterFile(path)
+        self._rereading = asyncio.Lock()
         self.clock = WallClock()
         self._resources = AsyncExitStack()
         self._web_config_file: WebConfigFile | None = None
@@ -237,12 +238,13 @@ class Remediator:
 
     async def reread_exporter_file(self) -> str:
         """Uses exporter.yml as it is now. Returns why it cannot be used, or ""."""
-        before = self.setup
-        setup = await asyncio.to_thread(self._exporter_file.read_if_changed, before)
-        if setup is not before and self.setup is before:  # no reload meanwhile
-            log.info("the exporter's file has changed and was read again")
-            self._use(setup)
-        return self._exporter_file.problem
+        async with self._rereading:  # a decision meanwhile waits, and does not use the old content
+            before = self.setup
+            setup = await asyncio.to_thread(self._exporter_file.read_if_changed, before)
+            if setup is not before and self.setup is before:  # no reload meanwhile
+                log.info("the exporter's file has changed and was read again")
+                self._use(setup)
+            return self._exporter_file.problem
 
     def _use(self, setup: Setup) -> None:
         self.setup = setup

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import asyncio
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from trainwarden_exporter.exceptions import ConfigError, Problem
+from trainwarden_remediator.app import Remediator
 from trainwarden_remediator.config import exporter_file
 from trainwarden_remediator.config.exporter_file import ExporterFile
 from trainwarden_remediator.config.schema import Setup, load_setup
@@ -85,3 +89,27 @@ def test_a_target_that_the_file_no_longer_has_is_a_problem(path: Path) -> None:
     write(path.parent, "train", worker="another")
     assert file.read_if_changed(setup) is setup
     assert "has no worker trainer" in file.problem
+
+
+async def test_who_asks_while_the_file_is_read_gets_its_new_content(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on, load = threading.Event(), threading.Event(), exporter_file.load_exporter_file
+
+    def slow(*values: Any) -> Setup:
+        begun.set()
+        go_on.wait(60)
+        return load(*values)
+
+    async with Remediator(path) as remediator:
+        await remediator.reread_exporter_file()
+        write(path.parent, "train.py")
+        monkeypatch.setattr(exporter_file, "load_exporter_file", slow)
+        page = asyncio.create_task(remediator.reread_exporter_file())
+        await asyncio.to_thread(begun.wait, 60)
+        decision = asyncio.create_task(remediator.reread_exporter_file())
+        await asyncio.wait({decision}, timeout=0.5)  # it is over soon only if it does not wait
+        go_on.set()
+        await decision
+        assert matches(remediator.setup) == ["train.py"]
+        await page
