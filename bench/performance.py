@@ -2,9 +2,10 @@
 
     python bench/performance.py [--nights FILE] [--only rules faults]
 
-FILE holds what `make nights` printed. Half an hour on two cores that do nothing else; of
---only some, it writes no page. A bench that fails leaves its reason on the page, and the others
-go on; the end is then not 0.
+FILE holds what `make nights` printed. Half an hour on two cores that do nothing else. Of --only
+some, it renews their sections of the page, but not if one shows how a cost grows: growths share a
+picture. A bench that fails leaves its reason on the page, and the others go on; the end is then
+not 0.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -123,12 +125,32 @@ def verdict(targets: Sequence[Target], missing: Sequence[str]) -> str:
     met = sum(one.met for one in targets)
     text = f"Of {len(targets)} targets that were set, {met} were met."
     if missing:
-        text += f"No result from: {', '.join(missing)}; see there."
-    rows = "\n".join(
-        f"| {one.what} | {one.bound} | {one.found} | {'yes' if one.met else '**no**'} |"
-        for one in targets
-    )
+        text += f" No result from: {', '.join(missing)}; see there."
+    rows = "\n".join(map(_row, targets))
     return f"{text}\n\n| target | asked | found | met |\n| --- | --- | --- | --- |\n{rows}"
+
+
+def _row(target: Target) -> str:
+    met = "yes" if target.met else "**no**"
+    return f"| {target.what} | {target.bound} | {target.found} | {met} |"
+
+
+def renewed(text: str, results: Mapping[str, Result]) -> str:
+    """The page with these sections and their targets in place of the old ones, or added."""
+    for result in results.values():
+        about = f"{result.about} Measured {datetime.now(UTC):%Y-%m-%d} on {machine()}."
+        section = replace(result, about=about).page().strip() + "\n\n"
+        old = rf"(?ms)^## {re.escape(result.title)}\n.*?(?=^## )"
+        before = old if re.search(old, text) else r"(?m)^(?=## The five nights$)"
+        text = re.sub(before, lambda _, section=section: section, text, count=1)  # type: ignore[misc]
+    rows = re.findall(r"(?m)^\| .* \| (?:yes|\*\*no\*\*) \|$", text.partition("\n## ")[0])
+    table = {row.split(" | ")[0]: row for row in rows}
+    table |= {(row := _row(target)).split(" | ")[0]: row for target in judged(results)}
+    text = text.replace("\n".join(rows), "\n".join(table.values()))
+    met = sum(row.endswith("yes |") for row in table.values())
+    return re.sub(
+        r"Of \d+ targets that were set, \d+", f"Of {len(table)} targets that were set, {met}", text
+    )
 
 
 def page(results: Mapping[str, Result], failed: Mapping[str, str], nights_result: Result) -> str:
@@ -182,6 +204,8 @@ def main() -> int:
             failed[name] = f"It could not be measured: {error}."
         print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     print(verdict(judged(results), list(failed)))
+    if options.only and not any(result.growth for result in results.values()):
+        PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
     if not options.only:
         PAGE.write_text(page(results, failed, nights_result), encoding="utf-8")
         PICTURE.parent.mkdir(exist_ok=True)

@@ -23,16 +23,17 @@ REST_SECONDS = 60.0
 SETTLE_SECONDS = 3.0
 DEADLINE_SECONDS = 120.0
 OUTPUT_MIB = 200
-MARK = "1000.5"
-"""An argument of `sleep`, by which the command is known among the processes."""
-SLEEP = ("sleep", MARK)
+SLEEP = ("sleep", "1000.5")
+COMMAND_NAMES = ("sleep", "sh", "dash", "bash")
+"""The command, and the shell in which `script` starts it."""
 PRINT = ("head", "-c", str(OUTPUT_MIB * MIB), "/dev/zero")
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of all processes of a wrapper, without the command: bytes and seconds."""
+    """Of all processes of a wrapper, without the command: their number, bytes and seconds."""
 
+    processes: int
     largest: int
     """Resident memory of its largest process."""
     shared: int
@@ -76,8 +77,8 @@ def wrapper_processes(root: psutil.Process) -> list[psutil.Process]:
     deadline = time.monotonic() + DEADLINE_SECONDS
     while time.monotonic() < deadline:
         members = [root, *root.children(recursive=True)]
-        if any(MARK in one.cmdline() and one.name() == "sleep" for one in members):
-            return [one for one in members if MARK not in " ".join(one.cmdline()[-2:])] or [root]
+        if any(one.name() == SLEEP[0] for one in members):
+            return [one for one in members if one.name() not in COMMAND_NAMES]
         time.sleep(0.05)
     raise SystemExit("the command does not start")
 
@@ -115,7 +116,8 @@ def measure(wrapped: Wrapped, *, rest_seconds: float = REST_SECONDS, outputs: bo
             at_rest = cpu_seconds(members) - before
             memory = [one.memory_full_info() for one in members]
         output = _output_seconds(wrapped(folder, PRINT), folder) if outputs else None
-    return Cost(max(one.rss for one in memory), sum(one.pss for one in memory), at_rest, output)
+    largest, shared = max(one.rss for one in memory), sum(one.pss for one in memory)
+    return Cost(len(members), largest, shared, at_rest, output)
 
 
 def _output_seconds(arguments: Sequence[str], folder: Path) -> float:

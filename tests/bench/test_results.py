@@ -86,3 +86,22 @@ def test_a_page_without_the_nights_says_how_they_are_had() -> None:
     section = performance.nights(None)
     assert "make nights" in section.about
     assert not section.rows
+
+
+def test_sections_of_some_benches_are_renewed_or_added_with_their_targets(page: str) -> None:
+    columns = ("call", "median", "slowest batch", "beside a write")
+
+    def beats(median: str) -> Result:
+        rows = (("trainwarden.beat", median, "9.0 µs", "1.20x"),)
+        return Result("A beat of a training", "Called often.", columns, rows)
+
+    once = performance.renewed(page, {"beats": beats("3.0 µs")})
+    assert once.count("## A beat of a training\n") == 1
+    assert once.index("## A beat of a training\n") < once.index("## The five nights\n")
+    assert "| A call of trainwarden.beat | at most 20 µs | 3 µs | yes |\n" in once
+    twice = performance.renewed(once, {"beats": beats("30.0 µs")})
+    assert twice == once.replace("| 3.0 µs |", "| 30.0 µs |").replace(
+        "| 3 µs | yes |", "| 30 µs | **no** |"
+    ).replace("targets that were set, 2", "targets that were set, 1")
+    others = [line for line in page.splitlines() if "targets that were set" not in line]
+    assert set(others) <= set(twice.splitlines())
