@@ -4,6 +4,7 @@
 # test-systemd the units of deploy/systemd, in a system with a real systemd; likewise
 # test-browser  every page in Debian's Chromium, which it unpacks: narrow and wide, light and dark
 # test-slurm  jobs of a real Slurm, which it unpacks and runs; needs root
+# test-situations  `trainwarden run` as docs/run.md lists it: tmux, ssh, a notebook, …, from an empty environment; needs root
 # test-heavy  what takes hours: the remediator killed hundreds of times, odd payloads by tens of thousands, a clock that is set
 # test-real  real frameworks on the CPU, in a virtual environment of their own (some GB); writes the versions seen
 # bench what it costs, beside the programs it replaces; writes docs/performance.md (NIGHTS=file that has what
@@ -24,7 +25,7 @@
 #
 # Needed: make, and Python 3.11 or newer with venv (Debian and Ubuntu: python3 and python3-venv).
 
-.PHONY: up test test-docker test-systemd test-slurm test-browser test-heavy test-real bench bench-verdicts bench-ledger bench-traces chaos nights test-newest check boards docs packaging pins clean
+.PHONY: up test test-docker test-systemd test-slurm test-browser test-situations test-heavy test-real bench bench-verdicts bench-ledger bench-traces chaos nights test-newest check boards docs packaging pins clean
 
 # The first that runs: a name on PATH may be a shim for a version that is not there.
 PYTHON := $(or $(PYTHON),$(shell for python in python3.13 python3.12 python3.11 python3; do \
@@ -56,6 +57,9 @@ test-slurm: .venv/dev.done
 
 test-browser: .venv/dev.done
 	@$(BIN)/pytest -q tests/browser
+
+test-situations: .venv/dev.done
+	@$(BIN)/pytest -q -rs --numprocesses=4 tests/situations
 
 test-heavy: .venv/dev.done
 	@folder=$$(mktemp -d) && $(BIN)/pytest -q --numprocesses=4 --basetemp=$$folder tests/heavy && rm -rf $$folder

@@ -137,19 +137,26 @@ class Detached(Up):
         return self.pid == 0
 
 
+PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
+
+
+def build_wheel(place: Path) -> Path:
+    build = ("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", place, PROJECT)
+    subprocess.run([*PIP, *build], check=True)
+    (wheel,) = place.glob("trainwarden-*.whl")
+    return wheel
+
+
 def install_wheel(place: Path) -> Path:
     """The command `trainwarden` of a wheel in an environment of its own.
 
-    It uses the dependencies that are installed here; tests/docker installs all from the index.
+    It uses the dependencies that are installed here; tests/situations installs all from the index.
     """
-    pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
-    build = ("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", place, PROJECT)
-    subprocess.run([*pip, *build], check=True)
-    (wheel,) = place.glob("trainwarden-*.whl")
+    wheel = build_wheel(place)
     environment = place / "env"
     venv.create(environment, with_pip=False, symlinks=True)
     python = environment / "bin" / "python"
-    subprocess.run([*pip, "--python", python, "install", "--no-deps", wheel], check=True)
+    subprocess.run([*PIP, "--python", python, "install", "--no-deps", wheel], check=True)
     here, there = (
         subprocess.run(
             [each, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
