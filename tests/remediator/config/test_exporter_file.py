@@ -11,7 +11,7 @@ from trainwarden_exporter.exceptions import ConfigError, Problem
 from trainwarden_remediator.app import Remediator
 from trainwarden_remediator.config import exporter_file
 from trainwarden_remediator.config.exporter_file import ExporterFile
-from trainwarden_remediator.config.schema import Setup, load_setup
+from trainwarden_remediator.config.schema import Setup, load_exporter_file, load_setup
 
 RUNS = "runs: [{{name: demo, workers: [{{name: {worker}, match: {{command: {match}}}}}]}}]"
 
@@ -94,12 +94,12 @@ def test_a_target_that_the_file_no_longer_has_is_a_problem(path: Path) -> None:
 async def test_who_asks_while_the_file_is_read_gets_its_new_content(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, go_on, load = threading.Event(), threading.Event(), exporter_file.load_exporter_file
+    begun, go_on = threading.Event(), threading.Event()
 
     def slow(*values: Any) -> Setup:
         begun.set()
         go_on.wait(60)
-        return load(*values)
+        return load_exporter_file(*values)
 
     async with Remediator(path) as remediator:
         await remediator.reread_exporter_file()
