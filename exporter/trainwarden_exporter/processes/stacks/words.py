@@ -64,6 +64,21 @@ _WORDS = {
 }
 
 
+_IN_A_LINE = frozenset({
+    Activity.SERVER, Activity.QUEUE, Activity.PIPE, Activity.LOCK, Activity.SLEEP, Activity.CHILD,
+})  # fmt: skip
+"""Waits that the line of the program explains better than the line of the library."""
+
+_LIBRARY = re.compile(r"/lib/python3\.\d+/|-packages/|^<frozen ")
+
+
+def _own_line(stack: ThreadStack | None) -> str:
+    """Returns ` at train.py:18`: the innermost call that is not of a library; else ""."""
+    frames = () if stack is None else stack.frames
+    own = next((one for one in frames if not _LIBRARY.search(one.file)), None)
+    return "" if own is None else f" at {own.file.rpartition('/')[2]}:{own.line}"
+
+
 def describe(one: Finding) -> str:
     """Returns what a process does, as the part of a sentence."""
     text = f"{name_of(one.member)} {_WORDS[one.activity]}"
@@ -82,6 +97,8 @@ def describe(one: Finding) -> str:
         text += joint + ", ".join(end.text for end in one.far_ends)
     elif one.activity is Activity.DISK and one.detail:
         text += f" ({one.detail})"
+    if one.activity in _IN_A_LINE and not Wait(one.activity, one.detail).is_futex:
+        text += _own_line(one.stacks.main(one.member.identity.pid))
     return f"{text} while {one.phase}" if one.phase else text
 
 

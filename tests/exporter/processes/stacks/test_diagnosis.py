@@ -524,7 +524,7 @@ class TestSuspects:
         assert [one.key.worker for one in found.suspects] == ["engine"]
         assert found.chain == (
             "rank 0 waits in all_reduce ← rank 1 waits for server 127.0.0.1:8000"
-            " ← process 50 of engine sleeps"
+            " at train.py:1 ← process 50 of engine sleeps at train.py:1"
         )
 
     def test_the_data_loader_for_which_a_rank_waits(self) -> None:
@@ -535,10 +535,50 @@ class TestSuspects:
             {},
         )
 
-        assert found.chain == "rank 0 waits for a queue ← process 50 of trainer waits for a pipe"
+        assert found.chain == (
+            "rank 0 waits for a queue at train.py:1"
+            " ← process 50 of trainer waits for a pipe at train.py:1"
+        )
 
 
 def test_ranks_are_listed_as_ranges() -> None:
     found = ranks(*[Activity.COLLECTIVE] * 3, Activity.SLEEP, Activity.COLLECTIVE)
 
-    assert diagnose(found, {}).chain == "ranks 0–2, 4 wait in all_reduce ← rank 3 sleeps"  # noqa: RUF001 - a range
+    assert diagnose(found, {}).chain == (
+        "ranks 0–2, 4 wait in all_reduce ← rank 3 sleeps at train.py:1"  # noqa: RUF001 - a range
+    )
+
+
+@pytest.mark.parametrize(
+    ("stacks", "text"),
+    [
+        (main("get", file="/usr/lib/python3.11/queue.py"), ""),
+        (main("get", file="/venv/lib/python3.11/site-packages/loader/a.py"), ""),
+        (Stacks(), ""),
+        (main("<module>", file="<string>"), " at <string>:1"),
+        (
+            Stacks(
+                (
+                    ThreadStack(
+                        "MainThread",
+                        1,
+                        (
+                            Frame("Condition.wait", "/usr/lib/python3.11/threading.py", 327),
+                            Frame("Queue.get", "/usr/lib/python3.11/queue.py", 171),
+                            Frame("next_batch", "/srv/run/data.py", 18),
+                            Frame("<module>", "/srv/run/train.py", 40),
+                        ),
+                    ),
+                )
+            ),
+            " at data.py:18",
+        ),
+    ],
+    ids=["standard library", "package", "no stack", "no file", "below a library"],
+)
+def test_a_wait_is_placed_in_the_line_of_the_program_and_not_of_a_library(
+    stacks: Stacks, text: str
+) -> None:
+    found = finding(member(1), Activity.QUEUE, stacks=stacks)
+
+    assert diagnose([found], {}).chain == f"process 1 of trainer waits for a queue{text}"
