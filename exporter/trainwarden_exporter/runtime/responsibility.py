@@ -42,30 +42,37 @@ def before_alert(worker: str, *, may_restart: bool, mode: str) -> tuple[str, str
     return REMEDIATOR, f"restarts {worker} {soon}"
 
 
-STALLED = "restarts the run once its stacks show that it is stuck, or its limit is over"
+_UNTIL = "once its stacks show that it is stuck, or its limit is over"
+STALLED = f"restarts the run {_UNTIL}"
 """What the remediator does about a run that stands still; follows its name."""
-
 
 WITH_CHECKPOINTS = "started with `--checkpoints FOLDER`, it can be restarted"
 """What an operator does so that a hang is healed; the clause is about the run."""
 
-STALLED_FOR_GOOD = (
-    "calls you once its stacks show that it is stuck, or its limit is over: without"
-    " `--checkpoints FOLDER`, only a search is restarted"
-)
-"""As STALLED, where the run has no known checkpoints."""
+CALLS_NOBODY = "calls nobody, as `notify` in remediator.yml has no receiver"
+_SEARCH = "without `--checkpoints FOLDER`, it restarts only a search that stores its trials"
+_STALLED_FOR_GOOD = {
+    True: f"calls you {_UNTIL}: {_SEARCH}",
+    False: f"shows here that you are needed, {_UNTIL}, and {CALLS_NOBODY}: {_SEARCH}",
+}
+"""As STALLED, where the run has no known checkpoints, by whether the remediator calls somebody."""
+
+STALL_HANDLINGS = frozenset({STALLED, *_STALLED_FOR_GOOD.values()})
 
 
-def stall_handling(*, may_restart: bool, mode: str, without_checkpoints: bool) -> tuple[str, str]:
+def stall_handling(
+    *, may_restart: bool, mode: str, without_checkpoints: bool, calls: bool
+) -> tuple[str, str]:
     """Returns who acts on a run that stands still and is not proved to hang, and what is done.
 
-    `mode` is that of the remediator, which may restart some worker of the run or not.
+    `mode` is that of the remediator, which may restart some worker of the run or not; it `calls`
+    somebody where a receiver is configured.
     """
     if not may_restart:
         return YOU, "the remediator may not restart it"
     if mode == "observe":
         return YOU, "the remediator only observes"
-    return REMEDIATOR, STALLED_FOR_GOOD if without_checkpoints else STALLED
+    return REMEDIATOR, _STALLED_FOR_GOOD[calls] if without_checkpoints else STALLED
 
 
 def as_sentence(who: str, handling: str) -> str:

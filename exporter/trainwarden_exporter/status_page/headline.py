@@ -12,8 +12,7 @@ from trainwarden_exporter.runtime.responsibility import (
     NOBODY,
     NOTHING_YET,
     REMEDIATOR,
-    STALLED,
-    STALLED_FOR_GOOD,
+    STALL_HANDLINGS,
     YOU,
     as_sentence,
     before_alert,
@@ -166,9 +165,8 @@ def _known(problem: Problem, remediator: RemediatorStatus) -> Sequence[Remediato
         known = [one for one in known if one.alert not in LINE_SECONDS]
     if not problem.gone:
         return known
-    stalls = (STALLED, STALLED_FOR_GOOD)
     # Of a worker that is gone, what nobody needs to act on is an earlier fault, and so is a stall.
-    return [one for one in known if one.who_acts != NOBODY and one.handling not in stalls]
+    return [one for one in known if one.who_acts != NOBODY and one.handling not in STALL_HANDLINGS]
 
 
 def _held_or_in_progress(
@@ -205,7 +203,10 @@ def _before_an_alert(problem: Problem, remediator: RemediatorStatus) -> tuple[st
         able = problem.run in remediator.may_restart_stalled
         unknown = problem.run in remediator.without_checkpoints
         who, handling = stall_handling(
-            may_restart=able, mode=remediator.mode, without_checkpoints=unknown
+            may_restart=able,
+            mode=remediator.mode,
+            without_checkpoints=unknown,
+            calls=remediator.calls,
         )
         return who, as_sentence(who, handling)
     may_restart = f"{problem.run}/{problem.worker}" in remediator.may_restart
@@ -219,7 +220,7 @@ def _without_problem(
     runs: Sequence[RunView], remediator: RemediatorStatus | str | None, workers: int
 ) -> Headline:
     up = "1 worker is up" if workers == 1 else f"{workers} workers are up"
-    doing = "; ".join(map(describe_run, runs)) or (up if workers else "no run is known")
+    doing = "; ".join(map(_briefly, runs)) or (up if workers else "no run is known")
     if remediator is None:
         return Headline("good", f"No problem is seen: {doing}. Alerts are not known.", NOBODY)
     if isinstance(remediator, str):
@@ -236,11 +237,16 @@ def _without_problem(
         verb = "fires" if remediator.firing_count == 1 else "fire"
         sentence = f"{doing}. {count} for information {verb}.{mode}"
         return Headline("good", sentence, NOBODY)
-    return Headline("good", f"All is well: {doing}.{mode}", NOBODY)
+    well = "No problem is seen yet" if any(run.quiet for run in runs) else "All is well"
+    return Headline("good", f"{well}: {doing}.{mode}", NOBODY)
+
+
+def _briefly(run: RunView) -> str:
+    return describe_run(run if run.quiet else replace(run, step_age=None))
 
 
 def describe_run(run: RunView) -> str:
-    """Returns text such as `demo trains, step 216 of 100,000, saved 7 s ago`."""
+    """Returns `demo trains, step 216 of 100,000 (1 s ago, usually every 2 s), saved 7 s ago`."""
     phase = run.phase.replace("_", " ")
     unknown = "runs" if run.trainer_processes else "is watched"
     words = {"": unknown, "training": "trains", "waiting for rollouts": "trains"}
@@ -252,6 +258,14 @@ def describe_run(run: RunView) -> str:
     step = ""
     if run.step is not None:
         step = f"step {run.step:,.0f}{'' if run.total is None else f' of {run.total:,.0f}'}"
+    if run.step_age is not None and not run.finished:
+        usual = None if run.down else run.usual_seconds
+        every = f", usually every {format_duration(usual)}" if usual else ""
+        ago = format_duration(round(run.step_age))
+        if run.quiet:
+            verb = f"has made no step for {ago}{every}"
+        elif step:
+            step += f" ({ago} ago{every})"
     parts = [f"{run.name} {verb}", *([step] if step else [])]
     if run.stalled or run.late:
         parts = [f"{run.name} stands {f'at {step}' if step else 'still'}"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -95,6 +96,8 @@ def _run_clauses(run: RunView) -> Iterator[tuple[Tone, str, str]]:
     for container in run.containers:
         yield container.tone, f"container {container.name}: {_container(container)}", ""
     for checkpoint in run.checkpoints:
+        if checkpoint.overdue and not checkpoint.resume_problem and (run.stalled or run.late):
+            continue  # the standstill explains it
         yield checkpoint.tone, _checkpoint(run, checkpoint), ""
 
 
@@ -144,13 +147,17 @@ def _standstill(run: RunView) -> str:
     # The wait for a step, not for any sign of progress, is what the owner of the run counts.
     passed = max(run.step_age or 0, run.silence or 0)
     clause = f"{run.name} has made no step for {format_duration(round(passed))}"
-    if run.usual_seconds:
-        clause += f" (usually {format_duration(run.usual_seconds)})"
+    limit = run.restart_limit
+    known = {"usually": run.usual_seconds, "its limit is": limit if limit != math.inf else None}
+    if shown := [f"{word} {format_duration(value)}" for word, value in known.items() if value]:
+        clause += f" ({', '.join(shown)})"
     saved = min((one.age for one in run.checkpoints if one.age is not None), default=passed)
-    if saved < passed:
+    if saved + max(run.usual_seconds or 0, 1) < passed:  # not with its last step
         clause += f", though it saved {format_duration(round(saved))} ago"
     if server := _waited_for(run):
         return f"{clause}: it waits for its inference server {server}, which is starting"
+    if run.waits:
+        return f"{clause}: {run.waits}"
     if run.phase == "waiting_for_rollouts":
         return f"{clause}: it waits for rollouts"
     return f"{clause}: phase {run.phase.replace('_', ' ')}" if run.phase else clause
@@ -178,7 +185,7 @@ def _container(container: ContainerView) -> str:
 def _checkpoint(run: RunView, seen: CheckpointView) -> str:
     if seen.resume_problem:
         return f"a resume of {run.name} would take a damaged checkpoint, {seen.resume_problem}"
-    if seen.overdue and seen.age is not None and seen.interval is not None:
-        age, every = format_duration(round(seen.age)), format_duration(round(seen.interval))
-        return f"the newest checkpoint of {run.name} is {age} old (expected every {every})"
+    if seen.overdue and seen.age is not None and seen.overdue_after is not None:
+        age, due = format_duration(round(seen.age)), format_duration(round(seen.overdue_after))
+        return f"the newest checkpoint of {run.name} is {age} old (overdue after {due})"
     return f"there is room for only {seen.left or 0:.0f} more checkpoints of {run.name}"

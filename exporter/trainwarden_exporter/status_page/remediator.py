@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from html import escape
 
 from trainwarden_exporter.runtime.responsibility import LABEL
-from trainwarden_exporter.status_page.fragments import ago, duration, quiet, state, table
+from trainwarden_exporter.status_page.fragments import ago, quiet, state, table
 from trainwarden_exporter.status_page.remediator_client import (
     RemediatorAction,
     RemediatorAlert,
@@ -80,7 +80,7 @@ def _firing(remediator: RemediatorStatus, *, now: float) -> str:
     left = (remediator.firing_count or 0) - len(shown)
     more = f'<p class="quiet">and {left:,} more</p>' if left > 0 else ""
     rows = table(
-        {"Active alert": "name", "About": "text", LABEL: "text", "Since": "number"},
+        {"Active alert": "name", "About": "text", LABEL: "text", "Alert began": "number"},
         (_alert(alert, now=now) for alert in shown),
     )
     return f"{rows}{more}"
@@ -111,7 +111,7 @@ def _alerts(remediator: RemediatorStatus, *, now: float) -> str:
     left = remediator.open_alerts - min(len(remediator.alerts), MAX_ALERTS)
     more = f'<p class="quiet">and {left:,} more</p>' if left > 0 else ""
     rows = table(
-        {"Open incident": "name", "About": "text", LABEL: "text", "Since": "number"},
+        {"Open incident": "name", "About": "text", LABEL: "text", "Alert began": "number"},
         (_alert(alert, now=now) for alert in shown),
     )
     return f"{rows}{more}"
@@ -122,7 +122,7 @@ def _alert(alert: RemediatorAlert, *, now: float) -> tuple[str, ...]:
         runbook_link(alert.alert),
         escape(_about(alert.run, alert.worker)),
         f"{state(alert.tone, alert.who_acts)}{quiet(alert.handling)}",
-        duration(max(0.0, now - alert.since)),
+        ago(max(0.0, now - alert.since)),
     )
 
 

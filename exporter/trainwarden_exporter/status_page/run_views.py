@@ -21,6 +21,10 @@ longer; the shipped rules judge a waiting trainer by the same."""
 PAUSES = frozenset({"starting", "saving", "evaluating", "updating_weights", "finished"})
 """Phases in which a long time without a step is usual."""
 
+QUIET_STEPS = 5.0
+QUIET_SECONDS = 10.0
+"""Usual steps, and at least seconds, without a step: then no page states that a run trains."""
+
 BRAKE = "brake"
 """Part of the names of patterns whose streak is a problem, as in the shipped rules."""
 
@@ -42,6 +46,7 @@ class CheckpointView:
     step: float | None = None
     age: float | None = None
     interval: float | None = None
+    """At least the time for which it must be unchanged: saves may come more often."""
     saving: bool = False
     incomplete_step: float | None = None
     left: float | None = None
@@ -52,12 +57,19 @@ class CheckpointView:
     """What the folders hold, if no checkpoint: the first names."""
     resume_problem: str = ""
     """What is wrong with the checkpoint that a resume takes; "" if none is known."""
+    trainer_age: float | None = None
+    """Time since the start of the trainer, before which it could save none."""
+
+    @property
+    def overdue_after(self) -> float | None:
+        return None if self.interval is None else OVERDUE_INTERVALS * self.interval
 
     @property
     def overdue(self) -> bool:
-        if self.age is None or self.interval is None or self.saving or self.finished:
+        limit = self.overdue_after
+        if self.age is None or limit is None or self.saving or self.finished:
             return False
-        return self.age > OVERDUE_INTERVALS * self.interval
+        return min(self.age, self.age if self.trainer_age is None else self.trainer_age) > limit
 
     @property
     def tone(self) -> Tone:
@@ -194,6 +206,10 @@ class RunView:
     silence: float | None = None
     """Time since the last sign of progress."""
     stall_limit: float | None = None
+    restart_limit: float | None = None
+    """Time without progress after which it is restarted even if nothing proves a hang."""
+    waits: str = ""
+    """Which of its processes waits for what, if their stacks show whether it is stuck."""
     resumes: float = 0
     resume_step: float | None = None
     finished: bool = False
@@ -244,6 +260,15 @@ class RunView:
             return False
         limit = self.usual_seconds + max(self.usual_seconds, LATE_STEP_SECONDS)
         return self.phase not in PAUSES and self.step_age > limit
+
+    @property
+    def quiet(self) -> bool:
+        """Whether it makes no step for many usual ones, which is no problem yet."""
+        if self.finished or self.down or self.stalled or self.late:
+            return False
+        if self.step_age is None or not self.usual_seconds or self.phase in PAUSES:
+            return False
+        return self.step_age > max(QUIET_STEPS * self.usual_seconds, QUIET_SECONDS)
 
     @property
     def tone(self) -> Tone:

@@ -54,6 +54,8 @@ def build_run_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[RunView
             step_age=series.age("training_last_step_timestamp_seconds", run),
             silence=series.age("training_progress_timestamp_seconds", run),
             stall_limit=series.of("training_stall_pause_limit_seconds", run),
+            restart_limit=series.of("training_stall_restart_limit_seconds", run),
+            waits=_waits(series, run),
             resumes=series.of("training_resumes_total", run) or 0,
             resume_step=series.of("training_resume_step", run),
             finished=finished == 1,
@@ -87,12 +89,18 @@ def build_heartbeat_views(
     )
 
 
+def _waits(series: Series, run: str) -> str:
+    shown = series.word("stack_movement", run) in ("moving", "stuck")
+    return series.word("stack_chain_info", run) if shown else ""
+
+
 def _checkpoint(series: Series, key: Labels) -> CheckpointView:
     left = [room for k, room in series.all("disk_checkpoints_left").items() if k[:2] == key]
     return CheckpointView(
         name=key[1],
         step=series.of("checkpoint_step", *key),
         age=series.age("checkpoint_timestamp_seconds", *key),
+        trainer_age=series.age("run_trainer_start_timestamp_seconds", key[0]),
         interval=series.of("checkpoint_interval_seconds", *key),
         # what a process that was killed has left is not written any more
         saving=series.of("checkpoint_saving", *key) == 1

@@ -104,8 +104,8 @@ def _checkpoint(seen: CheckpointView) -> str | None:
         more.append(f"saving{of}")
     elif seen.incomplete_step is not None:
         more.append(f"step {seen.incomplete_step:,.0f} is incomplete")
-    if seen.interval is not None:
-        more.append(f"every {duration(seen.interval)}")
+    if seen.overdue_after is not None and not seen.finished:
+        more.append(f"overdue after {duration(seen.overdue_after)}")
     if seen.left is not None:
         more.append(f"room for {format_room(seen.left)} more")
     if not fragments and not more:

@@ -246,6 +246,11 @@ class Setup:
         commands = {key: one.announcement for key, one in self.announced.workers.items()}
         return {key: one.announced_at for key, one in commands.items() if not one.has_ended}
 
+    @property
+    def calls(self) -> bool:
+        """Whether a receiver is notified where an operator is needed."""
+        return any("gave_up" in one.events for one in self.config.notify.receivers)
+
     @cached_property
     def without_checkpoints(self) -> Collection[str]:
         """The runs of `trainwarden run` of whose checkpoints nothing names a folder."""

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
+from trainwarden_exporter.runtime.formatting import format_duration
 from trainwarden_exporter.runtime.responsibility import REMEDIATOR
 from trainwarden_remediator.alertmanager.api import (
     ListedAlert,
@@ -28,6 +30,7 @@ from trainwarden_remediator.journal.event_text import printable
 from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.model import BLOCKED_SECONDS, Decision, Incident, Verdict
 from trainwarden_remediator.observation.active_alerts import Fetch
+from trainwarden_remediator.observation.model import RunState
 from trainwarden_remediator.observation.snapshot import Observer
 from trainwarden_remediator.policy.alert_handling import STALL
 from trainwarden_remediator.policy.situation import Situation
@@ -193,6 +196,7 @@ class UnhandledAlerts:
             may_restart=setup.restartable,
             without_checkpoints=setup.without_checkpoints,
             trainers=setup.trainer_keys,
+            calls=setup.calls,
         )
         who, handling = situation.stall_handling(alert.run)
         return handling if alert.name == STALL and who == REMEDIATOR else ""
@@ -235,27 +239,37 @@ class UnhandledAlerts:
         facts |= {"fingerprint": alert.fingerprint}
         if kind == "stalled":
             facts |= {"handling": self._stall_handling(alert)}
-        elif kind == "unhandled":
-            if detail := await self._detail(alert):
-                facts |= {"detail": detail}
-            if incident is not None and incident.last_decision == _PROPOSED:
-                facts |= {"proposed": str(incident.id)}
+        if kind in _KINDS and (detail := await self._detail(alert)):
+            facts |= {"detail": detail}
+        if incident is not None and incident.last_decision == _PROPOSED:
+            facts |= {"proposed": str(incident.id)}
         await asyncio.to_thread(
             self._journal.record_event, kind, **facts, starts_at=alert.starts_at
         )
 
     async def _detail(self, alert: Alert) -> str:
-        """Returns the description of an alert, or of a damaged checkpoint what the exporter shows.
+        """Returns the description of an alert, or what the exporter shows of its cause.
 
-        Empty for an alert with a playbook: its description tells what the remediator does.
+        That is so of a damaged checkpoint and of a stall. Empty for any other alert with a
+        playbook: its description tells what the remediator does.
         """
-        if alert.remediation:
+        if alert.name in (STALL, CHECKPOINT_DAMAGED):
+            try:
+                run = (await self._observer.observe()).runs.get(alert.run, RunState())
+            except ObservationError:
+                run = RunState()
+            if alert.name == CHECKPOINT_DAMAGED:
+                return run.resume_problem
+            if found := _stall_detail(run):
+                return printable(found)[:MAX_DETAIL_LENGTH]
+        if alert.remediation or self._stall_handling(alert):
             return ""
-        if alert.name != CHECKPOINT_DAMAGED:
-            text = printable(" ".join(alert.annotations.get("description", "").split()))
-            return text[:MAX_DETAIL_LENGTH].rstrip(".")
-        try:
-            run = (await self._observer.observe()).runs.get(alert.run)
-        except ObservationError:
-            return ""
-        return "" if run is None else run.resume_problem
+        text = printable(" ".join(alert.annotations.get("description", "").split()))
+        return text[:MAX_DETAIL_LENGTH].rstrip(".")
+
+
+def _stall_detail(run: RunState) -> str:
+    """Returns for what a stuck run waits, else after which time its limit is over."""
+    if run.stuck or run.restart_limit is None or run.restart_limit == math.inf:
+        return run.waits if run.stuck else ""
+    return f"its limit is {format_duration(run.restart_limit)} without a step"

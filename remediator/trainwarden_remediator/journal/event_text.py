@@ -171,7 +171,8 @@ def _describe_change(kind: str, facts: dict[str, Any]) -> str:
     if kind == "unhandled_ended":
         return f"{facts['alert']} has ended"
     if kind == "stalled":
-        return f"{facts['alert']}: the remediator {facts['handling']}"
+        detail = f"{facts['detail']}; " if facts.get("detail") else ""
+        return f"{facts['alert']}: {detail}the remediator {facts['handling']}"
     if kind == "save_result":
         return f"before the restart: {facts['came']}"
     way = "forward" if facts["seconds"] > 0 else "back"

@@ -45,15 +45,23 @@ def parse_evidence(text: str) -> Mapping[str, Any]:
 
 
 def fault_facts(content: Mapping[str, Any]) -> FaultFacts:
-    """Returns the first end of a process, the last error, and the log that has it."""
+    """Returns the first end of a process, or what a stuck run waits for, and the last error.
+
+    Also the log that has that error.
+    """
     ends = process_ends(content)
-    cause = f"{ends[0].worker} {ends[0].how}" if ends else ""
+    cause = f"{ends[0].worker} {ends[0].how}" if ends else _wait(content)
     logs = [log for log in content.get("logs", ()) if log.get("lines")]
     errors = ((last_error(list(map(str, log["lines"]))), str(log.get("path", ""))) for log in logs)
     found = next((one for one in errors if one[0]), None)
     if found is not None:
         return FaultFacts(cause, *found)
     return FaultFacts(cause, "", str(logs[0].get("path", "")) if logs else "")
+
+
+def _wait(content: Mapping[str, Any]) -> str:
+    runs = content.get("seen", {}).get("runs", {}).values()
+    return next((str(run.get("waits", "")) for run in runs if run.get("stuck")), "")
 
 
 def process_ends(content: Mapping[str, Any]) -> list[ProcessEnd]:

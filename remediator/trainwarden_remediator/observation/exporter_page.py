@@ -216,6 +216,7 @@ def _run(page: _Page, run: str) -> RunState:
         steps_repeated=training("steps_repeated_total"),
         restart_limit=training("stall_restart_limit_seconds"),
         stuck=page.active_label("stack_movement", "movement", run=run) == "stuck",
+        waits=page.active_label("stack_chain_info", "chain", run=run),
         trials=trials,
         checkpoint=max(checkpoints("step"), default=trials),
         checkpoint_at=max(checkpoints("timestamp_seconds"), default=None),

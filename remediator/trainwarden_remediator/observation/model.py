@@ -95,6 +95,8 @@ class RunState:
     """Seconds after which silence alone justifies a restart; infinite while the pace is unknown."""
     stuck: bool = False
     """Whether the stacks of its processes show that it is stuck."""
+    waits: str = ""
+    """Which of its processes waits for what, as one line; empty if no stacks show that."""
     trials: float | None = None
     """Finished trials of a search in its storage, from which it resumes; None without any."""
     checkpoint: float | None = None

@@ -10,6 +10,7 @@ from typing import Literal
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.formatting import format_time
 from trainwarden_exporter.runtime.responsibility import (
+    CALLS_NOBODY,
     LINE_SECONDS,
     NOBODY,
     REMEDIATOR,
@@ -49,6 +50,7 @@ _PASSIVE = {
     "notify": "the on-call is notified",
 }
 """Decisions to act that heal nothing, by reason."""
+_CALLS = frozenset({"notify", "awaiting_operator"})
 _HELD_BY_ALERT = "held_by_alert"
 """Another alert holds restarts: an operator must end that one."""
 
@@ -126,7 +128,29 @@ def build_alert_views(
         for one in views
         if one.alert.remediation
     ]
+    views = [_of_refusal(one, incidents, situation) for one in views]
     return tuple(sorted((_of_fault(one, opened, situation) for one in views), key=_rank))
+
+
+def is_refused(incident: Incident, about: Alert | WorkerKey) -> bool:
+    """Whether the remediator gave up on a worker by refusing to act on this open incident."""
+    same = incident.run == about.run and (not incident.worker or incident.worker == about.worker)
+    refused = incident.last_decision.removeprefix("refuse ") in NEEDS_OPERATOR
+    return same and refused and not incident.is_over
+
+
+def _of_refusal(view: AlertView, incidents: Sequence[Incident], situation: Situation) -> AlertView:
+    """Returns the view of an alert without a playbook with the reason of a refusal behind it.
+
+    Nothing was attempted: that the remediator gave up is only half of it.
+    """
+    if view.incident is not None or view.who != YOU or view.alert.name not in (STALL, GAVE_UP):
+        return view
+    found = next((one for one in incidents if is_refused(one, view.alert)), None)
+    if found is None:
+        return view
+    reason = found.last_decision.partition(" ")[2]
+    return AlertView(view.alert, *handling_of(found, situation), reason, found.id)
 
 
 def _of_fault(
@@ -142,9 +166,10 @@ def _of_fault(
     return view if found is None else replace(view, who=found[0], handling=found[1])
 
 
-def _rank(view: AlertView) -> tuple[bool, int, int, float]:
-    tone = ("bad", "warn", "quiet", "good").index(view.tone)
-    return urgency(view.who) > 0, tone, urgency(view.who), view.alert.starts_at
+def _rank(view: AlertView) -> tuple[bool, int, int, bool, float]:
+    tone, urgent = ("bad", "warn", "quiet", "good").index(view.tone), urgency(view.who)
+    # The alert of the fault tells more than the one about its incident.
+    return urgent > 0, tone, urgent, view.alert.name == GAVE_UP, view.alert.starts_at
 
 
 def _view(
@@ -212,7 +237,7 @@ def handling_of(incident: Incident, situation: Situation) -> tuple[str, str]:
 
 def _by_decision(incident: Incident, situation: Situation) -> tuple[str, str]:
     verdict, _, reason = incident.last_decision.partition(" ")
-    described = _described(incident, reason)
+    described = _described(incident, reason, calls=situation.calls)
     if reason in _OVER or incident.is_over:
         return NOBODY, described
     if reason == "stall_lasts":
@@ -224,7 +249,7 @@ def _by_decision(incident: Incident, situation: Situation) -> tuple[str, str]:
         more = "proposes an action and waits for your approval" if proposes else "only observes"
         return YOU, f"the remediator {more}"
     if verdict == "act" and reason in _PASSIVE:
-        return YOU, _PASSIVE[reason]
+        return YOU, described if reason in _CALLS and not situation.calls else _PASSIVE[reason]
     blocked = (
         verdict
         and reason in BLOCKING
@@ -240,8 +265,13 @@ def _by_decision(incident: Incident, situation: Situation) -> tuple[str, str]:
     return REMEDIATOR, "is deciding what to do"
 
 
-def _described(incident: Incident, reason: str) -> str:
-    """Returns the reason of a decision in words, with what an operator does about it."""
+def _described(incident: Incident, reason: str, *, calls: bool) -> str:
+    """Returns the reason of a decision in words, with what an operator does about it.
+
+    `calls`: whether a receiver is notified.
+    """
+    if reason in _CALLS and not calls:
+        return f"the remediator {CALLS_NOBODY}"
     described, detail = event_text.describe_reason(reason), incident.last_detail
     if detail and reason == "cooldown":
         return f"{described}, {detail}"

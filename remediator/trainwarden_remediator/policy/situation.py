@@ -33,6 +33,8 @@ class Situation:
     """The trainers of all runs."""
     without_checkpoints: Collection[str] = ()
     """The runs without known checkpoints: see Setup."""
+    calls: bool = True
+    """Whether a receiver is notified where an operator is needed."""
     announced: Mapping[WorkerKey, AnnouncedWorker] = field(default_factory=dict)
     """The commands of `trainwarden run`."""
     is_stopped: Callable[[str, str], bool] = lambda _run, _worker: False
@@ -55,6 +57,7 @@ class Situation:
             may_restart=any(key in self.trainers for key in keys),
             mode=self.mode,
             without_checkpoints=run in self.without_checkpoints,
+            calls=self.calls,
         )
 
     def is_started(self, run: str, worker: str, since: float, within: float) -> bool:

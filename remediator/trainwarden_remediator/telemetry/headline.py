@@ -21,9 +21,10 @@ from trainwarden_remediator.config.schema import Config, Setup
 from trainwarden_remediator.config.targets import AnnouncedTarget
 from trainwarden_remediator.journal.evidence_text import FaultFacts
 from trainwarden_remediator.journal.rows import finished_workers
-from trainwarden_remediator.model import NEEDS_OPERATOR, Incident, PastAction
+from trainwarden_remediator.model import Incident, PastAction
 from trainwarden_remediator.observation.active_alerts import ActiveAlerts
 from trainwarden_remediator.policy.alert_handling import (
+    STALL,
     AlertView,
     Tone,
     action_in_progress,
@@ -33,6 +34,7 @@ from trainwarden_remediator.policy.alert_handling import (
     held,
     holder,
     in_force,
+    is_refused,
     subject,
 )
 from trainwarden_remediator.policy.failing_starts import FAILING
@@ -70,6 +72,12 @@ class CurrentWork:
         """Returns the line with which the worker of an alert fails at each start, or ""."""
         return self.error(WorkerKey(alert.run, alert.worker)) if alert.name in FAILING else ""
 
+    def cause_of(self, alert: Alert) -> str:
+        """Returns that line, or what the processes of a stuck run wait for; "" if not known."""
+        if alert.name != STALL:
+            return self.error_of(alert)
+        return self.faults.get(WorkerKey(alert.run, alert.worker), FaultFacts()).cause
+
     def error(self, key: WorkerKey) -> str:
         """Returns the line with which a worker has failed, or ""."""
         announced = None if self.setup is None else self.setup.announced.workers.get(key)
@@ -98,6 +106,7 @@ class CurrentWork:
             may_restart=self.setup.restartable,
             trainers=self.setup.trainer_keys,
             without_checkpoints=self.setup.without_checkpoints,
+            calls=self.setup.calls,
             announced=self.setup.announced.workers,
             is_stopped=self.setup.is_stopped,
         )
@@ -119,7 +128,7 @@ def headline(work: CurrentWork, config: Config, *, now: float) -> Headline:
     if troubles and (not critical or urgency(troubles[0].who) < urgency(REMEDIATOR)):
         return _troubled(work, troubles, "" if work.state.journal.given_up else critical)
     if gone := work.state.journal.given_up:
-        refused = [one for one in work.incidents if _is_refused(one, gone[0])]
+        refused = [one for one in work.incidents if is_refused(one, gone[0])]
         opened = _opened(work, refused, now) if len(gone) == 1 else None
         if opened is not None and opened.who == YOU:  # it says why
             return replace(opened, tone="bad")
@@ -139,7 +148,7 @@ def _troubled(work: CurrentWork, troubles: Sequence[AlertView], critical: str) -
     how = critical or as_sentence(first.who, first.handling)
     if first.who == YOU:
         how += work.remedy(WorkerKey(first.alert.run, first.alert.worker))
-    return Headline(tone, _firing(troubles, work.error_of(first.alert)), first.who, how)
+    return Headline(tone, _firing(troubles, work.cause_of(first.alert)), first.who, how)
 
 
 def _calm(work: CurrentWork, config: Config, journal: JournalSummary, now: float) -> Headline:
@@ -180,12 +189,6 @@ def _before_an_alert(work: CurrentWork, config: Config, now: float) -> Headline 
     return Headline("bad", f"{clause}{_shown(work.error(target.key))}.", who, how)
 
 
-def _is_refused(incident: Incident, key: WorkerKey) -> bool:
-    """Whether the remediator gave up on a worker by refusing to act on this open incident."""
-    about = incident.run == key.run and incident.worker in ("", key.worker)
-    return about and incident.last_decision.removeprefix("refuse ") in NEEDS_OPERATOR
-
-
 def _opened(work: CurrentWork, incidents: Sequence[Incident], now: float) -> Headline | None:
     """Returns the headline of open incidents whose alerts are not active, else None."""
     situation = work.situation(now)
@@ -224,7 +227,7 @@ def _held(work: CurrentWork) -> tuple[str, str]:
     return sentence, as_sentence("", held(first))
 
 
-def _firing(views: Sequence[AlertView], error: str) -> str:
+def _firing(views: Sequence[AlertView], cause: str) -> str:
     first = views[0].alert
     summary, more = first.annotations.get("summary", ""), _more(len(views))
     about = subject(first.run, first.worker)
@@ -234,7 +237,7 @@ def _firing(views: Sequence[AlertView], error: str) -> str:
         return f"{bounded(first.name)} fires on {about}{more}."
     start, second = summary[:1], summary[1:2]
     words = f"{start if second.isupper() else start.lower()}{summary[1:]}".rstrip(".")
-    return f"On {about}: {bounded(words)}{_shown(error)}{more}."
+    return f"On {about}: {bounded(words)}{_shown(cause)}{more}."
 
 
 def _shown(error: str) -> str:

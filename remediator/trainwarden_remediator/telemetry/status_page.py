@@ -32,6 +32,7 @@ from trainwarden_remediator.journal import event_text
 from trainwarden_remediator.journal.evidence_text import FaultFacts
 from trainwarden_remediator.journal.rows import Event
 from trainwarden_remediator.model import (
+    GAVE_UP,
     GIVEN_UP,
     NEEDS_OPERATOR,
     NO_ACTION_NEEDED,
@@ -78,8 +79,8 @@ def render(
     """Returns the page as HTML. `events` are the newest first; `now` is a Unix time."""
     config = setup.config
     first = headline(work, config, now=now)
-    links = {"metrics": "metrics", "exporter": f"{config.exporter.url}/", "report": "report"}
-    links["hold"] = "hold"
+    links = {"metrics": "metrics", "exporter": f"{config.exporter.url}/"}
+    links |= {"report": "report", "hold": "hold"}
     if (grafana := setup.exporter_config.grafana_url) is not None:
         links["boards"] = f"{grafana}/d/trainwarden-night"
     return html.render(
@@ -115,7 +116,11 @@ def _first_steps(work: CurrentWork, setup: Setup, *, now: float) -> str:
 
 def _steps(work: CurrentWork, setup: Setup, views: Sequence[AlertView]) -> Mapping[str, str]:
     """Returns what an operator does first, by fingerprint; what several alerts need, once."""
-    steps = {view.alert.fingerprint: _first_step(work, view, setup) for view in views}
+    # Of a refused action, the alert behind it has a step of its own.
+    own = {one.incident for one in views if one.alert.remediation} - {None}
+    asked = [one for one in views if one.alert.remediation or one.incident not in own]
+    steps = {one.alert.fingerprint: "" for one in views}
+    steps |= {one.alert.fingerprint: _first_step(work, one, setup) for one in asked}
     first = {step: alert for alert, step in reversed(steps.items())}
     return {alert: step if first[step] == alert else "" for alert, step in steps.items()}
 
@@ -128,7 +133,7 @@ def _active_alerts(work: CurrentWork, *, now: float) -> str:
     if not rows:
         return '<p class="quiet">No alert fires.</p>'
     more = f'<p class="quiet">and {len(views) - ALERTS:,} more</p>' if len(views) > ALERTS else ""
-    columns = {"Alert": "", "About": "", LABEL: "", "Since": "number"}
+    columns = {"Alert": "", "About": "", LABEL: "", "Alert began": "number"}
     return f"{html.table(columns, rows)}{more}"
 
 
@@ -141,7 +146,7 @@ def _active_alert(view: AlertView, *, now: float) -> str:
         f'<td data-label="About">{about}</td>'
         f'<td data-label="{LABEL}"><span><span class="state {view.tone}">{escape(view.who)}</span> '
         f'<span class="quiet">{escape(view.handling)}</span></span></td>'
-        f"{html.number('Since', age)}</tr>"
+        f"{html.number('Alert began', f'{age} ago')}</tr>"
     )
 
 
@@ -153,8 +158,7 @@ def _state(state: RemediatorState, *, now: float) -> str:
             counts = journal.counters.get("outcomes", {}).items()
             facts[name] = f"{sum(count for labels, count in counts if labels[-1] == outcome):.0f}"
         beat = journal.timestamps.get("watchdog")
-        received = "never" if beat is None else f"{_seconds(now - beat)} ago"
-        facts["Watchdog last received"] = received
+        facts["Watchdog last received"] = "never" if beat is None else f"{_seconds(now - beat)} ago"
     facts["Configuration read"] = f"{_seconds(now - state.reload_timestamp)} ago"
     return html.facts(facts)
 
@@ -274,6 +278,7 @@ def status_json(work: CurrentWork, setup: Setup, *, now: float) -> Mapping[str, 
             {key.run for key in setup.restartable if key in setup.trainer_keys}
         )[:WORKERS],
         "without_checkpoints": sorted(setup.without_checkpoints)[:WORKERS],
+        "calls": setup.calls,
         "given_up": [
             bounded("/".join(key)) for key in (*situation.given_up, *situation.given_up_before)
         ][:WORKERS],
@@ -308,8 +313,7 @@ def _without_shown(work: CurrentWork, views: Sequence[AlertView] | None) -> Sequ
 
 def _first_step(work: CurrentWork, view: AlertView, setup: Setup) -> str:
     """Returns what an operator does first; "" where the remediator or nobody needs to act."""
-    alert = view.alert
-    key = WorkerKey(alert.run, alert.worker)
+    alert, key = view.alert, WorkerKey(view.alert.run, view.alert.worker)
     failed = failed_restarts(key, work.actions, setup.announced)
     if urgency(view.who) >= urgency(REMEDIATOR) and len(failed) < REPEATED:
         return ""
@@ -330,7 +334,8 @@ def _first_step(work: CurrentWork, view: AlertView, setup: Setup) -> str:
             "Let the remediator do once what it proposes: `trainwarden approve "
             f"{view.incident}`, or the page `/hold` here."
         )
-    step = first_step(alert.name, alert.labels)
+    reason = {"reason": view.reason} if alert.name == GAVE_UP else {}
+    step = first_step(alert.name, {**alert.labels, **reason})
     log = _log_of(view, setup)
     return f"{step} Its log, on {socket.gethostname()}: `{log}`." if step and log else step
 

@@ -15,7 +15,7 @@ from trainwarden_exporter.collectors.rollouts import RolloutsCollector
 from trainwarden_exporter.logs.counters import ErrorLine
 from trainwarden_exporter.processes.announcements import Announcement
 from trainwarden_exporter.progress.specs import ProgressSpec
-from trainwarden_exporter.runtime.responsibility import REMEDIATOR
+from trainwarden_exporter.runtime.responsibility import NOBODY, REMEDIATOR
 from trainwarden_exporter.scrape.scraper import Outcome
 from trainwarden_exporter.status_page import page as status_page
 from trainwarden_exporter.status_page.headline import describe_run, summarize
@@ -168,7 +168,7 @@ def test_it_is_read_at_a_glance() -> None:
     for part in (
         "Step time 31 s usually 30 s",
         "Last step 12 s ago counts as stalled after 2 min 30 s",
-        "Checkpoint step 1,500, 12 min 20 s ago every 30 min, room for 12 more",
+        "Checkpoint step 1,500, 12 min 20 s ago overdue after 1 h, room for 12 more",
         "Rollouts batches step 1,502, 5 s ago, lag 0 of 8",
         "Resumes 1 last from step 1,500",
         "sglang-0 sglang ok for 1 h 62% 48 3 1,501",
@@ -352,6 +352,76 @@ def test_a_run_that_stands_still_does_not_train() -> None:
     assert describe_run(run) == "grpo stands at step 80 of 5,000"
     assert describe_run(replace(run, step=None)) == "grpo stands still"
     assert describe_run(replace(run, silence=1)) == "grpo trains, step 80 of 5,000"
+    aged = replace(run, step_age=880.2, usual_seconds=0.5)
+    assert (
+        describe_run(aged)
+        == "grpo stands at step 80 of 5,000 (14 min 40 s ago, usually every 500 ms)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("age", "text"),
+    [
+        (9, "All is well: grpo trains."),
+        (28, "No problem is seen yet: grpo has made no step for 28 s, usually every 500 ms."),
+    ],
+)
+def test_no_page_states_that_a_run_without_a_step_for_many_usual_ones_trains(
+    age: float, text: str
+) -> None:
+    run = RunView("grpo", phase="training", usual_seconds=0.5, step_age=age, silence=age)
+    calm = RemediatorStatus(
+        mode="act", tone="good", verdict="", who_acts=NOBODY, open_alerts=0, alerts=(), actions=()
+    )
+    found = summarize((), [run], calm)
+    assert (found.tone, found.who, found.sentence) == ("good", NOBODY, f"{text} The mode is act.")
+    paused = summarize((), [replace(run, phase="saving")], None).sentence
+    assert "no step" not in paused
+
+
+def test_the_line_of_a_run_has_the_age_of_its_last_step() -> None:
+    run = RunView("grpo", phase="training", step=168, usual_seconds=2, step_age=3.2)
+    assert describe_run(run) == "grpo trains, step 168 (3 s ago, usually every 2 s)"
+
+
+def test_what_a_stuck_run_waits_for_is_the_cause_of_its_standstill() -> None:
+    chain = "process 7 of trainer waits for a queue at data.py:18"
+
+    def clause(movement: str) -> str:
+        series: Series = {
+            **SERIES,
+            "training_progress_timestamp_seconds": {RUN: NOW - 200},
+            "training_last_step_timestamp_seconds": {RUN: NOW - 200},
+            "training_stall_restart_limit_seconds": {RUN: 1800},
+            "stack_movement": {(*RUN, movement): 1},
+            "stack_chain_info": {(*RUN, chain): 1},
+        }
+        (problem,) = run_problems(build_run_views([outcome(series)], now=NOW)[0])
+        return problem.clause
+
+    stands = "grpo has made no step for 3 min 20 s (usually 30 s, its limit is 30 min)"
+    assert clause("stuck") == f"{stands}: {chain}"
+    assert clause("unknown") == f"{stands}: phase training"
+
+
+def test_a_save_with_the_last_step_is_no_sign_of_life_after_it() -> None:
+    run = replace(HEALTHY, step_age=200.0, silence=200.0, usual_seconds=0.5)
+    saved = (CheckpointView("a", age=199.9), CheckpointView("a", age=20.0))
+    assert "though" not in str(list(run_problems(replace(run, checkpoints=saved[:1]))))
+    assert "though it saved 20 s ago" in str(list(run_problems(replace(run, checkpoints=saved))))
+
+
+def test_a_checkpoint_is_overdue_since_the_start_of_the_trainer_and_not_while_it_stands() -> None:
+    """After a restart the newest one is from before the fault."""
+    seen: Series = {**SERIES, "checkpoint_timestamp_seconds": {MAIN: NOW - 4000}}
+    restarted: Series = {**seen, "run_trainer_start_timestamp_seconds": {RUN: NOW - 30}}
+    (run,) = build_run_views([outcome(seen)], now=NOW)
+    assert [one.clause for one in run_problems(run)] == [
+        "the newest checkpoint of grpo is 1 h 6 min old (overdue after 1 h)"
+    ]
+    stands = [one.stalled for one in run_problems(replace(run, silence=200.0))]
+    assert stands == [True]
+    assert not list(run_problems(build_run_views([outcome(restarted)], now=NOW)[0]))
 
 
 def test_whatever_comes_from_outside_is_escaped() -> None:

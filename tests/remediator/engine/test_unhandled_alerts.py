@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -309,6 +310,33 @@ async def test_a_stall_that_waits_for_its_proof_is_recorded_once_after_two_minut
         watch.alertmanager.alerts[1:] = []
         await watch.clock.advance(3000)
         assert len(watch.recorded()) == 1
+
+
+@pytest.mark.parametrize(
+    ("run", "text"),
+    [
+        (
+            RunState(stuck=True, waits="process 7 of trainer waits for a queue at a.py:1"),
+            "TrainingStepStalled: process 7 of trainer waits for a queue at a.py:1; the remediator",
+        ),
+        (
+            RunState(waits="process 7 of trainer runs", restart_limit=1800),
+            "TrainingStepStalled: its limit is 30 min without a step; the remediator restarts",
+        ),
+        (RunState(restart_limit=math.inf), "TrainingStepStalled: the remediator restarts"),
+    ],
+    ids=["stuck", "not proved", "no limit"],
+)
+async def test_a_stall_is_announced_with_what_is_known_of_its_cause(
+    start: Start, run: RunState, text: str
+) -> None:
+    watch: Watch
+    async with start(mode="act") as watch:
+        watch.observer.runs["demo"] = run
+        watch.alertmanager.add(STALL)
+        await watch.clock.advance(200)
+        (event,) = [one for one in watch.journal.newest_events(9) if one.kind == "stalled"]
+        assert describe(event).startswith(text)
 
 
 async def test_a_stall_is_not_announced_where_the_remediator_only_observes(start: Start) -> None:

@@ -35,6 +35,15 @@ def test_the_cause_is_the_first_end_and_the_error_the_exception_of_the_own_log()
     assert found == FaultFacts("grpo/trainer ended with exit status 1", RAISED, "/runs/trainer.log")
 
 
+def test_the_cause_of_a_hang_that_is_proved_is_what_it_waits_for() -> None:
+    chain = "process 7 of trainer waits for a queue at data.py:18"
+
+    def cause(**run: Any) -> str:
+        return fault_facts({"seen": {"runs": {"grpo": {"waits": chain, **run}}}}).cause
+
+    assert (cause(stuck=True), cause(stuck=False), cause()) == (chain, "", "")
+
+
 def test_without_an_error_it_is_the_own_log_and_without_evidence_nothing() -> None:
     logs = [log(), log("step 7", path="/runs/a.log"), log("Killed", path="/runs/b.log")]
     assert fault_facts({"logs": logs[:2]}) == FaultFacts(log="/runs/a.log")

@@ -10,6 +10,7 @@ from tests.remediator.samples import OTHER, ROLLOUT, TRAINER, announced, make_al
 from trainwarden_exporter.processes.announcements import AnnouncedWorker
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.responsibility import NOBODY, YOU
+from trainwarden_remediator.model import Incident
 from trainwarden_remediator.policy.alert_handling import build_alert_views
 from trainwarden_remediator.policy.situation import Situation
 
@@ -67,6 +68,53 @@ def test_a_stop_mends_the_faults_of_a_run_and_not_of_a_device(
 def announce(*workers: str, at: float) -> dict[WorkerKey, AnnouncedWorker]:
     ones = (announced(worker=worker, announced_at=at) for worker in workers)
     return {key: one for found in ones for key, one in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("alert", "refused"),
+    [
+        ("TrainingRemediationGaveUp", True),
+        ("TrainingStepStalled", True),
+        ("TrainingNotFinite", False),
+    ],
+)
+def test_what_was_given_up_without_an_attempt_says_why(alert: str, refused: bool) -> None:
+    fires = make_alert(alertname=alert, remediation="", severity="critical")
+    now = fires.starts_at + 60
+    known = Situation(now, given_up=(ROLLOUT,))
+    stalls = [
+        Incident(
+            *(7, "of-the-stall", now - 90, "TrainingStepStalled", run, "", "restart_stalled_run"),
+            last_received_at=now,
+            resolved=False,
+            last_decision="refuse no_checkpoint",
+        )
+        for run in ("demo", "other")
+    ]
+    (view,) = build_alert_views((fires,), stalls[:1], 1, known) or ()
+    needed = "no complete checkpoint to resume from: an operator is needed"
+    assert view.who == YOU
+    assert (view.handling == f"the remediator does not act: {needed}") == refused
+    assert (view.reason, view.incident) == (("no_checkpoint", 7) if refused else ("", None))
+    (view,) = build_alert_views((fires,), stalls[1:], 1, known) or ()
+    assert view.incident is None
+
+
+def test_where_no_receiver_is_configured_nobody_was_called() -> None:
+    fires = make_alert()
+    called = Incident(
+        *(7, fires.fingerprint, fires.starts_at, fires.name, "demo", "rollout-0", "page"),
+        last_received_at=fires.starts_at,
+        resolved=False,
+        last_decision="wait awaiting_operator",
+    )
+    for calls, text in (
+        (True, "the remediator does not act: the on-call was notified"),
+        (False, "the remediator calls nobody, as `notify` in remediator.yml has no receiver"),
+    ):
+        known = Situation(fires.starts_at + 60, calls=calls)
+        (view,) = build_alert_views((fires,), (called,), 1, known) or ()
+        assert (view.who, view.handling) == (YOU, text)
 
 
 @pytest.mark.parametrize(

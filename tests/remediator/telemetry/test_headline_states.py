@@ -41,6 +41,7 @@ from trainwarden_exporter.status_page.remediator_client import (
 from trainwarden_remediator.alertmanager.webhook_payload import parse_notification
 from trainwarden_remediator.api.server import build_app
 from trainwarden_remediator.app import Remediator
+from trainwarden_remediator.config.notifications import NotifySettings
 from trainwarden_remediator.holds.service import operator_name
 from trainwarden_remediator.model import Decision, Verdict
 from trainwarden_remediator.observation import active_alerts
@@ -48,6 +49,9 @@ from trainwarden_remediator.observation import active_alerts
 Samples = Mapping[tuple[str, ...], float]
 
 MIB = 1024.0**2
+PHONE = NotifySettings.model_validate(
+    {"receivers": [{"name": "phone", "kind": "ntfy", "url": "https://ntfy.sh/a"}]}
+)
 RUN = ("demo",)
 WORKER = ("demo", "rollout-0", "rollout")
 SERVER = ("demo", "server", "vllm")
@@ -449,7 +453,8 @@ async def test_a_run_whose_trainer_is_gone_neither_trains_nor_stands_still(box: 
         status = (await stage.shown()).status
     shown = status_json(page_data(status, **gone))
     assert [one["text"] for one in shown["problems"]] == ["trainer is not running"]
-    assert shown["runs"][0]["text"] == "demo does not run, step 216 of 100,000, saved 17 s ago"
+    stopped = r"demo does not run, step 216 of 100,000 \(2 min(?: \d s)? ago\), saved 17 s ago"
+    assert re.fullmatch(stopped, shown["runs"][0]["text"])
     assert "Run demo not running, step 216 of 100,000" in plain(rendered(status, **gone))
 
 
@@ -788,7 +793,8 @@ async def test_a_stalled_run_stands_and_has_somebody_who_acts_before_its_alert(b
     async with staged(box) as stage:
         shown = await stage.status_of(**stalled)
         run = shown["runs"][0]["text"]
-        assert run == "demo stands at step 216 of 100,000, saved 17 s ago"
+        stands = r"demo stands at step 216 of 100,000 \(33 min 2\d s ago, usually every 1 s\)"
+        assert re.fullmatch(f"{stands}, saved 17 s ago", run)
         will = "It restarts the run once its stacks show that it is stuck, or its limit is over."
         assert (shown["who_acts"], shown["how"]) == (REMEDIATOR, will)
         shown = await stage.status_of({"mode": "observe"}, **stalled)
@@ -858,8 +864,17 @@ async def test_a_hang_without_checkpoints_is_yours_as_long_as_the_run_does_not_m
         remediator.setup = replace(remediator.setup, announced=announced)
         before = await stage.status_of(**waiting(2000))
         assert before["who_acts"] == REMEDIATOR
-        assert before["how"].startswith("It calls you once its stacks show that it is stuck, or ")
+        assert before["how"].startswith(
+            "It shows here that you are needed, once its stacks show that it is stuck, or its limit"
+            " is over, and calls nobody, as `notify` in remediator.yml has no receiver: "
+        )
         assert "`--checkpoints FOLDER`" in before["how"]
+        without_phone = remediator.setup
+        called = without_phone.config.model_copy(update={"notify": PHONE})
+        remediator.setup = replace(without_phone, config=called)
+        how = (await stage.status_of(**waiting(2000)))["how"]
+        assert how.startswith("It calls you once its stacks show that it is stuck, or ")
+        remediator.setup = without_phone
 
         stall: dict[str, Any] = {
             "alertname": "TrainingStepStalled",
@@ -877,6 +892,25 @@ async def test_a_hang_without_checkpoints_is_yours_as_long_as_the_run_does_not_m
         fires = await stage.shown(**waiting(2000))
         assert (fires.who, fires.how, fires.tone) == (YOU, fires.own_how, "bad")
         assert "(started with `--checkpoints FOLDER`, it can be restarted)" in fires.how
+
+        # What it gave up it has not attempted: neither its journal nor "gave up" says more.
+        box.firing.clear()
+        gave_up = {"alertname": "TrainingRemediationGaveUp", "remediation": ""}
+        box.fire(labels=gave_up, fingerprint=LATER)
+        stage.remediator.active_alerts._asked_at = None
+        (shown,) = (await stage.status_of())["remediator"]["firing"]
+        assert f"The {shown['handling'][4:]}." == fires.how
+        tried = (
+            "Nothing was attempted, as there is no complete checkpoint to resume from. `trainwarden"
+        )
+        assert shown["first_step"].startswith(f"{tried} stacks demo` names the line")
+        box.fire(labels=stall | {"worker": ""})
+        stage.remediator.active_alerts._asked_at = None
+        both = (await stage.status_of())["remediator"]["firing"]
+        assert [(one["alert"], bool(one["first_step"])) for one in both] == [
+            ("TrainingStepStalled", True),
+            ("TrainingRemediationGaveUp", False),
+        ]
 
         box.firing.clear()
         stage.remediator.active_alerts._asked_at = None

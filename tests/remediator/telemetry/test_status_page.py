@@ -43,6 +43,7 @@ from trainwarden_remediator.config.restart_methods.run import RunTarget
 from trainwarden_remediator.config.targets import ON_CALL, AnnouncedTarget
 from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.journal import queries
+from trainwarden_remediator.journal.evidence_text import FaultFacts
 from trainwarden_remediator.journal.rows import as_incident
 from trainwarden_remediator.model import Decision, Incident, PastAction, Verdict
 from trainwarden_remediator.telemetry.headline import CurrentWork, headline
@@ -275,6 +276,19 @@ def test_the_newest_action_comes_first_and_each_says_what_came_of_it(tmp_path: P
         ("cleanup of leftovers", "not healed", "bad"),
         ("restart", "healed", "good"),
     ]
+
+
+def test_the_headline_of_a_proved_hang_names_what_it_waits_for(tmp_path: Path) -> None:
+    summary = JournalSummary(counters={}, timestamps={}, given_up=(), open_incidents=0)
+    state = RemediatorState("act", False, True, NOW, None, {}, summary)
+    stall = make_alert(alertname="TrainingStepStalled", worker="", severity="critical")
+    stall = replace(stall, annotations={"summary": "A run makes no progress."})
+    chain = "process 7 of trainer waits for a queue at data.py:18"
+    setup = make_setup(tmp_path)
+    for faults, cause in (({WorkerKey("demo", ""): FaultFacts(chain)}, f": {chain}"), ({}, "")):
+        work = CurrentWork(state, (stall,), setup=setup, faults=faults)
+        found = headline(work, setup.config, now=stall.starts_at)
+        assert found.sentence == f"On demo: a run makes no progress{cause}."
 
 
 def test_a_first_step_says_on_which_machine_and_in_which_log(tmp_path: Path) -> None:
