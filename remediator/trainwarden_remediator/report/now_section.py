@@ -220,7 +220,9 @@ def _run(name: str, run: RunState, style: ReportStyle, now: float) -> str:
         f" (usually {format_duration(run.usual_step_seconds)})" if run.usual_step_seconds else ""
     )
     since = style.times.clock(run.last_step_at)
-    return f"**{code(name)} stands still{step} since {since}, for {passed}**{usual}{phase}{saved}."
+    cause = f": {text(run.waits)}" if run.stuck and run.waits else ""
+    stands = f"**{code(name)} stands still{step} since {since}, for {passed}{cause}**"
+    return f"{stands}{usual}{phase}{saved}."
 
 
 def _alerts(
@@ -271,9 +273,7 @@ def _todo(
         subject = f"{text(one.alert)} on {code(one.name)}"
         yield f"Incident {one.id}, {subject}: an operator is needed."
     if isinstance(current.exporter, ExporterState):
-        still = (name for name, run in current.exporter.runs.items() if stands_still(run, now))
-        for name in still:
-            yield f"Find out why {code(name)} stands still: look at its log and its servers."
+        yield from _stalls(current, current.exporter, incidents, views, now)
         yield from _missing_workers(current, current.exporter, incidents, views, now)
     for alert in (one.alert for one in views if urgency(one.who) < urgency(REMEDIATOR)):
         if alert.name not in FAILING or (alert.run, alert.worker) not in mended:
@@ -284,6 +284,22 @@ def _todo(
         yield f"{ALERTMANAGER}: {text(ALERTMANAGER_STEP)}"
     if isinstance(current.exporter, str):
         yield "Restore the monitoring: the exporter does not answer."
+
+
+def _stalls(
+    current: CurrentState,
+    exporter: ExporterState,
+    incidents: Sequence[IncidentRecord],
+    views: Sequence[AlertView],
+    now: float,
+) -> Iterator[str]:
+    """Yields a line for each run that stands still, that nobody restarts and no alert reports."""
+    reported, situation = {one.alert.run for one in views}, _situation(current, incidents, now)
+    for name, run in exporter.runs.items():
+        yours = _has_stalled(run, now) and situation.stall_handling(name)[0] == YOU
+        if yours and name not in reported:
+            stacks = code(f"trainwarden stacks {name}")
+            yield f"Find out why {code(name)} stands still: {stacks} names the process that waits."
 
 
 def _first_step(alert: Alert) -> str:

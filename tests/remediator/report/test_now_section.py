@@ -104,8 +104,10 @@ def test_a_run_that_stands_still_is_the_first_line_of_a_quiet_night(tmp_path: Pa
         "- **`demo` stands still, step 382 since 07:51:23, for 8 min 37 s** (usually 1 s), "
         "phase waiting for rollouts."
     )
-    assert "- Find out why `demo` stands still" in head(text)
     assert "# No incident" in text
+    stuck = replace(STANDS, stuck=True, waits="process 7 of trainer waits for a queue at a.py:1")
+    text = report(tmp_path, CurrentState(exporter(stuck), ()))
+    assert ", for 8 min 37 s: process 7 of trainer waits for a queue at a.py:1**" in text
 
 
 @pytest.mark.usefixtures("journal")
@@ -127,6 +129,9 @@ def test_who_acts_on_a_standstill_before_its_alert(
     state = CurrentState(shown, (), situation)
     text = report(tmp_path, state)
     assert f"**Who acts: {who}\n" in text
+    # What to do agrees with who acts.
+    assert ("- Find out why `demo` stands still: " in head(text)) == who.startswith(YOU)
+    assert ("Nothing now." in head(text)) != who.startswith(YOU)
 
 
 def test_a_report_covers_no_more_than_the_life_of_its_journal(
