@@ -145,7 +145,7 @@ def _handling(problem: Problem, remediator: RemediatorStatus) -> tuple[str, str]
     if not needed and (name := _given_up(problem, remediator)):
         return YOU, f"The remediator gave up on {name}."
     if not known:
-        if needs := remediator.operator_needed:
+        if (needs := remediator.operator_needed) and not _of_another(problem, remediator):
             return YOU, needs
         return _before_an_alert(problem, remediator)
     first = min(known, key=lambda one: urgency(one.who_acts))
@@ -194,6 +194,13 @@ def _given_up(problem: Problem, remediator: RemediatorStatus) -> str:
         if problem.concerns(run, worker):
             return name
     return ""
+
+
+def _of_another(problem: Problem, remediator: RemediatorStatus) -> bool:
+    """Whether an operator is needed only for workers that were given up, and for none of these."""
+    names = [name for name in remediator.given_up if name in remediator.operator_needed]
+    keys = (name.partition("/") for name in names)
+    return bool(names) and not any(problem.concerns(run, worker) for run, _, worker in keys)
 
 
 def _before_an_alert(problem: Problem, remediator: RemediatorStatus) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
@@ -99,6 +99,12 @@ class AlertView:
     incident: int | None = None
 
     @property
+    def step_labels(self) -> Mapping[str, str]:
+        """The labels by which the first step is chosen: of a refusal, also its reason."""
+        reason = {"reason": self.reason} if self.alert.name == GAVE_UP else {}
+        return {**self.alert.labels, **reason}
+
+    @property
     def tone(self) -> Tone:
         return _SEVERITY_TONES.get(self.alert.labels.get("severity", ""), "quiet")
 
@@ -130,6 +136,12 @@ def build_alert_views(
     ]
     views = [_of_refusal(one, incidents, situation) for one in views]
     return tuple(sorted((_of_fault(one, opened, situation) for one in views), key=_rank))
+
+
+def with_own_step(views: Sequence[AlertView]) -> Sequence[AlertView]:
+    """Returns the views without those of a refusal whose alert is among them: that has the step."""
+    own = {one.incident for one in views if one.alert.remediation} - {None}
+    return [one for one in views if one.alert.remediation or one.incident not in own]
 
 
 def is_refused(incident: Incident, about: Alert | WorkerKey) -> bool:

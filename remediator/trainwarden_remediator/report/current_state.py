@@ -65,6 +65,7 @@ async def read_current_state(
         may_restart=setup.restartable,
         trainers=setup.trainer_keys,
         without_checkpoints=setup.without_checkpoints,
+        calls=setup.calls,
         is_stopped=setup.is_stopped,
     )
     return CurrentState(

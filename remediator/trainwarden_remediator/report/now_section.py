@@ -30,6 +30,7 @@ from trainwarden_remediator.policy.alert_handling import (
     held,
     holder,
     in_force,
+    with_own_step,
 )
 from trainwarden_remediator.policy.failing_starts import (
     FAILING,
@@ -275,9 +276,9 @@ def _todo(
     if isinstance(current.exporter, ExporterState):
         yield from _stalls(current, current.exporter, incidents, views, now)
         yield from _missing_workers(current, current.exporter, incidents, views, now)
-    for alert in (one.alert for one in views if urgency(one.who) < urgency(REMEDIATOR)):
-        if alert.name not in FAILING or (alert.run, alert.worker) not in mended:
-            yield _first_step(alert)
+    for view in (one for one in with_own_step(views) if urgency(one.who) < urgency(REMEDIATOR)):
+        if view.alert.name not in FAILING or (view.alert.run, view.alert.worker) not in mended:
+            yield _first_step(view)
     if current.situation.holds:
         yield f"Run {code('trainwarden resume')} when the work is done."
     if isinstance(current.alerts, str):
@@ -302,9 +303,10 @@ def _stalls(
             yield f"Find out why {code(name)} stands still: {stacks} names the process that waits."
 
 
-def _first_step(alert: Alert) -> str:
+def _first_step(view: AlertView) -> str:
+    alert = view.alert
     runbook = runbook_link(alert.name, alert.annotations) or "no runbook"
-    first = text(first_step(alert.name, alert.labels))
+    first = text(first_step(alert.name, view.step_labels))
     return f"{text(alert.name)}{_on(alert)}: {first} ({runbook})".replace(":  (", ": (")
 
 

@@ -32,7 +32,6 @@ from trainwarden_remediator.journal import event_text
 from trainwarden_remediator.journal.evidence_text import FaultFacts
 from trainwarden_remediator.journal.rows import Event
 from trainwarden_remediator.model import (
-    GAVE_UP,
     GIVEN_UP,
     NEEDS_OPERATOR,
     NO_ACTION_NEEDED,
@@ -48,6 +47,7 @@ from trainwarden_remediator.policy.alert_handling import (
     holder,
     in_force,
     subject,
+    with_own_step,
 )
 from trainwarden_remediator.policy.failing_starts import REPEATED, failed_restarts, mending
 from trainwarden_remediator.policy.situation import Situation
@@ -116,11 +116,9 @@ def _first_steps(work: CurrentWork, setup: Setup, *, now: float) -> str:
 
 def _steps(work: CurrentWork, setup: Setup, views: Sequence[AlertView]) -> Mapping[str, str]:
     """Returns what an operator does first, by fingerprint; what several alerts need, once."""
-    # Of a refused action, the alert behind it has a step of its own.
-    own = {one.incident for one in views if one.alert.remediation} - {None}
-    asked = [one for one in views if one.alert.remediation or one.incident not in own]
     steps = {one.alert.fingerprint: "" for one in views}
-    steps |= {one.alert.fingerprint: _first_step(work, one, setup) for one in asked}
+    for one in with_own_step(views):
+        steps[one.alert.fingerprint] = _first_step(work, one, setup)
     first = {step: alert for alert, step in reversed(steps.items())}
     return {alert: step if first[step] == alert else "" for alert, step in steps.items()}
 
@@ -334,8 +332,7 @@ def _first_step(work: CurrentWork, view: AlertView, setup: Setup) -> str:
             "Let the remediator do once what it proposes: `trainwarden approve "
             f"{view.incident}`, or the page `/hold` here."
         )
-    reason = {"reason": view.reason} if alert.name == GAVE_UP else {}
-    step = first_step(alert.name, {**alert.labels, **reason})
+    step = first_step(alert.name, view.step_labels)
     log = _log_of(view, setup)
     return f"{step} Its log, on {socket.gethostname()}: `{log}`." if step and log else step
 

@@ -313,9 +313,9 @@ def test_what_the_remediator_watches_and_did_is_listed() -> None:
     message = whole(remediator=STATUS).text
     assert (
         "Remediator A worker is gone. mode act "
-        "Active alert About Who acts Since "
+        "Active alert About Who acts Alert began "
         "TrainingWorkerGone grpo/rollout-0 The remediator waits: too soon after the last action "
-        "1 min "
+        "1 min ago "
         "Last actions What Outcome When grpo/rollout-0 restart healed 3 min 10 s ago"
     ) in message
 

@@ -15,7 +15,7 @@ from trainwarden_exporter.collectors.rollouts import RolloutsCollector
 from trainwarden_exporter.logs.counters import ErrorLine
 from trainwarden_exporter.processes.announcements import Announcement
 from trainwarden_exporter.progress.specs import ProgressSpec
-from trainwarden_exporter.runtime.responsibility import NOBODY, REMEDIATOR
+from trainwarden_exporter.runtime.responsibility import NOBODY, REMEDIATOR, YOU
 from trainwarden_exporter.scrape.scraper import Outcome
 from trainwarden_exporter.status_page import page as status_page
 from trainwarden_exporter.status_page.headline import describe_run, summarize
@@ -377,6 +377,28 @@ def test_no_page_states_that_a_run_without_a_step_for_many_usual_ones_trains(
     assert (found.tone, found.who, found.sentence) == ("good", NOBODY, f"{text} The mode is act.")
     paused = summarize((), [replace(run, phase="saving")], None).sentence
     assert "no step" not in paused
+
+
+@pytest.mark.parametrize(("name", "who"), [("grpo", REMEDIATOR), ("plain", YOU)])
+def test_what_was_given_up_of_one_run_makes_no_other_run_yours(name: str, who: str) -> None:
+    run = RunView(name, phase="training", step=80, silence=880, stall_limit=60)
+    gave_up = RemediatorStatus(
+        mode="act",
+        may_restart=(),
+        may_restart_stalled=("grpo", "plain"),
+        given_up=("plain/trainer",),
+        tone="bad",
+        verdict="",
+        operator_needed="The remediator gave up on plain/trainer.",
+        open_alerts=0,
+        alerts=(),
+        actions=(),
+        firing=(),
+    )
+    found = summarize(run_problems(run), [run], gave_up)
+    assert {one.clause: one.who for one in found.problems if one.run} == {
+        f"{name} has made no step for 14 min 40 s: phase training": who
+    }
 
 
 def test_the_line_of_a_run_has_the_age_of_its_last_step() -> None:

@@ -289,6 +289,7 @@ def test_the_headline_of_a_proved_hang_names_what_it_waits_for(tmp_path: Path) -
         work = CurrentWork(state, (stall,), setup=setup, faults=faults)
         found = headline(work, setup.config, now=stall.starts_at)
         assert found.sentence == f"On demo: a run makes no progress{cause}."
+        assert not work.situation(NOW).calls  # no receiver is configured
 
 
 def test_a_first_step_says_on_which_machine_and_in_which_log(tmp_path: Path) -> None:
