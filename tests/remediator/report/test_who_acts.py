@@ -63,16 +63,25 @@ def refuse(journal: Journal, folder: Path, reason: Reason) -> None:
     journal.record_decisions([(incident, Decision(Verdict.REFUSE, reason, target))])
 
 
-@pytest.mark.parametrize("reason", ["no_checkpoint", "attempts_exhausted"])
+NO_CHECKPOINT = (
+    "the remediator does not act: no complete checkpoint to resume from: an operator is needed"
+)
+
+
+@pytest.mark.parametrize(
+    ("reason", "why"),
+    [
+        ("no_checkpoint", NO_CHECKPOINT),
+        ("attempts_exhausted", "the remediator gave up on demo/trainer"),
+    ],
+)
 def test_what_the_remediator_gave_up_is_yours_until_you_start_it(
-    tmp_path: Path, journal: Journal, reason: Reason
+    tmp_path: Path, journal: Journal, reason: Reason, why: str
 ) -> None:
     """The alert is about the trainer, the incident behind it about the whole run."""
     refuse(journal, tmp_path, reason)
     gave_up = "TrainingRemediationGaveUp (critical) on `demo/trainer`, since 07:59:00: **"
-    assert f"{gave_up}You, now** (the remediator gave up on demo/trainer)" in report(
-        tmp_path, STATE
-    )
+    assert f"{gave_up}You, now** ({why})" in report(tmp_path, STATE)
     started = replace(STATE, started={TRAINER: NOW + 1})
     assert f"{gave_up}Nobody needs to**" in report(tmp_path, started)
 
