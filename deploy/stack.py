@@ -357,7 +357,8 @@ def how_to_install(release: Mapping[str, str] | None = None, cpu: str = "") -> s
         f"/{name}.tar.gz | tar xz"
         for one, name in names.items()
     ]
-    path = ":".join(("$PATH", *(f"$PWD/{name}" for name in names.values())))
+    # In front: a version that is too old may be on PATH already.
+    path = ":".join((*(f"$PWD/{name}" for name in names.values()), "$PATH"))
     return "\n".join((*lines, f"export PATH={path}"))
 
 

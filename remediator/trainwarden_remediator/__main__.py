@@ -243,6 +243,8 @@ async def _current_state(setup: Setup) -> CurrentState:
 def _hold(given: argparse.Namespace) -> int:
     setup, now = load_setup(given.config_file), time.time()
     if given.list or given.json:
+        if given.why or given.run or given.worker or given.duration is not None:
+            raise ValueError("--list and --json show all holds and set none: leave out the rest")
         holds = read_holds(setup.config.hold_file, now)
         if given.json:
             print(json.dumps([hold_json(hold, now=now) for hold in holds], indent=2))

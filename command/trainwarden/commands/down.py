@@ -26,7 +26,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     status = cast("int", load_script("detached").run(options))
     if status == 0 and (running := find_running()):
-        unwatched = "" if load_script("claims").running_folders() else ", watched by no stack"
         stops = ", ".join(f"`trainwarden stop {run}`" for run in running)
-        print(f"your runs go on{unwatched}; to end each: {stops}")
+        print(f"your runs go on; to end each: {stops}")
     return status

@@ -97,8 +97,7 @@ def show(address: str, missing: str, *, as_json: bool, clear: bool, every: bool)
 def _without_stack() -> str:
     """Returns that no stack runs, with the runs that go on without one."""
     lines = list_running()
-    unwatched = "; these runs go on, and no stack watches them:" if lines else ""
-    return "\n".join((f"{NOTHING_RUNS}{unwatched}", *lines))
+    return "\n".join((f"{NOTHING_RUNS}{'; these runs go on:' if lines else ''}", *lines))
 
 
 def find_exporter() -> str:

@@ -100,9 +100,9 @@ def test_the_runs_that_go_on_are_listed_where_no_stack_watches_them(
     assert capsys.readouterr().out == f"none is stopped without its name; these go on:\n{line}"
     assert cli.main(["status"]) == 3
     printed = capsys.readouterr().err
-    assert printed.endswith(f"; these runs go on, and no stack watches them:\n{line}")
+    assert printed.endswith(f"; these runs go on:\n{line}")
     assert cli.main(["down"]) == 0
-    last = "your runs go on, watched by no stack; to end each: `trainwarden stop r`\n"
+    last = "your runs go on; to end each: `trainwarden stop r`\n"
     assert capsys.readouterr().out == f"no stack runs\n{last}"
     with load_script("claims").claimed(tmp_path / "stacks" / "demo"):
         assert cli.main(["down", "--folder", str(tmp_path / "other")]) == 0

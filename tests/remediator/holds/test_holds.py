@@ -208,6 +208,10 @@ def test_who_holds_what_and_why_is_in_the_journal_also_beside_a_remediator(
         assert first["who_acts"].startswith("ann, until ")
         everything = {"run": "", "worker": "", "who_acts": "ann, until the hold is lifted"}
         assert second == everything | {"text": "held by ann until `resume`"}
+        for option in ("--list", "--json"):
+            for rest in ("a reason", "--run=demo", "--worker=trainer", "--for=2h"):
+                assert main(["hold", file, option, rest]) == 1
+                assert "show all holds and set none" in capsys.readouterr().err
         assert main(["resume", file, "--run=demo", "done"]) == 0
         output = capsys.readouterr().out
         assert "resumed: 1 hold lifted" in output
