@@ -17,6 +17,7 @@ from trainwarden_exporter.processes.stacks.model import Diagnosis, Movement, Sta
 from trainwarden_exporter.processes.stacks.py_spy import read_stacks
 from trainwarden_exporter.processes.stacks.sampler import LOOK_SECONDS, ReadStacks, RunSampler
 from trainwarden_exporter.runtime.background_poller import BackgroundPoller, BackgroundPollers
+from trainwarden_exporter.runtime.redaction import redact
 from trainwarden_exporter.scrape.collector import Collector, Family, MetricTable, Sample
 
 STALE_SECONDS = 60.0
@@ -218,4 +219,4 @@ def report_samples(report: StackReport) -> Iterator[Sample]:
     for labels in sorted(suspects):
         yield SUSPECT, (run, *labels), 1
     if diagnosis.chain:
-        yield CHAIN, (run, diagnosis.chain), 1
+        yield CHAIN, (run, redact(diagnosis.chain)), 1

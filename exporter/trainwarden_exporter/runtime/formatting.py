@@ -53,3 +53,8 @@ def plural(count: int, noun: str) -> str:
 def printable(text: str) -> str:
     """Returns `text` as valid UTF-8: other bytes of a file name become question marks."""
     return text.encode("utf-8", "replace").decode()
+
+
+def on_one_line(text: str) -> str:
+    """Returns `text` without characters that could move a terminal's cursor or forge a line."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

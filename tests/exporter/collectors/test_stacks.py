@@ -11,10 +11,16 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.waiting import until
 
-from trainwarden_exporter.collectors.stacks import StacksCollector, report_samples
+from trainwarden_exporter.collectors.stacks import (
+    CHAIN,
+    StackReport,
+    StacksCollector,
+    report_samples,
+)
 from trainwarden_exporter.exceptions import NoData
 from trainwarden_exporter.processes.config import RunWorkers
 from trainwarden_exporter.processes.matching import Matcher, WorkerKey
+from trainwarden_exporter.processes.stacks.model import Diagnosis, Movement
 from trainwarden_exporter.scrape.validation import validated
 
 if TYPE_CHECKING:
@@ -121,6 +127,13 @@ def test_a_run_that_computes_moves(start: Start) -> None:
 def test_without_runs_it_has_no_data() -> None:
     with pytest.raises(NoData):
         StacksCollector([], trees=dict, silence=Silence()).collect()
+
+
+def test_what_looks_like_a_secret_is_redacted_in_the_chain() -> None:
+    chain = "process 7 of trainer waits for a queue at hf_abcdefghijklmnop.py:18"
+    report = StackReport("night", 0, 0, Diagnosis(Movement.STUCK, chain=chain))
+    (labels,) = (labels for metric, labels, _ in report_samples(report) if metric is CHAIN)
+    assert labels == ("night", "process 7 of trainer waits for a queue at [redacted].py:18")
 
 
 def test_the_samples_of_a_report_are_declared(start: Start) -> None:

@@ -18,6 +18,7 @@ from trainwarden_exporter.processes.listening_ports import (
 from trainwarden_exporter.processes.procfs import PROC, Identity, list_pids, read_process, read_text
 from trainwarden_exporter.processes.stacks.kernel_state import parse_file_number
 from trainwarden_exporter.processes.stacks.model import FarEnd
+from trainwarden_exporter.runtime.formatting import on_one_line
 
 MAX_FAR_ENDS = 8
 _CONNECTED = ("01", "02")  # TCP_ESTABLISHED and TCP_SYN_SENT in include/net/tcp_states.h
@@ -108,7 +109,7 @@ def find_file(pid: int, tid: int, root: Path = PROC) -> tuple[FarEnd, ...]:
         path = os.path.join(_link(f"{root}/{pid}/cwd"), name) if name else ""  # noqa: PTH118 - text
     else:
         path = _read_string(f"{root}/{pid}/mem", first)
-    return (FarEnd(path),) if path.startswith("/") else ()
+    return (FarEnd(on_one_line(path)),) if path.startswith("/") else ()
 
 
 def _read_string(memory: str, address: str) -> str:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from trainwarden_exporter.processes.rank_lags import MIN_STEPS, lags
 from trainwarden_exporter.processes.stacks.model import Member
 from trainwarden_exporter.processes.start_times import start_timestamp
-from trainwarden_exporter.runtime.formatting import format_duration, plural
+from trainwarden_exporter.runtime.formatting import format_duration, on_one_line, plural
 from trainwarden_exporter.runtime.inert_pickle import read_pickle
 from trainwarden_exporter.runtime.safe_open import open_handle, open_regular
 
@@ -162,7 +162,7 @@ def parse_dump(data: bytes, *, pause: Callable[[], None] = lambda: None) -> Reco
                 retired = entry.get("retired") is True and text.startswith("gloo:")
                 newest[name, description] = Collective(
                     number,
-                    text.partition(":")[2][:100] or text[:100],
+                    on_one_line(text.partition(":")[2][:100] or text[:100]),
                     retired or state == "completed",
                 )
     match entries:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from trainwarden_exporter.processes.stacks.model import Frame, Stacks, ThreadStack
+from trainwarden_exporter.runtime.formatting import on_one_line
 
 TIMEOUT_SECONDS = 5.0
 """Timeout of one call; a stack takes a tenth of a second."""
@@ -23,6 +24,12 @@ MAX_THREADS = 500
 """Threads of a process up to which its stacks are read."""
 
 MAX_FRAMES = 100
+MAX_NAME = 200
+"""Characters of the name of a function or thread that are kept, the first ones;"""
+
+MAX_PATH = 500
+"""and of the path of a file, the last ones."""
+
 _NICE = 10
 _CPU_SECONDS = 10
 _REAP_SECONDS = 1.0
@@ -89,11 +96,20 @@ def parse_dump(output: bytes) -> Stacks:
 
 
 def _thread(one: dict[str, Any]) -> ThreadStack:
+    # The process that was read chooses these texts, and terminals and pages show them.
     frames = tuple(
-        Frame(str(frame["name"]), str(frame["filename"]), int(frame["line"]))
+        Frame(_name(frame["name"]), _path(frame["filename"]), int(frame["line"]))
         for frame in one["frames"][:MAX_FRAMES]
     )
-    return ThreadStack(str(one["thread_name"] or ""), int(one["os_thread_id"] or 0), frames)
+    return ThreadStack(_name(one["thread_name"] or ""), int(one["os_thread_id"] or 0), frames)
+
+
+def _name(value: object) -> str:
+    return on_one_line(str(value)[:MAX_NAME])
+
+
+def _path(value: object) -> str:
+    return on_one_line(str(value)[-MAX_PATH:])
 
 
 def _with_threads_of_this_host(stacks: Stacks, pid: int) -> Stacks:
@@ -125,7 +141,7 @@ def _failure(errors: str, pid: int) -> Stacks:
         return Stacks(problem=_REPLACED)
     if any(text in errors for text in _DENIED):
         return Stacks(problem="not permitted to read its memory")
-    shown = lines[0].removeprefix("Error: ")[:200] if lines else "py-spy failed"
+    shown = on_one_line(lines[0].removeprefix("Error: ")[:200]) if lines else "py-spy failed"
     return Stacks(problem=shown, is_python=not any(text in errors for text in _NOT_PYTHON))
 
 

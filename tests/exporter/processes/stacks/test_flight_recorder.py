@@ -99,6 +99,10 @@ class TestDump:
             parsed = parse_dump(pickle.dumps(dump(entry(3, name=name, retired=True))))
             assert parsed.newest[WORLD].completed is completed
 
+    def test_the_name_of_a_collective_cannot_move_a_cursor(self) -> None:
+        parsed = parse_dump(pickle.dumps(dump(entry(3, name="nccl:a\x1b[2J\nb"))))
+        assert parsed.newest[WORLD].name == "a�[2J�b"
+
     def test_a_dump_that_does_not_go_back_to_the_first(self) -> None:
         assert not parse_dump(pickle.dumps(dump(entry(5)))).is_whole
 

@@ -18,6 +18,8 @@ import pytest
 
 from trainwarden_exporter.processes.stacks.model import Frame, Stacks
 from trainwarden_exporter.processes.stacks.py_spy import (
+    MAX_NAME,
+    MAX_PATH,
     MAX_THREADS,
     find_py_spy,
     parse_dump,
@@ -50,6 +52,27 @@ def test_the_stack_of_a_process_has_its_calls_and_no_values(start: Start) -> Non
         "<module>",
     ]
     assert "hunter2" not in repr(stacks)
+
+
+def test_names_that_a_process_chooses_cannot_move_a_cursor_or_forge_a_line(start: Start) -> None:
+    process = start(
+        "import threading\n"
+        "threading.current_thread().name = 'a\\x1b[2J' + 900 * 't'\n"
+        "code = 'def f():\\n print(flush=True); threading.Event().wait()\\nf()'\n"
+        "exec(compile(code, 900 * '/a' + '/\\x1b]0;owned\\x07\\nb.py', 'exec'))"
+    )
+
+    main = read_stacks(process.pid).main(process.pid)
+
+    assert main is not None
+    own = [frame for frame in main.frames if frame.file.endswith("b.py")]
+    assert {frame.file.rpartition("/")[2] for frame in own} == {"�]0;owned��b.py"}
+    texts = [main.name, *(text for frame in main.frames for text in (frame.function, frame.file))]
+    assert all(text.isprintable() for text in texts)
+    assert max(map(len, texts)) == MAX_PATH
+    data = [{"thread_name": "t" * 900, "os_thread_id": 1, "frames": []}]
+    (thread,) = parse_dump(json.dumps(data).encode()).threads
+    assert len(thread.name) == MAX_NAME
 
 
 def test_each_thread_has_a_stack(start: Start) -> None:

@@ -9,8 +9,10 @@ import pytest
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import Identity
+from trainwarden_exporter.processes.stacks.far_ends import find_file
 from trainwarden_exporter.processes.stacks.model import (
     Activity,
+    FarEnd,
     Finding,
     Frame,
     KernelState,
@@ -35,6 +37,15 @@ def test_a_process_that_spins_may_wait_for_a_gpu_that_it_has_open(
 
     assert spins.detail == " and may wait for its GPU" * says
     assert not runs.detail
+
+
+def test_the_name_of_an_awaited_file_cannot_move_a_cursor(tmp_path: Path) -> None:
+    (tmp_path / "5/task/5").mkdir(parents=True)
+    (tmp_path / "5/task/5/syscall").write_text("0 0x3 0x1 0x1 0x0 0x0 0x0 0x7ffe 0x7fff\n")
+    (tmp_path / "5/fd").mkdir()
+    (tmp_path / "5/fd/3").symlink_to("/data/\x1b[2J\nb")
+
+    assert find_file(5, 5, tmp_path) == (FarEnd("/data/�[2J�b"),)
 
 
 @pytest.mark.parametrize(
