@@ -54,7 +54,7 @@ def as_data(run: str, diagnosis: Diagnosis) -> dict[str, object]:
                             for frame in thread.frames
                         ],
                     }
-                    for thread in one.stacks.threads
+                    for thread in _current_threads(one)
                 ],
             }
             for one in diagnosis.findings
@@ -94,9 +94,13 @@ def _group(findings: Sequence[Finding]) -> Iterator[str]:
     if stacks.problem:
         yield f"    no Python stack: {redact(stacks.problem)}"
     main = stacks.main(findings[-1].member.identity.pid)
-    threads = sorted(stacks.threads, key=lambda thread: thread is not main)
-    for thread in threads if findings[-1].activity is not Activity.GONE else ():
+    for thread in sorted(_current_threads(findings[-1]), key=lambda thread: thread is not main):
         yield from _thread(thread)
+
+
+def _current_threads(one: Finding) -> Sequence[ThreadStack]:
+    """Returns the stacks of a process; those of an ended process are of the past."""
+    return () if one.activity is Activity.GONE else one.stacks.threads
 
 
 def _thread(thread: ThreadStack) -> Iterator[str]:

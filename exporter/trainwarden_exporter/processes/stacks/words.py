@@ -69,7 +69,7 @@ _IN_A_LINE = frozenset({
 })  # fmt: skip
 """Waits that the line of the program explains better than the line of the library."""
 
-_LIBRARY = re.compile(r"/lib/python3\.\d+/|-packages/|^<frozen ")
+_LIBRARY = re.compile(r"/lib(?:64)?/(?:python|pypy)3\.\d+t?/|-packages/|^<frozen ")
 
 
 def _own_line(stack: ThreadStack | None) -> str:

@@ -106,6 +106,23 @@ def test_a_wait_whose_end_is_unknown_has_a_word(
     assert describe(one).endswith(text)
 
 
+@pytest.mark.parametrize(
+    "folder", ["lib/python3.12", "lib64/python3.11", "lib/python3.13t", "lib/pypy3.10"]
+)
+def test_a_wait_is_named_with_the_line_of_the_program_and_not_of_a_library(folder: str) -> None:
+    one = finding(0, Activity.QUEUE, "get", f"/usr/{folder}/queue.py")
+    frames = (*one.stacks.threads[0].frames, Frame("load", "/srv/data.py", 18))
+    stack = replace(one.stacks.threads[0], frames=frames)
+    assert describe(replace(one, stacks=Stacks((stack,)))).endswith("a queue at data.py:18")
+
+
+def test_the_stacks_of_a_process_that_has_ended_are_not_shown() -> None:
+    gone = finding(0, Activity.GONE, "nap")
+    diagnosis = Diagnosis(Movement.UNKNOWN, (gone,))
+    assert "nap" not in "\n".join(render(diagnosis))
+    assert "nap" not in str(as_data("night", diagnosis))
+
+
 def test_what_looks_like_a_secret_is_redacted() -> None:
     diagnosis = Diagnosis(
         Movement.UNKNOWN, (finding(0, Activity.IDLE, "f", "/srv/hf_abcdefghijklmnop/t.py"),)
