@@ -97,6 +97,9 @@ def count_event(
         time = _without_early_steps(time, old, new)
         if (time.new_step_at or 0.0) < new.attempt.began:  # else it is the start of its first steps
             time = time.interrupted()  # perhaps it died and was started again between two looks
+        elif old.attempt.started and not _interrupted_since(time, new.attempt.began):
+            # It has made more steps than are kept: its start stands for the last step before it.
+            time = replace(time, new_step_at=new.attempt.began).interrupted()
     time = _count_steps(time, old, new, at)
     if new.finished and time.interruption is not None and time.interruption.end is None:
         time = replace(time, interruption=replace(time.interruption, end=at))
@@ -242,6 +245,12 @@ def _counted_gap(time: RunTime, state: RunProgress, limit: float | None) -> RunT
     start, end = time.gap or (time.looked_at, time.looked_at)
     spent = _spent(time, state, state, start - time.counted_until, limit)
     return time.counted(spent, start).counted(RunState.UNKNOWN, end)
+
+
+def _interrupted_since(time: RunTime, moment: float) -> bool:
+    """Whether an interruption lasts, or has ended since `moment`."""
+    last = time.interruption
+    return last is not None and (last.end is None or last.end >= moment)
 
 
 def _without_early_steps(time: RunTime, old: RunProgress, new: RunProgress) -> RunTime:

@@ -450,6 +450,33 @@ def test_a_restart_with_fast_steps_costs_the_same_whenever_it_is_noticed(
     assert time.interruptions == 1
 
 
+@pytest.mark.parametrize("resumed_from", [78, 81, 83])
+@pytest.mark.parametrize("seen_dead", [False, True])
+def test_a_restart_that_is_noticed_after_more_steps_than_are_kept_is_an_interruption(
+    resumed_from: int, *, seen_dead: bool
+) -> None:
+    watch, seconds = Watch(), 0.2
+    watch.process = BEGIN
+    watch.look(BEGIN)
+    for step in range(1, 84):
+        watch._read(Line(BEGIN + 1 + seconds * step, "step", step), unseen=False)
+    watch.look(watch.now)
+    if seen_dead:
+        watch.process = None
+        watch.look(watch.now + seconds / 2)
+    watch.process = watch.now + seconds
+    for number in range(1, 41):
+        line = Line(watch.process + seconds * number, "step", resumed_from + number)
+        watch._read(line, unseen=False)
+    watch.look(watch.now)
+    watch._read(Line(watch.now + seconds, "step", resumed_from + 41), unseen=False)
+    time = watch.time
+    assert time.interruptions == 1
+    assert time.interruption is not None
+    assert time.interruption.end is not None
+    assert time.interruption.start <= watch.process < time.interruption.end
+
+
 def test_the_first_steps_of_a_run_whose_start_is_noticed_late_interrupt_nothing() -> None:
     watch = Watch()
     watch.look(BEGIN)
