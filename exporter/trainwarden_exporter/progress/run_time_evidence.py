@@ -243,7 +243,7 @@ def _counted_work(time: RunTime, state: RunProgress, limit: float | None) -> Run
 def _counted_gap(time: RunTime, state: RunProgress, limit: float | None) -> RunTime:
     """Returns `time` with a time in which nobody looked: until then the run was at its work."""
     start, end = time.gap or (time.looked_at, time.looked_at)
-    spent = _spent(time, state, state, start - time.counted_until, limit)
+    spent = _spent(time, state, state, _silence(time, state, start), limit)
     return time.counted(spent, start).counted(RunState.UNKNOWN, end)
 
 

@@ -689,6 +689,19 @@ def test_of_a_time_in_which_nobody_looked_only_that_is_unknown() -> None:
     close(watch.time, run)
 
 
+def test_the_end_of_a_stall_before_a_time_in_which_nobody_looked_is_a_stall() -> None:
+    run, watch = seeded(3), Watch()
+    run.start()
+    run.train(20)
+    run.spend(RunState.STALLED, 3600)
+    watch.follow(run)
+    trained = watch.time.seconds[RunState.TRAINING]
+    for later in (600, 610, 620, 630, 640):
+        watch.look(run.at + later)
+    assert watch.time.seconds[RunState.UNKNOWN] > 590
+    assert watch.time.seconds[RunState.TRAINING] == trained
+
+
 def _parts(run: Run, count: int) -> Iterator[Run]:
     size = len(run.lines) // count + 1
     for start in range(0, len(run.lines), size):
