@@ -89,7 +89,7 @@ class RemediatorStatus(_StatusModel):
 
     config_file: _Text = ""
     """Its remediator.yml,"""
-    config_read_at: float | None = None
+    config_read_at: _Moment | None = None
     """and when it read it (Unix seconds)."""
     exporter_file: _Text = ""
     """The exporter.yml that it reads."""

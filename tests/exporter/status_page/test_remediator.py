@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -196,6 +197,7 @@ def test_an_answer_without_content_is_explained(answer: HttpResponse, message: s
         {"verdict": "x" * 3000},
         {"alerts": [ALERT] * (MAX_ENTRIES + 1)},
         {"alerts": [{**ALERT, "since": "NaN"}]},
+        {"config_read_at": math.inf},
         {"alerts": [{**ALERT, "since": 1e300}]},
         {"actions": "none"},
     ],
