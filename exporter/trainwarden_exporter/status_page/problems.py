@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainwarden_exporter.processes.announcements import dismissal
 from trainwarden_exporter.processes.matching import WorkerKey
-from trainwarden_exporter.runtime.formatting import format_duration, format_size
+from trainwarden_exporter.runtime.formatting import format_duration, format_room, format_size
 from trainwarden_exporter.runtime.responsibility import NOBODY
 from trainwarden_exporter.status_page.disks import DiskView
 from trainwarden_exporter.status_page.gpus import GpusView
@@ -96,9 +96,9 @@ def _run_clauses(run: RunView) -> Iterator[tuple[Tone, str, str]]:
     for container in run.containers:
         yield container.tone, f"container {container.name}: {_container(container)}", ""
     for checkpoint in run.checkpoints:
-        if checkpoint.overdue and not checkpoint.resume_problem and (run.stalled or run.late):
-            continue  # the standstill explains it
-        yield checkpoint.tone, _checkpoint(run, checkpoint), ""
+        # The standstill explains that it is overdue, but no lack of room, which may be its cause.
+        shown = replace(checkpoint, interval=None) if run.stalled or run.late else checkpoint
+        yield shown.tone, _checkpoint(run, shown), ""
 
 
 def heartbeat_problems(heartbeats: Iterable[HeartbeatView], run: str = "") -> Iterator[Problem]:
@@ -147,8 +147,8 @@ def _standstill(run: RunView) -> str:
     # The wait for a step, not for any sign of progress, is what the owner of the run counts.
     passed = max(run.step_age or 0, run.silence or 0)
     clause = f"{run.name} has made no step for {format_duration(round(passed))}"
-    limit = run.restart_limit
-    known = {"usually": run.usual_seconds, "its limit is": limit if limit != math.inf else None}
+    limit = None if run.restart_limit == math.inf else run.restart_limit
+    known = {"usually": run.usual_seconds, "its limit is at most": limit}
     if shown := [f"{word} {format_duration(value)}" for word, value in known.items() if value]:
         clause += f" ({', '.join(shown)})"
     saved = min((one.age for one in run.checkpoints if one.age is not None), default=passed)
@@ -188,4 +188,4 @@ def _checkpoint(run: RunView, seen: CheckpointView) -> str:
     if seen.overdue and seen.age is not None and seen.overdue_after is not None:
         age, due = format_duration(round(seen.age)), format_duration(round(seen.overdue_after))
         return f"the newest checkpoint of {run.name} is {age} old (overdue after {due})"
-    return f"there is room for only {seen.left or 0:.0f} more checkpoints of {run.name}"
+    return f"there is room for only {format_room(seen.left or 0)} more checkpoints of {run.name}"

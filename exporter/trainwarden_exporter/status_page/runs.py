@@ -104,8 +104,10 @@ def _checkpoint(seen: CheckpointView) -> str | None:
         more.append(f"saving{of}")
     elif seen.incomplete_step is not None:
         more.append(f"step {seen.incomplete_step:,.0f} is incomplete")
-    if seen.overdue_after is not None and not seen.finished:
-        more.append(f"overdue after {duration(seen.overdue_after)}")
+    due = seen.overdue_after
+    # After a restart its age may be over the limit, which counts from the start of the trainer.
+    if due is not None and not seen.finished and (seen.overdue or (seen.age or 0) <= due):
+        more.append(f"overdue after {duration(due)}")
     if seen.left is not None:
         more.append(f"room for {format_room(seen.left)} more")
     if not fragments and not more:

@@ -269,7 +269,7 @@ class UnhandledAlerts:
 
 
 def _stall_detail(run: RunState) -> str:
-    """Returns for what a stuck run waits, else after which time its limit is over."""
+    """Returns for what a stuck run waits, else after which time its limit is surely over."""
     if run.stuck or run.restart_limit is None or run.restart_limit == math.inf:
         return run.waits if run.stuck else ""
-    return f"its limit is {format_duration(run.restart_limit)} without a step"
+    return f"its limit is at most {format_duration(run.restart_limit)} without a step"

@@ -421,7 +421,7 @@ def test_what_a_stuck_run_waits_for_is_the_cause_of_its_standstill() -> None:
         (problem,) = run_problems(build_run_views([outcome(series)], now=NOW)[0])
         return problem.clause
 
-    stands = "grpo has made no step for 3 min 20 s (usually 30 s, its limit is 30 min)"
+    stands = "grpo has made no step for 3 min 20 s (usually 30 s, its limit is at most 30 min)"
     assert clause("stuck") == f"{stands}: {chain}"
     assert clause("unknown") == f"{stands}: phase training"
 
@@ -443,7 +443,18 @@ def test_a_checkpoint_is_overdue_since_the_start_of_the_trainer_and_not_while_it
     ]
     stands = [one.stalled for one in run_problems(replace(run, silence=200.0))]
     assert stands == [True]
-    assert not list(run_problems(build_run_views([outcome(restarted)], now=NOW)[0]))
+    (run,) = build_run_views([outcome(restarted)], now=NOW)
+    assert not list(run_problems(run))
+    assert "1 h 6 min ago" in words(run)
+    assert "overdue" not in words(run)
+
+
+def test_little_room_for_checkpoints_is_shown_also_while_the_run_stands() -> None:
+    seen = CheckpointView("default", age=4000, interval=1800, left=2.6)
+    stands = replace(HEALTHY, silence=200.0, checkpoints=(seen,))
+    room = "there is room for only 2.6 more checkpoints of grpo"
+    assert [one.clause for one in run_problems(stands)][1:] == [room]
+    assert "room for 2.6 more" in words(stands)
 
 
 def test_whatever_comes_from_outside_is_escaped() -> None:

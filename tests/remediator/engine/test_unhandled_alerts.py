@@ -321,7 +321,7 @@ async def test_a_stall_that_waits_for_its_proof_is_recorded_once_after_two_minut
         ),
         (
             RunState(waits="process 7 of trainer runs", restart_limit=1800),
-            "TrainingStepStalled: its limit is 30 min without a step; the remediator restarts",
+            "TrainingStepStalled: its limit is at most 30 min without a step; the remediator",
         ),
         (RunState(restart_limit=math.inf), "TrainingStepStalled: the remediator restarts"),
     ],
