@@ -59,6 +59,8 @@ def test_a_wrapper_is_judged_by_its_memory_and_its_rest() -> None:
     columns = ("program", "largest process", "all, shared pages once", "CPU at rest")
     rows = (("trainwarden run", "15.1 MiB", "5 MiB", "0 ms"), ("script -q", "1 MiB", "", "10 ms"))
     assert list(met(Result("", "", columns, rows), "wrapped").values()) == [False, True, True]
+    names = list(met(Result("", "", columns, rows), "wrapped"))
+    assert names[1].endswith("two processes, pages shared with other Pythons counted in part")
     rows = (("trainwarden run", "14.9 MiB", "15.1 MiB", "10 ms"), rows[1])
     assert list(met(Result("", "", columns, rows), "wrapped").values()) == [True, False, False]
 
