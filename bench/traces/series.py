@@ -141,7 +141,8 @@ class Host:
         """Every `SCRAPE` from the first sample of all; what stands still is computed once."""
         moments = {at for samples in self.container.series.values() for at, _ in samples}
         moments |= {at + LONGEST_HOLE + SCRAPE for at in moments} | {self.container.set_up}
-        last = int(self.end // SCRAPE)
+        # Of a container of one sample, the scrape after it.
+        last = max(int(self.end // SCRAPE), ceil(self.start / SCRAPE))
         ticks = sorted(tick for tick in {ceil(at / SCRAPE) for at in moments} if tick <= last)
         self._rest(ticks[0])
         seen = True

@@ -230,6 +230,12 @@ def test_what_stands_still_is_held_and_a_hole_is_none_of_it() -> None:
     assert container.hours("memory") == pytest.approx(2 * 57 / 3600)
 
 
+def test_a_container_of_one_sample_is_played() -> None:
+    found = series.Host(series.Container("c", {"memory": [(14.0, 0.5)]}), 0.0).scrapes()
+    resident = next(samples for name, samples in found.items() if "resident_bytes" in name)
+    assert resident == [GAP, GAP, GAP, round(0.5 * series.SIZE)]
+
+
 def test_a_limit_is_there_once_it_is_known() -> None:
     container = series.Container("c", {"memory": [(57.0 * at, 0.6) for at in range(101)]})
     assert container.limit == pytest.approx(0.8)
