@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from threading import Lock
 from typing import Self
 
 from trainwarden_exporter.exceptions import NoData
@@ -87,6 +89,27 @@ class StackReport:
     """When the run was last found moving in this silence."""
 
 
+class _WatchedRun:
+    """What is known of the processes of one run; it survives a reload while its workers do."""
+
+    def __init__(self, run: RunWorkers, read: ReadStacks) -> None:
+        self.run = run
+        self.looking = Lock()
+        self.looked_at = -math.inf
+        """When the last look began (monotonic)."""
+        self.report: StackReport | None = None
+        self.samples: Counter[str] = Counter()
+        """Attempts to read a stack, by result."""
+        self.sampler = RunSampler(read_stacks=self._count)
+        self._read = read
+
+    def _count(self, pid: int, threads: int) -> Stacks:
+        stacks = self._read(pid, threads)
+        result = "read" if stacks.threads else "failed" if stacks.is_python else "not_python"
+        self.samples[result] += 1
+        return stacks
+
+
 class StacksCollector(Collector):
     """Samples the stacks of each run in a thread of its own, while its silence is suspicious."""
 
@@ -104,31 +127,32 @@ class StacksCollector(Collector):
         now: Callable[[], float] = time.time,
     ) -> None:
         """`trees` returns the processes of all workers at the last collection."""
-        self._runs = tuple(run for run in runs if run.workers)
+        self._watched = {run.name: _WatchedRun(run, read_stacks) for run in runs if run.workers}
         self._trees = trees
         self._silence = silence
-        self._read = read_stacks
+        self._interval = interval
         self._now = now
-        self._samples: Counter[tuple[str, str]] = Counter()
-        self._reports: dict[str, StackReport] = {}
         self._pollers = BackgroundPollers(
             {
-                run.name: BackgroundPoller(
-                    f"stacks of {run.name}",
-                    partial(
-                        self._look,
-                        run,
-                        RunSampler(read_stacks=partial(self._count, run.name)),
-                    ),
-                    interval=interval,
+                name: BackgroundPoller(
+                    f"stacks of {name}", partial(self._look, name), interval=interval
                 )
-                for run in self._runs
+                for name in self._watched
             }
         )
 
     def take_over_from(self, predecessor: Self) -> None:
-        """Continues the counts of `predecessor`, which looks no more."""
-        self._samples.update(predecessor._samples)
+        """Continues the rounds and the counts of `predecessor`, which begins no other look.
+
+        Any run of the host that starts or ends is a reload: the proof that another one hangs must
+        not begin anew with each.
+        """
+        for name, own in self._watched.items():
+            before = predecessor._watched.get(name)
+            if before is not None and before.run == own.run:
+                self._watched[name] = before
+            elif before is not None:
+                own.samples.update(before.samples)
         predecessor._pollers.close()
 
     def movement(self, run: str, silence: float | None) -> Movement:
@@ -145,55 +169,63 @@ class StacksCollector(Collector):
         return Movement.MOVING if moved else Movement.UNKNOWN
 
     def collect(self) -> Iterable[Family]:
-        if not self._runs:
+        if not self._watched:
             raise NoData("no run with workers is configured")
         self._pollers.start()
-        current = [self._current(run.name) for run in self._runs]
+        current = [self._current(run) for run in self._watched]
         self.artifacts = tuple(report for report in current if report is not None)
         return self.families(self._all_samples())
 
     def _all_samples(self) -> Iterator[Sample]:
-        for run in self._runs:
+        for run, watched in self._watched.items():
             for result in ("read", "not_python", "failed"):
-                yield SAMPLES, (run.name, result), self._samples[run.name, result]
+                yield SAMPLES, (run, result), watched.samples[result]
         for report in self.artifacts:
             if isinstance(report, StackReport):
                 yield from report_samples(report)
 
     def _current(self, run: str) -> StackReport | None:
         """Returns the last report on `run`, unless it is stale or the silence is over."""
-        report = self._reports.get(run)
+        watched = self._watched.get(run)
+        report = None if watched is None else watched.report
         if report is None or self._now() - report.at > STALE_SECONDS:
             return None
         return report if self._silence(run) == report.silence else None
 
-    def _look(self, run: RunWorkers, sampler: RunSampler) -> None:
-        silence = self._silence(run.name)
-        if silence is None:
-            sampler.reset()
-            self._reports.pop(run.name, None)
+    def _look(self, run: str) -> None:
+        watched = self._watched[run]
+        # The last look of the predecessor may not be over: its next one is made here.
+        if not watched.looking.acquire(blocking=False):
             return
+        try:
+            # The samples of a round lie an interval apart, also across a reload.
+            if time.monotonic() - watched.looked_at >= self._interval:
+                watched.looked_at = time.monotonic()
+                watched.report = self._report(watched)
+        finally:
+            watched.looking.release()
+
+    def _report(self, watched: _WatchedRun) -> StackReport | None:
+        """Looks at a run, and returns what is known of it then; None while it is not silent."""
+        run, before = watched.run.name, watched.report
+        silence = self._silence(run)
+        if silence is None:
+            watched.sampler.reset()
+            return None
         began = self._now()
-        diagnosis = sampler.look(silence, find_members(run, self._trees()))
-        before = self._reports.get(run.name)
+        diagnosis = watched.sampler.look(silence, find_members(watched.run, self._trees()))
         if before is None or before.silence != silence:
-            before = StackReport(run.name, began, silence, diagnosis)
+            before = StackReport(run, began, silence, diagnosis)
         stuck = diagnosis.movement is Movement.STUCK
         moves = diagnosis.movement is Movement.MOVING
-        self._reports[run.name] = StackReport(
-            run.name,
+        return StackReport(
+            run,
             began,
             silence,
             diagnosis,
             stuck_since=(before.stuck_since or began) if stuck else None,
             moved_at=began if moves else before.moved_at,
         )
-
-    def _count(self, run: str, pid: int, threads: int) -> Stacks:
-        stacks = self._read(pid, threads)
-        result = "read" if stacks.threads else "failed" if stacks.is_python else "not_python"
-        self._samples[run, result] += 1
-        return stacks
 
 
 def report_samples(report: StackReport) -> Iterator[Sample]:

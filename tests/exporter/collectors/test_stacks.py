@@ -102,6 +102,41 @@ def test_one_round_restarts_no_run(start: Start) -> None:
         assert collector.movement("night", 5.0) == "unknown"
 
 
+def test_a_reload_takes_nothing_from_the_proof_of_a_hang(start: Start) -> None:
+    """Each run of the host that starts or ends is one. The next sample waits for its interval."""
+    start(WAITS, MARK)
+    silence = Silence()
+    silence.since = 5.0
+    with collecting(silence) as before, collecting(silence, interval=3600.0) as after:
+        until(lambda: samples(before).get(("movement", "night", "stuck")))
+        after.take_over_from(before)
+        for _, poller in before._pollers.all():
+            assert poller._thread is not None
+            poller._thread.join(60)
+        known = before._watched["night"].report
+        found = samples(after)
+        time.sleep(0.3)  # its poller has begun
+
+        assert after._watched["night"].report is known
+        assert found["movement", "night", "stuck"] == 1
+        assert found["samples_total", "night", "read"] == 3
+
+
+def test_of_a_run_with_other_workers_only_the_counts_go_on(start: Start) -> None:
+    start(WAITS, MARK)
+    silence = Silence()
+    silence.since = 5.0
+    other = RUN.model_copy(update={"user": "nobody"})
+    matcher = Matcher({KEY: RUN.workers[0].match})
+    with collecting(silence) as before:
+        until(lambda: samples(before).get(("movement", "night", "stuck")))
+        after = StacksCollector([other], trees=matcher.find, silence=silence)
+        after.take_over_from(before)
+
+        assert after._watched["night"].report is None
+        assert after._watched["night"].samples["read"] >= 3
+
+
 def test_progress_ends_what_was_known(start: Start) -> None:
     start(WAITS, MARK)
     silence = Silence()
