@@ -16,6 +16,14 @@ from trainwarden_remediator.report.model import ActionRecord, IncidentRecord
 _NO_REASONS = frozenset({"", "resolved", "alert_stale", "progressing", "hold"})
 """Reasons of decisions that are no reason not to act."""
 
+_WATCHED = frozenset(
+    {
+        *("alert_lingers", "awaiting_progress", "condition_cleared", "already_restarted"),
+        *("progressing", "needs_observation"),
+    }
+)
+"""Reasons of the last decision about an alert that a healed action has ended, as far as seen."""
+
 HeadlineState = Literal["person", "open", "held", "watched", "healed", "over", "nothing"]
 
 
@@ -36,7 +44,7 @@ def headline(incident: IncidentRecord) -> Headline:
         for action in incident.repairs
         if action.outcome == "healed" and not _started_by(incident, action)
     ]
-    last = reasons[-1] if reasons else ""
+    last = _last_reason(incident)
     if _ended_since(incident):
         sentence = "The remediator **gave up**; the alert ended later, without an action of it."
         return Headline("over", "gave up, ended since", sentence)
@@ -57,7 +65,8 @@ def headline(incident: IncidentRecord) -> Headline:
             "open", "**still stalled**", "The alert has ended; the run **still stalls**."
         )
     if incident.closed is None and incident.resolved_at is None:
-        return _open_headline(last, healed=bool(healed))
+        mended = last in _WATCHED or (last == "restart" and healed[-1:] == incident.repairs[-1:])
+        return _open_headline(last, healed=bool(healed) and mended)
     if healed:
         how = "after a hold by an operator" if "held" in reasons else "automatically"
         done = f"**Healed** {how} by {plural(len(incident.repairs), 'action')}"
@@ -68,6 +77,22 @@ def headline(incident: IncidentRecord) -> Headline:
         lasted = format_elapsed((healed[-1].outcome_at or since) - since)
         return Headline("healed", "healed", f"{done}, {lasted} after the {of}.")
     return _ended_headline(incident, reasons)
+
+
+def _last_reason(incident: IncidentRecord) -> str:
+    """Returns the reason of the last decision about an alert that is not over, "" without any.
+
+    Of several such alerts, an alert that needs an operator counts first, then any that is not
+    healed: what has become of another alert of the same outage says nothing about it.
+    """
+    decided = [(alert, reason) for alert, reason, _ in _decisions(incident)]
+    found = []
+    for one in (one for one in incident.alerts if one.closed is None):
+        # An action clears the last decision.
+        reason = one.incident.last_decision.partition(" ")[2] or dict(decided).get(one.alert, "")
+        grave = reason in NEEDS_OPERATOR, reason not in _WATCHED
+        found.append((*grave, one.incident.last_decided_at, reason))
+    return max(found or [(False, False, 0.0, decided[-1][1] if decided else "")])[-1]
 
 
 def _ended_headline(incident: IncidentRecord, reasons: list[str]) -> Headline:

@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.remediator.report.test_interruption import FAULT, incident
 
+from trainwarden_remediator.journal.rows import Event
 from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.report.model import IncidentRecord
 from trainwarden_remediator.report.opening import format_period, opening
@@ -45,7 +46,10 @@ def test_a_night_is_what_the_run_trained_and_what_its_faults_cost() -> None:
 
 
 def test_an_incident_in_follow_up_is_not_over() -> None:
+    facts = {"verdict": "wait", "reason": "awaiting_progress"}
+    watched = Event(1, FAULT + 250, 1, None, "decision", "a", "demo", "trainer", facts)
     opened = replace(healed(FAULT, 1800), closed=None, resolved_at=None, closed_at=None)
+    opened = replace(opened, events=(watched,))
     one = opening(exporter(), (opened,), DAY)
     assert one.endswith("1 fault cost 30 min; it is healed and still watched.")
     two = (opened, healed(FAULT + 9000, 60, 2))

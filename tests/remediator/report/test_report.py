@@ -203,6 +203,46 @@ def test_the_report_has_what_the_run_does_now(reported: Story) -> None:
 
 
 @pytest.mark.parametrize(
+    ("verdict", "reason", "sentence", "total"),
+    [
+        (
+            *(Verdict.REFUSE, "processes_differ"),
+            *("**An operator is needed** after 1 action: ", "1 **need an operator**."),
+        ),
+        (
+            *(Verdict.WAIT, "breaker_open"),
+            *("The alert **still fires**. Last decision: ", "1 still open."),
+        ),
+        (
+            *(Verdict.WAIT, "alert_lingers"),
+            *("Healed; its progress is still watched.", "1 healed, still watched."),
+        ),
+    ],
+)
+def test_an_alert_that_fires_on_is_not_healed_with_another_of_its_outage(
+    reported: Story, verdict: Verdict, reason: Reason, sentence: str, total: str
+) -> None:
+    hung = reported.hear()
+    reported.decide(hung, "restart", Verdict.ACT)
+    number = reported.journal.record_intent(hung.id, ROLLOUT, "restart", [])
+    reported.clock.pass_by(5)
+    begins = reported.clock.now()
+    down = reported.hear(fingerprint="1" * 16, alertname="TrainingInferenceDown", starts_at=begins)
+    reported.journal.record_result(number, "done", started_by="trainwarden", processes=[7])
+    reported.journal.record_outcome(number, "healed", seconds=5.0)
+    reported.decide(down, reason, verdict)
+    reported.resolve(hung)
+    assert down.part_of == hung.id
+    report = reported.tell(hung)
+    assert sentence in report
+    assert "Last decision: the alert has resolved" not in report
+    now = reported.clock.now()
+    night = report_nights(reported.path, NOW - 3600, STYLE, now, CurrentState("refused", ()))
+    assert f"- {total}" in night
+    assert ("Incident 1, " in night) is (reason == "processes_differ")
+
+
+@pytest.mark.parametrize(
     ("facts", "end"),
     [
         ({"resume_step": 1869, "first_step": 1870, "steps_repeated": 9}, ": 9 steps made again."),
