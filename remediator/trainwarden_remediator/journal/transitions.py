@@ -144,13 +144,15 @@ def _outage_of(db: sqlite3.Connection, alert: Alert) -> int | None:
             " AND coalesce(resolved_at, last_received_at) > :since ORDER BY id DESC LIMIT 1"
         )
     elif alert.remediation:
-        # The incident whose action the alert began during, if one playbook answers both.
+        # The incident whose action the alert began during, if one playbook answers both. An action
+        # that was interrupted has no outcome.
         query = (
             "SELECT coalesce(part_of, incident.id), NULL AS outcome FROM action"
             " JOIN incident ON incident.id = incident"
             " WHERE action.run = :run AND action.worker = :worker AND remediation = :remediation"
             " AND kind != 'notify' AND intent_at BETWEEN :since AND :at"
-            " AND coalesce(outcome_at, 1e999) >= :at ORDER BY action.id DESC LIMIT 1"
+            " AND coalesce(CASE WHEN result IS 'interrupted' THEN result_at ELSE outcome_at END,"
+            " 1e999) >= :at ORDER BY action.id DESC LIMIT 1"
         )
     else:
         return None

@@ -704,6 +704,24 @@ def test_a_worker_that_is_gone_after_a_loop_is_part_of_its_outage(journal: Journ
     assert [one.outage for one in journal.open_incidents()] == [1, 1]
 
 
+@pytest.mark.parametrize("deferred", [True, False])
+@pytest.mark.parametrize(("seconds", "parts"), [(0, [None, 1]), (100, [None, None])])
+def test_only_what_begins_during_an_action_is_part_of_its_outage(
+    journal: Journal, clock: FakeClock, seconds: float, parts: list[int | None], *, deferred: bool
+) -> None:
+    """An action that was deferred or interrupted has ended without an outcome."""
+    action = intended(journal)
+    clock.pass_by(5)
+    if deferred:
+        journal.record_not_attempted(action, "another remediator")
+    else:
+        journal.record_result(action, "interrupted", found="untouched")
+    begins = clock.now() + seconds
+    clock.pass_by(seconds)
+    journal.record_alerts([make_alert(starts_at=begins, fingerprint="5" * 16, alertname="Other")])
+    assert [one.part_of for one in journal.open_incidents()] == parts
+
+
 def test_the_first_incident_of_an_outage_may_be_deleted_first(journal: Journal) -> None:
     fail_to_heal(journal)
     journal.record_alerts([LOOP])
