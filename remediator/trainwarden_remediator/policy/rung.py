@@ -175,13 +175,29 @@ def decide_target(context: DecisionContext, target: Target) -> Decision:
     ]
     # The distance between attempts grows, so that a slow crash loop exhausts its budget (harm 11).
     if not context.ladder_exhausted and (wait := too_soon(context, target, history)) is not None:
-        return wait
+        return _healed_with_its_outage(context, target, history[-1]) or wait
     # The condition is observed again right before the act: the alert may be old (harm 4).
     if state.snapshot is None:
         return context.decide(Verdict.OBSERVE_FIRST, "needs_observation", target)
     if (blocker := alert_blocker(context, target, state.snapshot)) is not None:
         return blocker
     return _decide_by_observation(context, target, history)
+
+
+def _healed_with_its_outage(
+    context: DecisionContext, target: Target, last: PastAction
+) -> Decision | None:
+    """A decision about an alert that began during the action that healed its outage, else None.
+
+    What that action has healed may have failed again since, while its alert fires on.
+    """
+    snapshot = context.state.snapshot
+    if not last.healed or last.incident != context.incident.part_of:
+        return None
+    if snapshot is None:
+        return context.decide(Verdict.OBSERVE_FIRST, "needs_observation", target)
+    cleared = snapshot.exporter is not None and _is_observed_cleared(context, snapshot.exporter)
+    return context.wait("alert_lingers", target) if cleared else None
 
 
 def _conflicting_action(target: Target, state: PolicyState, now: float) -> PastAction | None:

@@ -134,6 +134,15 @@ async def test_the_restart_of_a_hung_server_is_no_second_incident(stage: Stage) 
         assert down.outage == hung.id
         assert down.last_decision == "wait alert_lingers"
         assert scene.journal.count_open() == 1
+        # It dies during the cooldown, and its alert fires on.
+        night.show(up=False, reason="refused")
+        await scene.clock.advance(2)
+        down = scene.journal.open_incidents()[-1]
+        assert (down.last_decision, down.outage) == ("wait cooldown", hung.id)
+        assert down.last_detail.endswith("then attempt 2 of 3")
+        night.serve()
+        await scene.clock.advance(2)
+        assert scene.journal.open_incidents()[-1].last_decision == "wait alert_lingers"
         # It is down again, long after that restart.
         scene.hear(starts_at=begins, fingerprint=LATER, firing=False, **DOWN)
         await scene.clock.advance(5)
