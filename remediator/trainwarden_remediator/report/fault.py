@@ -9,6 +9,7 @@ from typing import Any
 
 from trainwarden_exporter.frameworks.common_patterns import RESTARTED
 from trainwarden_exporter.frameworks.error_lines import last_error
+from trainwarden_remediator.model import GIVEN_UP
 from trainwarden_remediator.report.model import ActionRecord, EvidenceRecord, IncidentRecord
 
 NOTICED_SECONDS = 60.0
@@ -88,7 +89,9 @@ def interruption(incident: IncidentRecord) -> Mapping[str, Any] | None:
     """
     # An action that had to wait interrupts the run long after its alert.
     began = [incident.starts_at, *(action.at for action in incident.repairs)]
-    records = [*incident.evidence, *([incident.now] if incident.now else [])]
+    records = [*incident.evidence]
+    if incident.now is not None and _still_counts(incident):
+        records.append(incident.now)
     for record in reversed(records):
         facts: Mapping[str, Any] = record.exporter_facts("runs").get(incident.affected_run, {})
         start, end = facts.get("interruption_start"), facts.get("interruption_end")
@@ -100,6 +103,17 @@ def interruption(incident: IncidentRecord) -> Mapping[str, Any] | None:
             shown = {"shown_by": record.kind, "shown_at": record.at}
             return {**facts, **shown, "interruption_start": start}
     return None
+
+
+def _still_counts(incident: IncidentRecord) -> bool:
+    """Whether the interruption that the exporter shows now is still that of an incident.
+
+    Where an operator has stopped the run, its alert ends, but the interruption lasts until the run
+    is started again.
+    """
+    given_up = incident.closed in GIVEN_UP and incident.resolved_at is None
+    healed = bool(incident.repairs) and incident.repairs[-1].outcome == "healed"
+    return incident.closed is None or given_up or healed
 
 
 def _began_at(incident: IncidentRecord) -> float:

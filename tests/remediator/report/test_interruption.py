@@ -168,3 +168,27 @@ def test_a_time_of_day_is_hours_and_minutes(text: str) -> None:
     with pytest.raises(ValidationError, match="unattended_until"):
         Config.model_validate({"unattended_until": text, "insecure": True})
     Config.model_validate({"unattended_until": "06:30", "insecure": True})
+
+
+@pytest.mark.parametrize(
+    ("outcome", "closed", "resolved", "counts"),
+    [
+        (None, "resolved", True, False),
+        ("not_healed", "resolved", True, False),
+        ("not_healed", "attempts_exhausted", True, False),
+        ("not_healed", "attempts_exhausted", False, True),
+        ("not_healed", None, False, True),
+        ("healed", "resolved", True, True),
+    ],
+)
+def test_the_time_after_an_incident_that_no_action_has_healed_is_an_operators(
+    outcome: str | None, closed: str | None, *, resolved: bool, counts: bool
+) -> None:
+    """A stop by the operator ends the alert; in the morning the run is started again."""
+    lasts = {"interruption_start": FAULT}
+    over = replace(incident(outcome, **lasts), closed=closed)
+    over = over if resolved else replace(over, resolved_at=None)
+    morning = FAULT + 8 * 3600
+    shown = {"seen": {"runs": {"demo": {**lasts, "interruption_end": morning}}}}
+    (line, *_) = cost(replace(over, now=EvidenceRecord(morning + 60, "now", None, shown)))
+    assert line.startswith("Downtime: 8 h " if counts else "No new step from 02:10:00 until the")
