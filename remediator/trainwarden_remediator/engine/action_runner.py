@@ -29,7 +29,11 @@ from trainwarden_remediator.model import STARTED_BY_OPERATOR, Result, TargetInst
 from trainwarden_remediator.observation.model import RunState
 from trainwarden_remediator.observation.snapshot import RESPONSE_TIMEOUT_SECONDS
 from trainwarden_remediator.policy.conditions import is_fresh, is_saving, repeats_saves
-from trainwarden_remediator.policy.verification import EffectCheck, StartedProcess
+from trainwarden_remediator.policy.verification import (
+    SECOND_LOOK_SECONDS,
+    EffectCheck,
+    StartedProcess,
+)
 from trainwarden_remediator.runtime.host_lock import host_locks
 
 log = logging.getLogger(__name__)
@@ -213,11 +217,12 @@ class ActionRunner:
             proved=request.proved,
         )
         start = self._clock.monotonic()
-        patience, granted, settle = verify.timeout + verify.stable_for, 0.0, verify.stable_for
+        patience, granted = verify.timeout + verify.stable_for, 0.0
         well_since: float | None = None
+        new_since: float | None = None
         life = StartedProcess()
         while True:
-            lost = remark = ""
+            lost, remark, is_new = "", "", False
             try:
                 exporter = await self._context.observer_with_fallback.observe()
             except ObservationError as error:
@@ -230,7 +235,7 @@ class ActionRunner:
                 )
                 granted, remark = check.extra_seconds(exporter), check.remark(exporter)
                 lost = check.hopeless_reason(exporter, today)
-                settle = check.settle_seconds(exporter)
+                is_new = check.makes_new_steps(exporter)
                 lives = check.has_processes(exporter)
                 failure = request.action.start_failure()
                 if not lives:  # the exporter may still show its predecessor as finished
@@ -240,7 +245,11 @@ class ActionRunner:
                 lost = lost or life.update(self._clock.monotonic(), lives=lives, failure=failure)
             now = self._clock.monotonic()
             well_since = None if ill else now if well_since is None else well_since
-            if well_since is not None and now - well_since >= settle:
+            new_since = None if ill or not is_new else now if new_since is None else new_since
+            since, settle = well_since, verify.stable_for
+            if is_new:  # also after looks at steps that it had made before
+                since, settle = new_since, SECOND_LOOK_SECONDS
+            if since is not None and now - since >= settle:
                 facts: dict[str, Any] = {"seconds": round(self._clock.since_boot() - began, 1)}
                 facts |= _progress_facts(exporter.runs.get(request.key.run), request)
                 if remark:

@@ -87,17 +87,17 @@ class EffectCheck:
             (self._needs_step(exporter) and self._progress_problem(exporter)) or ""
         )
 
-    def settle_seconds(self, exporter: ExporterState) -> float:
-        """How long the target must stay healthy; only at two looks where its run makes new steps.
+    def makes_new_steps(self, exporter: ExporterState) -> bool:
+        """Whether its run makes steps that it had not made before the action, or has finished.
 
-        A trainer that fails at a step repeats those before it each time. The first look may still
-        show the resume before: the exporter sees the steps of a process before its start.
+        Such a target has healed at the second look: the first one may still show the resume before,
+        as the exporter sees the steps of a process before its start. Any other must stay healthy
+        for `stable_for`: a trainer that fails at a step repeats those before it each time.
         """
         run = exporter.runs.get(self.key.run)
         repeats = run is not None and self.step is not None and (run.step or 0.0) <= self.step
         finished = run is not None and run.finished
-        is_new = self._needs_step(exporter) and (finished or not repeats)
-        return SECOND_LOOK_SECONDS if is_new else self.verify.stable_for
+        return self._needs_step(exporter) and (finished or not repeats)
 
     def extra_seconds(self, exporter: ExporterState) -> float:
         """Seconds beyond those of `verify` that the start may take, as the exporter shows."""

@@ -126,6 +126,18 @@ async def test_a_trainer_that_repeats_steps_must_live_for_a_while(stage: Stage) 
         assert outcomes(scene) == [("healed", "")]
 
 
+async def test_a_new_step_counts_from_the_look_that_shows_it(stage: Stage) -> None:
+    async with stage(before=gone(TRAINER)) as scene:
+        await started(scene, TRAINER)
+        makes_step(scene, LAST_STEP)
+        await scene.clock.advance(3)
+        makes_step(scene, LAST_STEP + 1)
+        await scene.clock.advance(1)
+        crashes(scene, TRAINER)
+        await scene.clock.advance(6)
+        assert outcomes(scene) == [("not_healed", "it ended soon after its start")]
+
+
 async def test_a_trainer_that_fails_at_the_same_step_again_was_not_healed(stage: Stage) -> None:
     async with stage(before=gone(TRAINER)) as scene:
         await started(scene, TRAINER)
