@@ -49,11 +49,13 @@ from trainwarden_remediator.journal.terminal import (
     terminal_width,
 )
 from trainwarden_remediator.notify.notifier import try_receivers
+from trainwarden_remediator.observation.model import ExporterState
 from trainwarden_remediator.report.current_state import (
     CurrentState,
     describe_unread,
     mode_in_force,
     read_current_state,
+    read_exporter_state,
     running_remediator,
 )
 from trainwarden_remediator.report.incident import ReportStyle, named_config
@@ -224,11 +226,12 @@ def _report(given: argparse.Namespace) -> int:
         grafana_url=setup.exporter_config.grafana_url or "",
         full=given.full,
     )
-    current = asyncio.run(_current_state(setup))
     if given.incident is None:
+        current = asyncio.run(_current_state(setup))
         report = report_nights(config.journal, now - given.since, style, now, current)
     else:
-        report = report_incident(config.journal, given.incident, style, now, current)
+        exporter = asyncio.run(_exporter_state(setup))
+        report = report_incident(config.journal, given.incident, style, now, exporter)
     print(report, end="")
     return 0
 
@@ -238,6 +241,11 @@ async def _current_state(setup: Setup) -> CurrentState:
         current = await read_current_state(setup, session, WallClock())
         mode = await mode_in_force(setup, session)
     return replace(current, situation=replace(current.situation, mode=mode))
+
+
+async def _exporter_state(setup: Setup) -> ExporterState | None:
+    async with aiohttp.ClientSession() as session:
+        return await read_exporter_state(setup, session)
 
 
 def _hold(given: argparse.Namespace) -> int:

@@ -41,8 +41,13 @@ from trainwarden_remediator.observation.active_alerts import (
 )
 from trainwarden_remediator.observation.local_checkpoints import local_checkpoint_observers
 from trainwarden_remediator.observation.local_fallback import LocalObserver
+from trainwarden_remediator.observation.model import ExporterState
 from trainwarden_remediator.observation.snapshot import HttpObserver, Observer
-from trainwarden_remediator.report.current_state import CurrentState, read_current_state
+from trainwarden_remediator.report.current_state import (
+    CurrentState,
+    read_current_state,
+    read_exporter_state,
+)
 from trainwarden_remediator.runtime.clock import WallClock
 from trainwarden_remediator.telemetry.state import BreakerFigures, JournalSummary, RemediatorState
 
@@ -270,3 +275,7 @@ class Remediator:
     async def read_current_state(self) -> CurrentState:
         """Returns what the exporter and Alertmanager show now, for a report."""
         return await read_current_state(self.setup, self._session, self.clock)
+
+    async def read_exporter_state(self) -> ExporterState | None:
+        """Returns what the exporter shows now, for the report of one incident."""
+        return await read_exporter_state(self.setup, self._session)

@@ -21,6 +21,7 @@ from trainwarden_remediator.api.middleware import (
 )
 from trainwarden_remediator.app import Remediator
 from trainwarden_remediator.exceptions import JournalError, NoIncidentError
+from trainwarden_remediator.observation.model import ExporterState
 from trainwarden_remediator.report.current_state import CurrentState
 from trainwarden_remediator.report.incident import ReportStyle, named_config
 from trainwarden_remediator.report.nightly import report_incident, report_nights
@@ -56,11 +57,14 @@ def report_routes(remediator: Remediator) -> list[web.RouteDef]:
         except ValueError as error:
             return web.Response(status=400, text=f"since: {error}\n")
         async with slots:
-            current = await remediator.read_current_state()
             try:
-                text = await asyncio.to_thread(
-                    _render_report, remediator, request, number, since, current
-                )
+                if number:
+                    exporter = await remediator.read_exporter_state()
+                    of_one = int(number), exporter
+                    text = await asyncio.to_thread(_incident, remediator, request, *of_one)
+                else:
+                    current = await remediator.read_current_state()
+                    text = await asyncio.to_thread(_nights, remediator, request, since, current)
             except NoIncidentError as error:
                 return web.Response(status=404, text=f"{error}\n")
             except JournalError as error:
@@ -99,21 +103,26 @@ def _page(markdown: str, number: str) -> str:
     )
 
 
-def _render_report(
-    remediator: Remediator,
-    request: web.Request,
-    number: str,
-    since: float,
-    current: CurrentState,
+def _incident(
+    remediator: Remediator, request: web.Request, number: int, exporter: ExporterState | None
 ) -> str:
-    config, now = remediator.setup.config, time.time()
-    style = ReportStyle(
+    style, journal = _style(remediator, request), remediator.setup.config.journal
+    return report_incident(journal, number, style, time.time(), exporter)
+
+
+def _nights(
+    remediator: Remediator, request: web.Request, since: float, current: CurrentState
+) -> str:
+    style, journal, now = _style(remediator, request), remediator.setup.config.journal, time.time()
+    return report_nights(journal, now - since, style, now, current)
+
+
+def _style(remediator: Remediator, request: web.Request) -> ReportStyle:
+    config = remediator.setup.config
+    return ReportStyle(
         config_file=named_config(remediator.path),
         unattended_until=config.unattended_until,
         answered_after=config.answered_after,
         grafana_url=remediator.setup.exporter_config.grafana_url or "",
         full=request.query.get("full", "") not in ("", "0"),
     )
-    if number:
-        return report_incident(config.journal, int(number), style, now, current)
-    return report_nights(config.journal, now - since, style, now, current)

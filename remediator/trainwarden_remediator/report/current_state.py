@@ -75,6 +75,13 @@ async def read_current_state(
     )
 
 
+async def read_exporter_state(setup: Setup, session: aiohttp.ClientSession) -> ExporterState | None:
+    """Asks the exporter; never raises for its failure. None if it does not answer."""
+    config = setup.config
+    found = await _exporter_state(HttpObserver(session, config.exporter, config.alertmanager))
+    return None if isinstance(found, str) else found
+
+
 async def _exporter_state(observer: HttpObserver) -> ExporterState | str:
     try:
         async with asyncio.timeout(TIMEOUT_SECONDS):

@@ -12,6 +12,7 @@ from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.formatting import plural
 from trainwarden_remediator.evidence.collector import relevant_facts
 from trainwarden_remediator.exceptions import JournalError, NoIncidentError
+from trainwarden_remediator.observation.model import ExporterState
 from trainwarden_remediator.report.current_state import CurrentState
 from trainwarden_remediator.report.incident import ReportStyle, render_healed, render_incident
 from trainwarden_remediator.report.loader import (
@@ -108,9 +109,9 @@ def report_incident(
     number: int,
     style: ReportStyle,
     now: float,
-    current: CurrentState | None = None,
+    exporter: ExporterState | None = None,
 ) -> str:
-    """Returns the report of an incident, with `current`, the state at `now`, if given.
+    """Returns the report of an incident, with what the exporter shows at `now`, if given.
 
     Raises JournalError, and NoIncidentError if there is no such incident.
     """
@@ -119,20 +120,20 @@ def report_incident(
         incident = read_incident(connection, number) if 0 < number <= last else None
     if incident is None:
         raise NoIncidentError(f"no incident {number} (the last is {last})")
-    return render_incident(_with_present(incident, current, now), style, now)
+    return render_incident(_with_present(incident, exporter, now), style, now)
 
 
 def _with_present(
-    incident: IncidentRecord, current: CurrentState | None, now: float
+    incident: IncidentRecord, exporter: ExporterState | None, now: float
 ) -> IncidentRecord:
     """Returns `incident` with what the exporter shows of its run now.
 
     What is stored of it may be from before its run went on.
     """
-    if current is None or isinstance(current.exporter, str):
+    if exporter is None:
         return incident
     run = incident.affected_run
-    seen = relevant_facts(current.exporter, run, WorkerKey(run, incident.worker))
+    seen = relevant_facts(exporter, run, WorkerKey(run, incident.worker))
     return replace(incident, now=EvidenceRecord(now, "now", None, {"seen": seen}))
 
 
@@ -154,7 +155,8 @@ def report_nights(
         incidents = read_incidents(connection, since)
         created = created_at(connection)
         current = current and with_given_up(current, connection, now)
-    incidents = tuple(_with_present(one, current, now) for one in incidents)
+    if current is not None and isinstance(current.exporter, ExporterState):
+        incidents = tuple(_with_present(one, current.exporter, now) for one in incidents)
     is_new = since < created < now
     nights = render_nights(incidents, style, created if is_new else since, now)
     if current is None:

@@ -20,6 +20,7 @@ from trainwarden_remediator.config.playbooks import PLAYBOOKS, Condition
 from trainwarden_remediator.exceptions import JournalError, NoIncidentError
 from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.model import STARTED_BY_OPERATOR, Decision, Incident, Reason, Verdict
+from trainwarden_remediator.observation.active_alerts import ActiveAlertLister
 from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.report.causes import usual_cause
 from trainwarden_remediator.report.current_state import CurrentState
@@ -192,14 +193,17 @@ def test_the_report_has_what_the_run_does_now(reported: Story) -> None:
     now = reported.clock.now()
     run = RunState(step=1875, interruption_start=now - 40, interruption_end=now - 1)
     state = CurrentState(ExporterState({}, 2e10, 2e9, runs={"demo": run}), ())
-    one = report_incident(reported.path, incident.id, STYLE, now, state)
+    shown = state.exporter
+    assert isinstance(shown, ExporterState)
+    one = report_incident(reported.path, incident.id, STYLE, now, shown)
     night = report_nights(reported.path, now - 3600, STYLE, now, state)
     for report in (one, night):
         assert "Downtime: 39 s from the last step to the next new one" in report
     assert "1 fault cost 39 s; it is healed and still watched." in night
     assert "- 1 healed, still watched." in night
+    assert "Downtime" not in report_incident(reported.path, incident.id, STYLE, now)
     unknown = CurrentState("refused", ())
-    assert "Downtime" not in report_incident(reported.path, incident.id, STYLE, now, unknown)
+    assert "Downtime" not in report_nights(reported.path, now - 3600, STYLE, now, unknown)
 
 
 @pytest.mark.parametrize(
@@ -557,7 +561,10 @@ def test_moments_are_counted_from_the_start(at: float, message: str) -> None:
 
 
 def test_the_command_tells_one_and_the_night(
-    tmp_path: Path, clock: FakeClock, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    clock: FakeClock,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (tmp_path / "exporter.yml").write_text("runs: []\n")
     config = tmp_path / "remediator.yml"
@@ -568,7 +575,9 @@ def test_the_command_tells_one_and_the_night(
     story = Story(tmp_path, clock)
     story.hear()
     story.journal.close()
-    assert main(["report", "#1", file]) == 0
+    with monkeypatch.context() as patch:  # the report of one incident asks the exporter alone
+        patch.setattr(ActiveAlertLister, "list", None)
+        assert main(["report", "#1", file]) == 0
     assert capsys.readouterr().out.startswith("# Incident 1: TrainingWorkerMemoryOverLimit")
     assert main(["report", "2", file]) == 1
     assert "no incident 2 (the last is 1)" in capsys.readouterr().err
