@@ -18,7 +18,7 @@ from trainwarden_remediator.observation.model import (
     RunState,
     ServerState,
 )
-from trainwarden_remediator.policy.conditions import is_down
+from trainwarden_remediator.policy.conditions import is_down, is_stalled
 
 NEVER_PROBED_SECONDS = 45.0
 """A server that is up for so long without a completion probe is never probed, like some engines and
@@ -27,6 +27,10 @@ all routers."""
 DEAD_SECONDS = 3.0
 """How long a started worker must have no process before its start counts as failed: a launcher may
 replace its process."""
+
+USUAL_STEPS, SILENT_SECONDS = 5, 15.0
+"""After so many usual steps without a step, and so many seconds, a run that repeats steps may stand
+where it stood before."""
 
 SECOND_LOOK_SECONDS = 1.0
 """How long a run must make new steps at least: the next look must show them, too."""
@@ -84,7 +88,7 @@ class EffectCheck:
     def health_problem(self, exporter: ExporterState, now: float) -> str:
         """Why the action has not helped yet, or ""."""
         return (self.verify.serves and self._server_problem(exporter, now)) or (
-            (self._needs_step(exporter) and self._progress_problem(exporter)) or ""
+            (self._needs_step(exporter) and self._progress_problem(exporter, now)) or ""
         )
 
     def makes_new_steps(self, exporter: ExporterState) -> bool:
@@ -95,9 +99,8 @@ class EffectCheck:
         for `stable_for`: a trainer that fails at a step repeats those before it each time.
         """
         run = exporter.runs.get(self.key.run)
-        repeats = run is not None and self.step is not None and (run.step or 0.0) <= self.step
         finished = run is not None and run.finished
-        return self._needs_step(exporter) and (finished or not repeats)
+        return self._needs_step(exporter) and (finished or not self._repeats_steps(run))
 
     def extra_seconds(self, exporter: ExporterState) -> float:
         """Seconds beyond those of `verify` that the start may take, as the exporter shows."""
@@ -121,7 +124,10 @@ class EffectCheck:
         """
         if not self._needs_step(exporter):
             return ""
-        for server in exporter.servers.get(self.key.run, ()):
+        run, servers = exporter.runs.get(self.key.run), exporter.servers.get(self.key.run, ())
+        if run is not None and self._has_made_step(run, exporter) and is_stalled(run, now, servers):
+            return "it stands still again"
+        for server in servers:
             since = max(server.since or self.began, self.began)
             whose = WorkerKey(self.key.run, server.worker)
             if (
@@ -197,13 +203,25 @@ class EffectCheck:
                 return f"{server.name} has not completed a token yet"
         return ""
 
-    def _progress_problem(self, exporter: ExporterState) -> str:
+    def _progress_problem(self, exporter: ExporterState, now: float) -> str:
         run = exporter.runs.get(self.key.run)
         if run is None:
             return "the exporter does not show the run's progress"
-        if run.finished or self._has_made_step(run, exporter):
+        if run.finished:
             return ""
-        return "it has not made a step yet"
+        if not self._has_made_step(run, exporter):
+            return "it has not made a step yet"
+        # A run that hangs at a step makes those before it again after each restart.
+        silence = now - (run.last_step_at or now)
+        usual = USUAL_STEPS * (run.usual_step_seconds or 0.0)
+        waits = run.phase == "training" and silence > max(SILENT_SECONDS, usual)
+        if waits and self._repeats_steps(run):
+            return "it makes no step any more, and has made none that is new"
+        return ""
+
+    def _repeats_steps(self, run: RunState | None) -> bool:
+        """Whether it has made no step since the action that it had not made before."""
+        return run is not None and self.step is not None and (run.step or 0.0) <= self.step
 
     def _has_made_step(self, run: RunState, exporter: ExporterState) -> bool:
         # The predecessor may have made steps after the action began, while it was saving.

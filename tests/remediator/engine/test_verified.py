@@ -126,6 +126,20 @@ async def test_a_trainer_that_repeats_steps_must_live_for_a_while(stage: Stage) 
         assert outcomes(scene) == [("healed", "")]
 
 
+async def test_a_trainer_that_hangs_at_the_same_step_again_was_not_healed(stage: Stage) -> None:
+    """It repeats the steps before it, and does not end."""
+    async with stage(before=gone(TRAINER)) as scene:
+        await started(scene, TRAINER)
+        await scene.clock.advance(16)
+        hung = replace(CRASHED, phase="training", usual_step_seconds=0.3, stall_limit=60)
+        then = scene.clock.now() - 15.5
+        scene.observer.runs["demo"] = replace(hung, last_step_at=then, progress_at=then)
+        await scene.clock.advance(40)
+        assert outcomes(scene) == []
+        await scene.clock.advance(8)
+        assert outcomes(scene) == [("not_healed", "it stands still again")]
+
+
 async def test_a_new_step_counts_from_the_look_that_shows_it(stage: Stage) -> None:
     async with stage(before=gone(TRAINER)) as scene:
         await started(scene, TRAINER)
