@@ -127,7 +127,8 @@ def headline(work: CurrentWork, config: Config, *, now: float) -> Headline:
     troubles = [one for one in views or () if one.tone in ("bad", "warn")]
     if troubles and (not critical or urgency(troubles[0].who) < urgency(REMEDIATOR)):
         return _troubled(work, troubles, "" if work.state.journal.given_up else critical)
-    if gone := work.state.journal.given_up:
+    gone = work.state.journal.given_up
+    if gone and not _problem_of_all(work.state):
         refused = [one for one in work.incidents if is_refused(one, gone[0])]
         opened = _opened(work, refused, now) if len(gone) == 1 else None
         if opened is not None and opened.who == YOU:  # it says why
@@ -253,13 +254,20 @@ def _count(views: Sequence[AlertView]) -> str:
 
 
 def critical_problem(state: RemediatorState) -> str:
-    """Returns a problem of the remediator that an operator must solve, or ""."""
+    """Returns a problem of the remediator that an operator must solve, or "".
+
+    First what concerns all workers: what was given up concerns no other one.
+    """
+    if (problem := _problem_of_all(state)) or state.journal is None:
+        return problem
+    names = ", ".join("/".join(key) for key in state.journal.given_up)
+    return f"The remediator gave up on {names}." if names else ""
+
+
+def _problem_of_all(state: RemediatorState) -> str:
     journal = state.journal
     if journal is None:
         return "Nothing will be healed: the journal cannot be read."
-    if journal.given_up:
-        names = ", ".join("/".join(key) for key in journal.given_up)
-        return f"The remediator gave up on {names}."
     if not state.reload_successful:
         return "The configuration file is not in force."
     if state.failsafe_active:

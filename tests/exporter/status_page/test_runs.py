@@ -396,9 +396,10 @@ def test_what_was_given_up_of_one_run_makes_no_other_run_yours(name: str, who: s
         firing=(),
     )
     found = summarize(run_problems(run), [run], gave_up)
-    assert {one.clause: one.who for one in found.problems if one.run} == {
-        f"{name} has made no step for 14 min 40 s: phase training": who
-    }
+    clause = f"{name} has made no step for 14 min 40 s: phase training"
+    assert {one.clause: one.who for one in found.problems if one.run} == {clause: who}
+    of_all = gave_up.model_copy(update={"operator_needed": "Nothing will be healed."})
+    assert {one.who for one in summarize(run_problems(run), [run], of_all).problems} == {YOU}
 
 
 def test_the_line_of_a_run_has_the_age_of_its_last_step() -> None:

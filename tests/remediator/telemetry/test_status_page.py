@@ -47,7 +47,7 @@ from trainwarden_remediator.journal.evidence_text import FaultFacts
 from trainwarden_remediator.journal.rows import as_incident
 from trainwarden_remediator.model import Decision, Incident, PastAction, Verdict
 from trainwarden_remediator.telemetry.headline import CurrentWork, headline
-from trainwarden_remediator.telemetry.state import JournalSummary, RemediatorState
+from trainwarden_remediator.telemetry.state import BreakerFigures, JournalSummary, RemediatorState
 from trainwarden_remediator.telemetry.status_page import ACTIONS, ALERTS, render, status_json
 
 Client = TestClient[web.Request, web.Application]
@@ -398,3 +398,29 @@ def test_a_worker_that_was_given_up_is_named_though_another_one_is_blocked(tmp_p
     assert why.startswith("The remediator does not act: ")
     both = "The remediator gave up on demo/rollout-0, demo/trainer."
     assert shown((ROLLOUT, TRAINER), refused) == (both, "")
+
+
+@pytest.mark.parametrize(
+    ("breaker_open", "changes", "needed"),
+    [
+        (False, {}, "The remediator gave up on demo/rollout-0."),
+        (False, {"reload_successful": False}, "The configuration file is not in force."),
+        (False, {"alerts_stale": True}, "No alerts arrive: only the failsafe monitors the memory."),
+        (
+            *(True, {}),
+            "Nothing will be healed: circuit breaker open until an operator runs `resume`.",
+        ),
+    ],
+)
+def test_what_concerns_all_workers_comes_before_what_was_given_up(
+    tmp_path: Path, breaker_open: bool, changes: dict[str, Any], needed: str
+) -> None:
+    """The exporter's page takes a sentence about one worker for a matter of that one only."""
+    summary = JournalSummary(
+        *({}, {}, (ROLLOUT,)),
+        open_incidents=0,
+        breaker=BreakerFigures(breaker_open, 3, 3, blocked_since={}),
+    )
+    state = replace(RemediatorState("act", False, True, NOW, None, {}, summary), **changes)
+    shown = status_json(CurrentWork(state, ()), make_setup(tmp_path), now=NOW)
+    assert shown["operator_needed"] == shown["verdict"] == needed
