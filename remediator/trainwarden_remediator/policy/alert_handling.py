@@ -144,9 +144,16 @@ def with_own_step(views: Sequence[AlertView]) -> Sequence[AlertView]:
     return [one for one in views if one.alert.remediation or one.incident not in own]
 
 
-def is_refused(incident: Incident, about: Alert | WorkerKey) -> bool:
-    """Whether the remediator gave up on a worker by refusing to act on this open incident."""
-    same = incident.run == about.run and (not incident.worker or incident.worker == about.worker)
+def is_refused(
+    incident: Incident, about: Alert | WorkerKey, trainers: Collection[WorkerKey]
+) -> bool:
+    """Whether the remediator gave up on a worker by refusing to act on this open incident.
+
+    That of a whole run is about its `trainers`: what else was given up has a reason of its own.
+    """
+    key = WorkerKey(about.run, about.worker)
+    whole_run = not incident.worker and key in trainers
+    same = incident.run == key.run and (incident.worker == key.worker or whole_run)
     refused = incident.last_decision.removeprefix("refuse ") in NEEDS_OPERATOR
     return same and refused and not incident.is_over
 
@@ -158,7 +165,8 @@ def _of_refusal(view: AlertView, incidents: Sequence[Incident], situation: Situa
     """
     if view.incident is not None or view.who != YOU or view.alert.name not in (STALL, GAVE_UP):
         return view
-    found = next((one for one in incidents if is_refused(one, view.alert)), None)
+    trainers = situation.trainers
+    found = next((one for one in incidents if is_refused(one, view.alert, trainers)), None)
     if found is None:
         return view
     reason = found.last_decision.partition(" ")[2]

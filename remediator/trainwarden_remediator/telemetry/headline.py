@@ -129,7 +129,8 @@ def headline(work: CurrentWork, config: Config, *, now: float) -> Headline:
         return _troubled(work, troubles, "" if work.state.journal.given_up else critical)
     gone = work.state.journal.given_up
     if gone and not _problem_of_all(work.state):
-        refused = [one for one in work.incidents if is_refused(one, gone[0])]
+        trainers = work.situation(now).trainers
+        refused = [one for one in work.incidents if is_refused(one, gone[0], trainers)]
         opened = _opened(work, refused, now) if len(gone) == 1 else None
         if opened is not None and opened.who == YOU:  # it says why
             return replace(opened, tone="bad")

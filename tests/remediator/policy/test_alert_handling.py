@@ -71,17 +71,21 @@ def announce(*workers: str, at: float) -> dict[WorkerKey, AnnouncedWorker]:
 
 
 @pytest.mark.parametrize(
-    ("alert", "refused"),
+    ("alert", "key", "refused"),
     [
-        ("TrainingRemediationGaveUp", True),
-        ("TrainingStepStalled", True),
-        ("TrainingNotFinite", False),
+        ("TrainingRemediationGaveUp", TRAINER, True),
+        ("TrainingRemediationGaveUp", ROLLOUT, False),  # it has a reason of its own
+        ("TrainingStepStalled", WorkerKey("demo", ""), True),
+        ("TrainingNotFinite", TRAINER, False),
     ],
 )
-def test_what_was_given_up_without_an_attempt_says_why(alert: str, refused: bool) -> None:
-    fires = make_alert(alertname=alert, remediation="", severity="critical")
+def test_what_was_given_up_without_an_attempt_says_why(
+    alert: str, key: WorkerKey, refused: bool
+) -> None:
+    """What was refused is the stall of the whole run: its trainer was given up."""
+    fires = make_alert(alertname=alert, remediation="", severity="critical", worker=key.worker)
     now = fires.starts_at + 60
-    known = Situation(now, given_up=(ROLLOUT,))
+    known = Situation(now, given_up=(ROLLOUT, TRAINER), trainers=(TRAINER,))
     stalls = [
         Incident(
             *(7, "of-the-stall", now - 90, "TrainingStepStalled", run, "", "restart_stalled_run"),
