@@ -79,8 +79,12 @@ _END_WITH_RUN = {
 }
 """Alerts that end with their run, how soon, and for how long that is believed, in seconds."""
 
-_OUTLASTS_RUN = "TrainingGpu"
-"""How the names begin of alerts about a device, which a stop of its run does not mend."""
+_OUTLASTS_RUN = (
+    *("TrainingGpu", "TrainingDisk"),
+    *("TrainingCheckpointDamaged", "TrainingRemediationHeld"),
+)
+"""How the names begin of alerts that do not end with their run: a stop of it mends no GPU, disk or
+checkpoint, and lifts no hold."""
 
 _SEVERITY_TONES: dict[str, Tone] = {"critical": "bad", "warning": "warn"}
 
@@ -258,7 +262,8 @@ def handling_of(incident: Incident, situation: Situation) -> tuple[str, str]:
 def _by_decision(incident: Incident, situation: Situation) -> tuple[str, str]:
     verdict, _, reason = incident.last_decision.partition(" ")
     described = _described(incident, reason, calls=situation.calls)
-    if reason in _OVER or incident.is_over:
+    outlasts = reason == "stopped" and incident.alert.startswith(_OUTLASTS_RUN)
+    if (reason in _OVER and not outlasts) or incident.is_over:
         return NOBODY, described
     if reason == "stall_lasts":
         return situation.stall_handling(incident.run)

@@ -14,6 +14,8 @@ from trainwarden_remediator.model import Incident
 from trainwarden_remediator.policy.alert_handling import build_alert_views
 from trainwarden_remediator.policy.situation import Situation
 
+NO_PLAYBOOK = "the remediator has no playbook for it"
+
 
 @pytest.mark.parametrize(
     ("name", "soon"),
@@ -53,16 +55,29 @@ def test_an_alert_that_an_operator_ends_is_for_nobody(name: str, soon: str) -> N
     [
         ("TrainingNotFinite", NOBODY, "an operator has stopped it"),
         ("TrainingTroubleLine", NOBODY, "its run has been stopped: the alert ends within 10 min"),
-        ("TrainingGpuLinkSlow", YOU, "the remediator has no playbook for it"),
+        ("TrainingGpuLinkSlow", YOU, NO_PLAYBOOK),
+        ("TrainingDiskReadOnly", YOU, NO_PLAYBOOK),
+        ("TrainingDiskFilling", YOU, NO_PLAYBOOK),
+        ("TrainingCheckpointDamaged", YOU, NO_PLAYBOOK),
+        ("TrainingRemediationHeld", YOU, NO_PLAYBOOK),
     ],
 )
-def test_a_stop_mends_the_faults_of_a_run_and_not_of_a_device(
+def test_a_stop_mends_the_faults_of_a_run_and_not_of_a_device_or_a_file(
     name: str, who: str, handling: str
 ) -> None:
+    """Neither does the decision that an operator has stopped its run."""
     alert = make_alert(alertname=name, severity="warning", remediation="")
     stopped = Situation(alert.starts_at + 60, is_stopped=lambda *_: True)
     (view,) = build_alert_views((alert,), (), 0, stopped) or ()
     assert (view.who, view.handling[: len(handling)]) == (who, handling)
+    incident = Incident(
+        *(7, alert.fingerprint, alert.starts_at, name, "demo", "rollout-0", "hold"),
+        last_received_at=alert.starts_at,
+        resolved=False,
+        last_decision="refuse stopped",
+    )
+    (view,) = build_alert_views((alert,), (incident,), 1, stopped) or ()
+    assert view.who == who
 
 
 def announce(*workers: str, at: float) -> dict[WorkerKey, AnnouncedWorker]:
