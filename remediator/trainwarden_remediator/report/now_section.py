@@ -25,6 +25,7 @@ from trainwarden_remediator.journal.evidence_text import describe_exit
 from trainwarden_remediator.model import GIVEN_UP, PastAction
 from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.policy.alert_handling import (
+    STALL,
     AlertView,
     build_alert_views,
     held,
@@ -294,8 +295,12 @@ def _stalls(
     views: Sequence[AlertView],
     now: float,
 ) -> Iterator[str]:
-    """Yields a line for each run that stands still, that nobody restarts and no alert reports."""
-    reported, situation = {one.alert.run for one in views}, _situation(current, incidents, now)
+    """Yields a line for each run that stands still, that nobody restarts and no alert reports.
+
+    An alert that nobody needs to act on reports no standstill, unless it is that of the stall.
+    """
+    reported = {one.alert.run for one in views if one.who != NOBODY or one.alert.name == STALL}
+    situation = _situation(current, incidents, now)
     for name, run in exporter.runs.items():
         yours = _has_stalled(run, now) and situation.stall_handling(name)[0] == YOU
         if yours and name not in reported:

@@ -126,12 +126,13 @@ def test_who_acts_on_a_standstill_before_its_alert(
     shown = exporter(replace(STANDS, stall_limit=limit))
     keys = [ROLLOUT] if may_restart else []
     situation = Situation(NOW, mode, may_restart=keys, trainers=[ROLLOUT])
-    state = CurrentState(shown, (), situation)
-    text = report(tmp_path, state)
-    assert f"**Who acts: {who}\n" in text
-    # What to do agrees with who acts.
-    assert ("- Find out why `demo` stands still: " in head(text)) == who.startswith(YOU)
-    assert ("Nothing now." in head(text)) != who.startswith(YOU)
+    informs = make_alert(severity="info", remediation="")
+    for alerts in ((), (informs,)):
+        text = report(tmp_path, CurrentState(shown, alerts, situation))
+        assert f"**Who acts: {who}\n" in text
+        # What to do agrees with who acts.
+        assert ("- Find out why `demo` stands still: " in head(text)) == who.startswith(YOU)
+        assert ("Nothing now." in head(text)) != who.startswith(YOU)
 
 
 def test_a_report_covers_no_more_than_the_life_of_its_journal(
