@@ -33,7 +33,7 @@ from trainwarden_remediator.observation.active_alerts import Fetch
 from trainwarden_remediator.observation.model import RunState
 from trainwarden_remediator.observation.snapshot import Observer
 from trainwarden_remediator.policy.alert_handling import STALL
-from trainwarden_remediator.policy.situation import Situation
+from trainwarden_remediator.policy.situation import situation_of
 from trainwarden_remediator.runtime.clock import Clock, ConditionTimer
 
 log = logging.getLogger(__name__)
@@ -189,15 +189,7 @@ class UnhandledAlerts:
 
     def _stall_handling(self, alert: Alert) -> str:
         """Returns what the remediator does if the stall that a warning reports lasts, else ""."""
-        setup = self._setup
-        situation = Situation(
-            self._clock.now(),
-            setup.config.mode,
-            may_restart=setup.restartable,
-            without_checkpoints=setup.without_checkpoints,
-            trainers=setup.trainer_keys,
-            calls=setup.calls,
-        )
+        situation = situation_of(self._setup, self._clock.now())
         who, handling = situation.stall_handling(alert.run)
         return handling if alert.name == STALL and who == REMEDIATOR else ""
 

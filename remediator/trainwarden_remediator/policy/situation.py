@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from trainwarden_exporter.processes.announcements import AnnouncedWorker
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.responsibility import NOBODY, YOU, before_alert, stall_handling
+from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.model import PastAction
 
@@ -83,3 +84,20 @@ class Situation:
                 for one in own.values()
             )
         )
+
+
+def situation_of(setup: Setup, now: float) -> Situation:
+    """Returns what the configuration decides; holds and what the journal has are not in it.
+
+    `now` in Unix seconds.
+    """
+    return Situation(
+        now,
+        setup.config.mode,
+        may_restart=setup.restartable,
+        trainers=setup.trainer_keys,
+        without_checkpoints=setup.without_checkpoints,
+        calls=setup.calls,
+        announced=setup.announced.workers,
+        is_stopped=setup.is_stopped,
+    )

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import aiohttp
@@ -26,7 +26,7 @@ from trainwarden_remediator.observation.active_alerts import (
 )
 from trainwarden_remediator.observation.model import ExporterState
 from trainwarden_remediator.observation.snapshot import HttpObserver, get
-from trainwarden_remediator.policy.situation import Situation
+from trainwarden_remediator.policy.situation import Situation, situation_of
 from trainwarden_remediator.runtime.clock import Clock
 
 TIMEOUT_SECONDS = 3.0
@@ -40,7 +40,7 @@ class CurrentState:
     exporter: ExporterState | str
     alerts: ActiveAlerts
     situation: Situation = field(default_factory=lambda: Situation(0.0))
-    """What decides who acts, without what is announced and what the journal has."""
+    """What decides who acts, without what the journal has."""
     announced: AnnouncedRuns = field(default_factory=AnnouncedRuns)
     alert_stale_after: float = math.inf
     """Seconds without an alert after which it is over."""
@@ -60,14 +60,7 @@ async def read_current_state(
         exporter = group.create_task(_exporter_state(observer))
         alerts = group.create_task(lister.list())
     holds = await asyncio.to_thread(read_holds, config.hold_file, clock.now())
-    situation = Situation(
-        *(clock.now(), config.mode, holds),
-        may_restart=setup.restartable,
-        trainers=setup.trainer_keys,
-        without_checkpoints=setup.without_checkpoints,
-        calls=setup.calls,
-        is_stopped=setup.is_stopped,
-    )
+    situation = replace(situation_of(setup, clock.now()), holds=holds)
     return CurrentState(
         *(exporter.result(), alerts.result(), situation, setup.announced),
         alert_stale_after=config.alert_stale_after,

@@ -38,7 +38,7 @@ from trainwarden_remediator.policy.alert_handling import (
     subject,
 )
 from trainwarden_remediator.policy.failing_starts import FAILING
-from trainwarden_remediator.policy.situation import Situation
+from trainwarden_remediator.policy.situation import Situation, situation_of
 from trainwarden_remediator.telemetry.state import JournalSummary, RemediatorState
 
 
@@ -95,20 +95,15 @@ class CurrentWork:
 
     def situation(self, now: float) -> Situation:
         """Returns what decides who acts, at `now` (Unix seconds)."""
-        situation = Situation(now, self.state.mode, self.state.holds, self.actions)
-        if (journal := self.state.journal) is not None:
-            before = journal.given_up_before
-            situation = replace(situation, given_up=journal.given_up, given_up_before=before)
-        if self.setup is None:
-            return situation
+        setup, state, journal = self.setup, self.state, self.state.journal
+        known = Situation(now) if setup is None else situation_of(setup, now)
         return replace(
-            situation,
-            may_restart=self.setup.restartable,
-            trainers=self.setup.trainer_keys,
-            without_checkpoints=self.setup.without_checkpoints,
-            calls=self.setup.calls,
-            announced=self.setup.announced.workers,
-            is_stopped=self.setup.is_stopped,
+            known,
+            mode=state.mode,
+            holds=state.holds,
+            actions=self.actions,
+            given_up=() if journal is None else journal.given_up,
+            given_up_before=() if journal is None else journal.given_up_before,
         )
 
     def views(self, now: float) -> tuple[AlertView, ...] | None:
