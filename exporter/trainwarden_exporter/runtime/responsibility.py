@@ -49,11 +49,16 @@ STALLED = f"restarts the run {_UNTIL}"
 WITH_CHECKPOINTS = "started with `--checkpoints FOLDER`, it can be restarted"
 """What an operator does so that a hang is healed; the clause is about the run."""
 
-CALLS_NOBODY = "calls nobody, as `notify` in remediator.yml has no receiver"
+
+def calls_nobody(event: str) -> str:
+    """Returns that the remediator notifies nobody of such an event; follows its name."""
+    return f"calls nobody, as `notify` in remediator.yml has no receiver for `{event}`"
+
+
 _SEARCH = "without `--checkpoints FOLDER`, it restarts only a search that stores its trials"
 _STALLED_FOR_GOOD = {
     True: f"calls you {_UNTIL}: {_SEARCH}",
-    False: f"shows here that you are needed, {_UNTIL}, and {CALLS_NOBODY}: {_SEARCH}",
+    False: f"shows here that you are needed, {_UNTIL}, and {calls_nobody('gave_up')}: {_SEARCH}",
 }
 """As STALLED, where the run has no known checkpoints, by whether the remediator calls somebody."""
 

@@ -103,7 +103,7 @@ class RemediatorStatus(_StatusModel):
     without_checkpoints: Annotated[tuple[_Text, ...], Field(max_length=MAX_WORKERS)] = ()
     """The runs that it restarts only if they are started with `--checkpoints`."""
     calls: bool = True
-    """Whether it has a receiver that it calls where an operator is needed."""
+    """Whether it has a receiver that it notifies of what it gives up."""
     given_up: Annotated[tuple[_Text, ...], Field(max_length=MAX_WORKERS)] = ()
     """The workers that it gave up, as RUN/WORKER, whose fault is the same if it is still seen."""
     tone: Tone

@@ -248,8 +248,13 @@ class Setup:
 
     @property
     def calls(self) -> bool:
-        """Whether a receiver is notified where an operator is needed."""
+        """Whether a receiver is notified of what the remediator gives up."""
         return any("gave_up" in one.events for one in self.config.notify.receivers)
+
+    @property
+    def pages(self) -> bool:
+        """Whether a receiver is notified where a playbook calls an operator."""
+        return any("paged" in one.events for one in self.config.notify.receivers)
 
     @cached_property
     def without_checkpoints(self) -> Collection[str]:

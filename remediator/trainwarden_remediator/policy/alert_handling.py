@@ -10,11 +10,11 @@ from typing import Literal
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.formatting import format_time
 from trainwarden_exporter.runtime.responsibility import (
-    CALLS_NOBODY,
     LINE_SECONDS,
     NOBODY,
     REMEDIATOR,
     YOU,
+    calls_nobody,
     line_of_a_run_before,
     urgency,
     who_acts,
@@ -261,7 +261,7 @@ def handling_of(incident: Incident, situation: Situation) -> tuple[str, str]:
 
 def _by_decision(incident: Incident, situation: Situation) -> tuple[str, str]:
     verdict, _, reason = incident.last_decision.partition(" ")
-    described = _described(incident, reason, calls=situation.calls)
+    described = _described(incident, reason, pages=situation.pages)
     outlasts = reason == "stopped" and incident.alert.startswith(_OUTLASTS_RUN)
     if (reason in _OVER and not outlasts) or incident.is_over:
         return NOBODY, described
@@ -274,7 +274,7 @@ def _by_decision(incident: Incident, situation: Situation) -> tuple[str, str]:
         more = "proposes an action and waits for your approval" if proposes else "only observes"
         return YOU, f"the remediator {more}"
     if verdict == "act" and reason in _PASSIVE:
-        return YOU, described if reason in _CALLS and not situation.calls else _PASSIVE[reason]
+        return YOU, described if reason in _CALLS and not situation.pages else _PASSIVE[reason]
     blocked = (
         verdict
         and reason in BLOCKING
@@ -290,13 +290,13 @@ def _by_decision(incident: Incident, situation: Situation) -> tuple[str, str]:
     return REMEDIATOR, "is deciding what to do"
 
 
-def _described(incident: Incident, reason: str, *, calls: bool) -> str:
+def _described(incident: Incident, reason: str, *, pages: bool) -> str:
     """Returns the reason of a decision in words, with what an operator does about it.
 
-    `calls`: whether a receiver is notified.
+    `pages`: whether a receiver is notified where a playbook calls an operator.
     """
-    if reason in _CALLS and not calls:
-        return f"the remediator {CALLS_NOBODY}"
+    if reason in _CALLS and not pages:
+        return f"the remediator {calls_nobody('paged')}"
     described, detail = event_text.describe_reason(reason), incident.last_detail
     if detail and reason == "cooldown":
         return f"{described}, {detail}"

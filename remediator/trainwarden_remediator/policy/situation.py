@@ -35,7 +35,9 @@ class Situation:
     without_checkpoints: Collection[str] = ()
     """The runs without known checkpoints: see Setup."""
     calls: bool = True
-    """Whether a receiver is notified where an operator is needed."""
+    """Whether a receiver is notified of what the remediator gives up,"""
+    pages: bool = True
+    """and where a playbook calls an operator."""
     announced: Mapping[WorkerKey, AnnouncedWorker] = field(default_factory=dict)
     """The commands of `trainwarden run`."""
     is_stopped: Callable[[str, str], bool] = lambda _run, _worker: False
@@ -98,6 +100,7 @@ def situation_of(setup: Setup, now: float) -> Situation:
         trainers=setup.trainer_keys,
         without_checkpoints=setup.without_checkpoints,
         calls=setup.calls,
+        pages=setup.pages,
         announced=setup.announced.workers,
         is_stopped=setup.is_stopped,
     )

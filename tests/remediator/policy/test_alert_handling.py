@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.remediator.samples import OTHER, ROLLOUT, TRAINER, announced, make_alert
+from tests.remediator.samples import OTHER, ROLLOUT, TRAINER, announced, make_alert, make_setup
 
 from trainwarden_exporter.processes.announcements import AnnouncedWorker
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.responsibility import NOBODY, YOU
+from trainwarden_remediator.config.notifications import NotifySettings
 from trainwarden_remediator.model import Incident
 from trainwarden_remediator.policy.alert_handling import build_alert_views
-from trainwarden_remediator.policy.situation import Situation
+from trainwarden_remediator.policy.situation import Situation, situation_of
 
+RECEIVER = {"name": "phone", "kind": "ntfy", "url": "https://ntfy.sh/a"}
 NO_PLAYBOOK = "the remediator has no playbook for it"
 
 
@@ -119,7 +123,7 @@ def test_what_was_given_up_without_an_attempt_says_why(
     assert view.incident is None
 
 
-def test_where_no_receiver_is_configured_nobody_was_called() -> None:
+def test_where_no_receiver_has_the_event_nobody_was_called(tmp_path: Path) -> None:
     fires = make_alert()
     called = Incident(
         *(7, fires.fingerprint, fires.starts_at, fires.name, "demo", "rollout-0", "page"),
@@ -127,11 +131,17 @@ def test_where_no_receiver_is_configured_nobody_was_called() -> None:
         resolved=False,
         last_decision="wait awaiting_operator",
     )
-    for calls, text in (
-        (True, "the remediator does not act: the on-call was notified"),
-        (False, "the remediator calls nobody, as `notify` in remediator.yml has no receiver"),
+    gave_up, paged = ({**RECEIVER, "events": [event]} for event in ("gave_up", "paged"))
+    nobody = "calls nobody, as `notify` in remediator.yml has no receiver for `paged`"
+    for receiver, calls, text in (
+        (paged, False, "the remediator does not act: the on-call was notified"),
+        (gave_up, True, f"the remediator {nobody}"),
     ):
-        known = Situation(fires.starts_at + 60, calls=calls)
+        setup = make_setup(tmp_path)
+        notify = NotifySettings.model_validate({"receivers": [receiver]})
+        setup = replace(setup, config=setup.config.model_copy(update={"notify": notify}))
+        known = situation_of(setup, fires.starts_at + 60)
+        assert known.calls == calls
         (view,) = build_alert_views((fires,), (called,), 1, known) or ()
         assert (view.who, view.handling) == (YOU, text)
 

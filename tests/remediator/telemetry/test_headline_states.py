@@ -866,7 +866,8 @@ async def test_a_hang_without_checkpoints_is_yours_as_long_as_the_run_does_not_m
         assert before["who_acts"] == REMEDIATOR
         assert before["how"].startswith(
             "It shows here that you are needed, once its stacks show that it is stuck, or its limit"
-            " is over, and calls nobody, as `notify` in remediator.yml has no receiver: "
+            " is over, and calls nobody, as `notify` in remediator.yml has no receiver for "
+            "`gave_up`: "
         )
         assert "`--checkpoints FOLDER`" in before["how"]
         without_phone = remediator.setup
