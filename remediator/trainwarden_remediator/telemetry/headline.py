@@ -76,7 +76,7 @@ class CurrentWork:
         """Returns that line, or what the processes of a stuck run wait for; "" if not known."""
         if alert.name != STALL:
             return self.error_of(alert)
-        return self.faults.get(WorkerKey(alert.run, alert.worker), FaultFacts()).cause
+        return self.faults.get(WorkerKey(alert.run, alert.worker), FaultFacts()).cause[:MAX_SHOWN]
 
     def error(self, key: WorkerKey) -> str:
         """Returns the line with which a worker has failed, or ""."""

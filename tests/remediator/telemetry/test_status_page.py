@@ -19,6 +19,7 @@ from tests.remediator.samples import NOW, ROLLOUT, TRAINER, delivery, make_alert
 
 from trainwarden_exporter.config import Config as ExporterConfig
 from trainwarden_exporter.config import RemediatorConfig
+from trainwarden_exporter.frameworks.error_lines import MAX_SHOWN
 from trainwarden_exporter.processes.announcements import (
     AnnouncedRuns,
     AnnouncedWorker,
@@ -34,6 +35,7 @@ from trainwarden_exporter.status_page.remediator_client import (
     ExporterIdentity,
     RemediatorStatus,
     fetch_status,
+    parse_status,
 )
 from trainwarden_remediator.alertmanager.webhook_payload import parse_notification
 from trainwarden_remediator.api.server import build_app
@@ -284,12 +286,25 @@ def test_the_headline_of_a_proved_hang_names_what_it_waits_for(tmp_path: Path) -
     stall = make_alert(alertname="TrainingStepStalled", worker="", severity="critical")
     stall = replace(stall, annotations={"summary": "A run makes no progress."})
     chain = "process 7 of trainer waits for a queue at data.py:18"
+    links = ", which ".join([chain] * 64)
     setup = make_setup(tmp_path)
-    for faults, cause in (({WorkerKey("demo", ""): FaultFacts(chain)}, f": {chain}"), ({}, "")):
+    for faults, cause in (
+        ({WorkerKey("demo", ""): FaultFacts(chain)}, f": {chain}"),
+        ({WorkerKey("demo", ""): FaultFacts(links)}, f": {links[:MAX_SHOWN]}"),
+        ({}, ""),
+    ):
         work = CurrentWork(state, (stall,), setup=setup, faults=faults)
         found = headline(work, setup.config, now=stall.starts_at)
         assert found.sentence == f"On demo: a run makes no progress{cause}."
         assert not work.situation(NOW).calls  # no receiver is configured
+
+
+def test_a_long_headline_does_not_cost_the_exporters_page_the_rest(tmp_path: Path) -> None:
+    gone = tuple(WorkerKey("demo", f"rollout-{number}") for number in range(500))
+    summary = JournalSummary(counters={}, timestamps={}, given_up=gone, open_incidents=0)
+    state = RemediatorState("act", False, True, NOW, None, {}, summary)
+    shown = status_json(CurrentWork(state, ()), make_setup(tmp_path), now=NOW)
+    assert parse_status(json.dumps(shown).encode()).verdict.startswith("The remediator gave up on ")
 
 
 def test_a_first_step_says_on_which_machine_and_in_which_log(tmp_path: Path) -> None:
