@@ -33,6 +33,8 @@ class FaultFacts:
     cause: str = ""
     error: str = ""
     log: str = ""
+    at: float = 0.0
+    """When the journal got the evidence of it (Unix seconds); 0 if not known."""
 
 
 def parse_evidence(text: str) -> Mapping[str, Any]:

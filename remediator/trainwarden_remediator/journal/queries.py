@@ -6,6 +6,7 @@ import json
 import math
 import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import Identity
@@ -115,14 +116,16 @@ class JournalReader:
         Only the last ones, LAST_FAULTS at most.
         """
         rows = self._read(
-            "SELECT run, worker, max(evidence.id) AS newest, content FROM evidence"
+            "SELECT run, worker, max(evidence.id) AS newest, at, content FROM evidence"
             " JOIN incident ON incident.id = incident"
             " WHERE resolved_at IS NULL AND kind != 'end' GROUP BY run, worker"
             " ORDER BY newest DESC LIMIT ?",
             (LAST_FAULTS,),
         )
         return {
-            WorkerKey(row["run"], row["worker"]): fault_facts(parse_evidence(row["content"]))
+            WorkerKey(row["run"], row["worker"]): replace(
+                fault_facts(parse_evidence(row["content"])), at=row["at"]
+            )
             for row in rows
         }
 

@@ -73,10 +73,16 @@ class CurrentWork:
         return self.error(WorkerKey(alert.run, alert.worker)) if alert.name in FAILING else ""
 
     def cause_of(self, alert: Alert) -> str:
-        """Returns that line, or what the processes of a stuck run wait for; "" if not known."""
+        """Returns that line, or what the processes of a stuck run wait for; "" if not known.
+
+        Once an action on the run has ended, what they waited for before it is no cause any more.
+        """
         if alert.name != STALL:
             return self.error_of(alert)
-        return self.faults.get(WorkerKey(alert.run, alert.worker), FaultFacts()).cause[:MAX_SHOWN]
+        fault = self.faults.get(WorkerKey(alert.run, alert.worker), FaultFacts())
+        ended = (one.result_at for one in self.actions if one.key.run == alert.run)
+        is_older = any(at is not None and at > fault.at for at in ended)
+        return "" if is_older else fault.cause[:MAX_SHOWN]
 
     def error(self, key: WorkerKey) -> str:
         """Returns the line with which a worker has failed, or ""."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -146,6 +147,7 @@ async def test_the_journal_is_grouped_by_incident_and_only_the_newest_is_unfolde
         action = journal.record_intent(first.id, ROLLOUT, "restart", ())
         log = {"name": "x", "path": "/x", "lines": ["ValueError: no such dataset"]}
         journal.keep_evidence(first.id, action, "act", json.dumps({"logs": [log]}))
+        assert journal.faults()[ROLLOUT].at == pytest.approx(time.time(), abs=60)
         journal.record_outcome(action, "healed", seconds=2)
         journal.record_decisions([(first, Decision(Verdict.WAIT, "alert_lingers"))])
         journal.record_event("alerts_stale")
@@ -288,12 +290,18 @@ def test_the_headline_of_a_proved_hang_names_what_it_waits_for(tmp_path: Path) -
     chain = "process 7 of trainer waits for a queue at data.py:18"
     links = ", which ".join([chain] * 64)
     setup = make_setup(tmp_path)
+    restarts = [
+        PastAction(1, WorkerKey(run, "trainer"), NOW, None, result="done", result_at=at)
+        for run, at in (("demo", NOW), ("other", NOW + 20))
+    ]
     for faults, cause in (
-        ({WorkerKey("demo", ""): FaultFacts(chain)}, f": {chain}"),
-        ({WorkerKey("demo", ""): FaultFacts(links)}, f": {links[:MAX_SHOWN]}"),
+        ({WorkerKey("demo", ""): FaultFacts(chain, at=NOW + 10)}, f": {chain}"),
+        ({WorkerKey("demo", ""): FaultFacts(links, at=NOW + 10)}, f": {links[:MAX_SHOWN]}"),
+        # After its restart it may hang elsewhere.
+        ({WorkerKey("demo", ""): FaultFacts(chain, at=NOW - 10)}, ""),
         ({}, ""),
     ):
-        work = CurrentWork(state, (stall,), setup=setup, faults=faults)
+        work = CurrentWork(state, (stall,), actions=restarts, setup=setup, faults=faults)
         found = headline(work, setup.config, now=stall.starts_at)
         assert found.sentence == f"On demo: a run makes no progress{cause}."
         assert not work.situation(NOW).calls  # no receiver is configured
