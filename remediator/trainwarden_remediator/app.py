@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -77,6 +78,7 @@ class Remediator:
         self.reloader = Reloader(self._reload)
         self._exporter_file = ExporterFile(path)
         self._rereading = asyncio.Lock()
+        self._reread_at = -math.inf
         self.clock = WallClock()
         self._resources = AsyncExitStack()
         self._web_config_file: WebConfigFile | None = None
@@ -241,14 +243,20 @@ class Remediator:
         self.tokens = tokens
         self._use(setup)
 
-    async def reread_exporter_file(self) -> str:
-        """Uses exporter.yml as it is now. Returns why it cannot be used, or ""."""
+    async def reread_exporter_file(self, *, max_age: float = 0.0) -> str:
+        """Uses exporter.yml as it is now. Returns why it cannot be used, or "".
+
+        Does nothing if it was read less than `max_age` seconds ago.
+        """
+        if self.clock.monotonic() - self._reread_at < max_age:
+            return self._exporter_file.problem
         async with self._rereading:  # a decision meanwhile waits, and does not use the old content
             before = self.setup
             setup = await asyncio.to_thread(self._exporter_file.read_if_changed, before)
             if setup is not before and self.setup is before:  # no reload meanwhile
                 log.info("the exporter's file has changed and was read again")
                 self._use(setup)
+            self._reread_at = self.clock.monotonic()
             return self._exporter_file.problem
 
     def _use(self, setup: Setup) -> None:

@@ -52,6 +52,10 @@ from trainwarden_remediator.telemetry.state import RemediatorState
 MAX_CONCURRENT_PAGES = 2
 """Number of pages that are rendered at the same time."""
 
+REREAD_SECONDS = 1.0
+"""Seconds between two readings of the exporter's file for pages: anybody may request these, and a
+decision waits for each reading."""
+
 Render = Callable[[web.Request], Awaitable[RenderedPage]]
 
 
@@ -170,7 +174,7 @@ async def render_status_json(request: web.Request) -> RenderedPage:
 async def _current_work(request: web.Request) -> CurrentWork:
     remediator = request.app[REMEDIATOR]
     # A run that an operator has just stopped needs nobody, before the next decision, too (harm 23).
-    await remediator.reread_exporter_file()
+    await remediator.reread_exporter_file(max_age=REREAD_SECONDS)
     alerts = await remediator.active_alerts.list()
     state = await _condition(request)
     return await asyncio.to_thread(_read_work, remediator, state, alerts)

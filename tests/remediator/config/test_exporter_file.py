@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp.test_utils import TestClient, TestServer
 
 from trainwarden_exporter.exceptions import ConfigError, Problem
+from trainwarden_remediator.api import server
+from trainwarden_remediator.api.server import build_app
 from trainwarden_remediator.app import Remediator
 from trainwarden_remediator.config import exporter_file
 from trainwarden_remediator.config.exporter_file import ExporterFile
@@ -113,3 +116,19 @@ async def test_who_asks_while_the_file_is_read_gets_its_new_content(
         await decision
         assert matches(remediator.setup) == ["train.py"]
         await page
+
+
+async def test_pages_read_the_file_no_more_often_than_once_a_second(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody may request them, and each reading keeps the decisions waiting."""
+    async with Remediator(path) as remediator, TestClient(TestServer(build_app(remediator))) as web:
+        for seconds, expected in ((60.0, ["train"]), (0.0, ["train.py"])):
+            monkeypatch.setattr(server, "REREAD_SECONDS", seconds)
+            write(path.parent, "train")
+            await remediator.reread_exporter_file()
+            write(path.parent, "train.py")
+            assert (await web.get("/status.json")).status == 200
+            assert matches(remediator.setup) == expected
+            await remediator.reread_exporter_file()  # as a decision does
+            assert matches(remediator.setup) == ["train.py"]

@@ -32,6 +32,7 @@ from trainwarden_exporter.runtime.responsibility import NOBODY, REMEDIATOR, YOU
 from trainwarden_exporter.status_page.page import status_json
 from trainwarden_exporter.status_page.remediator_client import RemediatorStatus
 from trainwarden_remediator.alertmanager.webhook_payload import parse_notification
+from trainwarden_remediator.api import server
 from trainwarden_remediator.model import Decision, Verdict
 
 GONE_ALERT: dict[str, Any] = {
@@ -151,6 +152,7 @@ async def test_what_an_operator_has_just_stopped_needs_nobody(
 ) -> None:
     """Before the next decision, and until the last of its alerts has ended."""
     monkeypatch.setenv("TRAINWARDEN_FOLDER", str(box.folder))
+    monkeypatch.setattr(server, "REREAD_SECONDS", 0.0)
     box.known = {}
     file = box.folder / "runs.d" / "mine@trainer.json"
     file.parent.mkdir()
