@@ -145,7 +145,7 @@ class StacksCollector(Collector):
         """Continues the rounds and the counts of `predecessor`, which begins no other look.
 
         Any run of the host that starts or ends is a reload: the proof that another one hangs must
-        not begin anew with each.
+        not begin again with each.
         """
         for name, own in self._watched.items():
             before = predecessor._watched.get(name)
