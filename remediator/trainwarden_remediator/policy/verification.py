@@ -212,12 +212,11 @@ class EffectCheck:
         if not self._has_made_step(run, exporter):
             return "it has not made a step yet"
         # A run that hangs at a step makes those before it again after each restart.
-        silence = now - (run.last_step_at or now)
-        usual = USUAL_STEPS * (run.usual_step_seconds or 0.0)
-        waits = run.phase == "training" and silence > max(SILENT_SECONDS, usual)
-        if waits and self._repeats_steps(run):
-            return "it makes no step any more, and has made none that is new"
-        return ""
+        usual, silence = run.usual_step_seconds, now - (run.last_step_at or now)
+        if usual is None or run.phase != "training" or not self._repeats_steps(run):
+            return ""
+        stands = silence > max(SILENT_SECONDS, USUAL_STEPS * usual)
+        return "it makes no step any more, and has made none that is new" if stands else ""
 
     def _repeats_steps(self, run: RunState | None) -> bool:
         """Whether it has made no step since the action that it had not made before."""
