@@ -45,6 +45,11 @@ class Headline:
     problems: tuple[Problem, ...] = ()
     """What needs an operator first, then the worst first."""
 
+    @property
+    def run(self) -> str:
+        """That of the first problem; "" if it is about none."""
+        return self.problems[0].run if self.problems else ""
+
 
 def summarize(
     problems: Iterable[Problem],

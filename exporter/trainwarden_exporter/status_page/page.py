@@ -54,7 +54,6 @@ from trainwarden_exporter.status_page.run_views_builder import (
 )
 from trainwarden_exporter.status_page.runs import heartbeat_table, run_section
 from trainwarden_exporter.webserver import html
-from trainwarden_exporter.webserver.runbooks import runbook_link
 
 MAX_PROBLEMS = 12
 
@@ -83,9 +82,7 @@ def render(page: PageData) -> str:
     seen = _views(page)
     headline = _headline(page, seen)
     sections = [
-        html.first_steps(
-            (runbook_link(name), step) for name, step in first_steps(page.remediator).items()
-        ),
+        html.first_steps(one.as_html for one in first_steps(page.remediator, headline.run)),
         _problems(headline),
         overview_section(seen, now=page.now),
         remediator_section(page.remediator, now=page.now),
@@ -130,7 +127,7 @@ def status_json(page: PageData) -> Mapping[str, Any]:
         "headline": headline.sentence,
         "who_acts": headline.who,
         "how": headline.how,
-        "first_steps": first_steps(remediator),
+        "first_steps": {one.label: one.step for one in first_steps(remediator, headline.run)},
         "problems": [
             {"tone": one.tone, "text": one.clause, "who_acts": one.who} for one in headline.problems
         ],

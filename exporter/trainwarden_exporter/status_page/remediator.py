@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from html import escape
 
 from trainwarden_exporter.runtime.responsibility import LABEL
@@ -17,9 +17,10 @@ from trainwarden_exporter.webserver import html
 from trainwarden_exporter.webserver.runbooks import (
     ALERTMANAGER,
     ALERTMANAGER_STEP,
+    FirstStep,
+    distinct_steps,
     first_step,
     runbook_link,
-    steps_by_name,
 )
 
 MAX_ALERTS = 12
@@ -86,16 +87,20 @@ def _firing(remediator: RemediatorStatus, *, now: float) -> str:
     return f"{rows}{more}"
 
 
-def first_steps(remediator: RemediatorStatus | str | None) -> Mapping[str, str]:
-    """Returns what an operator does first, by alert or program; empty while none is needed."""
+def first_steps(remediator: RemediatorStatus | str | None, run: str = "") -> Sequence[FirstStep]:
+    """Returns what an operator does first; empty while no step is needed.
+
+    The steps of the `run` of the headline come first.
+    """
     if isinstance(remediator, str):
-        return {DOWN: first_step(DOWN, {})}
+        return [FirstStep(DOWN, first_step(DOWN, {}))]
     if remediator is None:
-        return {}
+        return []
     if remediator.firing is None:
-        return {ALERTMANAGER: ALERTMANAGER_STEP}
-    steps = steps_by_name((one.alert, one.first_step) for one in remediator.firing)
-    return dict(list(steps.items())[:MAX_NAMED])
+        return [FirstStep(ALERTMANAGER, ALERTMANAGER_STEP)]
+    alerts = sorted(remediator.firing, key=lambda one: bool(run) and one.run != run)
+    steps = (FirstStep(one.alert, one.first_step, one.run, one.worker) for one in alerts)
+    return distinct_steps(steps)[:MAX_NAMED]
 
 
 def _alerts(remediator: RemediatorStatus, *, now: float) -> str:

@@ -7,6 +7,7 @@ import re
 import shlex
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from html import escape
 from pathlib import Path
@@ -36,6 +37,8 @@ ALERTMANAGER_STEP = (
 
 MAX_STEP_LENGTH = 200
 """Characters of a first step, after its first sentence."""
+MAX_NAME_LENGTH = 200
+"""Characters of a name before a step: the names in an alert are untrusted input."""
 _STEP = re.compile(r"^(?:\d+\.|-) |\n\n", re.MULTILINE)
 _SENTENCE = re.compile(r"(?<=[.?]) (?=[A-Z`])")
 _RUN = re.compile(r"(`trainwarden [^`]*)\bRUN\b")
@@ -82,17 +85,38 @@ def first_step(alert: str, labels: Mapping[str, str]) -> str:
     return _RUN.sub(lambda found: f"{found[1]}{shlex.quote(run)}", shown) if run else shown
 
 
-def steps_by_name(steps: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Returns the first step of each name that has one.
+@dataclass(frozen=True, slots=True)
+class FirstStep:
+    """What an operator does first about an alert, or without a run about a program or the host."""
 
-    `steps` are the name of an alert and its step, "" for none, the most urgent alert first: of two
-    runs with one alert, the headline is about the first.
-    """
-    found: dict[str, str] = {}
-    for name, step in steps:
-        if step:
-            found.setdefault(name, step)
-    return found
+    name: str
+    step: str
+    run: str = ""
+    worker: str = ""
+
+    @property
+    def label(self) -> str:
+        """Such as `demo/trainer, TrainingWorkerGone`."""
+        return f"{self._about}{self.name}"
+
+    @property
+    def as_html(self) -> tuple[str, str]:
+        """Its label as HTML, with a link to the runbook, and the step as text."""
+        return f"{escape(self._about)}{runbook_link(self.name)}", self.step
+
+    @property
+    def _about(self) -> str:
+        about = "/".join(one[:MAX_NAME_LENGTH] for one in (self.run, self.worker) if one)
+        return f"{about}, " if about else ""
+
+
+def distinct_steps(steps: Iterable[FirstStep]) -> list[FirstStep]:
+    """Returns the first step of each alert of each target that has one, in the same order."""
+    found: dict[str, FirstStep] = {}
+    for one in steps:
+        if one.step:
+            found.setdefault(one.label, one)
+    return list(found.values())
 
 
 def _is_for(step: str, value: str) -> bool:

@@ -20,9 +20,10 @@ from trainwarden_exporter.webserver import html
 from trainwarden_exporter.webserver.runbooks import (
     ALERTMANAGER,
     ALERTMANAGER_STEP,
+    FirstStep,
+    distinct_steps,
     first_step,
     runbook_link,
-    steps_by_name,
 )
 from trainwarden_remediator.config.schema import Config, Setup
 from trainwarden_remediator.config.targets import Target
@@ -107,11 +108,13 @@ def render(
 def _first_steps(work: CurrentWork, setup: Setup, *, now: float) -> str:
     views = work.views(now) or ()
     steps = _steps(work, setup, views)
-    named = steps_by_name((one.alert.name, steps[one.alert.fingerprint]) for one in views)
-    shown = [(runbook_link(name), step) for name, step in named.items()]
+    alerts = (one.alert for one in views)
+    shown = distinct_steps(
+        FirstStep(one.name, steps[one.fingerprint], one.run, one.worker) for one in alerts
+    )
     if isinstance(work.alerts, str):
-        shown.append((ALERTMANAGER, ALERTMANAGER_STEP))
-    return html.first_steps(shown[:FIRST_STEPS])
+        shown.append(FirstStep(ALERTMANAGER, ALERTMANAGER_STEP))
+    return html.first_steps(one.as_html for one in shown[:FIRST_STEPS])
 
 
 def _steps(work: CurrentWork, setup: Setup, views: Sequence[AlertView]) -> Mapping[str, str]:
@@ -256,10 +259,9 @@ def status_json(work: CurrentWork, setup: Setup, *, now: float) -> Mapping[str, 
     are the open incidents, `firing` the active alerts of this host at Alertmanager, null if they
     are not known.
     """
-    state, views = work.state, work.views(now)
+    state, views, journal = work.state, work.views(now), work.state.journal
     config, steps = setup.config, _steps(work, setup, views or ())
     first, situation = headline(work, config, now=now), work.situation(now)
-    journal = state.journal
     return {
         "config_file": resolved_path(str(state.config_file.absolute())),
         "config_read_at": state.reload_timestamp,

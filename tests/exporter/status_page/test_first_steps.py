@@ -20,8 +20,8 @@ def firing(alert: str, run: str, step: str) -> FiringAlert:
     )
 
 
-def test_of_two_runs_with_one_alert_the_step_is_for_that_of_the_headline() -> None:
-    """The most urgent comes first; its log is not that of the other run."""
+def test_of_two_runs_with_one_alert_each_has_its_step() -> None:
+    """The run of the headline comes first; its log is not that of the other run."""
     alerts = (
         firing("TrainingWorkerGone", "first", "Read first.log."),
         firing("TrainingTroubleLine", "first", ""),
@@ -31,7 +31,13 @@ def test_of_two_runs_with_one_alert_the_step_is_for_that_of_the_headline() -> No
     shown = RemediatorStatus(
         mode="act", tone="bad", verdict="", open_alerts=2, alerts=(), actions=(), firing=alerts
     )
-    assert first_steps(shown) == {
-        "TrainingWorkerGone": "Read first.log.",
-        "TrainingTroubleLine": "Read the line.",
+    gone = {
+        "first/trainer, TrainingWorkerGone": "Read first.log.",
+        "second/trainer, TrainingWorkerGone": "Read second.log.",
+        "second/trainer, TrainingTroubleLine": "Read the line.",
     }
+    assert {one.label: one.step for one in first_steps(shown)} == gone
+    about_second = [one.label for one in first_steps(shown, "second")]
+    assert about_second == [*list(gone)[1:], next(iter(gone))]
+    name, _ = first_steps(shown)[0].as_html
+    assert name.startswith("first/trainer, <a href=")
