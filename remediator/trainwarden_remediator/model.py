@@ -86,6 +86,8 @@ class PastAction:
     attempt: int | None = None
     """Which of the attempts on its target it is, from 1, of at most `attempts`."""
     attempts: int | None = None
+    alert: str = ""
+    """The alert about which it is; "" if not known."""
 
     @property
     def acted_at(self) -> float:

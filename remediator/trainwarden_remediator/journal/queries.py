@@ -58,7 +58,8 @@ _NEEDS_OPERATOR = [Decision(Verdict.REFUSE, reason).text for reason in sorted(NE
 _ACTION_COLUMNS = (
     "id, incident, run, worker, kind, intent_at, outcome IS 'healed' AS healed, rung, step,"
     " checkpoint, result, result_at, attempt, attempts,"
-    " CASE WHEN result IS 'interrupted' THEN result_at ELSE outcome_at END AS ended_at"
+    " CASE WHEN result IS 'interrupted' THEN result_at ELSE outcome_at END AS ended_at,"
+    " (SELECT alert FROM incident AS cause WHERE cause.id = action.incident) AS alert"
 )
 _NO_EFFECT = "(result IS 'interrupted' AND last_step IS NULL)"
 """Matches an action that was interrupted before its first step and changed nothing."""

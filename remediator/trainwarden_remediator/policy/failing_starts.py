@@ -14,6 +14,17 @@ from trainwarden_remediator.model import GAVE_UP, RESTART_LOOP, WORKER_GONE, Pas
 FAILING = frozenset({WORKER_GONE, RESTART_LOOP, GAVE_UP})
 """The alerts of a worker that fails at each start."""
 
+LOOP_SECONDS = 600.0
+"""Time within which the restarts of a loop were, as in its rule."""
+
+_CAUSES = {
+    "TrainingWorkerMemoryOverLimit": (
+        "as it exceeds its memory limit",
+        "mend the leak, or raise its memory limit (`--memory-limit` of `trainwarden run`)",
+    ),
+}
+"""Why the remediator restarted a worker, and how an operator mends that, by alert."""
+
 REPEATED = 2
 """Failed restarts from which on an operator should look, though the remediator tries again."""
 
@@ -47,15 +58,48 @@ def mending(
     key = WorkerKey(alert.run, alert.worker)
     found = announced.workers.get(key)
     one = None if found is None else found.announcement
+    start = "" if one is None or "`" in one.start_command else one.start_command
+    then = f"then start it yourself{f': {as_typed(start)}' if start else ''}."
+    if found_loop := _own_loop(alert, actions, 0.0 if one is None else one.announced_at):
+        who, mend = found_loop
+        return f"{who}. Another restart does not help: {mend}, {then}"
     who = _who(failed_restarts(key, actions, announced), one) if alert.name in FAILING else ""
     if not who:
         return ""
     shown = (error or ("" if one is None else shown_error(one.last_lines))).replace("`", "'")
-    start = "" if one is None or "`" in one.start_command else one.start_command
     return (
         f"{who}{f': `{shown}`' if shown else ''}. Another restart does not help: mend the cause, "
-        f"then start it yourself{f': {as_typed(start)}' if start else ''}."
+        f"{then}"
     )
+
+
+def _own_loop(
+    alert: Alert, actions: Sequence[PastAction], started_at: float
+) -> tuple[str, str] | None:
+    """Returns who has restarted a worker in a loop though it did not fail, and what mends that.
+
+    None for any other alert, and if one of the restarts was of a worker that was gone. An operator
+    has started the worker at `started_at`.
+    """
+    key = WorkerKey(alert.run, alert.worker)
+    since = max(started_at, alert.starts_at - LOOP_SECONDS)
+    own = [
+        one
+        for one in actions
+        if one.key == key
+        and one.kind == "restart"
+        and one.result == "done"
+        and one.intent_at > since
+    ]
+    causes = {one.alert for one in own}
+    if alert.name != RESTART_LOOP or len(own) < REPEATED or causes & {"", WORKER_GONE}:
+        return None
+    named = sorted(causes)
+    if len(named) == 1 and named[0] in _CAUSES:
+        why, mend = _CAUSES[named[0]]
+    else:
+        why, mend = f"for {' and '.join(named)}", "mend the cause of that"
+    return f"The remediator restarted it {plural(len(own), 'time')} {why}", mend
 
 
 def _who(failed: Sequence[PastAction], announced: Announcement | None) -> str:

@@ -107,6 +107,7 @@ def _past_actions(incidents: Sequence[IncidentRecord]) -> Sequence[PastAction]:
             result_at=action.result_at,
             attempt=action.attempt,
             attempts=action.attempts,
+            alert=one.alert,
         )
         for one in incidents
         for action in one.actions

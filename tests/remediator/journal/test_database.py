@@ -153,6 +153,7 @@ def test_a_journal_of_version_1_is_gone_on_with(tmp_path: Path, clock: FakeClock
             healed=True,
             result="done",
             result_at=NOW - 80,
+            alert="A",
         ),
     )
     assert journal.record_intent(1, ROLLOUT, "restart", (), rung=1, step=5, checkpoint=4) == 2

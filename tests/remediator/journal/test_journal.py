@@ -405,13 +405,23 @@ def test_an_interrupted_action_is_at_its_end(journal: Journal, clock: FakeClock)
     journal.record_result(number, "interrupted", found="ended")
     assert journal.open_actions() == ()
     assert journal.past_actions(NOW) == (
-        PastAction(1, ROLLOUT, NOW, NOW + 5, result="interrupted", result_at=NOW + 5),
+        PastAction(
+            1,
+            ROLLOUT,
+            NOW,
+            NOW + 5,
+            result="interrupted",
+            result_at=NOW + 5,
+            alert="TrainingWorkerMemoryOverLimit",
+        ),
     )
 
 
 def test_an_action_cut_short_before_its_first_step_costs_no_attempt(journal: Journal) -> None:
     number = intended(journal)
-    assert journal.past_actions(NOW) == (PastAction(1, ROLLOUT, NOW, None),)
+    assert journal.past_actions(NOW) == (
+        PastAction(1, ROLLOUT, NOW, None, alert="TrainingWorkerMemoryOverLimit"),
+    )
     journal.record_result(number, "interrupted")
     assert journal.past_actions(NOW) == ()
 
@@ -421,7 +431,9 @@ def test_an_action_under_way_is_reported_however_long_ago_it_began(
 ) -> None:
     number = intended(journal)
     clock.pass_by(10_000)
-    assert journal.past_actions(clock.now() - 60) == (PastAction(1, ROLLOUT, NOW, None),)
+    assert journal.past_actions(clock.now() - 60) == (
+        PastAction(1, ROLLOUT, NOW, None, alert="TrainingWorkerMemoryOverLimit"),
+    )
     journal.record_result(number, "done")
     journal.record_outcome(number, "healed")
     assert journal.past_actions(clock.now() - 60) == (
@@ -430,6 +442,7 @@ def test_an_action_under_way_is_reported_however_long_ago_it_began(
             healed=True,
             result="done",
             result_at=NOW + 10_000,
+            alert="TrainingWorkerMemoryOverLimit",
         ),
     )
 

@@ -20,6 +20,7 @@ from trainwarden_exporter.processes.announcements import (
 from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.model import Decision, Verdict
 from trainwarden_remediator.observation.model import ExporterState
+from trainwarden_remediator.policy.failing_starts import mending
 from trainwarden_remediator.policy.situation import Situation
 from trainwarden_remediator.report.current_state import CurrentState
 from trainwarden_remediator.report.incident import ReportStyle
@@ -197,6 +198,34 @@ def test_after_a_start_by_an_operator_the_restarts_before_are_no_failures(
     again = ONE.model_copy(update={"state": "running", "announced_at": clock.now()})
     whole = report(tmp_path, clock, loop(journal, clock), one=again)
     assert "It failed after each restart" not in whole
+
+
+def test_a_leak_that_the_remediator_restarts_again_and_again_is_named(
+    tmp_path: Path, journal: Journal, clock: FakeClock
+) -> None:
+    leaks = make_alert(alertname="TrainingWorkerMemoryOverLimit", worker="trainer")
+    journal.record_alerts([leaks])
+    for attempt in range(1, 4):
+        action = journal.record_intent(1, TRAINER, "restart", (), attempt=(attempt, 3))
+        journal.record_result(action, "done", started_by="trainwarden", processes=[attempt])
+        clock.pass_by(5)
+        journal.record_outcome(action, "healed", seconds=5)
+        clock.pass_by(120)
+    looping = loop(journal, clock)
+    mended = (
+        "The remediator restarted it 3 times as it exceeds its memory limit. Another restart does "
+        "not help: mend the leak, or raise its memory limit (`--memory-limit` of `trainwarden "
+        "run`), then start it yourself"
+    )
+    runs = ONE.model_copy(update={"state": "running", "exits": ()})
+    whole = report(tmp_path, clock, looping, one=runs)
+    assert f"- `demo/trainer`: {mended}: `{START}`" in whole
+    known = AnnouncedRuns({TRAINER: AnnouncedWorker(runs, Path("/runs.d/a.json"), 0)})
+    assert mending(looping, journal.last_actions(10), known).startswith(mended)
+    again = {
+        TRAINER: AnnouncedWorker(runs.model_copy(update={"announced_at": clock.now()}), Path(), 0)
+    }
+    assert not mending(looping, journal.last_actions(10), AnnouncedRuns(again))
 
 
 def test_one_failure_is_left_to_the_remediator(
