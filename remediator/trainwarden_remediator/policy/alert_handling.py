@@ -28,6 +28,7 @@ from trainwarden_remediator.model import (
     BLOCKING,
     GAVE_UP,
     NEEDS_OPERATOR,
+    RESTART_LOOP,
     WORKER_GONE,
     Incident,
     PastAction,
@@ -78,6 +79,8 @@ _END_WITH_RUN = {
     GAVE_UP: ("two minutes", 150.0),
 }
 """Alerts that end with their run, how soon, and for how long that is believed, in seconds."""
+_LOOP_ENDS = ("seven minutes", 450.0)
+"""The same of a restart loop after a start by an operator: its alert is kept for five minutes."""
 
 _OUTLASTS_RUN = (
     *("TrainingGpu", "TrainingDisk"),
@@ -233,6 +236,9 @@ def _ended_by_operator(alert: str, key: WorkerKey, since: float, situation: Situ
         ends = f"it was stopped: the alert ends within {soon}"
         return ends if soon else event_text.describe_reason("stopped")
     if soon and situation.is_started(*key, since, believed):
+        return f"it was started again: the alert ends within {soon}"
+    soon, believed = _LOOP_ENDS
+    if alert == RESTART_LOOP and situation.is_out_of_loop(*key, since, believed):
         return f"it was started again: the alert ends within {soon}"
     return ""
 

@@ -87,6 +87,20 @@ class Situation:
             )
         )
 
+    def is_out_of_loop(self, run: str, worker: str, since: float, within: float) -> bool:
+        """Whether an operator's start of a worker has ended its restart loop, as `is_started`.
+
+        Only a start from which on its restarts are counted again, and without another one since.
+        """
+        found = self.announced.get(WorkerKey(run, worker))
+        counted = 0.0 if found is None else found.announcement.counted_since
+        return (
+            found is not None
+            and counted > since
+            and self.is_started(run, worker, since, within)
+            and not any(at > counted for at, _ in found.announcement.own_restarts)
+        )
+
 
 def situation_of(setup: Setup, now: float) -> Situation:
     """Returns what the configuration decides; holds and what the journal has are not in it.

@@ -55,6 +55,36 @@ def test_an_alert_that_an_operator_ends_is_for_nobody(name: str, soon: str) -> N
 
 
 @pytest.mark.parametrize(
+    ("change", "later", "who"),
+    [
+        ({}, 60, NOBODY),
+        ({}, 600, YOU),
+        ({"counted_since": 0.0}, 60, YOU),
+        ({"own_restarts": ((2e9, 256),)}, 60, YOU),
+        ({"state": "failed"}, 60, YOU),
+    ],
+)
+def test_a_restart_loop_is_over_once_an_operator_has_started_the_worker(
+    change: dict[str, Any], later: float, who: str
+) -> None:
+    """The alert is kept for five minutes more; a start that does not begin the count is no end."""
+    loop = make_alert(alertname="TrainingWorkerRestartLoop", remediation="hold_restarts")
+    at = loop.starts_at + 300
+    started = {"announced_at": at, "counted_since": at, "worker": "rollout-0", **change}
+    incident = Incident(
+        *(7, loop.fingerprint, loop.starts_at, loop.name, "demo", "rollout-0", "hold_restarts"),
+        last_received_at=loop.starts_at,
+        resolved=False,
+        last_decision="act hold",
+    )
+    known = Situation(at + later, announced=announced(**started))
+    (view,) = build_alert_views((loop,), (incident,), 1, known) or ()
+    assert view.who == who
+    again = "it was started again: the alert ends within seven minutes"
+    assert (view.handling == again) == (who == NOBODY)
+
+
+@pytest.mark.parametrize(
     ("name", "who", "handling"),
     [
         ("TrainingNotFinite", NOBODY, "an operator has stopped it"),
