@@ -251,7 +251,11 @@ class ActionRunner:
                 since, settle = new_since, SECOND_LOOK_SECONDS
             if since is not None and now - since >= settle:
                 facts: dict[str, Any] = {"seconds": round(self._clock.since_boot() - began, 1)}
-                facts |= _progress_facts(exporter.runs.get(request.key.run), request)
+                run = exporter.runs.get(request.key.run)
+                facts |= _progress_facts(run, request)
+                own = self._context.setup.announced.workers.get(request.key)
+                started = 0.0 if own is None else own.announcement.announced_at
+                facts |= interruption_facts(run, check.began, started)
                 if remark:
                     facts["remark"] = remark
                 await self.record_outcome(request.number, "healed", **facts)
@@ -356,3 +360,16 @@ def _progress_facts(run: RunState | None, request: ActionRequest) -> Mapping[str
         "steps_repeated": None if before is None or repeated is None else repeated - before,
     }
     return {name: value for name, value in progress.items() if value is not None}
+
+
+def interruption_facts(
+    run: RunState | None, began: float, started_by_operator: float = 0.0
+) -> Mapping[str, float]:
+    """Returns the interruption of a run during an action that began at `began` (Unix seconds)."""
+    if run is None or run.interruption_start is None or run.interruption_start > began:
+        return {}
+    # What an operator has stopped and started costs since that start.
+    start, end = max(run.interruption_start, started_by_operator), run.interruption_end
+    if end is None:
+        return {"interruption_start": start}
+    return {"interruption_start": start, "interruption_end": end} if end >= began else {}

@@ -251,11 +251,18 @@ def _title(notification: Notification) -> str:
 
 
 def _cost(notification: Notification) -> str:
-    """Returns what a fault cost: the time until it was healed, and the steps made again."""
+    """Returns what a fault cost: the time without a new step, and the steps made again.
+
+    Also the time from the alert to health, which is all that is known of a run without steps.
+    """
     event, started = notification.event, notification.alert_started_at
     if notification.notification_event != "healed" or started is None:
         return ""
     cost = f"{format_duration(round(max(event.at - started, 0)))} from the alert to health"
+    if (start := event.facts.get("interruption_start")) is not None:
+        end = event.facts.get("interruption_end")
+        lost = format_duration(round(max((event.at if end is None else end) - start, 0)))
+        cost = f"{lost} without a new step{'' if end is not None else ' so far'} ({cost})"
     again = event_text.describe_repeated(event.facts, notification.step)
     return f"{cost}; {again}" if again else cost
 

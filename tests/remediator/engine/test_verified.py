@@ -18,6 +18,7 @@ from trainwarden_exporter.processes.announcements import (
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_remediator.config.restart_methods.run import RunTarget
 from trainwarden_remediator.config.targets import AnnouncedTarget
+from trainwarden_remediator.engine.action_runner import interruption_facts
 from trainwarden_remediator.observation.model import RunState
 
 GONE = make_worker(processes=0, started_at=None, resident_bytes=0.0)
@@ -246,3 +247,14 @@ async def test_while_a_trainer_awaits_its_first_step_another_worker_is_restarted
         await scene.clock.advance(4)
         assert scene.action.restarts == [2]
         assert outcomes(scene) == []
+
+
+def test_the_interruption_of_an_outcome_is_that_in_which_its_action_began() -> None:
+    def facts(start: float, end: float | None, started: float = 0.0) -> list[float]:
+        run = RunState(interruption_start=start, interruption_end=end)
+        return [*interruption_facts(run, NOW, started).values()]
+
+    assert facts(NOW - 9, NOW + 5) == [NOW - 9, NOW + 5]
+    assert facts(NOW - 9, None) == [NOW - 9]
+    assert facts(NOW - 9000, NOW + 5, NOW - 7) == [NOW - 7, NOW + 5]
+    assert facts(NOW - 9, NOW - 5) == facts(NOW + 1, None) == []

@@ -612,6 +612,8 @@ async def test_a_blocked_alert_is_not_reported_again_after_a_restart(
         ),
         ({"resume_step": 362.0, "first_step": 370.0, "step_spacing": 10.0}, ""),
         ({"first_step": 370.0, "step_spacing": 10.0}, ""),
+        ({"interruption_start": NOW - 65.0, "interruption_end": NOW + 55.0}, ""),
+        ({"interruption_start": NOW - 65.0}, ""),
     ],
 )
 async def test_a_healed_run_is_reported_quietly_with_what_it_cost(
@@ -634,7 +636,12 @@ async def test_a_healed_run_is_reported_quietly_with_what_it_cost(
     ((_, content),) = post.sent
     assert not content["urgent"]
     cost = content["items"][0]["cost"]
-    assert cost == f"1 min 10 s from the alert to health{steps}"
+    since_alert = "1 min 10 s from the alert to health"
+    if "interruption_end" in progress:
+        since_alert = f"2 min without a new step ({since_alert})"
+    elif "interruption_start" in progress:
+        since_alert = f"2 min 5 s without a new step so far ({since_alert})"
+    assert cost == f"{since_alert}{steps}"
 
 
 async def test_the_end_of_a_run_is_reported_quietly(
