@@ -45,7 +45,7 @@ def trigger_for_decision(
     kind: TriggerKind
     # Of a worker that was restarted: how its last process ended, too.
     tried = decision.reason == "held_by_alert" and state.ended_actions(incident)
-    if decision.reason == "hold" or tried:
+    if decision.reason in ("hold", "managed_elsewhere") or tried:
         kind = "hold"
     elif decision.reason in GIVEN_UP | NEEDS_OPERATOR or decision.reason == "breaker_open":
         kind = "gave_up"

@@ -33,6 +33,8 @@ class FaultFacts:
     cause: str = ""
     error: str = ""
     log: str = ""
+    start: str = ""
+    """What an operator types to start a command again that has failed."""
     at: float = 0.0
     """When the journal got the evidence of it (Unix seconds); 0 if not known."""
 
@@ -49,16 +51,18 @@ def parse_evidence(text: str) -> Mapping[str, Any]:
 def fault_facts(content: Mapping[str, Any]) -> FaultFacts:
     """Returns the first end of a process, or what a stuck run waits for, and the last error.
 
-    Also the log that has that error.
+    Also the log that has that error, and what starts a command that has failed.
     """
     ends = process_ends(content)
     cause = f"{ends[0].worker} {ends[0].how}" if ends else _wait(content)
     logs = [log for log in content.get("logs", ()) if log.get("lines")]
     errors = ((last_error(list(map(str, log["lines"]))), str(log.get("path", ""))) for log in logs)
     found = next((one for one in errors if one[0]), None)
-    if found is not None:
-        return FaultFacts(cause, *found)
-    return FaultFacts(cause, "", str(logs[0].get("path", "")) if logs else "")
+    if found is None:
+        found = "", str(logs[0].get("path", "")) if logs else ""
+    failed = (one for one in content.get("announced", {}).values() if one.get("exit_code"))
+    start = next((str(one.get("start_command", "")) for one in failed), "")
+    return FaultFacts(cause, *found, start)
 
 
 def _wait(content: Mapping[str, Any]) -> str:

@@ -15,11 +15,12 @@ from trainwarden_exporter.runtime.formatting import format_duration, format_time
 from trainwarden_exporter.runtime.redaction import redact
 from trainwarden_exporter.runtime.responsibility import LABEL, who_acts
 from trainwarden_remediator.config.notifications import URGENT, NotificationEvent
+from trainwarden_remediator.config.restart_methods.run import START_YOURSELF, WRAPPER_ENDED
 from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.journal import event_text
 from trainwarden_remediator.journal.evidence_text import FaultFacts
 from trainwarden_remediator.journal.rows import Event
-from trainwarden_remediator.model import GIVEN_UP, NEEDS_OPERATOR
+from trainwarden_remediator.model import GIVEN_UP, NEEDS_OPERATOR, WORKER_GONE
 from trainwarden_remediator.policy.alert_handling import holder, in_force
 
 VALUE_LENGTH = 300
@@ -46,6 +47,11 @@ TITLES: Mapping[NotificationEvent, str] = {
 
 WAITS_TITLE = "not healed before an operator changes something"
 """The title of `gave_up` where the remediator goes on once the cause is removed."""
+
+
+ENDED_TITLE = "a command has failed and nobody starts it again, operator needed"
+NOT_RESTARTED_TITLE = "the remediator may not restart it, operator needed"
+"""The titles of `blocked` where no action follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,14 +210,21 @@ def without_values(full: Message) -> Message:
 
 def _item(notification: Notification, mode: str, holds: Sequence[Hold]) -> MessageItem:
     event = notification.event
+    what = redact(event_text.describe(event))
+    start = notification.fault.start if notification.notification_event == "blocked" else ""
+    if 0 < len(start) <= VALUE_LENGTH:  # a part of it must not be typed
+        what = what.replace(START_YOURSELF, "")
+    else:
+        start = ""
     values = {
         LABEL: _who_acts(notification, holds),
         "Alert": event.alert,
         "Worker": event_text.worker_name(event),
-        "What": redact(event_text.describe(event)),
+        "What": what,
         "Cause": notification.fault.cause,
         "Last error": notification.fault.error,
         "Log": notification.fault.log,
+        "Start again": start,
         "Tried": _describe_attempts(notification.attempts),
         "Before": "; ".join(notification.before),
         "Since then": "; ".join(notification.since),
@@ -247,6 +260,10 @@ def _observes(notification: Notification) -> str:
 def _title(notification: Notification) -> str:
     if notification.event.facts.get("reason") in NEEDS_OPERATOR:
         return WAITS_TITLE
+    if notification.event.facts.get("reason") == "managed_elsewhere":
+        gone = notification.event.alert == WORKER_GONE
+        ended = WRAPPER_ENDED in notification.event.facts.get("detail", "")
+        return ENDED_TITLE if gone and ended else NOT_RESTARTED_TITLE
     return TITLES[notification.notification_event]
 
 

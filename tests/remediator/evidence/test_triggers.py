@@ -26,3 +26,10 @@ def test_a_hold_after_restarts_is_evidence_of_how_the_last_one_ended(
     found = trigger_for_decision(GONE, HELD, state)
     assert (found is not None) == tried
     assert found is None or (found.kind, found.key) == ("hold", ROLLOUT)
+
+
+def test_what_may_not_be_restarted_is_evidence_of_how_it_ended(tmp_path: Path) -> None:
+    state = PolicyState(Setup(make_config(tmp_path), make_watched("demo/rollout-0")))
+    found = trigger_for_decision(GONE, Decision(Verdict.WAIT, "managed_elsewhere"), state)
+    assert found is not None
+    assert (found.kind, found.key) == ("hold", ROLLOUT)

@@ -19,10 +19,11 @@ from tests.remediator.samples import LATER, NOW, ROLLOUT, make_alert
 from tests.remediator.stage import Scene, Stage, going_on
 
 from trainwarden_remediator.config.notifications import NotifySettings, Receiver
+from trainwarden_remediator.config.restart_methods.run import WRAPPER_ENDED
 from trainwarden_remediator.exceptions import JournalError, NotDeliveredError
 from trainwarden_remediator.journal.approvals import approve
 from trainwarden_remediator.journal.journal import Journal
-from trainwarden_remediator.model import BLOCKED_SECONDS, Decision, Verdict
+from trainwarden_remediator.model import BLOCKED_SECONDS, WORKER_GONE, Decision, Verdict
 from trainwarden_remediator.notify import outbox
 from trainwarden_remediator.notify.formats import PostRequest
 from trainwarden_remediator.notify.notifier import (
@@ -557,6 +558,27 @@ async def test_an_alert_that_stays_blocked_is_reported_once_after_two_minutes(
     ((_, content),) = post.sent
     assert content["urgent"]
     assert "held by an operator" in content["items"][0]["what"]
+
+
+@pytest.mark.parametrize(
+    ("start", "typed"), [("trainwarden run -- a", "trainwarden run -- a"), ("a" * 301, None)]
+)
+async def test_a_command_that_nobody_starts_again_is_reported_with_its_error_and_its_start(
+    journal: Journal, clock: FakeClock, calling: Calling, start: str, typed: str | None
+) -> None:
+    post, log = FakePost(), {"path": "/runs/fg.log", "lines": ["DataWorkerError: no shard 7"]}
+    announced = {"demo/rollout-0": {"exit_code": 1, "start_command": start}}
+    content = json.dumps({"logs": [log], "announced": announced})
+    async with calling(journal, post, receivers()):
+        ended = Decision(Verdict.WAIT, "managed_elsewhere", detail=WRAPPER_ENDED)
+        decide(journal, ended, alertname=WORKER_GONE)
+        journal.keep_evidence(1, None, "hold", content)
+        await clock.advance(BLOCKED_SECONDS + 20)
+    assert post.titles() == ["a command has failed and nobody starts it again, operator needed"]
+    (item,) = post.sent[0][1]["items"]
+    assert (item["last_error"], item["log"]) == ("DataWorkerError: no shard 7", "/runs/fg.log")
+    assert item.get("start_again") == typed
+    assert ("COMMAND" in item["what"]) == (typed is None)
 
 
 async def test_a_wait_that_ends_automatically_or_in_time_is_not_reported(

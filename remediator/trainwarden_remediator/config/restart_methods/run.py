@@ -12,9 +12,9 @@ from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import Identity, read_process
 from trainwarden_remediator.config.restart_methods.base import RestartMethod
 
+START_YOURSELF = ": type `trainwarden run --detach -- COMMAND`"
 WRAPPER_ENDED = (
-    "its `trainwarden run` has ended, so that nobody can start it again: type"
-    " `trainwarden run --detach -- COMMAND`"
+    f"its `trainwarden run` has ended, so that nobody can start it again{START_YOURSELF}"
 )
 """Why a worker is not restarted; the exporter's page shows it."""
 RESTARTS_ITSELF = (
