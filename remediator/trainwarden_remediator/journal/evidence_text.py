@@ -54,7 +54,7 @@ def fault_facts(content: Mapping[str, Any]) -> FaultFacts:
     Also the log that has that error, and what starts a command that has failed.
     """
     ends = process_ends(content)
-    cause = f"{ends[0].worker} {ends[0].how}" if ends else _wait(content)
+    cause = f"{ends[0].worker} {ends[0].how}" if ends else proved_wait(content)
     logs = [log for log in content.get("logs", ()) if log.get("lines")]
     errors = ((last_error(list(map(str, log["lines"]))), str(log.get("path", ""))) for log in logs)
     found = next((one for one in errors if one[0]), None)
@@ -65,7 +65,8 @@ def fault_facts(content: Mapping[str, Any]) -> FaultFacts:
     return FaultFacts(cause, *found, start)
 
 
-def _wait(content: Mapping[str, Any]) -> str:
+def proved_wait(content: Mapping[str, Any]) -> str:
+    """Returns what a stuck run waits for; "" unless it is proved to be stuck."""
     runs = content.get("seen", {}).get("runs", {}).values()
     return next((str(run.get("waits", "")) for run in runs if run.get("stuck")), "")
 

@@ -6,9 +6,10 @@ import json
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from trainwarden_exporter.runtime.formatting import format_time
 from trainwarden_remediator.config.notifications import (
     LASTING,
     URGENT,
@@ -21,9 +22,10 @@ from trainwarden_remediator.journal.evidence_text import (
     FaultFacts,
     fault_facts,
     parse_evidence,
+    proved_wait,
 )
 from trainwarden_remediator.journal.rows import EVENTS, Event, as_event, increment_counter
-from trainwarden_remediator.model import BLOCKED_SECONDS, BLOCKING, Decision, Verdict
+from trainwarden_remediator.model import BLOCKED_SECONDS, BLOCKING, GIVEN_UP, Decision, Verdict
 from trainwarden_remediator.notify.messages import (
     Notification,
     deduplication_key,
@@ -38,8 +40,18 @@ oldest are dropped."""
 EVIDENCE_SECONDS = 3.0
 """How long a notification waits for the evidence of its incident, which takes up to two seconds."""
 
+EARLIER_SECONDS, MAX_EARLIER = 3600.0, 8
+"""How long before an alert evidence still counts, in which its cause was proved, and how much."""
+
 EVENTS_PER_BATCH = 500
 """The number of journal events to process in one step."""
+
+_EARLIER = (
+    "JOIN incident ON incident.id = incident,"
+    " (SELECT run, remediation, starts_at FROM incident WHERE id = ?) AS own"
+    " WHERE own.run != '' AND incident.run = own.run AND incident.remediation = own.remediation"
+)
+"""Of which incidents the evidence and the actions are also about the fault of an incident."""
 
 _OPPOSITES = {"unhandled": "unhandled_ended", "unhandled_ended": "unhandled"}
 
@@ -166,7 +178,9 @@ class Outbox:
                 receiver=receiver,
                 notification_event=row["occasion"],
                 event=event,
-                attempts=tuple(attempts.get(event.incident or 0, ())),
+                attempts=tuple(
+                    attempts.get(event.incident or 0, ()) or self._earlier_attempts(event)
+                ),
                 fault=faults.get(event.incident or 0, FaultFacts()),
                 still_true=bool(row["still_true"]),
                 approved=bool(row["approved"]),
@@ -280,7 +294,35 @@ class Outbox:
             " GROUP BY outage",
             (json.dumps(sorted(incidents)),),
         )
-        return {row["outage"]: fault_facts(parse_evidence(row["content"])) for row in rows}
+        found = {row["outage"]: fault_facts(parse_evidence(row["content"])) for row in rows}
+        return {
+            outage: fault if fault.cause else replace(fault, cause=self._earlier_wait(outage))
+            for outage, fault in found.items()
+        }
+
+    def _earlier_wait(self, outage: int) -> str:
+        """Returns for what the stuck run of an incident waited before its last restarts, or ""."""
+        rows = self._file.read(
+            f"SELECT at, content FROM evidence {_EARLIER} AND kind != 'end'"  # noqa: S608 - constant
+            " AND at > own.starts_at - ? ORDER BY evidence.id DESC LIMIT ?",
+            (outage, EARLIER_SECONDS, MAX_EARLIER),
+        )
+        waits = ((proved_wait(parse_evidence(row["content"])), row["at"]) for row in rows)
+        return next((f"{wait} (seen {format_time(at)})" for wait, at in waits if wait), "")
+
+    def _earlier_attempts(self, event: Event) -> Sequence[tuple[str, str]]:
+        """Returns the attempts on alerts before, which have used up those of an incident."""
+        if event.facts.get("reason") not in GIVEN_UP:
+            return ()
+        rows = self._file.read(
+            # Only a constant is formatted into the query.
+            f"SELECT action.kind, outcome FROM action {_EARLIER}"  # noqa: S608
+            " AND action.kind != 'notify'"
+            " AND outcome IS NOT NULL AND intent_at BETWEEN own.starts_at - ? AND ?"
+            " ORDER BY action.id",
+            (event.incident, EARLIER_SECONDS, event.at),
+        )
+        return [(row["kind"], f"{row['outcome']} in the hour before") for row in rows]
 
     def _beginnings(self, actions: Collection[int]) -> Mapping[int, Mapping[str, Any]]:
         """Returns what preceded each action: the start of its alert, and the step of the run."""

@@ -21,6 +21,7 @@ from trainwarden_remediator.config.playbooks import PLAYBOOKS, Condition
 from trainwarden_remediator.journal.evidence_text import (
     is_missing,
     process_ends,
+    proved_wait,
 )
 from trainwarden_remediator.report.markdown import TimeFormat, code, format_elapsed, text
 from trainwarden_remediator.report.model import EvidenceRecord, IncidentRecord
@@ -67,7 +68,10 @@ def likely_causes(incident: IncidentRecord, times: TimeFormat) -> Sequence[str]:
         ends = [*_ends(record, times)]
         found += [*ends, *_from_host(record, times), *_from_logs(record)]
     found += _from_related_incidents(incident)
-    if not ends and (usual := usual_cause(incident.remediation)):
+    wait = "" if ends else _proved_wait(incident)
+    if wait:
+        found.insert(0, f"It stood still: {text(wait)}.")
+    elif not ends and (usual := usual_cause(incident.remediation)):
         found.append(f"Usually: {usual}")
     return list(dict.fromkeys(found))
 
@@ -76,6 +80,14 @@ def usual_cause(remediation: str) -> str:
     """Returns the usual cause of such an alert; "" for a playbook that is not shipped."""
     playbook = PLAYBOOKS.get(remediation)
     return "" if playbook is None else _USUAL_CAUSES.get(playbook.condition, "")
+
+
+def _proved_wait(incident: IncidentRecord) -> str:
+    """Returns what the run waited for when it was proved to be stuck, or ""."""
+    records = [one for one in incident.evidence if one.kind != "end"]
+    if incident.now is not None and incident.resolved_at is None:
+        records.append(incident.now)
+    return next((wait for one in records if (wait := proved_wait(one.content))), "")
 
 
 def _blocking_reasons(incident: IncidentRecord) -> Iterator[str]:

@@ -703,6 +703,29 @@ async def test_a_give_up_waits_for_its_evidence_and_has_what_it_shows(
     assert "last_error" not in post.sent[1][1]["items"][0]
 
 
+async def test_a_give_up_has_the_cause_that_was_proved_before_the_restarts(
+    journal: Journal, clock: FakeClock, calling: Calling
+) -> None:
+    post, wait = FakePost(), "process 7 of trainer waits for a lock at mytrain.py:28"
+    stuck = {"seen": {"runs": {"demo": {"stuck": True, "waits": wait}}}}
+    async with calling(journal, post, receivers()):
+        decide(journal, Decision(Verdict.ACT, "restart"), fingerprint=LATER)
+        journal.keep_evidence(1, None, "act", json.dumps(stuck))
+        number = journal.record_intent(1, ROLLOUT, "restart", ())
+        journal.record_result(number, "done", started_by="us", processes=[])
+        journal.record_outcome(number, "healed", seconds=4)
+        journal.record_alerts([make_alert(firing=False, fingerprint=LATER)])
+        clock.pass_by(600)
+        decide(journal, starts_at=clock.now())
+        journal.keep_evidence(2, None, "gave_up", json.dumps({"seen": {"runs": {"demo": {}}}}))
+        await clock.advance(10)
+    (item,) = (
+        one for _, content in post.sent for one in content["items"] if "abandoned" in one["title"]
+    )
+    assert item["cause"].startswith(f"{wait} (seen 20")
+    assert item["tried"] == "restart healed in the hour before"
+
+
 async def test_a_message_says_of_one_incident_its_latest_state(
     journal: Journal, clock: FakeClock, calling: Calling
 ) -> None:

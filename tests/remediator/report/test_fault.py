@@ -55,6 +55,16 @@ def incident(**worker: Any) -> IncidentRecord:
     )
 
 
+def test_the_likely_cause_begins_with_what_a_stuck_run_is_proved_to_wait_for() -> None:
+    seen = {"runs": {"demo": {"stuck": True, "waits": "a lock at mytrain.py:28"}}}
+    now = EvidenceRecord(NOW + 50, "now", None, {"seen": seen})
+    found = replace(incident(), remediation="restart_stalled_run", evidence=(), now=now)
+    expected = "It stood still: a lock at mytrain.py:28."
+    firing = replace(found, resolved_at=None)
+    assert [one.replace("\\", "") for one in likely_causes(firing, TIMES)] == [expected]
+    assert expected not in likely_causes(found, TIMES)
+
+
 def report(found: IncidentRecord) -> str:
     return render_incident(found, ReportStyle(TIMES), NOW + 60)
 
