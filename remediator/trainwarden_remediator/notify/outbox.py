@@ -51,7 +51,7 @@ _EARLIER = (
     " (SELECT run, remediation, starts_at FROM incident WHERE id = ?) AS own"
     " WHERE own.run != '' AND incident.run = own.run AND incident.remediation = own.remediation"
 )
-"""Of which incidents the evidence and the actions are also about the fault of an incident."""
+"""Selects the evidence and the actions that are also about the fault of an incident."""
 
 _OPPOSITES = {"unhandled": "unhandled_ended", "unhandled_ended": "unhandled"}
 

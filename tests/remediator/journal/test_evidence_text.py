@@ -35,7 +35,7 @@ def test_the_cause_is_the_first_end_and_the_error_the_exception_of_the_own_log()
     assert found == FaultFacts("grpo/trainer ended with exit status 1", RAISED, "/runs/trainer.log")
 
 
-def test_what_starts_a_command_again_is_that_of_the_one_that_has_failed() -> None:
+def test_what_starts_a_command_again_is_what_it_announced() -> None:
     commands = {
         f"grpo/{code}": {"exit_code": code, "start_command": f"run {code}"} for code in (None, 0, 3)
     }
