@@ -48,8 +48,9 @@ EVENTS_PER_BATCH = 500
 
 _EARLIER = (
     "JOIN incident ON incident.id = incident,"
-    " (SELECT run, remediation, starts_at FROM incident WHERE id = ?) AS own"
-    " WHERE own.run != '' AND incident.run = own.run AND incident.remediation = own.remediation"
+    " (SELECT run, worker, remediation, starts_at FROM incident WHERE id = ?) AS own"
+    " WHERE own.run != '' AND incident.run = own.run AND incident.worker = own.worker"
+    " AND incident.remediation = own.remediation"
 )
 """Selects the evidence and the actions that are also about the fault of an incident."""
 
