@@ -43,13 +43,13 @@ class ExporterFile:
         version = file, _version_of(file), announced, _ended_wrappers(setup)
         if version == self._version:
             return setup
-        self._version, self.problem = version, ""
         try:
             found = load_exporter_file(self._path, setup.config)
         except ConfigError as error:
-            self.problem = str(error).partition("\n")[0]
-            self._version = None  # the cause may pass without a change of the file
+            # Read again: the cause may pass without a change of the file.
+            self._version, self.problem = None, str(error).partition("\n")[0]
             return setup
+        self._version, self.problem = version, ""
         return setup if found == setup else found
 
 

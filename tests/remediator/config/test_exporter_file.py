@@ -59,13 +59,19 @@ def test_a_read_error_that_passes_is_no_problem_any_more(
 ) -> None:
     file, setup = ExporterFile(path), load_setup(path)
 
+    seen: list[str] = []
+
     def fail(*_: object) -> None:
+        seen.append(file.problem)
         raise ConfigError(Problem(path, None, "", "Permission denied"))
 
     with monkeypatch.context() as moment:
         moment.setattr(exporter_file, "load_exporter_file", fail)
         assert file.read_if_changed(setup) is setup
         assert "Permission denied" in file.problem
+        assert file.read_if_changed(setup) is setup
+        assert seen[0] == ""
+        assert "Permission denied" in seen[1]  # also while it is read again
     assert file.read_if_changed(setup) is setup
     assert not file.problem
 
