@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainwarden.commands.forwarded import NOTHING_RUNS
-from trainwarden.commands.stop import list_running
+from trainwarden.run.announcement import list_running
 from trainwarden.stack import load_script
 from trainwarden_exporter.runtime.responsibility import LABEL, REMEDIATOR, YOU
 

@@ -41,7 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     # here: `trainwarden stop --help` needs none of it
-    from trainwarden.run.announcement import dismiss, running_pid  # noqa: PLC0415
+    from trainwarden.run.announcement import (  # noqa: PLC0415
+        dismiss,
+        list_running,
+        running_pid,
+    )
 
     if not options.runs:
         lines = list_running()
@@ -67,19 +71,6 @@ def run(options: argparse.Namespace) -> int:
         else:
             print(_describe_end(path))
     return min(problems, 1)
-
-
-def list_running() -> list[str]:
-    """Returns a line for each run that goes on: what stops it, its folder and its workers."""
-    # here: see above
-    from trainwarden.run.announcement import find_running, read_content  # noqa: PLC0415
-
-    lines = []
-    for run, paths in find_running().items():
-        folder = read_content(paths[0]).get("cwd") or "an unknown folder"
-        workers = ", ".join(path.stem.partition("@")[2] for path in paths)
-        lines.append(f"  trainwarden stop {run:<12}  ({workers}, in {folder})")
-    return lines
 
 
 def _find(run: str, worker: str | None) -> list[Path]:

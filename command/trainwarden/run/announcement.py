@@ -132,6 +132,16 @@ def find_running() -> dict[str, list[Path]]:
     return found
 
 
+def list_running() -> list[str]:
+    """Returns a line for each run that goes on: what stops it, its workers and its folder."""
+    lines = []
+    for run, paths in find_running().items():
+        folder = read_content(paths[0]).get("cwd") or "an unknown folder"
+        workers = ", ".join(path.stem.partition("@")[2] for path in paths)
+        lines.append(f"  trainwarden stop {run:<12}  ({workers}, in {folder})")
+    return lines
+
+
 def dismiss(path: Path) -> bool:
     """Announces a run that failed as stopped, so that it is no longer shown or restarted.
 
