@@ -7,16 +7,22 @@ import hashlib
 import os
 import shlex
 import signal
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import children
 from stack import StackError, stack_folder
-from trainwarden_exporter.processes.procfs import Identity, read_process
+from trainwarden_exporter.processes.procfs import Identity, read_process, read_uid
 
 POLL_SECONDS = 0.1
+MAX_LOCK_CHARACTERS = 100
+
+_SAFE_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""Another account may have put a link or a FIFO there."""
 
 
 def default_folder(config: Path | None, *, demo: bool = False) -> Path:
@@ -69,7 +75,7 @@ def known_folders() -> list[Path]:
 def claimed(folder: Path) -> Iterator[None]:
     """Lock `folder`: only this process runs the stack in it. Raises StackError if locked."""
     folder.mkdir(parents=True, exist_ok=True)
-    with lock_of(folder).open("a+") as file:
+    with open_private(lock_of(folder)) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -77,24 +83,50 @@ def claimed(folder: Path) -> Iterator[None]:
         own = read_process(os.getpid())
         file.truncate(0)
         if own is not None:
-            file.write(f"{own.pid} {own.identity.start_ticks}\n")
+            file.write(f"{own.pid} {own.identity.start_ticks}\n".encode())
             file.flush()
         yield
 
 
-def owner(lock: Path) -> Identity | None:
-    """The process that holds the lock; None if it is free. Raises StackError if it is unknown."""
+def open_private(path: Path) -> BinaryIO:
+    """Opens a file to append to it, which only this account can read or write.
+
+    The folder may be one in which other accounts can create files, such as /tmp. Raises StackError.
+    """
     try:
-        with lock.open() as file:
-            if not _is_held(file.fileno()):
-                return None
-            words = file.read().split()
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | _SAFE_FLAGS, 0o600)
+    except OSError as error:
+        raise StackError(f"cannot open {path}: {error.strerror}") from error
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+        os.close(descriptor)
+        raise StackError(f"{path} is not a file of this account: choose another folder")
+    os.fchmod(descriptor, 0o600)
+    return os.fdopen(descriptor, "a+b")
+
+
+def owner(lock: Path) -> Identity | None:
+    """The process that holds the lock; None if it is free. Raises StackError if it is unknown.
+
+    A file of another account names only processes of that account.
+    """
+    try:
+        descriptor = os.open(lock, os.O_RDONLY | _SAFE_FLAGS)
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise StackError(f"cannot open {lock}: {error.strerror}") from error
+    with os.fdopen(descriptor) as file:
+        if not _is_held(descriptor):
+            return None
+        account = os.fstat(descriptor).st_uid
+        words = file.read(MAX_LOCK_CHARACTERS).split()
     try:
         pid, start_ticks = map(int, words)
     except ValueError as error:
         raise StackError(f"{lock} does not say which process holds it") from error
+    if account not in (os.geteuid(), read_uid(pid)):
+        raise StackError(f"{lock} names a process that is not of the account that owns the file")
     return Identity(pid, start_ticks)
 
 

@@ -28,7 +28,8 @@ def detach(folder: Path, arguments: Sequence[str | Path]) -> int:
         raise claims.already_runs(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     output = folder.parent / f"{folder.name}.out"
-    with output.open("wb") as file:
+    with claims.open_private(output) as file:
+        file.truncate(0)
         child = subprocess.Popen(
             [sys.executable, Path(__file__).with_name("up.py"), *arguments],
             stdin=subprocess.DEVNULL,

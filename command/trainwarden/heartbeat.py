@@ -230,5 +230,8 @@ def identify() -> dict[str, Any]:
 def write(path: Path, content: Mapping[str, Any]) -> None:
     """Writes the file so that a reader never sees half of it. Raises OSError."""
     new = path.with_name(f".{path.name}.new")
-    new.write_text(json.dumps(content) + "\n", encoding="utf-8")
+    # In a folder that several accounts share, another one may have put a link there.
+    new.unlink(missing_ok=True)
+    with new.open("x", encoding="utf-8") as file:
+        file.write(json.dumps(content) + "\n")
     new.replace(path)

@@ -205,6 +205,16 @@ def test_a_disk_that_hangs_holds_neither_a_call_nor_the_end(
     assert heartbeat._writer._closed.wait(WAIT_SECONDS)
 
 
+def test_what_another_account_put_there_is_not_written(tmp_path: Path) -> None:
+    precious, path = tmp_path / "precious", tmp_path / "1.beat"
+    precious.write_text("precious")
+    (tmp_path / ".1.beat.new").symlink_to(precious)
+    heartbeat.write(path, {"step": 5})
+    assert precious.read_text() == "precious"
+    assert path.read_text() == '{"step": 5}\n'
+    assert not path.is_symlink()
+
+
 def test_files_of_processes_that_are_long_gone_are_removed(folder: Path) -> None:
     folder.mkdir()
     old, other = folder / "1.beat", folder / "1.txt"

@@ -1,4 +1,7 @@
-"""The clock of the host is set while both programs run, also in the middle of an action."""
+"""The clock of the host is set while both programs run, also in the middle of an action.
+
+With REAL_CLOCK=1 it is the real one: only in a virtual machine that is thrown away.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.heavy.set_clock import HostClock
+from tests.heavy.set_clock import HostClock, RealClock
 from tests.hostile.programs import EXPORTER, REMEDIATOR, Program
 from tests.remediator.samples import FINGERPRINT, LATER, TOKEN, delivery, sent_alert
 from tests.waiting import until
@@ -79,7 +82,7 @@ class Alertmanager:
 class Host:
     """A worker with 200 MiB where 100 are allowed, both programs, and an Alertmanager."""
 
-    def __init__(self, folder: Path, clock: HostClock) -> None:
+    def __init__(self, folder: Path, clock: HostClock | RealClock) -> None:
         self.folder, self.clock = folder, clock
         self.mark = f"set-clock-{uuid.uuid4().hex}"
         command = [*clock.within, sys.executable, "-c", WORKER, self.mark]
@@ -192,7 +195,7 @@ class Host:
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[Host]:
     try:
-        clock = HostClock(tmp_path)
+        clock = RealClock() if os.environ.get("REAL_CLOCK") else HostClock(tmp_path)
     except OSError as error:
         pytest.skip(f"the clock of a program cannot be set here: {error}")
     host = Host(tmp_path, clock)

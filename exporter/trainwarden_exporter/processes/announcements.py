@@ -54,9 +54,14 @@ def _check_template(path: Path) -> Path:
     return path
 
 
+def _check_status(status: int) -> int:
+    os.waitstatus_to_exitcode(status)  # raises ValueError, as for a process that was stopped
+    return status
+
+
 _Text = Annotated[str, Field(max_length=4096)]
 _EncodablePath = Annotated[Path, AfterValidator(_check_path)]
-_Status = Annotated[int, Field(ge=0, le=0xFFFF)]
+_Status = Annotated[int, Field(ge=0, le=0xFFFF), AfterValidator(_check_status)]
 _Exit = tuple[int, int, _Status]
 _Restart = tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], _Status]
 

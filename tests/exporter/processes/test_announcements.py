@@ -166,6 +166,9 @@ def test_a_run_that_was_stopped_or_ended_long_ago_is_not_shown(
         (ANNOUNCED + ' "path": "/data/\\ud800"}', "bad.json:1: path: "),
         (ANNOUNCED + ' "log": "/data/\\u0000"}', "bad.json:1: log: "),
         (ANNOUNCED + ' "exits": [[1, 2, 1000000000000]]}', "bad.json:1: exits.0.2: "),
+        (ANNOUNCED + ' "exits": [[1, 2, 65535]]}', "bad.json:1: exits.0.2: "),
+        (ANNOUNCED + ' "exits": [[1, 2, 127]]}', "bad.json:1: exits.0.2: "),
+        (ANNOUNCED + ' "own_restarts": [[1.5, 127]]}', "bad.json:1: own_restarts.0.1: "),
     ],
 )
 def test_a_bad_file_is_one_line_with_its_path_and_the_others_count(
