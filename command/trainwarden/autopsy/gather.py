@@ -21,7 +21,7 @@ from trainwarden.autopsy.files import (
 )
 from trainwarden.autopsy.model import LogReading
 from trainwarden.autopsy.own_files import own_files, own_folder
-from trainwarden.autopsy.reading import LogReader, first_line_pattern
+from trainwarden.autopsy.reading import LogReader
 from trainwarden_exporter.checkpoints.scanner import CheckpointScanner, CheckpointSnapshot
 from trainwarden_exporter.checkpoints.specs import CheckpointSpec
 from trainwarden_exporter.config import Config
@@ -299,7 +299,7 @@ def _patterns(log: LogFile, sample: bytes, framework: Framework) -> tuple[LinePa
             for one in propose_patterns(sample.decode(errors="replace"))
             if one.name in wanted
         ]
-    if (first := first_line_pattern(sample)) is not None:
+    if (first := autopsy_patterns.first_line_pattern(sample)) is not None:
         chosen.append(first)
     by_name: dict[str, LinePattern] = {}
     for pattern in chosen:

@@ -6,6 +6,7 @@ Sources: dmesg and journalctl of Linux 5 and 6 (mm/oom_kill.c), last(1), Slurm 2
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from trainwarden_exporter.frameworks.base import LinePattern, Phase
@@ -140,6 +141,8 @@ CAUSES_IN_LOGS = (
 FIRST_LINE = "first_line"
 """Name of the pattern of the line that a file begins with: it recurs at each start of a program
 whose output is appended."""
+_FIRST_LINE_WORDS = re.compile(rb"[A-Za-z]{3}")
+MAX_FIRST_LINE = 200
 
 EVERYWHERE = (*ENDINGS, FINISHED, DONE, *STARTS, *MEMORY, *GPU, *CAUSES_IN_LOGS)
 BY_SOURCE: Mapping[str, tuple[LinePattern, ...]] = {
@@ -165,3 +168,19 @@ ERRORS = frozenset(
     )
 )
 """Counted as errors, with those of the framework."""
+
+
+def first_line_pattern(sample: bytes) -> LinePattern | None:
+    """Returns a pattern of the first line of a log, with any numbers; None if it is too general."""
+    line = next((one for one in sample.splitlines() if one.strip()), b"")
+    text = line.decode("ascii", errors="ignore")
+    usable = len(line) == len(text) <= MAX_FIRST_LINE and text.isprintable()
+    if not usable or len(_FIRST_LINE_WORDS.findall(line)) < 2:  # noqa: PLR2004 - one word recurs by chance
+        return None
+    regex = "^" + r"\d+".join(map(re.escape, re.split(r"\d+", text.rstrip()))) + r"\s*$"
+    lines = sample.decode("ascii", errors="replace").splitlines()
+    recurring = sum(re.match(regex, one) is not None for one in lines)
+    # a start is followed by at least one other line
+    if 2 * recurring > len(lines) + 2:
+        return None
+    return LinePattern(FIRST_LINE, regex)

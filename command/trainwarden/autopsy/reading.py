@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -51,24 +51,6 @@ _LINES_BACK = 40
 _EDGE_LINES = 200
 _LIVE_PHASES = (None, Phase.TRAINING, Phase.STARTING)
 _CODES = ("exit_status", "exit_code", "xid")
-_FIRST_LINE_WORDS = re.compile(rb"[A-Za-z]{3}")
-MAX_FIRST_LINE = 200
-
-
-def first_line_pattern(sample: bytes) -> LinePattern | None:
-    """Returns a pattern of the first line of a log, with any numbers; None if it is too general."""
-    line = next((one for one in sample.splitlines() if one.strip()), b"")
-    text = line.decode("ascii", errors="ignore")
-    usable = len(line) == len(text) <= MAX_FIRST_LINE and text.isprintable()
-    if not usable or len(_FIRST_LINE_WORDS.findall(line)) < 2:  # noqa: PLR2004 - one word recurs by chance
-        return None
-    regex = "^" + r"\d+".join(map(re.escape, re.split(r"\d+", text.rstrip()))) + r"\s*$"
-    lines = sample.decode("ascii", errors="replace").splitlines()
-    recurring = sum(re.match(regex, one) is not None for one in lines)
-    # a start is followed by at least one other line
-    if 2 * recurring > len(lines) + 2:
-        return None
-    return LinePattern(autopsy_patterns.FIRST_LINE, regex)
 
 
 class LogReader:
@@ -113,19 +95,28 @@ class LogReader:
 
     def read(self) -> LogReading:
         """Raises OSError if the file cannot be read."""
+        last: deque[LineBlock] = deque()
         for block in read_blocks(self._log):
-            if self._order >= MAX_MATCHES and self._log.size - self._bytes > TAIL_BYTES:
-                self._bytes += block.used_bytes
-                self._whole = False
+            if self._order < MAX_MATCHES:
+                self._search_block(block)
                 continue
-            if self._first_at is None and self._seen_lines < _EDGE_LINES:
-                self._find_first_time(block)
-            self._position = block.start
-            for line in self._search.search(block.text, block.start, block.end):
-                self._add(line, block)
-            self._bytes += block.used_bytes
-            self._keep_tail(block)
+            last.append(block)
+            # How long a compressed file is shows only its end.
+            while sum(one.used_bytes for one in last) - last[0].used_bytes > TAIL_BYTES:
+                self._bytes += last.popleft().used_bytes
+                self._whole = False
+        for block in last:
+            self._search_block(block)
         return self._result()
+
+    def _search_block(self, block: LineBlock) -> None:
+        if self._first_at is None and self._seen_lines < _EDGE_LINES:
+            self._find_first_time(block)
+        self._position = block.start
+        for line in self._search.search(block.text, block.start, block.end):
+            self._add(line, block)
+        self._bytes += block.used_bytes
+        self._keep_tail(block)
 
     def _find_first_time(self, block: LineBlock) -> None:
         lines = bytes(block.text[block.start : block.end]).splitlines()[:_EDGE_LINES]

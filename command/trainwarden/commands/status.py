@@ -13,6 +13,7 @@ from typing import Any
 from trainwarden.commands.forwarded import NOTHING_RUNS
 from trainwarden.run.announcement import list_running
 from trainwarden.stack import load_script
+from trainwarden_exporter.runtime.formatting import on_one_line
 from trainwarden_exporter.runtime.responsibility import LABEL, REMEDIATOR, YOU
 
 EXAMPLES = """\
@@ -133,7 +134,8 @@ def describe(status: Mapping[str, Any], *, every: bool = False) -> list[str]:
 
     The first lines to be left out are the details beyond the second problem.
     """
-    lines = list(_lines(status))
+    # Another program may answer at the address.
+    lines = [(rank, on_one_line(text)) for rank, text in _lines(status)]
     left = len(lines) - MAX_LINES + 1
     if every or left <= 1:
         return [text for _, text in lines]

@@ -43,7 +43,7 @@ class Client:
             return None
         try:
             request = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             request = None
         if isinstance(request, dict):
             return request

@@ -34,6 +34,8 @@ MAX_FILES = 2000
 MAX_NAMES = 5 * MAX_FILES
 """Names read from the folder; beside an announcement are a pid file and a socket."""
 MAX_BYTES = 256 << 10
+MAX_ALL_BYTES = 16 << 20
+"""Of all announcements together, beyond which the rest is ignored; one has a few thousand."""
 MAX_TYPED = 1000
 """Characters of a command that is shown to be typed again."""
 CLOCK_ERROR_SECONDS = 1.0
@@ -59,6 +61,12 @@ def _check_status(status: int) -> int:
     return status
 
 
+def _check_printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("has characters that cannot be printed")
+    return text
+
+
 _Text = Annotated[str, Field(max_length=4096)]
 _EncodablePath = Annotated[Path, AfterValidator(_check_path)]
 _Status = Annotated[int, Field(ge=0, le=0xFFFF), AfterValidator(_check_status)]
@@ -73,7 +81,9 @@ class Announcement(BaseModel):
 
     run: Name
     worker: Name
-    role: Annotated[str, Field(min_length=1, max_length=100)] = "worker"
+    role: Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_check_printable)] = (
+        "worker"
+    )
     state: Literal["starting", "running", "restarting", "finished", "failed", "stopped"] = "running"
     restart: Literal["never", "on-failure", "on-request"] = "never"
     pid: Annotated[int, Field(ge=0)]
@@ -261,8 +271,14 @@ def read_announcements(
         found = [one for one in known.values() if one.file.parent == folder]
     if has_more:
         problems.append(Problem(folder, None, "", f"more than {MAX_FILES} files: the rest ignored"))
+    left = MAX_ALL_BYTES
     for path in files:
         try:
+            left -= min(path.lstat().st_size, MAX_BYTES)
+            if left < 0:
+                size = f"{MAX_ALL_BYTES >> 20} MiB"
+                problems.append(Problem(folder, None, "", f"more than {size}: the rest ignored"))
+                break
             found.append(_read_file(path, owner))
         except FileNotFoundError:
             continue

@@ -16,6 +16,7 @@ from trainwarden_exporter.processes.matching import Matcher, ProcessTree
 from trainwarden_exporter.processes.procfs import Identity, read_processes
 from trainwarden_exporter.processes.run_socket import ask_run
 from trainwarden_exporter.run_specs import checkpoint_specs
+from trainwarden_exporter.runtime.formatting import on_one_line
 from trainwarden_remediator.actions.base import (
     Action,
     ActionState,
@@ -55,6 +56,8 @@ STATUS_SECONDS = 5.0
 RESTART_SECONDS = 30.0
 """How long it may take beyond the grace: SIGKILL, and the start."""
 SAVING_POLL_SECONDS = 1.0
+MAX_ERROR = 500
+"""Characters of an error that are recorded."""
 
 
 class RunAction(Action):
@@ -153,8 +156,10 @@ class RunAction(Action):
             start_ticks=announced.start_ticks,
         )
         if not answer.get("ok"):
-            raise ActionError(f"trainwarden run: {answer.get('error', 'no reason given')}")
-        return {"started_by": "trainwarden", "processes": [answer.get("pid")]}
+            error = on_one_line(str(answer.get("error", "no reason given"))[:MAX_ERROR])
+            raise ActionError(f"trainwarden run: {error}")
+        pid = answer.get("pid")
+        return {"started_by": "trainwarden", "processes": [pid] if _is_pid(pid) else []}
 
     def _read_status(self) -> Mapping[str, Any]:
         """Raises NotEligibleError if nobody can start the command again, or an operator ended it.
@@ -169,8 +174,10 @@ class RunAction(Action):
                 message = WRAPPER_ENDED
             raise NotEligibleError(message) from error
         status = answer.get("status")
-        if not isinstance(status, dict) or not all(
-            isinstance(status.get(name), int) for name in ("pid", "start_ticks")
+        if (
+            not isinstance(status, dict)
+            or not all(_is_pid(status.get(name)) for name in ("pid", "start_ticks"))
+            or not isinstance(status.get("argv", []), list)
         ):
             raise ActionError("trainwarden run: malformed status")
         if status.get("state") == "stopped":
@@ -217,6 +224,11 @@ class RunAction(Action):
 
 def _roots(tree: ProcessTree) -> set[Identity]:
     return {root.identity for root in tree.roots if root.alive}
+
+
+def _is_pid(value: object) -> bool:
+    """Whether it is a pid or a start time, and no number of any length."""
+    return isinstance(value, int) and 0 <= value < 1 << 63
 
 
 def _pids(roots: Collection[Identity]) -> list[int]:

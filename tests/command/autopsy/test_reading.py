@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from pathlib import Path
 
@@ -9,9 +10,10 @@ import pytest
 
 from autopsying import examine
 from night_folders import at, write
-from trainwarden.autopsy import files
+from trainwarden.autopsy import files, reading
 from trainwarden.autopsy.line_times import LineTimes
 from trainwarden.autopsy.report import render, resume_text
+from trainwarden_exporter.logs.line_blocks import LineBlock
 
 
 @pytest.mark.parametrize(
@@ -161,6 +163,33 @@ def test_of_a_huge_log_the_beginning_and_the_end_are_read(
     case = examine(tmp_path).case
     assert case.last_step == 3999
     assert case.material.unread == ("the middle of train.log",)
+
+
+@pytest.mark.parametrize("name", ["train.log", "train.log.gz"])
+def test_of_a_log_with_many_matches_the_beginning_and_the_end_are_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A compressed one may be a thousand times as long as its file."""
+    monkeypatch.setattr(reading, "MAX_MATCHES", 1000)
+    monkeypatch.setattr(reading, "TAIL_BYTES", 20_000)
+    monkeypatch.setattr(files, "BLOCK_BYTES", 10_000)
+    searched = 0
+    search = reading.LogReader._search_block
+
+    def count(reader: reading.LogReader, block: LineBlock) -> None:
+        nonlocal searched
+        searched += block.used_bytes
+        search(reader, block)
+
+    monkeypatch.setattr(reading.LogReader, "_search_block", count)
+    text = "".join(f"step {step}/99999 loss: 1.0\n" for step in range(1, 20_000)).encode()
+    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith("gz") else text)
+    case = examine(tmp_path).case
+    assert case.last_step == 19_999
+    assert case.material.unread == (f"the middle of {name}",)
+    assert searched < len(text) / 4
+    (log,) = case.logs
+    assert log.bytes_read == len(text)
 
 
 @pytest.mark.parametrize(

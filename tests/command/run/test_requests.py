@@ -110,7 +110,9 @@ def test_a_run_that_is_never_restarted_refuses(runs: Runs) -> None:
     assert is_alive(before["pid"])
 
 
-@pytest.mark.parametrize("line", [b"[]\n", b"{\n", b'{"command": "frobnicate"}\n', b"x" * 5000])
+@pytest.mark.parametrize(
+    "line", [b"[]\n", b"{\n", b'{"command": "frobnicate"}\n', b"x" * 5000, b"[" * 4000 + b"\n"]
+)
 def test_a_wrong_request_is_answered_or_dropped_and_the_next_is_served(
     runs: Runs, line: bytes
 ) -> None:

@@ -166,6 +166,7 @@ def test_a_run_that_was_stopped_or_ended_long_ago_is_not_shown(
         (ANNOUNCED + ' "path": "/data/\\ud800"}', "bad.json:1: path: "),
         (ANNOUNCED + ' "log": "/data/\\u0000"}', "bad.json:1: log: "),
         (ANNOUNCED + ' "exits": [[1, 2, 1000000000000]]}', "bad.json:1: exits.0.2: "),
+        (ANNOUNCED + ' "role": "\\u001b[2J"}', "bad.json:1: role: "),
         (ANNOUNCED + ' "exits": [[1, 2, 65535]]}', "bad.json:1: exits.0.2: "),
         (ANNOUNCED + ' "exits": [[1, 2, 127]]}', "bad.json:1: exits.0.2: "),
         (ANNOUNCED + ' "own_restarts": [[1.5, 127]]}', "bad.json:1: own_restarts.0.1: "),
@@ -229,6 +230,19 @@ def test_of_a_folder_with_many_files_a_limited_number_is_read(
     assert (taken, has_more) == (announcements.MAX_NAMES + 1, True)
     assert len(files) == (announcements.MAX_FILES if suffix == ".json" else 0)
     assert problems(folder) == [f"{folder}: more than 2000 files: the rest ignored"]
+
+
+@pytest.mark.parametrize("is_valid", [True, False])
+def test_of_large_files_a_limited_number_is_read(folder: Path, *, is_valid: bool) -> None:
+    limit = announcements.MAX_ALL_BYTES // MAX_BYTES
+    for number in range(limit + 3):
+        path = announce(folder, f"{number:03}", worker=f"w{number:03}", argv=["x" * 250_000])
+        path.write_bytes((b"" if is_valid else b"{") + path.read_bytes().ljust(MAX_BYTES))
+        os.truncate(path, MAX_BYTES)
+    found = problems(folder)
+    assert found[-1] == f"{folder}: more than 16 MiB: the rest ignored"
+    assert len(found) == 1 + (0 if is_valid else limit)
+    assert len(read_announcements(folder, NOW).workers) == (limit if is_valid else 0)
 
 
 def test_two_files_for_one_worker_are_a_problem(folder: Path) -> None:

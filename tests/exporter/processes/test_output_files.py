@@ -37,6 +37,17 @@ def test_pipes_devices_and_deleted_files_are_none(tmp_path: Path) -> None:
         assert read_output_files(pid) == ()
 
 
+def test_a_file_that_is_not_open_for_writing_is_none(tmp_path: Path) -> None:
+    """Any account may have a descriptor with O_PATH of a file that only root may read."""
+    path = tmp_path / "secret"
+    path.write_text("of root")
+    for flags in (os.O_PATH, os.O_RDONLY):
+        descriptor = os.open(path, flags)
+        with running(descriptor, subprocess.DEVNULL) as pid:
+            assert read_output_files(pid) == ()
+        os.close(descriptor)
+
+
 def test_a_process_that_has_ended_has_none() -> None:
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()

@@ -18,7 +18,8 @@ from running_runs import Runs, is_alive, wait_for
 from trainwarden.run.process_tree import read_start_ticks
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import Identity
-from trainwarden_remediator.actions import action_for
+from trainwarden_exporter.processes.run_socket import ask_run
+from trainwarden_remediator.actions import action_for, run
 from trainwarden_remediator.actions.base import ActionState
 from trainwarden_remediator.actions.descendants import DescendantTracker
 from trainwarden_remediator.actions.run import RunAction
@@ -199,6 +200,38 @@ def test_a_socket_of_another_account_is_not_asked(runs: Runs, act: Callable[[], 
     action._run = action._run.model_copy(update={"owner": os.geteuid() + 1})
     with pytest.raises(ActionError, match="listens at"):
         action.perform("7", Steps())
+    assert is_alive(pid)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"status": {"argv": 5}},
+        {"status": {"pid": 1 << 80}},
+        {"status": {"start_ticks": -1}},
+        {"ok": False, "error": "\x1b[2J\n" + "long " * 100_000},
+    ],
+)
+def test_an_odd_answer_is_an_error_of_one_short_line(
+    runs: Runs,
+    act: Callable[[], RunAction],
+    monkeypatch: pytest.MonkeyPatch,
+    changed: dict[str, Any],
+) -> None:
+    runs.piped(*SLEEP)
+    pid = runs.wait_until(state="running")["pid"]
+
+    def answer(path: Path, **request: Any) -> dict[str, Any]:
+        if request["command"] == "restart":
+            return {"ok": True, **changed}
+        found = ask_run(path, **request)
+        return {**found, "status": found["status"] | changed.get("status", {})}
+
+    monkeypatch.setattr(run, "ask_run", answer)
+    with pytest.raises(ActionError) as caught:
+        act().perform("7", Steps())
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 600
     assert is_alive(pid)
 
 
