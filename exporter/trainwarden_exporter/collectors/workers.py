@@ -268,7 +268,7 @@ class WorkersCollector(Collector):
         share = NEAR_LIMIT_SHARE if is_due else 1.0
         limit = share * worker.memory_limit
         usage = read_usage(tree, self._root, pss=worker.pss, doubtful_above=limit)
-        if usage.pss_bytes is not None:
+        if usage.pss is not None:
             self._last_pss_at[key] = now
         return usage
 

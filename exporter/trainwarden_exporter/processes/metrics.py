@@ -24,8 +24,13 @@ RESIDENT = _gauge("resident_bytes", "Resident memory of the worker, including de
 PSS = _gauge(
     "pss_bytes",
     "Proportional memory (PSS) of the worker: shared pages divided among their users. Only present "
-    "with `pss: true`, while the resident memory of several processes is above the limit, and "
-    "every 30 s while it is above 90 % of it.",
+    "with `pss: true`, while the resident memory is above the limit, and every 30 s while it is "
+    "above 90 % of it.",
+)
+MEMORY = _gauge(
+    "memory_bytes",
+    "Memory that counts towards the limit: PSS without the files that the worker maps, which the "
+    "kernel can drop. Present as PSS is; otherwise the resident memory counts.",
 )
 CPU = _counter("cpu_seconds_total", "CPU time of the worker, including descendants.")
 FILES = _gauge("open_files", "Open files of the process closest to its limit.")
@@ -74,7 +79,8 @@ UNMATCHED = _gauge(
 )
 MEMORY_EXCESS = _gauge(
     "memory_excess_bytes",
-    "Memory above the memory limit, with shared pages counted once; only present while above.",
+    "Memory above the memory limit, with shared pages counted once, and without mapped files; only"
+    " present while above.",
 )
 RECENT_RESTARTS = _gauge(
     "recent_restarts",
@@ -180,7 +186,8 @@ def _current_values(seen: WorkerObservation) -> _Values:
         (PROCESSES, count_live_roots(seen.tree)),
         (TREE, len(living)),
         (RESIDENT, usage.resident_bytes),
-        (PSS, usage.pss_bytes),
+        (PSS, None if usage.pss is None else usage.pss.total),
+        (MEMORY, None if usage.pss is None else usage.memory_bytes),
         (FILES, None if files is None else files.count),
         (FILES_LIMIT, None if files is None else files.limit),
         (START, seen.started_at),

@@ -22,6 +22,7 @@ from trainwarden_exporter.processes.procfs_parser import (
     Cgroup,
     Identity,
     Process,
+    Pss,
     Transfers,
     parse_cgroups,
     parse_command_line,
@@ -38,6 +39,7 @@ __all__ = [
     "Cgroup",
     "Identity",
     "Process",
+    "Pss",
     "Transfers",
     "is_own_proc",
     "list_pids",
@@ -175,8 +177,8 @@ def read_resident_bytes(pid: int, root: Path = PROC) -> int | None:
     )
 
 
-def read_pss(pid: int, root: Path = PROC) -> int | None:
-    """Returns the memory in bytes with shared pages divided among their users; takes about 1 ms."""
+def read_pss(pid: int, root: Path = PROC) -> Pss | None:
+    """Returns the memory with shared pages divided among their users; takes about 1 ms."""
     return _of_process_or_thread(
         pid, root, lambda folder: _read_parsed(f"{folder}/smaps_rollup", parse_pss)
     )

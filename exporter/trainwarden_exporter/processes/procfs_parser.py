@@ -131,9 +131,17 @@ def parse_open_files_limit(text: str) -> float:
     return math.inf if value == "unlimited" else float(value)
 
 
-def parse_pss(text: str) -> int:
-    """Returns the bytes in the line `Pss` of a /proc/<pid>/smaps_rollup."""
-    return int(_line(text, "Pss:").split()[0]) * 1024
+class Pss(NamedTuple):
+    """Bytes of memory, with shared pages divided among their users; `mapped`: those of files."""
+
+    total: int
+    mapped: int
+
+
+def parse_pss(text: str) -> Pss:
+    """Returns the lines `Pss` and `Pss_File`, of Linux 5.4, of a /proc/<pid>/smaps_rollup."""
+    mapped = _line(text, "Pss_File:") if "\nPss_File:" in text else "0"
+    return Pss(*(int(line.split()[0]) * 1024 for line in (_line(text, "Pss:"), mapped)))
 
 
 def parse_resident_bytes(text: str) -> int:

@@ -28,6 +28,8 @@ class WorkerView:
     expected: float
     finished: bool = False
     resident: float | None = None
+    counted: float | None = None
+    """Memory that counts towards the limit, near and above it."""
     memory_limit: float | None = None
     age: float | None = None
     age_limit: float | None = None
@@ -47,10 +49,15 @@ class WorkerView:
     """How often its `trainwarden run` has started it again itself, and why last."""
 
     @property
+    def memory(self) -> float | None:
+        """Memory to compare with the limit."""
+        return self.resident if self.counted is None else self.counted
+
+    @property
     def memory_tone(self) -> Tone:
-        if self.resident is None or not self.memory_limit:
+        if self.memory is None or not self.memory_limit:
             return "good"
-        share = self.resident / self.memory_limit
+        share = self.memory / self.memory_limit
         return "bad" if share > 1 else "warn" if share > NEAR else "good"
 
     @property
@@ -124,6 +131,7 @@ def build_worker_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[Work
             expected=expected,
             finished=series.of("worker_finished", *key) == 1,
             resident=series.of("worker_resident_bytes", *key),
+            counted=series.of("worker_memory_bytes", *key),
             memory_limit=series.of("worker_memory_limit_bytes", *key),
             age=series.age("worker_start_timestamp_seconds", *key),
             age_limit=series.of("worker_age_limit_seconds", *key),

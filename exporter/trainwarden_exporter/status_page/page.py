@@ -223,7 +223,7 @@ def _worker(worker: WorkerView) -> tuple[str, ...]:
     return (
         f"{escape(worker.name)}{quiet(worker.role)}",
         state(worker.tone, worker.state),
-        usage(worker.resident, worker.memory_limit, worker.memory_tone),
+        usage(worker.memory, worker.memory_limit, worker.memory_tone),
         f"{worker.processes:.0f} / {worker.expected:.0f}",
         f"{duration(worker.age)}{quiet(of)}",
         duration(worker.cpu),

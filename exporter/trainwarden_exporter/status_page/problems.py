@@ -128,11 +128,11 @@ def _worker_state(worker: WorkerView) -> str:
             return "is not running"
         missing = worker.expected - worker.processes
         return f"has {missing:.0f} of {worker.expected:.0f} processes missing"
-    if worker.memory_tone == "good" or worker.resident is None or worker.memory_limit is None:
+    if worker.memory_tone == "good" or worker.memory is None or worker.memory_limit is None:
         age, limit = format_duration(worker.age or 0), format_duration(worker.age_limit or 0)
         return f"is old ({age} of {limit})"
     preposition = "over" if worker.memory_tone == "bad" else "near"
-    return f"is {preposition} its memory limit ({_share(worker.resident, worker.memory_limit)})"
+    return f"is {preposition} its memory limit ({_share(worker.memory, worker.memory_limit)})"
 
 
 def _share(size: float, limit: float) -> str:

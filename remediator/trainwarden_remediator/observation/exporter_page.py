@@ -145,11 +145,11 @@ def _worker(key: WorkerKey, page: _Page) -> WorkerState:
             raise ObservationError(f"the exporter shows no {name} of worker {key.worker}")
         return value
 
-    resident, pss = needed("resident_bytes"), maybe("pss_bytes")
+    resident, counted = needed("resident_bytes"), maybe("memory_bytes")
     return WorkerState(
         processes=needed("processes"),
         expected=needed("expected_processes"),
-        resident_bytes=resident if pss is None else min(resident, pss),
+        resident_bytes=resident if counted is None else counted,
         finished=bool(maybe("finished")),
         started_at=maybe("start_timestamp_seconds"),
         memory_limit_bytes=maybe("memory_limit_bytes"),

@@ -6,6 +6,7 @@ Checkpoints are scanned in separate threads, so that a disk that hangs does not 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +17,8 @@ from trainwarden_exporter.host.config import CGROUP_ROOT
 from trainwarden_exporter.host.memory import read_available_memory
 from trainwarden_exporter.processes.config import WorkerConfig, workers_by_key
 from trainwarden_exporter.processes.matching import Matcher, ProcessTree, oldest_root_start
-from trainwarden_exporter.processes.procfs import PROC, read_resident_bytes
+from trainwarden_exporter.processes.procfs import PROC
+from trainwarden_exporter.processes.resource_usage import read_usage
 from trainwarden_exporter.runtime.blocking_thread import SerialThread
 from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.exceptions import ObservationError
@@ -154,11 +156,9 @@ class LocalObserver:
         return WorkerState(
             processes=sum(root.alive for root in tree.roots),
             expected=worker.expected,
-            resident_bytes=sum(
-                read_resident_bytes(process.pid, self._proc) or process.resident_bytes
-                for process in tree.members
-                if process.alive
-            ),
+            resident_bytes=read_usage(
+                tree, self._proc, doubtful_above=worker.memory_limit or math.inf
+            ).memory_bytes,
             finished=False,
             started_at=oldest_root_start(tree),
             memory_limit_bytes=worker.memory_limit,

@@ -35,8 +35,8 @@ def test_it_is_found_alive_with_its_memory_and_files(start: Start) -> None:
     assert [root.pid for root in tree.roots if root.alive] == [child.pid]
     usage = read_usage(tree, pss=True)
     assert usage.resident_bytes > BYTES
-    assert usage.pss_bytes is not None
-    assert usage.pss_bytes > BYTES
+    assert usage.pss is not None
+    assert usage.pss.total > BYTES
     assert usage.open_files is not None
     assert usage.open_files.count > 20
 

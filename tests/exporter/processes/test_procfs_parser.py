@@ -139,6 +139,7 @@ def test_pss_is_in_bytes() -> None:
         "55d0-7ffe ---p 00000000 00:00 0 [rollup]\nRss:  300 kB\nPss:   120 kB\nPss_Dirty: 9 kB\n"
     )
 
-    assert parse_pss(text) == 120 * 1024
+    assert parse_pss(text) == (120 * 1024, 0)
+    assert parse_pss(f"{text}Pss_File: 30 kB\n") == (120 * 1024, 30 * 1024)
     with pytest.raises(ValueError, match="Pss"):
         parse_pss("Rss: 300 kB\n")

@@ -4,7 +4,7 @@ import math
 from typing import TYPE_CHECKING
 
 from trainwarden_exporter.processes.matching import ProcessTree
-from trainwarden_exporter.processes.procfs import Identity, Process, Transfers, read_processes
+from trainwarden_exporter.processes.procfs import Identity, Process, Pss, Transfers, read_processes
 from trainwarden_exporter.processes.procfs_parser import parse_resident_bytes
 from trainwarden_exporter.processes.resource_usage import (
     OpenFiles,
@@ -33,13 +33,13 @@ def test_memory_is_that_of_the_whole_tree(proc: FakeProc) -> None:
     usage = read_usage(everything(proc), proc.root, pss=True)
 
     assert usage.resident_bytes == parse_resident_bytes("9 300")
-    assert usage.pss_bytes == 70 * 1024
+    assert usage.pss == Pss(70 * 1024, 0)
 
 
 def test_pss_is_measured_only_when_asked_for(proc: FakeProc) -> None:
     proc.add(10, files={"smaps_rollup": "it would not be understood"})
 
-    assert read_usage(everything(proc), proc.root).pss_bytes is None
+    assert read_usage(everything(proc), proc.root).pss is None
 
 
 def test_pss_decides_when_several_processes_exceed_their_limit(proc: FakeProc) -> None:
@@ -50,18 +50,28 @@ def test_pss_decides_when_several_processes_exceed_their_limit(proc: FakeProc) -
     resident = read_usage(tree, proc.root).resident_bytes
     below = read_usage(tree, proc.root, doubtful_above=resident)
     above = read_usage(tree, proc.root, doubtful_above=resident - 1)
-    assert (below.pss_bytes, below.memory_bytes) == (None, resident)
-    assert above.pss_bytes == above.memory_bytes == 70 * 1024 < resident
+    assert (below.pss, below.memory_bytes) == (None, resident)
+    assert above.memory_bytes == 70 * 1024 < resident
+
+
+def test_mapped_files_do_not_count_towards_a_limit(proc: FakeProc) -> None:
+    """The kernel drops the pages of a data set that a process maps, when it needs the memory."""
+    text = "Rss: 900 kB\nPss: 800 kB\nPss_Anon: 50 kB\nPss_File: 730 kB\nPss_Shmem: 20 kB\n"
+    proc.add(10, files={"statm": "9 225 0 0 0 0 0", "smaps_rollup": text})
+    usage = read_usage(everything(proc), proc.root, doubtful_above=1)
+    assert usage.pss == Pss(800 * 1024, 730 * 1024)
+    assert usage.memory_bytes == 70 * 1024
+    assert read_usage(everything(proc), proc.root).memory_bytes == parse_resident_bytes("9 225")
 
 
 def test_pss_of_a_part_does_not_pass_for_the_whole(proc: FakeProc) -> None:
     proc.add(10, files={"smaps_rollup": PSS.format(30)})
     proc.add(11)
     tree = everything(proc)
-    assert read_usage(tree, proc.root, pss=True).pss_bytes is None
+    assert read_usage(tree, proc.root, pss=True).pss is None
 
     proc.remove(11)  # gone is another matter than closed
-    assert read_usage(tree, proc.root, pss=True).pss_bytes == 30 * 1024
+    assert read_usage(tree, proc.root, pss=True).pss == Pss(30 * 1024, 0)
 
 
 def test_only_readable_transfers_are_shown(proc: FakeProc) -> None:
@@ -83,7 +93,7 @@ def test_transfers_are_unknown_when_none_can_be_read(proc: FakeProc) -> None:
 def test_of_nothing_there_is_nothing(proc: FakeProc) -> None:
     usage = read_usage(ProcessTree(), proc.root, pss=True)
 
-    assert (usage.resident_bytes, usage.pss_bytes, usage.open_files) == (0, 0, None)
+    assert (usage.resident_bytes, usage.pss, usage.open_files) == (0, Pss(0, 0), None)
     assert usage.transfers == {}
 
 
