@@ -58,3 +58,14 @@ def printable(text: str) -> str:
 def on_one_line(text: str) -> str:
     """Returns `text` without characters that could move a terminal's cursor or forge a line."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+EARLY_SHARE = 0.9
+"""A run that ends with exit status 0 before this share of its steps has ended early: a training may
+stop by itself, or a shell may hide that it failed."""
+
+
+def describe_finish(step: float | None, total: float | None) -> str:
+    """Returns `has finished`, or `has ended early` of a run with steps left."""
+    early = step is not None and total is not None and step < EARLY_SHARE * total
+    return "has ended early" if early else "has finished"

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from trainwarden_exporter.processes.announcements import start_again
-from trainwarden_exporter.runtime.formatting import format_duration, plural
+from trainwarden_exporter.runtime.formatting import describe_finish, format_duration, plural
 from trainwarden_exporter.runtime.responsibility import (
     LINE_SECONDS,
     NOBODY,
@@ -259,14 +259,7 @@ def _briefly(run: RunView) -> str:
 
 def describe_run(run: RunView) -> str:
     """Returns `demo trains, step 216 of 100,000 (1 s ago, usually every 2 s), saved 7 s ago`."""
-    phase = run.phase.replace("_", " ")
-    unknown = "runs" if run.trainer_processes else "is watched"
-    words = {"": unknown, "training": "trains", "waiting for rollouts": "trains"}
-    verb = words.get(phase, f"is {phase}")
-    if run.down:  # its last phase stays known
-        verb = "does not run"
-    if run.finished or run.failure:
-        verb = f"has failed ({run.failure})" if run.failure else "has finished"
+    verb = _verb(run)
     step = ""
     if run.step is not None:
         step = f"step {run.step:,.0f}{'' if run.total is None else f' of {run.total:,.0f}'}"
@@ -287,6 +280,19 @@ def describe_run(run: RunView) -> str:
     if run.unnamed:
         parts.append(f"no checkpoint ({run.unnamed})")
     return ", ".join(parts)
+
+
+def _verb(run: RunView) -> str:
+    if run.failure:
+        return f"has failed ({run.failure})"
+    if run.finished:
+        return describe_finish(run.step, run.total)
+    if run.down:  # its last phase stays known
+        return "does not run"
+    phase = run.phase.replace("_", " ")
+    unknown = "runs" if run.trainer_processes else "is watched"
+    words = {"": unknown, "training": "trains", "waiting for rollouts": "trains"}
+    return words.get(phase, f"is {phase}")
 
 
 def _gone(problem: str) -> str:

@@ -85,8 +85,10 @@ class Maintenance:
                     finished = {name for name, run in exporter.runs.items() if run.finished}
                     known = finished if known is None else known - (exporter.runs.keys() - finished)
                     for name in sorted(finished - known):
+                        run = exporter.runs[name]
+                        steps = {"step": run.step, "total": run.total_steps}
                         await asyncio.to_thread(
-                            self._journal.record_event, "run_finished", run=name
+                            self._journal.record_event, "run_finished", run=name, **steps
                         )
                         known.add(name)
             await self._clock.sleep(RUNS_SECONDS)

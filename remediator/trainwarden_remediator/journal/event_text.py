@@ -8,7 +8,7 @@ from dataclasses import asdict
 from datetime import datetime, tzinfo
 from typing import Any
 
-from trainwarden_exporter.runtime.formatting import format_time, plural
+from trainwarden_exporter.runtime.formatting import describe_finish, format_time, plural
 from trainwarden_remediator.journal.rows import Event
 from trainwarden_remediator.model import GIVEN_UP, NEEDS_OPERATOR
 
@@ -79,7 +79,6 @@ _FIXED_TEXTS = {
     "breaker_opened": "circuit breaker open: no actions until an operator runs `resume`",
     "save_requested": "requested a final checkpoint before the restart",
     "finished": "exited with status 0: finished",
-    "run_finished": "the run has finished",
     "breaker_reset": "an operator reset the circuit breaker",
     "alerts_stale": ("the watchdog alert stopped arriving: only the failsafe watches the memory"),
     "alerts_resumed": "the watchdog alert arrives again",
@@ -152,12 +151,28 @@ def describe(event: Event) -> str:
             return _outcome(facts)
         case "hold" | "resume" | "approved":
             return _describe_hold_event(event.kind, facts)
-        case "save_result" | "clock_set" | "paged" | "unhandled" | "unhandled_ended" | "stalled":
+        case (
+            "save_result"
+            | "clock_set"
+            | "paged"
+            | "unhandled"
+            | "unhandled_ended"
+            | "stalled"
+            | "run_finished"
+        ):
             return _describe_change(event.kind, facts)
     return _FIXED_TEXTS.get(event.kind) or json.dumps(facts)
 
 
+def _describe_finish(step: float | None, total: float | None) -> str:
+    at = "" if step is None else f" at step {step:,.0f}"
+    of = "" if step is None or total is None else f" of {total:,.0f}"
+    return f"the run {describe_finish(step, total)}{at}{of}"
+
+
 def _describe_change(kind: str, facts: dict[str, Any]) -> str:
+    if kind == "run_finished":
+        return _describe_finish(facts.get("step"), facts.get("total"))
     if kind == "paged":
         detail = f": {facts['detail']}" if facts.get("detail") else ""
         return f"the on-call is notified{detail}"

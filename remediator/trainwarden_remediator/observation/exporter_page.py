@@ -203,6 +203,7 @@ def _run(page: _Page, run: str) -> RunState:
     trials = _stored_trials(page, run)
     return RunState(
         step=training("step"),
+        total_steps=training("total_steps"),
         last_step_at=training("last_step_timestamp_seconds"),
         usual_step_seconds=training("step_duration_median_seconds"),
         progress_at=training("progress_timestamp_seconds"),

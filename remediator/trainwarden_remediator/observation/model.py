@@ -72,6 +72,7 @@ class RunState:
 
     step: float | None = None
     """Steps done."""
+    total_steps: float | None = None
     last_step_at: float | None = None
     usual_step_seconds: float | None = None
     """Median time of a step."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from trainwarden_exporter.processes.announcements import AnnouncedRuns, describe_end
 from trainwarden_exporter.processes.matching import WorkerKey
-from trainwarden_exporter.runtime.formatting import format_duration, plural
+from trainwarden_exporter.runtime.formatting import describe_finish, format_duration, plural
 from trainwarden_exporter.runtime.redaction import redact
 from trainwarden_exporter.runtime.responsibility import (
     LABEL,
@@ -203,7 +203,7 @@ def _own_restarts(announced: AnnouncedRuns, style: ReportStyle) -> Iterator[str]
 def _run(name: str, run: RunState, style: ReportStyle, now: float) -> str:
     step = "" if run.step is None else f", step {run.step:,.0f}"
     if run.finished:
-        return f"{code(name)} has finished{step}."
+        return f"{code(name)} {describe_finish(run.step, run.total_steps)}{step}."
     phase = f", phase {text(run.phase.replace('_', ' '))}" if run.phase else ""
     saved = ""
     if (run.checkpoints or run.checkpoint is not None) and run.trials is None:

@@ -58,3 +58,18 @@ def test_how_many_more_fit_is_no_news_beyond_a_thousand(count: float, words: str
 
 def test_one_is_singular() -> None:
     assert [formatting.plural(n, "run") for n in (0, 1, 2)] == ["0 runs", "1 run", "2 runs"]
+
+
+@pytest.mark.parametrize(
+    ("step", "total", "text"),
+    [
+        (None, None, "has finished"),
+        (59, None, "has finished"),
+        (999, 1000, "has finished"),
+        (59, 1000, "has ended early"),
+    ],
+)
+def test_a_run_with_steps_left_has_ended_early(
+    step: float | None, total: float | None, text: str
+) -> None:
+    assert formatting.describe_finish(step, total) == text

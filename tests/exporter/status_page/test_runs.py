@@ -345,6 +345,8 @@ def test_a_run_that_has_failed_does_not_train() -> None:
     assert describe_run(run) == "grpo has failed (exit status 3), step 7"
     run = RunView("grpo", phase="training", step=7, finished=True)
     assert describe_run(run) == "grpo has finished, step 7"
+    # The status of a pipe is that of its last program: `python train.py | tee log`.
+    assert describe_run(replace(run, total=1000)) == "grpo has ended early, step 7 of 1,000"
 
 
 def test_a_run_that_stands_still_does_not_train() -> None:

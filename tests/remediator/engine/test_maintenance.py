@@ -14,6 +14,7 @@ from tests.waiting import DEADLINE_SECONDS
 from trainwarden_remediator.engine.context import EngineContext
 from trainwarden_remediator.engine.maintenance import PRUNE_SECONDS, RUNS_SECONDS, Maintenance
 from trainwarden_remediator.exceptions import JournalError, ObservationError
+from trainwarden_remediator.journal.event_text import describe
 from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.observation.model import RunState
 
@@ -90,7 +91,9 @@ async def test_a_run_that_is_seen_to_finish_is_recorded_once_if_a_receiver_wants
     observer.blind = ObservationError("no answer")
     await clock.advance(RUNS_SECONDS)
     observer.blind = None
-    observer.runs["short"] = RunState(finished=True)  # it began and ended in between
+    observer.runs["short"] = RunState(
+        finished=True, step=59, total_steps=1000
+    )  # it began and ended in between
     await clock.advance(3 * RUNS_SECONDS)
     async with asyncio.timeout(DEADLINE_SECONDS):  # each is recorded by a thread
         while _finished(journal) != recorded:
@@ -100,6 +103,8 @@ async def test_a_run_that_is_seen_to_finish_is_recorded_once_if_a_receiver_wants
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert _finished(journal) == recorded
+    texts = [describe(one) for one in journal.newest_events(100) if one.run == "short"]
+    assert texts == ["the run has ended early at step 59 of 1,000"] * ("short" in recorded)
 
 
 def _finished(journal: Journal) -> list[str]:
