@@ -6,7 +6,7 @@ import asyncio
 import logging
 import platform
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -42,7 +42,7 @@ from trainwarden_exporter.gpu.nvml_library import Nvml
 from trainwarden_exporter.gpu.xid_watcher import XidWatcher
 from trainwarden_exporter.heartbeats.registry import HeartbeatRegistry
 from trainwarden_exporter.processes.announcements import AnnouncedRuns, read_announcements
-from trainwarden_exporter.processes.config import hash_workers
+from trainwarden_exporter.processes.config import hash_workers, hash_workers_by_run
 from trainwarden_exporter.processes.process_table import ProcessTable
 from trainwarden_exporter.progress.beats import default_beats_folder
 from trainwarden_exporter.progress.silence import read_suspicious_silence
@@ -99,10 +99,19 @@ WORKERS_HASH = Metric(
     "gauge",
     "Hash of the names, `match` and `expected` of all workers in the configuration in force.",
 )
-METRICS = (
-    *(BUILD_INFO, RELOAD_SUCCESS, RELOAD_TIMESTAMP, WORKERS_HASH, WEB_RELOAD_SUCCESS),
-    *PROCESS_METRICS,
+RUN_WORKERS_HASH = Metric(
+    "trainwarden_config_run_workers_hash",
+    "gauge",
+    "The same, of the workers that can find a process of the accounts of a run: by their `user`, "
+    "or without one.",
+    ("run",),
 )
+METRICS = (
+    *(BUILD_INFO, RELOAD_SUCCESS, RELOAD_TIMESTAMP, WORKERS_HASH, RUN_WORKERS_HASH),
+    *(WEB_RELOAD_SUCCESS, *PROCESS_METRICS),
+)
+_Loaded = tuple[Config, Collection[Collector], Mapping[str, int]]
+"""A configuration, its collectors, and the hash of the workers of each run."""
 
 
 def build_collectors(config: Config) -> tuple[Collector, ...]:
@@ -222,7 +231,7 @@ class Exporter:
         self._announced_runs = AnnouncedRuns()
         self.run_problems: tuple[Problem, ...] = ()
         """What is wrong with the files of announced runs."""
-        self.config, self._collectors = self._read()
+        self.config, self._collectors, self._run_hashes = self._read()
         self.scraper = Scraper(self._collectors)
         self.reloader = Reloader(self._reload_configuration, now=now)
         self._web_config_file: WebConfigFile | None = None
@@ -257,6 +266,7 @@ class Exporter:
             (RELOAD_SUCCESS, (), self.reloader.successful),
             (RELOAD_TIMESTAMP, (), self.reloader.success_timestamp),
             (WORKERS_HASH, (), hash_workers(self.config.runs)),
+            *((RUN_WORKERS_HASH, (run,), value) for run, value in self._run_hashes.items()),
             (WEB_RELOAD_SUCCESS, (), self.web_config_loaded),
         )
         own = build_families((metric for metric, _, _ in samples), samples)
@@ -284,12 +294,12 @@ class Exporter:
             log.exception("announced runs not read; the configuration in force remains")
             return
         if found is not None:
-            self.config, self._collectors = found
+            self.config, self._collectors, self._run_hashes = found
             self.scraper.replace_collectors(self._collectors)
 
-    def _read_announced(self) -> tuple[Config, Collection[Collector]] | None:
+    def _read_announced(self) -> _Loaded | None:
         config = self._with_announced(self._file_config)
-        return None if config == self.config else (config, self._build(config))
+        return None if config == self.config else self._load(config)
 
     def _with_announced(self, config: Config) -> Config:
         announced = read_announcements(
@@ -304,15 +314,17 @@ class Exporter:
         self.run_problems = problems
         return merged
 
-    def _read(self) -> tuple[Config, Collection[Collector]]:
+    def _load(self, config: Config) -> _Loaded:
+        return config, self._build(config), hash_workers_by_run(config.runs)
+
+    def _read(self) -> _Loaded:
         loaded = Config() if self.path is None else load_config(self.path)
         if self._remediator is not None:
             loaded = loaded.model_copy(update={"remediator": self._remediator})
-        config = self._with_announced(loaded)
-        collectors = self._build(config)
+        found = self._load(self._with_announced(loaded))
         self._file_config = loaded
-        return config, collectors
+        return found
 
     async def _reload_configuration(self) -> None:
-        self.config, self._collectors = await self._file_thread.call(self._read)
+        self.config, self._collectors, self._run_hashes = await self._file_thread.call(self._read)
         self.scraper.replace_collectors(self._collectors)

@@ -13,7 +13,7 @@ from trainwarden_exporter.app import COLLECTORS, Exporter, build_collectors, dec
 from trainwarden_exporter.config import Config, RemediatorConfig
 from trainwarden_exporter.exceptions import ConfigError, Problem
 from trainwarden_exporter.processes.announcements import AnnouncedRuns
-from trainwarden_exporter.processes.config import hash_workers
+from trainwarden_exporter.processes.config import hash_workers, hash_workers_by_run
 from trainwarden_exporter.scrape.collector import Collector, Family, Metric
 from trainwarden_exporter.scrape.process_metrics import PROCESS_METRICS
 
@@ -125,6 +125,26 @@ async def test_a_reload_puts_the_new_file_in_force(path: Path) -> None:
     assert await runs_seen(reloaded) == 2
     assert len(reloaded.config.runs) == 2
     assert own(reloaded)["config_last_reload_success_timestamp_seconds"] == 2000
+
+
+async def test_it_shows_the_hash_of_the_workers_of_each_run(path: Path) -> None:
+    write(path, RUNS_OF_TWO)
+    shown = exporter(path)
+    hashes = hash_workers_by_run(shown.config.runs)
+    assert len(set(hashes.values())) == 2
+    samples = [one for family in shown.exporter_families() for one in family.samples]
+    assert hashes == {
+        one.labels["run"]: one.value
+        for one in samples
+        if one.name == "trainwarden_config_run_workers_hash"
+    }
+
+
+RUNS_OF_TWO = """
+runs:
+  - {name: a, user: '61234', workers: [{name: w, match: {command: train}}]}
+  - {name: b, user: '61235', workers: [{name: w, match: {command: train}}]}
+"""
 
 
 @pytest.mark.parametrize("text", ["runs: 3", "runs: [", None])

@@ -19,7 +19,7 @@ import yaml
 from tests.remediator.samples import FINGERPRINT, GIB, ROLLOUT, TOKEN, sent_alert
 
 from trainwarden_exporter.config import load_config
-from trainwarden_exporter.processes.config import hash_workers
+from trainwarden_exporter.processes.config import hash_workers, hash_workers_by_run
 from trainwarden_exporter.processes.matching import Matcher
 from trainwarden_exporter.processes.procfs import Identity, read_environment
 from trainwarden_exporter.processes.start_times import start_timestamp
@@ -80,7 +80,13 @@ class Box:
     def reload_exporter(self) -> None:
         """Have the exporter load its file."""
         loaded = load_config(self.folder / "exporter.yml")
-        self._workers_hash = hash_workers(loaded.runs)
+        self._hashes = [
+            f"trainwarden_config_workers_hash {hash_workers(loaded.runs)}",
+            *(
+                f'trainwarden_config_run_workers_hash{{run="{run}"}} {value}'
+                for run, value in hash_workers_by_run(loaded.runs).items()
+            ),
+        ]
         self._matcher = Matcher({ROLLOUT: loaded.runs[0].workers[0].match})
 
     def configure(self, **changes: Any) -> None:
@@ -114,6 +120,10 @@ class Box:
         with self._turn:
             roots = self._matcher.find()[ROLLOUT].roots
         return [root.identity for root in roots if root.alive]
+
+    def hashes(self) -> list[str]:
+        """The lines of the exporter's page with the hashes of its workers."""
+        return self._hashes
 
     def alert(self, *, ago: float = 0, **labels: str) -> dict[str, Any]:
         """An alert that began so many seconds ago."""
@@ -177,7 +187,7 @@ class Box:
         lines = [f'trainwarden_collector_success{{collector="{c}"}} 1' for c in ("host", "workers")]
         lines += ["trainwarden_memory_effective_available_bytes 2e10"]
         lines += ["trainwarden_memory_available_floor_bytes 2e9"]
-        lines += [f"trainwarden_config_workers_hash {self._workers_hash}"]
+        lines += self.hashes()
         roots = self.workers()
         marked = [ACTION_VARIABLE in (read_environment(identity.pid) or {}) for identity in roots]
         values = {

@@ -19,7 +19,7 @@ class RunAccounts:
     def __init__(self, users: Iterable[str | None] = (), root: Path = PROC) -> None:
         """`users`: the accounts in the configuration, by name or number."""
         self._root = root
-        self._known = frozenset(map(_find_uid, users)) - {None}
+        self._known = frozenset(map(find_uid, users)) - {None}
 
     def add_workers(self, processes: Iterable[Process]) -> None:
         """Adds the accounts of `processes` of workers.
@@ -42,7 +42,8 @@ class RunAccounts:
         return uid if now is not None and now.identity == process.identity else None
 
 
-def _find_uid(user: str | None) -> int | None:
+def find_uid(user: str | None) -> int | None:
+    """Returns the uid of an account given by name or number; None without one, or if unknown."""
     if user is None or user.isdecimal():
         return None if user is None else int(user)
     try:

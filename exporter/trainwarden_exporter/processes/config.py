@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Annotated, Protocol, Self, TypeVar
 
 from pydantic import (
@@ -17,6 +17,7 @@ from pydantic import (
 
 from trainwarden_exporter.config_file.loader import LocatedError, Section, unique_by
 from trainwarden_exporter.config_file.types import Bytes, Name, Seconds
+from trainwarden_exporter.processes.accounts import find_uid
 from trainwarden_exporter.processes.matching import Selector, WorkerKey
 
 
@@ -95,10 +96,34 @@ def hash_workers(runs: Iterable[RunWorkers]) -> int:
     48 bits, so that it is exact as the value of a metric (a float64), as the `config_hash` of
     Alertmanager.
     """
-    content = [
-        (*key, worker.match.model_dump(mode="json", exclude_none=True), worker.expected)
+    return _hash([_describe(key, worker) for key, worker in workers_by_key(runs).items()])
+
+
+def hash_workers_by_run(runs: Collection[RunWorkers]) -> dict[str, int]:
+    """Returns for each run the hash of the workers that can find a process of its accounts.
+
+    A process has one account, so a worker with another `user` finds none of the run: what another
+    account announces does not change the hash. Blocks: looks up the names of accounts.
+    """
+    users = {worker.match.user for run in runs for worker in run.workers}
+    uids = {user: find_uid(user) for user in users}  # None: any account
+    rows = [
+        (uids[worker.match.user], _describe(key, worker))
         for key, worker in workers_by_key(runs).items()
     ]
+    accounts = {run.name: frozenset(uids[one.match.user] for one in run.workers) for run in runs}
+    hashes = {
+        own: _hash([row for uid, row in rows if None in own or uid in own or uid is None])
+        for own in set(accounts.values())
+    }
+    return {run: hashes[own] for run, own in accounts.items()}
+
+
+def _describe(key: WorkerKey, worker: WorkerConfig) -> tuple[object, ...]:
+    return (*key, worker.match.model_dump(mode="json", exclude_none=True), worker.expected)
+
+
+def _hash(content: Sequence[tuple[object, ...]]) -> int:
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).digest()
     return int.from_bytes(digest[:6], "big")
 

@@ -25,7 +25,12 @@ from trainwarden_exporter.config_file.loader import (
 from trainwarden_exporter.config_file.types import Bytes, LocalPath, Name, Seconds
 from trainwarden_exporter.exceptions import ConfigError
 from trainwarden_exporter.processes.announcements import AnnouncedRuns, read_announcements
-from trainwarden_exporter.processes.config import WorkerConfig, hash_workers, workers_by_key
+from trainwarden_exporter.processes.config import (
+    WorkerConfig,
+    hash_workers,
+    hash_workers_by_run,
+    workers_by_key,
+)
 from trainwarden_exporter.processes.matching import Selector, WorkerKey
 from trainwarden_exporter.run_config import RunConfig
 from trainwarden_exporter.run_specs import checkpoint_specs, trainer_names
@@ -190,6 +195,8 @@ class Setup:
     """Workers of `trainwarden run` that an operator stopped."""
     announced: AnnouncedRuns = field(default_factory=AnnouncedRuns)
     """The runs of `trainwarden run`."""
+    run_hashes: Mapping[str, int] = field(default_factory=dict)
+    """For each run the hash of the workers that can find a process of its accounts."""
 
     @cached_property
     def workers(self) -> Mapping[WorkerKey, WorkerConfig]:
@@ -205,6 +212,10 @@ class Setup:
     def workers_hash(self) -> int:
         """The hash of the workers in exporter.yml, as the exporter shows it."""
         return hash_workers(self.exporter_config.runs)
+
+    def workers_hash_of(self, run: str) -> int:
+        """The hash of the workers that an action on `run` depends on; all workers for ""."""
+        return self.run_hashes.get(run, self.workers_hash)
 
     def is_trainer(self, key: WorkerKey) -> bool:
         """Whether a worker is a trainer of its run, by the exporter's rule."""
@@ -306,7 +317,8 @@ def load_exporter_file(path: Path, config: Config) -> Setup:
     exporter_config, _ = with_announced(exporter_config, announced)
     config = _with_announced_targets(config, announced)
     stopped = announced.stopped - workers_by_key(exporter_config.runs).keys()
-    setup = Setup(config, exporter_config, stopped, announced)
+    hashes = hash_workers_by_run(exporter_config.runs)
+    setup = Setup(config, exporter_config, stopped, announced, hashes)
     problems = [problem_at(path, text, *place) for text, place in wrong_references(setup)]
     if problems:
         raise ConfigError(*problems)

@@ -81,7 +81,7 @@ class ActionRequest:
     instances: Collection[TargetInstance] = ()
     """The instances that it may end."""
     workers_hash: int = 0
-    """The hash of the workers in exporter.yml at the decision."""
+    """`Setup.workers_hash_of` its run at the decision."""
 
 
 class ActionRunner:

@@ -38,7 +38,8 @@ from trainwarden_remediator.model import (
 )
 from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.observation.snapshot import Snapshot
-from trainwarden_remediator.policy.blockers import is_later, refuse_other_processes
+from trainwarden_remediator.policy.agreement import refuse_other_processes
+from trainwarden_remediator.policy.blockers import is_later
 
 
 class Executor:
@@ -264,7 +265,8 @@ class Executor:
         if (reread := self._context.reread_exporter_file) is None:
             return ""
         problem = await reread()
-        if action_request.workers_hash == self._context.setup.workers_hash:
+        run = action_request.key.run
+        if action_request.workers_hash == self._context.setup.workers_hash_of(run):
             return problem
         return problem or "the workers in exporter.yml have changed since the decision"
 
@@ -286,7 +288,7 @@ class Executor:
             step=run.step if run else None,
             steps_repeated=run.steps_repeated if run else None,
             proved=run.proved_step if run else None,
-            workers_hash=self._context.setup.workers_hash,
+            workers_hash=self._context.setup.workers_hash_of(target.key.run),
         )
 
     def _action(self, target: Budget) -> Action:

@@ -111,6 +111,9 @@ def parse_exporter_page(body: bytes) -> ExporterState:
         collectors_failing=successes.count(0) / len(successes),
         saves_unknown="the exporter's checkpoints collector fails" if saves_fail else "",
         workers_hash=page.maybe("config_workers_hash"),
+        run_hashes={
+            own.get("run", ""): value for own, value in page.all("config_run_workers_hash")
+        },
         emergency_brakes={
             key: brake
             for key in page.workers("log_info")

@@ -198,6 +198,9 @@ class ExporterState:
     workers_hash: float | None = None
     """The hash of the workers that the exporter has loaded; None from an exporter that shows none,
     and from local observation."""
+    run_hashes: Mapping[str, float] = field(default_factory=dict)
+    """The same for each run, of the workers that can find a process of its accounts; empty from an
+    exporter that shows only the hash of all."""
     saves_unknown: str = ""
     """Why it is unknown for all runs whether a checkpoint is being written, or ""."""
 

@@ -9,7 +9,7 @@ from trainwarden_remediator.alertmanager.api import AlertState, is_silenced
 from trainwarden_remediator.config.targets import Budget, Target
 from trainwarden_remediator.model import Decision, Incident, Reason
 from trainwarden_remediator.observation.snapshot import AlertmanagerState, Snapshot
-from trainwarden_remediator.policy.blockers import refuse_other_configuration
+from trainwarden_remediator.policy.agreement import refuse_other_configuration
 from trainwarden_remediator.policy.context import DecisionContext, PolicyState
 from trainwarden_remediator.policy.ladder import find_position
 

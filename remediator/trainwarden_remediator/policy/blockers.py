@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.formatting import format_time
@@ -24,9 +23,7 @@ from trainwarden_remediator.model import (
     HARMLESS_KINDS,
     Approval,
     Decision,
-    Incident,
     PastAction,
-    Verdict,
 )
 from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.policy.conditions import (
@@ -105,54 +102,6 @@ def find_blocker(
     return (
         missing_recovery_point(context, target, run) if context.rung.target == "trainer" else None
     )
-
-
-def refuse_other_configuration(
-    context: DecisionContext, budget: Budget, exporter: ExporterState | None
-) -> Decision | None:
-    """A decision not to act while exporter and remediator do not go by the same file, else None.
-
-    The exporter would report one process, and the remediator end another (harm 29).
-    """
-    setup, detail = context.state.setup, context.state.config_problem
-    incident, waiting = context.incident, None
-    shown = exporter.workers_hash if exporter is not None else None
-    if not detail and shown is not None and shown != setup.workers_hash:
-        file = setup.config.exporter.config
-        detail = f"the exporter has loaded other workers than {file} has: reload it"
-        # The exporter shows a run that begins, or that is stopped, at its next scrape.
-        soon = "the exporter shows which runs there are at its next scrape"
-        waiting = context.wait("observation_failed", budget, soon)
-    if not detail:
-        return None
-    if context.observes:
-        return context.wait("observe_mode", budget, detail)
-    refusal = context.refuse("config_differs", budget, detail)
-    if waiting is None or incident.last_decision == refusal.text:
-        return refusal
-    lasting = incident.repeated_for(waiting, context.now) >= DIFFERING_SECONDS
-    return refusal if lasting else waiting
-
-
-DIFFERING_SECONDS = 10.0
-"""How long the exporter may show another state before the operator is notified: a process or a run
-that starts or ends shows up at different moments in two observations."""
-
-
-def refuse_other_processes(
-    incident: Incident, decision: Decision, detail: str, *, observes: bool, now: float
-) -> Decision:
-    """Returns a decision instead of the restart `decision`, which could end another's process.
-
-    One of the processes that match may belong to somebody else (harms 8 and 29). `detail` says
-    which ones were found.
-    """
-    waiting = replace(decision, verdict=Verdict.WAIT, reason="ambiguous_target", detail=detail)
-    refusal = replace(waiting, verdict=Verdict.REFUSE, reason="processes_differ")
-    if observes:
-        return waiting
-    lasting = incident.repeated_for(waiting, now) >= DIFFERING_SECONDS
-    return refusal if lasting or incident.last_decision == refusal.text else waiting
 
 
 START_TOLERANCE_SECONDS = 2.0

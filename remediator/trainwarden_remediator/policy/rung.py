@@ -19,6 +19,7 @@ from trainwarden_remediator.model import (
     Verdict,
 )
 from trainwarden_remediator.observation.model import ExporterState, WorkerState
+from trainwarden_remediator.policy.agreement import refuse_other_processes
 from trainwarden_remediator.policy.alert_blockers import alert_blocker, blocking_alert, suppression
 from trainwarden_remediator.policy.blockers import (
     budget_exhausted,
@@ -28,7 +29,6 @@ from trainwarden_remediator.policy.blockers import (
     find_blocker,
     is_acting,
     larger_worker_first,
-    refuse_other_processes,
     resident_bytes,
     too_soon,
     void_approval,

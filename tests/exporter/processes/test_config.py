@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from trainwarden_exporter.processes.config import RunWorkers, hash_workers
+from trainwarden_exporter.processes.config import RunWorkers, hash_workers, hash_workers_by_run
 
 WORKER = {"name": "trainer", "match": {"command": "train", "environment": {"RANK": "0"}}}
 
@@ -41,6 +41,53 @@ def test_the_hash_is_exact_as_the_value_of_a_metric() -> None:
     assert hash_workers([]) != hashed()
 
 
+def hashed_run(user: str | None, **others: dict[str, Any]) -> int:
+    """The hash of the run `a` of an account, beside a run of each of the `others`."""
+    match = {"command": "train"} if user is None else {"command": "train", "user": user}
+    workers = {"a": match, **others}
+    return hash_workers_by_run(
+        [
+            RunWorkers.model_validate({"name": run, "workers": [{"name": "w", "match": one}]})
+            for run, one in workers.items()
+        ]
+    )["a"]
+
+
+@pytest.mark.parametrize("user", ["root", "0"])
+def test_the_hash_of_a_run_does_not_change_with_a_worker_of_another_account(user: str) -> None:
+    assert hashed_run(user, b={"pid_file": "/run/b", "user": "61234"}) == hashed_run(user)
+
+
+@pytest.mark.parametrize(
+    ("user", "other"),
+    [
+        ("root", {"user": "0"}),
+        ("0", {"user": "root"}),
+        ("61234", {"user": "61234"}),
+        ("root", {}),
+        (None, {"user": "61234"}),
+        ("root", {"user": "an-account-that-does-not-exist"}),
+        ("an-account-that-does-not-exist", {"user": "61234"}),
+    ],
+)
+def test_the_hash_of_a_run_changes_with_each_worker_that_may_find_its_processes(
+    user: str | None, other: dict[str, str]
+) -> None:
+    assert hashed_run(user, b={"pid_file": "/run/b", **other}) != hashed_run(user)
+    assert hashed_run(user) != hashed_run("1")
+
+
+def test_a_worker_counts_if_any_worker_of_the_run_may_be_of_its_account() -> None:
+    run = {"name": "a", "user": "61234", "workers": [TRAINER, SERVER | {"match": OF_ROOT}]}
+    other = {"name": "b", "workers": [{"name": "w", "match": OF_ROOT | {"command": "eval"}}]}
+    alone, beside = (
+        hash_workers_by_run([RunWorkers.model_validate(one) for one in runs])
+        for runs in ([run], [run, other])
+    )
+    assert alone["a"] != beside["a"] != beside["b"]
+
+
+OF_ROOT = {"command": "serve", "user": "root"}
 TRAINER = {"name": "trainer", "match": {"command": "train"}}
 SERVER = {"name": "server", "match": {"command": "serve", "user": "bob"}}
 

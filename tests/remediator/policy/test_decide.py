@@ -50,7 +50,7 @@ from trainwarden_remediator.observation.model import (
     WorkerState,
 )
 from trainwarden_remediator.observation.snapshot import AlertmanagerState, Snapshot
-from trainwarden_remediator.policy.blockers import DIFFERING_SECONDS
+from trainwarden_remediator.policy.agreement import DIFFERING_SECONDS
 from trainwarden_remediator.policy.conditions import still_holds
 from trainwarden_remediator.policy.context import PolicyState
 from trainwarden_remediator.policy.decide import decide

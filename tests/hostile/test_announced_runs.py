@@ -1,0 +1,86 @@
+"""An account announces runs to a stack of root, beside a run of root's file."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.hostile.accounts import STRANGER, needs_root, open_folder, started
+from tests.remediator.api.test_webhook import come, post, running
+from tests.remediator.live_host import Box
+from tests.remediator.samples import delivery
+
+from trainwarden_exporter.app import Exporter
+
+pytestmark = needs_root
+
+HEALED_SECONDS = 20
+CHURN = """\
+cd "$0"; n=0
+while :; do
+  n=$((n + 1))
+  for run in a$n b$n c$n; do
+    echo "{\\"run\\": \\"$run\\", \\"worker\\": \\"w\\", \\"pid\\": 0}" >new
+    mv new "$run@w.json"; sleep 0.002
+  done
+  rm ?$n@w.json
+done
+"""
+"""Announces three runs and withdraws them, again and again, in the folder `$0`."""
+
+
+class SharedBox(Box):
+    """A host whose exporter also watches the runs that another account announces in `runs`."""
+
+    def __init__(self, folder: Path, runs: Path) -> None:
+        self.runs = runs
+        super().__init__(folder)
+
+    def match(self, command: str, role: str = "rollout") -> None:
+        super().match(command, role)
+        file = self.folder / "exporter.yml"
+        content = yaml.safe_load(file.read_text())
+        content["runs"][0]["workers"][0]["match"]["user"] = "root"
+        file.write_text(yaml.safe_dump(content | {"runs_folder": str(self.runs)}))
+
+    def reload_exporter(self) -> None:
+        super().reload_exporter()
+        self.exporter = Exporter(self.folder / "exporter.yml", build=lambda _: ())
+
+    def hashes(self) -> list[str]:
+        """The hashes of the workers as a real exporter shows them, which looks for runs first."""
+        asyncio.run(self.exporter.refresh_runs())
+        samples = (one for family in self.exporter.exporter_families() for one in family.samples)
+        return [
+            f"{one.name}{labelled(**one.labels)} {one.value}"
+            for one in samples
+            if "workers_hash" in one.name
+        ]
+
+
+def labelled(run: str = "") -> str:
+    return f'{{run="{run}"}}' if run else ""
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Iterator[SharedBox]:
+    with open_folder(STRANGER) as folder:
+        box = SharedBox(tmp_path, folder)
+        yield box
+        box.close()
+
+
+async def test_runs_that_come_and_go_do_not_stop_the_healing_of_another_account(
+    box: SharedBox,
+) -> None:
+    own = box.start_worker()
+    async with running(box, engine=True) as (client, _):
+        with started(["sh", "-c", CHURN, str(box.runs)]):
+            await come(lambda: len({box.hashes()[0] for _ in range(5)}) > 1)
+            assert (await post(client, delivery(box.alert()))).status == 200
+            async with asyncio.timeout(HEALED_SECONDS):
+                await come(lambda: "healed" in box.journaled())
+    assert own.wait(60) == -15

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.remediator.policy.test_decide import (
+    CLEANS,
+    LEFTOVERS,
+    WORKERS,
+    held_by,
+    incident,
+    snapshot,
+    state,
+)
+from tests.remediator.samples import NOW, make_config
+
+from trainwarden_remediator.model import Incident
+from trainwarden_remediator.observation.snapshot import Snapshot
+from trainwarden_remediator.policy.decide import decide
+
+ALIKE = {"demo": 5.0}
+LEAK = incident()
+
+
+@pytest.mark.parametrize(
+    ("about", "shown", "expected"),
+    [
+        (LEAK, ALIKE, "act restart"),
+        (LEAK, {"demo": 6.0}, "wait observation_failed"),
+        (LEAK, {"second": 5.0}, "wait observation_failed"),
+        (LEAK, {}, "wait observation_failed"),  # an older exporter, with the hash of all
+        # What belongs to no worker is a leftover, so every worker counts.
+        (LEFTOVERS, ALIKE, "wait observation_failed"),
+    ],
+)
+def test_other_workers_of_the_exporter_stop_only_what_depends_on_them(
+    tmp_path: Path, about: Incident, shown: dict[str, float], expected: str
+) -> None:
+    seen: Snapshot = held_by(2) if about is LEFTOVERS else snapshot()
+    assert seen.exporter is not None
+    exporter = replace(seen.exporter, workers_hash=1, run_hashes=shown)
+    known = state(
+        make_config(tmp_path, *WORKERS, **CLEANS), snapshot=replace(seen, exporter=exporter)
+    )
+    known = replace(known, setup=replace(known.setup, run_hashes={"demo": 5}))
+    assert decide(about, known, NOW).text == expected
