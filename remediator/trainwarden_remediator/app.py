@@ -204,7 +204,7 @@ class Remediator:
         return BreakerFigures(
             breaker_open=self.journal.breaker().opened_at is not None,
             breaker_actions=self.journal.count_breaker_actions(config.breaker.window),
-            breaker_limit=config.breaker.limit(len(config.targets)),
+            breaker_limit=config.breaker_limit(),
             blocked_since={
                 reason: since
                 for reason, since in self.journal.blocked_since().items()

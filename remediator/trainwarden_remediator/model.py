@@ -88,6 +88,8 @@ class PastAction:
     attempts: int | None = None
     alert: str = ""
     """The alert about which it is; "" if not known."""
+    account: int | None = None
+    """The `Budget.account` of its target."""
 
     @property
     def acted_at(self) -> float:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,9 +13,12 @@ import yaml
 from tests.hostile.accounts import STRANGER, needs_root, open_folder, started
 from tests.remediator.api.test_webhook import come, post, running
 from tests.remediator.live_host import Box
-from tests.remediator.samples import delivery
+from tests.remediator.samples import delivery, make_alert
 
 from trainwarden_exporter.app import Exporter
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_remediator.config.targets import Target
+from trainwarden_remediator.journal.journal import Journal
 
 pytestmark = needs_root
 
@@ -44,7 +49,7 @@ class SharedBox(Box):
         file = self.folder / "exporter.yml"
         content = yaml.safe_load(file.read_text())
         content["runs"][0]["workers"][0]["match"]["user"] = "root"
-        file.write_text(yaml.safe_dump(content | {"runs_folder": str(self.runs)}))
+        file.write_text(yaml.safe_dump(content | {"runs_folder": str(self.runs / "runs.d")}))
 
     def reload_exporter(self) -> None:
         super().reload_exporter()
@@ -68,6 +73,8 @@ def labelled(run: str = "") -> str:
 @pytest.fixture
 def box(tmp_path: Path) -> Iterator[SharedBox]:
     with open_folder(STRANGER) as folder:
+        (folder / "runs.d").mkdir()
+        os.chown(folder / "runs.d", STRANGER, STRANGER)
         box = SharedBox(tmp_path, folder)
         yield box
         box.close()
@@ -78,9 +85,50 @@ async def test_runs_that_come_and_go_do_not_stop_the_healing_of_another_account(
 ) -> None:
     own = box.start_worker()
     async with running(box, engine=True) as (client, _):
-        with started(["sh", "-c", CHURN, str(box.runs)]):
+        with started(["sh", "-c", CHURN, str(box.runs / "runs.d")]):
             await come(lambda: len({box.hashes()[0] for _ in range(5)}) > 1)
             assert (await post(client, delivery(box.alert()))).status == 200
             async with asyncio.timeout(HEALED_SECONDS):
                 await come(lambda: "healed" in box.journaled())
     assert own.wait(60) == -15
+
+
+async def test_restarts_of_the_runs_of_another_account_do_not_use_up_those_of_the_host(
+    box: SharedBox,
+) -> None:
+    own = box.start_worker()
+    for run in GREEDY:
+        announce(box.runs, run)
+    async with running(box, engine=True) as (client, remediator):
+        targets = [remediator.setup.config.target(WorkerKey(run, "w")) for run in GREEDY]
+        for target in (*targets, *targets):
+            assert target is not None
+            act(remediator.journal, target)
+        for run in GREEDY:  # a limit that counts the targets falls
+            (box.runs / "runs.d" / f"{run}@w.json").unlink()
+        assert (await post(client, delivery(box.alert()))).status == 200
+        async with asyncio.timeout(HEALED_SECONDS):
+            await come(lambda: "healed" in box.journaled())
+    assert own.wait(60) == -15
+
+
+GREEDY = ("greedy1", "greedy2", "greedy3")
+
+
+def announce(folder: Path, run: str) -> None:
+    """Announces a run of STRANGER that may be restarted at its socket."""
+    content = {"run": run, "worker": "w", "pid": 0, "restart": "on-request"}
+    content["socket"] = str(folder / "runs.d" / f"{run}.sock")
+    file = folder / "runs.d" / f"{run}@w.json"
+    file.write_text(json.dumps(content))
+    os.chown(file, STRANGER, STRANGER)
+
+
+def act(journal: Journal, target: Target) -> None:
+    """Records a restart of `target` that did not help."""
+    fingerprint = f"{GREEDY.index(target.run) + 1:016x}"
+    journal.record_alerts([make_alert(fingerprint=fingerprint, run=target.run, worker="w")])
+    incident = next(one for one in journal.open_incidents() if one.run == target.run)
+    number = journal.record_intent(incident.id, target.key, "restart", (), account=target.account)
+    journal.record_result(number, "done")
+    journal.record_outcome(number, "not_healed")

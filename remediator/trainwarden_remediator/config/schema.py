@@ -179,6 +179,10 @@ class Config(Section):
         """Returns the target of a worker, or None."""
         return next((target for target in self.targets if key in target.keys), None)
 
+    def breaker_limit(self, account: int | None = None) -> int:
+        """Returns the maximum number of actions on the targets of `Budget.account`."""
+        return self.breaker.limit(sum(target.account == account for target in self.targets))
+
     def budget(self, key: WorkerKey) -> Target | GpuCleanup | None:
         """Returns the target of a worker, the GPU cleanup for `GPUS`, or None."""
         return self.gpu_cleanup if key == GPUS else self.target(key)

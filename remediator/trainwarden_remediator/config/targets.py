@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Self
@@ -64,6 +65,11 @@ class Budget(Section):
     def keys(self) -> tuple[WorkerKey, ...]:
         """All workers of the target; `key` is the first."""
         return (self.key,)
+
+    @property
+    def account(self) -> int | None:
+        """The uid of another account that announces it; None for root and this program's own."""
+        return None
 
 
 RESTART_METHODS = ("process", "systemd", "docker", "supervisor", "kubernetes", "slurm", "command")
@@ -163,6 +169,11 @@ class AnnouncedTarget(Target):
     @property
     def can_be_restarted(self) -> bool:
         return not self.announced.wrapper_ended
+
+    @property
+    def account(self) -> int | None:
+        owner = self.announced.owner
+        return None if owner in (0, os.geteuid()) else owner
 
     @property
     def restart_method(self) -> RestartMethod:

@@ -192,6 +192,7 @@ class Executor:
             step=run.step,
             checkpoint=run.checkpoint,
             attempt=None if decision.attempt is None else (decision.attempt, target.attempts),
+            account=target.account,
         )
         request = self._action_request(number, incident.remediation, decision.rung, target, run)
         return replace(request, instances=processes)

@@ -137,11 +137,12 @@ class Journal(JournalReader):
         step: float | None = None,
         checkpoint: float | None = None,
         attempt: tuple[int, int] | None = None,
+        account: int | None = None,
     ) -> int:
         """Records an action on `key` before any part of it is performed. Returns its id.
 
         `step` and `checkpoint` are the progress of its run, if known; `attempt` is which of its
-        target's attempts it is, from 1, and how many there may be.
+        target's attempts it is, from 1, and how many there may be; `account` that of the target.
         """
         count, limit = attempt or (None, None)
         instances = sorted(processes, key=lambda one: (isinstance(one, str), one))
@@ -151,10 +152,11 @@ class Journal(JournalReader):
             db.execute("UPDATE incident SET last_decision = NULL WHERE id = ?", (incident,))
             action = db.execute(
                 "INSERT INTO action (incident, run, worker, kind, intent_at, processes, rung, step,"
-                " checkpoint, attempt, attempts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                " checkpoint, attempt, attempts, account)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     *(incident, *key, kind, now, json.dumps(instances), rung, step, checkpoint),
-                    *(count, limit),
+                    *(count, limit, account),
                 ),
             ).lastrowid
             if action is None:

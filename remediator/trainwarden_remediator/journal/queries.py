@@ -57,7 +57,7 @@ _NEEDS_OPERATOR = [Decision(Verdict.REFUSE, reason).text for reason in sorted(NE
 
 _ACTION_COLUMNS = (
     "id, incident, run, worker, kind, intent_at, outcome IS 'healed' AS healed, rung, step,"
-    " checkpoint, result, result_at, attempt, attempts,"
+    " checkpoint, result, result_at, attempt, attempts, account,"
     " CASE WHEN result IS 'interrupted' THEN result_at ELSE outcome_at END AS ended_at,"
     " (SELECT alert FROM incident AS cause WHERE cause.id = action.incident) AS alert"
 )
@@ -246,12 +246,12 @@ class JournalReader:
         }
 
     def count_breaker_actions(self, within: float) -> int:
-        """Returns the number of actions that count against the breaker."""
+        """Returns the number of actions that count against the breaker of the host."""
         now = self._clock()
         # Includes actions in the future, after the clock was set back.
         since = max(now - within, self.breaker().reset_at)
         (row,) = self._read(
-            "SELECT count(*) FROM action WHERE intent_at > ?"
+            "SELECT count(*) FROM action WHERE intent_at > ? AND account IS NULL"
             " AND NOT (result IS 'interrupted' AND last_step IS NULL)"
             " AND kind NOT IN (SELECT value FROM json_each(?))",
             (since, json.dumps(sorted(HARMLESS_KINDS))),

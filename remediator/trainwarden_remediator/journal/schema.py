@@ -45,7 +45,8 @@ CREATE TABLE action (
     step REAL,                   -- progress of the run at the time of the intent: steps done
     checkpoint REAL,             -- and the step of its newest complete checkpoint
     attempt INTEGER,             -- which of its target's attempts it is, from 1
-    attempts INTEGER             -- and how many there may be
+    attempts INTEGER,            -- and how many there may be
+    account INTEGER              -- of an announced target; NULL for root and this program's own
 );
 CREATE INDEX action_target ON action (run, worker, intent_at);
 CREATE TABLE event (
@@ -198,12 +199,14 @@ UPDATE counter SET labels = replace(labels, '"", "person"', '"", "on-call"')
  WHERE metric IN ('actions', 'outcomes');
 """
 
+_FROM_VERSION_5 = "ALTER TABLE action ADD COLUMN account INTEGER;\n"
 _FROM_VERSION_4 = f"""
 {_CREATION_TIME}
 ALTER TABLE incident ADD COLUMN part_of INTEGER REFERENCES incident (id) ON DELETE SET NULL;
 ALTER TABLE action ADD COLUMN attempt INTEGER;
 ALTER TABLE action ADD COLUMN attempts INTEGER;
 CREATE INDEX incident_part ON incident (part_of) WHERE part_of IS NOT NULL;
+{_FROM_VERSION_5}
 """
 _FROM_VERSION_3 = f"ALTER TABLE incident ADD COLUMN last_detail TEXT;\n{_FROM_VERSION_4}"
 
@@ -212,5 +215,6 @@ MIGRATIONS = {
     2: _FROM_VERSION_2 + _FROM_BOTH + _FROM_VERSION_3,
     3: _FROM_VERSION_3,
     4: _FROM_VERSION_4,
+    5: _FROM_VERSION_5,
 }
 """The SQL that upgrades a journal to the current version, by its present version."""

@@ -40,17 +40,26 @@ from trainwarden_remediator.policy.context import DecisionContext
 
 
 def check_breaker(context: DecisionContext, target: Budget) -> Decision | None:
-    """A decision to wait where the circuit breaker of this host is open, else None.
+    """A decision to wait where the circuit breaker of this host opens, else None.
 
-    So many actions in the window point to a fault of the host or of the watch itself (harm 7).
+    So many actions in the window point to a fault of the host or of the watch itself (harm 7). What
+    another account announces stops restarts of its own runs alone.
     """
-    config = context.state.config
-    within, limit = config.breaker.window, config.breaker.limit(len(config.targets))
-    begun = [a.intent_at for a in context.state.actions if a.kind not in HARMLESS_KINDS]
-    count = context.state.breaker.count_actions(begun, within, context.now)
-    if count < limit:
+    config, account = context.state.config, target.account
+    within = config.breaker.window
+    counted = [
+        action.intent_at
+        for action in context.state.actions
+        if action.kind not in HARMLESS_KINDS and action.account == account
+    ]
+    count = context.state.breaker.count_actions(counted, within, context.now)
+    if count < config.breaker_limit(account):
         return None
-    return context.wait("breaker_open", target, f"{count} actions on this host within {within:g} s")
+    found = f"{count} actions on {{}} within {within:g} s"
+    if account is None:
+        return context.wait("breaker_open", target, found.format("this host"))
+    detail = found.format(f"the runs of account {account}")
+    return context.refuse("attempts_exhausted", target, detail)
 
 
 def budget_exhausted(

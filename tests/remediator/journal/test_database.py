@@ -203,8 +203,9 @@ def test_a_journal_of_version_2_is_migrated(tmp_path: Path, clock: FakeClock) ->
         assert [event.kind for event in journal.newest_events(1)] == ["alerts_stale"]
 
 
-# what versions 4 and 5 added
+# what versions 4 to 6 added
 TO_VERSION_3 = """
+ALTER TABLE action DROP COLUMN account;
 ALTER TABLE journal DROP COLUMN created;
 ALTER TABLE incident DROP COLUMN last_detail;
 DROP INDEX incident_part;

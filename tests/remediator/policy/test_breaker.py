@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,16 @@ from tests.remediator.stage import Scene
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_remediator.alertmanager.api import AlertState
 from trainwarden_remediator.config.limits import BreakerSettings
+from trainwarden_remediator.config.playbooks import Condition, Rung
+from trainwarden_remediator.config.restart_methods.run import RunTarget
+from trainwarden_remediator.config.targets import AnnouncedTarget
 from trainwarden_remediator.journal.database import connect, offline_transaction
 from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.journal.rows import read_events
 from trainwarden_remediator.journal.transitions import reset_breaker
-from trainwarden_remediator.model import BreakerState, Decision, Verdict
+from trainwarden_remediator.model import BreakerState, Decision, Incident, Verdict
+from trainwarden_remediator.policy.blockers import check_breaker
+from trainwarden_remediator.policy.context import DecisionContext, PolicyState
 
 BUSY = {"breaker": {"actions": 2, "window": 3600}, "cooldown": 0, "attempts": 50}
 
@@ -158,6 +164,69 @@ async def test_leftovers_are_not_counted(stage: Any) -> None:
         await scene.clock.advance(30)
         assert restarts(scene) == 1
         assert scene.journal.count_breaker_actions(3600) == 1
+
+
+ACCOUNT = 61234
+FOREIGN = WorkerKey("greedy", "w")
+
+
+async def test_runs_of_another_account_open_no_breaker_but_their_own(stage: Any) -> None:
+    async with stage(**BUSY) as scene:
+        target = AnnouncedTarget(
+            run=FOREIGN.run,
+            worker=FOREIGN.worker,
+            announced=RunTarget(run="greedy/w", socket=Path("/run/a.sock"), owner=ACCOUNT),
+        )
+        assert target.account == ACCOUNT
+        for _ in range(2):
+            number = scene.journal.record_intent(
+                _incident(scene), FOREIGN, "restart", (), account=target.account
+            )
+            scene.journal.record_result(number, "done")
+            scene.journal.record_outcome(number, "healed")
+        setup = scene.setup
+        config = setup.config.model_copy(update={"targets": (*setup.config.targets, target)})
+        assert (config.breaker_limit(), scene.journal.count_breaker_actions(3600)) == (2, 0)
+        state = PolicyState(
+            replace(setup, config=config), (), (), scene.journal.past_actions(NOW - 3600)
+        )
+        context = DecisionContext(
+            incident=as_incident_of(FOREIGN),
+            condition=Condition.OVER_MEMORY_LIMIT,
+            rung=Rung(action="restart"),
+            index=0,
+            state=state,
+            now=scene.clock.now(),
+            condition_started_at=NOW - 60,
+        )
+        refusal = check_breaker(context, target)
+        assert refusal is not None
+        assert (refusal.text, "account 61234" in refusal.detail) == (
+            "refuse attempts_exhausted",
+            True,
+        )
+        await open_it(scene)
+        assert restarts(scene) == 2
+        assert scene.journal.count_breaker_actions(3600) == 2
+
+
+def test_each_account_has_a_limit_of_its_own(tmp_path: Path) -> None:
+    config = make_config(tmp_path, *(f"demo/w{number}" for number in range(5)))
+    assert (config.breaker_limit(), config.breaker_limit(ACCOUNT)) == (10, 6)
+
+
+def as_incident_of(key: WorkerKey) -> Incident:
+    return Incident(
+        id=9,
+        fingerprint=FINGERPRINT,
+        starts_at=NOW,
+        alert="TrainingWorkerMemoryOverLimit",
+        run=key.run,
+        worker=key.worker,
+        remediation="restart_leaking_worker",
+        last_received_at=NOW,
+        resolved=False,
+    )
 
 
 def _incident(scene: Scene) -> int:
