@@ -139,7 +139,11 @@ def test_the_file_of_the_running_stack_is_used_where_the_folder_has_none(
         assert "several stacks run; choose one:" in capsys.readouterr().err
         (tmp_path / "remediator.yml").write_text("insecure: sure\n")
         assert cli.main(["journal"]) == 1
-        assert "remediator.yml:1: insecure" in capsys.readouterr().err
+        assert "several stacks run; choose one:" in capsys.readouterr().err
+    assert cli.main(["journal"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"trainwarden journal: uses {tmp_path / 'remediator.yml'}\n")
+    assert "remediator.yml:1: insecure" in error
     (tmp_path / "remediator.yml").unlink()
     left = f"  --config.file {tmp_path / 'stacks' / 'run-announced' / 'their.yml'}\n"
     for command, is_named in (("report", True), ("resume", False)):
@@ -147,6 +151,45 @@ def test_the_file_of_the_running_stack_is_used_where_the_folder_has_none(
         error = capsys.readouterr().err
         assert error.startswith(f"trainwarden {command}: {nothing}")
         assert (left in error) == is_named
+
+
+def test_the_file_of_the_running_stack_is_preferred_to_that_of_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TRAINWARDEN_STACK_DIR", str(tmp_path / "stacks"))
+    monkeypatch.chdir(tmp_path)
+    here, its = tmp_path / "remediator.yml", tmp_path / "its.yml"
+    here.write_text("here: 1\n")
+    claims, folder = load_script("claims"), tmp_path / "stacks" / "run-announced"
+    its.write_text("its: 1\n")
+    with claims.claimed(folder):
+        link = folder / load_script("runfolder").REMEDIATOR_LINK
+        for used in (its, here):
+            link.write_text(str(used))
+            assert cli.main(["hold"]) == 1
+            error = capsys.readouterr().err
+            assert f"{used}:1: " in error
+            assert (f"uses {its}, of the stack that runs, and not {here}" in error) == (used is its)
+
+
+@pytest.mark.parametrize(("what", "mode"), [("", 0o777), ("remediator.yml", 0o602)])
+def test_a_file_in_the_folder_that_others_can_write_is_used_only_where_it_is_named(
+    what: str,
+    mode: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("TRAINWARDEN_STACK_DIR", str(tmp_path / "stacks"))
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    (folder / "remediator.yml").write_text("insecure: sure\n")
+    (folder / what).chmod(mode)
+    assert cli.main(["hold"]) == 1
+    assert f"other accounts can write {folder / what}".rstrip("/") in capsys.readouterr().err
+    assert cli.main(["hold", "--config.file=remediator.yml"]) == 1
+    assert "remediator.yml:1: insecure" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FORWARDED = {
     "discover": ("trainwarden_exporter", "propose a configuration that fits this host"),
@@ -59,24 +65,74 @@ def run(arguments: Sequence[str]) -> int:
 def _configuration(command: str, *arguments: str) -> list[str]:
     """Returns the option that names the file of the running stack, unless another one is meant.
 
-    Raises ValueError if no stack or several run.
+    Without a stack, the file in the working folder is used. Raises ValueError if there is neither,
+    if several stacks run, or if other accounts can write the file in the working folder.
     """
     # here: `trainwarden run` imports this module, and stays as long as the run does
     from pathlib import Path  # noqa: PLC0415
 
     from trainwarden.stack import load_script  # noqa: PLC0415
 
-    named = any(one.startswith("--config.file") or one in ("-h", "--help") for one in arguments)
-    if named or Path("remediator.yml").exists():
+    if any(one.startswith("--config.file") or one in ("-h", "--help") for one in arguments):
         return []
     link, claims = load_script("runfolder").REMEDIATOR_LINK, load_script("claims")
-    running = [one for folder in claims.running_folders() if (one := folder / link).exists()]
-    left = [one for folder in claims.known_folders() if (one := folder / link).exists()]
-    found = running or left
-    shown = "".join(f"\n  --config.file {one.read_text(encoding='utf-8')}" for one in found)
-    if len(running) > 1:
+
+    def files(folders: Sequence[Path]) -> list[str]:
+        links = (folder / link for folder in folders)
+        return [one.read_text(encoding="utf-8") for one in links if one.exists()]
+
+    here = Path("remediator.yml")
+    here = here.absolute() if here.exists() else here  # the working folder may be gone
+    running = files(claims.running_folders())
+    of_here = [one for one in running if _is_same(here, Path(one))]
+    if len(found := of_here or running) == 1:
+        if here.exists() and not of_here:
+            note = f"uses {found[0]}, of the stack that runs, and not {here}"
+            print(f"trainwarden {command}: {note}", file=sys.stderr)
+        return [f"--config.file={found[0]}"]
+    if not running and here.exists():
+        if other := _other_writer(here):
+            raise ValueError(
+                f"{here} is not used: {other}; name it to use it anyway: --config.file {here.name}"
+            )
+        print(f"trainwarden {command}: uses {here}", file=sys.stderr)
+        return []
+    left = files(claims.known_folders())
+    shown = "".join(f"\n  --config.file {one}" for one in running or left)
+    if running:
         raise ValueError(f"several stacks run; choose one:{shown}")
-    if not running:
-        hint = f"\nEarlier stacks have left:{shown}" if left and command in READERS else ""
-        raise ValueError(f"{NOTHING_RUNS}, or name a file: --config.file FILE{hint}")
-    return [f"--config.file={one.read_text(encoding='utf-8')}" for one in running]
+    hint = f"\nEarlier stacks have left:{shown}" if left and command in READERS else ""
+    raise ValueError(f"{NOTHING_RUNS}, or name a file: --config.file FILE{hint}")
+
+
+def _is_same(file: Path, other: Path) -> bool:
+    return file.exists() and other.exists() and file.samefile(other)
+
+
+def _other_writer(file: Path) -> str:
+    """Says which other account can write or replace a file, or has linked it there; "" if none.
+
+    The file names the folders and commands that a subcommand reads, writes or starts.
+    """
+    folder = file.parent
+    for path, status in ((folder, folder.stat()), (file, file.lstat()), (file, file.stat())):
+        if status.st_uid not in (0, os.geteuid()):
+            return f"{path} belongs to another account (uid {status.st_uid})"
+        others = stat.S_IWOTH if _is_own_group(status.st_gid) else stat.S_IWOTH | stat.S_IWGRP
+        is_shared = path == folder and status.st_mode & stat.S_ISVTX  # as /tmp
+        is_link = stat.S_ISLNK(status.st_mode)  # nobody can write one
+        if status.st_mode & others and not (is_shared or is_link):
+            return f"other accounts can write {path} (`chmod go-w` ends that)"
+    return ""
+
+
+def _is_own_group(gid: int) -> bool:
+    """Whether a group is that of this account alone, by its name and members."""
+    import grp  # noqa: PLC0415 - as above
+    import pwd  # noqa: PLC0415
+
+    try:
+        name, group = pwd.getpwuid(os.geteuid()).pw_name, grp.getgrgid(gid)
+    except KeyError:
+        return False
+    return group.gr_name == name and not set(group.gr_mem) - {name}
