@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import children
-from stack import StackError, stack_folder
+from stack import StackError, private_files, stack_folder
 from trainwarden_exporter.processes.procfs import Identity, read_process, read_uid
 
 POLL_SECONDS = 0.1
@@ -74,7 +74,7 @@ def known_folders() -> list[Path]:
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
     """Lock `folder`: only this process runs the stack in it. Raises StackError if locked."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with open_private(lock_of(folder)) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -86,6 +86,23 @@ def claimed(folder: Path) -> Iterator[None]:
             file.write(f"{own.pid} {own.identity.start_ticks}\n".encode())
             file.flush()
         yield
+
+
+def make_folder(folder: Path) -> None:
+    """Creates the folder of a stack for this account only.
+
+    A folder that `default_folder` returns is narrowed if other accounts can write to it, and so is
+    `stack_folder`. A folder that an operator has named stays as it is.
+    """
+    with private_files():
+        folder.mkdir(parents=True, exist_ok=True)
+    where = stack_folder()
+    if folder.parent != where or not (folder.name == "demo" or folder.name.startswith("run-")):
+        return
+    for one in (folder,) if os.environ.get("TRAINWARDEN_STACK_DIR") else (folder, where):
+        status = one.stat()
+        if status.st_uid == os.geteuid() and status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            one.chmod(0o700)
 
 
 def open_private(path: Path) -> BinaryIO:

@@ -26,7 +26,7 @@ def detach(folder: Path, arguments: Sequence[str | Path]) -> int:
     """
     if claims.owner(claims.lock_of(folder)) is not None:
         raise claims.already_runs(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    claims.make_folder(folder)
     output = folder.parent / f"{folder.name}.out"
     with claims.open_private(output) as file:
         file.truncate(0)

@@ -22,7 +22,7 @@ import rendering
 import simulation
 from ruleset import RULES
 from simulation import Simulation
-from stack import PROJECT, Binaries, StackError, script
+from stack import PROJECT, Binaries, StackError, private_files, script
 from trainwarden_exporter.config_file.loader import Section, load
 from trainwarden_exporter.exceptions import ConfigError
 from trainwarden_remediator.config.notifications import NotifySettings
@@ -99,6 +99,7 @@ class RunFolder:
         return self.path / "demo" / "faults" / worker
 
 
+@private_files()
 def prepare_demo(
     folder: Path, binaries: Binaries, *, mode: str, any_free: bool = False
 ) -> RunFolder:
@@ -145,6 +146,7 @@ def prepare_demo(
     return made
 
 
+@private_files()
 def prepare_own(
     folder: Path, config: Path, binaries: Binaries, *, mode: str, any_free: bool = False
 ) -> RunFolder:
@@ -192,6 +194,7 @@ def prepare_own(
     return made
 
 
+@private_files()
 def prepare_announced(
     folder: Path, binaries: Binaries, *, mode: str, any_free: bool = False
 ) -> RunFolder:

@@ -83,6 +83,16 @@ def stack_folder() -> Path:
     return base / "trainwarden" / "stack"
 
 
+@contextmanager
+def private_files() -> Iterator[None]:
+    """Meanwhile whatever is created is for this account only, whatever its umask."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
 def script(name: str) -> Path:
     """A command of this Python's environment. Raises StackError if it is not installed."""
     folders = [str(Path(sys.executable).parent), sysconfig.get_path("scripts")]
@@ -136,12 +146,13 @@ def _find(
         return found
     home = folder / package.name
     if not home.is_dir():
-        folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder / "lock"):
-            if not home.is_dir():
-                source = "this system's package archive" if suite is None else f"suite {suite}"
-                say(f"fetching {package.title} from {source}, once …")
-                _unpack(package, folder, home, suite)
+        with private_files():
+            folder.mkdir(parents=True, exist_ok=True)
+            with locked(folder / "lock"):
+                if not home.is_dir():
+                    source = "this system's package archive" if suite is None else f"suite {suite}"
+                    say(f"fetching {package.title} from {source}, once …")
+                    _unpack(package, folder, home, suite)
     server, tool = home / "usr/bin" / package.names[-1], home / "usr/bin" / package.tool
     if (has := version(server)) < package.oldest:
         raise StackError(

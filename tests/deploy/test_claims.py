@@ -6,6 +6,7 @@ import argparse
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,49 @@ def test_a_folder_has_one_owner_at_a_time(tmp_path: Path) -> None:
             pass
         assert claims.owner(lock) == own.identity
     assert claims.owner(lock) is None
+
+
+@pytest.fixture
+def shared_umask() -> Iterator[None]:
+    """The umask with which a group can write whatever is created."""
+    before = os.umask(0o002)
+    yield
+    os.umask(before)
+
+
+def mode_of(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+@pytest.mark.usefixtures("shared_umask")
+def test_the_folder_of_a_stack_is_for_its_account_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TRAINWARDEN_STACK_DIR", raising=False)
+    for existed in (False, True):
+        where = tmp_path / f"state-{existed}" / "stack"
+        monkeypatch.setattr(claims, "stack_folder", lambda where=where: where)
+        folder = claims.default_folder(None)
+        if existed:
+            folder.mkdir(parents=True)
+            assert mode_of(folder) == 0o775
+        with claims.claimed(folder):
+            assert (mode_of(folder), mode_of(where)) == (0o700, 0o700)
+    assert mode_of(tmp_path / "state-False") == 0o700
+
+
+@pytest.mark.usefixtures("shared_umask")
+def test_a_folder_that_an_operator_names_is_created_narrow_and_else_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    for name, expected in (("new", 0o700), (".", 0o775)):
+        with claims.claimed(shared / name):
+            assert mode_of(shared / name) == expected
+    monkeypatch.setenv("TRAINWARDEN_STACK_DIR", str(shared))
+    with claims.claimed(claims.default_folder(None)):
+        assert (mode_of(shared), mode_of(shared / "run-announced")) == (0o775, 0o700)
 
 
 def test_a_lock_that_names_nobody_is_an_error_and_ends_nothing(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import stat
@@ -43,6 +44,29 @@ def test_the_demos_files_are_valid_and_agree(tmp_path: Path, binaries: Binaries)
     assert setup.config.alertmanager.url == run.url("alertmanager")
     assert setup.config.mode == "act"
     assert setup.config.token_file == run.path / "secrets" / "webhook-token"
+
+
+def test_no_other_account_can_write_what_was_made_whatever_the_umask(
+    tmp_path: Path, config: Path, binaries: Binaries
+) -> None:
+    before = os.umask(0o002)
+    try:
+        shared = tmp_path / "shared"
+        shared.mkdir()
+        for folder in (tmp_path / "run", shared):
+            prepare_own(folder, config, binaries)
+            prepare_demo(tmp_path / "demo", binaries)
+        assert os.umask(0o002) == 0o002
+    finally:
+        os.umask(before)
+    made = [
+        path
+        for folder in ("run", "shared", "demo")
+        for path in (tmp_path / folder).rglob("*")
+        if not path.is_symlink() and path.stat().st_mode & 0o022
+    ]
+    assert made == []
+    assert stat.S_IMODE((tmp_path / "run").stat().st_mode) == 0o700
 
 
 def test_the_tools_accept_what_was_made_of_the_shipped_rules(
