@@ -38,8 +38,6 @@ SOCKET_PATH_BYTES = 90
 REMEDIATOR_LINK = "remediator.path"
 """Holds the path of the remediator's file, for `trainwarden journal`."""
 
-"""Where each part of the stack listens, for `trainwarden status`."""
-
 ANNOUNCED = """\
 # Made by `trainwarden up`, without a folder of configuration: `trainwarden run` announces the runs.
 state_folder: state
@@ -71,6 +69,8 @@ class RunFolder:
     """Names of the demo's processes; none when the stack watches a run of the user's."""
     gpus: Simulation | None = None
     """The demo's simulated GPUs; None when the stack watches a run of the user's."""
+    has_own_token: bool = True
+    """Whether the remediator and Alertmanager read the token in one file, made for the stack."""
 
     def url(self, name: str) -> str:
         """Where a part of the stack listens."""
@@ -170,6 +170,7 @@ def prepare_own(
         chosen = _choose(fixed, remediator_file, ports.read(folder), any_free=any_free)
         exporter_file = settings.exporter.config
         _write_token(token_file, _token(settings))
+        has_own_token = False
     else:
         chosen = ports.choose(before=ports.read(folder), any_free=any_free)
         values = _values(folder, chosen)
@@ -185,7 +186,8 @@ def prepare_own(
         text = rendering.fill(OBSERVE, values, rendering.single_quoted)
         remediator_file.write_text(text + receivers, encoding="utf-8")
         _write_token(token_file, secrets.token_hex(32))
-    made = RunFolder(folder, chosen, exporter_file, remediator_file, demo=())
+        has_own_token = True
+    made = RunFolder(folder, chosen, exporter_file, remediator_file, (), None, has_own_token)
     try:
         rules = own_rules(config / "overrides.yml", folder / "rules")
     except ConfigError as error:
@@ -331,6 +333,7 @@ def _commands(made: RunFolder, binaries: Binaries, mode: str) -> dict[str, Seque
             f"--config.file={made.remediator_file}",
             f"--web.listen-address={address}{made.ports['remediator']}",
             f"--mode={mode}",
+            *(["--token.renew"] if made.has_own_token else []),
         ),
         "prometheus": (
             binaries.prometheus,

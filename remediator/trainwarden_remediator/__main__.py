@@ -120,8 +120,11 @@ def _build(given: argparse.Namespace) -> tuple[Remediator, WebServer]:
             web_config_file=given.web_config_file,
         ),
     )
+    app = build_app(remediator)
+    if given.token_renew:
+        app.on_startup.append(lambda _: remediator.renew_token())
     server = WebServer(
-        build_app(remediator),
+        app,
         listen_address=listen_address,
         config_file=given.web_config_file,
         # These paths check their own token, and Alertmanager can send only one credential.

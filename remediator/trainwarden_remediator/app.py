@@ -236,6 +236,18 @@ class Remediator:
                 ) from error
         return setup, tokens
 
+    async def renew_token(self) -> None:
+        """Writes a new token for Alertmanager to read; after an error the old one stays valid.
+
+        Called when the port is bound and not open yet: until then another program may have had it,
+        and the token with which Alertmanager sends alerts there.
+        """
+        if self.tokens is not None:
+            try:
+                await asyncio.to_thread(self.tokens.renew)
+            except OSError as error:
+                log.error("the token was not renewed", extra={"error": str(error)})
+
     async def _reload(self) -> None:
         setup, tokens = await asyncio.to_thread(self._read)
         if setup.config.journal != self.setup.config.journal:

@@ -31,6 +31,13 @@ def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
     run.add_argument(
         "--mode", choices=("observe", "act"), help="override `mode` of the configuration file"
     )
+    run.add_argument(
+        "--token.renew",
+        dest="token_renew",
+        action="store_true",
+        help="write a new token to `token_file` at each start, for an Alertmanager that reads it"
+        " there: whatever had the port meanwhile may know the old one",
+    )
     add_serving_flags(run, listen_address=LISTEN_ADDRESS)
 
     check = commands.add_parser("check", help="validate a configuration file")

@@ -44,6 +44,7 @@ def test_the_demos_files_are_valid_and_agree(tmp_path: Path, binaries: Binaries)
     assert setup.config.alertmanager.url == run.url("alertmanager")
     assert setup.config.mode == "act"
     assert setup.config.token_file == run.path / "secrets" / "webhook-token"
+    assert "--token.renew" in run.supervisord_file.read_text()
 
 
 def test_no_other_account_can_write_what_was_made_whatever_the_umask(
@@ -213,6 +214,7 @@ def test_an_own_remediator_file_is_used_where_it_lies(
     assert run.ports["exporter"] == free["exporter"]
     assert run.ports["alertmanager"] == free["alertmanager"]
     assert (run.path / "secrets" / "webhook-token").read_text() == "first\n"
+    assert "--token.renew" not in run.supervisord_file.read_text()
 
 
 def test_a_token_file_that_is_named_but_missing_is_made(

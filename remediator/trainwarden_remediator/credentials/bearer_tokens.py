@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import os
+import secrets
 from pathlib import Path
 
 from trainwarden_exporter.exceptions import ConfigError, Problem
@@ -73,6 +75,17 @@ class BearerTokens:
         except OSError as error:
             self._tokens = ()
             raise ConfigError(Problem(self._path, None, "", error.strerror or "")) from error
+
+    def renew(self) -> None:
+        """Replaces the file by one with a new token, the only valid one from then on; blocks.
+
+        Raises OSError; then the file is as it was.
+        """
+        new = self._path.with_name(f".{self._path.name}.new")
+        new.unlink(missing_ok=True)
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(f"{secrets.token_hex(32)}\n")
+        new.replace(self._path)
 
     def accepts(self, authorization: str) -> bool:
         """Whether the value of an Authorization header contains a valid token."""

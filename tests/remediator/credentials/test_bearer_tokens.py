@@ -20,6 +20,31 @@ from trainwarden_remediator.credentials.bearer_tokens import (
     parse_tokens,
 )
 
+
+def test_a_renewed_token_is_the_only_valid_one(file: Path) -> None:
+    tokens = read(file)
+    tokens.renew()
+    tokens.read()
+    assert not tokens.accepts(f"Bearer {TOKEN}")
+    assert tokens.accepts(f"Bearer {file.read_text().strip()}")
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_a_token_that_cannot_be_renewed_stays_valid(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    tokens = read(file)
+    with pytest.raises(OSError, match="No space"):
+        tokens.renew()
+    tokens.read()
+    assert tokens.accepts(f"Bearer {TOKEN}")
+
+
 OTHER = "another-token-entirely"
 
 
