@@ -55,6 +55,11 @@ BLOCK_BUFFERED = _gauge(
     "block_buffered", "Whether the writer of the log holds lines back until a block is full."
 )
 FINITE = _gauge("value_finite", "Whether the last value is finite.", "name")
+FINITE_UNTIL = _gauge(
+    "value_finite_until_step",
+    "Last step whose value was finite, while the last value is not; counted from one.",
+    "name",
+)
 DROPPED = _counter("dropped_total", "Data dropped at a limit: lines that were truncated.", "reason")
 
 
@@ -212,6 +217,8 @@ def _file_samples(seen: LogSnapshot) -> Iterator[Sample]:
         yield VALUE, (name,), value.number
         yield VALUE_TIME, (name,), value.timestamp
         yield FINITE, (name,), value.finite
+        if not value.finite:
+            yield FINITE_UNTIL, (name,), value.finite_until
 
 
 def _match_samples(spec: LogSpec, seen: LogSnapshot) -> Iterator[Sample]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from trainwarden_exporter.frameworks.base import LinePattern
 from trainwarden_exporter.frameworks.error_lines import TRACEBACK, exception_lines
 from trainwarden_exporter.logs.deduplication import LineDeduplicator
-from trainwarden_exporter.logs.line_parser import shorten_line, strip_prefixes
+from trainwarden_exporter.logs.line_parser import parse_number, shorten_line, strip_prefixes
 from trainwarden_exporter.logs.pattern_search import MatchedLine, PatternMatch, gauge_values
 from trainwarden_exporter.logs.state import Counts, DeduplicationCounts
 
@@ -36,10 +36,21 @@ class LogValue:
 
     number: float
     timestamp: float
+    finite_until: int | None = None
+    """The last step with a finite value from which no step was made again; None if unknown."""
 
     @property
     def finite(self) -> bool:
         return math.isfinite(self.number)
+
+    def next(self, number: float, timestamp: float, step: int | None) -> LogValue:
+        """Returns the value that follows, of `step`."""
+        until = step
+        if not math.isfinite(number):
+            until = self.finite_until
+            if until is not None and step is not None:
+                until = min(until, step - 1)  # a resume may have gone back
+        return LogValue(number, timestamp, until)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +106,7 @@ class LineCounters:
             (origin, {name: n for name, n in streak.items() if name in self._streak_patterns})
             for origin, streak in counts.streaks.items()
         )
+        self._step: int | None = None
         self._failed_trials: dict[str, float] = {}
         self._unnamed: dict[str, tuple[str, str]] = {}
         """The last traceback of each stream whose exception is not read yet."""
@@ -131,12 +143,17 @@ class LineCounters:
             self._record_time(match.pattern.name, timestamp)
 
     def record_values(self, line: MatchedLine, timestamp: float) -> None:
+        """Records the numbers of `line`; they are of its step, or of the last one before it."""
         text = line.text.decode(errors="replace")
         for match in line.matches:
+            step = parse_number(match.groups.get("step", ""))
+            if step is not None and math.isfinite(step) and not match.pattern.error:
+                self._step = max(0, int(step) + match.pattern.step_offset)
+        for match in line.matches:
             for name, number in gauge_values(match, text):
-                known = self.values.get(name)
-                if known is None or known.timestamp <= timestamp:
-                    self.values[name] = LogValue(number, timestamp)
+                known = self.values.get(name, LogValue(math.nan, timestamp))
+                if known.timestamp <= timestamp:
+                    self.values[name] = known.next(number, timestamp, self._step)
 
     def name_exception(self, origin: str, following: str) -> None:
         """Shows the exception instead of the last traceback of a stream, if `following` names it.

@@ -66,6 +66,7 @@ MAX_DETAIL_LENGTH = 400
 """Characters of a description in a message."""
 
 CHECKPOINT_DAMAGED = "TrainingCheckpointDamaged"
+NOT_FINITE = "TrainingNotFinite"
 
 _PROPOSED = Decision(Verdict.WAIT, "observe_mode").text
 
@@ -242,17 +243,18 @@ class UnhandledAlerts:
     async def _detail(self, alert: Alert) -> str:
         """Returns the description of an alert, or what the exporter shows of its cause.
 
-        That is so of a damaged checkpoint and of a stall. Empty for any other alert with a
-        playbook: its description tells what the remediator does.
+        That is so of a damaged checkpoint, of a stall and of a value that is not finite. Empty for
+        any other alert with a playbook: its description tells what the remediator does.
         """
-        if alert.name in (STALL, CHECKPOINT_DAMAGED):
+        if alert.name in (STALL, CHECKPOINT_DAMAGED, NOT_FINITE):
             try:
                 run = (await self._observer.observe()).runs.get(alert.run, RunState())
             except ObservationError:
                 run = RunState()
             if alert.name == CHECKPOINT_DAMAGED:
                 return run.resume_problem
-            if found := _stall_detail(run):
+            detail = _stall_detail if alert.name == STALL else _not_finite_detail
+            if found := detail(run, alert):
                 return printable(found)[:MAX_DETAIL_LENGTH]
         if alert.remediation or self._stall_handling(alert):
             return ""
@@ -260,7 +262,19 @@ class UnhandledAlerts:
         return text[:MAX_DETAIL_LENGTH].rstrip(".")
 
 
-def _stall_detail(run: RunState) -> str:
+def _not_finite_detail(run: RunState, alert: Alert) -> str:
+    """Returns where a value became NaN or infinite: the description knows it to some scrapes."""
+    log, name = (alert.labels.get(label, "") for label in ("log", "name"))
+    if (step := run.finite_until.get((log, name))) is None:
+        return ""
+    return (
+        f"{name} is NaN or infinite (log {log}), and was finite until step {step:.0f}: stop the"
+        f" run, and go back to a checkpoint of step {step:.0f} or earlier; `trainwarden"
+        f" checkpoints {alert.run}` lists them"
+    )
+
+
+def _stall_detail(run: RunState, _: Alert) -> str:
     """Returns for what a stuck run waits, else after which time its limit is surely over."""
     if run.stuck or run.restart_limit is None or run.restart_limit == math.inf:
         return run.waits if run.stuck else ""

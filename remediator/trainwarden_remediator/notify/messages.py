@@ -23,7 +23,7 @@ from trainwarden_remediator.journal.rows import Event
 from trainwarden_remediator.model import GIVEN_UP, NEEDS_OPERATOR, WORKER_GONE
 from trainwarden_remediator.policy.alert_handling import holder, in_force
 
-VALUE_LENGTH = 300
+VALUE_LENGTH = 600
 """The maximum number of characters of a value."""
 
 MAX_ITEMS = 8

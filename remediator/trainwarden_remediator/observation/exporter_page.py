@@ -242,6 +242,10 @@ def _run(page: _Page, run: str) -> RunState:
         effective_seconds=_seconds(page, run, _EFFECTIVE),
         counted_seconds=_seconds(page, run, _COUNTED),
         attempts=page.active_label("run_attempts_loop_info", "ends", run=run),
+        finite_until={
+            (labels.get("log", ""), labels.get("name", "")): step
+            for labels, step in page.all("log_value_finite_until_step", run=run)
+        },
     )
 
 

@@ -137,6 +137,8 @@ class RunState:
     counted_seconds: float | None = None
     attempts: str = ""
     """How the last attempts ended, if alike."""
+    finite_until: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """By log and name, the last step with a finite value, of each value that is not finite."""
 
     @property
     def observed(self) -> bool:

@@ -112,6 +112,23 @@ def test_numbers_are_kept_with_their_time_and_may_be_none() -> None:
     assert one.values["trial"].finite
 
 
+def test_of_a_value_that_is_no_longer_finite_the_last_step_before_is_known() -> None:
+    generic = get_framework("generic")
+    patterns = (*generic.lines, *generic.default_lines)
+    one = LineCounters("run", "log", patterns)
+
+    def add(text: str, timestamp: float) -> int | None:
+        one.record_values(parse(text, patterns), timestamp)
+        return one.values["loss"].finite_until
+
+    assert add("step 10 loss nan", 1.0) is None, "it was never finite"
+    assert add("step 29 loss 1.5", 2.0) == 29
+    assert [add("step 30 loss nan", 3.0), add("step 31 loss inf", 4.0)] == [29, 29]
+    assert add("step 32 loss 1.5", 5.0) == 32
+    # A resume from an earlier step: what lies between was made again.
+    assert add("step 21 loss nan", 6.0) == 20
+
+
 def test_lines_of_trouble_that_differ_in_numbers_only_are_shown_as_one() -> None:
     one = tally()
     one.add(parse("10:00:01 error \x07 in worker 3"), HERE, 1.0)

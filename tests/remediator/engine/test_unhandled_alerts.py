@@ -192,6 +192,45 @@ async def test_the_message_has_what_the_alert_says(start: Start) -> None:
         assert len(describe(watch.journal.newest_events(1)[0])) < 600
 
 
+NAN = {
+    "alertname": "TrainingNotFinite",
+    "severity": "critical",
+    "run": "demo",
+    "log": "trainer",
+    "name": "loss",
+}
+
+
+async def test_the_step_until_which_a_loss_was_finite_is_that_of_the_log(start: Start) -> None:
+    """The alert knows it to some scrapes: too early by the steps in between."""
+    watch: Watch
+    async with start() as watch:
+        watch.observer.runs["demo"] = RunState(finite_until={("trainer", "loss"): 29.0})
+        watch.alertmanager.add(NAN, annotations={"description": "the last finite one at step 19."})
+        await watch.clock.advance(60)
+        (event,) = watch.journal.newest_events(1)
+        message = build_message(
+            [Notification(1, "phone", "unhandled", event)], instance="h", mode="act"
+        )
+        what = message.items[0].values["What"]
+        assert "step 29" in what
+        assert "step 19" not in what
+        assert "`trainwarden checkpoints demo`" in what
+        assert what.endswith("`trainwarden runbook TrainingNotFinite` says what to do")
+
+
+async def test_the_help_of_a_message_is_not_cut_off(start: Start) -> None:
+    watch: Watch
+    async with start() as watch:
+        watch.alertmanager.add(NAN, annotations={"description": 500 * "x"})
+        await watch.clock.advance(60)
+        (event,) = watch.journal.newest_events(1)
+        message = build_message(
+            [Notification(1, "phone", "unhandled", event)], instance="h", mode="act"
+        )
+        assert message.items[0].values["What"].endswith("says what to do")
+
+
 async def test_a_damaged_checkpoint_rings_without_the_exporter_too(start: Start) -> None:
     watch: Watch
     async with start() as watch:

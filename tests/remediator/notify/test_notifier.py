@@ -561,7 +561,7 @@ async def test_an_alert_that_stays_blocked_is_reported_once_after_two_minutes(
 
 
 @pytest.mark.parametrize(
-    ("start", "typed"), [("trainwarden run -- a", "trainwarden run -- a"), ("a" * 301, None)]
+    ("start", "typed"), [("trainwarden run -- a", "trainwarden run -- a"), ("a" * 601, None)]
 )
 async def test_a_command_that_nobody_starts_again_is_reported_with_its_error_and_its_start(
     journal: Journal, clock: FakeClock, calling: Calling, start: str, typed: str | None

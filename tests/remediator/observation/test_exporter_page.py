@@ -186,6 +186,11 @@ trainwarden_checkpoint_proved_step{run="demo",checkpoint="default"} 1870
 """
 
 
+def test_sees_until_which_step_a_value_was_finite() -> None:
+    line = 'trainwarden_log_value_finite_until_step{run="demo",log="trainer",name="loss"} 29\n'
+    assert see(PROGRESS, line).runs["demo"].finite_until == {("trainer", "loss"): 29.0}
+
+
 def test_the_newest_proved_checkpoint_has_a_path() -> None:
     seen = see(CHECKPOINTS, PROVED).runs["demo"]
     assert (seen.proved_checkpoint, seen.proved_step) == ("/srv/run/1870", 1870)
