@@ -20,7 +20,7 @@ from trainwarden_exporter.exceptions import Problem
 from trainwarden_exporter.gpu.config import GpuConfig
 from trainwarden_exporter.heartbeats.registry import HeartbeatConfig
 from trainwarden_exporter.host.config import HostConfig
-from trainwarden_exporter.inference.config import TlsConfig, Url
+from trainwarden_exporter.inference.config import AnnouncedServer, TlsConfig, Url
 from trainwarden_exporter.logs.config import AnnouncedLog
 from trainwarden_exporter.processes.announcements import AnnouncedRuns, AnnouncedWorker
 from trainwarden_exporter.processes.worker_trials import TRIAL_PREFIX
@@ -233,7 +233,7 @@ def _add_worker(
             "workers": [worker],
             "checkpoints": _any_checkpoints(one.worker, one.checkpoints, account),
             "logs": [] if one.log is None else [log],
-            "inference": [{"name": one.worker, "worker": one.worker}]
+            "inference": [AnnouncedServer(name=one.worker, worker=one.worker, ready=one.ready)]
             if one.role == "inference"
             else [],
         },

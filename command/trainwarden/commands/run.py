@@ -71,6 +71,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " that each save overwrites, such as ckpt.pt or last.ckpt",
     )
     parser.add_argument(
+        "--ready",
+        type=_checked(r"https?://[^/\s]+\S*", "http://… or https://…"),
+        metavar="ADDRESS",
+        help="where an inference server of your own answers with a status of 2xx: the exporter asks"
+        " it there (default: where the command line of a known server shows it)",
+    )
+    parser.add_argument(
         "--finishes",
         action=argparse.BooleanOptionalAction,
         help="whether exit status 0 is the end of the run (default: not of an inference server)",
@@ -126,6 +133,7 @@ def run(options: argparse.Namespace) -> int:
             "memory_limit": options.memory_limit,
             "age_limit": options.age_limit,
             "checkpoints": None if checkpoints is None else str(checkpoints),
+            "ready": options.ready,
             "finishes": role != "inference" if options.finishes is None else options.finishes,
         },
         detach=options.detach,

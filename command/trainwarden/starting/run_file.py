@@ -38,6 +38,10 @@ def _address(value: str) -> str:
     return value
 
 
+def _is_http(address: str | None) -> bool:
+    return address is not None and address.startswith("http")
+
+
 Arguments = Annotated[
     tuple[Annotated[str, Field(max_length=10_000)], ...],
     BeforeValidator(_arguments),
@@ -131,6 +135,7 @@ def options_of(one: CommandConfig) -> list[str]:
         "memory-limit": one.memory_limit and f"{one.memory_limit}B",
         "age-limit": one.age_limit and f"{one.age_limit:.0f}s",
         "checkpoints": one.checkpoints,
+        "ready": one.ready if one.role == INFERENCE and _is_http(one.ready) else None,
     }
     options = [f"--{name}={value}" for name, value in values.items() if value is not None]
     return [*options, "--finishes" if one.ends_the_run else "--no-finishes"]

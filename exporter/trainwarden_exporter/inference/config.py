@@ -205,6 +205,14 @@ class ServerConfig(Section):
         return self
 
 
+class AnnouncedServer(ServerConfig):
+    """The server of a run that announced itself; no section of the file."""
+
+    ready: Url | None = None
+    """Address that answers once the server is ready, as its start names it. Where its command
+    line is that of no known engine, only this shows where it is."""
+
+
 def check_servers(servers: Sequence[ServerConfig], workers: Collection[str]) -> None:
     """Raises LocatedError for a duplicate name or an unknown worker."""
     unique_by(servers, "name", "server", "inference")

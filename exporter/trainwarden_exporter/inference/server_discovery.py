@@ -22,7 +22,7 @@ from trainwarden_exporter.inference.command_lines import (
     local_url,
     parse_server_command,
 )
-from trainwarden_exporter.inference.config import ServerConfig
+from trainwarden_exporter.inference.config import AnnouncedServer, ServerConfig
 from trainwarden_exporter.inference.health_model import ProcessInfo
 from trainwarden_exporter.inference.local_sockets import WorkerSockets, read_sockets
 from trainwarden_exporter.inference.process_activity import ProcessActivity, read_activity
@@ -174,16 +174,24 @@ class ServerDiscovery:
             return
         expected = next((one.expected for one in run.workers if one.name == server.worker), 1)
         sockets = read_sockets(pids, self._root)
-        servers = find_servers(server.engine, candidates, engine_patterns(run.framework))
+        patterns = engine_patterns(run.framework)
+        servers = find_servers(server.engine, candidates, patterns)
+        started = newest_start(candidates)
+        if not servers and started and isinstance(server, AnnouncedServer) and server.ready:
+            servers = (DiscoveredServer(_UNKNOWN_ENGINE, server.ready, started),)
+        # Where an unknown program listens is not known, so neither is that it does not serve.
+        hidden = not servers and _listens_unknown(server.engine, candidates, patterns)
         found = [local for one in servers if (local := one.confined(sockets))]
         key = (run.name, server.name)
         known = self._known[key] = assign_slots(self._known.get(key, []), found, expected)
         living = {one.url: one.started for one in found}
         for index, one in enumerate(known):
             name = server.name if index == 0 and expected <= 1 else f"{server.name}-{index}"
+            if one is None and hidden:
+                continue
             if one is None:
                 engine = server.engine or _UNKNOWN_ENGINE
-                yield ServerTarget(run.name, name, engine, None, server), newest_start(candidates)
+                yield ServerTarget(run.name, name, engine, None, server), started
             else:
                 target = ServerTarget(
                     run.name, name, one.engine, one.url, server, one.metrics_url, one.model
@@ -304,6 +312,24 @@ def find_servers(
     return tuple(sorted(found.values(), key=lambda one: one.url))
 
 
+def _listens_unknown(
+    engine: str | None,
+    candidates: Sequence[CandidateProcess],
+    patterns: Sequence[tuple[str, re.Pattern[str]]],
+) -> bool:
+    """Whether processes of the worker listen, and none is known to be of an engine."""
+    return any(one.listeners for one in candidates) and not any(
+        one.server_command or _engine_of(one, engine, patterns) for one in candidates
+    )
+
+
+def _engine_of(
+    one: CandidateProcess, engine: str | None, patterns: Sequence[tuple[str, re.Pattern[str]]]
+) -> str | None:
+    command = " ".join(one.arguments)
+    return engine or next((name for name, regex in patterns if is_found(regex, command)), None)
+
+
 def _by_ports(
     engine: str | None,
     candidates: Sequence[CandidateProcess],
@@ -311,8 +337,7 @@ def _by_ports(
 ) -> Iterator[DiscoveredServer]:
     """Yields servers of processes with an unknown command whose port is unambiguous."""
     for one in candidates:
-        command = " ".join(one.arguments)
-        kind = engine or next((name for name, regex in patterns if is_found(regex, command)), None)
+        kind = _engine_of(one, engine, patterns)
         usual = ENGINE_PORTS.get(kind or "")
         chosen = [listener for listener in one.listeners if listener.port == usual]
         if not chosen and len(one.listeners) == 1:

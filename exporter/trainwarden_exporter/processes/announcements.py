@@ -119,6 +119,8 @@ class Announcement(BaseModel):
     """Folder of the checkpoints, whatever writes them."""
     memory_limit: Annotated[Bytes, Field(gt=0)] | None = None
     age_limit: Annotated[Seconds, Field(gt=0)] | None = None
+    ready: _Text | None = None
+    """HTTP address that answers once it is ready, of an inference server."""
     finishes: bool = True
     """Whether exit status 0 is the end of the run."""
 

@@ -72,6 +72,7 @@ def test_each_command_starts_once_the_one_before_is_ready_and_they_end_together(
     process = folder.run()
     shown, error = process.communicate(timeout=60)
     assert (process.returncode, error) == (0, b"")
+    assert folder.announced("server")["ready"] == f"http://127.0.0.1:{port}/", "for the exporter"
     lines = shown.decode().splitlines()
     places = [
         next(number for number, line in enumerate(lines) if line.startswith(text))

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from trainwarden_exporter.inference import server_discovery
+from trainwarden_exporter.inference.config import AnnouncedServer
 from trainwarden_exporter.inference.health_model import ProcessInfo
 from trainwarden_exporter.inference.server_discovery import ServerDiscovery
+from trainwarden_exporter.processes.listening_ports import Listener
 from trainwarden_exporter.processes.procfs import read_process
 from trainwarden_exporter.processes.start_times import start_timestamp
 from trainwarden_exporter.run_config import RunConfig
@@ -79,6 +82,40 @@ def test_a_server_without_a_process_has_no_address(proc: FakeProc) -> None:
     (target,) = result.targets
     assert target.url is None
     assert result.started[target] is None
+
+
+def test_a_program_of_ones_own_is_asked_at_the_address_that_its_start_names(proc: FakeProc) -> None:
+    server = AnnouncedServer(name="a", worker="server", ready="http://127.0.0.1:18978/health")
+    own = run(BY_WORKER).model_copy(update={"inference": (server,)})
+    discovery = ServerDiscovery([own], root=proc.root)
+    (target,) = discovery.discover().targets
+    assert target.url is None, "no process"
+    proc.add(100, ("python3", "server.py", "vllm serve"), start=100)
+    (target,) = discovery.discover().targets
+    assert target.labels == ("grpo", "a", "generic")
+    assert target.url == "http://127.0.0.1:18978/health"
+    assert discovery.discover().started[target] is not None
+    proc.remove(100)
+    proc.add(101, ("vllm", "serve", "--port", "8001"))
+    (target,) = discovery.discover().targets
+    assert (target.engine, target.url) == ("vllm", "http://127.0.0.1:8001")
+
+
+def test_an_unknown_program_that_listens_somewhere_is_not_taken_for_a_dead_server(
+    proc: FakeProc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an address it would count as starting, then as dead, and be restarted."""
+    ports: tuple[Listener, ...] = ()
+    monkeypatch.setattr(
+        server_discovery, "read_listeners", lambda pids, _: dict.fromkeys(pids, ports)
+    )
+    discovery = ServerDiscovery([run(BY_WORKER)], root=proc.root)
+    proc.add(100, ("python3", "server.py", "vllm serve"))
+    assert seen(discovery) == {"a": None}
+    ports = (Listener("127.0.0.1", 18978),)
+    assert seen(discovery) == {}
+    proc.remove(100)
+    assert seen(discovery) == {"a": None}
 
 
 def test_a_server_with_an_address_has_the_process_that_serves_it(proc: FakeProc) -> None:

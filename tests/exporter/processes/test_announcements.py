@@ -14,6 +14,7 @@ from typing import Any, Self
 import pytest
 
 from trainwarden_exporter.config import Config, with_announced
+from trainwarden_exporter.inference.config import AnnouncedServer
 from trainwarden_exporter.processes import announcements
 from trainwarden_exporter.processes.announcements import (
     MAX_BYTES,
@@ -86,7 +87,8 @@ def test_an_announced_worker_is_added_with_its_log_and_limits(folder: Path) -> N
 
 def test_workers_of_one_run_belong_together_and_the_file_takes_precedence(folder: Path) -> None:
     announce(folder)
-    announce(folder, "demo@vllm", worker="vllm", role="inference")
+    ready = "http://127.0.0.1:8000/health"
+    announce(folder, "demo@vllm", worker="vllm", role="inference", ready=ready)
     configured = Config.model_validate(
         {"runs": [{"name": "demo", "workers": [{"name": "trainer", "match": {"command": "own"}}]}]}
     )
@@ -94,7 +96,7 @@ def test_workers_of_one_run_belong_together_and_the_file_takes_precedence(folder
     (run,) = config.runs
     assert [worker.name for worker in run.workers] == ["trainer", "vllm"]
     assert run.workers[0].match.command is not None
-    assert [server.name for server in run.inference] == ["vllm"]
+    assert run.inference == (AnnouncedServer(name="vllm", worker="vllm", ready=ready),)
 
 
 def test_a_configured_run_keeps_its_path_and_framework(folder: Path, tmp_path: Path) -> None:
