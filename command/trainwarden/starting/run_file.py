@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 from trainwarden.run.start import default_name
 from trainwarden_exporter.config_file.loader import LocatedError, Section, load
 from trainwarden_exporter.config_file.types import Bytes, LocalPath, Name, Seconds
-from trainwarden_exporter.inference.command_lines import parse_server_command
+from trainwarden_exporter.inference.command_lines import parse_address, parse_server_command
 
 RUN_FILE = "trainwarden.yml"
 INFERENCE = "inference"
@@ -38,10 +38,6 @@ def _address(value: str) -> str:
     return value
 
 
-def _is_http(address: str | None) -> bool:
-    return address is not None and address.startswith("http")
-
-
 Arguments = Annotated[
     tuple[Annotated[str, Field(max_length=10_000)], ...],
     BeforeValidator(_arguments),
@@ -58,7 +54,7 @@ class CommandConfig(Section):
 
     ready: Annotated[str, AfterValidator(_address)] | None = None
     """Address that answers once the command is ready; the next command starts then. Default: that
-    of a known inference server; others are ready once they run."""
+    in the command of an inference server; others are ready once they run."""
 
     restart: Literal["never", "on-failure", "on-request"] = "on-request"
     """Who may start the command again."""
@@ -85,8 +81,15 @@ class CommandConfig(Section):
         if self.ready is not None or self.role != INFERENCE:
             return self.ready
         server = parse_server_command(self.command)
-        url = None if server is None else server.url()
+        url = parse_address(self.command) if server is None else server.url()
         return None if url is None else f"{url}/health"
+
+    @property
+    def probed_address(self) -> str | None:
+        """Returns the address that the exporter does not find itself, of an inference server."""
+        known = self.ready is None and parse_server_command(self.command) is not None
+        address = None if self.role != INFERENCE or known else self.ready_address
+        return address if address and address.startswith("http") else None
 
 
 def _expanded(value: object) -> object:
@@ -135,7 +138,7 @@ def options_of(one: CommandConfig) -> list[str]:
         "memory-limit": one.memory_limit and f"{one.memory_limit}B",
         "age-limit": one.age_limit and f"{one.age_limit:.0f}s",
         "checkpoints": one.checkpoints,
-        "ready": one.ready if one.role == INFERENCE and _is_http(one.ready) else None,
+        "ready": one.probed_address,
     }
     options = [f"--{name}={value}" for name, value in values.items() if value is not None]
     return [*options, "--finishes" if one.ends_the_run else "--no-finishes"]

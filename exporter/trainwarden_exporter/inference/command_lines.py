@@ -163,6 +163,12 @@ def parse_server_command(arguments: Sequence[str]) -> ServerCommand | None:
     return None
 
 
+def parse_address(arguments: Sequence[str]) -> str | None:
+    """Returns the local URL that `--host` and `--port` of any server name; None without a port."""
+    port = _port(_option(arguments, ("--port",)))
+    return None if not port else local_url(_option(arguments, ("--host",)) or "", port)
+
+
 def _arguments_of(program: _ServerProgram, arguments: Sequence[str]) -> Iterator[Sequence[str]]:
     """Yields the arguments after the name of `program`, if `arguments` contains it."""
     launched = bool(arguments) and _LAUNCHERS.fullmatch(_base(arguments[0])) is not None

@@ -14,7 +14,7 @@ import pytest
 from ports import free_port
 from running_runs import Runs, is_alive, wait_for
 from trainwarden.run.announcement import read_content
-from trainwarden.starting.run_file import load_run_file
+from trainwarden.starting.run_file import load_run_file, options_of
 from trainwarden_exporter.exceptions import ConfigError
 
 SERVER = "sleep 0.3; exec {} -m http.server --bind 127.0.0.1 {}"
@@ -178,14 +178,18 @@ def test_the_address_of_a_known_server_is_that_of_its_command_line(tmp_path: Pat
     (tmp_path / "trainwarden.yml").write_text(
         "commands:\n"
         "  vllm: {command: CUDA_VISIBLE_DEVICES=0 vllm serve Qwen --port 8123, role: inference}\n"
-        "  trainer: python train.py\n"
+        "  own: {command: python server.py --host 0.0.0.0 --port=18978, role: inference}\n"
+        "  trainer: python train.py --port 5\n"
     )
     name, commands = load_run_file(tmp_path)
     assert name == tmp_path.name
-    assert list(commands) == ["vllm", "trainer"]
+    assert list(commands) == ["vllm", "own", "trainer"]
     assert commands["vllm"].ready_address == "http://127.0.0.1:8123/health"
     assert commands["vllm"].command[:2] == ("env", "CUDA_VISIBLE_DEVICES=0")
     assert not commands["vllm"].ends_the_run
+    assert not any(one.startswith("--ready") for one in options_of(commands["vllm"]))
+    assert commands["own"].ready_address == "http://127.0.0.1:18978/health"
+    assert "--ready=http://127.0.0.1:18978/health" in options_of(commands["own"])
     assert commands["trainer"].ready_address is None
 
 
