@@ -165,8 +165,7 @@ def _reconcile(state: RunProgress) -> RunProgress:
 def _apply_start(state: RunProgress, event: TrainerStarted) -> RunProgress:
     began = event.timestamp
     # The start in this line may be the known one.
-    known = not event.dated and any(mark.dated for mark in state.steps)
-    if began <= state.attempt.began or known:
+    if began <= state.attempt.began or (not event.dated and any(m.dated for m in state.steps)):
         return state
     attempt = Attempt(0, began, started=True, witnessed=event.witnessed, announced_step=event.step)
     state = _begin_attempt(state, attempt)
@@ -190,20 +189,26 @@ def _begin_attempt(state: RunProgress, attempt: Attempt, *, carry: bool = True) 
 
     kept = tuple(mark for mark in state.steps if belongs(mark))
     earlier_steps = [mark.step for mark in state.steps if not belongs(mark)]
+    before = [] if old.number else [one for one in state.reports.values() if not belongs(one)]
+    if live := [one for one in before if one.is_live]:  # records may be those of another run
+        earlier_steps = [one.step for one in live]
     if attempt.previous_step is not None:
         earlier_steps.append(attempt.previous_step)
     # Lines without a time, but written since the start: those of this attempt, if read late.
     unsure = attempt.previous_step is None and all(
-        carry and mark.timestamp >= attempt.began for mark in state.steps
+        carry and mark.timestamp >= attempt.began for mark in live or state.steps
     )
-    if old.previous_step is not None and (same or not earlier_steps):
-        earlier_steps.append(old.previous_step)
+    if (previous := old.previous_step) is not None and (same or not earlier_steps):
+        earlier_steps.append(previous)
         unsure = same and unsure and old.previous_unsure
     reports = {
         source: replace(one, attempt=number) if one.attempt == old.number and belongs(one) else one
         for source, one in state.reports.items()
     }
     first_step = find_first_step(reports.values(), attempt, kept[0].step) if kept else None
+    recorded = old.previous_recorded if same else bool(before) and not live
+    if recorded and kept and kept[0].step - 1 in [mark.step for mark in state.steps]:
+        first_step = old.first_step  # it went on from lines that have no time
     attempt = replace(
         attempt,
         number=number,
@@ -213,6 +218,7 @@ def _begin_attempt(state: RunProgress, attempt: Attempt, *, carry: bool = True) 
         else attempt.announced_step,
         previous_step=max(earlier_steps, default=None),
         previous_unsure=unsure and bool(earlier_steps),
+        previous_recorded=recorded,
         counted_step=old.counted_step if same else _counted_step(state, reports, number),
         first_step=first_step,
         spacing=old.spacing,
@@ -247,8 +253,7 @@ def _count_step(state: RunProgress, event: StepReported) -> RunProgress:
         return state
     if event.total is not None and event.total > 0:
         state = replace(state, total=event.total)
-    last = state.steps[-1] if state.steps else None
-    if last is None:
+    if (last := state.steps[-1] if state.steps else None) is None:
         # Announcing the total completes no step: a progress bar is drawn before the first one.
         announced_step = state.attempt.announced_step or 0
         no_new_step = event.step == announced_step or (
@@ -369,22 +374,18 @@ def _record_sign(state: RunProgress, sign: ProgressSign) -> RunProgress:
 
 def _change_phase(state: RunProgress, phase: Phase, timestamp: float) -> RunProgress:
     """Changes the phase as reported by the run, which ends the previous phase."""
-    paused_seconds = state.paused_seconds
-    if (
-        phase is not state.phase
-        and state.phase in _PHASES_WITHOUT_STEPS
-        and state.phase_began_at is not None
-    ):
-        paused_seconds += max(0.0, timestamp - state.phase_began_at)
+    began, paused_seconds = state.phase_began_at, state.paused_seconds
+    stepless = state.phase in _PHASES_WITHOUT_STEPS
+    if phase is not state.phase and stepless and began is not None:
+        paused_seconds += max(0.0, timestamp - began)
     return _enter_phase(replace(state, paused_seconds=paused_seconds), phase, timestamp)
 
 
 def _enter_phase(state: RunProgress, phase: Phase, timestamp: float) -> RunProgress:
     if phase is state.phase:
         return state
-    return replace(
-        _end_silence(state, timestamp, stepless=True), phase=phase, phase_began_at=timestamp
-    )
+    state = _end_silence(state, timestamp, stepless=True)
+    return replace(state, phase=phase, phase_began_at=timestamp)
 
 
 def _end_silence(state: RunProgress, timestamp: float, *, stepless: bool = False) -> RunProgress:

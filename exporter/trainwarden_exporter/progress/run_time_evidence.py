@@ -93,7 +93,7 @@ def count_event(
         if time.gap is not None and at >= time.gap[1] and not _spans(time, at, limit):
             time = _counted_gap(time, old, limit)
         time = _settled(time, old, new, at, limit)
-    if started:
+    if started and not new.attempt.previous_recorded:  # else it was not observed before
         time = _without_early_steps(time, old, new)
         if (time.new_step_at or 0.0) < new.attempt.began:  # else it is the start of its first steps
             time = time.interrupted()  # perhaps it died and was started again between two looks

@@ -17,7 +17,6 @@ CHECKPOINT = "checkpoint"
 """The same of a complete checkpoint, whose time is the end of its save."""
 
 JITTER_STEPS = 2
-
 JITTER_SECONDS = 5.0
 """Seconds within which a source may go back slightly in the same attempt: several ranks write
 one log, and not in order."""
@@ -43,6 +42,8 @@ class Attempt:
     """The step of the run before this attempt."""
     previous_unsure: bool = False
     """Whether the previous step may be one of this attempt, learned before its start."""
+    previous_recorded: bool = False
+    """Whether records alone show it: they may be those of another run in the same folder."""
     first_step: int | None = None
     """First step observed in this attempt."""
     spacing: int | None = None
@@ -58,7 +59,8 @@ class Attempt:
         """Whether it makes steps after an earlier attempt made some."""
         if self.first_step is None:
             return False
-        if self.previous_step is None:
+        from_start = self.previous_recorded and self.first_step <= (self.spacing or 1)
+        if self.previous_step is None or from_start:
             return bool(self.announced_step)
         if self.previous_unsure:
             return self.first_step <= self.previous_step
@@ -76,8 +78,7 @@ class Attempt:
     @property
     def known_origin(self) -> int | None:
         """The same; None also if steps before the first observed one may not have been logged."""
-        known = self.announced_step is not None or self.spacing == 1
-        return self.origin if known else None
+        return self.origin if self.announced_step is not None or self.spacing == 1 else None
 
     @property
     def repeated(self) -> int:
@@ -331,8 +332,7 @@ class RunProgress:
     @property
     def last_step_at(self) -> float | None:
         """Time of the last completed step."""
-        last = self.steps[-1] if self.steps else None
-        return last.timestamp if last is not None and last.dated else None
+        return self.steps[-1].timestamp if self.steps and self.steps[-1].dated else None
 
     @property
     def resumes(self) -> int:

@@ -849,6 +849,43 @@ def test_a_run_that_shows_only_its_checkpoints_is_never_lost() -> None:
     assert watch.time.interruption is None
 
 
+@pytest.mark.parametrize("read_before", [0, 3], ids=["start known first", "lines read first"])
+@pytest.mark.parametrize(("first", "resumes"), [(1, 0), (151, 1)])
+def test_a_checkpoint_of_another_run_in_the_folder_is_no_step_of_this_one(
+    first: int, resumes: int, read_before: int
+) -> None:
+    """A run that begins at step 0 has neither resumed nor repeated a step, whatever lies there."""
+    watch = Watch()
+    watch.tracker.record_checkpoint("grpo", "full", 150, watch.now - 90)
+    process = watch.now + 5
+    for step in range(first, first + read_before):
+        watch._read(Line(watch.now + 3 * LOOK, "step", step), unseen=True)
+    watch.process = process
+    for step in range(first + read_before, first + 200):
+        watch.look(watch.now + LOOK)
+        watch._read(Line(watch.now, "step", step), unseen=False)
+    ((_, course),) = watch.tracker.states()
+    assert course.resumes == (resumes if not read_before else 0), "else when is not known"
+    assert course.repeated == 0
+    assert (watch.time.steps_redone, watch.time.interruption) == (0, None)
+    assert watch.time.seconds.get(RunState.REDOING, 0.0) == 0.0
+
+
+def test_such_a_checkpoint_may_be_read_after_the_first_steps() -> None:
+    watch = Watch()
+    began = watch.now
+    watch.look(began)
+    for step in range(1, 4):
+        watch._read(Line(began + 3, "step", step), unseen=True)
+    for step in range(4, 40):
+        watch._read(Line(began + step, "step", step), unseen=False)
+        if step == 8:
+            watch.tracker.record_checkpoint("grpo", "full", 150, began - 90)
+    ((_, course),) = watch.tracker.states()
+    assert (course.step, course.resumes, course.repeated) == (39, 0, 0)
+    assert watch.time.interruption is None
+
+
 def test_what_a_run_did_after_its_last_checkpoint_is_unknown_where_nothing_else_shows_it() -> None:
     watch = Watch()
     watch.reload(SILENT)
