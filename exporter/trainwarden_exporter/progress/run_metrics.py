@@ -19,6 +19,11 @@ TIME = _counter(
     " be a stall. A start, and a silence of a run whose pace is unknown, count when they end.",
     "state",
 )
+PAUSED = _counter(
+    "paused_seconds_total",
+    "The part of the training in which no step was made for longer than a slow step takes, and then"
+    " one was: an evaluation that is not logged, or a hang that ended.",
+)
 STEPS = _counter(
     "steps_total",
     "Steps of the run while it was watched: made, repetitions of lost steps among them (redone),"
@@ -66,6 +71,7 @@ def run_samples(
     run = spec.run
     for state in _STATES:
         yield TIME, (run, state), time.seconds.get(state, 0.0)
+    yield PAUSED, (run,), time.paused_seconds
     yield STEPS, (run, "made"), time.steps_made
     yield STEPS, (run, "redone"), time.steps_redone
     yield STEPS, (run, "lost"), time.steps_lost

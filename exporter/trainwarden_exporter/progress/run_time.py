@@ -80,6 +80,8 @@ class RunTime:
     interruption: Interruption | None = None
     """The last one."""
     interruptions: int = 0
+    paused_seconds: float = 0.0
+    """The part of the training in which no step was made for longer than a slow step takes."""
 
     def counted(self, state: RunState, until: float) -> RunTime:
         """Returns this with the time until `until` in `state`; time never counts twice."""

@@ -57,13 +57,23 @@ _OF_PHASE = {
 
 
 def _settled(
-    time: RunTime, old: RunProgress, new: RunProgress, at: float, limit: float | None
+    time: RunTime,
+    old: RunProgress,
+    new: RunProgress,
+    at: float,
+    limit: float | None,
+    *,
+    unexplained: float | None,
 ) -> RunTime:
     """Returns `time` with the stretch that ends at `at`, where the run went on from `old` to `new`.
 
     That event shows what the stretch was.
     """
-    spent = _spent(time, old, new, _silence(time, old, at), limit)
+    silence = _silence(time, old, at)
+    spent = _spent(time, old, new, silence, limit)
+    if spent is RunState.TRAINING and unexplained is not None and silence > unexplained:
+        # It may have been an evaluation that nothing announces, or a hang that has ended.
+        time = replace(time, paused_seconds=time.paused_seconds + at - time.counted_until)
     if spent is RunState.SAVING and new.last_sign != old.last_sign:
         # Its end has not been seen yet, and the step after it took its time, too.
         time = time.counted(spent, at - (old.timing.typical or 0.0))
@@ -92,7 +102,7 @@ def count_event(
     else:
         if time.gap is not None and at >= time.gap[1] and not _spans(time, at, limit):
             time = _counted_gap(time, old, limit)
-        time = _settled(time, old, new, at, limit)
+        time = _settled(time, old, new, at, limit, unexplained=limits.unexplained)
     if started and not new.attempt.previous_recorded:  # else it was not observed before
         time = _without_early_steps(time, old, new)
         if (time.new_step_at or 0.0) < new.attempt.began:  # else it is the start of its first steps

@@ -96,6 +96,8 @@ class SilenceLimits(NamedTuple):
     """If a sign of progress ends it, or nothing."""
     unserved: float | None = None
     """While a server of the run is down."""
+    unexplained: float | None = None
+    """From which on a silence that was no stall was no slow step either."""
 
 
 def silence_limits(
@@ -119,7 +121,8 @@ def silence_limits(
         alone = limit if alone == math.inf else alone
     if movement is Movement.MOVING and alone is not None:
         alone = max(alone, limits.phases.get(Phase.EVALUATING, 0.0))
-    return SilenceLimits(limit, alone, unserved)
+    unexplained = None if movement is Movement.MOVING else unserved
+    return SilenceLimits(limit, alone, unserved, unexplained)
 
 
 def restart_limit(

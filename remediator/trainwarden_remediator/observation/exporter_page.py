@@ -241,6 +241,7 @@ def _run(page: _Page, run: str) -> RunState:
         interruption_steps=page.maybe("run_interruption_steps_redone", run=run),
         effective_seconds=_seconds(page, run, _EFFECTIVE),
         counted_seconds=_seconds(page, run, _COUNTED),
+        paused_seconds=page.maybe("run_paused_seconds_total", run=run),
         attempts=page.active_label("run_attempts_loop_info", "ends", run=run),
         finite_until={
             (labels.get("log", ""), labels.get("name", "")): step

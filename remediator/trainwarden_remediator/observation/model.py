@@ -135,6 +135,8 @@ class RunState:
     """Time that went into new steps, evaluations and saves, of the
     `counted_seconds` that the exporter watched the run before its end."""
     counted_seconds: float | None = None
+    paused_seconds: float | None = None
+    """The part of `effective_seconds` without a step, longer than a slow step takes."""
     attempts: str = ""
     """How the last attempts ended, if alike."""
     finite_until: Mapping[tuple[str, str], float] = field(default_factory=dict)

@@ -77,7 +77,9 @@ def _training(name: str, run: RunState, costs: Sequence[float]) -> str:
     if 0 < in_both <= 2 * len(costs) * (run.usual_step_seconds or 0.0):
         trained -= in_both
     spent = f"{format_duration(round(trained))} of the {format_duration(round(counted))}"
-    return f"{text(name)} trained for {spent} that it was watched ({trained / counted:.0%})"
+    sentence = f"{text(name)} trained for {spent} that it was watched ({trained / counted:.0%})"
+    paused = round(run.paused_seconds or 0.0)
+    return f"{sentence}, {format_duration(paused)} of it without a step" if paused else sentence
 
 
 def _fault_sentence(

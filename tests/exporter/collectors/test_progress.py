@@ -119,7 +119,7 @@ def test_the_time_of_a_run_is_counted_by_its_state() -> None:
     assert seen.pop("steps_total made") == 5
     assert seen.pop("ettr_minimum_ratio") == 0.7
     assert set(seen.values()) == {0}
-    assert len(seen) == len(RunState) - 2 + 3
+    assert len(seen) == len(RunState) - 2 + 4
 
 
 def test_a_configured_path_that_does_not_exist_is_shown(tmp_path: Path) -> None:

@@ -587,6 +587,8 @@ def test_a_silence_that_nothing_announces_is_what_its_end_shows(
     run.train(20)
     watch.follow(run)
     close(watch.time, run)
+    paused = seconds if state is RunState.TRAINING and not moves else 0.0
+    assert watch.time.paused_seconds == pytest.approx(paused, abs=30)
 
 
 def test_a_run_whose_process_is_not_found_is_not_down_while_it_makes_steps() -> None:

@@ -45,6 +45,14 @@ def test_a_night_is_what_the_run_trained_and_what_its_faults_cost() -> None:
     )
 
 
+def test_a_pause_that_may_have_been_an_evaluation_is_reported() -> None:
+    run = RunState(effective_seconds=664, counted_seconds=664, paused_seconds=241)
+    assert opening(exporter(demo=run), (), DAY).startswith(
+        "demo trained for 11 min 4 s of the 11 min 4 s that it was watched (100%), 4 min 1 s of it"
+        " without a step. In"
+    )
+
+
 def test_an_incident_in_follow_up_is_not_over() -> None:
     facts = {"verdict": "wait", "reason": "awaiting_progress"}
     watched = Event(1, FAULT + 250, 1, None, "decision", "a", "demo", "trainer", facts)
