@@ -6,10 +6,10 @@ attempts that end alike show that another restart does not help.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 
 from trainwarden_exporter.processes.matching import WorkerLiveness
 from trainwarden_exporter.progress.state import RunProgress
@@ -27,6 +27,9 @@ MAX_RUNS = 200
 
 LOOP_ATTEMPTS = 3
 """Number of attempts that end alike from which on this is a loop."""
+
+SIGNALED = 128
+"""A shell adds this to the number of the signal that ended a program."""
 
 _SAME_START_SECONDS = 2.0
 """Seconds by which the start of one process may appear to differ across restarts of the
@@ -81,20 +84,31 @@ def _text(alike: Sequence[RunAttempt], ended: int) -> str:
     if steps:
         spread = f" ± {steps[-1] - steps[0]}" if steps[-1] > steps[0] else ""
         where = f"at step {steps[len(steps) // 2]}{spread}"
-    code = alike[-1].exit_code
-    how = "" if code is None else f" with exit code {code}"
-    seconds = median(one.ended - one.started for one in alike if one.ended is not None)
+    seconds = [_rounded(one.ended - one.started) for one in alike if one.ended is not None]
+    least, most = (format_duration(one) for one in (min(seconds), max(seconds)))
+    lasted = f"about {least}" if least == most else f"{least} to {most}"
     error = alike[-1].error
     after = f", last error: {error}" if error and all(one.error == error for one in alike) else ""
     return (
-        f"{len(alike)} of the last {ended} attempts ended {where}{how} after about "
-        f"{format_duration(_rounded(seconds))}{after}: a loop, not a crash"
+        f"{len(alike)} of the last {ended} attempts ended {where}{_how(alike[-1].exit_code)} after "
+        f"{lasted}{after}: a loop, not a crash"
     )
 
 
+def _how(code: int | None) -> str:
+    """Returns the exit code of a program, or the signal that ended it: SIGTERM was sent to it."""
+    if code is None:
+        return ""
+    try:
+        name = signal.Signals(code - SIGNALED).name
+    except ValueError:
+        return f" with exit code {code}"
+    return f" by {name}{' from outside' if name == 'SIGTERM' else ''}"
+
+
 def _rounded(seconds: float) -> float:
-    """Returns `seconds` with one digit that counts, so that a loop has one text."""
-    return float(f"{max(1.0, seconds):.1g}")
+    """Returns `seconds` with two digits that count, so that a loop has one text."""
+    return float(f"{max(1.0, seconds):.2g}")
 
 
 class AttemptLog:
@@ -169,6 +183,7 @@ def _with_end(attempt: RunAttempt, trainer: WorkerLiveness, *, lives: bool) -> R
         ended = trainer.looked_at if trainer.started is None else trainer.started
     if trainer.finished:
         code = 0
-    elif code is None and trainer.exit_at is not None and trainer.exit_at >= attempt.started:
-        code = trainer.exit_code
+    elif trainer.exit_at is not None and trainer.exit_at >= attempt.started:
+        code = trainer.exit_code if code is None else code
+        ended = min(ended, trainer.exit_at)
     return replace(attempt, ended=ended, exit_code=code)

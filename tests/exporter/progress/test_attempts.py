@@ -88,7 +88,7 @@ def test_attempts_that_end_alike_are_a_loop() -> None:
     ends = attempt_ends(life.attempts)
     assert (ends.ended, ends.alike) == (5, 4)
     assert ends.text == (
-        "4 of the last 5 attempts ended at step 57 ± 1 with exit code 128 after about 20 s: "
+        "4 of the last 5 attempts ended at step 57 ± 1 with exit code 128 after about 17 s: "
         "a loop, not a crash"
     )
 
@@ -104,6 +104,38 @@ def test_attempts_that_end_anywhere_or_otherwise_or_well_are_none() -> None:
         for step, code in ends:
             life.attempt(step - 1, step, code=code)
         assert attempt_ends(life.attempts).text == "", ends
+
+
+def test_a_loop_has_the_time_of_its_shortest_and_of_its_longest_attempt() -> None:
+    life = Life()
+    for seconds in (57, 7.4, 7):
+        life.attempt(55, 56, code=1, seconds=seconds)
+    assert attempt_ends(life.attempts).text == (
+        "3 of the last 3 attempts ended at step 56 with exit code 1 after 7 s to 57 s: "
+        "a loop, not a crash"
+    )
+
+
+def test_a_signal_that_ended_an_attempt_is_no_exit_code_of_the_program() -> None:
+    """The remediator ends a hung trainer by SIGTERM: that is not how it failed."""
+    life = Life()
+    for seconds in (164, 133, 242):
+        life.attempt(35, 36, code=143, seconds=seconds)
+    assert attempt_ends(life.attempts).text == (
+        "3 of the last 3 attempts ended at step 36 by SIGTERM from outside after 2 min 10 s to"
+        " 4 min: a loop, not a crash"
+    )
+
+
+def test_an_attempt_lasts_until_its_process_ended_and_not_until_that_was_seen() -> None:
+    life = Life()
+    life.started = life.now
+    life.look()
+    life.now += 12
+    life.started, life.exited = None, (1, life.now - 9)
+    life.look()
+    (attempt,) = life.attempts
+    assert (attempt.ended or 0.0) - attempt.started == 3
 
 
 def test_a_loop_without_a_step_says_so() -> None:
