@@ -118,6 +118,8 @@ class IncidentRecord:
     actions: Sequence[ActionRecord] = ()
     evidence: Sequence[EvidenceRecord] = ()
     related: Sequence[RelatedIncident] = field(default=())
+    needs_operator: bool = False
+    """Whether the operator acts on an active alert of it, as the status pages show."""
     now: EvidenceRecord | None = None
     """What the exporter shows at the time of the report; None where it does not answer."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import date, timedelta
 from itertools import groupby
@@ -10,6 +10,7 @@ from pathlib import Path
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.formatting import plural
+from trainwarden_exporter.runtime.responsibility import YOU
 from trainwarden_remediator.evidence.collector import relevant_facts
 from trainwarden_remediator.exceptions import JournalError, NoIncidentError
 from trainwarden_remediator.observation.model import ExporterState
@@ -25,7 +26,7 @@ from trainwarden_remediator.report.loader import (
 )
 from trainwarden_remediator.report.markdown import bullets, code, format_elapsed, table, text
 from trainwarden_remediator.report.model import EvidenceRecord, IncidentRecord
-from trainwarden_remediator.report.now_section import now_section
+from trainwarden_remediator.report.now_section import alert_views, now_section
 from trainwarden_remediator.report.opening import format_period, opening
 from trainwarden_remediator.report.summary import HeadlineState, headline
 
@@ -137,6 +138,12 @@ def _with_present(
     return replace(incident, now=EvidenceRecord(now, "now", None, {"seen": seen}))
 
 
+def _with_operator(incident: IncidentRecord, yours: Collection[str]) -> IncidentRecord:
+    """Returns `incident` with whether one of its alerts is among those an operator acts on."""
+    own = {one.incident.fingerprint for one in incident.alerts}
+    return replace(incident, needs_operator=not own.isdisjoint(yours))
+
+
 def report_nights(
     journal: Path,
     since: float,
@@ -157,6 +164,10 @@ def report_nights(
         current = current and with_given_up(current, connection, now)
     if current is not None and isinstance(current.exporter, ExporterState):
         incidents = tuple(_with_present(one, current.exporter, now) for one in incidents)
+    if current is not None:
+        views = alert_views(current, incidents, now) or ()
+        yours = {one.alert.fingerprint for one in views if one.who == YOU}
+        incidents = tuple(_with_operator(one, yours) for one in incidents)
     is_new = since < created < now
     nights = render_nights(incidents, style, created if is_new else since, now)
     if current is None:

@@ -125,7 +125,7 @@ def first_to_act(
         return YOU, "A part of the monitoring does not answer."
     if troubles := [one for one in views if one.tone in ("bad", "warn")]:
         return troubles[0].who, as_sentence(troubles[0].who, troubles[0].handling)
-    if lost := [one for one in incidents if headline(one).state == "person"]:
+    if lost := [one for one in incidents if _is_lost(one)]:
         return YOU, f"The remediator gave up on {lost[-1].name}."
     if holds := in_force(current.situation.holds):
         hold = holds[0]
@@ -141,6 +141,11 @@ def first_to_act(
         return who, as_sentence(who, handling)
     still = any(stands_still(run, now) for run in runs.values())
     return NOBODY, NOTHING_YET if still else ""
+
+
+def _is_lost(incident: IncidentRecord) -> bool:
+    """Whether an incident needs an operator, also once none of its alerts is active."""
+    return headline(replace(incident, needs_operator=False)).state == "person"
 
 
 def _has_stalled(run: RunState, now: float) -> bool:
@@ -272,7 +277,7 @@ def _todo(
     for key, step in mended.items():
         yield f"{code('/'.join(key))}: {text(step)}"
     others = (one for one in incidents if (one.run, one.worker) not in mended)
-    for one in (one for one in others if headline(one).state == "person"):
+    for one in (one for one in others if _is_lost(one)):
         subject = f"{text(one.alert)} on {code(one.name)}"
         yield f"Incident {one.id}, {subject}: an operator is needed."
     if isinstance(current.exporter, ExporterState):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from trainwarden_exporter.runtime.formatting import plural
@@ -38,6 +38,13 @@ class Headline:
 
 def headline(incident: IncidentRecord) -> Headline:
     """Returns the headline of an incident."""
+    found = _headline(incident)
+    if incident.needs_operator and found.state in ("open", "held"):
+        return replace(found, state="person")
+    return found
+
+
+def _headline(incident: IncidentRecord) -> Headline:
     reasons = [reason for reason, _ in incident.reasons]
     healed = [
         action

@@ -281,6 +281,25 @@ def test_an_alert_with_an_open_incident_is_acted_on(tmp_path: Path, journal: Jou
     assert "- TrainingWorkerMemoryOverLimit" not in text.partition("## What to do")[2]
 
 
+def test_the_headline_counts_what_the_same_report_leaves_to_you(
+    tmp_path: Path, journal: Journal
+) -> None:
+    other = make_alert(fingerprint=LATER, worker="rollout-1")
+    journal.record_alerts([make_alert(), other])
+    first, second = journal.open_incidents()
+    journal.record_decisions(
+        [
+            (first, Decision(Verdict.REFUSE, "unknown_target")),
+            (second, Decision(Verdict.WAIT, "cooldown")),
+        ]
+    )
+    text = report(tmp_path, CurrentState(exporter(TRAINS), (make_alert(), other)))
+    assert text.count(f"**{YOU}**") == 1
+    assert "2 faults; 1 needs you, 1 is still open." in text.splitlines()[0]
+    assert "- 1 **need an operator**.\n- 1 still open." in text
+    assert "an operator is needed" not in head(text), "the alert has its first step"
+
+
 @pytest.mark.parametrize(
     "decision",
     [
