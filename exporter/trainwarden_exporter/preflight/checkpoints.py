@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from math import inf
 from pathlib import Path
 
 from trainwarden_exporter.checkpoints.paced_reader import UnlimitedRate
-from trainwarden_exporter.checkpoints.proofs import CheckpointProof, ProofSnapshot, provable
-from trainwarden_exporter.checkpoints.prover import CheckpointProver, open_proofs
+from trainwarden_exporter.checkpoints.proofs import (
+    CheckpointProof,
+    ProofSnapshot,
+    ProofState,
+    provable,
+)
+from trainwarden_exporter.checkpoints.prover import (
+    MAX_PROVED,
+    QUIET_SECONDS,
+    CheckpointProver,
+    open_proofs,
+)
 from trainwarden_exporter.checkpoints.scanner import CheckpointScanner
 from trainwarden_exporter.checkpoints.specs import CheckpointSpec
 from trainwarden_exporter.preflight.report import Finding, PreflightContext
@@ -25,6 +35,16 @@ CHECK_SECONDS = 10.0
 TIMEOUT_SECONDS = 30.0
 MAX_SCANS = 8
 """Scans of a folder, each of a bounded number of entries."""
+
+
+_MEANINGS: Mapping[ProofState, str] = {
+    "proved": "its content was read, and is sound, as far as its format shows",
+    "unproved": f"it was not read: the newest {MAX_PROVED} are, each {QUIET_SECONDS:.0f} s after"
+    " its last write",
+    "unreadable": "its content cannot be read",
+    "incomplete": "its save is not over, or was interrupted",
+}
+"""The states of checkpoints that need a word; a damage has a line of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +74,9 @@ class CheckpointList:
             yield f"  {step:>9}  {name:<{width}}  {saved:%Y-%m-%d %H:%M:%S}  {size:>9}  {one.state}"
             for damage in one.damages:
                 yield f"             {damage.kind}: {printable(str(damage))}"
+        for state, meaning in _MEANINGS.items():
+            if self.proofs.count(state):
+                yield f"  {state}: {meaning}"
         problem = self.proofs.resume_problem
         if problem:
             yield f"  A resume would take a damaged checkpoint: {printable(problem)}"

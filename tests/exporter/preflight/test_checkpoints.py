@@ -71,13 +71,14 @@ def test_the_command_lists_each_checkpoint_with_its_proof(
     assert "checkpoint-10" in capsys.readouterr().out
     save(tmp_path / "out", 20, cut=3)
     assert main(command) == 1
-    first, how, second, damage, third, *rest = capsys.readouterr().out.splitlines()
+    first, how, second, damage, third, explained, *rest = capsys.readouterr().out.splitlines()
     assert first == f"run demo, default: {tmp_path}/out"
     assert how.startswith("  provable: header, offsets and size of safetensors; every shard of its")
     assert second.split()[:2] == ["20", "checkpoint-20"]
     assert second.endswith("damaged")
     assert damage.strip() == f"truncated: {DAMAGE}"
     assert third.endswith("proved")
+    assert explained.startswith("  proved: its content was read")
     assert rest == [
         f"  A resume would take a damaged checkpoint: checkpoint-20: {DAMAGE} (truncated)",
         "  Newest proved checkpoint: checkpoint-10",
@@ -93,6 +94,19 @@ def test_the_command_lists_each_checkpoint_with_its_proof(
     assert (damaged["step"], damaged["state"], proved["state"]) == (20, "damaged", "proved")
     assert damaged["damages"] == [{"kind": "truncated", "text": DAMAGE}]
     assert proved["size"] == sum(one.stat().st_size for one in Path(proved["path"]).iterdir())
+
+
+def test_the_command_explains_what_is_proved_and_what_is_not(
+    tmp_path: Path, config_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for step in range(10, 100, 10):
+        save(tmp_path / "out", step)
+    assert main(["checkpoints", "demo", f"--config.file={config_file}"]) == 0
+    shown = capsys.readouterr().out
+    assert "checkpoint-10  " in shown
+    assert "  unproved: it was not read: the newest 8 are, each 15 s after its last write" in shown
+    assert "  proved: its content was read, and is sound" in shown
+    assert "  incomplete: " not in shown
 
 
 def test_the_command_lists_the_copies_which_no_resume_takes(
