@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -142,9 +142,10 @@ class _ServerStatus(BaseModel):
 _SERVER_STATUS = TypeAdapter(_ServerStatus)
 
 
-def parse_destinations(body: bytes) -> frozenset[str]:
+def parse_destinations(body: bytes, own: Collection[str] = ()) -> frozenset[str]:
     """Returns the receivers that notify somebody, in a response of `/api/v2/status`.
 
+    `own`: those that send to this remediator; with another destination they notify somebody, too.
     Raises ObservationError on an invalid response.
     """
     text = _parse(_SERVER_STATUS, body, "its status").config.original
@@ -152,11 +153,13 @@ def parse_destinations(body: bytes) -> frozenset[str]:
         compose(text, Path("alertmanager.yml"))  # with its bounds
         content = yaml.safe_load(text)
         receivers = content["receivers"]
-        return frozenset(
-            str(receiver["name"])
+        counts = {
+            str(receiver["name"]): sum(
+                len(value or ()) for name, value in receiver.items() if name.endswith("_configs")
+            )
             for receiver in receivers
-            if any(name.endswith("_configs") and value for name, value in receiver.items())
-        )
+        }
+        return frozenset(name for name, count in counts.items() if count > (name in own))
     except (ConfigError, yaml.YAMLError, LookupError, TypeError, AttributeError):
         raise ObservationError("Alertmanager shows no configuration that can be read") from None
 

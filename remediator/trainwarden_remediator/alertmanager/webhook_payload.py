@@ -7,6 +7,7 @@ is sent again completely on every change, and may be truncated by `max_alerts`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
@@ -65,6 +66,8 @@ class Notification:
 
     alerts: tuple[Alert, ...]
     truncated: int
+    receiver: str = ""
+    """The name of the receiver at Alertmanager, which is this remediator."""
 
 
 class SentAlert(BaseModel):
@@ -99,6 +102,7 @@ class _SentNotification(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
     version: Literal["4"]
+    receiver: str = ""
     alerts: list[_DeliveredAlert]
     truncatedAlerts: Annotated[int, Field(ge=0)] = 0  # noqa: N815 - Alertmanager's spelling
 
@@ -118,6 +122,7 @@ def parse_notification(body: bytes) -> Notification:
     return Notification(
         alerts=tuple(alert.as_alert(firing=alert.status == "firing") for alert in sent.alerts),
         truncated=sent.truncatedAlerts,
+        receiver=re.sub(r"\\(.)", r"\1", sent.receiver),  # it is sent as a regular expression
     )
 
 

@@ -124,6 +124,7 @@ async def _receive(request: web.Request) -> web.Response:
     except JournalError as error:
         log.error("journal failed", extra={"error": str(error)})
         return web.Response(status=503, text="journal unavailable\n")
+    remediator.unhandled_alerts.received_through(notification.receiver)
     remediator.control_loop.wake()
     return web.Response(text="accepted\n")
 

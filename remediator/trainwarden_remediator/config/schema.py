@@ -43,7 +43,7 @@ from trainwarden_remediator.config.playbooks import (
     Playbook,
     with_shipped_condition,
 )
-from trainwarden_remediator.config.restart_methods.run import run_methods
+from trainwarden_remediator.config.restart_methods.run import run_methods, why_no_target
 from trainwarden_remediator.config.targets import GPUS, AnnouncedTarget, GpuCleanup, Target
 
 __all__ = ["PLAYBOOKS", "Config", "Setup", "load_setup"]
@@ -254,6 +254,12 @@ class Setup:
         """The workers that may be restarted."""
         targets = (target for target in self.config.targets if target.can_be_restarted)
         return {key for target in targets for key in target.keys}
+
+    def why_no_target(self, run: str, worker: str) -> str:
+        """Returns why no target is this worker, without one a trainer of the run, or ""."""
+        keys = {WorkerKey(run, worker)} if worker else self.trainer_keys
+        found = (self.announced.workers[key] for key in keys & self.announced.workers.keys())
+        return next((why_no_target(one) for one in found if one.announcement.run == run), "")
 
     @property
     def started(self) -> Mapping[WorkerKey, float]:

@@ -14,9 +14,11 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
-from trainwarden_exporter.runtime.formatting import format_duration
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.runtime.formatting import format_duration, format_size
 from trainwarden_exporter.runtime.responsibility import REMEDIATOR
 from trainwarden_remediator.alertmanager.api import (
     ListedAlert,
@@ -26,11 +28,11 @@ from trainwarden_remediator.alertmanager.api import (
 from trainwarden_remediator.alertmanager.webhook_payload import WATCHDOG, Alert
 from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.exceptions import JournalError, ObservationError
-from trainwarden_remediator.journal.event_text import printable
+from trainwarden_remediator.journal.event_text import describe_reason, printable
 from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.model import BLOCKED_SECONDS, Decision, Incident, Verdict
 from trainwarden_remediator.observation.active_alerts import Fetch
-from trainwarden_remediator.observation.model import RunState
+from trainwarden_remediator.observation.model import ExporterState, RunState, WorkerState
 from trainwarden_remediator.observation.snapshot import Observer
 from trainwarden_remediator.policy.alert_handling import STALL
 from trainwarden_remediator.policy.situation import situation_of
@@ -67,6 +69,10 @@ MAX_DETAIL_LENGTH = 400
 
 CHECKPOINT_DAMAGED = "TrainingCheckpointDamaged"
 NOT_FINITE = "TrainingNotFinite"
+MEMORY_OVER_LIMIT = "TrainingWorkerMemoryOverLimit"
+
+MAX_RECEIVERS = 16
+"""Most names of receivers that are remembered; there are two at most as shipped."""
 
 _PROPOSED = Decision(Verdict.WAIT, "observe_mode").text
 
@@ -114,6 +120,7 @@ class UnhandledAlerts:
         self._tracked: dict[str, _Tracked] | None = None
         """By fingerprint: after a start of Prometheus the same alert has another start."""
         self._failure = ""
+        self._own_receivers: set[str] = set()
         self.reconfigure(setup, fetch, fetch_status, observer)
 
     def reconfigure(
@@ -122,6 +129,11 @@ class UnhandledAlerts:
         """Uses another configuration from the next poll on."""
         self._setup, self._fetch, self._fetch_status = setup, fetch, fetch_status
         self._observer = observer
+
+    def received_through(self, receiver: str) -> None:
+        """Notes a receiver at Alertmanager that sends to this remediator: it calls nobody."""
+        if len(self._own_receivers) < MAX_RECEIVERS:
+            self._own_receivers.add(receiver)
 
     async def run(self) -> None:
         """Polls forever, while a receiver wants to know."""
@@ -171,7 +183,7 @@ class UnhandledAlerts:
                     due.append((known, one))
         if not due:
             return
-        destinations = parse_destinations(await self._fetch_status())
+        destinations = parse_destinations(await self._fetch_status(), self._own_receivers)
         unowned = await asyncio.to_thread(self._unowned)
         for known, one in due:
             # An alert with a playbook has events of its own, unless nobody acts on it.
@@ -236,6 +248,9 @@ class UnhandledAlerts:
             facts |= {"detail": detail}
         if incident is not None and incident.last_decision == _PROPOSED:
             facts |= {"proposed": str(incident.id)}
+        elif incident is not None:
+            _, _, reason = incident.last_decision.partition(" ")
+            facts |= {"refused": describe_reason(reason, incident.last_detail)}
         await asyncio.to_thread(
             self._journal.record_event, kind, **facts, starts_at=alert.starts_at
         )
@@ -243,16 +258,19 @@ class UnhandledAlerts:
     async def _detail(self, alert: Alert) -> str:
         """Returns the description of an alert, or what the exporter shows of its cause.
 
-        That is so of a damaged checkpoint, of a stall and of a value that is not finite. Empty for
-        any other alert with a playbook: its description tells what the remediator does.
+        That is so of a damaged checkpoint, of a stall, of memory and of a value that is not finite.
+        Empty for any other alert with a playbook: its description tells what the remediator does.
         """
-        if alert.name in (STALL, CHECKPOINT_DAMAGED, NOT_FINITE):
-            try:
-                run = (await self._observer.observe()).runs.get(alert.run, RunState())
-            except ObservationError:
-                run = RunState()
+        if alert.name in (STALL, CHECKPOINT_DAMAGED, MEMORY_OVER_LIMIT, NOT_FINITE):
+            exporter: ExporterState | None = None
+            with suppress(ObservationError):
+                exporter = await self._observer.observe()
+            run = (exporter.runs if exporter else {}).get(alert.run, RunState())
             if alert.name == CHECKPOINT_DAMAGED:
                 return run.resume_problem
+            if alert.name == MEMORY_OVER_LIMIT:
+                workers = exporter.workers if exporter else {}
+                return _memory_detail(workers.get(WorkerKey(alert.run, alert.worker)))
             detail = _stall_detail if alert.name == STALL else _not_finite_detail
             if found := detail(run, alert):
                 return printable(found)[:MAX_DETAIL_LENGTH]
@@ -272,6 +290,14 @@ def _not_finite_detail(run: RunState, alert: Alert) -> str:
         f" run, and go back to a checkpoint of step {step:.0f} or earlier; `trainwarden"
         f" checkpoints {alert.run}` lists them"
     )
+
+
+def _memory_detail(worker: WorkerState | None) -> str:
+    """Returns how much memory a worker holds, and its limit; "" if not known."""
+    if worker is None or worker.memory_limit_bytes is None:
+        return ""
+    held, limit = map(format_size, (worker.resident_bytes, worker.memory_limit_bytes))
+    return f"it holds {held}, its limit is {limit}"
 
 
 def _stall_detail(run: RunState, _: Alert) -> str:

@@ -24,7 +24,7 @@ _REASONS = {
     "alert_stale": "the alert stopped arriving",
     "no_remediation": "the alert asks for no remediation",
     "unknown_playbook": "no playbook of that name",
-    "unknown_target": "not a configured target",
+    "unknown_target": "the remediator may not restart it",
     "progressing": "healed, and the run makes progress",
     "attempts_exhausted": "no attempts left: gave up, an operator is needed",
     "ladder_exhausted": "all rungs were tried: gave up, an operator is needed",
@@ -106,9 +106,9 @@ def worker_name(event: Event) -> str:
     return printable("/".join(part for part in (event.run, event.worker) if part))
 
 
-def describe_reason(reason: str) -> str:
+def describe_reason(reason: str, detail: str = "") -> str:
     """Returns the text of a decision's reason; an unknown reason is returned unchanged."""
-    return _REASONS.get(reason, reason)
+    return _REASONS.get(reason, reason) + (f" ({detail})" if detail else "")
 
 
 def _columns(at: str, number: str, name: str, kind: str, what: str) -> str:
@@ -122,10 +122,9 @@ def describe(event: Event) -> str:
         case "alert" | "resolved":
             return f"{event.alert} fires again" if facts.get("again") else event.alert
         case "decision":
-            detail = f" ({facts['detail']})" if facts.get("detail") else ""
-            reason = describe_reason(facts["reason"])
+            reason = describe_reason(facts["reason"], facts.get("detail") or "")
             verdict = _VERDICTS.get(facts["reason"], facts["verdict"])
-            return ": ".join(filter(None, (event.alert, verdict, f"{reason}{detail}")))
+            return ": ".join(filter(None, (event.alert, verdict, reason)))
         case "intent":
             rung = f", rung {facts['rung'] + 1} of its ladder" if facts.get("rung") else ""
             nth = describe_attempt(facts.get("attempt"), facts.get("attempts"))
@@ -179,7 +178,7 @@ def _describe_change(kind: str, facts: dict[str, Any]) -> str:
     if kind == "unhandled":
         alert = facts["alert"]
         detail = f"{facts['detail']}; " if facts.get("detail") else ""
-        why = "no playbook handles it"
+        why = facts.get("refused") or "no playbook handles it"
         if incident := facts.get("proposed"):
             why = f"the remediator only observes: `trainwarden approve {incident}` lets it act once"
         return f"{alert}: {detail}{why}; `trainwarden runbook {alert}` says what to do"

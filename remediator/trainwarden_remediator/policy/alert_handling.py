@@ -306,7 +306,8 @@ def _described(incident: Incident, reason: str, *, pages: bool) -> str:
     described, detail = event_text.describe_reason(reason), incident.last_detail
     if detail and reason == "cooldown":
         return f"{described}, {detail}"
-    return f"{described} ({detail})" if detail and reason in NEEDS_OPERATOR else described
+    shown = reason in NEEDS_OPERATOR | {"unknown_target"}
+    return event_text.describe_reason(reason, detail) if shown else described
 
 
 def _before_decisions(

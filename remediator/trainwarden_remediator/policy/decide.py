@@ -282,9 +282,7 @@ class _LadderDecision:
         if rung.action == "hold":
             # The file names no target of that run: the alert is not for this remediator (harm 15).
             known = self.incident.run in {target.run for target in config.targets}
-            return (
-                context.decide(Verdict.ACT, "hold") if known else context.refuse("unknown_target")
-            )
+            return context.decide(Verdict.ACT, "hold") if known else self._without_target(context)
         if rung.action == "notify":
             return decide_notify(context)
         if rung.target == "gpus" and config.gpu_cleanup is not None:
@@ -292,7 +290,11 @@ class _LadderDecision:
         if rung.target == "largest_worker" and config.targets:
             return decide_largest_worker(context)
         targets = self._targets(rung)
-        return decide_target(context, targets[0]) if targets else context.refuse("unknown_target")
+        return decide_target(context, targets[0]) if targets else self._without_target(context)
+
+    def _without_target(self, context: DecisionContext) -> Decision:
+        why = self.state.setup.why_no_target(self.incident.run, self.incident.worker)
+        return context.refuse("unknown_target", detail=why)
 
     def _lacks_target(self, rung: Rung) -> bool:
         about_one = rung.action == "restart" and rung.target in ("worker", "trainer")

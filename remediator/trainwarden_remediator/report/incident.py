@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainwarden_exporter.runtime.redaction import redact
+from trainwarden_remediator.journal import event_text
+from trainwarden_remediator.model import CLOSED
 from trainwarden_remediator.report import outcomes
 from trainwarden_remediator.report.attempts import attempts_section
 from trainwarden_remediator.report.causes import likely_causes
@@ -179,6 +181,11 @@ def _alert_text(incident: IncidentRecord) -> str:
         redact(incident.annotations.get(name, "")) for name in ("summary", "description")
     )
     paragraphs = [f"**{text(summary)}**"] if summary else []
+    if why := _not_acted_upon(incident):
+        # A rule says what the remediator does where it may.
+        sentences = description.split(". ")
+        sentences = [one for one in sentences if not one.startswith("The remediator ")]
+        description = f"{'. '.join(sentences).removesuffix('.')}. {why}."
     paragraphs += [text(description)] if description else []
     labels = [
         f"{text(name)}={code(redact(value)) or '—'}"
@@ -188,6 +195,16 @@ def _alert_text(incident: IncidentRecord) -> str:
     if labels:
         paragraphs.append(f"Labels: {', '.join(labels)}")
     return "\n\n".join(paragraphs) or "The alert has no description."
+
+
+def _not_acted_upon(incident: IncidentRecord) -> str:
+    """Returns why no action follows an alert, as the last decision about it says, else ""."""
+    decided = [one.facts for one in incident.events if one.kind == "decision"]
+    facts = next((one for one in reversed(decided) if one.get("reason") not in CLOSED), None)
+    if facts is None or facts.get("reason") != "unknown_target" or incident.repairs:
+        return ""
+    why = event_text.describe_reason("unknown_target", str(facts.get("detail") or ""))
+    return f"{why[:1].upper()}{why[1:]}"
 
 
 def runbook_link(alert: str, annotations: Mapping[str, str]) -> str:

@@ -82,7 +82,7 @@ def _caveats(incident: IncidentRecord, times: TimeFormat) -> Iterator[str]:
 
 
 def _reason(reason: str, detail: str) -> str:
-    return f"{text(event_text.describe_reason(reason))}{f' ({text(detail)})' if detail else ''}"
+    return text(event_text.describe_reason(reason, detail))
 
 
 def _result_text(action: ActionRecord) -> str:

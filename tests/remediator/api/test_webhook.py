@@ -64,6 +64,12 @@ async def test_a_delivery_is_journaled_and_answered(box: Box) -> None:
         assert (incident.run, incident.worker) == ROLLOUT
 
 
+async def test_the_receiver_of_a_delivery_is_the_remediators_own(box: Box) -> None:
+    async with running(box) as (client, remediator):
+        await post(client, delivery(box.alert()))
+        assert remediator.unhandled_alerts._own_receivers == {"trainwarden-remediator"}
+
+
 async def test_an_empty_delivery_is_accepted(box: Box) -> None:
     async with running(box) as (client, _):
         assert (await post(client, delivery())).status == 200

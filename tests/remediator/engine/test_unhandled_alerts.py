@@ -17,7 +17,7 @@ import pytest
 import yaml
 from tests.remediator.fake_clock import FakeClock, InlineExecutor
 from tests.remediator.fakes import FakeObserver
-from tests.remediator.samples import NOW, make_alert, make_setup
+from tests.remediator.samples import NOW, ROLLOUT, make_alert, make_setup
 from tests.remediator.stage import going_on
 
 from trainwarden_remediator.alertmanager.api import parse_destinations
@@ -38,7 +38,7 @@ from trainwarden_remediator.notify.messages import (
     build_message,
     notification_event_of,
 )
-from trainwarden_remediator.observation.model import RunState
+from trainwarden_remediator.observation.model import RunState, WorkerState
 
 PROJECT = Path(__file__).resolve().parents[3]
 LOST = {"alertname": "TrainingGpuLost", "severity": "critical", "gpu": "0"}
@@ -56,8 +56,16 @@ RINGS = NotifySettings.model_validate(
 )
 
 
+OWN = "trainwarden-remediator"
+
+
 def status(**receivers: dict[str, Any]) -> bytes:
-    shown = [{"name": "on-call", **receivers.get("on_call", {})}, {"name": "nobody"}]
+    webhook = {"webhook_configs": [{"url": "<secret>"}]}
+    shown = [
+        {"name": "on-call", **receivers.get("on_call", {})},
+        {"name": "nobody"},
+        {"name": OWN, **webhook, **receivers.get("own", {})},
+    ]
     return json.dumps({"config": {"original": yaml.safe_dump({"receivers": shown})}}).encode()
 
 
@@ -76,7 +84,7 @@ class FakeAlertmanager:
                 "annotations": {},
                 "fingerprint": sha256(repr(labels).encode()).hexdigest()[:16],
                 "labels": labels,
-                "receivers": [{"name": "on-call"}],
+                "receivers": [{"name": "on-call"}] + [{"name": OWN}] * ("remediation" in labels),
                 "startsAt": at,
                 "updatedAt": at,
                 "status": {
@@ -108,9 +116,11 @@ class Watch:
 
     def build(self) -> UnhandledAlerts:
         asked = self.alertmanager.fetch, self.alertmanager.fetch_status
-        return UnhandledAlerts(
+        built = UnhandledAlerts(
             self.journal, self.setup, *asked, observer=self.observer, clock=self.clock
         )
+        built.received_through(OWN)
+        return built
 
     def recorded(self) -> list[tuple[str, str]]:
         return [
@@ -401,7 +411,7 @@ async def test_where_alertmanager_has_a_destination_that_one_rings(start: Start)
 @pytest.mark.parametrize(
     ("decision", "run", "text"),
     [
-        ((Verdict.REFUSE, "unknown_target"), "demo", "no playbook handles it; "),
+        ((Verdict.REFUSE, "unknown_target"), "demo", "the remediator may not restart it (why); "),
         ((Verdict.REFUSE, "unknown_target"), "other", None),
         ((Verdict.WAIT, "observe_mode"), "demo", "observes: `trainwarden approve 1` lets it act "),
         ((Verdict.WAIT, "observe_mode"), "other", None),
@@ -422,12 +432,42 @@ async def test_what_nobody_restarts_on_this_host_is_unhandled(
         alert = replace(make_alert(starts_at=NOW), fingerprint=fingerprint, labels=labels)
         watch.journal.record_alerts([alert])
         (incident,) = watch.journal.open_incidents()
-        watch.journal.record_decisions([(incident, Decision(*decision))])
+        watch.journal.record_decisions([(incident, Decision(*decision, detail="why"))])
         await watch.clock.advance(60)
         events = [one for one in watch.journal.newest_events(9) if one.kind == "unhandled"]
         assert len(events) == (text is not None)
         assert all(text in describe(event) for event in events if text)
         assert all(does not in describe(event) for event in events)
+
+
+async def test_the_receiver_of_the_remediator_with_another_destination_rings(start: Start) -> None:
+    watch: Watch
+    async with start() as watch:
+        own = {"webhook_configs": [{"url": "<secret>"}], "slack_configs": [{"channel": "a"}]}
+        watch.alertmanager.status = status(own=own)
+        watch.alertmanager.add(LOST, receivers=[{"name": OWN}])
+        await watch.clock.advance(60)
+        assert watch.recorded() == []
+
+
+async def test_memory_over_a_limit_that_nobody_acts_on_is_reported_in_bytes(start: Start) -> None:
+    watch: Watch
+    async with start() as watch:
+        labels = GONE | {"alertname": "TrainingWorkerMemoryOverLimit", "worker": "rollout-0"}
+        watch.observer.workers[ROLLOUT] = WorkerState(
+            *(1, 1, 3 << 30, False, NOW - 60), memory_limit_bytes=200 << 20, age_limit_seconds=None
+        )
+        watch.alertmanager.add(labels)
+        fingerprint = watch.alertmanager.alerts[-1]["fingerprint"]
+        alert = replace(make_alert(starts_at=NOW), fingerprint=fingerprint, labels=labels)
+        watch.journal.record_alerts([alert])
+        (incident,) = watch.journal.open_incidents()
+        never = Decision(Verdict.REFUSE, "unknown_target", detail="started with `--restart never`")
+        watch.journal.record_decisions([(incident, never)])
+        await watch.clock.advance(60)
+        (event,) = [one for one in watch.journal.newest_events(9) if one.kind == "unhandled"]
+        assert "it holds 3.0 GiB, its limit is 200 MiB; the remediator may" in describe(event)
+        assert "(started with `--restart never`)" in describe(event)
 
 
 @pytest.mark.parametrize("body", [b"{}", b'{"config": {"original": "a: ["}}', b"[]"])

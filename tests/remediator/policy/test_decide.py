@@ -1151,6 +1151,20 @@ def test_a_start_command_with_a_checkpoint_needs_a_proved_one(config: Config) ->
     ]
 
 
+def test_what_must_never_be_restarted_is_refused_for_that_reason(
+    config: Config, tmp_path: Path
+) -> None:
+    one = Announcement(run="demo", worker="rollout-7", pid=7, restart="never")
+    announced = AnnouncedRuns({one.key: AnnouncedWorker(one, tmp_path / "a.json", 0)})
+    setup = Setup(config, make_watched(*WORKERS), announced=announced)
+    decision = decide(incident(worker="rollout-7"), state(config, setup=setup), NOW)
+    assert (decision.reason, decision.detail) == (
+        "unknown_target",
+        "it was started with `--restart never`",
+    )
+    assert decide(incident(worker="rollout-8"), state(config, setup=setup), NOW).detail == ""
+
+
 def test_a_run_started_without_checkpoints_needs_you_as_soon_as_it_is_proved_to_hang(
     config: Config, tmp_path: Path
 ) -> None:

@@ -326,6 +326,16 @@ def test_all_that_had_to_be_collected_by_hand_is_in_it(reported: Story) -> None:
     assert "s3cr3t" not in report
 
 
+def test_no_action_is_promised_where_the_remediator_may_not_act(reported: Story) -> None:
+    promise = "It holds 9 GiB. The remediator stops it and starts it again. Check the journal."
+    incident = reported.hear(annotations={"description": promise})
+    reported.decide(incident, "unknown_target", Verdict.REFUSE, "started with `--restart never`")
+    reported.resolve(incident)
+    observed = reported.tell(incident).split("# Observations")[1].split("# Likely")[0]
+    assert "starts it again" not in observed
+    assert "It holds 9 GiB. Check the journal. The remediator may not restart it (st" in observed
+
+
 def test_what_comes_from_outside_cannot_break_out_of_its_place(reported: Story) -> None:
     hostile = "x\n# Forged\n```\n</details><script>alert(1)</script> `a` | b"
     incident = reported.hear(

@@ -72,5 +72,13 @@ def has_ended(wrapper: Identity | None) -> bool:
 
 
 def _may_restart(worker: AnnouncedWorker) -> bool:
+    return not why_no_target(worker)
+
+
+def why_no_target(worker: AnnouncedWorker) -> str:
+    """Returns why an announced worker must not be restarted, or ""."""
+    if worker.announcement.restart == "never":
+        return "it was started with `--restart never`"
     # an account other than root can restart nothing of a third one, so it has no target there
-    return worker.announcement.restart != "never" and os.geteuid() in (0, worker.uid)
+    own = os.geteuid() in (0, worker.uid)
+    return "" if own else "it runs under another account, and the remediator not under root"
