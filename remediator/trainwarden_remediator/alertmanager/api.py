@@ -145,7 +145,7 @@ _SERVER_STATUS = TypeAdapter(_ServerStatus)
 def parse_destinations(body: bytes, own: Collection[str] = ()) -> frozenset[str]:
     """Returns the receivers that notify somebody, in a response of `/api/v2/status`.
 
-    `own`: those that send to this remediator; with another destination they notify somebody, too.
+    `own`: receivers that send to this remediator; those with another destination count, too.
     Raises ObservationError on an invalid response.
     """
     text = _parse(_SERVER_STATUS, body, "its status").config.original

@@ -54,7 +54,8 @@ class Verify(Section):
     grants for starting (an engine that loads weights, a first step) is added."""
     stable_for: Seconds = 30
     """How long the worker must then stay healthy. A trainer with observed steps must have made
-    a step, and need not stay so once it has made a new one."""
+    a step, and need not stay so once it has made a new one, except where it was restarted for
+    memory or its emergency brake."""
     serves: bool = False
     """Whether the worker's inference servers must have completed a token since its start."""
     progress: bool = False

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.resolved_path import resolved_path
 from trainwarden_remediator.actions.base import Action, IsSaving, RecordStep, never_saving
-from trainwarden_remediator.config.playbooks import Verify
+from trainwarden_remediator.config.playbooks import Condition, Verify
 from trainwarden_remediator.config.targets import AnnouncedTarget
 from trainwarden_remediator.engine.context import EngineContext
 from trainwarden_remediator.exceptions import (
@@ -82,6 +82,8 @@ class ActionRequest:
     """The instances that it may end."""
     workers_hash: int = 0
     """`Setup.workers_hash_of` its run at the decision."""
+    condition: Condition | None = None
+    """What it is to end; None if its playbook is not in the file any more."""
 
 
 class ActionRunner:
@@ -215,6 +217,7 @@ class ActionRunner:
             trainer=request.protected,
             step=request.step,
             proved=request.proved,
+            condition=request.condition,
         )
         start = self._clock.monotonic()
         patience, granted = verify.timeout + verify.stable_for, 0.0

@@ -290,6 +290,7 @@ class Executor:
             steps_repeated=run.steps_repeated if run else None,
             proved=run.proved_step if run else None,
             workers_hash=self._context.setup.workers_hash_of(target.key.run),
+            condition=playbook.condition if playbook else None,
         )
 
     def _action(self, target: Budget) -> Action:

@@ -25,7 +25,14 @@ from trainwarden_remediator.journal.evidence_text import (
     proved_wait,
 )
 from trainwarden_remediator.journal.rows import EVENTS, Event, as_event, increment_counter
-from trainwarden_remediator.model import BLOCKED_SECONDS, BLOCKING, GIVEN_UP, Decision, Verdict
+from trainwarden_remediator.model import (
+    BLOCKED_SECONDS,
+    BLOCKING,
+    GIVEN_UP,
+    NEEDS_OPERATOR,
+    Decision,
+    Verdict,
+)
 from trainwarden_remediator.notify.messages import (
     Notification,
     deduplication_key,
@@ -68,8 +75,33 @@ _STATE = (
 """Whether a notification's own alert still fires and is as it reports, and whether an operator
 approved its action."""
 
+_CALLING = json.dumps(
+    [
+        Decision(Verdict.ACT, "hold").text,
+        *(Decision(Verdict.REFUSE, reason).text for reason in sorted(NEEDS_OPERATOR)),
+    ]
+)
+"""The last decisions of alerts that wait for an operator."""
+
+_CONTRADICTED = (
+    "SELECT notice.id FROM notice JOIN event ON event.id = notice.event"
+    " JOIN incident AS own ON own.id = event.incident"
+    " WHERE settled IS NULL AND occasion = 'healed' AND EXISTS (SELECT 1 FROM incident AS other"
+    " WHERE other.closed IS NULL AND other.resolved_at IS NULL"
+    " AND other.last_decision IN (SELECT value FROM json_each(?))"
+    " AND (coalesce(other.part_of, other.id) = coalesce(own.part_of, own.id)"
+    " OR (own.worker != '' AND (other.run, other.worker) = (own.run, own.worker))))"
+    " AND NOT EXISTS (SELECT 1 FROM notice AS call JOIN event AS line ON line.id = call.event"
+    " JOIN incident AS about ON about.id = line.incident WHERE call.settled IS NULL"
+    " AND call.receiver = notice.receiver AND call.occasion IN (SELECT value FROM json_each(?))"
+    " AND coalesce(about.part_of, about.id) = coalesce(own.part_of, own.id))"
+)
+"""Selects the healings of what has another alert that waits for an operator; not where its call
+goes into the same message."""
+
 DeliveryResult = Literal["sent", "dropped", "nobody"]
-"""The result of a notification; `nobody`: its receiver was removed from the configuration."""
+"""The result of a notification; `nobody`: its receiver was removed from the configuration, or an
+operator is needed, and it says that nobody needs to act."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +169,7 @@ class Outbox:
         self._blocked = known
 
     def expire(self, notify: NotifySettings) -> None:
-        """Drops expired notifications, and those for receivers that no longer exist."""
+        """Drops expired notifications, and the ones that nobody is to get any more."""
         receivers = json.dumps([receiver.name for receiver in notify.receivers])
         without_receiver = self._file.read(
             "SELECT id FROM notice WHERE settled IS NULL"
@@ -148,8 +180,10 @@ class Outbox:
             "SELECT id FROM notice WHERE settled IS NULL AND at < ?",
             (self._clock() - notify.delivery_timeout,),
         )
-        if without_receiver or late:
+        contradicted = self._file.read(_CONTRADICTED, (_CALLING, json.dumps(URGENT)))
+        if without_receiver or late or contradicted:
             with self._file.transaction() as db:
+                self._settle(db, [row["id"] for row in contradicted], "nobody")
                 self._settle(db, [row["id"] for row in without_receiver], "nobody")
                 self._settle(db, [row["id"] for row in late], "dropped")
 

@@ -213,8 +213,6 @@ def too_soon(
     until = max(one.acted_at for one in history) + cooldown_after(count, budget.cooldown)
     if until <= context.now:
         return None
-    if history[-1].incident == context.incident.id and history[-1].healed:
-        return context.wait("alert_lingers", budget)
     today = format_time(context.now)[: len("2025-11-21 ")]
     then = f"until {format_time(until).removeprefix(today)}"
     return context.wait(

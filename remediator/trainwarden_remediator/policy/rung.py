@@ -51,7 +51,7 @@ def decide_gpu_cleanup(context: DecisionContext, budget: Budget) -> Decision:
         return context.wait("busy", budget)
     history = [action for action in state.actions if action.key == budget.key]
     if (wait := too_soon(context, budget, history)) is not None:
-        return wait
+        return _healed_before(context, budget, history[-1]) or wait
     # An old observation may show holders that have ended since (harm 4).
     if state.snapshot is None:
         return context.decide(Verdict.OBSERVE_FIRST, "needs_observation", budget)
@@ -175,7 +175,7 @@ def decide_target(context: DecisionContext, target: Target) -> Decision:
     ]
     # The distance between attempts grows, so that a slow crash loop exhausts its budget (harm 11).
     if not context.ladder_exhausted and (wait := too_soon(context, target, history)) is not None:
-        return _healed_with_its_outage(context, target, history[-1]) or wait
+        return _healed_before(context, target, history[-1]) or wait
     # The condition is observed again right before the act: the alert may be old (harm 4).
     if state.snapshot is None:
         return context.decide(Verdict.OBSERVE_FIRST, "needs_observation", target)
@@ -184,19 +184,18 @@ def decide_target(context: DecisionContext, target: Target) -> Decision:
     return _decide_by_observation(context, target, history)
 
 
-def _healed_with_its_outage(
-    context: DecisionContext, target: Target, last: PastAction
-) -> Decision | None:
-    """A decision about an alert that began during the action that healed its outage, else None.
+def _healed_before(context: DecisionContext, target: Budget, last: PastAction) -> Decision | None:
+    """A decision about an alert that fires though the last action has healed its outage, else None.
 
-    What that action has healed may have failed again since, while its alert fires on.
+    What that action has healed may have failed again since: then the alert is a new fault.
     """
     snapshot = context.state.snapshot
-    if not last.healed or last.incident != context.incident.part_of:
+    outage = context.incident.id, context.incident.part_of
+    if not last.healed or last.incident not in outage:
         return None
     if snapshot is None:
         return context.decide(Verdict.OBSERVE_FIRST, "needs_observation", target)
-    cleared = snapshot.exporter is not None and _is_observed_cleared(context, snapshot.exporter)
+    cleared = snapshot.exporter is None or _is_observed_cleared(context, snapshot.exporter)
     return context.wait("alert_lingers", target) if cleared else None
 
 

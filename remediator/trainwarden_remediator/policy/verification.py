@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.formatting import plural
-from trainwarden_remediator.config.playbooks import Verify
+from trainwarden_remediator.config.playbooks import Condition, Verify
 from trainwarden_remediator.observation.model import (
     START_TOLERANCE_SECONDS,
     ExporterState,
@@ -37,6 +37,10 @@ SECOND_LOOK_SECONDS = 1.0
 
 HOPELESS_SECONDS = 30.0
 """How long a server that the run needs may be down before waiting for a first step is given up."""
+
+
+_GROWING = frozenset({Condition.OVER_MEMORY_LIMIT, Condition.MEMORY_BELOW_FLOOR, Condition.BRAKING})
+"""Conditions that come back after a start, though the run makes new steps."""
 
 
 @dataclass(slots=True)
@@ -72,7 +76,7 @@ class EffectCheck:
     and those of its newest complete and its newest proved checkpoint. `restartable` are the workers
     that another action could heal; `keys` are all workers of the target where it has several.
     `trainer`: one of them is a trainer, which has healed only once it makes steps: it may crash on
-    its resume, long after its start.
+    its resume, long after its start. `condition`: what the action is to end.
     """
 
     key: WorkerKey
@@ -84,6 +88,7 @@ class EffectCheck:
     trainer: bool = False
     step: float | None = None
     proved: float | None = None
+    condition: Condition | None = None
 
     def health_problem(self, exporter: ExporterState, now: float) -> str:
         """Why the action has not helped yet, or ""."""
@@ -96,8 +101,11 @@ class EffectCheck:
 
         Such a target has healed at the second look: the first one may still show the resume before,
         as the exporter sees the steps of a process before its start. Any other must stay healthy
-        for `stable_for`: a trainer that fails at a step repeats those before it each time.
+        for `stable_for`: a trainer that fails at a step repeats those before it each time. Always
+        False where steps prove nothing: a process that leaks makes new ones up to its limit.
         """
+        if self.condition in _GROWING:
+            return False
         run = exporter.runs.get(self.key.run)
         finished = run is not None and run.finished
         return self._needs_step(exporter) and (finished or not self._repeats_steps(run))

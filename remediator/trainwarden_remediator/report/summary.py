@@ -74,7 +74,7 @@ def _headline(incident: IncidentRecord) -> Headline:
     if incident.closed is None and incident.resolved_at is None:
         mended = last in _WATCHED or (last == "restart" and healed[-1:] == incident.repairs[-1:])
         return _open_headline(last, healed=bool(healed) and mended)
-    if healed:
+    if healed and not _was_held_since(incident, healed[-1]):
         how = "after a hold by an operator" if "held" in reasons else "automatically"
         done = f"**Healed** {how} by {plural(len(incident.repairs), 'action')}"
         if (down := downtime(incident)) is not None:
@@ -84,6 +84,11 @@ def _headline(incident: IncidentRecord) -> Headline:
         lasted = format_elapsed((healed[-1].outcome_at or since) - since)
         return Headline("healed", "healed", f"{done}, {lasted} after the {of}.")
     return _ended_headline(incident, reasons)
+
+
+def _was_held_since(incident: IncidentRecord, action: ActionRecord) -> bool:
+    """Whether an alert called an operator and held all restarts after an action began."""
+    return any(reason == "hold" and at > action.at for _, reason, at in _decisions(incident))
 
 
 def _last_reason(incident: IncidentRecord) -> str:

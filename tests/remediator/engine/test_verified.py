@@ -117,6 +117,24 @@ async def test_a_trainer_is_healed_once_it_makes_a_new_step(stage: Stage) -> Non
         assert outcomes(scene) == [("healed", "")]
 
 
+async def test_a_trainer_that_exceeds_its_limit_again_was_not_healed_by_its_new_steps(
+    stage: Stage,
+) -> None:
+    async with stage(before=lambda scene: scene.observer.runs.update(demo=CRASHED)) as scene:
+        scene.hear(remediation="restart_leaking_worker", worker=TRAINER.worker)
+        await scene.clock.advance(4)
+        assert scene.actions[TRAINER].restarts == [1]
+        makes_step(scene, LAST_STEP + 1)
+        await scene.clock.advance(3)
+        assert outcomes(scene) == []
+        worker = scene.observer.workers[TRAINER]
+        scene.observer.workers[TRAINER] = replace(worker, resident_bytes=9 * GIB)
+        await scene.clock.advance(400)
+        ((outcome, seen),) = outcomes(scene)
+        assert outcome == "not_healed"
+        assert "above its limit" in seen
+
+
 async def test_a_trainer_that_repeats_steps_must_live_for_a_while(stage: Stage) -> None:
     async with stage(before=gone(TRAINER)) as scene:
         await started(scene, TRAINER)

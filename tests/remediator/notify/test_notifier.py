@@ -781,6 +781,23 @@ async def test_what_is_still_true_of_an_incident_outlasts_what_came_after(
         assert (content["urgent"], item["since_then"]) == (True, "healed")
 
 
+async def test_nobody_reads_healed_while_the_operator_is_needed_for_the_same_worker(
+    journal: Journal, clock: FakeClock, calling: Calling
+) -> None:
+    """Who reads the newest message alone would go back to sleep."""
+    post = FakePost()
+    async with calling(journal, post, receivers()):
+        decide(journal, Decision(Verdict.ACT, "restart"))
+        number = journal.record_intent(1, ROLLOUT, "restart", ())
+        decide(journal, HOLD, alertname="TrainingWorkerRestartLoop", fingerprint=LATER)
+        await clock.advance(10)
+        journal.record_result(number, "done", started_by="us", processes=[])
+        journal.record_outcome(number, "healed", seconds=8.5)
+        await clock.advance(60)
+    assert post.titles() == ["restarts blocked by this alert, operator needed"]
+    assert "dropped" not in results(journal)
+
+
 async def test_what_an_operator_approved_in_mode_observe_is_reported_as_that(
     journal: Journal, clock: FakeClock
 ) -> None:

@@ -350,6 +350,24 @@ CASES: list[tuple[Reason, Verdict, Incident, dict[str, Any]]] = [
         "alert_lingers",
         Verdict.WAIT,
         incident(),
+        {
+            "actions": (replace(ago(100), incident=incident().id, healed=True),),
+            "snapshot": snapshot({ROLLOUT: make_worker(resident_bytes=GIB)}),
+        },
+    ),
+    (
+        "alert_lingers",
+        Verdict.WAIT,
+        incident(),
+        {
+            "actions": (replace(ago(100), incident=incident().id, healed=True),),
+            "snapshot": Snapshot(None, None, "x"),
+        },
+    ),
+    (  # it has exceeded its limit again
+        "cooldown",
+        Verdict.WAIT,
+        incident(),
         {"actions": (replace(ago(100), incident=incident().id, healed=True),)},
     ),
     (

@@ -244,7 +244,7 @@ def test_trouble_that_comes_back_while_its_alert_stands_is_tried_from_the_beginn
     decision = scene.decide(incident())
     assert (decision.reason, decision.rung) == ("restart", 0)
     scene.actions = (replace(HEALED, ended_at=NOW - 90, result_at=NOW - 100),)
-    assert scene.decide(incident()).reason == "alert_lingers"
+    assert scene.decide(incident()).reason == "cooldown"
 
 
 def test_trouble_that_comes_back_later_is_left_to_its_own_alert(scene: Scene) -> None:

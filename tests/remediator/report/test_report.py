@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.remediator.fake_clock import FakeClock
-from tests.remediator.samples import NOW, ROLLOUT, make_alert
+from tests.remediator.samples import LATER, NOW, ROLLOUT, make_alert
 
 import runfolder
 from trainwarden_remediator.__main__ import main
@@ -324,6 +324,21 @@ def test_all_that_had_to_be_collected_by_hand_is_in_it(reported: Story) -> None:
     ):
         assert message in report, message
     assert "s3cr3t" not in report
+
+
+def test_what_an_operator_had_to_end_was_not_healed(reported: Story) -> None:
+    leak = reported.hear()
+    reported.decide(leak, "restart", Verdict.ACT)
+    number = reported.journal.record_intent(leak.id, ROLLOUT, "restart", [])
+    reported.clock.pass_by(5)
+    loop = reported.hear(alertname="TrainingWorkerRestartLoop", fingerprint=LATER)
+    reported.decide(loop, "hold", Verdict.ACT)
+    reported.journal.record_result(number, "done", started_by="us", processes=[], killed=[])
+    reported.journal.record_outcome(number, "healed", seconds=9)
+    reported.resolve(loop)
+    reported.resolve(leak)
+    assert "**Healed**" not in reported.tell(leak)
+    assert "ended, but not by an action of the remediator" in reported.tell(leak)
 
 
 def test_no_action_is_promised_where_the_remediator_may_not_act(reported: Story) -> None:
