@@ -136,6 +136,7 @@ Reason = Literal[
     "restarts_without_progress",
     "has_finished",
     "stopped",
+    "ended_with_run",
     "no_checkpoint",
     "recovery_mismatch",
     "several_trainers",
@@ -200,7 +201,7 @@ STALL_LASTS: frozenset[str] = frozenset({"wait stall_lasts", WITHOUT_CHECKPOINT}
 NO_ACTION_NEEDED: frozenset[Reason] = frozenset(
     {
         *("observe_mode", "approval_void", "silenced", "inhibited", "not_active", "has_finished"),
-        "stopped",
+        *("stopped", "ended_with_run"),
         *("condition_cleared", "condition_returned", "already_restarted", "alert_lingers"),
         *("awaiting_progress", "root_cause_elsewhere"),
     }

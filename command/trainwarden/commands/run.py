@@ -207,16 +207,19 @@ def run_file(options: argparse.Namespace) -> int:
     except group.StartError as error:
         print(f"trainwarden run: {error}", file=sys.stderr)
         status = 1
-    _stop(started)
+    _stop(started, with_run=status != INTERRUPTED)
     return status
 
 
-def _stop(started: Sequence[Path]) -> None:
-    """Stops what still runs, the last first: a trainer before the server that it uses."""
+def _stop(started: Sequence[Path], *, with_run: bool) -> None:
+    """Stops what still runs, the last first: a trainer before the server that it uses.
+
+    `with_run`: the run has ended, and no user has ended it.
+    """
     from trainwarden.commands.stop import stop  # noqa: PLC0415
     from trainwarden.run.announcement import running_pid  # noqa: PLC0415
 
     for path in reversed(started):
         if running_pid(path):
-            problem = stop(path, GRACE_SECONDS)
+            problem = stop(path, GRACE_SECONDS, with_run=with_run)
             print(f"{path.stem.partition('@')[2]}: {problem or 'stopped'}", flush=True)

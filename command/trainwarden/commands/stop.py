@@ -104,14 +104,18 @@ def _describe_end(announcement: Path) -> str:
     return f"{_name(announcement)} {how}{since}{again}"
 
 
-def stop(announcement: Path, grace: float) -> str:
-    """Stops an announced run. Returns why it could not, or ""."""
+def stop(announcement: Path, grace: float, *, with_run: bool = False) -> str:
+    """Stops an announced command. Returns why it could not, or "".
+
+    `with_run`: not at a user's request, but because the rest of its run has ended.
+    """
     from trainwarden_exporter.processes.run_socket import ask_run  # noqa: PLC0415
 
     timeout = grace + MARGIN_SECONDS
     try:
         path = announcement.with_suffix(".sock")
-        answer = ask_run(path, owner=os.geteuid(), timeout=timeout, command="stop", grace=grace)
+        request = {"command": "stop", "grace": grace, "with_run": with_run}
+        answer = ask_run(path, owner=os.geteuid(), timeout=timeout, **request)
     except (OSError, ValueError) as error:
         return f"not stopped: its `trainwarden run` does not answer: {error}"
     return "" if answer.get("ok") else f"not stopped: {answer.get('error')}"

@@ -330,6 +330,7 @@ class Wrapper:
                     return
                 self._answer_request(ok=False, error=STOPPED_BY_USER)
                 self._request = client, command
+                self._announcement.content["ended_with_run"] = bool(request.get("with_run"))
                 self._begin(command, request.get("grace", GRACE_SECONDS))
             case _:
                 client.answer(ok=False, error="unknown command")

@@ -123,6 +123,9 @@ class Announcement(BaseModel):
     """HTTP address that answers once it is ready, of an inference server."""
     finishes: bool = True
     """Whether exit status 0 is the end of the run."""
+    ended_with_run: bool = False
+    """If it is stopped: whether `trainwarden run` ended it because the rest of its run had ended,
+    and no operator did."""
 
     @property
     def key(self) -> WorkerKey:
@@ -212,7 +215,9 @@ class AnnouncedRuns:
     workers: Mapping[WorkerKey, AnnouncedWorker] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
     stopped: frozenset[WorkerKey] = frozenset()
-    """Workers that an operator stopped, and that have not been started again."""
+    """Workers that were stopped, and have not been started again;"""
+    ended_with_run: frozenset[WorkerKey] = frozenset()
+    """of these, the ones that no operator stopped: their run had ended."""
 
     def exit_of(self, key: WorkerKey, identity: Identity) -> ProcessExit | None:
         """Returns how a process of worker `key` ended; None if its announcement does not name it.
@@ -291,8 +296,10 @@ def read_announcements(
             found += [known[path]] if path in known else []
     shown = [one for one in found if _is_shown(one.announcement, now)]
     workers, left_out = _by_key(folder, shown)
-    stopped = {one.announcement.key for one in found if one.announcement.state == "stopped"}
-    return AnnouncedRuns(workers, (*problems, *left_out), frozenset(stopped - workers.keys()))
+    ended = [one.announcement for one in found if one.announcement.state == "stopped"]
+    stopped = frozenset(one.key for one in ended if one.key not in workers)
+    with_run = stopped.intersection(one.key for one in ended if one.ended_with_run)
+    return AnnouncedRuns(workers, (*problems, *left_out), stopped, with_run)
 
 
 def describe_end(status: int) -> str:

@@ -48,6 +48,7 @@ from trainwarden_remediator.exceptions import (
     NotEligibleError,
     ProcessesDifferError,
 )
+from trainwarden_remediator.journal.event_text import describe_reason
 from trainwarden_remediator.model import TargetInstance, processes_among
 from trainwarden_remediator.observation.model import ExporterState
 
@@ -181,7 +182,8 @@ class RunAction(Action):
         ):
             raise ActionError("trainwarden run: malformed status")
         if status.get("state") == "stopped":
-            raise ActionDeferredError("an operator has stopped it")
+            reason = "ended_with_run" if status.get("ended_with_run") else "stopped"
+            raise ActionDeferredError(describe_reason(reason))
         if status.get("state") == "failed" and status.get("restart") == "on-failure":
             raise NotEligibleError(RESTARTS_ITSELF)
         if status.get("state") not in ("running", "failed"):

@@ -291,6 +291,12 @@ class Setup:
         stopped = any(key.run == run for key in self.stopped)
         return stopped and all(key.run != run for key in self.workers)
 
+    def stop_reason(self, run: str, worker: str) -> Literal["stopped", "ended_with_run"]:
+        """Returns the reason of the decision about a stopped worker, or about its run."""
+        keys = {key for key in self.stopped if key.run == run and worker in ("", key.worker)}
+        with_run = bool(keys) and keys <= self.announced.ended_with_run
+        return "ended_with_run" if with_run else "stopped"
+
     def lacks_stopped_trainer(self, run: str) -> bool:
         """Whether an operator stopped workers of the run, and no target left is a trainer."""
         return any(key.run == run for key in self.stopped) and not self.trainers(run)

@@ -24,9 +24,10 @@ from trainwarden_remediator.exceptions import (
     ObservationError,
     OutcomeUnknownError,
 )
+from trainwarden_remediator.journal.event_text import describe_reason
 from trainwarden_remediator.journal.rows import Outcome
 from trainwarden_remediator.model import STARTED_BY_OPERATOR, Result, TargetInstance
-from trainwarden_remediator.observation.model import RunState
+from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.observation.snapshot import RESPONSE_TIMEOUT_SECONDS
 from trainwarden_remediator.policy.conditions import is_fresh, is_saving, repeats_saves
 from trainwarden_remediator.policy.verification import (
@@ -49,6 +50,8 @@ SHUTDOWN_WAIT_SECONDS = 15.0
 
 RETRY_SECONDS = 2.0
 """Seconds between two attempts to write a record to the journal."""
+
+ENDED_WITH_RUN = describe_reason("ended_with_run")
 
 T = TypeVar("T")
 
@@ -243,8 +246,10 @@ class ActionRunner:
                 failure = request.action.start_failure()
                 if not lives:  # the exporter may still show its predecessor as finished
                     ill = ill or failure
-                if taken_over := self._operator_action(request.key, check.began):
+                if taken_over := self._taken_over(request.key, check.began):
                     ill = lost = taken_over
+                if taken_over == ENDED_WITH_RUN and check.run_has_finished(exporter):
+                    ill, remark = "", taken_over  # no fault is left to be healed
                 lost = lost or life.update(self._clock.monotonic(), lives=lives, failure=failure)
             now = self._clock.monotonic()
             well_since = None if ill else now if well_since is None else well_since
@@ -254,13 +259,8 @@ class ActionRunner:
                 since, settle = new_since, SECOND_LOOK_SECONDS
             if since is not None and now - since >= settle:
                 facts: dict[str, Any] = {"seconds": round(self._clock.since_boot() - began, 1)}
-                run = exporter.runs.get(request.key.run)
-                facts |= _progress_facts(run, request)
-                own = self._context.setup.announced.workers.get(request.key)
-                started = 0.0 if own is None else own.announcement.announced_at
-                facts |= interruption_facts(run, check.began, started)
-                if remark:
-                    facts["remark"] = remark
+                facts |= self._healed_facts(request, exporter, check.began)
+                facts |= {"remark": remark} if remark else {}
                 await self.record_outcome(request.number, "healed", **facts)
                 log.info("healed", extra={**request.key._asdict(), **facts})
                 return
@@ -271,11 +271,20 @@ class ActionRunner:
                 return
             await self._clock.sleep(VERIFY_INTERVAL_SECONDS)
 
-    def _operator_action(self, key: WorkerKey, began: float) -> str:
-        """Returns what an operator has done with a worker since `began` (Unix seconds), or ""."""
+    def _healed_facts(
+        self, request: ActionRequest, exporter: ExporterState, began: float
+    ) -> Mapping[str, float]:
+        """Returns the progress of a run that has healed, and its interruption."""
+        run = exporter.runs.get(request.key.run)
+        own = self._context.setup.announced.workers.get(request.key)
+        started = 0.0 if own is None else own.announcement.announced_at
+        return {**_progress_facts(run, request), **interruption_facts(run, began, started)}
+
+    def _taken_over(self, key: WorkerKey, began: float) -> str:
+        """Returns who has ended or started a worker since `began` (Unix seconds), or ""."""
         setup = self._context.setup
         if setup.is_stopped(*key):
-            return "an operator has stopped it"
+            return describe_reason(setup.stop_reason(*key))
         # Another method may itself start a `trainwarden run`, which announces the worker again.
         if not isinstance(setup.config.target(key), AnnouncedTarget):
             return ""

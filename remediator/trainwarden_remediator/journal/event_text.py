@@ -41,6 +41,7 @@ _REASONS = {
     "mass_failure": "too many targets are down at once",
     "has_finished": "the worker has finished and needs no restart",
     "stopped": "an operator has stopped it",
+    "ended_with_run": "its `trainwarden run` ended it, as the rest of its run had ended",
     "held_by_alert": "held while another alert fires",
     "busy": "another action is in progress",
     "larger_worker_first": "a larger worker is above its limit too, and is restarted first",
@@ -69,6 +70,7 @@ _VERDICTS = {
     "progressing": "no action",
     "has_finished": "no action",
     "stopped": "no action",
+    "ended_with_run": "no action",
     "alert_lingers": "",
     "awaiting_progress": "",
 }

@@ -57,7 +57,7 @@ _HELD_BY_ALERT = "held_by_alert"
 
 _OVER = frozenset(
     {
-        *("has_finished", "stopped", "silenced", "inhibited"),
+        *("has_finished", "stopped", "ended_with_run", "silenced", "inhibited"),
         *("condition_cleared", "alert_lingers", "already_restarted"),
     }
 )
@@ -234,7 +234,7 @@ def _ended_by_operator(alert: str, key: WorkerKey, since: float, situation: Situ
         if alert in LINE_SECONDS:
             return line_of_a_run_before(alert, "been stopped")
         ends = f"it was stopped: the alert ends within {soon}"
-        return ends if soon else event_text.describe_reason("stopped")
+        return ends if soon else event_text.describe_reason(situation.stop_reason(*key))
     if soon and situation.is_started(*key, since, believed):
         return f"it was started again: the alert ends within {soon}"
     soon, believed = _LOOP_ENDS
@@ -268,7 +268,7 @@ def handling_of(incident: Incident, situation: Situation) -> tuple[str, str]:
 def _by_decision(incident: Incident, situation: Situation) -> tuple[str, str]:
     verdict, _, reason = incident.last_decision.partition(" ")
     described = _described(incident, reason, pages=situation.pages)
-    outlasts = reason == "stopped" and incident.alert.startswith(_OUTLASTS_RUN)
+    outlasts = reason in ("stopped", "ended_with_run") and incident.alert.startswith(_OUTLASTS_RUN)
     if (reason in _OVER and not outlasts) or incident.is_over:
         return NOBODY, described
     if reason == "stall_lasts":

@@ -73,7 +73,8 @@ def decide(incident: Incident, state: PolicyState, now: float) -> Decision:
         if now - incident.last_received_at > state.config.alert_stale_after:
             return _decide_unrepeated(incident, state, now)
     if stopped:
-        return Decision(Verdict.REFUSE, "stopped")
+        reason = state.setup.stop_reason(incident.run, incident.worker)
+        return Decision(Verdict.REFUSE, reason)
     if not incident.remediation:
         return Decision(Verdict.REFUSE, "no_remediation")
     if playbook is None:

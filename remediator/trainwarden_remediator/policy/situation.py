@@ -10,7 +10,7 @@ from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.responsibility import NOBODY, YOU, before_alert, stall_handling
 from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.holds.hold_file import Hold
-from trainwarden_remediator.model import PastAction
+from trainwarden_remediator.model import PastAction, Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,9 @@ class Situation:
     """The commands of `trainwarden run`."""
     is_stopped: Callable[[str, str], bool] = lambda _run, _worker: False
     """Whether an operator stopped a worker, or without a worker the run, of `trainwarden run`."""
+
+    stop_reason: Callable[[str, str], Reason] = lambda _run, _worker: "stopped"
+    """The reason of the decision about what was stopped."""
 
     def before_alert(self, key: WorkerKey) -> tuple[str, str]:
         """Returns who starts a worker that is gone, and what is done, while no alert reports it."""
@@ -117,4 +120,5 @@ def situation_of(setup: Setup, now: float) -> Situation:
         pages=setup.pages,
         announced=setup.announced.workers,
         is_stopped=setup.is_stopped,
+        stop_reason=setup.stop_reason,
     )

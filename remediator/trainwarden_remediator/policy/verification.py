@@ -106,9 +106,12 @@ class EffectCheck:
         """
         if self.condition in _GROWING:
             return False
-        run = exporter.runs.get(self.key.run)
-        finished = run is not None and run.finished
+        run, finished = exporter.runs.get(self.key.run), self.run_has_finished(exporter)
         return self._needs_step(exporter) and (finished or not self._repeats_steps(run))
+
+    def run_has_finished(self, exporter: ExporterState) -> bool:
+        run = exporter.runs.get(self.key.run)
+        return run is not None and run.finished
 
     def extra_seconds(self, exporter: ExporterState) -> float:
         """Seconds beyond those of `verify` that the start may take, as the exporter shows."""

@@ -87,6 +87,7 @@ def test_each_command_starts_once_the_one_before_is_ready_and_they_end_together(
     ]
     assert places == sorted(places)
     assert (folder.state("trainer"), folder.state("server")) == ("finished", "stopped")
+    assert folder.announced("server")["ended_with_run"]  # and no operator did
     assert not is_alive(folder.announced("server")["pid"])
 
 

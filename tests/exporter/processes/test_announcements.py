@@ -152,6 +152,9 @@ def test_a_run_that_was_stopped_or_ended_long_ago_is_not_shown(
     read = read_announcements(folder, NOW)
     assert (KEY in read.workers) == shown
     assert (KEY in read.stopped) == (state == "stopped")
+    assert read.ended_with_run == frozenset()
+    announce(folder, state=state, ended_with_run=True)
+    assert read_announcements(folder, NOW).ended_with_run == read.stopped
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,26 @@ async def test_the_verification_ends_when_an_operator_stops_the_run(stage: Stage
         assert outcomes(scene) == [("not_healed", "an operator has stopped it")]
 
 
+@pytest.mark.parametrize("finished", [True, False])
+async def test_what_its_trainwarden_run_ended_with_its_run_was_stopped_by_no_operator(
+    stage: Stage, *, finished: bool
+) -> None:
+    async with stage(before=gone(ROLLOUT)) as scene:
+        await started(scene, ROLLOUT)
+        scene.observer.runs["demo"] = replace(CRASHED, finished=finished)
+        crashes(scene, ROLLOUT)
+        announced = AnnouncedRuns(ended_with_run=frozenset({ROLLOUT}))
+        scene.context.setup = replace(
+            scene.setup, stopped=frozenset({ROLLOUT}), announced=announced
+        )
+        await scene.clock.advance(10)
+        (event,) = [one for one in scene.journal.newest_events(99) if one.kind == "outcome"]
+        how = "its `trainwarden run` ended it, as the rest of its run had ended"
+        outcome = "healed" if finished else "not_healed"
+        remark = event.facts.get("remark" if finished else "seen")
+        assert (event.facts["outcome"], remark) == (outcome, how)
+
+
 @pytest.mark.parametrize("restarted_through_it", [True, False])
 async def test_a_run_that_an_operator_starts_meanwhile_was_not_healed(
     stage: Stage, *, restarted_through_it: bool

@@ -99,7 +99,7 @@ def test_a_restart_loop_is_over_once_an_operator_has_started_the_worker(
 def test_a_stop_mends_the_faults_of_a_run_and_not_of_a_device_or_a_file(
     name: str, who: str, handling: str
 ) -> None:
-    """Neither does the decision that an operator has stopped its run."""
+    """Neither does the decision that it was stopped."""
     alert = make_alert(alertname=name, severity="warning", remediation="")
     stopped = Situation(alert.starts_at + 60, is_stopped=lambda *_: True)
     (view,) = build_alert_views((alert,), (), 0, stopped) or ()
@@ -108,10 +108,14 @@ def test_a_stop_mends_the_faults_of_a_run_and_not_of_a_device_or_a_file(
         *(7, alert.fingerprint, alert.starts_at, name, "demo", "rollout-0", "hold"),
         last_received_at=alert.starts_at,
         resolved=False,
-        last_decision="refuse stopped",
     )
-    (view,) = build_alert_views((alert,), (incident,), 1, stopped) or ()
-    assert view.who == who
+    for reason in ("stopped", "ended_with_run"):
+        decided = replace(incident, last_decision=f"refuse {reason}")
+        (view,) = build_alert_views((alert,), (decided,), 1, stopped) or ()
+        assert view.who == who
+    with_run = replace(stopped, stop_reason=lambda *_: "ended_with_run")
+    (view,) = build_alert_views((alert,), (), 0, with_run) or ()
+    assert "an operator" not in view.handling
 
 
 def announce(*workers: str, at: float) -> dict[WorkerKey, AnnouncedWorker]:

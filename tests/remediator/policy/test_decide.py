@@ -145,6 +145,17 @@ def test_a_run_that_an_operator_stopped_is_left_alone_and_pages_nobody(
     assert decide(other, after_stop, NOW).reason == "notify"
 
 
+def test_what_ended_with_its_run_was_stopped_by_no_operator(config: Config) -> None:
+    server, trainer = WorkerKey("demo", "server"), WorkerKey("demo", "trainer-2")
+    announced = AnnouncedRuns(ended_with_run=frozenset({server}))
+    setup = Setup(config, make_watched(*WORKERS), frozenset({server, trainer}), announced)
+    about = {name: incident(worker=name) for name in ("server", "trainer-2")}
+    decided = {name: decide(one, state(config, setup=setup), NOW) for name, one in about.items()}
+    assert decided["server"] == Decision(Verdict.REFUSE, "ended_with_run")
+    assert decided["trainer-2"] == Decision(Verdict.REFUSE, "stopped")
+    assert setup.stop_reason("demo", "") == "stopped"
+
+
 def test_a_run_with_one_worker_that_an_operator_stopped_is_not_stopped(config: Config) -> None:
     setup = Setup(config, make_watched(*WORKERS), frozenset({WorkerKey("demo", "rollout-9")}))
     assert not setup.is_stopped("demo", "")
@@ -695,7 +706,7 @@ def test_decides(
 def test_there_is_a_case_for_every_reason() -> None:
     # what only an action itself can tell is decided when that is asked; `stopped` has tests above,
     # `several_trainers` those of the rungs
-    elsewhere = {"managed_elsewhere", "stopped", "several_trainers"}
+    elsewhere = {"managed_elsewhere", "stopped", "ended_with_run", "several_trainers"}
     assert {case[0] for case in CASES} == set(get_args(Reason)) - elsewhere
 
 
