@@ -31,7 +31,9 @@ from trainwarden_remediator.evidence.collector import EvidenceCollector
 from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.holds.hold_file import Hold, read_holds
 from trainwarden_remediator.journal.journal import Journal
+from trainwarden_remediator.notify.advice import advice
 from trainwarden_remediator.notify.http import HttpSender
+from trainwarden_remediator.notify.messages import Notification
 from trainwarden_remediator.notify.notifier import Notifier
 from trainwarden_remediator.notify.outbox import Outbox
 from trainwarden_remediator.observation.active_alerts import (
@@ -139,6 +141,7 @@ class Remediator:
                 clock=clock,
                 mode=config.mode,
                 holds=self._holds,
+                advise=self._advise,
             )
             self._resources = opened.pop_all()
         return self
@@ -198,6 +201,10 @@ class Remediator:
     def _holds(self) -> Sequence[Hold]:
         hold_file = self.setup.config.hold_file
         return read_holds(hold_file, self.clock.now(), self.clock.since_boot())
+
+    def _advise(self, notification: Notification) -> str:
+        since = self.clock.now() - self.setup.config.alert_stale_after
+        return advice(notification, self.setup, self.journal.past_actions(since))
 
     def _breaker_figures(self) -> BreakerFigures:
         config = self.setup.config

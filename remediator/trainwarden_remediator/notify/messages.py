@@ -6,6 +6,7 @@ words; every format shows the values as plain text.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,7 @@ from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.journal import event_text
 from trainwarden_remediator.journal.evidence_text import FaultFacts
 from trainwarden_remediator.journal.rows import Event
-from trainwarden_remediator.model import GIVEN_UP, NEEDS_OPERATOR, WORKER_GONE
+from trainwarden_remediator.model import GIVEN_UP, NEEDS_OPERATOR, RESTART_LOOP, WORKER_GONE
 from trainwarden_remediator.policy.alert_handling import holder, in_force
 
 VALUE_LENGTH = 600
@@ -49,6 +50,13 @@ WAITS_TITLE = "not healed before an operator changes something"
 """The title of `gave_up` where the remediator goes on once the cause is removed."""
 
 
+LOOP_TITLE = "restarts do not help, operator needed"
+"""The title of `held_by_alert` of a restart loop."""
+
+_HELD = "the remediator restarts nothing there until this alert ends"
+
+_COMMAND = re.compile(r": `[^`]+`")
+
 ENDED_TITLE = "a command has failed and nobody starts it again, operator needed"
 NOT_RESTARTED_TITLE = "the remediator may not restart it, operator needed"
 """The titles of `blocked` where no action follows."""
@@ -59,7 +67,8 @@ class Notification:
     """A notification for one receiver. `event`: the journal event that it reports.
 
     `attempts`: the kind and outcome of each completed action of the incident. `alert_started_at`
-    (Unix seconds): when its alert started. `step`: the run's step when the action started.
+    (Unix seconds): when its alert started, if it has one. `step`: that of the run when the action
+    started.
     """
 
     id: int
@@ -73,6 +82,8 @@ class Notification:
     """What the evidence of the incident shows, where an operator is needed."""
     still_true: bool = False
     """Whether the alert still fires, and what is reported of it is the last that was decided."""
+    advice: str = ""
+    """What an operator does about it."""
     approved: bool = False
     """Whether an operator approved an action of the incident."""
     before: tuple[str, ...] = ()
@@ -210,7 +221,7 @@ def without_values(full: Message) -> Message:
 
 def _item(notification: Notification, mode: str, holds: Sequence[Hold]) -> MessageItem:
     event = notification.event
-    what = redact(event_text.describe(event))
+    what = redact(_what(event))
     start = notification.fault.start if notification.notification_event == "blocked" else ""
     if 0 < len(start) <= VALUE_LENGTH:  # a part of it must not be typed
         what = what.replace(START_YOURSELF, "")
@@ -221,6 +232,7 @@ def _item(notification: Notification, mode: str, holds: Sequence[Hold]) -> Messa
         "Alert": event.alert,
         "Worker": event_text.worker_name(event),
         "What": what,
+        "What to do": _without_cut_command(redact(notification.advice)),
         "Cause": notification.fault.cause,
         "Last error": notification.fault.error,
         "Log": notification.fault.log,
@@ -237,6 +249,21 @@ def _item(notification: Notification, mode: str, holds: Sequence[Hold]) -> Messa
         _title(notification),
         {name: one_line(value) for name, value in values.items() if value},
     )
+
+
+def _what(event: Event) -> str:
+    """Describes an event in words for a reader who does not know the journal."""
+    if event.kind != "decision":
+        return event_text.describe(event)
+    reason, detail = str(event.facts.get("reason")), str(event.facts.get("detail") or "")
+    described = _HELD if reason == "hold" else event_text.describe_reason(reason, detail)
+    return f"{event.alert}: {described}"
+
+
+def _without_cut_command(advice: str) -> str:
+    """Returns `advice` without its longest command if it is too long: a part must not be typed."""
+    commands = _COMMAND.findall(advice) if len(advice) > VALUE_LENGTH else []
+    return advice.replace(max(commands, key=len), "") if commands else advice
 
 
 def _who_acts(notification: Notification, holds: Sequence[Hold]) -> str:
@@ -264,6 +291,9 @@ def _title(notification: Notification) -> str:
         gone = notification.event.alert == WORKER_GONE
         ended = WRAPPER_ENDED in notification.event.facts.get("detail", "")
         return ENDED_TITLE if gone and ended else NOT_RESTARTED_TITLE
+    if notification.notification_event == "held_by_alert":
+        is_loop = notification.event.alert == RESTART_LOOP
+        return LOOP_TITLE if is_loop else TITLES["held_by_alert"]
     return TITLES[notification.notification_event]
 
 

@@ -6,11 +6,11 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import aiohttp
 
-from trainwarden_remediator.config.notifications import NotifySettings, Receiver
+from trainwarden_remediator.config.notifications import URGENT, NotifySettings, Receiver
 from trainwarden_remediator.exceptions import JournalError, NotDeliveredError
 from trainwarden_remediator.holds.hold_file import Hold
 from trainwarden_remediator.notify.formats import build_request
@@ -38,6 +38,10 @@ MAX_BACKOFF_SECONDS = 300.0
 """The longest delay before a failed delivery is retried; the first is MIN_BACKOFF_SECONDS."""
 
 
+Advise = Callable[[Notification], str]
+"""Returns what an operator does about what a notification reports, or ""."""
+
+
 @dataclass(slots=True)
 class _ReceiverState:
     """The delivery state of one receiver. `next_attempt_at`: on the monotonic clock."""
@@ -62,11 +66,13 @@ class Notifier:
         clock: Clock,
         mode: str,
         holds: Callable[[], Sequence[Hold]] = tuple,
+        advise: Advise = lambda _: "",
     ) -> None:
-        """`holds` returns the holds in force; blocks."""
+        """`holds` returns the holds in force; both it and `advise` block."""
         self._notify = notify
         self._mode = mode
         self._holds = holds
+        self._advise = advise
         self._outbox = outbox
         self._sender = sender
         self._clock = clock
@@ -124,7 +130,7 @@ class Notifier:
         if not notifications:
             return
         message = build_message(
-            notifications,
+            await asyncio.to_thread(self._with_advice, notifications),
             instance=instance_name(self._notify),
             mode=self._mode,
             holds=await asyncio.to_thread(self._holds),
@@ -150,6 +156,12 @@ class Notifier:
         facts = {"receiver": receiver.name, "notifications": len(notifications)}
         log.info("notification sent", extra=facts)
         await self._record_delivered(state)
+
+    def _with_advice(self, notifications: Sequence[Notification]) -> Sequence[Notification]:
+        return [
+            replace(one, advice=self._advise(one)) if one.notification_event in URGENT else one
+            for one in notifications
+        ]
 
     async def _record_delivered(self, state: _ReceiverState) -> None:
         if state.delivered:

@@ -7,7 +7,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from trainwarden_exporter.runtime.formatting import format_time
 from trainwarden_remediator.config.notifications import (
@@ -74,6 +74,9 @@ _STATE = (
 )
 """Whether a notification's own alert still fires and is as it reports, and whether an operator
 approved its action."""
+
+_WITH_EVIDENCE = json.dumps(["gave_up", "held_by_alert"])
+"""The calls that say what the evidence of their incident shows."""
 
 _CALLING = json.dumps(
     [
@@ -188,23 +191,34 @@ class Outbox:
                 self._settle(db, [row["id"] for row in late], "dropped")
 
     def pending(self, receiver: str) -> tuple[Notification, ...]:
-        """Returns the pending notifications of a receiver, oldest first."""
+        """Returns the pending notifications of a receiver, oldest first.
+
+        A call waits for the evidence of its incident, and what has healed of it for the call.
+        """
+        evident = self._clock() - EVIDENCE_SECONDS
         rows = self._file.read(
             # Only constants are formatted into the query.
-            f"SELECT notice.id AS number, occasion, {_STATE}, line.* FROM notice"  # noqa: S608
-            f" JOIN ({EVENTS}) AS line ON line.id = notice.event"
+            f"SELECT notice.id AS number, occasion, cause.starts_at AS started, {_STATE}, line.*"  # noqa: S608
+            f" FROM notice JOIN ({EVENTS}) AS line ON line.id = notice.event"
             " JOIN event AS own ON own.id = notice.event"
             " LEFT JOIN incident AS cause ON cause.id = own.incident"
             " WHERE settled IS NULL AND receiver = ?"
-            " AND (occasion != 'gave_up' OR notice.at <= ? OR EXISTS (SELECT 1 FROM evidence"
+            " AND (occasion NOT IN (SELECT value FROM json_each(?)) OR notice.at <= ?"
+            " OR EXISTS (SELECT 1 FROM evidence"
             " JOIN incident ON incident.id = evidence.incident"
             " WHERE line.incident IN (incident.id, part_of) AND evidence.kind != 'act'"
-            " AND evidence.at >= notice.at)) ORDER BY notice.id",
-            (receiver, self._clock() - EVIDENCE_SECONDS),
+            " AND evidence.at >= notice.at))"
+            " AND (occasion != 'healed' OR NOT EXISTS (SELECT 1 FROM notice AS call"
+            " JOIN event AS other ON other.id = call.event"
+            " JOIN incident ON incident.id = other.incident"
+            " WHERE call.settled IS NULL AND call.receiver = notice.receiver AND call.at > ?"
+            " AND call.occasion IN (SELECT value FROM json_each(?))"
+            " AND line.incident IN (incident.id, part_of))) ORDER BY notice.id",
+            (receiver, _WITH_EVIDENCE, evident, evident, _WITH_EVIDENCE),
         )
         events = [as_event(row) for row in rows]
         attempts = self._attempts({one.incident for one in events if one.incident is not None})
-        beginnings = self._beginnings({one.action for one in events if one.action is not None})
+        steps = self._steps({one.action for one in events if one.action is not None})
         urgent = {row["incident"] for row in rows if row["occasion"] in URGENT}
         faults = self._faults(urgent - {None})
         return tuple(
@@ -217,9 +231,10 @@ class Outbox:
                     attempts.get(event.incident or 0, ()) or self._earlier_attempts(event)
                 ),
                 fault=faults.get(event.incident or 0, FaultFacts()),
+                alert_started_at=row["started"],
                 still_true=bool(row["still_true"]),
                 approved=bool(row["approved"]),
-                **beginnings.get(event.action or 0, {}),
+                step=steps.get(event.action or 0),
             )
             for row, event in zip(rows, events, strict=True)
         )
@@ -359,13 +374,10 @@ class Outbox:
         )
         return [(row["kind"], f"{row['outcome']} in the hour before") for row in rows]
 
-    def _beginnings(self, actions: Collection[int]) -> Mapping[int, Mapping[str, Any]]:
-        """Returns what preceded each action: the start of its alert, and the step of the run."""
+    def _steps(self, actions: Collection[int]) -> Mapping[int, float | None]:
+        """Returns the step of the run at each action."""
         rows = self._file.read(
-            "SELECT action.id, starts_at, step FROM action JOIN incident ON incident.id = incident"
-            " WHERE action.id IN (SELECT value FROM json_each(?))",
+            "SELECT id, step FROM action WHERE id IN (SELECT value FROM json_each(?))",
             (json.dumps(sorted(actions)),),
         )
-        return {
-            row["id"]: {"alert_started_at": row["starts_at"], "step": row["step"]} for row in rows
-        }
+        return {row["id"]: row["step"] for row in rows}

@@ -1,0 +1,92 @@
+"""What an operator does about a call is in its message, with the command."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.remediator.samples import NOW, TRAINER, announced, make_setup
+
+from trainwarden_exporter.processes.announcements import AnnouncedRuns
+from trainwarden_remediator.journal.rows import Event
+from trainwarden_remediator.model import PastAction
+from trainwarden_remediator.notify.advice import advice
+from trainwarden_remediator.notify.messages import VALUE_LENGTH, Notification, build_message
+
+COMMAND = {"argv": ("python", "a.py"), "options": ("--name", "demo"), "cwd": "/w"}
+TYPED = "`cd /w && trainwarden run --name demo --detach -- python a.py`"
+LOOP = ("TrainingWorkerRestartLoop", "hold")
+NO_CHECKPOINT = ("TrainingStepStalled", "no_checkpoint")
+
+
+def call(alert: str, reason: str, worker: str = "trainer") -> Notification:
+    facts: dict[str, Any] = {"verdict": "act", "reason": reason}
+    event = Event(7, NOW, 3, None, "decision", alert, "demo", worker, facts)
+    event_name: Any = "held_by_alert" if reason == "hold" else "gave_up"
+    return Notification(1, "phone", event_name, event, alert_started_at=NOW - 5)
+
+
+def restarted(ago: float, alert: str, **changes: Any) -> PastAction:
+    done = PastAction(1, TRAINER, NOW - ago, NOW - ago + 9, result="done", alert=alert)
+    return replace(done, **changes)
+
+
+def advised(tmp_path: Path, one: Notification, *actions: PastAction, **changes: Any) -> str:
+    known = announced(**{"announced_at": NOW - 900, "restart": "on-request", **COMMAND, **changes})
+    setup = replace(make_setup(tmp_path, "demo/trainer"), announced=AnnouncedRuns(known))
+    return advice(one, setup, actions)
+
+
+def test_a_loop_of_a_leak_names_memory_and_ends_the_run_that_goes_on(tmp_path: Path) -> None:
+    leaks = [restarted(ago, "TrainingWorkerMemoryOverLimit") for ago in (240, 120, 20)]
+    text = advised(tmp_path, call(*LOOP), *leaks)
+    assert "The remediator restarted it 3 times as it exceeds its memory limit." in text
+    assert "mend the leak" in text
+    assert "trainwarden stop demo" in text
+    last = restarted(5, "TrainingWorkerMemoryOverLimit", ended_at=None)
+    assert "restart that is in progress goes on" in advised(tmp_path, call(*LOOP), *leaks, last)
+
+
+@pytest.mark.parametrize("state", ["failed", "running"])
+def test_a_loop_of_the_run_itself_says_that_it_goes_on(tmp_path: Path, state: str) -> None:
+    end: dict[str, Any] = (
+        {"ended_at": NOW - 1, "exits": ((7, 1, 256),)} if state == "failed" else {}
+    )
+    own = {"restart": "on-failure", "state": state, "own_restarts": ((NOW - 1, 256),)}
+    lines = {"last_lines": ("RuntimeError: bad batch",)}
+    text = advised(tmp_path, call(*LOOP), **own, **end, **lines)
+    assert "It failed after each restart by `--restart on-failure`, 1 time" in text
+    assert "`RuntimeError: bad batch`" in text
+    assert "still starts it again" in text
+    assert "`trainwarden stop demo` ends that." in text
+
+
+def test_a_loop_without_a_known_cause_has_an_instruction_too(tmp_path: Path) -> None:
+    assert "mend the cause" in advised(tmp_path, call(*LOOP))
+
+
+@pytest.mark.parametrize("worker", ["trainer", ""])
+def test_a_run_without_a_checkpoint_is_ended_and_started_again(tmp_path: Path, worker: str) -> None:
+    text = advised(tmp_path, call(*NO_CHECKPOINT, worker=worker))
+    assert text.startswith("`trainwarden stop demo` ends it. Mend the cause, then start it again")
+    assert f"with `--checkpoints FOLDER` added: {TYPED}" in text
+
+
+def test_a_command_that_is_too_long_is_left_out_as_a_whole(tmp_path: Path) -> None:
+    long = {"argv": ("python", "a" * VALUE_LENGTH)}
+    one = call(*NO_CHECKPOINT)
+    one = replace(one, advice=advised(tmp_path, one, **long))
+    (item,) = build_message([one], instance="b", mode="act").items
+    assert "start it again with `--checkpoints FOLDER` added" in item.values["What to do"]
+    assert "trainwarden run" not in item.values["What to do"]
+    assert "refuse" not in item.values["What"]
+
+
+def test_a_hold_is_in_words_for_a_reader_who_was_woken() -> None:
+    one = replace(call(*LOOP), advice="Do this.")
+    (item,) = build_message([one], instance="b", mode="act").items
+    assert item.title == "restarts do not help, operator needed"
+    assert "hold" not in item.values["What"]
+    assert item.values["What to do"] == "Do this."
