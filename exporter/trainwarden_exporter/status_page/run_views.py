@@ -59,6 +59,8 @@ class CheckpointView:
     """What is wrong with the checkpoint that a resume takes; "" if none is known."""
     trainer_age: float | None = None
     """Time since the start of the trainer, before which it could save none."""
+    trainer_gone: bool = False
+    """Whether no process of the trainer runs: until it does, none can be saved."""
 
     @property
     def overdue_after(self) -> float | None:
@@ -67,7 +69,7 @@ class CheckpointView:
     @property
     def overdue(self) -> bool:
         limit = self.overdue_after
-        if self.age is None or limit is None or self.saving or self.finished:
+        if self.age is None or limit is None or self.saving or self.finished or self.trainer_gone:
             return False
         return min(self.age, self.age if self.trainer_age is None else self.trainer_age) > limit
 

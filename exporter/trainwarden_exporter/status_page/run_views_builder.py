@@ -95,6 +95,7 @@ def _waits(series: Series, run: str) -> str:
 
 
 def _checkpoint(series: Series, key: Labels) -> CheckpointView:
+    trainer_gone = series.of("run_trainer_processes", key[0]) == 0
     left = [room for k, room in series.all("disk_checkpoints_left").items() if k[:2] == key]
     return CheckpointView(
         name=key[1],
@@ -103,8 +104,8 @@ def _checkpoint(series: Series, key: Labels) -> CheckpointView:
         trainer_age=series.age("run_trainer_start_timestamp_seconds", key[0]),
         interval=series.of("checkpoint_interval_seconds", *key),
         # what a process that was killed has left is not written any more
-        saving=series.of("checkpoint_saving", *key) == 1
-        and series.of("run_trainer_processes", key[0]) != 0,
+        saving=series.of("checkpoint_saving", *key) == 1 and not trainer_gone,
+        trainer_gone=trainer_gone,
         incomplete_step=series.of("checkpoint_incomplete_step", *key),
         left=min(left, default=None),
         finished=series.of("training_finished", key[0]) == 1,

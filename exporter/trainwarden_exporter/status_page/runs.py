@@ -106,7 +106,8 @@ def _checkpoint(seen: CheckpointView) -> str | None:
         more.append(f"step {seen.incomplete_step:,.0f} is incomplete")
     due = seen.overdue_after
     # After a restart its age may be over the limit, which counts from the start of the trainer.
-    if due is not None and not seen.finished and (seen.overdue or (seen.age or 0) <= due):
+    ended = seen.finished or seen.trainer_gone
+    if due is not None and not ended and (seen.overdue or (seen.age or 0) <= due):
         more.append(f"overdue after {duration(due)}")
     if seen.left is not None:
         more.append(f"room for {format_room(seen.left)} more")

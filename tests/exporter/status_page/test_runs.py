@@ -452,6 +452,14 @@ def test_a_checkpoint_is_overdue_since_the_start_of_the_trainer_and_not_while_it
     assert "overdue" not in words(run)
 
 
+def test_a_run_whose_trainer_is_gone_has_no_overdue_checkpoint() -> None:
+    old: Series = {**SERIES, "checkpoint_timestamp_seconds": {MAIN: NOW - 4000}}
+    seen: Series = {**old, "run_trainer_processes": {RUN: 0.0}}
+    (run,) = build_run_views([outcome(seen)], now=NOW)
+    assert not [one for one in run_problems(run) if "checkpoint" in one.clause]
+    assert "overdue" not in words(run)
+
+
 def test_little_room_for_checkpoints_is_shown_also_while_the_run_stands() -> None:
     seen = CheckpointView("default", age=4000, interval=1800, left=2.6)
     stands = replace(HEALTHY, silence=200.0, checkpoints=(seen,))
