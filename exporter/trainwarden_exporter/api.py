@@ -14,7 +14,7 @@ from trainwarden_exporter.heartbeats.api import heartbeat_routes
 from trainwarden_exporter.runtime.blocking_thread import SerialThread
 from trainwarden_exporter.scrape import exposition, scraper
 from trainwarden_exporter.status_page import page as status_page
-from trainwarden_exporter.status_page.remediator_client import fetch_status
+from trainwarden_exporter.status_page.remediator_client import fetch_status, last_known_status
 from trainwarden_exporter.webserver import html
 from trainwarden_exporter.webserver.management_api import add_security_headers, management_routes
 from trainwarden_exporter.webserver.runbooks import runbook_routes
@@ -125,7 +125,11 @@ async def _collect_page(request: web.Request) -> status_page.PageData:
     await exporter.refresh_runs()
     outcomes, remediator = await asyncio.gather(
         request.app[SHARED_SCRAPES].scrape(exporter.scraper, _budget(request)),
-        fetch_status(exporter.config.remediator, exporter.identity),
+        fetch_status(
+            exporter.config.remediator,
+            exporter.identity,
+            last_known=lambda: last_known_status(exporter.hold_pollers, exporter.now()),
+        ),
     )
     return status_page.PageData(
         now=exporter.now(),

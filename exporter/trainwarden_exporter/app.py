@@ -45,6 +45,7 @@ from trainwarden_exporter.processes.announcements import AnnouncedRuns, read_ann
 from trainwarden_exporter.processes.config import hash_workers, hash_workers_by_run
 from trainwarden_exporter.processes.process_table import ProcessTable
 from trainwarden_exporter.progress.beats import default_beats_folder
+from trainwarden_exporter.progress.holds import HoldPollers
 from trainwarden_exporter.progress.silence import read_suspicious_silence
 from trainwarden_exporter.progress.tracker import ProgressTracker
 from trainwarden_exporter.run_specs import log_specs, progress_spec
@@ -248,6 +249,11 @@ class Exporter:
     def heartbeats(self) -> HeartbeatRegistry:
         shown = (one for one in self._collectors if isinstance(one, HeartbeatsCollector))
         return next((one.heartbeats for one in shown), HeartbeatRegistry())
+
+    @property
+    def hold_pollers(self) -> HoldPollers:
+        shown = (one for one in self._collectors if isinstance(one, ProgressCollector))
+        return next((one.holds for one in shown), HoldPollers({}))
 
     @property
     def identity(self) -> ExporterIdentity:

@@ -158,6 +158,8 @@ def _lines(status: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
     remediator = status["remediator"]
     if not isinstance(remediator, dict):
         return
+    if late := remediator.get("late"):
+        yield 3, f"  {late}"
     for hold in remediator["holds"]:
         yield 3, f"  {_scope(hold, 'everything')}: {hold['text']}"
     for alert in remediator["firing"] or ():

@@ -121,7 +121,7 @@ class ProgressCollector(Collector):
         self._saves_in_progress = saves_in_progress
         self._liveness = liveness
         self._run_of = run_of
-        self._holds = HoldPollers({}) if holds is None else holds
+        self.holds = HoldPollers({}) if holds is None else holds
         self._attempts = AttemptLog(state_folder)
         self._movement = movement
         self._servers = servers
@@ -169,7 +169,7 @@ class ProgressCollector(Collector):
     def take_over_from(self, predecessor: Self) -> None:
         """Continues with the state and the pollers of `predecessor`."""
         self._tracker.take_over_from(predecessor._tracker)
-        self._holds.take_over_from(predecessor._holds)
+        self.holds.take_over_from(predecessor.holds)
         self._attempts.take_over_from(predecessor._attempts)
         self._paths.take_over_from(predecessor._paths)
         self._files.take_over_from(predecessor._files)
@@ -251,7 +251,7 @@ class ProgressCollector(Collector):
         for run in {run for run, _ in kinds}:
             points = tuple(tuple(found) for one, found in kinds if one == run)
             self._tracker.record_resume_points(run, points)
-        held = held_runs(self._specs, self._holds)
+        held = held_runs(self._specs, self.holds)
         self._tracker.record_looks(
             {spec.run: self._look(spec, liveness, held) for spec in self._specs}
         )

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable
+from typing import Protocol
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.progress.specs import ProgressSpec
 from trainwarden_exporter.runtime.background_poller import BackgroundPollers
 
-HoldPollers = BackgroundPollers[Hashable, Collection[WorkerKey]]
-"""Polls the holds of the remediator: runs and workers; an empty name means all."""
+
+class Holding(Protocol):
+    """What a remediator answers."""
+
+    @property
+    def held(self) -> Collection[WorkerKey]:
+        """The runs and workers on hold; an empty name means all."""
+
+
+HoldPollers = BackgroundPollers[Hashable, Holding]
+"""Polls the holds of the remediator."""
 
 
 def held_runs(specs: Iterable[ProgressSpec], pollers: HoldPollers) -> frozenset[str]:
@@ -19,7 +29,7 @@ def held_runs(specs: Iterable[ProgressSpec], pollers: HoldPollers) -> frozenset[
         key
         for _, poller in pollers
         if poller.failure is None and poller.last_result is not None
-        for key in poller.last_result.value
+        for key in poller.last_result.value.held
     }
     return frozenset(
         spec.run

@@ -45,7 +45,7 @@ from trainwarden_exporter.status_page.problems import (
     run_problems,
     worker_problems,
 )
-from trainwarden_exporter.status_page.remediator import first_steps, remediator_section
+from trainwarden_exporter.status_page.remediator import first_steps, late_answer, remediator_section
 from trainwarden_exporter.status_page.remediator_client import RemediatorStatus
 from trainwarden_exporter.status_page.run_views import RunView
 from trainwarden_exporter.status_page.run_views_builder import (
@@ -118,6 +118,7 @@ def status_json(page: PageData) -> Mapping[str, Any]:
     remediator = page.remediator
     if isinstance(remediator, RemediatorStatus):
         remediator_data: Any = remediator.model_dump(exclude={"exporter_file", "workers_hash"})
+        remediator_data["late"] = late_answer(remediator, now=page.now)
     else:
         remediator_data = remediator
     return {

@@ -40,13 +40,25 @@ def remediator_section(remediator: RemediatorStatus | str | None, *, now: float)
         return html.section("Remediator", f'<p class="bad">{summary}</p>')
     mode = f'<span class="quiet">mode {remediator.mode}</span>'
     verdict = f'<p><span class="{remediator.tone}">{escape(remediator.verdict)}</span> {mode}</p>'
+    late = late_answer(remediator, now=now)
     parts = (
         verdict,
+        f'<p class="warn">{late}</p>' if late else "",
         _firing(remediator, now=now),
         _alerts(remediator, now=now),
         _actions(remediator, now=now),
     )
     return html.section("Remediator", "\n".join(part for part in parts if part))
+
+
+def late_answer(remediator: RemediatorStatus, *, now: float) -> str:
+    """Returns that it did not answer in time, as a sentence; "" if it did."""
+    if remediator.answered_at is None:
+        return ""
+    return (
+        "The remediator did not answer just now: what it does is as of"
+        f" {ago(now - remediator.answered_at)}."
+    )
 
 
 def alert_summary(remediator: RemediatorStatus) -> tuple[Tone, str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -16,7 +16,7 @@ from trainwarden_exporter.exceptions import CollectError
 from trainwarden_exporter.inference.http_client import HttpClient
 from trainwarden_exporter.inference.http_messages import HttpOutcome, HttpRequest, HttpResponse
 from trainwarden_exporter.processes.matching import WorkerKey
-from trainwarden_exporter.progress.holds import HoldPollers
+from trainwarden_exporter.progress.holds import Holding, HoldPollers
 from trainwarden_exporter.runtime.background_poller import BackgroundPoller
 from trainwarden_exporter.runtime.resolved_path import resolved_path
 from trainwarden_exporter.runtime.responsibility import YOU
@@ -127,6 +127,13 @@ class RemediatorStatus(_StatusModel):
     """Why the active alerts are not known."""
     holds: Annotated[tuple[RemediatorHold, ...], Field(max_length=MAX_ENTRIES)] = ()
     """The holds in force, the widest and longest first."""
+    answered_at: _Moment | None = None
+    """When it answered so (Unix seconds); None for an answer of this moment."""
+
+    @property
+    def held(self) -> tuple[WorkerKey, ...]:
+        """The runs and workers on hold; an empty name means all."""
+        return tuple(WorkerKey(hold.run, hold.worker) for hold in self.holds)
 
 
 def parse_status(body: bytes) -> RemediatorStatus:
@@ -137,8 +144,12 @@ def parse_status(body: bytes) -> RemediatorStatus:
         raise ValueError("invalid response") from None
 
 
-TIMEOUT_SECONDS = 2.0
-"""Timeout in seconds; short, because it delays the status page."""
+TIMEOUT_SECONDS = 5.0
+"""Timeout in seconds: a loaded host may take most of it, and it delays the status page."""
+
+SILENCE_SECONDS = 30.0
+"""Seconds for which silence proves nothing: TrainingRemediatorDown fires after as many. That nobody
+listens at its address is known at once."""
 
 _QUESTION = HttpRequest("standing", "/status.json", limit=512 << 10, timeout=TIMEOUT_SECONDS)
 
@@ -160,12 +171,15 @@ class ExporterIdentity:
 
 
 async def fetch_status(
-    config: RemediatorConfig | None, exporter: ExporterIdentity
+    config: RemediatorConfig | None,
+    exporter: ExporterIdentity,
+    *,
+    last_known: Callable[[], RemediatorStatus | None] = lambda: None,
 ) -> RemediatorStatus | str | None:
     """Returns the status of the `exporter`'s remediator, or why there is none.
 
     None if no remediator is configured. At a port that is not reserved, the remediator of another
-    account may answer.
+    account may answer. `last_known` stands in for an answer that does not come in time.
     """
     if config is None:
         return None
@@ -174,7 +188,10 @@ async def fetch_status(
     except (OSError, ValueError) as error:  # the file existed when the configuration was loaded
         return f"CA file unusable: {error}"
     async with HttpClient(TIMEOUT_SECONDS, context=context).connect() as put:
-        status = parse_answer(await put(f"{config.url}{_QUESTION.path}", _QUESTION))
+        answer = await put(f"{config.url}{_QUESTION.path}", _QUESTION)
+    if answer.outcome is HttpOutcome.SILENT and (known := last_known()) is not None:
+        return known
+    status = parse_answer(answer)
     if isinstance(status, RemediatorStatus) and not exporter.is_served_by(status):
         return "the remediator of another exporter.yml answers at its address"
     return status
@@ -185,21 +202,27 @@ HOLDS_INTERVAL = 15.0
 
 
 def hold_pollers(config: RemediatorConfig | None, exporter: ExporterIdentity) -> HoldPollers:
-    """Returns what asks the `exporter`'s remediator for its holds in the background."""
+    """Returns what asks the `exporter`'s remediator in the background, for its holds."""
     if config is None:
         return HoldPollers({})
 
-    def poll() -> tuple[WorkerKey, ...]:
+    def poll() -> RemediatorStatus:
         status = asyncio.run(fetch_status(config, exporter))
         if not isinstance(status, RemediatorStatus):
             raise CollectError(f"the holds are not known: {status}")
-        return tuple(WorkerKey(hold.run, hold.worker) for hold in status.holds)
+        return status
 
     name = "holds of the remediator"
-    poller: BackgroundPoller[Collection[WorkerKey]] = BackgroundPoller(
-        name, poll, interval=HOLDS_INTERVAL
-    )
+    poller: BackgroundPoller[Holding] = BackgroundPoller(name, poll, interval=HOLDS_INTERVAL)
     return HoldPollers({(config, exporter): poller})
+
+
+def last_known_status(pollers: HoldPollers, now: float) -> RemediatorStatus | None:
+    """Returns the last answer to the `pollers`, while it is younger than SILENCE_SECONDS."""
+    for _, seen in pollers.last_results():
+        if isinstance(seen.value, RemediatorStatus) and now - seen.timestamp < SILENCE_SECONDS:
+            return seen.value.model_copy(update={"answered_at": seen.timestamp})
+    return None
 
 
 def parse_answer(answer: HttpResponse) -> RemediatorStatus | str:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 import socket
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,16 @@ from tests.waiting import until
 
 from trainwarden_exporter.api import build_app
 from trainwarden_exporter.app import Exporter
+from trainwarden_exporter.collectors.progress import ProgressCollector
 from trainwarden_exporter.config import RemediatorConfig
 from trainwarden_exporter.config_file.loader import parse
 from trainwarden_exporter.exceptions import ConfigError
 from trainwarden_exporter.inference.http_messages import HttpOutcome, HttpRequest, HttpResponse
+from trainwarden_exporter.processes.config import hash_workers
 from trainwarden_exporter.progress.holds import held_runs
 from trainwarden_exporter.progress.specs import ProgressSpec
+from trainwarden_exporter.progress.tracker import ProgressTracker
+from trainwarden_exporter.runtime.responsibility import NOBODY
 from trainwarden_exporter.status_page import remediator_client
 from trainwarden_exporter.status_page.remediator_client import (
     MAX_ENTRIES,
@@ -56,6 +61,7 @@ ANSWER: dict[str, Any] = {
 }
 
 EXPORTER = ExporterIdentity(Path("/srv/run/exporter.yml"), 7)
+EXPORTER_OF_NONE = ExporterIdentity(None, hash_workers(()))
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -160,6 +166,44 @@ async def test_a_silent_remediator_is_not_waited_for(monkeypatch: pytest.MonkeyP
             )
         finally:
             over.set()
+
+
+@pytest.mark.parametrize(("seconds_later", "stays"), [(20, True), (40, False)])
+async def test_a_remediator_that_answers_late_is_shown_as_it_was_until_its_alert_is_due(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds_later: float, *, stays: bool
+) -> None:
+    """A slow answer on a loaded host is no remediator that is gone."""
+    over, late = asyncio.Event(), False
+    well = ANSWER | {"workers_hash": hash_workers(()), "tone": "good", "who_acts": NOBODY}
+
+    async def answer(_: web.Request) -> web.Response:
+        if late:
+            await over.wait()
+        return web.json_response(well | {"alerts": [], "open_alerts": 0, "firing": []})
+
+    asked = web.Application()
+    asked.router.add_get("/status.json", answer)
+    path, moment = tmp_path / "exporter.yml", [time.time()]
+    hasty = HttpRequest("standing", "/status.json", timeout=0.05)
+    async with TestServer(asked) as remediator:
+        path.write_text(f"remediator: {{url: '{remediator.make_url('')}'}}\n")
+        pollers = hold_pollers(RemediatorConfig(url=str(remediator.make_url(""))), EXPORTER_OF_NONE)
+        collector = ProgressCollector([], ProgressTracker([]), holds=pollers)
+        exporter = Exporter(path, build=lambda _: [collector], now=lambda: moment[0])
+        async with TestClient(TestServer(build_app(exporter))) as client:
+            assert (await (await client.get("/status.json")).json())["who_acts"] == NOBODY
+            ((_, poller),) = pollers
+            await asyncio.to_thread(until, lambda: poller.last_result)
+            monkeypatch.setattr(remediator_client, "_QUESTION", hasty)
+            late, moment[0] = True, moment[0] + seconds_later
+            status = await (await client.get("/status.json")).json()
+            assert (status["who_acts"] == NOBODY) is stays
+            assert ("TrainingRemediatorDown" in status["first_steps"]) is not stays
+            page = await (await client.get("/")).text()
+            assert ("did not answer just now" in page) is stays
+            assert ("no answer within 0.05 s" in page) is not stays
+            over.set()
+        pollers.close()
 
 
 async def test_no_redirect_is_followed() -> None:
