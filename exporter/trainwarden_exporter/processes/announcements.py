@@ -195,12 +195,14 @@ def as_typed(start_command: str) -> str:
 
 
 def dismissal(key: WorkerKey, known: Iterable[WorkerKey]) -> str:
-    """Returns what ends the alerts of a command that has failed and is not to be started again.
+    """Returns what ends the alerts of a command that has failed and is not to be started again."""
+    return f"`{_stop_command(key, known)}` dismisses it."
 
-    It must not stop the others of its run, if some are `known`.
-    """
+
+def _stop_command(key: WorkerKey, known: Iterable[WorkerKey]) -> str:
+    """Returns what stops a command, and not the others of its run, if some are `known`."""
     others = any(one.run == key.run and one != key for one in known)
-    return f"`trainwarden stop {key.run}{f' --worker {key.worker}' * others}` dismisses it."
+    return f"trainwarden stop {key.run}{f' --worker {key.worker}' * others}"
 
 
 def start_again(command: str) -> str:
@@ -226,6 +228,14 @@ class AnnouncedRuns:
         """
         found = self.workers.get(key)
         return None if found is None else found.announcement.exit_of(identity)
+
+    def start_command(self, key: WorkerKey) -> str:
+        """Returns what ends worker `key` if it goes on, and starts it again; "" if not known."""
+        if (found := self.workers.get(key)) is None:
+            return ""
+        start, goes_on = found.announcement.start_command, not found.announcement.has_ended
+        # `trainwarden run` refuses a second one
+        return f"{_stop_command(key, self.workers)}; {start}" if start and goes_on else start
 
     def counted_since(self, key: WorkerKey, now: float) -> float:
         """Returns the Unix time from which on starts of worker `key` count towards a loop.

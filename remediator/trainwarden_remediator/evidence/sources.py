@@ -85,7 +85,8 @@ def read_announced(folder: Path, run: str) -> Mapping[str, Any]:
     Times are Unix seconds. `began_at`: when an operator started the command.
     """
     found = {}
-    for key, worker in read_announcements(folder, time.time()).workers.items():
+    announced = read_announcements(folder, time.time())
+    for key, worker in announced.workers.items():
         one = worker.announcement
         if key.run == run:
             status = one.exits[-1][2] if one.failure else None
@@ -94,7 +95,7 @@ def read_announced(folder: Path, run: str) -> Mapping[str, Any]:
                 "started_at": one.started_at,
                 "ended_at": one.ended_at,
                 "exit_code": None if status is None else shell_code(status),
-                "start_command": one.start_command,
+                "start_command": announced.start_command(key),
             }
     return found
 

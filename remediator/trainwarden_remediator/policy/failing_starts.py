@@ -58,8 +58,8 @@ def mending(
     key = WorkerKey(alert.run, alert.worker)
     found = announced.workers.get(key)
     one = None if found is None else found.announcement
-    start = "" if one is None or "`" in one.start_command else one.start_command
-    then = f"then start it yourself{f': {as_typed(start)}' if start else ''}."
+    start = announced.start_command(key)
+    then = f"then start it yourself{f': {as_typed(start)}' if start and '`' not in start else ''}."
     if found_loop := _own_loop(alert, actions, 0.0 if one is None else one.announced_at):
         who, mend = found_loop
         return f"{who}. Another restart does not help: {mend}, {then}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from json import dumps
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,13 @@ import pytest
 
 from running_runs import Runs, is_alive
 from trainwarden.run.folder import write_private
-from trainwarden_exporter.processes.announcements import Announcement
+from trainwarden_exporter.processes.announcements import Announcement, read_announcements
+from trainwarden_exporter.processes.matching import WorkerKey
 
 COMMAND = ("sh", "r.sh")
 """Fails without a file `mended` or a variable MENDED; its run is named r."""
 DETACH = ("--detach",)
+R = WorkerKey("r", "trainer")
 
 
 @pytest.fixture
@@ -92,6 +95,19 @@ def test_the_shown_command_starts_it_again_as_it_was(
     same = ("argv", "role", "restart", "finishes", "checkpoints", "memory_limit", "age_limit")
     assert [now[key] for key in same] == [before[key] for key in same]
     assert not is_alive(before["wrapper_pid"])
+
+
+def test_the_shown_command_ends_first_what_still_runs(runs: Runs, work: Path) -> None:
+    """A run that hangs or leaks has not ended when its user starts it again."""
+    (work / "mended").touch()
+    start(runs, *COMMAND, options=(*DETACH, "--name", "r"))
+    before = runs.wait_until(state="running")
+    shown = read_announcements(runs.folder / "runs.d", time.time()).start_command(R)
+    runs.environment["PATH"] = f"{Path(sys.executable).parent}:{runs.environment['PATH']}"
+    subprocess.run(["sh", "-c", shown], env=runs.environment, cwd="/", check=True)
+    assert runs.wait_until(state="running")["pid"] != before["pid"]
+    assert not is_alive(before["pid"])
+    assert names(runs) == {"r@trainer"}
 
 
 @pytest.mark.usefixtures("work")

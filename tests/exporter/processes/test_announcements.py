@@ -292,6 +292,25 @@ def test_the_command_that_starts_it_again_is_that_which_began_it(
 
 
 @pytest.mark.parametrize(
+    ("state", "others", "ends"),
+    [
+        ("failed", (), ""),
+        ("running", (), "trainwarden stop demo; "),
+        ("restarting", ("server",), "trainwarden stop demo --worker trainer; "),
+    ],
+)
+def test_what_starts_a_command_again_ends_it_first_if_it_goes_on(
+    folder: Path, state: str, others: tuple[str, ...], ends: str
+) -> None:
+    every: dict[str, Any] = {"argv": ["python", "demo.py"], "options": [], "cwd": "/srv"}
+    announce(folder, state=state, **every)
+    for other in others:
+        announce(folder, name=f"demo@{other}", worker=other)
+    found = read_announcements(folder, NOW).start_command(KEY)
+    assert found == f"{ends}cd /srv && trainwarden run -- python demo.py"
+
+
+@pytest.mark.parametrize(
     "content",
     [
         {"argv": ["python", "\udcff.py"]},

@@ -219,7 +219,7 @@ def test_a_leak_that_the_remediator_restarts_again_and_again_is_named(
     )
     runs = ONE.model_copy(update={"state": "running", "exits": ()})
     whole = report(tmp_path, clock, looping, one=runs)
-    assert f"- `demo/trainer`: {mended}: `{START}`" in whole
+    assert f"- `demo/trainer`: {mended}: `trainwarden stop demo; {START}`" in whole
     known = AnnouncedRuns({TRAINER: AnnouncedWorker(runs, Path("/runs.d/a.json"), 0)})
     assert mending(looping, journal.last_actions(10), known).startswith(mended)
     again = {
