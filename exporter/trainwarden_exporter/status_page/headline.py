@@ -99,13 +99,13 @@ def _alerts_without_problem(
         explained = any(one.concerns(alert.run, alert.worker) for one in problems)
         if alert.tone in ("bad", "warn") and not explained:
             summary = f": {alert.summary.rstrip('.')}" if alert.summary else ""
-            about, who, how = _about(alert.run, alert.worker), "", ""
+            about, who, handling = _about(alert.run, alert.worker), alert.who_acts, alert.handling
             clause = f"{alert.alert} fires on {about}{summary}"
             if alert.alert in LINE_SECONDS and alert.run in finished:
                 who, handling = NOBODY, line_of_a_run_before(alert.alert, "finished")
-                how = as_sentence(who, handling)
-            if NOBODY in (alert.who_acts, who):  # what its summary says is over
+            if who == NOBODY:  # what its summary says is over
                 clause = f"{alert.alert} on {about} has not ended yet"
+            how = as_sentence(who, handling)
             yield Problem(alert.tone, clause, alert.run, alert.worker, who=who, how=how)
     firing = {(one.alert, one.run, one.worker) for one in remediator.firing or ()}
     for incident in remediator.alerts:
@@ -114,7 +114,9 @@ def _alerts_without_problem(
         if not any(one.concerns(incident.run, incident.worker) for one in problems):
             about = _about(incident.run, incident.worker)
             clause = f"{incident.alert} on {about} is open at the remediator"
-            yield Problem(incident.tone, clause, incident.run, incident.worker)
+            who, how = incident.who_acts, as_sentence(incident.who_acts, incident.handling)
+            about_it = incident.run, incident.worker
+            yield Problem(incident.tone, clause, *about_it, who=who, how=how)
 
 
 def _handled(problem: Problem, remediator: RemediatorStatus | str | None) -> Problem:

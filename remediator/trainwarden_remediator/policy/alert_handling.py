@@ -261,8 +261,12 @@ def handling_of(incident: Incident, situation: Situation) -> tuple[str, str]:
     key = WorkerKey(incident.run, incident.worker)
     if over := _ended_by_operator(incident.alert, key, incident.starts_at, situation):
         return NOBODY, over
-    found = _before_decisions(key, situation, incident.id)
-    return _by_decision(incident, situation) if found is None else found
+    if found := _before_decisions(key, situation, incident.id):
+        return found
+    is_held, by = incident.last_decision.endswith(_HELD_BY_ALERT), incident.last_detail
+    if is_held and (over := _ended_by_operator(by, key, incident.starts_at, situation)):
+        return REMEDIATOR, f"waits for the end of {by} ({over})"
+    return _by_decision(incident, situation)
 
 
 def _by_decision(incident: Incident, situation: Situation) -> tuple[str, str]:

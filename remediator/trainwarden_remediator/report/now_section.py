@@ -330,6 +330,7 @@ def _mending(
     for view in views:
         key = WorkerKey(view.alert.run, view.alert.worker)
         often = len(failed_restarts(key, actions, current.announced)) >= REPEATED
+        often = often and view.who != NOBODY
         if often or urgency(view.who) < urgency(REMEDIATOR):
             faults = (one.fault.error for one in incidents if (one.run, one.worker) == key)
             error = redact(next((one for one in faults if one), ""))

@@ -5,30 +5,26 @@ Also a summary as JSON, for the exporter's status page.
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
 from trainwarden_exporter.processes.matching import WorkerKey
-from trainwarden_exporter.run_specs import log_specs
 from trainwarden_exporter.runtime import formatting
 from trainwarden_exporter.runtime.redaction import redact
 from trainwarden_exporter.runtime.resolved_path import resolved_path
-from trainwarden_exporter.runtime.responsibility import LABEL, REMEDIATOR, YOU, urgency
+from trainwarden_exporter.runtime.responsibility import LABEL, NOBODY, REMEDIATOR, urgency
 from trainwarden_exporter.webserver import html
 from trainwarden_exporter.webserver.runbooks import (
     ALERTMANAGER,
     ALERTMANAGER_STEP,
     FirstStep,
     distinct_steps,
-    first_step,
     runbook_link,
 )
 from trainwarden_remediator.config.schema import Config, Setup
 from trainwarden_remediator.config.targets import Target
 from trainwarden_remediator.holds.hold_file import Hold
-from trainwarden_remediator.holds.service import operator_name
 from trainwarden_remediator.journal import event_text
 from trainwarden_remediator.journal.evidence_text import FaultFacts
 from trainwarden_remediator.journal.rows import Event
@@ -48,10 +44,9 @@ from trainwarden_remediator.policy.alert_handling import (
     holder,
     in_force,
     subject,
-    with_own_step,
 )
-from trainwarden_remediator.policy.failing_starts import REPEATED, failed_restarts, mending
 from trainwarden_remediator.policy.situation import Situation
+from trainwarden_remediator.telemetry.first_steps import steps_by_alert
 from trainwarden_remediator.telemetry.headline import CurrentWork, critical_problem, headline
 from trainwarden_remediator.telemetry.state import RemediatorState
 
@@ -107,7 +102,7 @@ def render(
 
 def _first_steps(work: CurrentWork, setup: Setup, *, now: float) -> str:
     views = work.views(now) or ()
-    steps = _steps(work, setup, views)
+    steps = steps_by_alert(work, setup, views)
     alerts = (one.alert for one in views)
     shown = distinct_steps(
         FirstStep(one.name, steps[one.fingerprint], one.run, one.worker) for one in alerts
@@ -115,15 +110,6 @@ def _first_steps(work: CurrentWork, setup: Setup, *, now: float) -> str:
     if isinstance(work.alerts, str):
         shown.append(FirstStep(ALERTMANAGER, ALERTMANAGER_STEP))
     return html.first_steps(one.as_html for one in shown[:FIRST_STEPS])
-
-
-def _steps(work: CurrentWork, setup: Setup, views: Sequence[AlertView]) -> Mapping[str, str]:
-    """Returns what an operator does first, by fingerprint; what several alerts need, once."""
-    steps = {one.alert.fingerprint: "" for one in views}
-    for one in with_own_step(views):
-        steps[one.alert.fingerprint] = _first_step(work, one, setup)
-    first = {step: alert for alert, step in reversed(steps.items())}
-    return {alert: step if first[step] == alert else "" for alert, step in steps.items()}
 
 
 def _active_alerts(work: CurrentWork, *, now: float) -> str:
@@ -260,8 +246,9 @@ def status_json(work: CurrentWork, setup: Setup, *, now: float) -> Mapping[str, 
     are not known.
     """
     state, views, journal = work.state, work.views(now), work.state.journal
-    config, steps = setup.config, _steps(work, setup, views or ())
+    config, steps = setup.config, steps_by_alert(work, setup, views or ())
     first, situation = headline(work, config, now=now), work.situation(now)
+    active = {view.incident for view in views or ()}
     return {
         "config_file": resolved_path(str(state.config_file.absolute())),
         "config_read_at": state.reload_timestamp,
@@ -288,7 +275,7 @@ def status_json(work: CurrentWork, setup: Setup, *, now: float) -> Mapping[str, 
         "how": first.how[:MAX_TEXT_LENGTH],
         "operator_needed": critical_problem(state)[:MAX_TEXT_LENGTH],
         "open_alerts": len(work.incidents) if journal is None else journal.open_incidents,
-        "alerts": [_alert_json(one, situation) for one in _without_shown(work, views)],
+        "alerts": [_alert_json(one, situation, active) for one in _without_shown(work, views)],
         "actions": [_action_json(one) for one in reversed(work.actions[-ACTIONS:])],
         "firing": None if views is None else [_firing_json(one, steps) for one in views[:ALERTS]],
         "firing_count": None if views is None else len(views),
@@ -311,43 +298,6 @@ def _without_shown(work: CurrentWork, views: Sequence[AlertView] | None) -> Sequ
     return [one for one in work.incidents if one.id in shown or one.outage not in outages][:ALERTS]
 
 
-def _first_step(work: CurrentWork, view: AlertView, setup: Setup) -> str:
-    """Returns what an operator does first; "" where the remediator or nobody needs to act."""
-    alert, key = view.alert, WorkerKey(view.alert.run, view.alert.worker)
-    failed = failed_restarts(key, work.actions, setup.announced)
-    if urgency(view.who) >= urgency(REMEDIATOR) and len(failed) < REPEATED:
-        return ""
-    if step := mending(alert, work.actions, setup.announced, work.error_of(alert)):
-        return step
-    if urgency(view.who) >= urgency(REMEDIATOR):
-        return ""
-    if view.who != YOU:
-        who = view.who.partition(",")[0]
-        # The operator who runs this program is likely to be the reader.
-        ask = "" if who == operator_name() else f"{who} may not know of this: ask. "
-        return (
-            f"{ask}When the reason of the hold is over: `trainwarden resume`, or the page `/hold` "
-            "here."
-        )
-    if view.reason == "observe_mode":
-        return (
-            "Let the remediator do once what it proposes: `trainwarden approve "
-            f"{view.incident}`, or the page `/hold` here."
-        )
-    step = first_step(alert.name, view.step_labels)
-    log = _log_of(view, setup)
-    return f"{step} Its log, on {socket.gethostname()}: `{log}`." if step and log else step
-
-
-def _log_of(view: AlertView, setup: Setup) -> str:
-    """Returns the log of what an alert is about, "" if none is known."""
-    run = setup.run_config(view.alert.run)
-    specs = () if run is None else log_specs(run)
-    own = (one for one in specs if view.alert.worker in ("", one.worker))
-    files = (str(one.path / file) for one in own for file in one.files)
-    return next((bounded(file) for file in files if "{" not in file), "")  # else a template
-
-
 def _firing_json(view: AlertView, steps: Mapping[str, str]) -> Mapping[str, Any]:
     alert = view.alert
     return {
@@ -363,10 +313,15 @@ def _firing_json(view: AlertView, steps: Mapping[str, str]) -> Mapping[str, Any]
     }
 
 
-def _alert_json(incident: Incident, situation: Situation) -> Mapping[str, Any]:
+def _alert_json(
+    incident: Incident, situation: Situation, active: Collection[int | None]
+) -> Mapping[str, Any]:
+    """Returns an open incident as JSON data; `active`: those whose alert is."""
     reason = incident.last_decision.partition(" ")[2]
     tone = "bad" if reason in NEEDS_OPERATOR else "quiet" if reason in NO_ACTION_NEEDED else "warn"
     who, handling = handling_of(incident, situation)
+    if who == NOBODY and incident.id not in active:
+        handling = handling.partition(": the alert ends")[0]
     return {
         "alert": bounded(incident.alert),
         "run": bounded(incident.run),

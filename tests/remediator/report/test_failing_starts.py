@@ -136,13 +136,15 @@ def loop(journal: Journal, clock: FakeClock) -> Any:
     return alert
 
 
-def report(folder: Path, clock: FakeClock, *alerts: Any, one: Announcement = ONE) -> str:
+def report(
+    folder: Path, clock: FakeClock, *alerts: Any, one: Announcement = ONE, stopped: bool = False
+) -> str:
     gone = make_worker(processes=0, resident_bytes=0, last_exit_code=1)
     current = CurrentState(
         ExporterState({TRAINER: gone}, 2e10, 2e9),
         alerts,
         announced=AnnouncedRuns({TRAINER: AnnouncedWorker(one, Path("/runs.d/a.json"), 0)}),
-        situation=Situation(NOW, may_restart={TRAINER}),
+        situation=Situation(NOW, may_restart={TRAINER}, is_stopped=lambda *_: stopped),
     )
     return report_nights(folder / "journal.db", NOW - 86400, STYLE, clock.now(), current)
 
@@ -180,6 +182,14 @@ def test_the_report_says_who_restarted_it_its_error_and_what_to_type(
     )
     assert f"{START}    # once its cause is mended" in whole
     assert "trainwarden hold" not in whole
+
+
+def test_what_an_operator_has_stopped_is_not_to_be_started(
+    tmp_path: Path, journal: Journal, clock: FakeClock
+) -> None:
+    fail(journal, clock, 3)
+    whole = report(tmp_path, clock, loop(journal, clock), stopped=True)
+    assert "It failed after each restart" not in whole
 
 
 def test_after_two_failures_there_is_something_to_do_though_the_remediator_tries_again(

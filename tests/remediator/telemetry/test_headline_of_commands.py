@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.remediator.live_host import Box
-from tests.remediator.samples import FINGERPRINT, LATER, ROLLOUT, delivery
+from tests.remediator.samples import FINGERPRINT, LATER, ROLLOUT, delivery, make_alert
 from tests.remediator.telemetry.test_headline_states import (
     GONE,
     RUN,
@@ -28,6 +28,7 @@ from trainwarden_exporter.processes.announcements import (
     AnnouncedWorker,
     Announcement,
 )
+from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.responsibility import NOBODY, REMEDIATOR, YOU
 from trainwarden_exporter.status_page.page import status_json
 from trainwarden_exporter.status_page.remediator_client import RemediatorStatus
@@ -174,6 +175,88 @@ async def test_what_an_operator_has_just_stopped_needs_nobody(
         assert stopped in [one["handling"] for one in shown["remediator"]["firing"]]
         assert (await reported(stage)).given_up == ()
         assert "You, now" not in await own_page(stage)
+
+
+LOOP: dict[str, Any] = {
+    "alertname": "TrainingWorkerRestartLoop",
+    "remediation": "hold_restarts",
+    "severity": "critical",
+}
+
+
+async def loop(stage: Stage, *attempts: int, alert: Mapping[str, Any] = GONE_ALERT) -> None:
+    """Its restarts are a loop, which holds the incident for which it was restarted."""
+    journal, box = stage.remediator.journal, stage.box
+    journal.record_alerts(parse_notification(delivery(box.alert(**alert))).alerts)
+    for attempt in attempts:
+        action = journal.record_intent(1, ROLLOUT, "restart", (), attempt=(attempt, 3))
+        journal.record_result(action, "done", started_by="us", processes=[1])
+        journal.record_outcome(action, "not_healed", seen="it ended soon after its start")
+    box.fire(fingerprint=LATER, labels=LOOP)
+    received = {**box.alert(**LOOP), "fingerprint": LATER}
+    journal.record_alerts(parse_notification(delivery(received)).alerts)
+    first, second = journal.open_incidents()
+    held = Decision(Verdict.WAIT, "held_by_alert", detail=str(LOOP["alertname"]))
+    journal.record_decisions([(first, held), (second, Decision(Verdict.ACT, "hold"))])
+
+
+async def test_a_loop_that_an_operator_has_ended_is_for_nobody_in_every_line(box: Box) -> None:
+    """Its incident, which the loop held, waits for the end of its alert."""
+    box.known = {}
+    async with staged(box) as stage:
+        await loop(stage, alert={})
+        assert (await seen(stage, announcement()))["who_acts"] == YOU
+        now = time.time() + 1
+        shown = await seen(stage, announcement(announced_at=now, counted_since=now))
+        lines = "\n".join(describe(shown, every=True))
+        ends = "it was started again: the alert ends within seven minutes"
+        assert (ends[1:] in lines, "You, now" in lines) == (True, False)
+        status = await reported(stage)
+        (incident,) = (one for one in status.alerts if one.alert == "TrainingWorkerMemoryOverLimit")
+        assert incident.who_acts == REMEDIATOR
+        assert incident.handling == f"waits for the end of TrainingWorkerRestartLoop ({ends})"
+
+
+async def test_two_alerts_of_one_worker_have_each_who_acts_on_it(box: Box) -> None:
+    box.known = {}
+    async with staged(box) as stage:
+        await loop(stage)
+        fire(box, {"alertname": "TrainingSlow", "severity": "warning", "remediation": ""}, "3" * 16)
+        now = time.time() + 1
+        shown = await seen(stage, announcement(announced_at=now, counted_since=now))
+        who = {one["text"].split()[0]: one["who_acts"] for one in shown["problems"]}
+        assert who["TrainingSlow"] == YOU
+        assert who["TrainingWorkerRestartLoop"] == NOBODY
+
+
+async def test_what_nobody_needs_to_act_on_has_no_first_step(box: Box) -> None:
+    box.known = {}
+    async with staged(box) as stage:
+        await loop(stage, 1, 2, 3)
+        assert (await seen(stage, FAILED, **GONE))["first_steps"]
+        stopped = frozenset({WorkerKey(*ROLLOUT)})
+        stage.remediator.setup = replace(
+            stage.remediator.setup, stopped=stopped, announced=AnnouncedRuns(stopped=stopped)
+        )
+        shown = await seen(stage)
+        assert (shown["who_acts"], shown["first_steps"]) == (NOBODY, {})
+
+
+async def test_the_end_of_an_alert_is_announced_only_while_it_is_active(box: Box) -> None:
+    box.known = {}
+    async with staged(box) as stage:
+        await give_up(stage)
+        stopped = frozenset({WorkerKey(*ROLLOUT)})
+        stage.remediator.setup = replace(
+            stage.remediator.setup, stopped=stopped, announced=AnnouncedRuns(stopped=stopped)
+        )
+        soon = "it was stopped: the alert ends within half a minute"
+        assert soon in {one.handling for one in (await reported(stage)).firing or ()}
+        stage.remediator.journal.record_alerts([make_alert(**GONE_ALERT)])  # open again
+        box.firing.clear()
+        stage.remediator.active_alerts._asked_at = None
+        status = await reported(stage)
+        assert [one.handling for one in status.alerts] == ["it was stopped"]
 
 
 async def test_the_line_of_a_crash_hides_nobody_who_restarts_it(box: Box) -> None:
