@@ -6,10 +6,9 @@ Each refusal names the harm of docs/harms.md that it prevents.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from trainwarden_exporter.processes.matching import WorkerKey
-from trainwarden_exporter.runtime.formatting import format_time
 from trainwarden_exporter.runtime.responsibility import WITH_CHECKPOINTS
 from trainwarden_remediator.config.playbooks import Condition
 from trainwarden_remediator.config.restart_methods.process import ProcessTarget
@@ -17,7 +16,6 @@ from trainwarden_remediator.config.targets import (
     AnnouncedTarget,
     Budget,
     Target,
-    cooldown_after,
 )
 from trainwarden_remediator.model import (
     HARMLESS_KINDS,
@@ -33,7 +31,6 @@ from trainwarden_remediator.policy.conditions import (
     is_fresh,
     is_saving,
     repeats_saves,
-    since_progress,
     still_holds,
 )
 from trainwarden_remediator.policy.context import DecisionContext
@@ -60,18 +57,6 @@ def check_breaker(context: DecisionContext, target: Budget) -> Decision | None:
         return context.wait("breaker_open", target, found.format("this host"))
     detail = found.format(f"the runs of account {account}")
     return context.refuse("attempts_exhausted", target, detail)
-
-
-def budget_exhausted(
-    context: DecisionContext, budget: Budget, history: Sequence[PastAction]
-) -> Decision | None:
-    """A decision to give up where all attempts are used, else None.
-
-    More attempts would repeat what has not helped (harms 11 and 16).
-    """
-    if (count := count_attempts(context, history, budget)) >= budget.attempts:
-        return context.refuse("attempts_exhausted", budget, f"{count} actions already")
-    return context.refuse("ladder_exhausted", budget) if context.ladder_exhausted else None
 
 
 def find_blocker(
@@ -182,42 +167,6 @@ def missing_recovery_point(
     if run.recovery_matches is False:
         return context.refuse("recovery_mismatch", target)
     return None
-
-
-def count_attempts(context: DecisionContext, history: Sequence[PastAction], target: Budget) -> int:
-    """Counts the attempts on `target` in its window.
-
-    Restarts of a trainer after which its steps have advanced do not count: they have helped, and a
-    run that fails once in a while is restarted as long as it advances.
-    """
-    setup, snapshot = context.state.setup, context.state.snapshot
-    if any(map(setup.is_trainer, target.keys)):
-        exporter = snapshot.exporter if snapshot is not None else None
-        run = exporter.runs.get(target.key.run) if exporter is not None else None
-        own = since_progress([one for one in history if one.key == target.key], run)
-        history = [one for one in history if one.key != target.key or one in own]
-    return sum(context.now - action.intent_at < target.attempts_window for action in history)
-
-
-def too_soon(
-    context: DecisionContext, budget: Budget, history: Sequence[PastAction]
-) -> Decision | None:
-    """A decision to wait while the cooldown of the last attempt lasts, else None.
-
-    Each action in the window doubles the cooldown.
-    """
-    count = count_attempts(context, history, budget)
-    if not history or count >= budget.attempts:
-        return None
-    # From the act, not from the end of its verification, which may take many minutes.
-    until = max(one.acted_at for one in history) + cooldown_after(count, budget.cooldown)
-    if until <= context.now:
-        return None
-    today = format_time(context.now)[: len("2025-11-21 ")]
-    then = f"until {format_time(until).removeprefix(today)}"
-    return context.wait(
-        "cooldown", budget, f"{then}, then attempt {count + 1} of {budget.attempts}"
-    )
 
 
 SETTLE_SECONDS = 30.0

@@ -22,17 +22,15 @@ from trainwarden_remediator.observation.model import ExporterState, WorkerState
 from trainwarden_remediator.policy.agreement import refuse_other_processes
 from trainwarden_remediator.policy.alert_blockers import alert_blocker, blocking_alert, suppression
 from trainwarden_remediator.policy.blockers import (
-    budget_exhausted,
     check_breaker,
-    count_attempts,
     describe_unknown_save,
     find_blocker,
     is_acting,
     larger_worker_first,
     resident_bytes,
-    too_soon,
     void_approval,
 )
+from trainwarden_remediator.policy.budgets import budget_exhausted, count_attempts, too_soon
 from trainwarden_remediator.policy.conditions import (
     describe_observed,
     find_root_cause,
@@ -174,7 +172,8 @@ def decide_target(context: DecisionContext, target: Target) -> Decision:
         if action.key == target.key or (shared and _is_attempt_of(context, action))
     ]
     # The distance between attempts grows, so that a slow crash loop exhausts its budget (harm 11).
-    if not context.ladder_exhausted and (wait := too_soon(context, target, history)) is not None:
+    wait = None if context.ladder_exhausted else too_soon(context, target, history, seen=False)
+    if wait is not None:
         return _healed_before(context, target, history[-1]) or wait
     # The condition is observed again right before the act: the alert may be old (harm 4).
     if state.snapshot is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ def decided(
     *,
     key: WorkerKey = TRAINER,
     worker: WorkerState = GONE,
+    snapshot: str | None = "taken",
     **changes: Any,
 ) -> Decision:
     gone = worker.processes == 0
@@ -54,7 +56,8 @@ def decided(
     exporter = ExporterState(shown, 20 * GIB, 2 * GIB, runs={"demo": run})
     seen = Snapshot(AlertmanagerState({"f" * 16: AlertState.ACTIVE}), exporter)
     state = PolicyState(
-        make_setup(folder, *WORKERS), incidents=(incident,), actions=actions, snapshot=seen
+        *(make_setup(folder, *WORKERS), (), (incident,), actions),
+        snapshot=seen if snapshot else None,
     )
     return decide(incident, state, NOW)
 
@@ -108,6 +111,38 @@ def test_a_cooldown_names_its_end_and_the_day_unless_that_is_today(
     act = PastAction(*(1, TRAINER, NOW - 61, NOW - 1), result="done", result_at=NOW - ago)
     decision = decided(tmp_path, (act,), RunState(step=5))
     assert (decision.reason, decision.detail) == ("cooldown", f"{until}, then attempt 2 of 3")
+
+
+LEAKS = make_worker(resident_bytes=3 * GIB, memory_limit_bytes=2 * GIB)
+
+
+@pytest.mark.parametrize(
+    ("step", "worker", "announced"),
+    [
+        (5, GONE, ", then attempt 2 of 3"),
+        (6, GONE, ", then attempt 1 of 3"),
+        (6, LEAKS, ", then attempt 1 of 3"),  # the restart has helped: it does not count
+        (5, LEAKS, ""),  # it may advance until then
+        (None, GONE, ", then attempt 2 of 3"),
+    ],
+)
+def test_a_cooldown_announces_the_attempt_that_the_action_will_be(
+    tmp_path: Path, step: float | None, worker: WorkerState, announced: str
+) -> None:
+    act = PastAction(
+        *(2, TRAINER, NOW - 60, NOW - 40), step=5, healed=True, result="done", result_at=NOW - 50
+    )
+    run = RunState(step=step)
+    first = decided(tmp_path, (act,), run, worker=worker, snapshot=None)
+    assert first.verdict is Verdict.OBSERVE_FIRST
+    decision = decided(tmp_path, (act,), run, worker=worker)
+    assert (decision.reason, decision.detail) == ("cooldown", f"until 08:01:10 UTC{announced}")
+    # only the first of these decisions is recorded
+    known: Any = {"snapshot": None, "last_decision": "wait cooldown"}
+    assert decided(tmp_path, (act,), run, worker=worker, **known).reason == "cooldown"
+    after = replace(act, intent_at=NOW - 160, ended_at=NOW - 140, result_at=NOW - 150)
+    action = decided(tmp_path, (after,), run, worker=worker)
+    assert (action.verdict, action.attempt) == (Verdict.ACT, 1 if step == 6 else 2)
 
 
 def test_the_cooldown_counts_from_the_act(tmp_path: Path) -> None:
