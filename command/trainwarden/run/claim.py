@@ -37,6 +37,9 @@ _START = {
     "ended_at": None,
 }
 
+_COMMAND = ("argv", "cwd")
+"""What makes two runs the same command in the same folder."""
+
 Say = Callable[[str], None]
 """Tells the user one line about the start."""
 
@@ -64,7 +67,7 @@ def claim(folder: Path, content: dict[str, Any], *, free_name: bool, say: Say) -
                 continue
             before = read_content(files.announcement)
             pid = running_pid(files.announcement)
-            is_same = all(before.get(key) == content[key] for key in ("argv", "cwd"))
+            is_same = all(before.get(key) == content[key] for key in _COMMAND)
             if pid and (is_same or not free_name) and _end_waiting(files.announcement, before, say):
                 before, pid = read_content(files.announcement), 0
             if not free_name and pid:
@@ -164,18 +167,34 @@ def _end_waiting(path: Path, content: dict[str, Any], say: Say) -> bool:
 
 
 def _shared_files(runs: Path, content: dict[str, Any]) -> Iterator[str]:
-    """Yields a warning for each other run that goes on and may write the same files."""
-    folder = content.get("checkpoints")
+    """Yields a warning for each other run that goes on and writes to the same checkpoints.
+
+    And one for all that may, as they are the same command, and not known to save elsewhere.
+    """
+    folder, same = content.get("checkpoints"), {}
     for path in sorted(runs.glob("*.json")):
         other = read_content(path)
         if not running_pid(path) or other.get("run") == content["run"]:
             continue
-        which = f"warning: {path.stem.replace('@', '/')} {_describe_state(path)} and"
-        end = f"end one of them, as by `trainwarden stop {other.get('run')}`"
-        if folder and os.path.realpath(folder) == os.path.realpath(other.get("checkpoints") or ""):
-            yield f"{which} writes its checkpoints to {folder} too: {end}"
-        elif all(other.get(key) == content[key] for key in ("argv", "cwd")):
-            yield f"{which} is the same command in the same folder: if both write there, {end}"
+        which = f"{path.stem.replace('@', '/')} {_describe_state(path)}"
+        its = other.get("checkpoints")
+        if folder and os.path.realpath(folder) == os.path.realpath(its or ""):
+            end = f"end one of them, as by `trainwarden stop {other.get('run')}`"
+            yield f"warning: {which} and writes its checkpoints to {folder} too: {end}"
+        elif not (folder and its) and all(other.get(key) == content[key] for key in _COMMAND):
+            same[str(other.get("run"))] = which
+    if same:
+        several = len(same) > 1
+        each = f"{', '.join(same.values())}{', and each' if several else ' and'}"
+        end = (
+            "several write there, end all but one"
+            if several
+            else "both write there, end one of them"
+        )
+        yield (
+            f"warning: {each} is the same command in the same folder: if {end}, as by"
+            f" `trainwarden stop {' '.join(same)}`"
+        )
 
 
 def _left_processes(before: dict[str, Any]) -> Iterator[str]:

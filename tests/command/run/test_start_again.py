@@ -168,6 +168,26 @@ def test_two_runs_with_one_folder_of_checkpoints_are_warned_of(runs: Runs, work:
     assert names(runs) == {"r@trainer", "r-2@trainer", "r-3@trainer"}
 
 
+def test_runs_of_one_command_are_warned_of_once_and_not_where_each_has_its_checkpoints(
+    runs: Runs, work: Path
+) -> None:
+    (work / "mended").touch()
+    own: list[tuple[str, ...]] = [("--name", name, "--checkpoints", name) for name in "abc"]
+    assert [start(runs, *COMMAND, options=(*DETACH, *each)) for each in own] == [(0, [])] * 3
+    pids = [runs.announced(name)["pid"] for name in "abc"]
+    # where it saves is not known
+    assert start(runs, *COMMAND, options=(*DETACH, "--name", "d")) == (
+        0,
+        [
+            (
+                f"warning: a/trainer runs as process {pids[0]}, b/trainer runs as process {pids[1]}"
+                f", c/trainer runs as process {pids[2]}, and each is the same command in the same"
+                " folder: if several write there, end all but one, as by `trainwarden stop a b c`"
+            )
+        ],
+    )
+
+
 def test_processes_that_the_failed_start_has_left_are_named(runs: Runs, work: Path) -> None:
     (work / "r.sh").write_text("setsid sleep 1000 & echo $! > left; exit 3\n")
     fail(runs, *COMMAND)
