@@ -8,6 +8,7 @@ from trainwarden_exporter.frameworks.error_lines import shown_error
 from trainwarden_exporter.processes.announcements import AnnouncedRuns, Announcement, as_typed
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime.formatting import plural
+from trainwarden_exporter.runtime.responsibility import REMEDIATOR, YOU
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.model import GAVE_UP, RESTART_LOOP, WORKER_GONE, PastAction
 
@@ -48,29 +49,34 @@ def failed_restarts(
 
 
 def mending(
-    alert: Alert, actions: Sequence[PastAction], announced: AnnouncedRuns, error: str = ""
+    alert: Alert,
+    actions: Sequence[PastAction],
+    announced: AnnouncedRuns,
+    error: str = "",
+    *,
+    who_acts: str = YOU,
 ) -> str:
     """Returns who has restarted a worker that fails at each start, and what an operator does.
 
     "" for any other alert, and where the restarts are those of another program. `error` is the
-    line with which it failed; without it, that of its announcement.
+    line with which it failed; without it, that of its announcement. `who_acts`: on the alert.
     """
     key = WorkerKey(alert.run, alert.worker)
     found = announced.workers.get(key)
     one = None if found is None else found.announcement
     start = announced.start_command(key)
-    then = f"then start it yourself{f': {as_typed(start)}' if start and '`' not in start else ''}."
+    typed = f" yourself{f': {as_typed(start)}' if start and '`' not in start else ''}."
     if found_loop := _own_loop(alert, actions, 0.0 if one is None else one.announced_at):
         who, mend = found_loop
-        return f"{who}. Another restart does not help: {mend}, {then}"
+        return f"{who}. Another restart does not help: {mend}, then start it{typed}"
     who = _who(failed_restarts(key, actions, announced), one) if alert.name in FAILING else ""
     if not who:
         return ""
     shown = (error or ("" if one is None else shown_error(one.last_lines))).replace("`", "'")
-    return (
-        f"{who}{f': `{shown}`' if shown else ''}. Another restart does not help: mend the cause, "
-        f"{then}"
-    )
+    does = "Another restart does not help: mend the cause, then start it"
+    if who_acts == REMEDIATOR:
+        does = "The remediator tries again; once the cause is mended, you can start it"
+    return f"{who}{f': `{shown}`' if shown else ''}. {does}{typed}"
 
 
 def _own_loop(

@@ -334,7 +334,8 @@ def _mending(
         if often or urgency(view.who) < urgency(REMEDIATOR):
             faults = (one.fault.error for one in incidents if (one.run, one.worker) == key)
             error = redact(next((one for one in faults if one), ""))
-            if step := mending(view.alert, actions, current.announced, error):
+            known = current.announced
+            if step := mending(view.alert, actions, known, error, who_acts=view.who):
                 found.setdefault(key, step)
     return found
 

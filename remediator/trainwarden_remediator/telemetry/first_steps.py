@@ -33,7 +33,8 @@ def _first_step(work: CurrentWork, view: AlertView, setup: Setup) -> str:
     failed = failed_restarts(key, work.actions, setup.announced)
     if view.who == NOBODY or (view.who == REMEDIATOR and len(failed) < REPEATED):
         return ""
-    if step := mending(alert, work.actions, setup.announced, work.error_of(alert)):
+    error = work.error_of(alert)
+    if step := mending(alert, work.actions, setup.announced, error, who_acts=view.who):
         return step
     if view.who == REMEDIATOR:
         return ""

@@ -198,7 +198,12 @@ def test_after_two_failures_there_is_something_to_do_though_the_remediator_tries
     fail(journal, clock, 2)
     whole = report(tmp_path, clock, GONE)
     assert "**Who acts: The remediator.**" in whole
-    assert "- `demo/trainer`: It failed after each restart by the remediator, 2 times" in whole
+    assert (
+        f"- `demo/trainer`: It failed after each restart by the remediator, 2 times of at most 3: "
+        f"`{ERROR}`. The remediator tries again; once the cause is mended, you can start it "
+        f"yourself: `{START}`"
+    ) in whole
+    assert "Another restart does not help" not in whole
 
 
 def test_after_a_start_by_an_operator_the_restarts_before_are_no_failures(
