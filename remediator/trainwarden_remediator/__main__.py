@@ -59,6 +59,7 @@ from trainwarden_remediator.report.current_state import (
     running_remediator,
 )
 from trainwarden_remediator.report.incident import ReportStyle, named_config
+from trainwarden_remediator.report.markdown import for_terminal
 from trainwarden_remediator.report.nightly import report_incident, report_nights
 from trainwarden_remediator.runtime import oom_score
 from trainwarden_remediator.runtime.clock import WallClock
@@ -235,7 +236,7 @@ def _report(given: argparse.Namespace) -> int:
     else:
         exporter = asyncio.run(_exporter_state(setup))
         report = report_incident(config.journal, given.incident, style, now, exporter)
-    print(report, end="")
+    print(for_terminal(report) if sys.stdout.isatty() else report, end="")
     return 0
 
 

@@ -10,9 +10,10 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, tzinfo
-from html import escape
+from html import escape, unescape
 
 from trainwarden_exporter.runtime.formatting import format_duration
+from trainwarden_exporter.webserver.runbooks import PUBLISHED, runbook_names
 from trainwarden_remediator.journal.event_text import printable
 
 _SPECIAL = re.compile(r"([\\`*\[\]|~$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
@@ -22,6 +23,10 @@ _BEGINNING = re.compile(r"^(\s*)([-+>=#]|\d+[.)])")
 _SPAN = re.compile(r"`([^`\s][^`]*)`")
 
 _RUNS = re.compile(r"`+")
+
+_FENCE = re.compile(r"\s*(```+)")
+_ENTITY = re.compile(r"&(?:lt|gt|amp);")
+_RUNBOOK = re.compile(rf"<{re.escape(PUBLISHED)}(\w+)\.md>")
 
 
 def text(content: str) -> str:
@@ -75,6 +80,31 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def bullets(points: Iterable[str]) -> str:
     """Returns a bullet list; each point is already Markdown of one line."""
     return "\n".join(f"- {point}" for point in points)
+
+
+def for_terminal(report: str) -> str:
+    """Returns a report with its text outside of code blocks as a terminal shows it best.
+
+    No other entity is resolved: text of a log must not become a control character.
+    """
+    lines, fence_ticks = [], ""
+    for line in report.splitlines(keepends=True):
+        if found := _FENCE.match(line):
+            if not fence_ticks:
+                fence_ticks = found[1]
+            elif line.strip() == fence_ticks:
+                fence_ticks = ""
+        lines.append(line if fence_ticks else _ENTITY.sub(_character, _RUNBOOK.sub(_command, line)))
+    return "".join(lines)
+
+
+def _character(found: re.Match[str]) -> str:
+    return unescape(found[0])
+
+
+def _command(found: re.Match[str]) -> str:
+    shown = found[1] in runbook_names()
+    return code(f"trainwarden runbook {found[1]}") if shown else found[0]
 
 
 def _escaped(match: re.Match[str]) -> str:

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwarden_remediator.report.markdown import code, collapsible, fence, link, table, text
+from trainwarden_remediator.report.markdown import (
+    code,
+    collapsible,
+    fence,
+    for_terminal,
+    link,
+    table,
+    text,
+)
 
 
 @given(st.text())
@@ -70,3 +78,17 @@ def test_a_link_is_one_only_where_it_is_a_web_address() -> None:
 def test_a_fold_and_a_table_hold_their_content() -> None:
     assert collapsible("</summary>", "x").count("</summary>") == 1
     assert table(("a", "b"), [("1", "2")]) == "| a | b |\n|---|---|\n| 1 | 2 |"
+
+
+def test_in_a_terminal_no_text_is_escaped_for_html_and_a_runbook_is_its_command() -> None:
+    url = "https://github.com/trainwarden/trainwarden/blob/main/docs/runbooks/"
+    shown = for_terminal(
+        f"It waits in {text('<module> & <b>')}.\n"
+        f"- Runbook: <{url}TrainingWorkerGone.md> and (<{url}OfAnother.md>)\n"
+        "```text\nas it &lt;was&gt;\n```\n&#27;[2J &lt;x&gt;\n"
+    )
+    assert shown == (
+        "It waits in <module> & <b>.\n"
+        f"- Runbook: `trainwarden runbook TrainingWorkerGone` and (<{url}OfAnother.md>)\n"
+        "```text\nas it &lt;was&gt;\n```\n&#27;[2J <x>\n"
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+import sys
 from dataclasses import replace
 from datetime import UTC, timedelta, timezone
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.remediator.fake_clock import FakeClock
 from tests.remediator.samples import LATER, NOW, ROLLOUT, make_alert
 
 import runfolder
+from trainwarden_remediator import __main__
 from trainwarden_remediator.__main__ import main
 from trainwarden_remediator.config.playbooks import PLAYBOOKS, Condition
 from trainwarden_remediator.exceptions import JournalError, NoIncidentError
@@ -603,7 +605,13 @@ def test_the_command_tells_one_and_the_night(
     with monkeypatch.context() as patch:  # the report of one incident asks the exporter alone
         patch.setattr(ActiveAlertLister, "list", None)
         assert main(["report", "#1", file]) == 0
-    assert capsys.readouterr().out.startswith("# Incident 1: TrainingWorkerMemoryOverLimit")
+    piped = capsys.readouterr().out
+    assert piped.startswith("# Incident 1: TrainingWorkerMemoryOverLimit")
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.stdout, "isatty", lambda: True)
+        patch.setattr(__main__, "for_terminal", lambda report: f"shown: {report}")
+        assert main(["report", "1", file]) == 0
+    assert capsys.readouterr().out.startswith("shown: # Incident 1")
     assert main(["report", "2", file]) == 1
     assert "no incident 2 (the last is 1)" in capsys.readouterr().err
     assert main(["report", file, "--since", "99y"]) == 1
