@@ -61,8 +61,8 @@ def on_one_line(text: str) -> str:
 
 
 EARLY_SHARE = 0.9
-"""A run that ends with exit status 0 before this share of its steps has ended early: a training may
-stop by itself, or a shell may hide that it failed."""
+"""A run that ends with exit status 0 before this share of its steps has ended early: it may have
+stopped as it was meant to, or a shell may hide that it failed."""
 
 
 def describe_finish(step: float | None, total: float | None) -> str:
