@@ -10,7 +10,7 @@ import os
 import shlex
 import signal
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -24,6 +24,7 @@ from trainwarden_exporter.exceptions import Problem
 from trainwarden_exporter.processes.exit_status import ProcessExit
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import Identity
+from trainwarden_exporter.processes.typed_commands import stop_command
 from trainwarden_exporter.runtime.bounded_calls import bounded_call
 from trainwarden_exporter.runtime.redaction import redact
 from trainwarden_exporter.runtime.safe_open import open_regular
@@ -186,30 +187,6 @@ class Announcement(BaseModel):
         return None
 
 
-def as_typed(start_command: str) -> str:
-    """Returns a command for a sentence, with what a --detach in it is for: it may be added."""
-    typed = f"`{start_command}`"
-    if " --detach -- " not in start_command:
-        return typed
-    return f"{typed} (in the background, so that a failure is restarted in the mode act)"
-
-
-def dismissal(key: WorkerKey, known: Iterable[WorkerKey]) -> str:
-    """Returns what ends the alerts of a command that has failed and is not to be started again."""
-    return f"`{_stop_command(key, known)}` dismisses it."
-
-
-def _stop_command(key: WorkerKey, known: Iterable[WorkerKey]) -> str:
-    """Returns what stops a command, and not the others of its run, if some are `known`."""
-    others = any(one.run == key.run and one != key for one in known)
-    return f"trainwarden stop {key.run}{f' --worker {key.worker}' * others}"
-
-
-def start_again(command: str) -> str:
-    """Returns what starts a command that has failed, `Announcement.start_command`; "" without."""
-    return f"When its cause is mended: {as_typed(command)}." if command else ""
-
-
 @dataclass(frozen=True)
 class AnnouncedRuns:
     """The valid announcements, and what is wrong with the other files."""
@@ -235,7 +212,7 @@ class AnnouncedRuns:
             return ""
         start, goes_on = found.announcement.start_command, not found.announcement.has_ended
         # `trainwarden run` refuses a second one
-        return f"{_stop_command(key, self.workers)}; {start}" if start and goes_on else start
+        return f"{stop_command(key, self.workers)}; {start}" if start and goes_on else start
 
     def counted_since(self, key: WorkerKey, now: float) -> float:
         """Returns the Unix time from which on starts of worker `key` count towards a loop.

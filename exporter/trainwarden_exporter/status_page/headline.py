@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from trainwarden_exporter.processes.announcements import start_again
+from trainwarden_exporter.processes.typed_commands import start_again
 from trainwarden_exporter.runtime.formatting import describe_finish, format_duration, plural
 from trainwarden_exporter.runtime.responsibility import (
     LINE_SECONDS,

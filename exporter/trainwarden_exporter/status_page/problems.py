@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from trainwarden_exporter.processes.announcements import dismissal
 from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.processes.typed_commands import dismissal
 from trainwarden_exporter.runtime.formatting import format_duration, format_room, format_size
 from trainwarden_exporter.runtime.responsibility import NOBODY
 from trainwarden_exporter.status_page.disks import DiskView

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from trainwarden_exporter.processes.announcements import Announcement, as_typed
+from trainwarden_exporter.processes.announcements import Announcement
 from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.processes.typed_commands import as_typed
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.model import RESTART_LOOP, WITHOUT_CHECKPOINT, PastAction

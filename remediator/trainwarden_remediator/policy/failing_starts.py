@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainwarden_exporter.frameworks.error_lines import shown_error
-from trainwarden_exporter.processes.announcements import AnnouncedRuns, Announcement, as_typed
+from trainwarden_exporter.processes.announcements import AnnouncedRuns, Announcement
 from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.processes.typed_commands import as_typed
 from trainwarden_exporter.runtime.formatting import plural
 from trainwarden_exporter.runtime.responsibility import REMEDIATOR, YOU
 from trainwarden_remediator.alertmanager.webhook_payload import Alert

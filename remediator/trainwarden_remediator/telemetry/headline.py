@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from trainwarden_exporter.frameworks.error_lines import MAX_SHOWN, shown_error
-from trainwarden_exporter.processes.announcements import dismissal, start_again
 from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.processes.typed_commands import dismissal, start_again
 from trainwarden_exporter.runtime import formatting
 from trainwarden_exporter.runtime.responsibility import (
     NOBODY,

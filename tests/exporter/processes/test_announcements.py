@@ -15,7 +15,7 @@ import pytest
 
 from trainwarden_exporter.config import Config, with_announced
 from trainwarden_exporter.inference.config import AnnouncedServer
-from trainwarden_exporter.processes import announcements
+from trainwarden_exporter.processes import announcements, typed_commands
 from trainwarden_exporter.processes.announcements import (
     MAX_BYTES,
     AnnouncedRuns,
@@ -285,7 +285,7 @@ def test_the_command_that_starts_it_again_is_that_which_began_it(
     every = {"run": "demo", "worker": "t", "pid": 7, "argv": ["python", "demo.py"], "options": []}
     found = Announcement.model_validate({**every, **content}).start_command
     assert found == f"trainwarden run {command}"
-    explained = "(in the background, so that a failure is restarted" in announcements.as_typed(
+    explained = "(in the background, so that a failure is restarted" in typed_commands.as_typed(
         found
     )
     assert explained == ("--detach" in command)
