@@ -263,6 +263,9 @@ of its run is never *stuck*: a restart waits for the stall limit, as without sta
 event loop (asyncio, poll, ZMQ) without a connection, and an idle Ray worker, have a word in the
 chain and prove nothing: a message of any process may end them.
 
+A far end outside the run that may still act proves nothing: a process beside the run that has the
+other end of a pipe, as a feed that the run reads on its standard input.
+
 A thread that waits with a timeout, or for a program, may wake a main thread that waits for it, and
 proves nothing either, unless it is of a library that only reports (tqdm, Weights & Biases,
 TensorBoard) or passes on what the workers of a data loader load. Before Python 3.11, where py-spy

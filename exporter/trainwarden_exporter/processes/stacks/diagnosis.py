@@ -153,14 +153,15 @@ def _waits_elsewhere(
     one: Finding, inside: Collection[Identity], outside: Mapping[Identity, bool]
 ) -> bool:
     """Whether what a process waits for may go on: on another host, or in a process that moves."""
-    if one.activity is not Activity.SERVER or not one.stacks.threads:
-        return False
-    # The driver of Ray Train waits through Ray for its workers, and each of them is judged.
-    # All of them have connections to Ray, so that for a worker these show nothing.
-    if one.detail == RAY and not one.member.with_ray:
-        return True
-    if one.member.is_trainer and (one.member.with_ray or not one.far_ends):
-        return True
+    if one.activity is Activity.SERVER:
+        if not one.stacks.threads:
+            return False
+        # The driver of Ray Train waits through Ray for its workers, and each of them is judged.
+        # All of them have connections to Ray, so that for a worker these show nothing.
+        if one.detail == RAY and not one.member.with_ray:
+            return True
+        if one.member.is_trainer and (one.member.with_ray or not one.far_ends):
+            return True
     return any(
         end.identity is None or (end.identity not in inside and outside.get(end.identity, True))
         for end in one.far_ends

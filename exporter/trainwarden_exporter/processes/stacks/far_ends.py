@@ -1,11 +1,12 @@
-"""Finds what a process waits for: the one behind a connection or with a file lock, or a file."""
+"""Finds what a process waits for: the one behind a connection, a pipe or a lock, or a file."""
 
 from __future__ import annotations
 
 import ipaddress
 import os
 import re
-from collections.abc import Iterable, Mapping
+import stat
+from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -15,12 +16,20 @@ from trainwarden_exporter.processes.listening_ports import (
     read_table,
     socket_inodes,
 )
-from trainwarden_exporter.processes.procfs import PROC, Identity, list_pids, read_process, read_text
+from trainwarden_exporter.processes.procfs import (
+    PROC,
+    Identity,
+    list_pids,
+    read_open_links,
+    read_process,
+    read_text,
+)
 from trainwarden_exporter.processes.stacks.kernel_state import parse_file_number
 from trainwarden_exporter.processes.stacks.model import FarEnd
 from trainwarden_exporter.runtime.formatting import on_one_line
 
 MAX_FAR_ENDS = 8
+UNKNOWN = FarEnd("a process that is not known")
 _CONNECTED = ("01", "02")  # TCP_ESTABLISHED and TCP_SYN_SENT in include/net/tcp_states.h
 _FIELDS = 10
 _LOCK = re.compile(r"(\d+): (-> )?\S+ +\S+ +\S+ +(\d+) ")
@@ -126,6 +135,39 @@ def _read_string(memory: str, address: str) -> str:
         os.close(file)
     shown = text.decode("utf-8", "replace")
     return shown if end and shown.isprintable() else ""
+
+
+def find_pipe_ends(
+    pid: int, file_number: int | None, members: Collection[int], root: Path = PROC
+) -> tuple[FarEnd, ...]:
+    """Returns the processes beside `members` that have the other end of the pipe of a wait.
+
+    Nobody is known to act for them: each may write into it, or read from it, at any time. Empty if
+    only members have that end, or if the process waits for a FIFO to be opened.
+    """
+    own = f"{root}/{pid}/fd/{file_number}"
+    if file_number is None or not (pipe := _link(own)):
+        return ()
+    other = (stat.S_IRUSR | stat.S_IWUSR) & ~_mode(own) or stat.S_IRUSR | stat.S_IWUSR
+    holders = {
+        holder
+        for holder in list_pids(root)
+        for number, link in read_open_links(holder, root)
+        if link == pipe and _mode(f"{root}/{holder}/fd/{number}") & other
+    }
+    # Without the other end the wait would be over: it is in a process of another account.
+    if not holders:
+        return (UNKNOWN,)
+    outside = sorted(holders - set(members))
+    return tuple(FarEnd(f"process {holder}") for holder in outside[:MAX_FAR_ENDS])
+
+
+def _mode(path: str) -> int:
+    """Returns for what a file is open, as the permissions of its link in /proc show it."""
+    try:
+        return os.lstat(path).st_mode
+    except OSError:
+        return 0
 
 
 def find_lock_holder(pid: int, root: Path = PROC) -> tuple[FarEnd, ...]:

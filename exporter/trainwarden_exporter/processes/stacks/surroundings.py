@@ -13,6 +13,7 @@ from trainwarden_exporter.processes.stacks.activity import sleeps_on
 from trainwarden_exporter.processes.stacks.far_ends import (
     find_file,
     find_lock_holder,
+    find_pipe_ends,
     find_servers,
 )
 from trainwarden_exporter.processes.stacks.kernel_state import read_thread_state
@@ -30,6 +31,7 @@ from trainwarden_exporter.processes.stacks.waits import (
     feeds_nobody,
     find_wait,
     is_in_call_of,
+    is_of_pipe,
 )
 
 MAY_WAIT_FOR_GPU = " and may wait for its GPU"
@@ -68,14 +70,18 @@ def look_around(finding: Finding, inside: Collection[Identity], root: Path = PRO
             return Surroundings(activity, find_file(pid, _examined(finding), root))
         case Activity.MOVING if finding.detail and _uses_accelerator(pid, root):
             return Surroundings(activity, detail=MAY_WAIT_FOR_GPU)
+        case Activity.PIPE if kernel is not None:
+            return Surroundings(activity, find_pipe_ends(pid, kernel.file_number, pids, root))
         case Activity.LOCK | Activity.QUEUE:
             waits = dict(_waits_of_threads(finding, root))
             if Activity.DISK in waits:
                 return Surroundings(Activity.DISK, find_file(pid, waits[Activity.DISK], root), True)
             is_futex = Wait(activity, finding.detail).is_futex
             may_end = bool(waits) or (is_futex and _may_be_woken(pid, inside, root))
-            is_lock = activity is Activity.LOCK
-            return Surroundings(activity, find_lock_holder(pid, root) if is_lock else (), may_end)
+            ends = find_lock_holder(pid, root) if activity is Activity.LOCK else ()
+            if kernel is not None and is_of_pipe(kernel.wait_channel):
+                ends = find_pipe_ends(pid, kernel.file_number, pids, root)
+            return Surroundings(activity, ends, may_end)
     return Surroundings(activity)
 
 

@@ -303,6 +303,12 @@ def _detail(frames: Sequence[Frame], activity: Activity, frame: Frame) -> str:
     )
 
 
+def is_of_pipe(channel: str) -> bool:
+    """Whether a function of the kernel waits for a pipe."""
+    wait = _from_channel(channel)
+    return wait is not None and wait.activity is Activity.PIPE
+
+
 def _from_channel(channel: str) -> Wait | None:
     for pattern, activity in _CHANNELS:
         if channel and re.match(pattern, channel):

@@ -64,6 +64,8 @@ _WORDS = {
 }
 
 
+_JOINTS = {Activity.LOCK: ", held by ", Activity.PIPE: " of ", Activity.QUEUE: " of "}
+
 _IN_A_LINE = frozenset({
     Activity.SERVER, Activity.QUEUE, Activity.PIPE, Activity.LOCK, Activity.SLEEP, Activity.CHILD,
 })  # fmt: skip
@@ -93,8 +95,7 @@ def describe(one: Finding) -> str:
     if one.activity is Activity.COLLECTIVE:
         text += f" {one.detail}"
     elif one.far_ends:
-        joint = ", held by " if one.activity is Activity.LOCK else " "
-        text += joint + ", ".join(end.text for end in one.far_ends)
+        text += _JOINTS.get(one.activity, " ") + ", ".join(end.text for end in one.far_ends)
     elif one.activity is Activity.DISK and one.detail:
         text += f" ({one.detail})"
     if one.activity in _IN_A_LINE and not Wait(one.activity, one.detail).is_futex:

@@ -178,7 +178,7 @@ def test_a_thread_that_is_woken_meanwhile_gets_something(start: Start) -> None:
         now[0] += 5
 
     assert diagnosis.movement == "unknown"
-    assert diagnosis.chain.endswith("waits for a pipe at <string>:3")
+    assert diagnosis.chain.endswith(f"waits for a pipe of process {os.getpid()} at <string>:3")
 
 
 def test_an_idle_pool_of_threads_beside_a_main_thread_that_works_moves(start: Start) -> None:
