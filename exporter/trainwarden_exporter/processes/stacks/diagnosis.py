@@ -39,8 +39,8 @@ def diagnose(
 ) -> Diagnosis:
     """Returns what the processes of a run do together.
 
-    `outside` says of far ends that belong to no worker of the run whether they move, and `absent`
-    of ranks which collective they have not entered.
+    `outside` says of far ends that belong to no worker of the run whether they may act, and
+    `absent` of ranks which collective they have not entered.
     """
     makers = _step_makers(findings)
     if not makers:
@@ -85,7 +85,7 @@ def _is_stuck(
         one.detail == BACKWARD for one in awaited
     ):
         return False
-    inside = {one.member.identity for one in findings}
+    inside = {one.member.identity: one for one in findings}
     if any(_waits_elsewhere(one, inside, outside) for one in findings):
         return False
     return all(one.phase != "saving" and _waits_for_ever(one, findings) for one in makers)
@@ -150,9 +150,9 @@ def _awaited_children(one: Finding, findings: Sequence[Finding]) -> list[Finding
 
 
 def _waits_elsewhere(
-    one: Finding, inside: Collection[Identity], outside: Mapping[Identity, bool]
+    one: Finding, inside: Mapping[Identity, Finding], outside: Mapping[Identity, bool]
 ) -> bool:
-    """Whether what a process waits for may go on: on another host, or in a process that moves."""
+    """Whether what a process waits for may go on: on another host, or in a process that acts."""
     if one.activity is Activity.SERVER:
         if not one.stacks.threads:
             return False
@@ -162,10 +162,16 @@ def _waits_elsewhere(
             return True
         if one.member.is_trainer and (one.member.with_ray or not one.far_ends):
             return True
-    return any(
-        end.identity is None or (end.identity not in inside and outside.get(end.identity, True))
-        for end in one.far_ends
-    )
+    return any(_may_act(end.identity, inside, outside) for end in one.far_ends)
+
+
+def _may_act(
+    end: Identity | None, inside: Mapping[Identity, Finding], outside: Mapping[Identity, bool]
+) -> bool:
+    if end is None or end not in inside:
+        return end is None or outside.get(end, True)
+    own = inside[end]
+    return not own.member.is_trainer and _may_go_on(own)
 
 
 def _all_ranks_here(one: Finding) -> bool:

@@ -171,11 +171,15 @@ def _mode(path: str) -> int:
 
 
 def find_lock_holder(pid: int, root: Path = PROC) -> tuple[FarEnd, ...]:
-    """Returns the process that holds the file lock for which a process waits."""
+    """Returns the process that holds the file lock for which a process waits.
+
+    It is not known if it is on another host, has ended and left the lock to a child, or if the lock
+    is only tried again and again.
+    """
     holder = parse_lock_holders(read_text(f"{root}/locks") or "").get(pid)
     process = None if holder is None else read_process(holder, root)
     if process is None:
-        return ()
+        return (UNKNOWN,)
     return (FarEnd(f"process {process.pid}, which holds the file lock", process.identity),)
 
 

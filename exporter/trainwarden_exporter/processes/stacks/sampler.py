@@ -14,7 +14,7 @@ from trainwarden_exporter.processes.ancestry import descendants
 from trainwarden_exporter.processes.config import RunWorkers
 from trainwarden_exporter.processes.matching import Matcher
 from trainwarden_exporter.processes.procfs import PROC, Identity, read_processes
-from trainwarden_exporter.processes.stacks.activity import SAMPLES, find_activity, is_busy
+from trainwarden_exporter.processes.stacks.activity import SAMPLES, find_activity
 from trainwarden_exporter.processes.stacks.diagnosis import diagnose
 from trainwarden_exporter.processes.stacks.flight_recorder import NO_ABSENCES, FlightRecorders
 from trainwarden_exporter.processes.stacks.kernel_state import read_kernel_state
@@ -30,7 +30,11 @@ from trainwarden_exporter.processes.stacks.model import (
     ThreadStack,
 )
 from trainwarden_exporter.processes.stacks.py_spy import read_stacks
-from trainwarden_exporter.processes.stacks.surroundings import Surroundings, look_around
+from trainwarden_exporter.processes.stacks.surroundings import (
+    Surroundings,
+    look_around,
+    stands_for_ever,
+)
 
 LOOK_SECONDS = 5.0
 """Seconds between two looks."""
@@ -72,13 +76,10 @@ class RunSampler:
         self._clock = clock
         self._silence: float | None = None
         self._looks: dict[Identity, deque[Look]] = {}
-        """Of the run's processes, and of the far ends that belong to no worker of the run."""
         self._stacks: dict[Identity, deque[Stacks]] = {}
         """The last three: during a round, those before it count too."""
         self._around: dict[tuple[Identity, Activity], Surroundings] = {}
         """Found once a round."""
-        self._below: dict[Identity, tuple[Identity, ...]] = {}
-        """The processes below each far end outside the run: a server may compute there."""
         self._samples = SAMPLES
         self._round_began = -math.inf
         self._pause = ROUND_SECONDS
@@ -134,7 +135,7 @@ class RunSampler:
         self._silence, self._samples, self._pause = None, SAMPLES, ROUND_SECONDS
         self._stuck_in, self._confirmed = None, False
         self._stood_in, self._absences = None, NO_ABSENCES
-        for kept in (self._looks, self._stacks, self._around, self._below):
+        for kept in (self._looks, self._stacks, self._around):
             kept.clear()
 
     def _read_all_stacks(self, members: Iterable[Member]) -> None:
@@ -162,15 +163,11 @@ class RunSampler:
         return frozenset(stacks)
 
     def _read_kernel_states(self, members: Iterable[Member]) -> None:
-        ends = chain.from_iterable(one.far_ends for one in self._around.values())
-        outside = {end.identity for end in ends if end.identity}
-        self._below = _trees_below(outside, self._root)
         looks: dict[Identity, deque[Look]] = {}
-        below = chain.from_iterable(self._below.values())
-        for identity in (*(member.identity for member in members), *outside, *below):
+        for identity in (member.identity for member in members):
             # a process that took the pid of another one has another start time
             kernel = read_kernel_state(identity, self._root, tid=self._thread_of(identity))
-            if kernel is not None and identity not in looks:
+            if kernel is not None:
                 looks[identity] = self._looks.get(identity, deque(maxlen=_KEPT_LOOKS))
                 looks[identity].append(Look(self._clock(), kernel))
         self._looks = looks
@@ -195,15 +192,9 @@ class RunSampler:
             for member in members
             if (looks := self._looks.get(member.identity))
         ]
-        moves = {
-            identity: any(map(self._may_move, (identity, *self._below.get(identity, ()))))
-            for identity in self._looks.keys() - inside
-        }
-        return diagnose(findings, moves, self._absences.absent)
-
-    def _may_move(self, identity: Identity) -> bool:
-        looks = tuple(self._looks.get(identity, ()))
-        return len(looks) < SAMPLES or is_busy(looks[-SAMPLES:])
+        ends = chain.from_iterable(one.far_ends for one in findings)
+        outside = {end.identity for end in ends if end.identity} - inside
+        return diagnose(findings, _may_act(outside, self._root), self._absences.absent)
 
     def _with_surroundings(self, finding: Finding, inside: Collection[Identity]) -> Finding:
         key = finding.member.identity, finding.activity
@@ -235,18 +226,17 @@ def sample_run(
     return replace(diagnosis, dumps=FlightRecorders().describe(members, time.time()))
 
 
-def _trees_below(outside: Collection[Identity], root: Path) -> dict[Identity, tuple[Identity, ...]]:
-    """Returns the living processes below each of these."""
+def _may_act(outside: Collection[Identity], root: Path) -> dict[Identity, bool]:
+    """Returns which of these may act, or a process below it may: a server may compute there."""
     if not outside:
         return {}
     processes = read_processes(root)
+    trees = {one: (one.pid, *descendants(processes, [one.pid])) for one in outside}
     return {
-        top: tuple(
-            processes[pid].identity
-            for pid in descendants(processes, [top.pid])
-            if processes[pid].alive
-        )
-        for top in outside
+        one: not all(stands_for_ever(pid, root) for pid in tree if processes[pid].alive)
+        for one, tree in trees.items()
+        # a process that took the pid of another one has another start time
+        if one.pid in processes and processes[one.pid].identity == one
     }
 
 

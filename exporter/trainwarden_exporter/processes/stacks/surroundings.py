@@ -31,6 +31,7 @@ from trainwarden_exporter.processes.stacks.waits import (
     feeds_nobody,
     find_wait,
     is_in_call_of,
+    is_of_file_lock,
     is_of_pipe,
 )
 
@@ -78,8 +79,11 @@ def look_around(finding: Finding, inside: Collection[Identity], root: Path = PRO
                 return Surroundings(Activity.DISK, find_file(pid, waits[Activity.DISK], root), True)
             is_futex = Wait(activity, finding.detail).is_futex
             may_end = bool(waits) or (is_futex and _may_be_woken(pid, inside, root))
-            ends = find_lock_holder(pid, root) if activity is Activity.LOCK else ()
-            if kernel is not None and is_of_pipe(kernel.wait_channel):
+            channel = "" if kernel is None else kernel.wait_channel
+            ends: tuple[FarEnd, ...] = ()
+            if activity is Activity.LOCK and is_of_file_lock(channel):
+                ends = find_lock_holder(pid, root)
+            elif kernel is not None and is_of_pipe(channel):
                 ends = find_pipe_ends(pid, kernel.file_number, pids, root)
             return Surroundings(activity, ends, may_end)
     return Surroundings(activity)
@@ -142,6 +146,19 @@ def _may_be_woken(pid: int, inside: Collection[Identity], root: Path) -> bool:
         return True
     ends = find_servers(pid, None, [one.pid for one in inside], root)
     return any(end.identity not in inside for end in ends)
+
+
+def stands_for_ever(pid: int, root: Path = PROC) -> bool:
+    """Whether each thread of a process is stopped, or sleeps on for longer than any wait that ends.
+
+    Whatever else it waits for, somebody may give it: a timer, a client, a server behind it.
+    """
+    try:
+        tids = os.listdir(f"{root}/{pid}/task")  # noqa: PTH208 - names are all that is needed
+    except OSError:
+        return False
+    states = [read_thread_state(pid, int(tid), root) for tid in tids]
+    return bool(states) and all(one.state in ("T", "t") or sleeps_on(one) for one in states)
 
 
 def _uses_accelerator(pid: int, root: Path) -> bool:

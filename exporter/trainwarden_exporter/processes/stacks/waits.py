@@ -303,6 +303,16 @@ def _detail(frames: Sequence[Frame], activity: Activity, frame: Frame) -> str:
     )
 
 
+def is_of_file_lock(channel: str) -> bool:
+    """Whether a thread that waits for a lock waits for one of a file in this kernel function.
+
+    Libraries about such locks try them again and again, and sleep in between.
+    """
+    wait = _from_channel(channel)
+    by_kernel = wait is not None and wait.activity is Activity.LOCK and not wait.is_futex
+    return by_kernel or (wait is not None and wait.activity is Activity.SLEEP)
+
+
 def is_of_pipe(channel: str) -> bool:
     """Whether a function of the kernel waits for a pipe."""
     wait = _from_channel(channel)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from tests.exporter.processes.stacks.test_waits_of_c_code import members, seen
+
+from trainwarden_exporter.processes.listening_ports import read_listeners
 
 if TYPE_CHECKING:
     from tests.exporter.conftest import Start
@@ -62,3 +66,70 @@ def test_a_writer_inside_the_run_is_judged_by_what_it_does(start: Start) -> None
     found = members(start(f"{READY}os.read(os.pipe()[0], 1)"))
 
     assert seen(found).movement == "stuck"
+
+
+LISTENS = (
+    "import asyncio, os, socket, threading, time\ns = socket.create_server(('127.0.0.1', 0))\n"
+)
+FOR_EVER = "time.sleep(10**6)"
+THREAD = f"threading.Thread(target=lambda: {FOR_EVER}).start()\n"
+EVENTS = "\nasync def serve():\n  await asyncio.sleep(SECONDS)\nasyncio.run(serve())"
+
+
+@pytest.mark.parametrize(
+    ("serves", "movement"),
+    [
+        (FOR_EVER, "stuck"),
+        (EVENTS.replace("SECONDS", "1000"), "unknown"),
+        ("asyncio.new_event_loop().run_forever()", "unknown"),
+        ("time.sleep(1000)", "unknown"),
+        ("c = s.accept()[0]; c.recv(1000); os.read(os.pipe()[0], 1)", "unknown"),
+        (f"threading.Thread(target=time.sleep, args=[1000]).start(); {FOR_EVER}", "unknown"),
+        (f"{THREAD}{FOR_EVER}", "stuck"),
+    ],
+    ids=["asleep", "timer", "event loop", "sleep", "read", "thread", "threads"],
+)
+def test_a_server_outside_the_run_proves_a_hang_only_if_nothing_can_wake_it(
+    start: Start, serves: str, movement: str
+) -> None:
+    server = start(f"{LISTENS}print(flush=True)\n{serves}")
+    port = read_listeners([server.pid])[server.pid][0].port
+    asks = f"urllib.request.urlopen('http://127.0.0.1:{port}/').read()"
+    found = seen(members(start(f"import urllib.request\nprint(flush=True)\n{asks}")), 6)
+
+    assert "waits for server 127.0.0.1" in found.chain
+    assert found.movement == movement
+
+
+@pytest.mark.parametrize(
+    ("holds", "movement"),
+    [(FOR_EVER, "stuck"), ("while True: time.sleep(20)", "unknown"), ("stops", "stuck")],
+)
+def test_a_lock_of_a_process_outside_the_run_may_be_released(
+    start: Start, tmp_path: Path, holds: str, movement: str
+) -> None:
+    opens = f"import fcntl, time\nf = open({str(tmp_path / 'lock')!r}, 'w')\n"
+    lock = "fcntl.flock(f, fcntl.LOCK_EX)\n"
+    stops = holds == "stops"
+    holder = start(f"{opens}{lock}print(flush=True)\n{'time.sleep(1000)' if stops else holds}")
+    waits = members(start(f"{opens}print(flush=True)\n{lock}"))
+    if stops:
+        holder.send_signal(signal.SIGSTOP)
+
+    found = seen(waits, 6)
+    assert f"held by process {holder.pid}" in found.chain
+    assert found.movement == movement
+
+
+def test_a_lock_that_is_polled_may_be_anybodys(start: Start, tmp_path: Path) -> None:
+    """As one of filelock, which tries it every 50 ms."""
+    package = tmp_path / "filelock"
+    package.mkdir()
+    (package / "__init__.py").write_text("import time\ndef acquire():\n  time.sleep(1000)\n")
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nimport filelock\nprint(flush=True)\n"
+    )
+    found = seen(members(start(f"{code}filelock.acquire()")))
+
+    assert found.movement == "unknown"
+    assert "held by a process that is not known" in found.chain

@@ -80,6 +80,15 @@ def test_who_waits_for_a_thread_that_waits_for_a_disk_waits_for_the_disk(
     assert [end.text for end in found.far_ends] == ["/mnt/ckpt/step_7.pt"]
 
 
+def test_the_holder_of_a_file_lock_may_be_unknown(tmp_path: Path) -> None:
+    """It is on another host, or has left the lock to a child."""
+    kernel = KernelState("S", 1.0, wait_channel="locks_lock_inode_wait", is_endless=True)
+    waits = Finding(MEMBER, Activity.LOCK, "locks_lock_inode_wait", kernel=kernel)
+    (end,) = look_around(waits, (), tmp_path).far_ends
+
+    assert end == FarEnd("a process that is not known")
+
+
 @pytest.mark.parametrize("waits_itself", [True, False])
 def test_a_thread_that_sleeps_may_wake_who_waits_for_threads(
     tmp_path: Path, *, waits_itself: bool

@@ -78,11 +78,11 @@ def members(process: subprocess.Popen[str], count: int = 1) -> list[Member]:
     return alive()
 
 
-def seen(found: list[Member]) -> Diagnosis:
-    """One round of looks, five seconds apart by a clock of the test's own."""
+def seen(found: list[Member], times: int = SAMPLES) -> Diagnosis:
+    """Looks, as many as a round has, five seconds apart by a clock of the test's own."""
     now = [1000.0]
     sampler = RunSampler(clock=lambda: now[0])
-    for _ in range(SAMPLES):
+    for _ in range(times):
         diagnosis = sampler.look(1.0, found)
         now[0] += 5
     return diagnosis
