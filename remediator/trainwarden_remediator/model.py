@@ -168,6 +168,7 @@ Reason = Literal[
     "awaiting_progress",
     "awaiting_operator",
     "disk_unusable",
+    "at_prompt",
     "saving",
     # look
     "needs_observation",
@@ -219,6 +220,7 @@ BLOCKING: tuple[Reason, ...] = (
     "managed_elsewhere",
     "ambiguous_target",
     "disk_unusable",
+    "at_prompt",
 )
 """Reasons to wait that may last until an operator changes something. The circuit breaker has an
 event of its own."""
@@ -228,7 +230,8 @@ def is_unattended(last_decision: str) -> bool:
     """Whether no action follows a decision (its text) until an operator changes something."""
     verdict, _, reason = last_decision.partition(" ")
     consents = {"observe_mode", "approval_void", "awaiting_operator", "held", "breaker_open"}
-    return verdict == "refuse" or reason in NEEDS_OPERATOR | consents | {"managed_elsewhere"}
+    elsewhere = {"managed_elsewhere", "at_prompt"}
+    return verdict == "refuse" or reason in NEEDS_OPERATOR | consents | elsewhere
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,7 @@ _REASONS = {
     "root_cause_elsewhere": "the root cause is elsewhere",
     "awaiting_progress": "healed; waiting for the run to make progress",
     "disk_unusable": "the disk is not usable for a restart",
+    "at_prompt": "it waits for you at a prompt, and is left alone",
     "saving": "a checkpoint is being written: waiting",
 }
 

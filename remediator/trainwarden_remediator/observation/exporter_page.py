@@ -221,6 +221,9 @@ def _run(page: _Page, run: str) -> RunState:
         restart_limit=training("stall_restart_limit_seconds"),
         stuck=page.active_label("stack_movement", "movement", run=run) == "stuck",
         waits=page.active_label("stack_chain_info", "chain", run=run),
+        at_prompt=any(
+            count for _, count in page.all("stack_processes", run=run, activity="prompt")
+        ),
         trials=trials,
         checkpoint=max(checkpoints("step"), default=trials),
         checkpoint_at=max(checkpoints("timestamp_seconds"), default=None),

@@ -98,6 +98,8 @@ class RunState:
     """Whether the stacks of its processes show that it is stuck."""
     waits: str = ""
     """Which of its processes waits for what, as one line; empty if no stacks show that."""
+    at_prompt: bool = False
+    """Whether one of its processes waits for an operator, at a terminal or in a debugger."""
     trials: float | None = None
     """Finished trials of a search in its storage, from which it resumes; None without any."""
     checkpoint: float | None = None

@@ -38,6 +38,7 @@ from trainwarden_remediator.policy.conditions import (
     still_holds,
 )
 from trainwarden_remediator.policy.context import DecisionContext, PolicyState
+from trainwarden_remediator.policy.halts import left_to_operator
 
 
 def decide_gpu_cleanup(context: DecisionContext, budget: Budget) -> Decision:
@@ -225,6 +226,9 @@ def _decide_by_observation(
         return context.wait("observation_failed", target, "no observation yet")
     if (gone := _condition_cleared(context, target, exporter)) is not None:
         return gone
+    # An operator looks at it (harm 23).
+    if (own := left_to_operator(context, target, exporter)) is not None:
+        return own
     # The budget is checked after the condition: the last attempt may have healed it while the alert
     # still fires, and the operator would be paged without need (harm 16).
     blocker = budget_exhausted(context, target, history)

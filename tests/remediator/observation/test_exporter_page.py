@@ -114,6 +114,8 @@ def test_the_trials_in_the_storage_of_a_search_are_its_checkpoints() -> None:
         'trainwarden_stack_movement{run="demo",movement="moving"} 0\n'
         'trainwarden_stack_movement{run="demo",movement="stuck"} 1\n'
         'trainwarden_stack_chain_info{run="demo",chain="rank 0 waits"} 1\n'
+        'trainwarden_stack_processes{run="demo",worker="trainer",activity="queue"} 1\n'
+        'trainwarden_stack_processes{run="demo",worker="trainer",activity="prompt"} 1\n'
         f"trainwarden_log_matches_total{{{of.format('workers', 'trial_finished')}}} 99\n"
     )
     journal = f"trainwarden_log_matches_total{{{of.format('journal', 'journaled')}}} 37\n"
@@ -122,12 +124,13 @@ def test_the_trials_in_the_storage_of_a_search_are_its_checkpoints() -> None:
         restart_limit=120,
         stuck=True,
         waits="rank 0 waits",
+        at_prompt=True,
         trials=37,
         checkpoint=37,
     )
     # in the memory of the program
     assert see(page).runs["demo"] == RunState(
-        stall_limit=60, restart_limit=120, stuck=True, waits="rank 0 waits"
+        stall_limit=60, restart_limit=120, stuck=True, waits="rank 0 waits", at_prompt=True
     )
 
 

@@ -632,3 +632,18 @@ def test_the_operator_limits_the_restarts_without_progress(tmp_path: Path) -> No
     assert scene.decide().reason == "restart"
     scene.actions = (*restarts(1874, 1874, 1874, 1874), HEALED)
     assert scene.decide().reason == "restarts_without_progress"
+
+
+def test_a_run_at_a_prompt_is_left_to_its_operator(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.known = {FINGERPRINT: AlertState.ACTIVE}
+    stalled = incident(remediation="restart_stalled_run", worker="")
+    assert scene.decide(stalled).reason == "restart"
+
+    waits = "process 7 of trainer waits for you at a prompt at train.py:8"
+    scene.run = replace(STANDING, at_prompt=True, waits=waits)
+    decision = scene.decide(stalled)
+    assert (decision.text, decision.detail) == ("wait at_prompt", waits)
+    down = replace(DOWN, since=NOW - 900)
+    scene.server = down
+    assert scene.decide(incident()).reason == "restart"

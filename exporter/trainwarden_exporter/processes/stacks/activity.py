@@ -63,7 +63,7 @@ def find_activity(
     read = [one for one in samples if one.threads]
     main, latest = stacks.main(pid), looks[-SAMPLES:]
     stands = len({one.main(pid) for one in read}) == 1
-    if activity is not Activity.STOPPED:
+    if activity not in (Activity.STOPPED, Activity.PROMPT):
         serves_ray = _serves_ray(member, stacks)
         changes = bool(read) and not stands and not serves_ray
         if changes or is_busy(latest, activity, wakes_often=serves_ray):

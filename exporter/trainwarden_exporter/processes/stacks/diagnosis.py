@@ -31,6 +31,10 @@ _STUCK = frozenset({
     Activity.COLLECTIVE, Activity.SERVER, Activity.QUEUE, Activity.PIPE, Activity.LOCK,
 })  # fmt: skip
 
+_NEVER_STUCK = frozenset({
+    Activity.MOVING, Activity.DISK, Activity.STOPPED, Activity.PROMPT,
+})  # fmt: skip
+
 
 def diagnose(
     findings: Sequence[Finding],
@@ -74,7 +78,7 @@ def _is_stuck(
 ) -> bool:
     if len(findings) >= MAX_PROCESSES:
         return False  # the others may move
-    if any(one.activity in (Activity.MOVING, Activity.DISK, Activity.STOPPED) for one in findings):
+    if any(one.activity in _NEVER_STUCK for one in findings):
         return False
     # Any process of the run whose stack cannot be read may do the work.
     if any(one.activity is Activity.UNKNOWN for one in findings):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -24,6 +25,8 @@ class Activity(StrEnum):
     SLEEP = "sleep"
     DISK = "disk"
     CHILD = "child"
+    PROMPT = "prompt"
+    """It waits for an operator, at a terminal or in a debugger."""
     STOPPED = "stopped"
     GONE = "gone"
     IDLE = "idle"
@@ -40,12 +43,19 @@ class Movement(StrEnum):
     UNKNOWN = "unknown"
 
 
+_LIBRARY = re.compile(r"/lib(?:64)?/(?:python|pypy)3\.\d+t?/|-packages/|/debugpy/|^<frozen ")
+
+
 class Frame(NamedTuple):
     """One call of a stack. `file` is the path as Python knows it."""
 
     function: str
     file: str
     line: int
+
+    @property
+    def is_of_library(self) -> bool:
+        return _LIBRARY.search(self.file) is not None
 
 
 @dataclass(frozen=True, slots=True)

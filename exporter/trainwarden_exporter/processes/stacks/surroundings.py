@@ -25,6 +25,7 @@ from trainwarden_exporter.processes.stacks.model import (
     Stacks,
     ThreadStack,
 )
+from trainwarden_exporter.processes.stacks.prompts import reads_terminal
 from trainwarden_exporter.processes.stacks.py_spy import MAX_THREADS
 from trainwarden_exporter.processes.stacks.waits import (
     Wait,
@@ -59,6 +60,8 @@ def look_around(finding: Finding, inside: Collection[Identity], root: Path = PRO
     """Returns what is around a process; `inside` are the processes of its run."""
     activity, kernel, pid = finding.activity, finding.kernel, finding.member.identity.pid
     pids = [one.pid for one in inside]
+    if activity in (Activity.IDLE, Activity.SERVER) and reads_terminal(pid, root):
+        return Surroundings(Activity.PROMPT)
     match activity:
         case Activity.SERVER if kernel is not None:
             servers = find_servers(pid, kernel.file_number, pids, root)

@@ -18,6 +18,7 @@ from trainwarden_exporter.processes.stacks.model import (
     Stacks,
     ThreadStack,
 )
+from trainwarden_exporter.processes.stacks.prompts import is_at_prompt
 
 BACKWARD = "backward"
 """The detail of a backward pass of several ranks, which computes or waits for the gradients."""
@@ -162,6 +163,8 @@ def find_wait(
         case "T" | "t":
             return Wait(Activity.STOPPED)
     main = stacks.main(pid)
+    if main is not None and is_at_prompt(main.frames):
+        return Wait(Activity.PROMPT)
     trains_with_ray = main is not None and main.is_training_thread
     if main is not None and trains_with_ray and _waits_for_ray(main.frames):
         return Wait(Activity.SERVER, RAY)

@@ -57,6 +57,7 @@ _WORDS = {
     Activity.SLEEP: "sleeps",
     Activity.DISK: "waits for a disk or mount",
     Activity.CHILD: "waits for a child process",
+    Activity.PROMPT: "waits for you at a prompt",
     Activity.STOPPED: "is stopped",
     Activity.GONE: "does not run",
     Activity.IDLE: "waits for something unknown",
@@ -68,16 +69,15 @@ _JOINTS = {Activity.LOCK: ", held by ", Activity.PIPE: " of ", Activity.QUEUE: "
 
 _IN_A_LINE = frozenset({
     Activity.SERVER, Activity.QUEUE, Activity.PIPE, Activity.LOCK, Activity.SLEEP, Activity.CHILD,
+    Activity.PROMPT,
 })  # fmt: skip
 """Waits that the line of the program explains better than the line of the library."""
-
-_LIBRARY = re.compile(r"/lib(?:64)?/(?:python|pypy)3\.\d+t?/|-packages/|^<frozen ")
 
 
 def _own_line(stack: ThreadStack | None) -> str:
     """Returns ` at train.py:18`: the innermost call that is not of a library; else ""."""
     frames = () if stack is None else stack.frames
-    own = next((one for one in frames if not _LIBRARY.search(one.file)), None)
+    own = next((one for one in frames if not one.is_of_library), None)
     return "" if own is None else f" at {own.file.rpartition('/')[2]}:{own.line}"
 
 

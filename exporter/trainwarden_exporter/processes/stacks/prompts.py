@@ -1,0 +1,62 @@
+"""Recognises a process that waits for an operator, at a terminal or at the prompt of a debugger."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Sequence
+from itertools import takewhile
+from pathlib import Path
+
+from trainwarden_exporter.processes.procfs import PROC, read_text
+from trainwarden_exporter.processes.stacks.model import Frame
+
+_PROMPTS = (
+    (r"(?:^|.*/)(?:cmd|pdb)\.py", r"_?cmdloop"),
+    (r"(?:^|.*/)code\.py", r"raw_input"),
+    (r".*/_pyrepl/.*", r".*"),
+    (r".*/IPython/.*", r"cmdloop|prompt_for_code"),
+    (r".*/prompt_toolkit/.*", r"prompt|prompt_async"),
+    (r".*/(?:debugpy/|pydevd|_pydevd_bundle/).*", r"_?do_wait_suspend|wait_for_client"),
+)
+"""Files and functions, of CPython 3.9 to 3.14, IPython, prompt_toolkit, debugpy."""
+
+_TERMINAL = re.compile(r"/dev/(?:pts/\d+|tty\w*|console)")
+
+_READ, _SELECT = {
+    "x86_64": (("0",), ("23", "270")),
+    "aarch64": (("63",), ("72",)),
+}.get(platform.machine(), ((), ()))
+"""The system calls read, and select and pselect6."""
+
+
+def is_at_prompt(frames: Sequence[Frame]) -> bool:
+    """Whether a stack waits at a prompt, which may also be one of a page in a browser.
+
+    The calls before the prompt's are of libraries: what an operator has begun there is no prompt.
+    """
+    return any(
+        re.fullmatch(file, one.file) and re.fullmatch(function, one.function.rpartition(".")[2])
+        for one in takewhile(lambda one: one.is_of_library, frames)
+        for file, function in _PROMPTS
+    )
+
+
+def reads_terminal(pid: int, root: Path = PROC) -> bool:
+    """Whether the main thread of a process waits to read from a terminal.
+
+    `input` has no frame: it reads, or GNU readline waits in a select for no file but the first.
+    """
+    number, *arguments = (read_text(f"{root}/{pid}/syscall") or "").split() or [""]
+    if number in _READ and arguments:
+        file_number = int(arguments[0], 16)
+    elif number in _SELECT and arguments[:1] == ["0x1"]:
+        file_number = 0
+    else:
+        return False
+    try:
+        link = os.readlink(f"{root}/{pid}/fd/{file_number}")  # noqa: PTH115 - a link in /proc
+    except OSError:
+        return False
+    return _TERMINAL.fullmatch(link) is not None
