@@ -169,6 +169,7 @@ Reason = Literal[
     "awaiting_operator",
     "disk_unusable",
     "at_prompt",
+    "suspended",
     "saving",
     # look
     "needs_observation",
@@ -221,6 +222,7 @@ BLOCKING: tuple[Reason, ...] = (
     "ambiguous_target",
     "disk_unusable",
     "at_prompt",
+    "suspended",
 )
 """Reasons to wait that may last until an operator changes something. The circuit breaker has an
 event of its own."""
@@ -230,7 +232,7 @@ def is_unattended(last_decision: str) -> bool:
     """Whether no action follows a decision (its text) until an operator changes something."""
     verdict, _, reason = last_decision.partition(" ")
     consents = {"observe_mode", "approval_void", "awaiting_operator", "held", "breaker_open"}
-    elsewhere = {"managed_elsewhere", "at_prompt"}
+    elsewhere = {"managed_elsewhere", "at_prompt", "suspended"}
     return verdict == "refuse" or reason in NEEDS_OPERATOR | consents | elsewhere
 
 

@@ -62,6 +62,7 @@ _REASONS = {
     "awaiting_progress": "healed; waiting for the run to make progress",
     "disk_unusable": "the disk is not usable for a restart",
     "at_prompt": "it waits for you at a prompt, and is left alone",
+    "suspended": "an operator has stopped a process of it, and it is left alone",
     "saving": "a checkpoint is being written: waiting",
 }
 

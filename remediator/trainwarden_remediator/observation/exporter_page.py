@@ -161,6 +161,12 @@ def _worker(key: WorkerKey, page: _Page) -> WorkerState:
         trials_limit=maybe("trials_limit"),
         last_exit_code=maybe("last_exit_code"),
         last_exit_at=maybe("last_exit_timestamp_seconds"),
+        stopped=sum(
+            count
+            for _, count in page.all(
+                "worker_process_states", run=key.run, worker=key.worker, state="stopped"
+            )
+        ),
         unconfirmed=sum(
             value
             for _, value in page.all(

@@ -33,6 +33,8 @@ class WorkerState:
     """When that exit was observed, in Unix seconds."""
     unconfirmed: float = 0.0
     """Absent processes without a sign of a failure."""
+    stopped: float = 0.0
+    """Processes that a signal (SIGSTOP) or a debugger has stopped, including descendants."""
 
     @property
     def missing(self) -> bool:

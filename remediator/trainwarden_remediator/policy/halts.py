@@ -21,4 +21,5 @@ def left_to_operator(
     run = exporter.runs.get(target.run)
     if run is not None and run.at_prompt:
         return context.wait("at_prompt", target, run.waits)
-    return None
+    stopped = sum(exporter.workers[key].stopped for key in target.keys if key in exporter.workers)
+    return context.wait("suspended", target, "`kill -CONT` continues it") if stopped else None

@@ -647,3 +647,15 @@ def test_a_run_at_a_prompt_is_left_to_its_operator(tmp_path: Path) -> None:
     down = replace(DOWN, since=NOW - 900)
     scene.server = down
     assert scene.decide(incident()).reason == "restart"
+
+
+def test_a_run_whose_processes_are_stopped_is_left_to_its_operator(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    stalled = incident(remediation="restart_stalled_run", worker="")
+    scene.workers[TRAINER] = make_worker(stopped=1)
+    assert scene.decide(stalled).text == "wait suspended"
+
+    over = incident(worker="trainer", remediation="restart_worker", resolved=False)
+    assert scene.decide(over).reason != "suspended"  # the host may need its memory
+    scene.workers[TRAINER] = make_worker(stopped=0)
+    assert scene.decide(stalled).reason == "restart"
