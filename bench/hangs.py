@@ -264,9 +264,10 @@ event loop (asyncio, poll, ZMQ) without a connection, and an idle Ray worker, ha
 chain and prove nothing: a message of any process may end them.
 
 A far end outside the run that may still act proves nothing: a process beside the run that has the
-other end of a pipe, as a feed that the run reads on its standard input; a server, or the holder of
-a file lock, unless each thread of it and of the processes below it is stopped or sleeps for ever; a
-lock whose holder is not known, as of a library that tries it again and again.
+other end of a pipe, as a feed that the run reads on its standard input; a server, the other end of
+a connection of multiprocessing, or the holder of a file lock, unless each thread of it and of the
+processes below it is stopped or sleeps for ever; a lock whose holder is not known, as of a library
+that tries it again and again.
 
 A thread that waits with a timeout, or for a program, may wake a main thread that waits for it, and
 proves nothing either, unless it is of a library that only reports (tqdm, Weights & Biases,

@@ -34,6 +34,7 @@ from trainwarden_exporter.processes.stacks.waits import (
     is_in_call_of,
     is_of_file_lock,
     is_of_pipe,
+    is_of_socket,
 )
 
 MAY_WAIT_FOR_GPU = " and may wait for its GPU"
@@ -82,14 +83,22 @@ def look_around(finding: Finding, inside: Collection[Identity], root: Path = PRO
                 return Surroundings(Activity.DISK, find_file(pid, waits[Activity.DISK], root), True)
             is_futex = Wait(activity, finding.detail).is_futex
             may_end = bool(waits) or (is_futex and _may_be_woken(pid, inside, root))
-            channel = "" if kernel is None else kernel.wait_channel
-            ends: tuple[FarEnd, ...] = ()
-            if activity is Activity.LOCK and is_of_file_lock(channel):
-                ends = find_lock_holder(pid, root)
-            elif kernel is not None and is_of_pipe(channel):
-                ends = find_pipe_ends(pid, kernel.file_number, pids, root)
-            return Surroundings(activity, ends, may_end)
+            return Surroundings(activity, _held_by(finding, pids, root), may_end)
     return Surroundings(activity)
+
+
+def _held_by(finding: Finding, pids: Collection[int], root: Path) -> tuple[FarEnd, ...]:
+    """Returns the far ends of a lock or a queue, by the system call in which its thread waits."""
+    kernel, pid = finding.kernel, finding.member.identity.pid
+    if kernel is None:
+        return ()
+    if finding.activity is Activity.LOCK and is_of_file_lock(kernel.wait_channel):
+        return find_lock_holder(pid, root)
+    if is_of_pipe(kernel.wait_channel):
+        return find_pipe_ends(pid, kernel.file_number, pids, root)
+    if is_of_socket(kernel.wait_channel):
+        return find_servers(pid, kernel.file_number, pids, root)
+    return ()
 
 
 def _waits_for_a_thread(finding: Finding, kernel: KernelState) -> bool:

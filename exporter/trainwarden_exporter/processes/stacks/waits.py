@@ -316,6 +316,12 @@ def is_of_file_lock(channel: str) -> bool:
     return by_kernel or (wait is not None and wait.activity is Activity.SLEEP)
 
 
+def is_of_socket(channel: str) -> bool:
+    """Whether a function of the kernel waits for one connection."""
+    wait = _from_channel(channel)
+    return wait is not None and wait.activity is Activity.SERVER
+
+
 def is_of_pipe(channel: str) -> bool:
     """Whether a function of the kernel waits for a pipe."""
     wait = _from_channel(channel)

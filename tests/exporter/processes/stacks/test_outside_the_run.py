@@ -102,6 +102,21 @@ def test_a_server_outside_the_run_proves_a_hang_only_if_nothing_can_wake_it(
 
 
 @pytest.mark.parametrize(
+    ("serves", "movement"), [(FOR_EVER, "stuck"), ("time.sleep(1000)", "unknown")]
+)
+def test_so_it_is_of_the_other_end_of_a_queue(start: Start, serves: str, movement: str) -> None:
+    listens = "import time\nfrom multiprocessing.connection import Listener\n"
+    listens += "s = Listener(('127.0.0.1', 0))\nprint(flush=True)\nc = s.accept()\n"
+    server = start(f"{listens}{serves}")
+    port = read_listeners([server.pid])[server.pid][0].port
+    client = f"Client(('127.0.0.1', {port}))\nprint(flush=True)\nc.recv()"
+    found = seen(members(start(f"from multiprocessing.connection import Client\nc = {client}")), 6)
+
+    assert "waits for a queue of 127.0.0.1" in found.chain
+    assert found.movement == movement
+
+
+@pytest.mark.parametrize(
     ("holds", "movement"),
     [(FOR_EVER, "stuck"), ("while True: time.sleep(20)", "unknown"), ("stops", "stuck")],
 )
