@@ -615,6 +615,7 @@ CASES: list[tuple[Reason, Verdict, Incident, dict[str, Any]]] = [
     ("disk_unusable", Verdict.WAIT, DOWN, {"snapshot": with_disk(seen_at=NOW - 121)}),
     ("restart", Verdict.ACT, DOWN, {"snapshot": with_disk()}),
     ("restart", Verdict.ACT, STALLED, {"snapshot": standing()}),
+    ("at_prompt", Verdict.WAIT, STALLED, {"snapshot": standing(at_prompt=True)}),
     ("root_cause_elsewhere", Verdict.WAIT, STALLED, {"snapshot": inference()}),
     ("observation_failed", Verdict.WAIT, STALLED, {}),
     ("observation_failed", Verdict.WAIT, STALLED, {"snapshot": standing(stall_limit=None)}),
@@ -705,8 +706,8 @@ def test_decides(
 
 def test_there_is_a_case_for_every_reason() -> None:
     # what only an action itself can tell is decided when that is asked; `stopped` has tests above,
-    # `several_trainers` those of the rungs
-    elsewhere = {"managed_elsewhere", "stopped", "ended_with_run", "several_trainers"}
+    # `several_trainers` and `suspended` those of the rungs
+    elsewhere = {"managed_elsewhere", "stopped", "ended_with_run", "several_trainers", "suspended"}
     assert {case[0] for case in CASES} == set(get_args(Reason)) - elsewhere
 
 
