@@ -1,16 +1,25 @@
 """Turns the counts of progress bars and of epochs into completed steps of the run. Pure.
 
 A bar counts the steps of the run, of an epoch, or of something else, such as an evaluation. Its
-total distinguishes them.
+total distinguishes them. A smaller one within a training is an evaluation, and shows only that the
+run does not hang; but the first training of a run, or the preparation of its data, may have more
+steps than what follows it: then the smaller one goes on for longer than any evaluation.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
-from trainwarden_exporter.progress.events import StepReported
-from trainwarden_exporter.progress.state import RunProgress
+from trainwarden_exporter.progress.events import Moved, StepReported
+from trainwarden_exporter.progress.state import OtherCount, RunProgress
 from trainwarden_exporter.progress.step_timing import StepTiming
+
+EVALUATION_SECONDS = 60.0
+"""Seconds for which a smaller count counts as an evaluation, whatever the pace of the steps."""
+
+EVALUATION_EPOCHS = 2
+"""Multiple of the time of an epoch for which it counts as an evaluation within the training."""
 
 
 def resolve_count(
@@ -19,17 +28,23 @@ def resolve_count(
     *,
     configured_total: int | None,
     trainer_start: float | None = None,
-) -> tuple[RunProgress, StepReported | None]:
-    """Returns `event` in steps of the run, None if it counts something else, and its state.
+) -> tuple[RunProgress, StepReported | Moved | None]:
+    """Returns `event` in steps of the run, and its state.
 
-    The state differs from `state` by the totals of bars and epochs, and by the steps of a bar that
-    turned out not to be that of the run. `trainer_start` (Unix seconds): when the newest process
-    of the trainer started; None if not yet known, 0 if nothing shows it.
+    If it counts something else, only that this moves, or None if it does not. The state differs
+    from `state` by the totals of bars and epochs, and by the steps of a bar that turned out not to
+    be that of the run. `trainer_start` (Unix seconds): when the newest process of the trainer
+    started; None if not yet known, 0 if nothing shows it.
     """
     match event.total_of:
         case "bar":
             return _of_bar(state, event, configured_total)
         case "epoch" | "line":
+            if event.total and event.total < (state.epoch_total or 0):
+                state, moved = _of_other(state, event)
+                if not _is_training(state, event):
+                    return state, moved
+                state = _without_counts(state)
             return _of_epoch(state, event, configured_total, trainer_start)
     if configured_total is not None:
         event = replace(event, total=configured_total)
@@ -38,15 +53,15 @@ def resolve_count(
 
 def _of_bar(
     state: RunProgress, event: StepReported, configured_total: int | None
-) -> tuple[RunProgress, StepReported | None]:
+) -> tuple[RunProgress, StepReported | Moved | None]:
     known = state.total if configured_total is None else configured_total
     if known is not None:
-        return state, event if event.total == known else None
+        return (state, event) if event.total == known else _of_other(state, event)
     if state.finished or event.total is None:
         return state, None
     if state.bar_total not in (None, event.total):
         if _last_count(state, event) != state.bar_total:
-            return state, None
+            return _of_other(state, event)
         # An evaluation before the training has a bar of its own, which is complete by now.
         state = _without_steps(state, event.source)
     # The end of the bar is not the end of the run: a last save or an evaluation may follow.
@@ -58,11 +73,9 @@ def _of_epoch(
     event: StepReported,
     configured_total: int | None,
     trainer_start: float | None,
-) -> tuple[RunProgress, StepReported | None]:
+) -> tuple[RunProgress, StepReported | Moved | None]:
     total, last, step = event.total, _last_count(state, event), event.step
     if total and state.epoch_total not in (None, total):
-        if total < (state.epoch_total or 0):
-            return state, None  # an evaluation
         state, last = _without_steps(state, event.source), None
     if last is not None and state.reports[event.source].dated:
         if not event.dated:
@@ -84,6 +97,30 @@ def _of_epoch(
             before = before + total if ended else 0
         step += before
     return state, replace(event, step=step, total=configured_total)
+
+
+def _of_other(state: RunProgress, event: StepReported) -> tuple[RunProgress, Moved | None]:
+    """Returns the state with a count of something else, and whether that counts on."""
+    last_step_at = state.steps[-1].timestamp if state.steps else 0.0
+    since = max(state.attempt.began, last_step_at)
+    if event.total is None or not event.dated or event.timestamp < since:
+        return state, None
+    known = state.other_count
+    began = event.timestamp if known is None or known.began < since else known.began
+    other = OtherCount(event.total, event.step, began)
+    return replace(state, other_count=other), None if other == known else Moved(event.timestamp)
+
+
+def _is_training(state: RunProgress, event: StepReported) -> bool:
+    """Whether a smaller count has gone on for too long to be an evaluation.
+
+    Before the first step of an attempt it need not be within a training.
+    """
+    other, longest = state.other_count, EVALUATION_SECONDS
+    if state.last_step_at is not None:
+        each = inf if state.timing.typical is None else state.timing.typical
+        longest = max(longest, EVALUATION_EPOCHS * (state.epoch_total or 0) * each)
+    return other is not None and event.dated and event.timestamp - other.began > longest
 
 
 def _ended_unobserved(
@@ -120,3 +157,19 @@ def _without_steps(state: RunProgress, source: str) -> RunProgress:
     reports = {name: one for name, one in state.reports.items() if name != source}
     attempt = replace(state.attempt, first_step=None)
     return replace(state, reports=reports, attempt=attempt, steps=(), timing=StepTiming())
+
+
+def _without_counts(state: RunProgress) -> RunProgress:
+    """Returns `state` before a training whose steps have nothing to do with those before."""
+    before, logs = state, [one for one in state.reports if one.startswith("log/")]
+    for source in logs:
+        state = _without_steps(state, source)
+    attempt = replace(state.attempt, previous_step=None, announced_step=None, counted_step=None)
+    return replace(
+        state,
+        attempt=attempt,
+        epoch_total=None,
+        resumes_before=before.resumes,
+        repeated_before=before.repeated,
+        lost_before=before.lost,
+    )

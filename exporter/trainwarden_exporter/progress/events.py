@@ -42,6 +42,13 @@ class Advanced:
 
 
 @dataclass(frozen=True, slots=True)
+class Moved:
+    """Something else than steps counts on: no measure of the pace, but the run does not hang."""
+
+    timestamp: float
+
+
+@dataclass(frozen=True, slots=True)
 class TotalAnnounced:
     """The run announces its total steps."""
 
@@ -112,6 +119,7 @@ class ResumePointsFound:
 ProgressEvent = (
     StepReported
     | Advanced
+    | Moved
     | TotalAnnounced
     | TrainerStarted
     | Interrupted

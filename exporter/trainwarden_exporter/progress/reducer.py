@@ -22,15 +22,15 @@ but yield no durations and do not override observed events.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from itertools import pairwise
-from statistics import median
 
 from trainwarden_exporter.frameworks.base import Phase
+from trainwarden_exporter.progress.continuation import with_records
 from trainwarden_exporter.progress.events import (
     Advanced,
     Interrupted,
+    Moved,
     PhaseBegan,
     PhaseEnded,
     ProgressEvent,
@@ -72,7 +72,7 @@ def apply(state: RunProgress, event: ProgressEvent) -> RunProgress:
         case TrainerStarted():
             return _apply_start(state, event)
         case RecordsFound(records, interval):
-            return _apply_records(state, records, interval)
+            return with_records(state, records, interval)
         case ResumePointsFound(points):
             return replace(state, attempt=state.attempt.with_resume_points(points))
     if event.timestamp < state.attempt.began:
@@ -82,12 +82,16 @@ def apply(state: RunProgress, event: ProgressEvent) -> RunProgress:
 
 def _apply_current(
     state: RunProgress,
-    event: Advanced | TotalAnnounced | Interrupted | PhaseBegan | PhaseEnded | RunFinished,
+    event: Advanced | Moved | TotalAnnounced | Interrupted | PhaseBegan | PhaseEnded | RunFinished,
 ) -> RunProgress:
     """Applies an event of the current attempt."""
     match event:
         case Advanced():
             return _apply_advance(state, event)
+        case Moved(timestamp):
+            moved = _end_silence(state, timestamp)
+            # Its many short silences make no pause older.
+            return replace(moved, timing=replace(moved.timing, silences=state.timing.silences))
         case TotalAnnounced(total):
             return replace(state, total=total) if total > 0 else state
         case Interrupted(timestamp):
@@ -311,28 +315,6 @@ def _advance(state: RunProgress, event: StepReported, last: StepMark | None) -> 
     if event.is_live or state.phase in (None, Phase.STARTING):
         return _enter_phase(state, Phase.TRAINING, timestamp)
     return state
-
-
-def _apply_records(
-    state: RunProgress, records: Sequence[tuple[int, float]], interval: int | None
-) -> RunProgress:
-    """Learns the pace from checkpoints on disk, while the run itself has not shown it.
-
-    Those of this attempt count like observed signs. Those of earlier attempts may have been written
-    with other settings: they only lengthen the limit.
-    """
-    if state.timing.usual_silence is not None:
-        return state
-    began = state.attempt.began
-    own = [StepMark(step, at) for step, at in records if at >= began]
-    state = replace(state, timing=state.timing.with_records(own))
-    pairs = list(pairwise(record for record in records if record[1] < began))
-    silence = max((later[1] - earlier[1] for earlier, later in pairs), default=0.0)
-    if interval and pairs and all(step % interval == 0 for step, _ in records):
-        # Some may have been deleted since.
-        paces = [(later[1] - earlier[1]) / (later[0] - earlier[0]) for earlier, later in pairs]
-        silence = median(paces) * interval
-    return replace(state, record_silence=silence)
 
 
 def _apply_advance(state: RunProgress, event: Advanced) -> RunProgress:

@@ -266,6 +266,15 @@ def _is_contradicted_by(first: tuple[int, float], other: SourceReport) -> bool:
     return other.step > step + JITTER_STEPS and other.timestamp + MAX_LAG_SECONDS < timestamp
 
 
+class OtherCount(NamedTuple):
+    """A count of something else than steps of the run, such as the bar of an evaluation."""
+
+    total: int
+    step: int
+    began: float
+    """Since when no step of the run was counted (Unix seconds)."""
+
+
 SETTLED_SECONDS = 5.0
 """Seconds after a start during which the last lines of the previous attempt may still arrive."""
 
@@ -302,6 +311,8 @@ class RunProgress:
     """Steps of an epoch, where the count begins again in each."""
     line_total: int | None = None
     """Total in lines such as `step 121/300`."""
+    other_count: OtherCount | None = None
+    """The last count of something else than steps of the run."""
     epochs_seen: bool = False
     """Whether the run has ever reported an epoch."""
     evaluations_seen: bool = False
@@ -358,43 +369,3 @@ class RunProgress:
         """Whether reports may still belong to the attempt before an observed start."""
         settled = self.attempt.began + SETTLED_SECONDS
         return self.attempt.started and all(mark.timestamp <= settled for mark in self.steps)
-
-
-def without_guesses(state: RunProgress, *, but_not: str) -> RunProgress:
-    """Returns the state without the steps of this attempt that other sources than one reported.
-
-    They may count something else: batches, where the run itself counts optimizer steps.
-    """
-    number = state.attempt.number
-    others = {
-        source
-        for source, report in state.reports.items()
-        if source != but_not and report.attempt == number
-    }
-    if not others:
-        return state
-    return replace(
-        state,
-        reports={name: one for name, one in state.reports.items() if name not in others},
-        steps=(),
-        total=None,
-        bar_total=None,
-        epoch_total=None,
-        line_total=None,
-    )
-
-
-def after_unobserved_time(state: RunProgress, now: float) -> RunProgress:
-    """Returns the state after an unobserved time.
-
-    Logs and files are read completely; heartbeats in the meantime were lost, so their silence says
-    nothing. The end of any silence that spanned this time is unknown.
-    """
-    state = replace(state, interrupted_at=now)
-    has_heartbeat = any(
-        source.startswith(f"{HEARTBEAT}/") and report.attempt == state.attempt.number
-        for source, report in state.reports.items()
-    )
-    if has_heartbeat and state.last_sign_at is not None:
-        return replace(state, last_sign_at=now)
-    return state

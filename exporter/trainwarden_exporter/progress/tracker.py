@@ -14,7 +14,11 @@ from trainwarden_exporter.logs.events import LineEvent
 from trainwarden_exporter.processes.absence import RunSigns
 from trainwarden_exporter.progress.beats import SOURCE as BEAT
 from trainwarden_exporter.progress.beats import Beat, events_from_beat
-from trainwarden_exporter.progress.continuation import shifted
+from trainwarden_exporter.progress.continuation import (
+    after_unobserved_time,
+    shifted,
+    without_guesses,
+)
 from trainwarden_exporter.progress.counts import resolve_count
 from trainwarden_exporter.progress.events import (
     Advanced,
@@ -37,13 +41,7 @@ from trainwarden_exporter.progress.run_time import RunTime
 from trainwarden_exporter.progress.run_time_evidence import RunLook
 from trainwarden_exporter.progress.run_time_history import Part, RunTimes
 from trainwarden_exporter.progress.specs import ProgressSpec, is_fatal
-from trainwarden_exporter.progress.state import (
-    CHECKPOINT,
-    HEARTBEAT,
-    RunProgress,
-    after_unobserved_time,
-    without_guesses,
-)
+from trainwarden_exporter.progress.state import CHECKPOINT, HEARTBEAT, RunProgress
 from trainwarden_exporter.runtime.state_file import StateFile
 
 MAX_PENDING = 10_000

@@ -120,6 +120,71 @@ def test_steps_of_epochs_are_added_up() -> None:
     assert not run.state.finished
 
 
+@pytest.mark.parametrize("counts", ["epoch", "line"])
+def test_a_second_training_with_fewer_steps_counts_from_its_start(
+    counts: Literal["epoch", "line"],
+) -> None:
+    run = Bars(counts)
+    run.draw(*range(61), total=60)
+    for _ in range(4):
+        run.draw(*range(41), total=40)
+    state = run.state
+    assert state.step == 80
+    assert (state.epoch_total, state.resumes, state.finished) == (40, 0, False)
+    assert run.now - (state.last_step_at or 0) <= 10
+
+
+def test_a_training_counts_after_a_bar_of_more_items_that_were_prepared() -> None:
+    run = Bars("epoch")
+    for number in range(0, 20_001, 2000):
+        run.now += 0.6
+        run.line("bar", step=str(number), total="20000")
+    run.draw(*range(201), total=200)
+    run.draw(0, 10, 20, total=20)  # the evaluation
+    run.draw(*range(51), total=200)
+    assert (run.state.step, run.state.resumes) == (250, 0)
+
+
+def test_a_training_that_resumes_counts_only_what_is_left(tmp_path: Path) -> None:
+    run = Bars("epoch", trainers=("trainer",), state_folder=tmp_path)
+    run.trainer(run.now)
+    run.draw(*range(151), total=300)
+    run.now += 60
+    run.trainer(run.now)
+    run.draw(*range(51), total=150)
+    state = run.state
+    assert state.step == 50
+    assert (state.attempt.first_step, state.resumes, state.repeated) == (7, 0, 0)
+
+
+@pytest.mark.parametrize("counts", ["bar", "epoch", "line"])
+def test_a_smaller_count_shows_that_the_run_does_not_hang(
+    counts: Literal["bar", "epoch", "line"],
+) -> None:
+    run = Bars(counts)
+    run.draw(*range(51), total=60)
+    timing = run.state.timing
+    run.draw(*range(11), total=40)
+    moved = run.now
+    assert (run.state.last_sign_at, run.state.step) == (moved, 50)
+    assert (run.state.timing.durations, run.state.timing.intervals) == (
+        timing.durations,
+        timing.intervals,
+    )
+    run.draw(10, 10, 10, total=40)  # only drawn again
+    assert run.state.last_sign_at == moved
+    run.draw(51, total=60)
+    assert run.state.step == 51
+
+
+def test_an_evaluation_that_takes_longer_than_its_epoch_is_no_training() -> None:
+    run = Bars("epoch")
+    for _ in range(3):
+        run.draw(*range(31), total=30)
+        run.draw(*range(20), *range(21), total=20)
+    assert (run.state.step, run.state.resumes) == (90, 0)
+
+
 def test_an_epoch_that_begins_again_before_its_end_is_a_restart() -> None:
     run = Bars("epoch")
     run.draw(0, 1, 30, total=60)
