@@ -9,7 +9,7 @@ from trainwarden_exporter.frameworks.base import LinePattern, ProcessPattern
 RESTARTED = LinePattern("restarted", r"^trainwarden: \d[\d-]+T[\d:.]+Z process \d+ ")
 """The line with which `trainwarden run` separates the output of two processes of a run."""
 
-NUMBER = r"[-+]?(?:(?i:nan|inf(?:inity)?)|\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)"
+NUMBER = r"[-+]?(?:(?i:nan|inf(?:inity)?)\b|\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)"
 """A number, finite or not."""
 
 

@@ -6,6 +6,7 @@ from trainwarden_exporter.frameworks import base as fw
 from trainwarden_exporter.frameworks.common_patterns import NUMBER, RICH_BAR, tqdm_bar
 
 _VALUES = ("train_loss", "training_loss", "grad_norm", "reward", "kl", "entropy")
+_PART_LOSSES = ("policy_loss", "actor_loss", "pg_loss", "value_loss", "critic_loss")
 _PREFIX = r"(?:[\[(]?\d[\dT:.,\- /Z+]*[\])]?[ |]+)?(?:\[?(?:INFO|info)\]?[ :|-]+)?[\[({'\"]*"
 _TRAINING = r"(?i:[^:|]{0,40}\b(?:train|fit|epoch|step|iter|progress|update)[^:|]{0,40}?)"
 
@@ -23,15 +24,36 @@ def _count(name: str, regex: str, *, is_bar: bool = True) -> fw.LinePattern:
     )
 
 
+_NOT_TRAINING = (
+    r"\b(?i:best|lowest|min(?:imum)?|init(?:ial)?|prev(?:ious)?|old|val(?:id(?:ation)?)?"
+    r"|eval(?:uation)?|test|dev)"
+)
+"""Words before a loss that is not the one of the last step: inf until the first validation."""
+
+_BEFORE_LOSS = (
+    r"(?:^|[^\w\s]|\d[a-zA-Z/%]{0,8}[ \t])[ \t]{0,12}"
+    r"(?:(?i:train(?:ing)?|avg|average|mean|total|running|current|final|batch|step|lm|ce|sft|dpo)"
+    r"[_ /])*"
+)
+"""No word before a loss but these: any other makes it a loss of something else."""
+
+_AFTER_LOSS = r"(?:_step)?['\"]?(?:[ \t]{0,12}[:=][ \t]{0,12}|[ \t]{1,12})['\"]?(?:[\w.]+\()?"
+
 FRAMEWORK = fw.Framework(
     name="generic",
     title="Anything else",
     lines=(
         fw.LinePattern(
             "loss",
-            r"(?:^|[\s,;|({'\"\[])(?:[Tt]rain(?:ing)?[_ /])?(?:loss|Loss|LOSS)['\"]?"
-            rf"(?: ?[:=] ?| )['\"]?(?:[\w.]+\()?(?P<loss>{NUMBER})",
+            rf"{_NOT_TRAINING}\W{{1,4}}(?i:loss){_AFTER_LOSS}{NUMBER}"
+            rf"|{_BEFORE_LOSS}(?:loss|Loss|LOSS){_AFTER_LOSS}(?P<loss>{NUMBER})",
             redrawn=True,
+        ),
+        fw.LinePattern(
+            "part_loss",
+            rf"\b(?:{'|'.join(_PART_LOSSES)}){_AFTER_LOSS}{NUMBER}",
+            redrawn=True,
+            values=_PART_LOSSES,
         ),
     ),
     default_lines=(

@@ -82,7 +82,7 @@ def number_of_key(key: str, line: str) -> float | None:
 
     None without one. A number after a space counts only where none follows a colon or equals sign.
     """
-    for separator in (r"\s{0,4}[:=]\s{0,4}['\"]?", r"\s{1,4}"):
+    for separator in (r"\s{0,12}[:=]\s{0,12}['\"]?", r"\s{1,12}"):
         place = re.compile(rf"(?<![\w/.-]){re.escape(key)}['\"]?{separator}")
         for found in place.finditer(line):
             match = _NUMBER.match(line, found.end())

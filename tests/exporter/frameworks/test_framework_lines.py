@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 import pytest
@@ -11,6 +12,7 @@ from framework_lines import LINES, Line
 from trainwarden_exporter.frameworks import FRAMEWORKS, get_framework
 from trainwarden_exporter.frameworks.base import LinePattern, Phase
 from trainwarden_exporter.frameworks.error_lines import COMMON_ERROR_PATTERNS
+from trainwarden_exporter.logs.pattern_search import compile_patterns, gauge_values
 from trainwarden_exporter.logs.re2_patterns import RegexSet
 
 
@@ -140,13 +142,48 @@ def test_a_run_without_framework_is_read_by_common_forms(
         ("epoch 3 | train_loss=-inf", "-inf"),
         ("{'loss': tensor(nan), 'lr': 0.1}", "nan"),
         ("Epoch 2/3:  45%|###  | 27/60 [00:02<00:03, 9.4it/s, loss=0.01]", "0.01"),
+        ("Step:   180/  400 | Loss:      nan | avg_loss: nan", "nan"),
+        ("step 5 loss:  nan", "nan"),
+        ("loss  inf", "inf"),
+        ("Loss\tnan", "nan"),
+        ("step 5 avg_loss: nan", "nan"),
+        ("step 5 mean loss nan", "nan"),
+        ("step 5 total_loss=nan", "nan"),
+        ("1000 lm_loss nan", "nan"),
+        ("loss_step=nan, v_num=0", "nan"),
+        ("Epoch 0:  45%|###  | 27/60 [00:02<00:03, 9.4it/s, train_loss_step=nan]", "nan"),
+        ("iter 120: loss nan, time 12ms, mfu 3%", "nan"),
+        ("step 250: train loss nan, val loss nan", "nan"),
+        ("step 7 12ms loss 0.5", "0.5"),
+        ("New best! loss: 0.41 (was loss: inf)", None),
         ("loss of data", None),
         ("val_loss: 0.5", None),
+        ("Best val loss: inf", None),
+        ("EarlyStopping: best loss = inf", None),
+        ("Best: loss inf", None),
+        ("min loss inf", None),
+        ("initial loss: inf", None),
+        ("validation loss: nan", None),
+        ("[val] loss: nan", None),
+        ("Validation: loss=inf", None),
+        ("gp loss nan (no pairs)", None),
+        ("loss scale: inf", None),
+        ("loss info: no data", None),
     ],
 )
 def test_a_loss_is_read_from_the_log_of_a_run_without_framework(
     line: str, loss: str | None
 ) -> None:
-    (pattern,) = get_framework("generic").lines
+    (pattern,) = (one for one in get_framework("generic").lines if one.name == "loss")
     match = re2.search(pattern.regex, line)
     assert (match["loss"] if match else None) == loss
+
+
+@pytest.mark.parametrize("line", ["policy_loss=nan", "step 5 | critic_loss:      nan"])
+def test_a_part_of_the_loss_is_a_value_of_its_own(line: str) -> None:
+    search = compile_patterns(get_framework("generic").lines)
+    (found,) = search.search(line.encode(), 0, len(line))
+    values = [value for match in found.matches for value in gauge_values(match, line)]
+    ((name, number),) = values
+    assert name in line
+    assert math.isnan(number)
