@@ -7,8 +7,26 @@ from trainwarden_exporter.frameworks.common_patterns import NUMBER, RICH_BAR, tq
 
 _VALUES = ("train_loss", "training_loss", "grad_norm", "reward", "kl", "entropy")
 _PART_LOSSES = ("policy_loss", "actor_loss", "pg_loss", "value_loss", "critic_loss")
-_PREFIX = r"(?:[\[(]?\d[\dT:.,\- /Z+]*[\])]?[ |]+)?(?:\[?(?:INFO|info)\]?[ :|-]+)?[\[({'\"]*"
 _TRAINING = r"(?i:[^:|]{0,40}\b(?:train|fit|epoch|step|iter|progress|update)[^:|]{0,40}?)"
+
+_TRAIN = r"(?i:train(?:ing)?[ :_/-]+)?"
+
+# torchrun --tee, the first rank, the part that is trained, and Ray: others count for themselves
+_WRITER = (
+    r"(?:\[(?i:rank|default|worker|actor|train(?:er|ing)?)[ _]?0?\]:? ?"
+    r"|\((?:RayTrainWorker|TaskRunner) pid=\d+(?:, ip=[^)]+)?\) +)"
+)
+_TIME = r"(?:[\[(]?\d[\dT:.,\- /Z+]*[\])]?[ |]+|[IW]\d{4} [\d:.]+ +\d+ [\w./-]+:\d+\] )"
+# INFO:root:, INFO | __main__:main:12 -, train - INFO -, INFO - train -, [INFO] [train.py:12]
+_LOGGER = (
+    r"(?:(?:[\w.]+ - )?\[?(?:INFO|info)\]?[ :|-]+"
+    r"(?:[\w.]+:|[\w.]+(?::[\w.<>]+:\d+)? - |\[[\w./-]+:\d+[^\]]*\] )?"
+    r"|(?:DEBUG|WARNING):[\w.]+:)"
+)
+_PREFIX = rf"{_WRITER}*{_TIME}?{_LOGGER}?{_WRITER}*"
+# a record of the training by its loss or by a moment before the step
+_RECORD = r"\{(?:[^{}]*loss['\"]: ?[-\dnNiI]|['\"](?:epoch|ts|time\w*|date\w*)['\"])[^{}]*[ ,]"
+_COUNT = r"(?:\d{1,3}(?:,\d{3})+|\d+)"
 
 
 def _count(name: str, regex: str, *, is_bar: bool = True) -> fw.LinePattern:
@@ -61,13 +79,14 @@ FRAMEWORK = fw.Framework(
         _count("rich_bar", rf"^ *(?:{_TRAINING} +)?{RICH_BAR}"),
         _count(
             "step",
-            rf"^{_PREFIX}(?i:train(?:ing)?[ :_/-]+)?(?i:global[ _])?(?i:step|iter(?:ation)?)"
-            r"s?['\"]?[ :=#]{1,3}(?P<step>\d+)(?: ?(?:/|of) ?(?P<total>\d+))?(?:[^\w.%/]|$)",
+            rf"^{_PREFIX}(?:{_RECORD})?[\[({{'\"]*{_TRAIN}(?i:global[ _])?(?i:step|iter(?:ation)?)"
+            rf"s?['\"]?[ \t:=#]{{1,12}}(?P<step>{_COUNT})"
+            rf"(?:[ \t]{{0,8}}(?:/|of)[ \t]{{0,8}}(?P<total>{_COUNT}))?(?:[^\w.%/]|$)",
             is_bar=False,
         ),
         fw.LinePattern(
             "epoch",
-            rf"^{_PREFIX}(?i:epoch)s?['\"]?[ :=#\[]{{1,3}}(?P<epoch>\d+)\b",
+            rf"^{_PREFIX}[\[({{'\"]*{_TRAIN}(?i:epoch)s?['\"]?[ :=#\[]{{1,3}}(?P<epoch>\d+)\b",
             advances=True,
             redrawn=True,
             role="trainer",
@@ -78,7 +97,8 @@ FRAMEWORK = fw.Framework(
         - Describe folders, logs and patterns under checkpoints, rollouts and logs of the run.
           `trainwarden-exporter discover` proposes them from the content of a folder.
         - Without a pattern or file for the step, progress bars of tqdm and Rich, `step 10` and
-          `epoch 3` at the start of a line are recognised in the logs of the trainer.
+          `epoch 3` are recognised in the logs of the trainer, at the start of a line or after the
+          prefix of a logger or of a rank, and `"step": 10` in a record with the loss.
         - If no log line or file contains the step, let the trainer post its steps to a heartbeat.
     """),
 )
