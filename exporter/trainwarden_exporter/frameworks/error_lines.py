@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from trainwarden_exporter.frameworks.base import LinePattern, error_line
+from trainwarden_exporter.frameworks.common_patterns import RESTARTED
 from trainwarden_exporter.runtime.redaction import redact
 
 MAX_SHOWN = 200
@@ -180,6 +181,12 @@ _AFTER_FRAMES = re.compile(r"(?!trainwarden:)[A-Za-z_][\w.]*(?::|$)")
 """Any exception at the end of a traceback: the first line that is not indented, unless
 `trainwarden run` wrote it because the process was killed."""
 
+_CHILD_FAILED = re.compile(
+    r"\bCalledProcessError: .*non-zero exit status|\bChildFailedError\b"
+    r"|\bProcessExitedException: .*with exit code"
+)
+"""An exception of a launcher, which says nothing of the cause; with a signal it does."""
+
 
 def exception_lines(lines: Iterable[str], *, in_traceback: bool = False) -> Iterator[str]:
     """Yields the lines that name an exception, such as `ValueError: no such dataset`.
@@ -195,13 +202,21 @@ def exception_lines(lines: Iterable[str], *, in_traceback: bool = False) -> Iter
 
 
 def last_error(lines: Sequence[str]) -> str:
-    """Returns the last line that reports an error: the exception, not its traceback; else ""."""
+    """Returns the last line that reports an error: the exception, not its traceback; else "".
+
+    Of a launcher whose child failed, that is the error of the child, if the same process shows it.
+    """
     raised = set(exception_lines(lines))
     specific = [one.regex for one in COMMON_ERROR_PATTERNS if one.name != TRACEBACK]
+    launcher = ""
     for line in reversed(lines):
+        if launcher and re.search(RESTARTED.regex, line):
+            break
         if line in raised or any(re.search(regex, line) for regex in specific):
-            return line.strip()
-    return ""
+            if not _CHILD_FAILED.search(line):
+                return line.strip()
+            launcher = launcher or line.strip()
+    return launcher
 
 
 def shown_error(lines: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ import pytest
 import re2  # type: ignore[import-untyped]
 
 from framework_lines import ANSI, LINES
-from trainwarden_exporter.frameworks.error_lines import COMMON_ERROR_PATTERNS
+from trainwarden_exporter.frameworks.error_lines import COMMON_ERROR_PATTERNS, last_error
 
 QUOTED = {
     "gpu_out_of_memory": (
@@ -246,3 +246,29 @@ def test_framework_lines_match_only_the_expected_error_patterns(framework: str) 
 )
 def test_lines_that_are_in_order_are_no_errors(text: str) -> None:
     assert [one.name for one in COMMON_ERROR_PATTERNS if re2.search(one.regex, text)] == []
+
+
+CHILD = ("Traceback (most recent call last):", '  File "train.py", line 1', "ValueError: no data")
+LAUNCHER = ("Traceback (most recent call last):", '  File "launch.py", line 7')
+FAILED = (
+    "subprocess.CalledProcessError: Command 'train.py' returned non-zero exit status 1.",
+    "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
+    "torch.multiprocessing.spawn.ProcessExitedException: process 0 terminated with exit code 1",
+)
+KILLED = (
+    "subprocess.CalledProcessError: Command 'x' died with <Signals.SIGKILL: 9>.",
+    "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGKILL",
+)
+RESTART = "trainwarden: 2026-11-29T10:00:00.000Z process 12 ended with exit status 1"
+
+
+@pytest.mark.parametrize("failed", FAILED)
+def test_the_error_of_a_child_is_preferred_to_that_of_its_launcher(failed: str) -> None:
+    assert last_error([*CHILD, "wandb: done", *LAUNCHER, failed]) == "ValueError: no data"
+    assert last_error([*LAUNCHER, failed, "train.py FAILED"]) == failed.strip()
+    assert last_error([*CHILD, RESTART, "step 1", *LAUNCHER, failed]) == failed.strip()
+
+
+@pytest.mark.parametrize("killed", KILLED)
+def test_the_signal_that_ended_a_child_is_its_error(killed: str) -> None:
+    assert last_error([*CHILD, *LAUNCHER, killed]) == killed
