@@ -17,7 +17,7 @@ IN_NUMBERS = {
     *("connection_refused", "connection_lost", "exception", "not_writable"),
     *("queue_full", "cancelled", "empty_batch", "episode_failed", "stale_sample", "starved"),
     *("staleness_violated", "memory_retried", "engine_recovered", "trial_failed", "failure"),
-    "lock_held",
+    *("lock_held", "child_ended"),
 }
 """Trouble only when it comes in numbers: TrainingErrorStorm."""
 GOT_OVER = {

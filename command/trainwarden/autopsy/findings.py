@@ -41,7 +41,8 @@ def named_start_error(case: Case) -> Evidence | None:
     """The starts failed of something that is a cause of its own."""
     if case.loop is None:
         return None
-    generic = {"start_failed", "exception", "process_killed", "connection_refused", "engine_died"}
+    generic = {"start_failed", "exception", "process_killed", "child_ended"}
+    generic |= {"connection_refused", "engine_died"}
     for log in case.logs:
         if log.name != case.loop.file:
             continue

@@ -169,7 +169,7 @@ RUN_CAUSES: tuple[Cause, ...] = (
             lines("preempted", points=4, what="The platform took the machine back"),
             lines("cancelled", points=5, what="The scheduler cancelled the job"),
             lines("terminated", points=3, what="It received SIGTERM"),
-            first_of("process_killed", points=-1),
+            first_of("process_killed", "child_ended", points=-1),
             Sign(-4, seen.stood_still),
             FINISHED,
         ),
@@ -202,8 +202,12 @@ RUN_CAUSES: tuple[Cause, ...] = (
         "killed",
         "A process was killed or crashed",
         (
-            lines("process_killed", points=4, what="A process ended by a signal or a bad status"),
-            first_of("process_killed", points=1),
+            lines(
+                *("process_killed", "child_ended"),
+                points=4,
+                what="A process ended by a signal or a bad status",
+            ),
+            first_of("process_killed", "child_ended", points=1),
             Sign(4, seen.announced_failure, key=True),
             absent("oom_kill", points=0, what="No out-of-memory kill is in any log"),
             FINISHED,

@@ -145,9 +145,13 @@ COMMON_ERROR_PATTERNS: tuple[LinePattern, ...] = (
         r"\bexitcode *: -?\d+ .*Signal \d+",
         r"failed \(exitcode: -\d+\)",
         r"Signal \d+ \(SIG(?:KILL|SEGV|ABRT|BUS|ILL|FPE)\) received by PID",
+        r"Fatal Python error: ",
+    ),
+    # One of the run, or a process of a sandbox or a pool, whose crash the run gets over.
+    error_line(
+        "child_ended",
         r"\bSegmentation fault\b",
         r"\(core dumped\)",
-        r"Fatal Python error: ",
         r"\bBrokenProcessPool\b",
         r"\bexited with code (?:-\d+|[1-9]\d*)\b",
         # the shell's report of a SIGKILL
@@ -167,6 +171,7 @@ FATAL_LINES = frozenset(
         "ray_death",
         "engine_died",
         "process_killed",
+        "child_ended",
     )
 )
 """Patterns of errors that end a trainer. Not `exception`: a caught exception is logged in the same

@@ -143,6 +143,10 @@ QUOTED = {
         ),
         "  traceback : Signal 9 (SIGKILL) received by PID 4711",
         "Fatal Python error: Segmentation fault",
+    ),
+    "child_ended": (
+        "sandbox: solution 17 exited with code -11, reward 0",
+        "Segmentation fault",
         "train.sh: line 3: 4711 Aborted (core dumped) python train.py",
         "concurrent.futures.process.BrokenProcessPool: A process in the pool was terminated",
         "ERROR: orchestrator exited with code 1",
@@ -212,6 +216,11 @@ def test_an_error_is_recognised_behind_prefixes_and_colours(name: str, dressed: 
     for text in QUOTED[name]:
         if text not in {"MemoryError", "Killed"}:  # match only if they are the whole line
             assert name in names_of(ANSI.sub("", dressed.format(text)))
+
+
+@pytest.mark.parametrize("text", QUOTED["child_ended"])
+def test_the_end_of_a_child_shows_no_end_of_the_run(text: str) -> None:
+    assert names_of(text) == {"child_ended"}
 
 
 def test_every_error_pattern_has_quoted_lines() -> None:
