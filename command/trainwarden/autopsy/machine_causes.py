@@ -78,8 +78,8 @@ MACHINE_CAUSES: tuple[Cause, ...] = (
         "gpu_out_of_memory",
         "A GPU ran out of memory",
         (
-            lines("gpu_out_of_memory", points=5, what="CUDA reports it"),
-            first_of("gpu_out_of_memory"),
+            lines("gpu_out_of_memory", "oom_thrown", points=5, what="CUDA reports it"),
+            first_of("gpu_out_of_memory", "oom_thrown"),
             FINISHED,
         ),
         bullet_points("""

@@ -21,15 +21,22 @@ TRACEBACK = "exception"
 
 _TRACEBACK_LINE = r"Traceback \(most recent call last\):"
 
+_OUT_OF_GPU_MEMORY = (
+    r"CUDA out of memory\. Tried to allocate|CUDA out of memory occurred"
+    r"|CUDA error: (?:out of memory|CUBLAS_STATUS_ALLOC_FAILED)|HIP out of memory\."
+)
+
 COMMON_ERROR_PATTERNS: tuple[LinePattern, ...] = (
     error_line(
         "gpu_out_of_memory",
-        r"CUDA out of memory\. Tried to allocate",
-        r"CUDA out of memory occurred",
-        r"CUDA error: out of memory",
-        r"HIP out of memory\.",
+        rf"[r)]: {{1,2}}(?:{_OUT_OF_GPU_MEMORY})",
         r"\btorch\.(?:cuda\.)?OutOfMemoryError\b",
-        r"CUBLAS_STATUS_ALLOC_FAILED",
+    ),
+    # Its message without the exception: who logs it has caught it, and may try again with less.
+    error_line(
+        "oom_thrown",
+        rf"(?:^|[^: ]|[^: ] |[^r)]: )(?:{_OUT_OF_GPU_MEMORY})",
+        r"CUDA OOM errors thrown\.",
     ),
     error_line(
         "gpu_busy",

@@ -58,7 +58,6 @@ FRAMEWORK = fw.Framework(
         fw.LinePattern("finished", r"Training completed", fw.Phase.FINISHED),
         fw.error_line("data_at_an_end", r"Ran out of data; last step was canceled"),
         fw.error_line("memory_retried", r"CUDA memory allocation retries\."),
-        fw.error_line("oom_thrown", r"\d+ CUDA OOM errors thrown\."),
     ),
     modules=("torchtitan",),
     roles=(

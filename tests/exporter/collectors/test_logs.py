@@ -113,7 +113,10 @@ def test_what_stands_in_a_log_is_shown(logs: Logs) -> None:
     logs.start(ONE)
     logs.samples()
     logs.write(
-        "a.log", "step 5 loss nan\n" + "emergency brake\n" * 12 + "CUDA error: out of memory\n"
+        "a.log",
+        "step 5 loss nan\n"
+        + "emergency brake\n" * 12
+        + "RuntimeError: CUDA error: out of memory\n",
     )
     samples = logs.until(lambda now: now["matches", "trainer", "brake"] == 12)
     assert samples["matches", "trainer", "step"] == 1
@@ -132,7 +135,7 @@ def test_what_stands_in_a_log_is_shown(logs: Logs) -> None:
     assert before <= matched <= time.time()
     assert {artifact.line for artifact in artifacts(logs)} == {
         "emergency brake",
-        "CUDA error: out of memory",
+        "RuntimeError: CUDA error: out of memory",
     }
     logs.write("a.log", "step 6 loss 0.5\n")
     samples = logs.until(lambda now: now["match_streak", "trainer", "brake"] == 0)

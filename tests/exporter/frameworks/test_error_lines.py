@@ -21,6 +21,13 @@ QUOTED = {
             "requests."
         ),
     ),
+    "oom_thrown": (
+        "WARNING:root:batch size 64 failed: CUDA out of memory. Tried to allocate 2 GB",
+        "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 79.15 GiB",
+        "trying half the batch (CUDA error: out of memory)",
+        "sampling failed: HIP out of memory. Tried to allocate 20.00 MiB",
+        "1 CUDA OOM errors thrown.",
+    ),
     "gpu_busy": (
         "RuntimeError: CUDA error: CUDA-capable device(s) is/are busy or unavailable",
         "torch.AcceleratorError: CUDA error: all CUDA-capable devices are busy or unavailable",
@@ -216,6 +223,12 @@ def test_an_error_is_recognised_behind_prefixes_and_colours(name: str, dressed: 
     for text in QUOTED[name]:
         if text not in {"MemoryError", "Killed"}:  # match only if they are the whole line
             assert name in names_of(ANSI.sub("", dressed.format(text)))
+
+
+@pytest.mark.parametrize("name", ["gpu_out_of_memory", "oom_thrown"])
+def test_an_exception_of_gpu_memory_is_distinguished_from_a_message(name: str) -> None:
+    for text in QUOTED[name]:
+        assert names_of(text) == {name}, text
 
 
 @pytest.mark.parametrize("text", QUOTED["child_ended"])

@@ -112,7 +112,7 @@ TORCHTITAN = (
     Line(titan("Training completed"), {"finished": {}}),
     Line(titan("Ran out of data; last step was canceled."), {"data_at_an_end": {}}),
     Line(titan("2 CUDA memory allocation retries."), {"memory_retried": {}}),
-    Line(titan("1 CUDA OOM errors thrown."), {"oom_thrown": {}}),
+    Line(titan("1 CUDA OOM errors thrown."), {}, shared=frozenset({"oom_thrown"})),
 )
 
 LIGHTNING = (
