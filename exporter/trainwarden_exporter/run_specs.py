@@ -11,7 +11,7 @@ from trainwarden_exporter.checkpoints.specs import CheckpointSpec
 from trainwarden_exporter.frameworks import get_framework
 from trainwarden_exporter.frameworks.base import Framework, LinePattern, LogLayout, Phase
 from trainwarden_exporter.frameworks.common_patterns import RESTARTED
-from trainwarden_exporter.frameworks.error_lines import COMMON_ERROR_PATTERNS
+from trainwarden_exporter.frameworks.error_lines import CLIENT_ERRORS, COMMON_ERROR_PATTERNS
 from trainwarden_exporter.frameworks.path_resolution import PathTemplate
 from trainwarden_exporter.logs.config import AnnouncedLog, LogConfig
 from trainwarden_exporter.logs.specs import LogBegin, LogSpec
@@ -116,19 +116,31 @@ def log_specs(run: RunConfig) -> tuple[LogSpec, ...]:
 
 
 def line_patterns(
-    known: Framework, config: LogConfig, *, has_own_steps: bool = False
+    known: Framework,
+    config: LogConfig,
+    *,
+    has_own_steps: bool = False,
+    has_servers: bool = True,
 ) -> tuple[LinePattern, ...]:
     """Returns the patterns for a log; of several with the same name, the most specific one.
 
-    With `has_own_steps`, the configuration names a source of the step.
+    With `has_own_steps`, the configuration names a source of the step; with `has_servers`, an
+    inference server, whose failure leaves the run hanging.
     """
     defaults = () if has_own_steps else known.default_lines
     everywhere = [*COMMON_ERROR_PATTERNS, *known.lines, *defaults]
-    patterns = {one.name: one for one in everywhere if one.name not in config.disabled_patterns}
+    used = [one for one in everywhere if one.name not in config.disabled_patterns]
+    if not has_servers:
+        used = [replace(one, name=CLIENT_ERRORS.get(one.name, one.name)) for one in used]
+    patterns = {one.name: one for one in used}
     patterns |= {one.name: one.pattern() for one in config.patterns}
     if isinstance(config, AnnouncedLog):
         patterns[RESTARTED.name] = RESTARTED
     return tuple(patterns.values())
+
+
+def _has_servers(run: RunConfig, known: Framework) -> bool:
+    return bool(run.inference) or any(role.engine for role in known.roles)
 
 
 def _has_own_steps(run: RunConfig) -> bool:
@@ -160,7 +172,9 @@ def _log_spec(
         name=log.name,
         path=run.path or Path("/"),
         files=log.files,
-        patterns=line_patterns(known, config, has_own_steps=_has_own_steps(run)),
+        patterns=line_patterns(
+            known, config, has_own_steps=_has_own_steps(run), has_servers=_has_servers(run, known)
+        ),
         role=role,
         writers=(worker,) if worker else tuple(alone),
         worker=worker,

@@ -168,6 +168,12 @@ COMMON_ERROR_PATTERNS: tuple[LinePattern, ...] = (
 )
 """Searched in all logs, besides the `lines` of the framework."""
 
+CLIENT_ERRORS = {
+    "connection_refused": "peer_unreachable",
+    "connection_lost": "peer_connection_failed",
+}
+"""Names of these patterns in a run without a server: its client of another one tries again."""
+
 FATAL_LINES = frozenset(
     (
         "gpu_out_of_memory",

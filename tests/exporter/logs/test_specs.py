@@ -114,6 +114,16 @@ def test_patterns_are_added_replaced_and_left_out() -> None:
     )
 
 
+def test_a_refused_connection_concerns_the_server_of_a_run_that_has_one() -> None:
+    log = "path: /data\nlogs: [{name: log, files: [a]}]"
+    server = "\ninference: [{name: s, url: 'http://127.0.0.1:8000', engine: vllm}]"
+    alone, served = (
+        {one.name for one in specs(text)["log"].patterns} for text in (log, log + server)
+    )
+    assert served - alone == {"connection_refused", "connection_lost"}
+    assert alone - served == {"peer_unreachable", "peer_connection_failed"}
+
+
 def test_a_log_is_of_its_worker_or_of_the_only_one_of_its_role() -> None:
     workers = (
         "path: /data\nworkers:\n"
