@@ -137,7 +137,10 @@ def owner(lock: Path) -> Identity | None:
         if not _is_held(descriptor):
             return None
         account = os.fstat(descriptor).st_uid
-        words = file.read(MAX_LOCK_CHARACTERS).split()
+        try:
+            words = file.read(MAX_LOCK_CHARACTERS).split()
+        except (OSError, ValueError):  # a folder, or no text
+            words = []
     try:
         pid, start_ticks = map(int, words)
     except ValueError as error:

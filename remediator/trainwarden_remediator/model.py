@@ -170,6 +170,8 @@ Reason = Literal[
     "disk_unusable",
     "at_prompt",
     "suspended",
+    "moving",
+    "account_limit",
     "saving",
     # look
     "needs_observation",
@@ -223,6 +225,7 @@ BLOCKING: tuple[Reason, ...] = (
     "disk_unusable",
     "at_prompt",
     "suspended",
+    "account_limit",
 )
 """Reasons to wait that may last until an operator changes something. The circuit breaker has an
 event of its own."""

@@ -9,7 +9,7 @@ from trainwarden_exporter.frameworks.base import Phase
 from trainwarden_exporter.processes.stacks.model import Movement
 from trainwarden_exporter.progress.silence import is_stall_known
 from trainwarden_exporter.progress.specs import ProgressSpec
-from trainwarden_exporter.progress.stall_limits import pause_limit, restart_limit, trouble_limit
+from trainwarden_exporter.progress.stall_limits import pause_limit, restart_limit, stall_limit
 from trainwarden_exporter.progress.state import RunProgress
 from trainwarden_exporter.scrape.collector import MetricTable, Sample
 
@@ -27,9 +27,7 @@ PROGRESS = _gauge(
     "progress_timestamp_seconds", "Last sign of progress: a step or a change of phase."
 )
 STALL_LIMIT = _gauge(
-    "stall_limit_seconds",
-    "Time without progress after which the run currently counts as stalled, given another symptom."
-    " Longer while it moves, by its stacks.",
+    "stall_limit_seconds", "Time without progress after which the run currently counts as stalled."
 )
 PAUSE_LIMIT = _gauge(
     "stall_pause_limit_seconds",
@@ -112,7 +110,7 @@ def _samples(spec: ProgressSpec, state: RunProgress, movement: Movement) -> Iter
         MEDIAN: state.timing.typical,
         PHASE_TIME: state.phase_began_at,
         PROGRESS: state.last_sign_at,
-        STALL_LIMIT: trouble_limit(state, spec.limits, movement) if stall_known else None,
+        STALL_LIMIT: stall_limit(state, spec.limits) if stall_known else None,
         PAUSE_LIMIT: pause_limit(state, spec.limits) if stall_known else None,
         RESTART_LIMIT: restart_limit(
             state, spec.limits, evaluations_announced=announced, movement=movement

@@ -73,7 +73,7 @@ def _settled(
     spent = _spent(time, old, new, silence, limit)
     if spent is RunState.TRAINING and unexplained is not None and silence > unexplained:
         # It may have been an evaluation that nothing announces, or a hang that has ended.
-        time = replace(time, paused_seconds=time.paused_seconds + at - time.counted_until)
+        time = replace(time, paused_seconds=time.paused_seconds + max(0.0, at - time.counted_until))
     if spent is RunState.SAVING and new.last_sign != old.last_sign:
         # Its end has not been seen yet, and the step after it took its time, too.
         time = time.counted(spent, at - (old.timing.typical or 0.0))

@@ -76,17 +76,6 @@ def pause_limit(state: RunProgress, limits: StallLimits) -> float | None:
     return max(limit, min(PAUSE_LEEWAY * state.timing.longest_pause, longest))
 
 
-def trouble_limit(state: RunProgress, limits: StallLimits, movement: Movement) -> float | None:
-    """Returns the stall limit in the presence of other symptoms.
-
-    Of processes that move it is that of a restart without any: the error of a line may have been
-    caught, or be of a program that they test.
-    """
-    if movement is Movement.MOVING:
-        return restart_limit(state, limits, evaluations_announced=False, movement=movement)
-    return stall_limit(state, limits)
-
-
 class SilenceLimits(NamedTuple):
     """Seconds from which on a silence was a stall; None for never."""
 

@@ -81,11 +81,12 @@ class BearerTokens:
 
         Raises OSError; then the file is as it was.
         """
-        new = self._path.with_name(f".{self._path.name}.new")
+        new, token = self._path.with_name(f".{self._path.name}.new"), secrets.token_hex(32)
         new.unlink(missing_ok=True)
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(f"{secrets.token_hex(32)}\n")
+            file.write(f"{token}\n")
         new.replace(self._path)
+        self._tokens = (token.encode(),)
 
     def accepts(self, authorization: str) -> bool:
         """Whether the value of an Authorization header contains a valid token."""

@@ -239,7 +239,8 @@ class ActionRunner:
                 ill = request.action.health_problem(exporter, check.began) or check.health_problem(
                     exporter, today
                 )
-                granted, remark = check.extra_seconds(exporter), check.remark(exporter)
+                granted = max(granted, check.extra_seconds(exporter))
+                remark = check.remark(exporter)
                 lost = check.hopeless_reason(exporter, today)
                 is_new = check.makes_new_steps(exporter)
                 lives = check.has_processes(exporter)

@@ -62,7 +62,9 @@ _REASONS = {
     "awaiting_progress": "healed; waiting for the run to make progress",
     "disk_unusable": "the disk is not usable for a restart",
     "at_prompt": "it waits for you at a prompt, and is left alone",
-    "suspended": "an operator has stopped a process of it, and it is left alone",
+    "suspended": "a process of it is stopped, and it is left alone",
+    "moving": "its stacks move: it may evaluate, or have caught the error",
+    "account_limit": "too many restarts of the runs of its account: waiting",
     "saving": "a checkpoint is being written: waiting",
 }
 

@@ -180,10 +180,10 @@ def open_breaker(db: sqlite3.Connection, at: float, incident: int, detail: str) 
 
 
 def reset_breaker(db: sqlite3.Connection, at: float) -> bool:
-    """Closes the circuit breaker and restarts its count. Returns whether it was open."""
+    """Closes the circuit breaker and restarts its counts. Returns whether it was open."""
+    db.execute("INSERT OR REPLACE INTO timestamp VALUES (?, ?)", (BREAKER_RESET, at))
     if not db.execute("DELETE FROM timestamp WHERE name = ?", (BREAKER_OPENED,)).rowcount:
         return False
-    db.execute("INSERT OR REPLACE INTO timestamp VALUES (?, ?)", (BREAKER_RESET, at))
     # The next decision of each blocked incident is recorded again, and may open the breaker again.
     db.execute(
         "UPDATE incident SET last_decision = NULL WHERE closed IS NULL AND"

@@ -149,6 +149,8 @@ def _worker(key: WorkerKey, page: _Page) -> WorkerState:
         return value
 
     resident, counted = needed("resident_bytes"), maybe("memory_bytes")
+    if counted is None and (pss := maybe("pss_bytes")) is not None:  # an older exporter
+        counted = min(resident, pss)
     return WorkerState(
         processes=needed("processes"),
         expected=needed("expected_processes"),
@@ -210,6 +212,7 @@ def _run(page: _Page, run: str) -> RunState:
 
     complete, matches = checkpoints("complete"), checkpoints("recovery_matches")
     trials = _stored_trials(page, run)
+    movement = page.active_label("stack_movement", "movement", run=run)
     return RunState(
         step=training("step"),
         total_steps=training("total_steps"),
@@ -225,7 +228,8 @@ def _run(page: _Page, run: str) -> RunState:
         step_spacing=training("step_spacing"),
         steps_repeated=training("steps_repeated_total"),
         restart_limit=training("stall_restart_limit_seconds"),
-        stuck=page.active_label("stack_movement", "movement", run=run) == "stuck",
+        stuck=movement == "stuck",
+        moving=movement == "moving",
         waits=page.active_label("stack_chain_info", "chain", run=run),
         at_prompt=any(
             count for _, count in page.all("stack_processes", run=run, activity="prompt")

@@ -97,7 +97,9 @@ class RunState:
     restart_limit: float | None = None
     """Seconds after which silence alone justifies a restart; infinite while the pace is unknown."""
     stuck: bool = False
-    """Whether the stacks of its processes show that it is stuck."""
+    """Whether the stacks of its processes show that it is stuck,"""
+    moving: bool = False
+    """or that it moves."""
     waits: str = ""
     """Which of its processes waits for what, as one line; empty if no stacks show that."""
     at_prompt: bool = False

@@ -56,7 +56,7 @@ def check_breaker(context: DecisionContext, target: Budget) -> Decision | None:
     if account is None:
         return context.wait("breaker_open", target, found.format("this host"))
     detail = found.format(f"the runs of account {account}")
-    return context.refuse("attempts_exhausted", target, detail)
+    return context.wait("account_limit", target, detail)
 
 
 def find_blocker(

@@ -38,7 +38,7 @@ from trainwarden_remediator.policy.conditions import (
     still_holds,
 )
 from trainwarden_remediator.policy.context import DecisionContext, PolicyState
-from trainwarden_remediator.policy.halts import left_to_operator
+from trainwarden_remediator.policy.halts import left_alone
 
 
 def decide_gpu_cleanup(context: DecisionContext, budget: Budget) -> Decision:
@@ -195,7 +195,8 @@ def _healed_before(context: DecisionContext, target: Budget, last: PastAction) -
         return None
     if snapshot is None:
         return context.decide(Verdict.OBSERVE_FIRST, "needs_observation", target)
-    cleared = snapshot.exporter is None or _is_observed_cleared(context, snapshot.exporter)
+    seen = snapshot.exporter
+    cleared = seen is not None and _is_observed_cleared(context, seen)
     return context.wait("alert_lingers", target) if cleared else None
 
 
@@ -227,7 +228,7 @@ def _decide_by_observation(
     if (gone := _condition_cleared(context, target, exporter)) is not None:
         return gone
     # An operator looks at it (harm 23).
-    if (own := left_to_operator(context, target, exporter)) is not None:
+    if (own := left_alone(context, target, exporter)) is not None:
         return own
     # The budget is checked after the condition: the last attempt may have healed it while the alert
     # still fires, and the operator would be paged without need (harm 16).

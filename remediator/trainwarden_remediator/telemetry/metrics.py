@@ -105,7 +105,9 @@ BREAKER_OPEN = _gauge(
     "1 while the circuit breaker is open: no actions until an operator runs `resume`.",
 )
 BREAKER_ACTIONS = _gauge(
-    "breaker_actions", "Number of actions within the circuit breaker's window."
+    "breaker_actions",
+    "Number of actions within the circuit breaker's window, without those on runs that other"
+    " accounts announce.",
 )
 BREAKER_LIMIT = _gauge(
     "breaker_limit_actions",

@@ -16,7 +16,6 @@ from trainwarden_exporter.progress.stall_limits import (
     restart_limit,
     silence_limits,
     stall_limit,
-    trouble_limit,
 )
 from trainwarden_exporter.progress.state import RunProgress
 from trainwarden_exporter.progress.step_timing import (
@@ -267,15 +266,6 @@ def test_a_run_that_moves_has_the_time_of_an_evaluation(announced: bool) -> None
         silent_for(), LIMITS, evaluations_announced=announced, movement=Movement.MOVING
     )
     assert found == 3600
-
-
-@pytest.mark.parametrize(("movement", "limit"), [("moving", 3600), ("stuck", 60), ("unknown", 60)])
-def test_an_error_line_is_no_reason_to_restart_a_run_that_moves(
-    movement: str, limit: float
-) -> None:
-    """The error may have been caught, as one of memory after which half the batch is tried."""
-    state = replace(TRAINING, timing=StepTiming((1.0,) * 3, (1.0,) * 3))
-    assert trouble_limit(state, LIMITS, Movement(movement)) == limit
 
 
 @pytest.mark.parametrize("announced", [True, False])

@@ -202,7 +202,7 @@ async def test_runs_of_another_account_open_no_breaker_but_their_own(stage: Any)
         refusal = check_breaker(context, target)
         assert refusal is not None
         assert (refusal.text, "account 61234" in refusal.detail) == (
-            "refuse attempts_exhausted",
+            "wait account_limit",
             True,
         )
         await open_it(scene)

@@ -366,8 +366,8 @@ CASES: list[tuple[Reason, Verdict, Incident, dict[str, Any]]] = [
             "snapshot": snapshot({ROLLOUT: make_worker(resident_bytes=GIB)}),
         },
     ),
-    (
-        "alert_lingers",
+    (  # unknown is not healed
+        "cooldown",
         Verdict.WAIT,
         incident(),
         {
@@ -706,8 +706,9 @@ def test_decides(
 
 def test_there_is_a_case_for_every_reason() -> None:
     # what only an action itself can tell is decided when that is asked; `stopped` has tests above,
-    # `several_trainers` and `suspended` those of the rungs
+    # `several_trainers` and `suspended` those of the rungs, `account_limit` that of the breaker
     elsewhere = {"managed_elsewhere", "stopped", "ended_with_run", "several_trainers", "suspended"}
+    elsewhere |= {"account_limit", "moving"}
     assert {case[0] for case in CASES} == set(get_args(Reason)) - elsewhere
 
 

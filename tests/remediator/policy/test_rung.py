@@ -649,12 +649,28 @@ def test_a_run_at_a_prompt_is_left_to_its_operator(tmp_path: Path) -> None:
     assert scene.decide(incident()).reason == "restart"
 
 
+def test_a_run_whose_stacks_move_has_the_time_of_an_evaluation(tmp_path: Path) -> None:
+    """An error line makes the alert fire after a minute; the error may have been caught."""
+    scene = Scene(tmp_path)
+    stalled = incident(remediation="restart_stalled_run", worker="")
+    silent = replace(STANDING, moving=True, progress_at=NOW - 3000, restart_limit=3600)
+    scene.run = silent
+    assert scene.decide(stalled).text == "wait moving"
+    scene.run = replace(silent, restart_limit=2900)
+    assert scene.decide(stalled).reason == "restart"
+    scene.run = replace(silent, moving=False)
+    assert scene.decide(stalled).reason == "restart"
+
+
 def test_a_run_whose_processes_are_stopped_is_left_to_its_operator(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     stalled = incident(remediation="restart_stalled_run", worker="")
-    scene.workers[TRAINER] = make_worker(stopped=1)
-    assert scene.decide(stalled).text == "wait suspended"
+    for halted in (TRAINER, ROLLOUT):  # a trainer waits for a stopped rollout worker
+        scene.workers[halted] = make_worker(stopped=1)
+        assert scene.decide(stalled).text == "wait suspended"
+        scene.workers[halted] = make_worker()
 
+    scene.workers[TRAINER] = make_worker(stopped=1)
     over = incident(worker="trainer", remediation="restart_worker", resolved=False)
     assert scene.decide(over).reason != "suspended"  # the host may need its memory
     scene.workers[TRAINER] = make_worker(stopped=0)
