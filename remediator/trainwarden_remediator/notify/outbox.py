@@ -183,18 +183,22 @@ class Outbox:
             "SELECT id FROM notice WHERE settled IS NULL AND at < ?",
             (self._clock() - notify.delivery_timeout,),
         )
-        contradicted = self._file.read(_CONTRADICTED, (_CALLING, json.dumps(URGENT)))
-        if without_receiver or late or contradicted:
+        if without_receiver or late:
+            contradicted = self._contradicted()
             with self._file.transaction() as db:
-                self._settle(db, [row["id"] for row in contradicted], "nobody")
                 self._settle(db, [row["id"] for row in without_receiver], "nobody")
-                self._settle(db, [row["id"] for row in late], "dropped")
+                for row in late:
+                    self._settle(
+                        db, [row["id"]], "nobody" if row["id"] in contradicted else "dropped"
+                    )
 
     def pending(self, receiver: str) -> tuple[Notification, ...]:
         """Returns the pending notifications of a receiver, oldest first.
 
-        A call waits for the evidence of its incident, and what has healed of it for the call.
+        A call waits for the evidence of its incident, and what has healed of it for the call. A
+        healing waits while another alert of the same fault needs an operator.
         """
+        contradicted = self._contradicted()
         evident = self._clock() - EVIDENCE_SECONDS
         rows = self._file.read(
             # Only constants are formatted into the query.
@@ -216,6 +220,7 @@ class Outbox:
             " AND line.incident IN (incident.id, part_of))) ORDER BY notice.id",
             (receiver, _WITH_EVIDENCE, evident, evident, _WITH_EVIDENCE),
         )
+        rows = [row for row in rows if row["number"] not in contradicted]
         events = [as_event(row) for row in rows]
         attempts = self._attempts({one.incident for one in events if one.incident is not None})
         steps = self._steps({one.action for one in events if one.action is not None})
@@ -238,6 +243,10 @@ class Outbox:
             )
             for row, event in zip(rows, events, strict=True)
         )
+
+    def _contradicted(self) -> set[int]:
+        rows = self._file.read(_CONTRADICTED, (_CALLING, json.dumps(URGENT)))
+        return {row["id"] for row in rows}
 
     def settle(self, notifications: Collection[Notification], result: DeliveryResult) -> None:
         """Records the result of notifications; they leave the queue."""
