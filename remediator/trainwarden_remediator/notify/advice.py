@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from trainwarden_exporter.processes.announcements import Announcement
 from trainwarden_exporter.processes.matching import WorkerKey
-from trainwarden_exporter.processes.typed_commands import as_typed
+from trainwarden_exporter.processes.typed_commands import as_typed, stop_command
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.model import RESTART_LOOP, WITHOUT_CHECKPOINT, PastAction
@@ -76,6 +76,4 @@ def _of_loop(
 
 
 def _stop(key: WorkerKey, setup: Setup) -> str:
-    """Returns the command that ends a worker, and no other one of its run."""
-    others = any(one.run == key.run and one != key for one in setup.announced.workers)
-    return f"`trainwarden stop {key.run}{f' --worker {key.worker}' * others}`"
+    return f"`{stop_command(key, setup.announced.workers)}`"
