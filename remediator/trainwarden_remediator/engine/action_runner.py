@@ -222,7 +222,7 @@ class ActionRunner:
             proved=request.proved,
             condition=request.condition,
         )
-        start = self._clock.monotonic()
+        start = proof_ends = self._clock.monotonic()
         patience, granted = verify.timeout + verify.stable_for, 0.0
         well_since: float | None = None
         new_since: float | None = None
@@ -239,8 +239,10 @@ class ActionRunner:
                 ill = request.action.health_problem(exporter, check.began) or check.health_problem(
                     exporter, today
                 )
-                granted = max(granted, check.extra_seconds(exporter))
-                remark = check.remark(exporter)
+                granted, remark = check.extra_seconds(exporter), check.remark(exporter)
+                # Once it is ready, it has the time to prove that it stays so.
+                ready = self._clock.monotonic()
+                proof_ends = ready + 2 * verify.stable_for if granted else proof_ends
                 lost = check.hopeless_reason(exporter, today)
                 is_new = check.makes_new_steps(exporter)
                 lives = check.has_processes(exporter)
@@ -265,7 +267,7 @@ class ActionRunner:
                 await self.record_outcome(request.number, "healed", **facts)
                 log.info("healed", extra={**request.key._asdict(), **facts})
                 return
-            if ill and (lost or now - start >= patience + granted):
+            if ill and (lost or now >= max(start + patience + granted, proof_ends)):
                 ill = lost or ill
                 await self.record_outcome(request.number, "not_healed", seen=ill)
                 log.error("not healed", extra={**request.key._asdict(), "seen": ill})

@@ -124,7 +124,8 @@ def announcement(at: float) -> AnnouncedRuns:
 
 
 def makes_step(scene: Scene, step: float) -> None:
-    scene.observer.runs["demo"] = replace(CRASHED, step=step, last_step_at=scene.clock.now())
+    now = scene.clock.now()
+    scene.observer.runs["demo"] = replace(CRASHED, step=step, last_step_at=now, progress_at=now)
 
 
 async def test_a_trainer_is_healed_once_it_makes_a_new_step(stage: Stage) -> None:
@@ -153,6 +154,25 @@ async def test_a_trainer_that_exceeds_its_limit_again_was_not_healed_by_its_new_
         ((outcome, seen),) = outcomes(scene)
         assert outcome == "not_healed"
         assert "above its limit" in seen
+
+
+@pytest.mark.parametrize(("seconds", "outcome"), [(3, "healed"), (70, "not_healed")])
+async def test_a_trainer_that_is_ready_late_has_the_time_to_prove_that_it_stays_well(
+    stage: Stage, seconds: float, outcome: str
+) -> None:
+    """A load of minutes has used up the time of the verification, and one look may find it ill."""
+    async with stage(before=lambda scene: scene.observer.runs.update(demo=CRASHED)) as scene:
+        scene.hear(remediation="restart_leaking_worker", worker=TRAINER.worker)
+        await scene.clock.advance(4)
+        await scene.clock.advance(280)
+        makes_step(scene, LAST_STEP + 1)
+        await scene.clock.advance(3)
+        well = scene.observer.workers[TRAINER]
+        scene.observer.workers[TRAINER] = replace(well, resident_bytes=9 * GIB)
+        await scene.clock.advance(seconds)
+        scene.observer.workers[TRAINER] = well
+        await scene.clock.advance(60)
+        assert outcomes(scene)[0][0] == outcome
 
 
 async def test_a_trainer_that_repeats_steps_must_live_for_a_while(stage: Stage) -> None:
