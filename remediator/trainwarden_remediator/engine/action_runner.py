@@ -33,6 +33,7 @@ from trainwarden_remediator.policy.conditions import is_fresh, is_saving, repeat
 from trainwarden_remediator.policy.verification import (
     SECOND_LOOK_SECONDS,
     EffectCheck,
+    Relapse,
     StartedProcess,
 )
 from trainwarden_remediator.runtime.host_lock import host_locks
@@ -226,7 +227,7 @@ class ActionRunner:
         patience, granted = verify.timeout + verify.stable_for, 0.0
         well_since: float | None = None
         new_since: float | None = None
-        life = StartedProcess()
+        life, relapse = StartedProcess(), Relapse()
         while True:
             lost, remark, is_new = "", "", False
             try:
@@ -241,8 +242,8 @@ class ActionRunner:
                 )
                 granted, remark = check.extra_seconds(exporter), check.remark(exporter)
                 # Once it is ready, it has the time to prove that it stays so.
-                ready = self._clock.monotonic()
-                proof_ends = ready + 2 * verify.stable_for if granted else proof_ends
+                seen_at = self._clock.monotonic()
+                proof_ends = seen_at + 2 * verify.stable_for if granted else proof_ends
                 lost = check.hopeless_reason(exporter, today)
                 is_new = check.makes_new_steps(exporter)
                 lives = check.has_processes(exporter)
@@ -253,7 +254,8 @@ class ActionRunner:
                     ill = lost = taken_over
                 if taken_over == ENDED_WITH_RUN and check.run_has_finished(exporter):
                     ill, remark = "", taken_over  # no fault is left to be healed
-                lost = lost or life.update(self._clock.monotonic(), lives=lives, failure=failure)
+                lost = lost or life.update(seen_at, lives=lives, failure=failure)
+                lost = lost or (relapse.update(seen_at, ill) if check.can_relapse else "")
             now = self._clock.monotonic()
             well_since = None if ill else now if well_since is None else well_since
             new_since = None if ill or not is_new else now if new_since is None else new_since

@@ -42,6 +42,26 @@ HOPELESS_SECONDS = 30.0
 _GROWING = frozenset({Condition.OVER_MEMORY_LIMIT, Condition.MEMORY_BELOW_FLOOR, Condition.BRAKING})
 """Conditions that come back after a start, though the run makes new steps."""
 
+RELAPSE_SECONDS = 15.0
+"""How long such a condition is back before it counts: as long as for its alert."""
+
+
+@dataclass(slots=True)
+class Relapse:
+    """Whether what was well is ill again, so that a process that leaks need not grow meanwhile."""
+
+    was_well: bool = False
+    ill_since: float | None = None
+
+    def update(self, now: float, ill: str) -> str:
+        """Returns why it is not healed, or ""; `now` is a monotonic time in seconds."""
+        if not ill:
+            self.was_well, self.ill_since = True, None
+        elif self.was_well and self.ill_since is None:
+            self.ill_since = now
+        lasts = self.ill_since is not None and now - self.ill_since >= RELAPSE_SECONDS
+        return f"{ill}, again" if lasts else ""
+
 
 @dataclass(slots=True)
 class StartedProcess:
@@ -104,10 +124,15 @@ class EffectCheck:
         for `stable_for`: a trainer that fails at a step repeats those before it each time. Always
         False where steps prove nothing: a process that leaks makes new ones up to its limit.
         """
-        if self.condition in _GROWING:
+        if self.can_relapse:
             return False
         run, finished = exporter.runs.get(self.key.run), self.run_has_finished(exporter)
         return self._needs_step(exporter) and (finished or not self._repeats_steps(run))
+
+    @property
+    def can_relapse(self) -> bool:
+        """Whether the condition may be back though what was started is well at first."""
+        return self.condition in _GROWING
 
     def run_has_finished(self, exporter: ExporterState) -> bool:
         run = exporter.runs.get(self.key.run)
