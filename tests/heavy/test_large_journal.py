@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.remediator.samples import make_alert
 
 from trainwarden_remediator.journal.journal import Journal
 
@@ -36,7 +37,9 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = folder / "remediator.yml"
     config.write_text("exporter: {config: exporter.yml}\njournal: journal.db\ninsecure: true\n")
     path = folder / "journal.db"
-    Journal(path, clock=time.time).close()
+    journal = Journal(path, clock=time.time)
+    journal.record_alerts([make_alert(fingerprint=f"{number:016}") for number in range(INCIDENT)])
+    journal.close()
     with closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA synchronous = OFF")
         while path.stat().st_size < SIZE:

@@ -223,7 +223,7 @@ class ActionRunner:
             proved=request.proved,
             condition=request.condition,
         )
-        start = proof_ends = self._clock.monotonic()
+        start, proof_ends = self._clock.monotonic(), 0.0
         patience, granted = verify.timeout + verify.stable_for, 0.0
         well_since: float | None = None
         new_since: float | None = None
@@ -241,9 +241,7 @@ class ActionRunner:
                     exporter, today
                 )
                 granted, remark = check.extra_seconds(exporter), check.remark(exporter)
-                # Once it is ready, it has the time to prove that it stays so.
                 seen_at = self._clock.monotonic()
-                proof_ends = seen_at + 2 * verify.stable_for if granted else proof_ends
                 lost = check.hopeless_reason(exporter, today)
                 is_new = check.makes_new_steps(exporter)
                 lives = check.has_processes(exporter)
@@ -269,6 +267,8 @@ class ActionRunner:
                 await self.record_outcome(request.number, "healed", **facts)
                 log.info("healed", extra={**request.key._asdict(), **facts})
                 return
+            # What is well for the first time has the time to prove that it stays so.
+            proof_ends = proof_ends or (0.0 if ill else now + 2 * verify.stable_for)
             if ill and (lost or now >= max(start + patience + granted, proof_ends)):
                 ill = lost or ill
                 await self.record_outcome(request.number, "not_healed", seen=ill)
