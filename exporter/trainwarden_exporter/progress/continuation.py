@@ -20,7 +20,6 @@ def shifted(state: RunProgress, seconds: float) -> RunProgress:
     def sign(one: ProgressSign | None) -> ProgressSign | None:
         return None if one is None else one._replace(timestamp=one.timestamp + seconds)
 
-    other = state.other_count
     return replace(
         state,
         reports={name: one.shifted(seconds) for name, one in state.reports.items()},
@@ -31,7 +30,7 @@ def shifted(state: RunProgress, seconds: float) -> RunProgress:
         phase_began_at=moment(state.phase_began_at),
         last_sign_at=moment(state.last_sign_at),
         interrupted_at=state.interrupted_at + seconds,
-        other_count=None if other is None else other._replace(began=other.began + seconds),
+        other_counts=tuple(one._replace(began=one.began + seconds) for one in state.other_counts),
     )
 
 

@@ -8,6 +8,7 @@ steps than what follows it: then the smaller one goes on for longer than any eva
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from math import inf
 
@@ -20,6 +21,12 @@ EVALUATION_SECONDS = 60.0
 
 EVALUATION_EPOCHS = 2
 """Multiple of the time of an epoch for which it counts as an evaluation within the training."""
+
+MAX_COUNTS = 32
+"""Most counts of something else to remember."""
+
+MAX_EQUAL_BARS = 4
+"""Most bars of one length that may be drawn in turn without one that moves."""
 
 
 def resolve_count(
@@ -42,7 +49,7 @@ def resolve_count(
         case "epoch" | "line":
             if event.total and event.total < (state.epoch_total or 0):
                 state, moved = _of_other(state, event)
-                if not _is_training(state, event):
+                if moved is None or not _is_training(state, event):
                     return state, moved
                 state = _without_counts(state)
             return _of_epoch(state, event, configured_total, trainer_start)
@@ -105,10 +112,18 @@ def _of_other(state: RunProgress, event: StepReported) -> tuple[RunProgress, Mov
     since = max(state.attempt.began, last_step_at)
     if event.total is None or not event.dated or event.timestamp < since:
         return state, None
-    known = state.other_count
-    began = event.timestamp if known is None or known.began < since else known.began
-    other = OtherCount(event.total, event.step, began)
-    return replace(state, other_count=other), None if other == known else Moved(event.timestamp)
+    counts = [one for one in state.other_counts if one.began >= since]
+    known = _find(counts, event) or OtherCount(event.source, event.total, (), event.timestamp)
+    if event.step in known.steps:
+        return state, None  # only drawn again
+    steps = (*known.steps, event.step)[-MAX_EQUAL_BARS:]
+    others = [one for one in counts if one != known]
+    counts = [*others, known._replace(steps=steps)][-MAX_COUNTS:]
+    return replace(state, other_counts=tuple(counts)), Moved(event.timestamp)
+
+
+def _find(counts: Iterable[OtherCount], event: StepReported) -> OtherCount | None:
+    return next((x for x in counts if (x.source, x.total) == (event.source, event.total)), None)
 
 
 def _is_training(state: RunProgress, event: StepReported) -> bool:
@@ -116,7 +131,7 @@ def _is_training(state: RunProgress, event: StepReported) -> bool:
 
     Before the first step of an attempt it need not be within a training.
     """
-    other, longest = state.other_count, EVALUATION_SECONDS
+    other, longest = _find(state.other_counts, event), EVALUATION_SECONDS
     if state.last_step_at is not None:
         each = inf if state.timing.typical is None else state.timing.typical
         longest = max(longest, EVALUATION_EPOCHS * (state.epoch_total or 0) * each)

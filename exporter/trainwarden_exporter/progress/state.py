@@ -269,10 +269,12 @@ def _is_contradicted_by(first: tuple[int, float], other: SourceReport) -> bool:
 class OtherCount(NamedTuple):
     """A count of something else than steps of the run, such as the bar of an evaluation."""
 
+    source: str
     total: int
-    step: int
+    steps: tuple[int, ...]
+    """The last different ones: several bars of one length may be drawn again in turn."""
     began: float
-    """Since when no step of the run was counted (Unix seconds)."""
+    """Unix seconds."""
 
 
 SETTLED_SECONDS = 5.0
@@ -311,8 +313,8 @@ class RunProgress:
     """Steps of an epoch, where the count begins again in each."""
     line_total: int | None = None
     """Total in lines such as `step 121/300`."""
-    other_count: OtherCount | None = None
-    """The last count of something else than steps of the run."""
+    other_counts: tuple[OtherCount, ...] = ()
+    """Counts of something else since the last step of the run, the last one to move last."""
     epochs_seen: bool = False
     """Whether the run has ever reported an epoch."""
     evaluations_seen: bool = False

@@ -177,6 +177,46 @@ def test_a_smaller_count_shows_that_the_run_does_not_hang(
     assert run.state.step == 51
 
 
+def test_bars_that_are_drawn_again_in_turn_do_not_move() -> None:
+    run = Bars("epoch")
+    run.draw(*range(46), total=100)
+    run.draw(0, 1, 2, total=10)
+    run.draw(3, total=8)
+    moved = run.now
+    for _ in range(300):
+        run.draw(2, total=10)
+        run.draw(3, total=8)
+        run.draw(45, total=100)
+    assert (run.state.step, run.state.epoch_total, run.state.last_sign_at) == (45, 100, moved)
+
+
+def test_bars_of_the_same_length_that_are_drawn_again_in_turn_do_not_move() -> None:
+    run = Bars("bar")
+    run.draw(*range(46), total=100)
+    run.draw(*range(11), *range(4), 10, total=10)
+    moved = run.now
+    for _ in range(100):
+        run.draw(10, 3, total=10)
+    assert run.state.last_sign_at == moved
+
+
+@pytest.mark.parametrize("counts", ["epoch", "line"])
+def test_a_bar_that_is_only_drawn_again_is_no_training(counts: Literal["epoch", "line"]) -> None:
+    run = Bars(counts)
+    run.draw(*range(11), total=30)
+    run.draw(0, 1, 2, total=10)
+    run.draw(*[2] * 100, total=10)
+    assert (run.state.step, run.state.epoch_total) == (10, 30)
+
+
+def test_an_evaluation_that_begins_again_moves() -> None:
+    run = Bars("bar")
+    run.draw(*range(46), total=100)
+    for _ in range(3):
+        run.draw(*range(11), total=10)
+        assert run.state.last_sign_at == run.now
+
+
 def test_an_evaluation_that_takes_longer_than_its_epoch_is_no_training() -> None:
     run = Bars("epoch")
     for _ in range(3):
