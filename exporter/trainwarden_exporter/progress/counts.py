@@ -52,6 +52,8 @@ def resolve_count(
                 if moved is None or not _is_training(state, event):
                     return state, moved
                 state = _without_counts(state)
+            elif event.dated and _is_superseded_by(state, event):
+                state = _restored(state)
             return _of_epoch(state, event, configured_total, trainer_start)
     if configured_total is not None:
         event = replace(event, total=configured_total)
@@ -129,13 +131,28 @@ def _find(counts: Iterable[OtherCount], event: StepReported) -> OtherCount | Non
 def _is_training(state: RunProgress, event: StepReported) -> bool:
     """Whether a smaller count has gone on for too long to be an evaluation.
 
-    Before the first step of an attempt it need not be within a training.
+    Before the first step of an attempt it may be what is left of the training.
     """
     other, longest = _find(state.other_counts, event), EVALUATION_SECONDS
+    if other is None or not event.dated or event.total in state.evaluation_totals:
+        return False
+    whole, each = state.epoch_total or 0, state.timing.typical
+    done = 0 if state.attempt.previous_step is None else state.attempt.previous_step % whole
     if state.last_step_at is not None:
-        each = inf if state.timing.typical is None else state.timing.typical
-        longest = max(longest, EVALUATION_EPOCHS * (state.epoch_total or 0) * each)
-    return other is not None and event.dated and event.timestamp - other.began > longest
+        longest = max(longest, EVALUATION_EPOCHS * whole * (inf if each is None else each))
+    elif done + other.total < whole:
+        longest = max(longest, EVALUATION_EPOCHS * whole * (each or 0))
+    return event.timestamp - other.began > longest
+
+
+def _is_superseded_by(state: RunProgress, event: StepReported) -> bool:
+    """Whether the count returns that a smaller one has replaced in this attempt."""
+    before = state.superseded
+    return (
+        before is not None
+        and before.attempt.number == state.attempt.number
+        and before.epoch_total == event.total != state.epoch_total
+    )
 
 
 def _ended_unobserved(
@@ -184,7 +201,32 @@ def _without_counts(state: RunProgress) -> RunProgress:
         state,
         attempt=attempt,
         epoch_total=None,
+        superseded=replace(before, superseded=None),
         resumes_before=before.resumes,
         repeated_before=before.repeated,
         lost_before=before.lost,
+    )
+
+
+def _restored(state: RunProgress) -> RunProgress:
+    """Returns `state` with the training that a smaller count was wrongly taken to have ended."""
+    before = state.superseded
+    if before is None:
+        return state
+    logs = {name: one for name, one in before.reports.items() if name.startswith("log/")}
+    undone = frozenset() if state.epoch_total is None else frozenset({state.epoch_total})
+    return replace(
+        state,
+        reports={**state.reports, **logs},
+        attempt=before.attempt,
+        steps=before.steps,
+        last_sign=before.last_sign,
+        timing=before.timing,
+        epoch_total=before.epoch_total,
+        line_total=before.line_total,
+        superseded=None,
+        evaluation_totals=state.evaluation_totals | undone,
+        resumes_before=before.resumes_before,
+        repeated_before=before.repeated_before,
+        lost_before=before.lost_before,
     )

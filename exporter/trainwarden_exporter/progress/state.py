@@ -315,6 +315,10 @@ class RunProgress:
     """Total in lines such as `step 121/300`."""
     other_counts: tuple[OtherCount, ...] = ()
     """Counts of something else since the last step of the run, the last one to move last."""
+    superseded: RunProgress | None = None
+    """The state before a smaller count was taken for a second training, in case it was not."""
+    evaluation_totals: frozenset[int] = frozenset()
+    """Totals that were taken for those of a training, and were not."""
     epochs_seen: bool = False
     """Whether the run has ever reported an epoch."""
     evaluations_seen: bool = False

@@ -225,6 +225,49 @@ def test_an_evaluation_that_takes_longer_than_its_epoch_is_no_training() -> None
     assert (run.state.step, run.state.resumes) == (90, 0)
 
 
+def test_an_evaluation_of_several_epochs_is_undone_as_a_training() -> None:
+    run, course = Bars("epoch"), []
+    for epoch in range(1, 4):
+        run.draw(*range(31), total=30)
+        assert run.state.step == 30 * epoch
+        for step in range(21):
+            run.now += 30
+            run.draw(step, total=20)
+            assert run.state.last_sign_at == run.now
+            course.append(run.state.step)
+    run.draw(1, 2, total=30)
+    state = run.state
+    assert (state.step, state.epoch_total, state.resumes) == (92, 30, 0)
+    assert state.timing.typical == 10
+    assert course[21:] == [60] * 21 + [90] * 21
+
+
+@pytest.mark.parametrize("batches", [100, 400])
+def test_a_resume_that_validates_first_goes_on_from_the_step_before(
+    tmp_path: Path, batches: int
+) -> None:
+    run = Bars("epoch", trainers=("trainer",), state_folder=tmp_path)
+    run.trainer(run.now)
+    run.draw(*range(151), total=500)
+    run.now += 60
+    run.trainer(run.now)
+    run.draw(*range(batches + 1), total=batches)
+    run.miss(1)
+    run.draw(*range(101, 111), total=500)
+    state = run.state
+    assert (state.step, state.resumes, state.repeated) == (110, 1, 50)
+
+
+def test_a_resume_that_validates_first_has_no_step_of_that() -> None:
+    run = Bars("epoch", trainers=("trainer",))
+    run.trainer(run.now)
+    run.draw(*range(151), total=500)
+    run.now += 60
+    run.trainer(run.now)
+    run.draw(*range(101), total=100)
+    assert (run.state.step, run.state.attempt.previous_step) == (None, 150)
+
+
 def test_an_epoch_that_begins_again_before_its_end_is_a_restart() -> None:
     run = Bars("epoch")
     run.draw(0, 1, 30, total=60)
