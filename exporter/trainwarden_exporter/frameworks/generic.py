@@ -16,16 +16,22 @@ _WRITER = (
     r"(?:\[(?i:rank|default|worker|actor|train(?:er|ing)?)[ _]?0?\]:? ?"
     r"|\((?:RayTrainWorker|TaskRunner) pid=\d+(?:, ip=[^)]+)?\) +)"
 )
-_TIME = r"(?:[\[(]?\d[\dT:.,\- /Z+]*[\])]?[ |]+|[IW]\d{4} [\d:.]+ +\d+ [\w./-]+:\d+\] )"
+# what trains: an evaluation or a download counts steps of its own
+_NAME = r"(?:root|__main__|(?:\w+\.)*train(?:er|ing)?)"
+_FILE = r"(?:[\w./-]*/)?(?:train|main)\w*\.py"
+_TIME = rf"(?:[\[(]?\d[\dT:.,\- /Z+]*[\])]?[ |]+|[IW]\d{{4}} [\d:.]+ +\d+ {_FILE}:\d+\] )"
 # INFO:root:, INFO | __main__:main:12 -, train - INFO -, INFO - train -, [INFO] [train.py:12]
 _LOGGER = (
-    r"(?:(?:[\w.]+ - )?\[?(?:INFO|info)\]?[ :|-]+"
-    r"(?:[\w.]+:|[\w.]+(?::[\w.<>]+:\d+)? - |\[[\w./-]+:\d+[^\]]*\] )?"
-    r"|(?:DEBUG|WARNING):[\w.]+:)"
+    rf"(?:(?:{_NAME} - )?\[?(?:INFO|info)\]?[ :|-]+"
+    rf"(?:{_NAME}:|{_NAME}(?::[\w.<>]+:\d+)? - |\[{_FILE}:\d+[^\]]*\] )?"
+    rf"|(?:DEBUG|WARNING):{_NAME}:)"
 )
 _PREFIX = rf"{_WRITER}*{_TIME}?{_LOGGER}?{_WRITER}*"
-# a record of the training by its loss or by a moment before the step
-_RECORD = r"\{(?:[^{}]*loss['\"]: ?[-\dnNiI]|['\"](?:epoch|ts|time\w*|date\w*)['\"])[^{}]*[ ,]"
+# a record of the training by its loss, or one that begins with a moment and the step
+_RECORD = (
+    r"\{(?:[^{}]*['\"](?:train_)?loss['\"]: ?[-\dnNiI][^{}]*[ ,]"
+    r"|['\"](?:epoch|ts|time\w*|date\w*)['\"]: ?(?:['\"][^'\"{}]*['\"]|[^'\"{},]+), ?)"
+)
 _COUNT = r"(?:\d{1,3}(?:,\d{3})+|\d+)"
 
 
