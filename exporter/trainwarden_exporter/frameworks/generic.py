@@ -48,18 +48,21 @@ def _count(name: str, regex: str, *, is_bar: bool = True) -> fw.LinePattern:
     )
 
 
+_LOSS_WORDS = (
+    r"(?:(?i:train(?:ing)?|avg|average|mean|total|running|current|final|batch|step|epoch"
+    r"|iter(?:ation)?|lm|mlm|ce|bce|nll|ctc|kl|mse|mae|cross|entropy|contrastive|diffusion"
+    r"|recon(?:struction)?|sft|dpo"
+    r"|debug|info|warn(?:ing)?|error|critical)[_ \t/-]{1,8})*"
+)
+"""No word before a loss but these: any other makes it a loss of something else."""
+
 _NOT_TRAINING = (
     r"\b(?i:best|lowest|min(?:imum)?|init(?:ial)?|prev(?:ious)?|old|val(?:id(?:ation)?)?"
     r"|eval(?:uation)?|test|dev)"
 )
 """Words before a loss that is not the one of the last step: inf until the first validation."""
 
-_BEFORE_LOSS = (
-    r"(?:^|[^\w\s]|\d[a-zA-Z/%]{0,8}[ \t])[ \t]{0,12}"
-    r"(?:(?i:train(?:ing)?|avg|average|mean|total|running|current|final|batch|step|lm|ce|sft|dpo)"
-    r"[_ /])*"
-)
-"""No word before a loss but these: any other makes it a loss of something else."""
+_BEFORE_LOSS = rf"(?:^|[^\w\s]|\d[a-zA-Z/%]{{0,8}}[ \t])[ \t]{{0,12}}{_LOSS_WORDS}"
 
 _AFTER_LOSS = r"(?:_step)?['\"]?(?:[ \t]{0,12}[:=][ \t]{0,12}|[ \t]{1,12})['\"]?(?:[\w.]+\()?"
 
@@ -69,7 +72,7 @@ FRAMEWORK = fw.Framework(
     lines=(
         fw.LinePattern(
             "loss",
-            rf"{_NOT_TRAINING}\W{{1,4}}(?i:loss){_AFTER_LOSS}{NUMBER}"
+            rf"{_NOT_TRAINING}\W{{1,4}}{_LOSS_WORDS}(?i:loss){_AFTER_LOSS}{NUMBER}"
             rf"|{_BEFORE_LOSS}(?:loss|Loss|LOSS){_AFTER_LOSS}(?P<loss>{NUMBER})",
             redrawn=True,
         ),
