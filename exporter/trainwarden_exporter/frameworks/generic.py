@@ -32,7 +32,20 @@ _RECORD = (
     r"\{(?:[^{}]*['\"](?:train_)?loss['\"]: ?[-\dnNiI][^{}]*[ ,]"
     r"|['\"](?:epoch|ts|time\w*|date\w*)['\"]: ?(?:['\"][^'\"{}]*['\"]|[^'\"{},]+), ?)"
 )
-_COUNT = r"(?:\d{1,3}(?:,\d{3})+|\d+)"
+
+_END = r"(?:[^\w.%/]|$)"
+_VALUE_WORDS = r"\w*loss|lr|train|epoch|avg|grad|time|dt|acc|ppl|reward"
+_THOUSANDS = r"[1-9]\d{0,2}(?:,\d{3})+"
+# 10,510 may be a step and another value, unless a total, the loss or nothing follows
+_STEP = (
+    rf"(?:(?P<step>{_THOUSANDS}|\d+)[ \t]{{0,8}}(?:/|of)[ \t]{{0,8}}"
+    rf"(?:(?P<total>{_THOUSANDS})(?:[^\w.%/,]|,[ \t]|$)|(?P<total_>\d+){_END})"
+    rf"|(?P<step_>{_THOUSANDS})(?:[ \t]*[|:()\[\]]|(?:,|,?[ \t]{{1,12}})(?i:{_VALUE_WORDS}))"
+    r"|(?P<step____>[1-9]\d{0,2},\d{3})$"
+    rf"|(?P<step__>\d{{4,}}|0){_END}"
+    r"|(?P<step___>\d{1,3})(?:[^\w.%/,]|$|,(?:\D|$|\d{1,2}(?:\D|$)|\d{4}|\d{3}\.\d"
+    r"|\d{3},(?:\d{1,2}(?:\D|$)|\d{4}))))"
+)
 
 
 def _count(name: str, regex: str, *, is_bar: bool = True) -> fw.LinePattern:
@@ -89,8 +102,7 @@ FRAMEWORK = fw.Framework(
         _count(
             "step",
             rf"^{_PREFIX}(?:{_RECORD})?[\[({{'\"]*{_TRAIN}(?i:global[ _])?(?i:step|iter(?:ation)?)"
-            rf"s?['\"]?[ \t:=#]{{1,12}}(?P<step>{_COUNT})"
-            rf"(?:[ \t]{{0,8}}(?:/|of)[ \t]{{0,8}}(?P<total>{_COUNT}))?(?:[^\w.%/]|$)",
+            rf"s?['\"]?[ \t:=#]{{1,12}}{_STEP}",
             is_bar=False,
         ),
         fw.LinePattern(

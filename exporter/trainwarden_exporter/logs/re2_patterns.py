@@ -87,12 +87,15 @@ class RegexSet:
     def groups(self, index: int, line: bytes) -> dict[str, str]:
         """Returns the matches of the named groups of one expression in `line`.
 
-        Groups that took no part are absent.
+        Groups that took no part are absent. Underscores behind a name are left out: they set apart
+        groups of one meaning, as a name may occur only once in an expression.
         """
         match = self._each[index].search(line, 0, len(line))
         found = {} if match is None else match.groupdict()
         return {
-            (name if isinstance(name, str) else name.decode()): value.decode(errors="replace")
+            (name if isinstance(name, str) else name.decode()).rstrip("_"): value.decode(
+                errors="replace"
+            )
             for name, value in found.items()
             if value is not None
         }

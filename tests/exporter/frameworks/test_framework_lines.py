@@ -22,8 +22,7 @@ def hits(patterns: Iterable[LinePattern], text: str) -> dict[str, Mapping[str, s
     for pattern in patterns:
         match = re2.search(pattern.regex, text)
         if match is not None:
-            groups = match.groupdict().items()
-            found[pattern.name] = {name: value for name, value in groups if value is not None}
+            found[pattern.name] = RegexSet([pattern.regex]).groups(0, text.encode())
     return found
 
 
@@ -156,6 +155,24 @@ def test_every_lasting_phase_is_ended_by_some_line(framework: str) -> None:
         ("INFO:root:eval step 5 loss 0.1", {}),
         ('{"event": "saved", "step": 12}', {}),
         ('{"model": "a", "loss": "mse", "step": 12}', {}),
+        ("step 1,090/5,000", {"step": ("1,090", "5,000")}),
+        ("step 990/5,000, loss 0.5", {"step": ("990", "5,000")}),
+        ("step 1,090 of 1,005,000: loss 0.5", {"step": ("1,090", "1,005,000")}),
+        ("step 1,090 | loss 0.5", {"step": ("1,090",)}),
+        ("step 1,090 train_loss 0.5", {"step": ("1,090",)}),
+        ("step 3/100,250,2.5", {"step": ("3", "100")}),
+        ("step 10,510,2.314", {"step": ("10",)}),
+        ("step 10,0.512", {"step": ("10",)}),
+        ("step 10,510.5", {"step": ("10",)}),
+        ("step 0,512", {"step": ("0",)}),
+        ("step 1090,512,100", {"step": ("1090",)}),
+        ("step 12, 512", {"step": ("12",)}),
+        ("step 3,100 tokens", {}),
+        ("step 1,090", {"step": ("1,090",)}),
+        ("step=1,090,loss=0.5", {"step": ("1,090",)}),
+        ("step 1,090 (12.5s)", {"step": ("1,090",)}),
+        ("step 1,090 time 12ms", {"step": ("1,090",)}),
+        ("step 10,510,250", {}),
         ("{'name': 'a', 'steps': {'step': 12}}", {}),
         ("INFO - eval - step 12", {}),
         ("INFO - val - step 12", {}),
