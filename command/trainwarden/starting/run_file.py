@@ -54,7 +54,8 @@ class CommandConfig(Section):
 
     ready: Annotated[str, AfterValidator(_address)] | None = None
     """Address that answers once the command is ready; the next command starts then. Default: that
-    in the command of an inference server; others are ready once they run."""
+    in the command of an inference server, of an unknown one its port; others are ready once they
+    run."""
 
     restart: Literal["never", "on-failure", "on-request"] = "on-request"
     """Who may start the command again."""
@@ -81,15 +82,16 @@ class CommandConfig(Section):
         if self.ready is not None or self.role != INFERENCE:
             return self.ready
         server = parse_server_command(self.command)
-        url = parse_address(self.command) if server is None else server.url()
+        if server is None:
+            return parse_address(self.command)
+        url = server.url()
         return None if url is None else f"{url}/health"
 
     @property
     def probed_address(self) -> str | None:
-        """Returns the address that the exporter does not find itself, of an inference server."""
-        known = self.ready is None and parse_server_command(self.command) is not None
-        address = None if self.role != INFERENCE or known else self.ready_address
-        return address if address and address.startswith("http") else None
+        """Returns the address at which the exporter asks an inference server of the user's own."""
+        given = self.ready if self.role == INFERENCE else None
+        return given if given and given.startswith("http") else None
 
 
 def _expanded(value: object) -> object:

@@ -164,9 +164,14 @@ def parse_server_command(arguments: Sequence[str]) -> ServerCommand | None:
 
 
 def parse_address(arguments: Sequence[str]) -> str | None:
-    """Returns the local URL that `--host` and `--port` of any server name; None without a port."""
+    """Returns the local `tcp://HOST:PORT` that `--host` and `--port` of any server name.
+
+    None without a port. What an unknown server speaks there is not known.
+    """
     port = _port(_option(arguments, ("--port",)))
-    return None if not port else local_url(_option(arguments, ("--host",)) or "", port)
+    if not port:
+        return None
+    return local_url(_option(arguments, ("--host",)) or "", port).replace("http", "tcp", 1)
 
 
 def _arguments_of(program: _ServerProgram, arguments: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -180,7 +180,7 @@ class ServerDiscovery:
         if not servers and started and isinstance(server, AnnouncedServer) and server.ready:
             servers = (DiscoveredServer(_UNKNOWN_ENGINE, server.ready, started),)
         # Where an unknown program listens is not known, so neither is that it does not serve.
-        hidden = not servers and _listens_unknown(server.engine, candidates, patterns)
+        hidden = not servers and _is_unknown(server, candidates, patterns)
         found = [local for one in servers if (local := one.confined(sockets))]
         key = (run.name, server.name)
         known = self._known[key] = assign_slots(self._known.get(key, []), found, expected)
@@ -312,14 +312,18 @@ def find_servers(
     return tuple(sorted(found.values(), key=lambda one: one.url))
 
 
-def _listens_unknown(
-    engine: str | None,
+def _is_unknown(
+    server: ServerConfig,
     candidates: Sequence[CandidateProcess],
     patterns: Sequence[tuple[str, re.Pattern[str]]],
 ) -> bool:
-    """Whether processes of the worker listen, and none is known to be of an engine."""
-    return any(one.listeners for one in candidates) and not any(
-        one.server_command or _engine_of(one, engine, patterns) for one in candidates
+    """Whether processes of the worker may serve, and none is known to be of an engine.
+
+    A program that announced itself without an address may serve on another host, as through ssh.
+    """
+    announced = isinstance(server, AnnouncedServer)
+    return any(one.listeners or announced for one in candidates) and not any(
+        one.server_command or _engine_of(one, server.engine, patterns) for one in candidates
     )
 
 

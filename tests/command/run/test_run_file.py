@@ -189,8 +189,9 @@ def test_the_address_of_a_known_server_is_that_of_its_command_line(tmp_path: Pat
     assert commands["vllm"].command[:2] == ("env", "CUDA_VISIBLE_DEVICES=0")
     assert not commands["vllm"].ends_the_run
     assert not any(one.startswith("--ready") for one in options_of(commands["vllm"]))
-    assert commands["own"].ready_address == "http://127.0.0.1:18978/health"
-    assert "--ready=http://127.0.0.1:18978/health" in options_of(commands["own"])
+    # whether it speaks HTTP, and has a /health, is not known
+    assert commands["own"].ready_address == "tcp://127.0.0.1:18978"
+    assert not any(one.startswith("--ready") for one in options_of(commands["own"]))
     assert commands["trainer"].ready_address is None
 
 

@@ -101,6 +101,21 @@ def test_a_program_of_ones_own_is_asked_at_the_address_that_its_start_names(proc
     assert (target.engine, target.url) == ("vllm", "http://127.0.0.1:8001")
 
 
+def test_an_unknown_program_that_announced_no_address_is_not_taken_for_a_dead_server(
+    proc: FakeProc,
+) -> None:
+    """Such as ssh, whose server is on another host: it never listens on this one."""
+    server = AnnouncedServer(name="a", worker="server")
+    own = run(BY_WORKER).model_copy(update={"inference": (server,)})
+    discovery = ServerDiscovery([own], root=proc.root)
+    proc.add(100, ("ssh", "gpu2", "vllm serve"))
+    assert seen(discovery) == {}
+    proc.remove(100)
+    assert seen(discovery) == {"a": None}
+    proc.add(101, ("vllm", "serve", "--port", "8001"))
+    assert seen(discovery) == {"a": "http://127.0.0.1:8001"}
+
+
 def test_an_unknown_program_that_listens_somewhere_is_not_taken_for_a_dead_server(
     proc: FakeProc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
