@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import pwd
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -20,6 +21,7 @@ from trainwarden_exporter.exceptions import Problem
 from trainwarden_exporter.gpu.config import GpuConfig
 from trainwarden_exporter.heartbeats.registry import HeartbeatConfig
 from trainwarden_exporter.host.config import HostConfig
+from trainwarden_exporter.inference.addresses import check_ready_address
 from trainwarden_exporter.inference.config import AnnouncedServer, TlsConfig, Url
 from trainwarden_exporter.logs.config import AnnouncedLog
 from trainwarden_exporter.processes.announcements import AnnouncedRuns, AnnouncedWorker
@@ -177,6 +179,10 @@ def with_announced(config: Config, announced: AnnouncedRuns) -> tuple[Config, tu
             problems.append(Problem(worker.file, None, "", "the run belongs to another account"))
             continue
         kept = configured.get(key.run)
+        if (refused := _refused_address(worker.announcement.ready)) is not None:
+            problems.append(Problem(worker.file, None, "ready", refused))
+            without = worker.announcement.model_copy(update={"ready": None})
+            worker = replace(worker, announcement=without)  # noqa: PLW2901
         try:
             found = _add_worker(
                 before,
@@ -192,6 +198,16 @@ def with_announced(config: Config, announced: AnnouncedRuns) -> tuple[Config, tu
     if list(runs.values()) == list(config.runs):
         return config, tuple(problems)
     return config.model_copy(update={"runs": tuple(runs.values())}), tuple(problems)
+
+
+def _refused_address(ready: str | None) -> str | None:
+    """Returns why a server cannot be asked at an announced address; None if it can."""
+    try:
+        if ready is not None:
+            check_ready_address(ready)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def _names(uid: int) -> tuple[str, ...]:

@@ -72,10 +72,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--ready",
-        type=_checked(r"https?://[^/\s]+\S*", "http://… or https://…"),
+        type=_ready_address,
         metavar="ADDRESS",
-        help="where an inference server of your own answers with a status of 2xx: the exporter asks"
-        " it there (default: where the command line of a known server shows it)",
+        help="where on this host an inference server of your own answers with a status of 2xx: the"
+        " exporter asks it there (default: where the command line of a known server shows it)",
     )
     parser.add_argument(
         "--finishes",
@@ -104,6 +104,17 @@ def _checked(pattern: str, expected: str) -> Callable[[str], str]:
         return text
 
     return check
+
+
+def _ready_address(text: str) -> str:
+    """Returns an address at which the exporter can ask a server."""
+    from trainwarden_exporter.inference.addresses import check_ready_address  # noqa: PLC0415
+
+    try:
+        check_ready_address(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
+    return text
 
 
 def run(options: argparse.Namespace) -> int:

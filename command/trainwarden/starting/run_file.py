@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 from trainwarden.run.start import default_name
 from trainwarden_exporter.config_file.loader import LocatedError, Section, load
 from trainwarden_exporter.config_file.types import Bytes, LocalPath, Name, Seconds
+from trainwarden_exporter.inference.addresses import check_ready_address, check_url
 from trainwarden_exporter.inference.command_lines import parse_address, parse_server_command
 
 RUN_FILE = "trainwarden.yml"
@@ -35,6 +36,8 @@ def _arguments(value: object) -> object:
 def _address(value: str) -> str:
     if re.fullmatch(r"https?://[^/\s]+\S*|tcp://[^/\s]+:\d+", value) is None:
         raise ValueError("expected http://…, https://… or tcp://HOST:PORT")
+    if value.startswith("http"):
+        check_url(value)
     return value
 
 
@@ -89,9 +92,17 @@ class CommandConfig(Section):
 
     @property
     def probed_address(self) -> str | None:
-        """Returns the address at which the exporter asks an inference server of the user's own."""
-        given = self.ready if self.role == INFERENCE else None
-        return given if given and given.startswith("http") else None
+        """Returns the address at which the exporter asks an inference server of the user's own.
+
+        None for an address that the exporter cannot ask, such as that of another host.
+        """
+        if self.ready is None or self.role != INFERENCE:
+            return None
+        try:
+            check_ready_address(self.ready)
+        except ValueError:
+            return None
+        return self.ready
 
 
 def _expanded(value: object) -> object:

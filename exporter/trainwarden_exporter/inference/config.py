@@ -5,12 +5,12 @@ from __future__ import annotations
 import ssl
 from collections.abc import Collection, Sequence
 from typing import Annotated, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from trainwarden_exporter.config_file.loader import LocatedError, Section, unique_by
 from trainwarden_exporter.config_file.types import LocalPath, Name, Seconds
+from trainwarden_exporter.inference.addresses import check_url
 from trainwarden_exporter.runtime.bounded_calls import bounded_call
 from trainwarden_exporter.runtime.ca_bundle import system_context
 
@@ -22,24 +22,7 @@ VLLM_SHORTEST_TIMEOUT = 10.0
 """Seconds. A busy vLLM answers late and would count as dead (vllm PR #38157)."""
 
 
-def _url(value: str) -> str:
-    parts = urlsplit(value)
-    try:
-        port = parts.port
-    except ValueError as error:
-        raise ValueError(f"not a URL: {error}") from None
-    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
-        raise ValueError("not a URL: write http://host:port or https://host:port")
-    if parts.username is not None or parts.password is not None:
-        raise ValueError(
-            "no user and password allowed, because URLs are displayed; use api_key_file"
-        )
-    if parts.fragment:
-        raise ValueError("no fragment allowed")
-    return value.rstrip("/") if not parts.query else value
-
-
-Url = Annotated[str, StringConstraints(max_length=500), AfterValidator(_url)]
+Url = Annotated[str, AfterValidator(check_url)]
 _Text = Annotated[str, StringConstraints(max_length=200)]
 _Path = Annotated[str, StringConstraints(max_length=200, pattern=r"^/\S*$")]
 

@@ -6,14 +6,12 @@ A command line is text that any account can choose: its `--host` may name anothe
 
 from __future__ import annotations
 
-import ipaddress
-import socket
 from collections.abc import Collection
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from trainwarden_exporter.inference.addresses import DEFAULT_PORTS, is_local_address
 from trainwarden_exporter.inference.command_lines import local_url
 from trainwarden_exporter.processes.listening_ports import Listener, read_listeners, read_table
 from trainwarden_exporter.processes.procfs import PROC
@@ -32,7 +30,7 @@ class WorkerSockets:
         Without a listener the server is starting or has ended.
         """
         parts = urlsplit(url)
-        port = parts.port or 0
+        port = parts.port or DEFAULT_PORTS[parts.scheme]
         address = next((one.address for one in self.own if one.port == port), None)
         if address is None:
             if port in self.other_ports:
@@ -55,21 +53,6 @@ def read_sockets(pids: Collection[int], root: Path = PROC) -> WorkerSockets:
         return WorkerSockets(own)
     listening = {one.port for pid in readable[:1] for one in read_table(pid, root).values()}
     return WorkerSockets(own, frozenset(listening - {one.port for one in own}))
-
-
-def is_local_address(host: str) -> bool:
-    """Whether `host` is a loopback address, `localhost` or an address of this host."""
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return host == "localhost"
-    if address.is_loopback:
-        return True
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with suppress(OSError), socket.socket(family) as one:
-        one.bind((host, 0))
-        return True
-    return False
 
 
 def _has_readable_files(pid: int, root: Path) -> bool:

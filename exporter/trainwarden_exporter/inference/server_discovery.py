@@ -179,9 +179,9 @@ class ServerDiscovery:
         started = newest_start(candidates)
         if not servers and started and isinstance(server, AnnouncedServer) and server.ready:
             servers = (DiscoveredServer(_UNKNOWN_ENGINE, server.ready, started),)
-        # Where an unknown program listens is not known, so neither is that it does not serve.
-        hidden = not servers and _is_unknown(server, candidates, patterns)
         found = [local for one in servers if (local := one.confined(sockets))]
+        # Where an unknown program listens is not known, so neither is that it does not serve.
+        hidden = not found and _is_unknown(server, candidates, patterns)
         key = (run.name, server.name)
         known = self._known[key] = assign_slots(self._known.get(key, []), found, expected)
         living = {one.url: one.started for one in found}
@@ -319,7 +319,8 @@ def _is_unknown(
 ) -> bool:
     """Whether processes of the worker may serve, and none is known to be of an engine.
 
-    A program that announced itself without an address may serve on another host, as through ssh.
+    A program that announced itself may serve on another host, as through ssh, or by a process
+    outside the worker, as through Docker.
     """
     announced = isinstance(server, AnnouncedServer)
     return any(one.listeners or announced for one in candidates) and not any(

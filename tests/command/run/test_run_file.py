@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 
 from ports import free_port
 from running_runs import Runs, is_alive, wait_for
+from trainwarden.commands.run import add_arguments
 from trainwarden.run.announcement import read_content
 from trainwarden.starting.run_file import load_run_file, options_of
 from trainwarden_exporter.exceptions import ConfigError
@@ -162,6 +164,7 @@ def test_detached_commands_go_on(folder: Folder) -> None:
         ("frobnicate: 1", ":5: commands.trainer.frobnicate: unknown key"),
         ("command: 'a \"b'", ":5: commands.trainer.command: not a command: No closing quotation"),
         ("ready: 8000", ":5: commands.trainer.ready: expected text"),
+        ("ready: 'http://h:99999'", ":5: commands.trainer.ready: not a URL: Port out of range"),
         ("role: inference", ":3: commands.trainer.ready: required: the command does not show"),
     ],
 )
@@ -193,6 +196,42 @@ def test_the_address_of_a_known_server_is_that_of_its_command_line(tmp_path: Pat
     assert commands["own"].ready_address == "tcp://127.0.0.1:18978"
     assert not any(one.startswith("--ready") for one in options_of(commands["own"]))
     assert commands["trainer"].ready_address is None
+
+
+def test_the_exporter_asks_only_an_address_of_this_host(tmp_path: Path) -> None:
+    (tmp_path / "trainwarden.yml").write_text(
+        "commands:\n"
+        "  near: {command: python serve.py, role: inference, ready: 'http://localhost/health'}\n"
+        "  far: {command: ssh gpu2 serve, role: inference, ready: 'http://gpu2:8000/health'}\n"
+        "  port: {command: python serve.py, role: inference, ready: 'tcp://127.0.0.1:8001'}\n"
+    )
+    _, commands = load_run_file(tmp_path)
+    assert {name: one.probed_address for name, one in commands.items()} == {
+        "near": "http://localhost/health",
+        "far": None,
+        "port": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("ready", "message"),
+    [
+        ("127.0.0.1:8000", "not a URL"),
+        ("http://[", "Invalid IPv6 URL"),
+        ("http://127.0.0.1:99999", "not a URL"),
+        ("http://user:pw@127.0.0.1/", "no user and password allowed"),
+        ("http://127.0.0.1/a b", "has a space"),
+        ("http://gpu2:8000/health", "not an address of this host"),
+    ],
+)
+def test_an_address_that_the_exporter_cannot_ask_is_refused(
+    ready: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    with pytest.raises(SystemExit):
+        parser.parse_args([f"--ready={ready}", "--", "serve"])
+    assert f"argument --ready: {ready!r}: {message}" in capsys.readouterr().err
 
 
 def test_without_a_command_and_without_a_file_there_is_nothing_to_run(folder: Folder) -> None:

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from trainwarden_exporter.inference.local_sockets import WorkerSockets, is_local_address
+from trainwarden_exporter.inference.addresses import is_local_address
+from trainwarden_exporter.inference.local_sockets import WorkerSockets
 from trainwarden_exporter.processes.listening_ports import Listener
 
 OWN = WorkerSockets((Listener("0.0.0.0", 30000), Listener("10.9.8.7", 30001)), frozenset({22}))
@@ -19,6 +20,8 @@ OWN = WorkerSockets((Listener("0.0.0.0", 30000), Listener("10.9.8.7", 30001)), f
         ("http://192.0.2.1:30002", "http://127.0.0.1:30002"),
         ("http://127.0.0.2:30002", "http://127.0.0.2:30002"),
         ("http://[::1]:30002", "http://[::1]:30002"),
+        ("http://localhost/health", "http://localhost:80/health"),
+        ("https://localhost/health", "https://localhost:443/health"),
     ],
 )
 def test_a_server_is_asked_at_a_local_address_of_its_worker(url: str, confined: str | None) -> None:

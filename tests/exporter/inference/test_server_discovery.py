@@ -12,6 +12,7 @@ import pytest
 from trainwarden_exporter.inference import server_discovery
 from trainwarden_exporter.inference.config import AnnouncedServer
 from trainwarden_exporter.inference.health_model import ProcessInfo
+from trainwarden_exporter.inference.local_sockets import WorkerSockets
 from trainwarden_exporter.inference.server_discovery import ServerDiscovery
 from trainwarden_exporter.processes.listening_ports import Listener
 from trainwarden_exporter.processes.procfs import read_process
@@ -114,6 +115,19 @@ def test_an_unknown_program_that_announced_no_address_is_not_taken_for_a_dead_se
     assert seen(discovery) == {"a": None}
     proc.add(101, ("vllm", "serve", "--port", "8001"))
     assert seen(discovery) == {"a": "http://127.0.0.1:8001"}
+
+
+def test_a_server_whose_port_another_process_has_is_not_taken_for_a_dead_one(
+    proc: FakeProc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as the port of a container, which a process of Docker has."""
+    sockets = WorkerSockets(other_ports=frozenset({18978}))
+    monkeypatch.setattr(server_discovery, "read_sockets", lambda *_: sockets)
+    server = AnnouncedServer(name="a", worker="server", ready="http://127.0.0.1:18978/health")
+    own = run(BY_WORKER).model_copy(update={"inference": (server,)})
+    discovery = ServerDiscovery([own], root=proc.root)
+    proc.add(100, ("docker", "run", "vllm serve"))
+    assert seen(discovery) == {}
 
 
 def test_an_unknown_program_that_listens_somewhere_is_not_taken_for_a_dead_server(

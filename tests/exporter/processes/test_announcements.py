@@ -346,6 +346,26 @@ def test_a_worker_that_is_no_valid_configuration_is_left_out(folder: Path) -> No
     assert str(problem).startswith(f"{path}: ")
 
 
+@pytest.mark.parametrize(
+    ("ready", "message"),
+    [
+        ("http://[", "Invalid IPv6 URL"),
+        ("http://127.0.0.1:99999", "not a URL: Port out of range 0-65535"),
+        ("http://user:pw@127.0.0.1/", "no user and password allowed"),
+        ("http://gpu2:8000/health", "not an address of this host"),
+    ],
+)
+def test_a_server_with_an_unusable_address_is_watched_without_it(
+    folder: Path, ready: str, message: str
+) -> None:
+    path = announce(folder, role="inference", ready=ready)
+    config, (problem,) = with_announced(Config(), read_announcements(folder, NOW))
+    assert str(problem).startswith(f"{path}: ready: {message}")
+    (run,) = config.runs
+    assert [worker.name for worker in run.workers] == ["trainer"]
+    assert run.inference == (AnnouncedServer(name="trainer", worker="trainer"),)
+
+
 def test_a_run_remains_while_its_file_cannot_be_read(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
