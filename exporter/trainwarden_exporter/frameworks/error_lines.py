@@ -184,7 +184,6 @@ FATAL_LINES = frozenset(
         "ray_death",
         "engine_died",
         "process_killed",
-        "child_ended",
     )
 )
 """Patterns of errors that end a trainer. Not `exception`: a caught exception is logged in the same

@@ -5,6 +5,7 @@ import re2  # type: ignore[import-untyped]
 
 from framework_lines import ANSI, LINES
 from trainwarden_exporter.frameworks.error_lines import COMMON_ERROR_PATTERNS, last_error
+from trainwarden_exporter.progress.specs import TRAINER, is_fatal
 
 QUOTED = {
     "gpu_out_of_memory": (
@@ -234,6 +235,8 @@ def test_an_exception_of_gpu_memory_is_distinguished_from_a_message(name: str) -
 @pytest.mark.parametrize("text", QUOTED["child_ended"])
 def test_the_end_of_a_child_shows_no_end_of_the_run(text: str) -> None:
     assert names_of(text) == {"child_ended"}
+    (pattern,) = (one for one in COMMON_ERROR_PATTERNS if one.name == "child_ended")
+    assert not is_fatal(pattern, TRAINER)
 
 
 def test_every_error_pattern_has_quoted_lines() -> None:
