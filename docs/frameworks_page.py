@@ -251,7 +251,7 @@ def _ways(regex: str) -> list[str]:
     for place, letter in enumerate(regex):
         escaped = place > 0 and regex[place - 1] == "\\"
         depth += (letter == "(") - (letter == ")") if not escaped else 0
-        if letter == "|" and depth == 0:
+        if letter == "|" and depth == 0 and not escaped:
             ways.append("")
         else:
             ways[-1] += letter

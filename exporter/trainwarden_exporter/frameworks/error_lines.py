@@ -25,18 +25,34 @@ _OUT_OF_GPU_MEMORY = (
     r"CUDA out of memory\. Tried to allocate|CUDA out of memory occurred"
     r"|CUDA error: (?:out of memory|CUBLAS_STATUS_ALLOC_FAILED)|HIP out of memory\."
 )
+_EXCEPTION_OF_GPU_MEMORY = (
+    r"(?:torch\.(?:cuda\.)?OutOfMemoryError(?::|\s*$|\s*\[)"
+    rf"|[\w.]+Error: {{1,2}}(?:{_OUT_OF_GPU_MEMORY}|CUDA out of memory))"
+)
+# An exception that nobody caught begins its line, behind the prefixes of loggers and launchers.
+# RE2 has no look-behind: the second is what else may precede it.
+_BEGINS_LINE = r"(?:^\s*|[\]\)\|>-]\s*|[\]\)]:\s*)"
+_IN_A_SENTENCE = r"(?:[^\s\]\)\|>:-]\s+|[^\s\]\)]:\s*|[^\s\w.\]\)\|>:-])"
+_NO_EXCEPTION = (
+    r"(?:^|[^: ]|[^: ] |"
+    r"(?:[^r\)]|[^o]r|[^r]or|[^r]ror|[^E]rror|\bError|[^\(]\)|[^t]\(\)): {1,2})"
+)
+"""What may precede the message, other than `…Error: ` and `what(): `."""
 
 COMMON_ERROR_PATTERNS: tuple[LinePattern, ...] = (
     error_line(
         "gpu_out_of_memory",
-        rf"[r)]: {{1,2}}(?:{_OUT_OF_GPU_MEMORY})",
-        r"\btorch\.(?:cuda\.)?OutOfMemoryError\b",
+        r"what\(\): {1,2}(?:CUDA out of memory|CUDA error: out of memory|HIP out of memory)",
+        _BEGINS_LINE + _EXCEPTION_OF_GPU_MEMORY,
     ),
-    # Its message without the exception: who logs it has caught it, and may try again with less.
+    # Its message without the exception, or both in a sentence: who logs it has caught it, and may
+    # try again with less.
     error_line(
         "oom_thrown",
-        rf"(?:^|[^: ]|[^: ] |[^r)]: )(?:{_OUT_OF_GPU_MEMORY})",
         r"CUDA OOM errors thrown\.",
+        r"torch\.(?:cuda\.)?OutOfMemoryError(?:[^:\w\s\[]|\s+[^\s\[])",
+        rf"{_NO_EXCEPTION}(?:{_OUT_OF_GPU_MEMORY})",
+        _IN_A_SENTENCE + _EXCEPTION_OF_GPU_MEMORY,
     ),
     error_line(
         "gpu_busy",

@@ -21,6 +21,11 @@ QUOTED = {
             "RuntimeError: CUDA out of memory occurred when warming up sampler with 1024 dummy "
             "requests."
         ),
+        "RuntimeError: CUDA out of memory",
+        "[default0]:torch.OutOfMemoryError: Allocation on device 0 would exceed allowed memory.",
+        "torch.cuda.OutOfMemoryError",
+        "  what():  CUDA out of memory. Tried to allocate 2.00 GiB",
+        "INFO | worker.py:5 - torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB",
     ),
     "oom_thrown": (
         "WARNING:root:batch size 64 failed: CUDA out of memory. Tried to allocate 2 GB",
@@ -28,6 +33,14 @@ QUOTED = {
         "trying half the batch (CUDA error: out of memory)",
         "sampling failed: HIP out of memory. Tried to allocate 20.00 MiB",
         "1 CUDA OOM errors thrown.",
+        "worker: CUDA out of memory. Tried to allocate 2.00 GiB",
+        "Error: CUDA out of memory. Tried to allocate 2.00 GiB",
+        "(worker 3): CUDA out of memory. Tried to allocate 2.00 GiB",
+        "Batch too large for error: CUDA out of memory. Tried to allocate 2.00 GiB, retrying",
+        "Caught exception torch.cuda.OutOfMemoryError, halving the batch size",
+        "Caught torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB; retrying",
+        "attempt 2 failed: RuntimeError: CUDA error: out of memory",
+        "halving (RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB)",
     ),
     "gpu_busy": (
         "RuntimeError: CUDA error: CUDA-capable device(s) is/are busy or unavailable",
