@@ -11,7 +11,11 @@ from trainwarden_exporter.checkpoints.specs import CheckpointSpec
 from trainwarden_exporter.frameworks import get_framework
 from trainwarden_exporter.frameworks.base import Framework, LinePattern, LogLayout, Phase
 from trainwarden_exporter.frameworks.common_patterns import RESTARTED
-from trainwarden_exporter.frameworks.error_lines import CLIENT_ERRORS, COMMON_ERROR_PATTERNS
+from trainwarden_exporter.frameworks.error_lines import (
+    CLIENT_ERRORS,
+    COMMON_ERROR_PATTERNS,
+    OTHER_NAMES,
+)
 from trainwarden_exporter.frameworks.path_resolution import PathTemplate
 from trainwarden_exporter.logs.config import AnnouncedLog, LogConfig
 from trainwarden_exporter.logs.specs import LogBegin, LogSpec
@@ -129,14 +133,22 @@ def line_patterns(
     """
     defaults = () if has_own_steps else known.default_lines
     everywhere = [*COMMON_ERROR_PATTERNS, *known.lines, *defaults]
-    used = [one for one in everywhere if one.name not in config.disabled_patterns]
     if not has_servers:
-        used = [replace(one, name=CLIENT_ERRORS.get(one.name, one.name)) for one in used]
-    patterns = {one.name: one for one in used}
-    patterns |= {one.name: one.pattern() for one in config.patterns}
+        everywhere = [
+            replace(one, name=CLIENT_ERRORS.get(one.name, one.name)) for one in everywhere
+        ]
+    own = {one.name: one.pattern() for one in config.patterns}
+    left_out = {*config.disabled_patterns}
+    left_out |= {OTHER_NAMES[name] for name in (*left_out, *own) if name in OTHER_NAMES}
+    patterns = {one.name: one for one in everywhere if one.name not in left_out} | own
     if isinstance(config, AnnouncedLog):
         patterns[RESTARTED.name] = RESTARTED
-    return tuple(patterns.values())
+    return tuple(
+        one
+        if one.resets in patterns
+        else replace(one, resets=OTHER_NAMES.get(one.resets, one.resets))
+        for one in patterns.values()
+    )
 
 
 def _has_servers(run: RunConfig, known: Framework) -> bool:

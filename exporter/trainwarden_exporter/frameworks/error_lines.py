@@ -190,6 +190,9 @@ CLIENT_ERRORS = {
 }
 """Names of these patterns in a run without a server: its client of another one tries again."""
 
+OTHER_NAMES = CLIENT_ERRORS | {name: usual for usual, name in CLIENT_ERRORS.items()}
+"""The other name of a pattern that has two. A configuration may use either in any run."""
+
 FATAL_LINES = frozenset(
     (
         "gpu_out_of_memory",

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, StringConstraints
 from trainwarden_exporter.config_file.loader import LocatedError, Section, unique_by
 from trainwarden_exporter.config_file.types import Bytes, Name, Seconds
 from trainwarden_exporter.frameworks.base import Framework, LinePattern, Phase
-from trainwarden_exporter.frameworks.error_lines import COMMON_ERROR_PATTERNS
+from trainwarden_exporter.frameworks.error_lines import COMMON_ERROR_PATTERNS, OTHER_NAMES
 from trainwarden_exporter.frameworks.path_resolution import PathTemplate
 from trainwarden_exporter.logs.re2_patterns import check_regex
 
@@ -154,11 +154,12 @@ def check_logs(
     known_logs = {log.name for log in known.logs} if has_path else set()
     known_patterns = {
         pattern.name for pattern in (*COMMON_ERROR_PATTERNS, *known.lines, *known.default_lines)
-    }
+    } | OTHER_NAMES.keys()
     for index, log in enumerate(logs):
         place = ("logs", index)
         names = {*known_patterns, *(pattern.name for pattern in log.patterns)} - {
-            *log.disabled_patterns
+            *log.disabled_patterns,
+            *(OTHER_NAMES.get(name, name) for name in log.disabled_patterns),
         }
         if log.worker is not None and log.worker not in workers:
             raise LocatedError(f"no worker of this run has the name {log.worker}", *place, "worker")

@@ -124,6 +124,30 @@ def test_a_refused_connection_concerns_the_server_of_a_run_that_has_one() -> Non
     assert alone - served == {"peer_unreachable", "peer_connection_failed"}
 
 
+@pytest.mark.parametrize("name", ["connection_refused", "peer_unreachable"])
+@pytest.mark.parametrize(
+    "more", ["", "\ninference: [{name: s, url: 'http://127.0.0.1:8000', engine: vllm}]"]
+)
+def test_a_pattern_with_another_name_in_a_run_with_a_server_has_both(name: str, more: str) -> None:
+    both = {"connection_refused", "peer_unreachable"}
+
+    def found(settings: str) -> dict[str, LinePattern]:
+        log = specs(f"path: /data\nlogs: [{{name: log, files: [a], {settings}}}]{more}")["log"]
+        return {one.name: one for one in log.patterns}
+
+    assert not both & found(f"disabled_patterns: [{name}]").keys()
+    own = found(f"patterns: [{{name: {name}, regex: refused}}]")
+    assert both & own.keys() == {name}
+    assert own[name].regex == "refused"
+    resetting = found(f"patterns: [{{name: connected, regex: up, resets: {name}}}]")
+    assert {resetting["connected"].resets} == both & resetting.keys()
+    with pytest.raises(ConfigError, match="no pattern has the name"):
+        found(
+            "disabled_patterns: [connection_refused], "
+            f"patterns: [{{name: connected, regex: up, resets: {name}}}]"
+        )
+
+
 def test_a_log_is_of_its_worker_or_of_the_only_one_of_its_role() -> None:
     workers = (
         "path: /data\nworkers:\n"
