@@ -27,7 +27,7 @@ _LOGGER = (
     rf"|(?:DEBUG|WARNING):{_NAME}:)"
 )
 _PREFIX = rf"{_WRITER}*{_TIME}?{_LOGGER}?{_WRITER}*"
-# a record of the training by its loss, or one that begins with a moment and the step
+# a record of the training by its loss, or with a moment and the step at its beginning
 _RECORD = (
     r"\{(?:[^{}]*['\"](?:train_)?loss['\"]: ?[-\dnNiI][^{}]*[ ,]"
     r"|['\"](?:epoch|ts|time\w*|date\w*)['\"]: ?(?:['\"][^'\"{}]*['\"]|[^'\"{},]+), ?)"

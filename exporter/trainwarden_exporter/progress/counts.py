@@ -26,7 +26,7 @@ MAX_COUNTS = 32
 """Most counts of something else to remember."""
 
 MAX_EQUAL_BARS = 4
-"""Most bars of one length that may be drawn in turn without one that moves."""
+"""Most bars of one length that are drawn in turn while none of them moves."""
 
 
 def resolve_count(
