@@ -144,9 +144,9 @@ def line_patterns(
     if isinstance(config, AnnouncedLog):
         patterns[RESTARTED.name] = RESTARTED
     return tuple(
-        one
-        if one.resets in patterns
-        else replace(one, resets=OTHER_NAMES.get(one.resets, one.resets))
+        replace(one, resets=OTHER_NAMES[one.resets])
+        if one.resets in OTHER_NAMES.keys() - patterns.keys()
+        else one  # itself: RESTARTED is known by its identity
         for one in patterns.values()
     )
 
