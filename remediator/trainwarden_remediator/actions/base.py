@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from trainwarden_exporter.exceptions import CollectError
 from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.runtime.formatting import format_size
 from trainwarden_remediator.exceptions import ActionError, JournalError
 from trainwarden_remediator.model import TargetInstance
 from trainwarden_remediator.observation.model import START_TOLERANCE_SECONDS, ExporterState
@@ -191,5 +192,5 @@ def health_problem(exporter: ExporterState, key: WorkerKey, began: float) -> str
         return "it has not restarted"
     limit = worker.memory_limit_bytes
     if limit is not None and worker.resident_bytes > limit:
-        return f"{worker.resident_bytes:.0f} bytes resident, above its limit"
+        return f"{format_size(worker.resident_bytes)} resident, above its limit"
     return ""

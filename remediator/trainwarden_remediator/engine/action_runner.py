@@ -253,7 +253,7 @@ class ActionRunner:
                 if taken_over == ENDED_WITH_RUN and check.run_has_finished(exporter):
                     ill, remark = "", taken_over  # no fault is left to be healed
                 lost = lost or life.update(seen_at, lives=lives, failure=failure)
-                lost = lost or (relapse.update(seen_at, ill) if check.can_relapse else "")
+                lost = lost or relapse.update(seen_at, ill, is_back=check.is_back(exporter, today))
             now = self._clock.monotonic()
             well_since = None if ill else now if well_since is None else well_since
             new_since = None if ill or not is_new else now if new_since is None else new_since

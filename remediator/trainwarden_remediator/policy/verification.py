@@ -18,7 +18,7 @@ from trainwarden_remediator.observation.model import (
     RunState,
     ServerState,
 )
-from trainwarden_remediator.policy.conditions import is_down, is_stalled
+from trainwarden_remediator.policy.conditions import is_down, is_stalled, still_holds
 
 NEVER_PROBED_SECONDS = 45.0
 """A server that is up for so long without a completion probe is never probed, like some engines and
@@ -53,11 +53,16 @@ class Relapse:
     was_well: bool = False
     ill_since: float | None = None
 
-    def update(self, now: float, ill: str) -> str:
-        """Returns why it is not healed, or ""; `now` is a monotonic time in seconds."""
-        if not ill:
-            self.was_well, self.ill_since = True, None
-        elif self.was_well and self.ill_since is None:
+    def update(self, now: float, ill: str, *, is_back: bool) -> str:
+        """Returns why it is not healed, or "".
+
+        `now` is a monotonic time in seconds; `is_back`: whether its condition is seen to hold. It
+        may be ill for another reason, such as an exporter that does not answer.
+        """
+        self.was_well = self.was_well or not ill
+        if not (ill and is_back and self.was_well):
+            self.ill_since = None
+        elif self.ill_since is None:
             self.ill_since = now
         lasts = self.ill_since is not None and now - self.ill_since >= RELAPSE_SECONDS
         return f"{ill}, again" if lasts else ""
@@ -124,15 +129,16 @@ class EffectCheck:
         for `stable_for`: a trainer that fails at a step repeats those before it each time. Always
         False where steps prove nothing: a process that leaks makes new ones up to its limit.
         """
-        if self.can_relapse:
+        if self.condition in _GROWING:
             return False
         run, finished = exporter.runs.get(self.key.run), self.run_has_finished(exporter)
         return self._needs_step(exporter) and (finished or not self._repeats_steps(run))
 
-    @property
-    def can_relapse(self) -> bool:
-        """Whether the condition may be back though what was started is well at first."""
-        return self.condition in _GROWING
+    def is_back(self, exporter: ExporterState, now: float) -> bool:
+        """Whether a condition that comes back after a start is seen to hold at `now` (Unix s)."""
+        if self.condition is None or self.condition not in _GROWING:
+            return False
+        return still_holds(self.condition, self.key, exporter, now)
 
     def run_has_finished(self, exporter: ExporterState) -> bool:
         run = exporter.runs.get(self.key.run)

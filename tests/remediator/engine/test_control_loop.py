@@ -782,7 +782,7 @@ async def _until(true: Callable[[], bool]) -> None:
         ({"started_at": None, "resident_bytes": GIB}, "it has not restarted"),
         ({"processes": 0}, "0 of 1 processes run"),
         ({"processes": 2}, "2 of 1 processes run"),
-        ({"started_at": NOW}, "9663676416 bytes resident, above its limit"),
+        ({"started_at": NOW}, "9.0 GiB resident, above its limit"),
     ],
 )
 def test_tells_what_keeps_a_worker_from_being_healed(changes: dict[str, Any], ill: str) -> None:

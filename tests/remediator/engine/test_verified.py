@@ -160,6 +160,22 @@ async def test_a_trainer_that_exceeds_its_limit_again_was_not_healed_by_its_new_
         assert seen.endswith(", again")
 
 
+async def test_an_exporter_that_does_not_show_the_run_for_a_while_is_no_relapse(
+    stage: Stage,
+) -> None:
+    async with stage(before=lambda scene: scene.observer.runs.update(demo=CRASHED)) as scene:
+        scene.hear(remediation="restart_leaking_worker", worker=TRAINER.worker)
+        await scene.clock.advance(4)
+        makes_step(scene, LAST_STEP + 1)
+        await scene.clock.advance(3)
+        run = scene.observer.runs.pop("demo")
+        await scene.clock.advance(RELAPSE_SECONDS + 5)
+        assert outcomes(scene) == []
+        scene.observer.runs["demo"] = run
+        await scene.clock.advance(40)
+        assert outcomes(scene) == [("healed", "")]
+
+
 @pytest.mark.parametrize(("seconds", "outcome"), [(3, "healed"), (20, "not_healed")])
 async def test_a_trainer_that_is_ready_late_has_the_time_to_prove_that_it_stays_well(
     stage: Stage, seconds: float, outcome: str
