@@ -46,8 +46,11 @@ def fill(folder: Path, name: str) -> None:
     """Writes a million old files, whose names hold their numbers, and a newer checkpoint."""
     folder.mkdir()
     descriptor = os.open(folder, os.O_RDONLY)
+    old = (time.time() - 600,) * 2
     for number in range(COUNT):
-        os.close(os.open(name.format(number), os.O_CREAT | os.O_WRONLY, dir_fd=descriptor))
+        file = os.open(name.format(number), os.O_CREAT | os.O_WRONLY, dir_fd=descriptor)
+        os.utime(file, old)
+        os.close(file)
     os.close(descriptor)
     checkpoint = folder / f"step_{COUNT + STEP}"
     checkpoint.mkdir()

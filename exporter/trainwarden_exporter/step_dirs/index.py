@@ -70,8 +70,8 @@ class StepIndex:
             if name.text in self._entries:
                 yield name
 
-    def result(self, names: int, others: tuple[str, ...] = ()) -> ScanResult:
-        """Returns the state of a folder with `names` entries, and `others`, which are none."""
+    def result(self, count: int, others: tuple[str, ...] = ()) -> ScanResult:
+        """Returns the state of a folder with `count` entries, and `others`, which are none."""
         step_dirs = self._entries.values()
         complete = newest_of(step_dir for step_dir in step_dirs if step_dir.complete)
         incomplete = newest_of(step_dir for step_dir in step_dirs if not step_dir.complete)
@@ -79,6 +79,6 @@ class StepIndex:
         for name, step_dir in self._entries.items():
             if step_dir.files is not None and name not in detailed:
                 self._entries[name] = replace(step_dir, files=None)
-        count = self.complete_count
-        counts = count, len(self) - count, names - len(self)
+        complete_count = self.complete_count
+        counts = complete_count, len(self) - complete_count, count - len(self)
         return ScanResult(complete, incomplete, *counts, others)

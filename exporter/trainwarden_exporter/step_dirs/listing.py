@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from heapq import nlargest, nsmallest
+from heapq import nsmallest
 from typing import Protocol
 
 from trainwarden_exporter.step_dirs.filesystem import FileSystem
@@ -12,11 +12,9 @@ from trainwarden_exporter.step_dirs.names import NameParser, StepDirName
 from trainwarden_exporter.step_dirs.throttle import Throttle
 from trainwarden_exporter.step_dirs.tree_walk import Stamp, stamp_of
 
-MAX_ENTRIES = 150_000
-"""Maximum number of entries of one folder: they take up to 200 MiB. Other names do not count."""
-
-MAX_NEW_NAMES = 20_000
-"""Maximum number of unknown names per listing, the last ones; the others follow later."""
+MAX_ENTRIES = 20_000
+"""Maximum number of entries of one folder, those of the highest steps: they take up to 28 MiB.
+Other names do not count."""
 
 MAX_TIME_SHARE = 0.01
 """Share of time spent on reading an apparently unchanged folder again: not every file system
@@ -56,7 +54,9 @@ class FolderListing:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.names: set[str] | None = None
-        """Names of all entries; None before the first listing."""
+        """Names of the entries of the highest steps; None before the first listing."""
+        self.count = 0
+        """Number of all entries."""
         self.has_missing = False
         """Whether known entries were missing in the last listing."""
         self.fresh: list[StepDirName] = []
@@ -73,15 +73,16 @@ class FolderListing:
         self._clock = clock
         self._stamp: Stamp | None = None
         self._read_started = self._read_seconds = self._read_at = 0.0
-        self._is_cut = False
 
     def read(self, known: KnownNames) -> set[str]:
-        """Returns the names of all entries, and separates the unknown names.
+        """Returns the names of the entries of the highest steps, and separates the unknown names.
 
         Raises OSError.
         """
         stamp = stamp_of(self._filesystem.status(self._path)) if self._is_costly else None
-        if self.names is not None and stamp is not None and self._is_same(stamp, known):
+        if self.names is not None and stamp is not None and self._is_same(stamp):
+            waiting = [name for name in (*self.fresh, *self.unknown) if name.text not in known]
+            self.fresh, self.unknown, self.has_missing = [], waiting, False
             return self.names
         read_at, started = self._now(), self._clock()
         self.names = self._read(known)
@@ -96,40 +97,36 @@ class FolderListing:
             self._read_seconds / MAX_TIME_SHARE, MAX_REUSE_SECONDS
         )
 
-    def _is_same(self, stamp: Stamp, known: KnownNames) -> bool:
-        """Whether the folder is unchanged and unknown names are left to examine."""
-        if stamp != self._stamp or stamp.modified > self._read_at - MTIME_RESOLUTION_SECONDS:
-            return False
-        waiting = [name for name in (*self.fresh, *self.unknown) if name.text not in known]
-        self.fresh, self.unknown, self.has_missing = [], waiting, False
-        return bool(waiting) or not self._is_cut
+    def _is_same(self, stamp: Stamp) -> bool:
+        """Whether the folder is unchanged."""
+        return stamp == self._stamp and stamp.modified <= self._read_at - MTIME_RESOLUTION_SECONDS
 
     def _read(self, known: KnownNames) -> set[str]:
-        names, before = set[str](), self.names
-        fresh, unknown = list[StepDirName](), list[StepDirName]()
-        others = list[str]()
-        seen = 0
+        found, others, count = list[StepDirName](), list[str](), 0
+        lowest: tuple[int, str] | None = None
         for number, text in enumerate(self._filesystem.iter_names(self._path)):
             if number % NAMES_PER_PAUSE == 0:
                 self._throttle.pause_if_due()
-            if text in known:
-                seen += 1
-            elif (name := self._name_parser.parse(text)) is None:
+            if (name := self._name_parser.parse(text)) is None:
                 if not text.startswith("."):
                     others = nsmallest(MAX_OTHERS, (*others, text))
                 continue
-            else:
-                (unknown if before is None or text in before else fresh).append(name)
-            names.add(text)
-            if len(names) == MAX_ENTRIES:
-                break
-        self.has_missing = seen < len(known)
-        self._is_cut = max(len(fresh), len(unknown)) > MAX_NEW_NAMES
-        self.fresh, self.unknown = _last(fresh), _last(unknown)
-        self.others = tuple(others)
-        return names
+            count += 1
+            if lowest is not None and name.sort_key < lowest:
+                continue
+            found.append(name)
+            if len(found) == 2 * MAX_ENTRIES:
+                found = _highest_first(found)[:MAX_ENTRIES]
+                lowest = found[-1].sort_key
+        found = _highest_first(found)[:MAX_ENTRIES]
+        new = [name for name in found if name.text not in known]
+        before = self.names
+        self.fresh = [name for name in new if before is not None and name.text not in before]
+        self.unknown = [name for name in new if before is None or name.text in before]
+        self.has_missing = len(found) - len(new) < len(known)
+        self.count, self.others = count, tuple(others)
+        return {name.text for name in found}
 
 
-def _last(names: Iterable[StepDirName]) -> list[StepDirName]:
-    """Returns the names of the `MAX_NEW_NAMES` highest steps, highest first."""
-    return nlargest(MAX_NEW_NAMES, names, key=lambda name: name.sort_key)
+def _highest_first(names: Iterable[StepDirName]) -> list[StepDirName]:
+    return sorted(names, key=lambda name: name.sort_key, reverse=True)

@@ -105,7 +105,7 @@ class FolderScanner:
                 denied.add(name.text)
             self._throttle.pause_if_due()
         self._log_denied(denied)
-        return self._index.result(len(names), self._listing.others)
+        return self._index.result(self._listing.count, self._listing.others)
 
     def _scan_order(self) -> Iterator[StepDirName]:
         """Yields the names to examine, most important first; a name may repeat."""

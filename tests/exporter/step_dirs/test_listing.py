@@ -79,28 +79,36 @@ def test_unknown_names_are_reported_and_new_names_apart(filesystem: MemoryDisk) 
     assert numbers(reader.listing.unknown) == [9, 7, 3, 2, 0]
 
 
-def test_of_very_many_the_last_are_reported(filesystem: MemoryDisk) -> None:
-    fill(filesystem, listing.MAX_NEW_NAMES + 10)
-    reader = Reader(filesystem, slow=False)
-    reader.read()
-    assert len(reader.listing.unknown) == listing.MAX_NEW_NAMES
-    assert numbers(reader.listing.unknown)[-1] == 10
+class Crowded(FileSystem):
+    """A folder of `count` entries, whose highest steps are listed last, and as many other files."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def iter_names(self, folder: str) -> Iterator[str]:
+        for number in range(self.count):
+            yield f"sample_{number}.json"
+            yield f"step_{number}"
+
+    def status(self, path: str) -> os.stat_result:
+        return os.stat_result((0o40755, 1, 1, 1, 0, 0, 0, 0, 0, 0))
 
 
-def test_only_so_many_entries_are_kept_and_other_names_do_not_count() -> None:
-    class Crowded(FileSystem):
-        def iter_names(self, folder: str) -> Iterator[str]:
-            for number in range(listing.MAX_ENTRIES + 10):
-                yield f"sample_{number}.json"
-                yield f"step_{number}"
-
-        def status(self, path: str) -> os.stat_result:
-            return os.stat_result((0o40755, 1, 1, 1, 0, 0, 0, 0, 0, 0))
-
+@pytest.mark.parametrize("more", [10, listing.MAX_ENTRIES, 3 * listing.MAX_ENTRIES + 10])
+def test_of_very_many_entries_those_of_the_highest_steps_are_kept_and_all_are_counted(
+    more: int,
+) -> None:
     crowded = FolderListing(
-        Crowded(), "run", STEPS, throttle=Throttle(sleep=lambda _: None), now=lambda: 100.0
+        Crowded(listing.MAX_ENTRIES + more),
+        "run",
+        STEPS,
+        throttle=Throttle(sleep=lambda _: None),
+        now=lambda: 100.0,
     )
-    assert len(crowded.read(set())) == listing.MAX_ENTRIES
+    highest = range(listing.MAX_ENTRIES + more - 1, more - 1, -1)
+    assert crowded.read(set()) == {f"step_{number}" for number in highest}
+    assert numbers(crowded.unknown) == list(highest)
+    assert crowded.count == listing.MAX_ENTRIES + more
 
 
 def test_that_one_has_gone_is_reported_once(filesystem: MemoryDisk) -> None:
@@ -177,18 +185,3 @@ class TestAFolderThatTakesLong:
         reader.wait(listing.MAX_REUSE_SECONDS)
         assert reader.read() == 1
         assert numbers(reader.listing.fresh) == [3]
-
-    def test_is_read_again_once_all_that_were_reported_are_known(
-        self, filesystem: MemoryDisk
-    ) -> None:
-        fill(filesystem, listing.MAX_NEW_NAMES + 10)
-        reader = Reader(filesystem)
-        for _ in range(2):
-            reader.read()
-            reader.wait()
-        reader.known = {name.text for name in reader.listing.unknown[1:]}
-        assert reader.read() == 0
-        assert len(reader.listing.unknown) == 1
-        reader.known |= {name.text for name in reader.listing.unknown}
-        assert reader.read() == 1
-        assert numbers(reader.listing.unknown) == list(range(9, -1, -1))
