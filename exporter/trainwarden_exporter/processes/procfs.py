@@ -139,8 +139,13 @@ def read_cgroups(pid: int, root: Path = PROC) -> tuple[Cgroup, ...] | None:
 def read_owner(pid: int, root: Path = PROC) -> str:
     """Returns the account of a process, or its uid if that has no name; empty if it has ended."""
     uid = read_uid(pid, root)
+    return "" if uid is None else account_name(uid)
+
+
+def account_name(uid: int) -> str:
+    """Returns the name of an account, or its uid if it has none."""
     try:
-        return "" if uid is None else pwd.getpwuid(uid).pw_name
+        return pwd.getpwuid(uid).pw_name
     except KeyError:
         return str(uid)
 

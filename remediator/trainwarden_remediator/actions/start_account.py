@@ -10,7 +10,7 @@ import pwd
 from collections.abc import Iterable
 from typing import Self
 
-from trainwarden_exporter.processes.procfs import Process, read_uid
+from trainwarden_exporter.processes.procfs import Process, account_name, read_uid
 from trainwarden_exporter.processes.selector import Selector
 from trainwarden_exporter.runtime.bounded_calls import bounded_call
 from trainwarden_remediator.config.restart_methods.process import ProcessTarget
@@ -80,7 +80,7 @@ class StartAccount:
         a container.
         """
         if self._seen is not None:
-            return _name(self._seen) if self._seen else ""
+            return account_name(self._seen) if self._seen else ""
         try:
             uid = bounded_call(self._process.cwd, self._process.cwd.stat).st_uid
             return pwd.getpwuid(uid).pw_name if uid else ""
@@ -88,10 +88,3 @@ class StartAccount:
             raise ActionError(f"{self._process.cwd}: {error.strerror}") from error
         except (KeyError, OSError):
             return ""
-
-
-def _name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)

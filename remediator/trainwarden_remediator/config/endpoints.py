@@ -80,6 +80,10 @@ class Endpoint(Section):
     """The file with the bearer token to send; read again when it changes."""
     basic_auth: BasicAuth | None = None
     """User name and password to send, instead of a token."""
+    user: _Text | None = None
+    """The account that listens at an `http` URL of this host, by name or uid, beside root, system
+    accounts (also of `DynamicUser=`, and `nobody`) and the account of the remediator. What other
+    accounts answer there does not count."""
 
     @model_validator(mode="after")
     def _one_credential(self) -> Self:

@@ -43,6 +43,11 @@ class RequestCredentials:
         """
         return await run_once(self._endpoint, self._current) if self._files() else {}
 
+    @property
+    def user(self) -> str | None:
+        """The further account whose answers count, if the endpoint is on this host."""
+        return self._endpoint.user
+
     def _current(self) -> Mapping[str, Any]:
         for path in self._files():
             if path.exists() and not path.is_file():  # OpenSSL would wait for the writer of a pipe

@@ -20,6 +20,7 @@ from trainwarden_remediator.config.endpoints import Endpoint
 from trainwarden_remediator.credentials.outgoing import RequestCredentials
 from trainwarden_remediator.exceptions import ObservationError
 from trainwarden_remediator.observation.exporter_page import parse_exporter_page
+from trainwarden_remediator.observation.listener_account import check_listener
 from trainwarden_remediator.observation.model import ExporterState
 
 T = TypeVar("T")
@@ -122,14 +123,17 @@ async def get(
 ) -> bytes:
     """Returns the body of a response with status 200.
 
-    Raises ObservationError on any other status, an error, a timeout, or a body that is too long.
+    Raises ObservationError on any other status, an error, a timeout, a body that is too long, or if
+    another account listens there.
     """
+    user = None if credentials is None else credentials.user
     awaited = f"the disk of the credentials for {url}"
     try:
         async with asyncio.timeout(RESPONSE_TIMEOUT_SECONDS):
             options = {} if credentials is None else dict(await credentials.options())
             options["headers"] = {**SCRAPE_TIMEOUT_HEADERS, **options.get("headers", {})}
             awaited = url
+            await asyncio.to_thread(check_listener, url, user)
             # A redirect would send the credentials elsewhere.
             async with session.get(url, allow_redirects=False, **options) as answer:
                 if answer.status != HTTPStatus.OK:
@@ -139,6 +143,7 @@ async def get(
                     more := await answer.content.read(MAX_RESPONSE_BYTES + 1 - len(body))
                 ):
                     body += more
+            await asyncio.to_thread(check_listener, url, user)  # it may have come since
     except TimeoutError as error:
         message = f"{awaited} did not respond within {RESPONSE_TIMEOUT_SECONDS} s"
         raise ObservationError(message) from error
