@@ -35,7 +35,12 @@ def tqdm_bar(description: str) -> str:
     return rf"^ *{description} *\d{{1,3}}%\|{_TQDM_COUNT}(?:[^\x0b]|$)"
 
 
-_TQDM_COUNT = r"[^|]{1,400}\| *(?P<step>\d+)/(?P<total>\d+) \[[\d:]+<[^\]\x0b]*\]"
+# `1234.56 examples/s`, with a space, is the preparation of a data set by Hugging Face's datasets
+_TQDM_RATE = r"(?:[^\d.?\s\]\x0b]|[\d.?]+(?: ?(?i:it|step|batch|update|epoch)|[^\d.?\s\]\x0b]))"
+_TQDM_COUNT = (
+    r"[^|]{1,400}\| *(?P<step>\d+)/(?P<total>\d+)"
+    rf" \[[\d:]+<[\d:?]+(?:, *{_TQDM_RATE}[^\]\x0b]*)?\]"
+)
 
 NESTED_TQDM_BAR = r"^ *\d{1,3}%\|[^|]{1,400}\| *\d+/\d+ \[[\d:]+<[^\]\x0b]*\] *\x0b"
 """A progress bar of tqdm without a description that is drawn below another one."""
