@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.typed_commands import dismissal
 from trainwarden_exporter.runtime.formatting import format_duration, format_room, format_size
-from trainwarden_exporter.runtime.responsibility import NOBODY
+from trainwarden_exporter.runtime.responsibility import NOBODY, YOU
 from trainwarden_exporter.status_page.disks import DiskView
 from trainwarden_exporter.status_page.gpus import GpusView
 from trainwarden_exporter.status_page.host import HostView, WorkerView
@@ -70,7 +70,10 @@ def worker_problems(workers: Sequence[WorkerView]) -> Iterator[Problem]:
 
 def run_problems(run: RunView) -> Iterator[Problem]:
     if run.stalled or run.late:
-        yield Problem(run.tone, _standstill(run), run.name, stalled=run.stalled)
+        who = YOU if run.halted else ""
+        how = f"The remediator leaves it alone: {run.halted}." if run.halted else ""
+        clause = _standstill(run)
+        yield Problem(run.tone, clause, run.name, stalled=run.stalled, who=who, how=how)
     for tone, clause, worker in _run_clauses(run):
         if tone in ("bad", "warn"):
             yield Problem(tone, clause, run.name, worker)

@@ -212,6 +212,8 @@ class RunView:
     """Time without progress after which it is restarted even if nothing proves a hang."""
     waits: str = ""
     """Which of its processes waits for what, if their stacks show whether it is stuck."""
+    halted: str = ""
+    """How you have halted it, as a clause: the remediator leaves it alone."""
     resumes: float = 0
     resume_step: float | None = None
     finished: bool = False

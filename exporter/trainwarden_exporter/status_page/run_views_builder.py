@@ -56,6 +56,7 @@ def build_run_views(outcomes: Iterable[Outcome], *, now: float) -> tuple[RunView
             stall_limit=series.of("training_stall_pause_limit_seconds", run),
             restart_limit=series.of("training_stall_restart_limit_seconds", run),
             waits=_waits(series, run),
+            halted=_halted(series, run),
             resumes=series.of("training_resumes_total", run) or 0,
             resume_step=series.of("training_resume_step", run),
             finished=finished == 1,
@@ -91,7 +92,17 @@ def build_heartbeat_views(
 
 def _waits(series: Series, run: str) -> str:
     shown = series.word("stack_movement", run) in ("moving", "stuck")
-    return series.word("stack_chain_info", run) if shown else ""
+    return series.word("stack_chain_info", run) if shown or _halted(series, run) else ""
+
+
+def _halted(series: Series, run: str) -> str:
+    def some(name: str, state: str) -> bool:
+        return any(n for key, n in series.all(name).items() if (key[0], key[-1]) == (run, state))
+
+    if some("stack_processes", "prompt"):
+        return "it waits for you at a prompt"
+    stopped = some("worker_process_states", "stopped")
+    return "it is stopped: `kill -CONT` continues it" if stopped else ""
 
 
 def _checkpoint(series: Series, key: Labels) -> CheckpointView:

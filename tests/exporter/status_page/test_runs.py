@@ -429,6 +429,40 @@ def test_what_a_stuck_run_waits_for_is_the_cause_of_its_standstill() -> None:
     assert clause("unknown") == f"{stands}: phase training"
 
 
+@pytest.mark.parametrize(
+    ("states", "how"),
+    [
+        (
+            {"stack_processes": {(*RUN, "trainer", "prompt"): 1}},
+            "The remediator leaves it alone: it waits for you at a prompt.",
+        ),
+        (
+            {"worker_process_states": {(*RUN, "trainer", "stopped"): 2}},
+            "The remediator leaves it alone: it is stopped: `kill -CONT` continues it.",
+        ),
+        ({"stack_processes": {(*RUN, "trainer", "moving"): 1}}, "It restarts the run"),
+        ({"worker_process_states": {("other", "trainer", "stopped"): 2}}, "It restarts the run"),
+    ],
+)
+def test_what_you_have_halted_is_yours(states: Series, how: str) -> None:
+    stands: Series = {**SERIES, "training_progress_timestamp_seconds": {RUN: NOW - 200}, **states}
+    (run,) = build_run_views([outcome(stands)], now=NOW)
+    able = RemediatorStatus(
+        mode="act",
+        may_restart=("grpo/trainer",),
+        may_restart_stalled=("grpo",),
+        tone="good",
+        verdict="",
+        open_alerts=0,
+        alerts=(),
+        actions=(),
+        firing=(),
+    )
+    (problem,) = summarize(run_problems(run), [run], able).problems
+    assert problem.how.startswith(how)
+    assert problem.who == (YOU if "leaves" in how else REMEDIATOR)
+
+
 def test_a_save_with_the_last_step_is_no_sign_of_life_after_it() -> None:
     run = replace(HEALTHY, step_age=200.0, silence=200.0, usual_seconds=0.5)
     saved = (CheckpointView("a", age=199.9), CheckpointView("a", age=20.0))
