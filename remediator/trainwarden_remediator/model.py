@@ -15,6 +15,9 @@ WORKER_GONE, RESTART_LOOP = "TrainingWorkerGone", "TrainingWorkerRestartLoop"
 GAVE_UP = "TrainingRemediationGaveUp"
 """Alerts of a worker that fails at each start; the last is about the remediator itself."""
 
+STALL = "TrainingStepStalled"
+"""Reports, as a warning without a playbook, a run that is not proved to hang."""
+
 Result = Literal["done", "failed", "interrupted"]
 """The result of an action; `interrupted`: ended before it was complete."""
 
@@ -177,8 +180,11 @@ Reason = Literal[
     "needs_observation",
 ]
 
-STARTED_BY_OPERATOR = "an operator has started it again"
-"""Why an action did not heal a worker that an operator started while it was verified."""
+STOPPED: frozenset[Reason] = frozenset({"stopped", "ended_with_run"})
+"""Reasons for which a worker of `trainwarden run` is not to run any more."""
+
+TakenOver = Literal["stopped", "ended_with_run", "started_by_operator"]
+"""What has ended or started a worker while an action on it was verified."""
 
 CLOSED: frozenset[Reason] = frozenset({"resolved", "alert_stale", "progressing"})
 """Reasons that close an incident until its alert is received again."""
@@ -205,7 +211,7 @@ STALL_LASTS: frozenset[str] = frozenset({"wait stall_lasts", WITHOUT_CHECKPOINT}
 NO_ACTION_NEEDED: frozenset[Reason] = frozenset(
     {
         *("observe_mode", "approval_void", "silenced", "inhibited", "not_active", "has_finished"),
-        *("stopped", "ended_with_run"),
+        *STOPPED,
         *("condition_cleared", "condition_returned", "already_restarted", "alert_lingers"),
         *("awaiting_progress", "root_cause_elsewhere"),
     }

@@ -24,18 +24,13 @@ from trainwarden_remediator.exceptions import (
     ObservationError,
     OutcomeUnknownError,
 )
-from trainwarden_remediator.journal.event_text import describe_reason
 from trainwarden_remediator.journal.rows import Outcome
-from trainwarden_remediator.model import STARTED_BY_OPERATOR, Result, TargetInstance
+from trainwarden_remediator.model import Result, TakenOver, TargetInstance
 from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.observation.snapshot import RESPONSE_TIMEOUT_SECONDS
 from trainwarden_remediator.policy.conditions import is_fresh, is_saving, repeats_saves
-from trainwarden_remediator.policy.verification import (
-    SECOND_LOOK_SECONDS,
-    EffectCheck,
-    Relapse,
-    StartedProcess,
-)
+from trainwarden_remediator.policy.effect import EffectCheck
+from trainwarden_remediator.policy.verification import Look, Verification
 from trainwarden_remediator.runtime.host_lock import host_locks
 
 log = logging.getLogger(__name__)
@@ -51,8 +46,6 @@ SHUTDOWN_WAIT_SECONDS = 15.0
 
 RETRY_SECONDS = 2.0
 """Seconds between two attempts to write a record to the journal."""
-
-ENDED_WITH_RUN = describe_reason("ended_with_run")
 
 T = TypeVar("T")
 
@@ -223,58 +216,34 @@ class ActionRunner:
             proved=request.proved,
             condition=request.condition,
         )
-        start, proof_ends = self._clock.monotonic(), 0.0
-        patience, granted = verify.timeout + verify.stable_for, 0.0
-        well_since: float | None = None
-        new_since: float | None = None
-        life, relapse = StartedProcess(), Relapse()
+        verification = Verification(verify, self._clock.monotonic())
         while True:
-            lost, remark, is_new = "", "", False
             try:
                 exporter = await self._context.observer_with_fallback.observe()
             except ObservationError as error:
-                ill = str(error)
+                look = Look(str(error))
             else:
                 today = self._clock.now()
                 check = replace(check, began=today - (self._clock.since_boot() - began))
-                ill = request.action.health_problem(exporter, check.began) or check.health_problem(
-                    exporter, today
+                look = check.look(
+                    *(exporter, today),
+                    problem=request.action.health_problem(exporter, check.began),
+                    start_failure=request.action.start_failure(),
+                    taken_over=self._taken_over(request.key, check.began),
                 )
-                granted, remark = check.extra_seconds(exporter), check.remark(exporter)
-                seen_at = self._clock.monotonic()
-                lost = check.hopeless_reason(exporter, today)
-                is_new = check.makes_new_steps(exporter)
-                lives = check.has_processes(exporter)
-                failure = request.action.start_failure()
-                if not lives:  # the exporter may still show its predecessor as finished
-                    ill = ill or failure
-                if taken_over := self._taken_over(request.key, check.began):
-                    ill = lost = taken_over
-                if taken_over == ENDED_WITH_RUN and check.run_has_finished(exporter):
-                    ill, remark = "", taken_over  # no fault is left to be healed
-                lost = lost or life.update(seen_at, lives=lives, failure=failure)
-                lost = lost or relapse.update(seen_at, ill, is_back=check.is_back(exporter, today))
-            now = self._clock.monotonic()
-            well_since = None if ill else now if well_since is None else well_since
-            new_since = None if ill or not is_new else now if new_since is None else new_since
-            since, settle = well_since, verify.stable_for
-            if is_new:  # also after looks at steps that it had made before
-                since, settle = new_since, SECOND_LOOK_SECONDS
-            if since is not None and now - since >= settle:
-                facts: dict[str, Any] = {"seconds": round(self._clock.since_boot() - began, 1)}
-                facts |= self._healed_facts(request, exporter, check.began)
-                facts |= {"remark": remark} if remark else {}
-                await self.record_outcome(request.number, "healed", **facts)
-                log.info("healed", extra={**request.key._asdict(), **facts})
-                return
-            # What is well for the first time has the time to prove that it stays so.
-            proof_ends = proof_ends or (0.0 if ill else now + 2 * verify.stable_for)
-            if ill and (lost or now >= max(start + patience + granted, proof_ends)):
-                ill = lost or ill
-                await self.record_outcome(request.number, "not_healed", seen=ill)
-                log.error("not healed", extra={**request.key._asdict(), "seen": ill})
-                return
+            if end := verification.update(self._clock.monotonic(), look):
+                break
             await self._clock.sleep(VERIFY_INTERVAL_SECONDS)
+        facts: dict[str, Any] = {"taken_over": end.taken_over} if end.taken_over else {}
+        if not end.healed:
+            await self.record_outcome(request.number, "not_healed", seen=end.text, **facts)
+            log.error("not healed", extra={**request.key._asdict(), "seen": end.text})
+            return
+        facts |= {"seconds": round(self._clock.since_boot() - began, 1)}
+        facts |= self._healed_facts(request, exporter, check.began)
+        facts |= {"remark": end.text} if end.text else {}
+        await self.record_outcome(request.number, "healed", **facts)
+        log.info("healed", extra={**request.key._asdict(), **facts})
 
     def _healed_facts(
         self, request: ActionRequest, exporter: ExporterState, began: float
@@ -285,17 +254,17 @@ class ActionRunner:
         started = 0.0 if own is None else own.announcement.announced_at
         return {**_progress_facts(run, request), **interruption_facts(run, began, started)}
 
-    def _taken_over(self, key: WorkerKey, began: float) -> str:
-        """Returns who has ended or started a worker since `began` (Unix seconds), or ""."""
+    def _taken_over(self, key: WorkerKey, began: float) -> TakenOver | None:
+        """Returns what has ended or started a worker since `began` (Unix seconds), if anything."""
         setup = self._context.setup
         if setup.is_stopped(*key):
-            return describe_reason(setup.stop_reason(*key))
+            return setup.stop_reason(*key)
         # Another method may itself start a `trainwarden run`, which announces the worker again.
         if not isinstance(setup.config.target(key), AnnouncedTarget):
-            return ""
+            return None
         found = setup.announced.workers.get(key)
         again = found is not None and found.announcement.announced_at > began
-        return STARTED_BY_OPERATOR if again else ""
+        return "started_by_operator" if again else None
 
     async def _record_act(
         self, request: ActionRequest, act: asyncio.Future[Mapping[str, Any]]

@@ -17,7 +17,7 @@ from trainwarden_remediator.journal.file_guard import FileGuard, Fingerprint
 from trainwarden_remediator.journal.file_modes import create_private, narrow_files, open_private
 from trainwarden_remediator.journal.schema import MIGRATIONS, SCHEMA
 
-VERSION = 6
+VERSION = 7
 
 OPEN_SECONDS = 10.0
 """How long the start waits for the disk of the journal."""

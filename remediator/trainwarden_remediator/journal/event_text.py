@@ -10,7 +10,7 @@ from typing import Any
 
 from trainwarden_exporter.runtime.formatting import describe_finish, format_time, plural
 from trainwarden_remediator.journal.rows import Event
-from trainwarden_remediator.model import GIVEN_UP, NEEDS_OPERATOR
+from trainwarden_remediator.model import GIVEN_UP, NEEDS_OPERATOR, TakenOver
 
 HEADING = ("time", "incident", "worker", "event", "what")
 
@@ -115,6 +115,12 @@ def worker_name(event: Event) -> str:
 def describe_reason(reason: str, detail: str = "") -> str:
     """Returns the text of a decision's reason; an unknown reason is returned unchanged."""
     return _REASONS.get(reason, reason) + (f" ({detail})" if detail else "")
+
+
+def describe_taken_over(by: TakenOver) -> str:
+    """Returns the text of what has taken over a worker while an action on it was verified."""
+    again = "an operator has started it again"
+    return again if by == "started_by_operator" else describe_reason(by)
 
 
 def _columns(at: str, number: str, name: str, kind: str, what: str) -> str:

@@ -199,7 +199,21 @@ UPDATE counter SET labels = replace(labels, '"", "person"', '"", "on-call"')
  WHERE metric IN ('actions', 'outcomes');
 """
 
-_FROM_VERSION_5 = "ALTER TABLE action ADD COLUMN account INTEGER;\n"
+_TAKEN_OVER = {
+    "stopped": "an operator has stopped it",
+    "ended_with_run": "its `trainwarden run` ended it, as the rest of its run had ended",
+    "started_by_operator": "an operator has started it again",
+}
+"""What has taken over a worker during a verification: its name, and the text that an outcome of an
+earlier version has instead."""
+
+_FROM_VERSION_6 = "".join(
+    f"UPDATE event SET facts = json_set(facts, '$.taken_over', '{name}')"  # noqa: S608
+    " WHERE kind = 'outcome' AND CASE WHEN json_valid(facts)"
+    f" THEN '{text}' IN (json_extract(facts, '$.seen'), json_extract(facts, '$.remark')) END;\n"
+    for name, text in _TAKEN_OVER.items()
+)
+_FROM_VERSION_5 = f"ALTER TABLE action ADD COLUMN account INTEGER;\n{_FROM_VERSION_6}"
 _FROM_VERSION_4 = f"""
 {_CREATION_TIME}
 ALTER TABLE incident ADD COLUMN part_of INTEGER REFERENCES incident (id) ON DELETE SET NULL;
@@ -216,5 +230,6 @@ MIGRATIONS = {
     3: _FROM_VERSION_3,
     4: _FROM_VERSION_4,
     5: _FROM_VERSION_5,
+    6: _FROM_VERSION_6,
 }
 """The SQL that upgrades a journal to the current version, by its present version."""

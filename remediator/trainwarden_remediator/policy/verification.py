@@ -1,46 +1,21 @@
-"""Verifies from what the exporter shows whether an action has helped. Pure.
+"""Concludes from what is observed, one look after another, whether an action has helped. Pure.
 
-All times are Unix seconds.
+All times are seconds of a monotonic clock.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection
 from dataclasses import dataclass
 
-from trainwarden_exporter.processes.matching import WorkerKey
-from trainwarden_exporter.runtime.formatting import plural
-from trainwarden_remediator.config.playbooks import Condition, Verify
-from trainwarden_remediator.observation.model import (
-    START_TOLERANCE_SECONDS,
-    ExporterState,
-    RunState,
-    ServerState,
-)
-from trainwarden_remediator.policy.conditions import is_down, is_stalled, still_holds
-
-NEVER_PROBED_SECONDS = 45.0
-"""A server that is up for so long without a completion probe is never probed, like some engines and
-all routers."""
+from trainwarden_remediator.config.playbooks import Verify
+from trainwarden_remediator.model import TakenOver
 
 DEAD_SECONDS = 3.0
 """How long a started worker must have no process before its start counts as failed: a launcher may
 replace its process."""
 
-USUAL_STEPS, SILENT_SECONDS = 5, 15.0
-"""After so many usual steps without a step, and so many seconds, a run that repeats steps may stand
-where it stood before."""
-
 SECOND_LOOK_SECONDS = 1.0
 """How long a run must make new steps at least: the next look must show them, too."""
-
-HOPELESS_SECONDS = 30.0
-"""How long a server that the run needs may be down before waiting for a first step is given up."""
-
-
-_GROWING = frozenset({Condition.OVER_MEMORY_LIMIT, Condition.MEMORY_BELOW_FLOOR, Condition.BRAKING})
-"""Conditions that come back after a start, though the run makes new steps."""
 
 RELAPSE_SECONDS = 15.0
 """How long such a condition is back before it counts: as long as for its alert."""
@@ -56,8 +31,7 @@ class Relapse:
     def update(self, now: float, ill: str, *, is_back: bool) -> str:
         """Returns why it is not healed, or "".
 
-        `now` is a monotonic time in seconds; `is_back`: whether its condition is seen to hold. It
-        may be ill for another reason, such as an exporter that does not answer.
+        `is_back`: whether its condition is seen to hold; it may be ill for another reason.
         """
         self.was_well = self.was_well or not ill
         if not (ill and is_back and self.was_well):
@@ -78,9 +52,9 @@ class StartedProcess:
     def update(self, now: float, *, lives: bool, failure: str) -> str:
         """Returns why the start has failed, or "".
 
-        `now`: seconds of a monotonic clock. `lives`: whether the worker has a process. `failure`:
-        how the started process has failed, if that is known. A worker that was never seen and is
-        not known to have failed may still appear.
+        `lives`: whether the worker has a process. `failure`: how the started process has failed, if
+        that is known. A worker that was never seen and is not known to have failed may still
+        appear.
         """
         self.lived = self.lived or lives
         if lives or not (self.lived or failure):
@@ -94,192 +68,77 @@ class StartedProcess:
 
 
 @dataclass(frozen=True, slots=True)
-class EffectCheck:
-    """How the effect of an action on `key` that began at `began` is verified.
+class Look:
+    """What one observation shows of the effect of an action."""
 
-    `step`, `checkpoint`, `proved` are the progress of the run at the time of the intent: its step,
-    and those of its newest complete and its newest proved checkpoint. `restartable` are the workers
-    that another action could heal; `keys` are all workers of the target where it has several.
-    `trainer`: one of them is a trainer, which has healed only once it makes steps: it may crash on
-    its resume, long after its start. `condition`: what the action is to end.
-    """
+    problem: str = ""
+    """Why it has not helped yet, or ""."""
+    hopeless: str = ""
+    """Why it cannot help any more, or ""."""
+    remark: str = ""
+    """What the report mentions though it has helped, or ""."""
+    taken_over: TakenOver | None = None
+    makes_new_steps: bool = False
+    is_back: bool = False
+    """Whether a condition that comes back after a start is seen to hold."""
+    has_processes: bool = False
+    start_failure: str = ""
+    """How the started process has failed, if that is known."""
+    extra_seconds: float | None = None
+    """Seconds that the start may take beyond those of `verify`; None without an observation."""
 
-    key: WorkerKey
-    began: float
-    verify: Verify
-    checkpoint: float | None = None
-    restartable: Collection[WorkerKey] = ()
-    keys: Collection[WorkerKey] = ()
-    trainer: bool = False
-    step: float | None = None
-    proved: float | None = None
-    condition: Condition | None = None
 
-    def health_problem(self, exporter: ExporterState, now: float) -> str:
-        """Why the action has not helped yet, or ""."""
-        return (self.verify.serves and self._server_problem(exporter, now)) or (
-            (self._needs_step(exporter) and self._progress_problem(exporter, now)) or ""
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """The end of a verification. `text`: a remark about what has healed, else why it has not."""
+
+    healed: bool
+    text: str
+    taken_over: TakenOver | None
+
+
+class Verification:
+    """Concludes from one look after another whether an action has helped."""
+
+    def __init__(self, verify: Verify, began: float) -> None:
+        self._stable_for = verify.stable_for
+        self._patient_until = began + verify.timeout + verify.stable_for
+        self._extra_seconds = self._proof_ends = 0.0
+        self._well_since: float | None = None
+        self._new_since: float | None = None
+        self._process, self._relapse = StartedProcess(), Relapse()
+
+    def update(self, now: float, look: Look) -> Conclusion | None:
+        """Returns whether the action has helped, or None while that is open."""
+        early = self._early_end(now, look)
+        if not look.problem:
+            proved = self._is_proved(now, is_new=look.makes_new_steps)
+            return Conclusion(True, look.remark, look.taken_over) if proved else None
+        self._well_since = self._new_since = None
+        late = now >= max(self._patient_until + self._extra_seconds, self._proof_ends)
+        if not (early or late):
+            return None
+        return Conclusion(False, early or look.problem, look.taken_over)
+
+    def _early_end(self, now: float, look: Look) -> str:
+        """Returns why it does not help, before the time for that is over, or ""."""
+        if look.extra_seconds is None:  # nothing was observed
+            return ""
+        self._extra_seconds = look.extra_seconds
+        return (
+            look.hopeless
+            or self._process.update(now, lives=look.has_processes, failure=look.start_failure)
+            or self._relapse.update(now, look.problem, is_back=look.is_back)
         )
 
-    def makes_new_steps(self, exporter: ExporterState) -> bool:
-        """Whether its run makes steps that it had not made before the action, or has finished.
-
-        Such a target has healed at the second look: the first one may still show the resume before,
-        as the exporter sees the steps of a process before its start. Any other must stay healthy
-        for `stable_for`: a trainer that fails at a step repeats those before it each time. Always
-        False where steps prove nothing: a process that leaks makes new ones up to its limit.
-        """
-        if self.condition in _GROWING:
-            return False
-        run, finished = exporter.runs.get(self.key.run), self.run_has_finished(exporter)
-        return self._needs_step(exporter) and (finished or not self._repeats_steps(run))
-
-    def is_back(self, exporter: ExporterState, now: float) -> bool:
-        """Whether a condition that comes back after a start is seen to hold at `now` (Unix s)."""
-        if self.condition is None or self.condition not in _GROWING:
-            return False
-        return still_holds(self.condition, self.key, exporter, now)
-
-    def run_has_finished(self, exporter: ExporterState) -> bool:
-        run = exporter.runs.get(self.key.run)
-        return run is not None and run.finished
-
-    def extra_seconds(self, exporter: ExporterState) -> float:
-        """Seconds beyond those of `verify` that the start may take, as the exporter shows."""
-        grants = [0.0]
-        if self.verify.serves:
-            servers = self._servers(exporter)
-            grants += [one.start_grace for one in servers if one.reason == "starting"]
-        run = exporter.runs.get(self.key.run)
-        if (
-            self._needs_step(exporter)
-            and run is not None
-            and not self._has_made_step(run, exporter)
-        ):
-            grants.append(run.stall_limit or 0.0)
-        return max(grants)
-
-    def hopeless_reason(self, exporter: ExporterState, now: float) -> str:
-        """Why verification ends early, or "".
-
-        No other action runs in the run meanwhile, not even for the server that it waits for.
-        """
-        if not self._needs_step(exporter):
-            return ""
-        run, servers = exporter.runs.get(self.key.run), exporter.servers.get(self.key.run, ())
-        if run is not None and self._has_made_step(run, exporter) and is_stalled(run, now, servers):
-            return "it stands still again"
-        for server in servers:
-            since = max(server.since or self.began, self.began)
-            whose = WorkerKey(self.key.run, server.worker)
-            if (
-                whose not in (self.key, *self.keys)
-                and whose in self.restartable
-                and is_down(server)
-                and now - since >= HOPELESS_SECONDS
-            ):
-                return f"its inference server {server.name} is down ({server.reason})"
-        return ""
-
-    def remark(self, exporter: ExporterState) -> str:
-        """What the report mentions though the action has helped, or ""."""
-        if self.verify.serves and any(map(_is_never_probed, self._servers(exporter))):
-            return "no completion could be requested"
-        run = exporter.runs.get(self.key.run)
-        if run is None or run.finished or not self._needs_step(exporter):
-            return ""
-        first, saved = run.first_step, self.checkpoint
-        if first is not None and saved is not None and saved < (run.checkpoint or 0.0) < first:
-            saved = run.checkpoint  # it saved once more on SIGTERM
-        if saved is not None and self.proved is not None and _came_from(run) < saved:
-            saved = min(saved, self.proved)  # those above are damaged, or were not read yet
-        start = run.resume_step if saved is None else max(saved, run.resume_step or 0.0)
-        if start is None or first is None:
-            return "the step at which it resumed is unknown"
-        if run.resume_step is not None and run.resume_step < start:
-            return f"resumed from step {run.resume_step:g}, though step {start:g} was saved"
-        off = first - start - 1
-        # Steps between them were perhaps made and not logged, as with one line in N steps.
-        if not off or (off > 0 and run.step_spacing != 1):
-            return ""
-        did = f"{'skipped' if off > 0 else 'repeated'} {plural(abs(round(off)), 'step')}"
-        return f"{did}: resumed with step {first:g}, not {start + 1:g}"
-
-    def has_processes(self, exporter: ExporterState) -> bool:
-        """Whether any worker of the target has a process that started after the action began."""
-        own = (exporter.workers.get(key) for key in self.keys or (self.key,))
-        return any(
-            worker is not None
-            and worker.processes > 0
-            and (worker.started_at or 0.0) >= self.began - START_TOLERANCE_SECONDS
-            for worker in own
-        )
-
-    def _needs_step(self, exporter: ExporterState) -> bool:
-        """Whether the run must make a step; not where the exporter has never observed one of it.
-
-        A step that was known at the intent counts too: its metrics may be missing for a moment.
-        """
-        run = exporter.runs.get(self.key.run)
-        observed = self.step is not None or (run is not None and run.observed)
-        return self.verify.progress or (self.trainer and observed)
-
-    def _servers(self, exporter: ExporterState) -> tuple[ServerState, ...]:
-        """The inference servers of all workers of the target."""
-        return tuple(one for key in self.keys or (self.key,) for one in exporter.servers_of(key))
-
-    def _server_problem(self, exporter: ExporterState, now: float) -> str:
-        servers = self._servers(exporter)
-        if not servers:
-            return "the exporter shows no inference server for it"
-        for server in servers:
-            worker = exporter.workers.get(WorkerKey(self.key.run, server.worker))
-            started = max(self.began, (worker.started_at if worker else None) or 0.0)
-            if not server.up:
-                return f"{server.name} is not up ({server.reason or 'no reason given'})"
-            if (server.worked_at or 0.0) > started:
-                continue
-            if _is_never_probed(server) and now - (server.since or now) >= NEVER_PROBED_SECONDS:
-                continue
-            if not server.answered or (server.asked_at or 0.0) <= started:
-                return f"{server.name} has not completed a token yet"
-        return ""
-
-    def _progress_problem(self, exporter: ExporterState, now: float) -> str:
-        run = exporter.runs.get(self.key.run)
-        if run is None:
-            return "the exporter does not show the run's progress"
-        if run.finished:
-            return ""
-        if not self._has_made_step(run, exporter):
-            return "it has not made a step yet"
-        # A run that hangs at a step makes those before it again after each restart.
-        usual, silence = run.usual_step_seconds, now - (run.last_step_at or now)
-        if usual is None or run.phase != "training" or not self._repeats_steps(run):
-            return ""
-        stands = silence > max(SILENT_SECONDS, USUAL_STEPS * usual)
-        return "it makes no step any more, and has made none that is new" if stands else ""
-
-    def _repeats_steps(self, run: RunState | None) -> bool:
-        """Whether it has made no step since the action that it had not made before."""
-        return run is not None and self.step is not None and (run.step or 0.0) <= self.step
-
-    def _has_made_step(self, run: RunState, exporter: ExporterState) -> bool:
-        # The predecessor may have made steps after the action began, while it was saving.
-        worker = exporter.workers.get(self.key)
-        started = max(self.began, (worker.started_at if worker else None) or 0.0)
-        if run.step is None and run.last_step_at is None and self.step is None:
-            # A search has trials and no steps; a start begins with another phase.
-            return run.phase == "training" and (run.progress_at or 0.0) > started
-        return run.last_step_at is not None and run.last_step_at > started
-
-
-def _came_from(run: RunState) -> float:
-    """Returns the step from which the run has resumed; infinite if unknown."""
-    if run.resume_step is not None:
-        return run.resume_step
-    return math.inf if run.first_step is None else run.first_step - 1
-
-
-def _is_never_probed(server: ServerState) -> bool:
-    return server.asked_at is None and server.worked_at is None
+    def _is_proved(self, now: float, *, is_new: bool) -> bool:
+        """Whether what is well at `now` has been so for long enough."""
+        # What is well for the first time has the time to prove that it stays so.
+        self._proof_ends = self._proof_ends or now + 2 * self._stable_for
+        self._well_since = now if self._well_since is None else self._well_since
+        if not is_new:
+            self._new_since = None
+            return now - self._well_since >= self._stable_for
+        # Also after looks at steps that it had made before.
+        self._new_since = now if self._new_since is None else self._new_since
+        return now - self._new_since >= SECOND_LOOK_SECONDS

@@ -182,10 +182,9 @@ def _alert_text(incident: IncidentRecord) -> str:
     )
     paragraphs = [f"**{text(summary)}**"] if summary else []
     if why := _not_acted_upon(incident):
-        # A rule says what the remediator does where it may.
-        sentences = description.split(". ")
-        sentences = [one for one in sentences if not one.startswith("The remediator ")]
-        description = f"{'. '.join(sentences).removesuffix('.')}. {why}."
+        # The rule does not know where the remediator may act.
+        general = " What follows says what it does where it may:" if description else ""
+        paragraphs.append(f"**{text(why)}.**{general}")
     paragraphs += [text(description)] if description else []
     labels = [
         f"{text(name)}={code(redact(value)) or '—'}"

@@ -8,7 +8,7 @@ from typing import Literal
 
 from trainwarden_exporter.runtime.formatting import plural
 from trainwarden_remediator.journal.event_text import describe_reason
-from trainwarden_remediator.model import GIVEN_UP, NEEDS_OPERATOR, STARTED_BY_OPERATOR
+from trainwarden_remediator.model import GIVEN_UP, NEEDS_OPERATOR
 from trainwarden_remediator.report.fault import downtime, origin
 from trainwarden_remediator.report.markdown import format_elapsed
 from trainwarden_remediator.report.model import ActionRecord, IncidentRecord
@@ -132,7 +132,7 @@ def _ended_headline(incident: IncidentRecord, reasons: list[str]) -> Headline:
 def _started_by(incident: IncidentRecord, action: ActionRecord) -> str:
     """Returns who started the process that an action was about to start, or had started; or ""."""
     for event in incident.events_of(action):
-        if event.kind == "outcome" and event.facts.get("seen") == STARTED_BY_OPERATOR:
+        if event.kind == "outcome" and event.facts.get("taken_over") == "started_by_operator":
             return "an operator"
         if event.kind == "result" and event.facts.get("started_by") == "another":
             return "somebody else"

@@ -35,6 +35,14 @@ def outcomes(scene: Scene) -> list[tuple[str, str]]:
     ]
 
 
+def taken_over(scene: Scene) -> list[str | None]:
+    return [
+        event.facts.get("taken_over")
+        for event in reversed(scene.journal.newest_events(1000))
+        if event.kind == "outcome"
+    ]
+
+
 def gone(key: WorkerKey, run: RunState | None = CRASHED) -> Any:
     def before(scene: Scene) -> None:
         scene.observer.workers[key] = GONE
@@ -71,6 +79,7 @@ async def test_the_verification_ends_when_an_operator_stops_the_run(stage: Stage
         scene.context.setup = replace(scene.setup, stopped=frozenset({TRAINER}))
         await scene.clock.advance(2)
         assert outcomes(scene) == [("not_healed", "an operator has stopped it")]
+        assert taken_over(scene) == ["stopped"]
 
 
 @pytest.mark.parametrize("finished", [True, False])
@@ -91,6 +100,7 @@ async def test_what_its_trainwarden_run_ended_with_its_run_was_stopped_by_no_ope
         outcome = "healed" if finished else "not_healed"
         remark = event.facts.get("remark" if finished else "seen")
         assert (event.facts["outcome"], remark) == (outcome, how)
+        assert taken_over(scene) == ["ended_with_run"]
 
 
 @pytest.mark.parametrize("restarted_through_it", [True, False])
@@ -116,6 +126,7 @@ async def test_a_run_that_an_operator_starts_meanwhile_was_not_healed(
         await scene.clock.advance(2)
         not_healed = ("not_healed", "an operator has started it again")
         assert outcomes(scene) == [not_healed if restarted_through_it else ("healed", "")]
+        assert taken_over(scene) == ["started_by_operator" if restarted_through_it else None]
 
 
 def announcement(at: float) -> AnnouncedRuns:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.remediator.fake_clock import FakeClock
-from tests.remediator.samples import NOW, ROLLOUT, make_alert
+from tests.remediator.samples import NOW, ROLLOUT, TRAINER, make_alert
 
 from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.journal.database import (
@@ -24,6 +24,8 @@ from trainwarden_remediator.journal.database import (
 from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.journal.rows import read_events
 from trainwarden_remediator.model import Decision, Incident, PastAction, Verdict
+from trainwarden_remediator.report.loader import created_at, read_incident
+from trainwarden_remediator.report.summary import headline
 
 VERSION_1 = """
 CREATE TABLE incident (
@@ -203,7 +205,7 @@ def test_a_journal_of_version_2_is_migrated(tmp_path: Path, clock: FakeClock) ->
         assert [event.kind for event in journal.newest_events(1)] == ["alerts_stale"]
 
 
-# what versions 4 to 6 added
+# what versions 4 to 7 added
 TO_VERSION_3 = """
 ALTER TABLE action DROP COLUMN account;
 ALTER TABLE journal DROP COLUMN created;
@@ -232,6 +234,46 @@ def test_a_journal_of_version_3_is_migrated(tmp_path: Path, clock: FakeClock) ->
         again = Decision(Verdict.WAIT, "busy", detail="until 08:01:40 UTC")
         assert journal.record_decisions([(found, again)])
         assert only(journal).last_detail == "until 08:01:40 UTC"
+
+
+NO_BEGIN = {"(name, created REAL)": "(name)", ",1795978367.0)": ")"}
+TO_VERSION_6 = {
+    "COMMIT;\n": "ALTER TABLE action ADD COLUMN account INTEGER; COMMIT;",
+    "user_version = 5": "user_version = 6",
+}
+
+
+@pytest.mark.parametrize("changes", [{}, NO_BEGIN, TO_VERSION_6])
+def test_a_journal_of_version_5_or_6_is_migrated(
+    tmp_path: Path, clock: FakeClock, changes: dict[str, str]
+) -> None:
+    """The remediator of version 5 wrote the file; the first of them did not record its begin."""
+    path = tmp_path / "journal.db"
+    written = Path(__file__).with_name("version_5.sql").read_text(encoding="utf-8")
+    for old_text, text in changes.items():
+        assert written.count(old_text) == 1
+        written = written.replace(old_text, text)
+    with closing(sqlite3.connect(path)) as old:
+        old.executescript(written)
+    with closing(Journal(path, clock=clock)) as journal:
+        assert journal.file.read("PRAGMA user_version")[0][0] == VERSION
+        ended, healed = journal.past_actions(0)
+        assert [one.healed for one in (ended, healed)] == [False, True]
+        assert (healed.attempt, healed.account) == (1, None)
+        taken_over = [
+            event.facts.get("taken_over")
+            for event in journal.newest_events(99)
+            if event.kind == "outcome"
+        ]
+        assert taken_over == ["ended_with_run", "started_by_operator"]
+        assert only(journal).worker == "trainer"
+        journal.record_intent(2, TRAINER, "restart", (), attempt=(2, 3), account=1000)
+        assert journal.past_actions(0)[-1].account == 1000
+    with open_database(path, mode="ro") as connection:
+        assert created_at(connection) == (0.0 if changes is NO_BEGIN else 1795978367.0)
+        incident = read_incident(connection, 1)
+        assert incident is not None
+        assert headline(incident).word == "started by an operator"
 
 
 def test_why_an_incident_was_closed_is_migrated_to_the_current_reasons(
@@ -341,7 +383,7 @@ def test_a_file_that_is_no_journal_is_refused_and_left_alone(
 def test_a_journal_of_another_version_is_refused(tmp_path: Path, clock: FakeClock) -> None:
     path = tmp_path / "journal.db"
     other = sqlite3.connect(path)
-    other.execute("PRAGMA user_version = 7")
+    other.execute(f"PRAGMA user_version = {VERSION + 1}")
     other.close()
     with pytest.raises(JournalError, match="another version"):
         Journal(path, clock=clock)

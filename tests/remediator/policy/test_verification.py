@@ -9,7 +9,7 @@ from tests.remediator.samples import GIB, NOW, ROLLOUT, make_worker
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_remediator.config.playbooks import Verify
 from trainwarden_remediator.observation.model import ExporterState, RunState, ServerState
-from trainwarden_remediator.policy.verification import HOPELESS_SECONDS, EffectCheck
+from trainwarden_remediator.policy.effect import HOPELESS_SECONDS, EffectCheck
 
 TRAINER = WorkerKey("demo", "trainer")
 SERVES = EffectCheck(ROLLOUT, NOW, Verify(serves=True))

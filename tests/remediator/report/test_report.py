@@ -21,7 +21,7 @@ from trainwarden_remediator.__main__ import main
 from trainwarden_remediator.config.playbooks import PLAYBOOKS, Condition
 from trainwarden_remediator.exceptions import JournalError, NoIncidentError
 from trainwarden_remediator.journal.journal import Journal
-from trainwarden_remediator.model import STARTED_BY_OPERATOR, Decision, Incident, Reason, Verdict
+from trainwarden_remediator.model import Decision, Incident, Reason, Verdict
 from trainwarden_remediator.observation.active_alerts import ActiveAlertLister
 from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.report.causes import usual_cause
@@ -280,7 +280,7 @@ def test_the_report_claims_of_lost_steps_what_is_known(
 @pytest.mark.parametrize(
     ("facts", "who"),
     [
-        ({"healed": False, "seen": STARTED_BY_OPERATOR}, "an operator"),
+        ({"healed": False, "taken_over": "started_by_operator"}, "an operator"),
         ({"by": "another"}, "somebody else"),
     ],
 )
@@ -344,13 +344,14 @@ def test_what_an_operator_had_to_end_was_not_healed(reported: Story) -> None:
 
 
 def test_no_action_is_promised_where_the_remediator_may_not_act(reported: Story) -> None:
-    promise = "It holds 9 GiB. The remediator stops it and starts it again. Check the journal."
+    promise = "It holds 9 GiB, so the remediator restarts it. The remediator gave up 3. Oct."
     incident = reported.hear(annotations={"description": promise})
     reported.decide(incident, "unknown_target", Verdict.REFUSE, "started with `--restart never`")
     reported.resolve(incident)
     observed = reported.tell(incident).split("# Observations")[1].split("# Likely")[0]
-    assert "starts it again" not in observed
-    assert "It holds 9 GiB. Check the journal. The remediator may not restart it (st" in observed
+    refused, _, general = observed.partition("What follows says what it does where it may:\n\n")
+    assert "**The remediator may not restart it (started with " in refused
+    assert general.startswith(promise)
 
 
 def test_what_comes_from_outside_cannot_break_out_of_its_place(reported: Story) -> None:
