@@ -99,8 +99,12 @@ seconds are those after the last line for which it may stay active."""
 
 def line_of_a_run_before(alert: str, since: str) -> str:
     """Returns what is done about such an alert if the run has finished or `been started since`."""
-    ends = format_duration(round(LINE_SECONDS[alert]))
-    return f"its run has {since}: the alert ends within {ends} of the line"
+    return f"its run has {since}: the alert ends within {line_end(alert)}"
+
+
+def line_end(alert: str) -> str:
+    """Returns how soon such an alert ends, as text."""
+    return f"{format_duration(round(LINE_SECONDS[alert]))} of the line"
 
 
 def urgency(who: str) -> int:

@@ -30,11 +30,10 @@ from trainwarden_remediator.config.schema import Setup
 from trainwarden_remediator.exceptions import JournalError, ObservationError
 from trainwarden_remediator.journal.event_text import describe_reason, printable
 from trainwarden_remediator.journal.journal import Journal
-from trainwarden_remediator.model import BLOCKED_SECONDS, Decision, Incident, Verdict
+from trainwarden_remediator.model import BLOCKED_SECONDS, STALL, Decision, Incident, Verdict
 from trainwarden_remediator.observation.active_alerts import Fetch
 from trainwarden_remediator.observation.model import ExporterState, RunState, WorkerState
 from trainwarden_remediator.observation.snapshot import Observer
-from trainwarden_remediator.policy.alert_handling import STALL
 from trainwarden_remediator.policy.situation import situation_of
 from trainwarden_remediator.runtime.clock import Clock, ConditionTimer
 

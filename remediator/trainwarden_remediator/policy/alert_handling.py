@@ -15,7 +15,6 @@ from trainwarden_exporter.runtime.responsibility import (
     REMEDIATOR,
     YOU,
     calls_nobody,
-    line_of_a_run_before,
     urgency,
     who_acts,
 )
@@ -28,14 +27,15 @@ from trainwarden_remediator.model import (
     BLOCKING,
     GAVE_UP,
     NEEDS_OPERATOR,
-    RESTART_LOOP,
-    WORKER_GONE,
+    STALL,
+    STOPPED,
     Incident,
     PastAction,
     is_unattended,
 )
 from trainwarden_remediator.observation.active_alerts import ActiveAlerts
 from trainwarden_remediator.policy.line_alerts import line_handling
+from trainwarden_remediator.policy.operator_end import OUTLASTS_RUN, operator_end
 from trainwarden_remediator.policy.situation import Situation
 
 Tone = Literal["good", "warn", "bad", "quiet"]
@@ -52,12 +52,14 @@ _PASSIVE = {
 }
 """Decisions to act that heal nothing, by reason."""
 _CALLS = frozenset({"notify", "awaiting_operator"})
+_OWN_SUBJECT = frozenset({"unknown_target", "managed_elsewhere"})
+"""Reasons whose text says itself that the remediator does not act."""
 _HELD_BY_ALERT = "held_by_alert"
 """Another alert holds restarts: an operator must end that one."""
 
 _OVER = frozenset(
     {
-        *("has_finished", "stopped", "ended_with_run", "silenced", "inhibited"),
+        *("has_finished", "silenced", "inhibited", *STOPPED),
         *("condition_cleared", "alert_lingers", "already_restarted"),
     }
 )
@@ -69,25 +71,6 @@ _DOING = {
     "gpu_cleanup": ("terminates leftover processes on", "the cleanup of"),
 }
 """What the remediator does, and has done, by kind of action; the target follows."""
-
-STALL = "TrainingStepStalled"
-"""Reports, as a warning without a playbook, a run that is not proved to hang."""
-
-_END_WITH_RUN = {
-    STALL: ("half a minute", 60.0),
-    WORKER_GONE: ("half a minute", 60.0),
-    GAVE_UP: ("two minutes", 150.0),
-}
-"""Alerts that end with their run, how soon, and for how long that is believed, in seconds."""
-_LOOP_ENDS = ("seven minutes", 450.0)
-"""The same of a restart loop after a start by an operator: its alert is kept for five minutes."""
-
-_OUTLASTS_RUN = (
-    *("TrainingGpu", "TrainingDisk"),
-    *("TrainingCheckpointDamaged", "TrainingRemediationHeld"),
-)
-"""How the names begin of alerts that do not end with their run: a stop of it mends no GPU, disk or
-checkpoint, and lifts no hold."""
 
 _SEVERITY_TONES: dict[str, Tone] = {"critical": "bad", "warning": "warn"}
 
@@ -208,8 +191,8 @@ def _view(
         who, handling = handling_of(incident, situation)
         reason = incident.last_decision.partition(" ")[2]
         return AlertView(alert, who, handling, reason, incident.id)
-    if over := _ended_by_operator(alert.name, key, alert.starts_at, situation):
-        return AlertView(alert, NOBODY, over)
+    if end := operator_end(alert.name, key, alert.starts_at, situation):
+        return AlertView(alert, NOBODY, end.text)
     if not alert.remediation and quiet:
         return AlertView(alert, NOBODY, "for information")
     if (found := _before_decisions(key, situation)) is not None:
@@ -227,22 +210,6 @@ def _view(
     return AlertView(alert, YOU, "the remediator has not received it")
 
 
-def _ended_by_operator(alert: str, key: WorkerKey, since: float, situation: Situation) -> str:
-    """Returns what an operator has done that ends an alert, and how soon it ends; else ""."""
-    soon, believed = _END_WITH_RUN.get(alert, ("", 0.0))
-    if situation.is_stopped(*key) and not alert.startswith(_OUTLASTS_RUN):
-        if alert in LINE_SECONDS:
-            return line_of_a_run_before(alert, "been stopped")
-        ends = f"it was stopped: the alert ends within {soon}"
-        return ends if soon else event_text.describe_reason(situation.stop_reason(*key))
-    if soon and situation.is_started(*key, since, believed):
-        return f"it was started again: the alert ends within {soon}"
-    soon, believed = _LOOP_ENDS
-    if alert == RESTART_LOOP and situation.is_out_of_loop(*key, since, believed):
-        return f"it was started again: the alert ends within {soon}"
-    return ""
-
-
 def _without_playbook(alert: Alert, situation: Situation) -> tuple[str, str]:
     key = WorkerKey(alert.run, alert.worker)
     before = () if alert.name == GAVE_UP else situation.given_up_before
@@ -256,23 +223,28 @@ def _without_playbook(alert: Alert, situation: Situation) -> tuple[str, str]:
     return YOU, "the remediator has no playbook for it"
 
 
-def handling_of(incident: Incident, situation: Situation) -> tuple[str, str]:
-    """Returns who acts on an open incident, and what is done: see AlertView."""
+def handling_of(
+    incident: Incident, situation: Situation, *, active: bool = True
+) -> tuple[str, str]:
+    """Returns who acts on an open incident, and what is done: see AlertView.
+
+    `active`: whether its alert is; else no end of it is announced.
+    """
     key = WorkerKey(incident.run, incident.worker)
-    if over := _ended_by_operator(incident.alert, key, incident.starts_at, situation):
-        return NOBODY, over
+    if end := operator_end(incident.alert, key, incident.starts_at, situation):
+        return NOBODY, end.text if active else end.what
     if found := _before_decisions(key, situation, incident.id):
         return found
     is_held, by = incident.last_decision.endswith(_HELD_BY_ALERT), incident.last_detail
-    if is_held and (over := _ended_by_operator(by, key, incident.starts_at, situation)):
-        return REMEDIATOR, f"waits for the end of {by} ({over})"
+    if is_held and (end := operator_end(by, key, incident.starts_at, situation)):
+        return REMEDIATOR, f"waits for the end of {by} ({end.text})"
     return _by_decision(incident, situation)
 
 
 def _by_decision(incident: Incident, situation: Situation) -> tuple[str, str]:
     verdict, _, reason = incident.last_decision.partition(" ")
     described = _described(incident, reason, pages=situation.pages)
-    outlasts = reason in ("stopped", "ended_with_run") and incident.alert.startswith(_OUTLASTS_RUN)
+    outlasts = reason in STOPPED and incident.alert.startswith(OUTLASTS_RUN)
     if (reason in _OVER and not outlasts) or incident.is_over:
         return NOBODY, described
     if reason == "stall_lasts":
@@ -291,7 +263,7 @@ def _by_decision(incident: Incident, situation: Situation) -> tuple[str, str]:
         and situation.now - incident.last_decided_at >= BLOCKED_SECONDS
     )
     if blocked or reason == _HELD_BY_ALERT or (verdict and is_unattended(incident.last_decision)):
-        own = described.startswith("the remediator")
+        own = reason in _OWN_SUBJECT or (reason in _CALLS and not situation.pages)
         return YOU, described if own else f"the remediator does not act: {described}"
     if verdict == "act":
         return REMEDIATOR, f"is about to act: {described}"

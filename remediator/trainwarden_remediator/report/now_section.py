@@ -22,10 +22,9 @@ from trainwarden_exporter.runtime.responsibility import (
 from trainwarden_exporter.webserver.runbooks import ALERTMANAGER, ALERTMANAGER_STEP, first_step
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.journal.evidence_text import describe_exit
-from trainwarden_remediator.model import GIVEN_UP, PastAction
+from trainwarden_remediator.model import GIVEN_UP, STALL, PastAction
 from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.policy.alert_handling import (
-    STALL,
     AlertView,
     build_alert_views,
     held,

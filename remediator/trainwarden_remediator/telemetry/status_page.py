@@ -13,7 +13,7 @@ from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.runtime import formatting
 from trainwarden_exporter.runtime.redaction import redact
 from trainwarden_exporter.runtime.resolved_path import resolved_path
-from trainwarden_exporter.runtime.responsibility import LABEL, NOBODY, REMEDIATOR, urgency
+from trainwarden_exporter.runtime.responsibility import LABEL, REMEDIATOR, urgency
 from trainwarden_exporter.webserver import html
 from trainwarden_exporter.webserver.runbooks import (
     ALERTMANAGER,
@@ -319,9 +319,7 @@ def _alert_json(
     """Returns an open incident as JSON data; `active`: those whose alert is."""
     reason = incident.last_decision.partition(" ")[2]
     tone = "bad" if reason in NEEDS_OPERATOR else "quiet" if reason in NO_ACTION_NEEDED else "warn"
-    who, handling = handling_of(incident, situation)
-    if who == NOBODY and incident.id not in active:
-        handling = handling.partition(": the alert ends")[0]
+    who, handling = handling_of(incident, situation, active=incident.id in active)
     return {
         "alert": bounded(incident.alert),
         "run": bounded(incident.run),

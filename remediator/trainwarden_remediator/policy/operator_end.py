@@ -1,0 +1,58 @@
+"""What an operator has done that ends an alert, and how soon it ends. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.runtime.responsibility import LINE_SECONDS, line_end
+from trainwarden_remediator.journal.event_text import describe_reason
+from trainwarden_remediator.model import GAVE_UP, RESTART_LOOP, STALL, WORKER_GONE
+from trainwarden_remediator.policy.situation import Situation
+
+_END_WITH_RUN = {
+    STALL: ("half a minute", 60.0),
+    WORKER_GONE: ("half a minute", 60.0),
+    GAVE_UP: ("two minutes", 150.0),
+}
+"""Alerts that end with their run, how soon, and for how long that is believed, in seconds."""
+_LOOP_ENDS = ("seven minutes", 450.0)
+"""The same of a restart loop after a start by an operator: its alert is kept for five minutes."""
+
+OUTLASTS_RUN = (
+    *("TrainingGpu", "TrainingDisk"),
+    *("TrainingCheckpointDamaged", "TrainingRemediationHeld"),
+)
+"""How the names begin of alerts that do not end with their run: a stop of it mends no GPU, disk or
+checkpoint, and lifts no hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorEnd:
+    """What an operator has done that ends an alert; `within`: how soon it ends, or ""."""
+
+    what: str
+    within: str = ""
+
+    @property
+    def text(self) -> str:
+        """What is done about the alert while it is still active."""
+        return f"{self.what}: the alert ends within {self.within}" if self.within else self.what
+
+
+def operator_end(
+    alert: str, key: WorkerKey, since: float, situation: Situation
+) -> OperatorEnd | None:
+    """Returns what an operator has done that ends an alert that began at `since`, else None."""
+    soon, believed = _END_WITH_RUN.get(alert, ("", 0.0))
+    if situation.is_stopped(*key) and not alert.startswith(OUTLASTS_RUN):
+        if alert in LINE_SECONDS:
+            return OperatorEnd("its run has been stopped", line_end(alert))
+        stopped = describe_reason(situation.stop_reason(*key))
+        return OperatorEnd("it was stopped", soon) if soon else OperatorEnd(stopped)
+    if soon and situation.is_started(*key, since, believed):
+        return OperatorEnd("it was started again", soon)
+    soon, believed = _LOOP_ENDS
+    if alert == RESTART_LOOP and situation.is_out_of_loop(*key, since, believed):
+        return OperatorEnd("it was started again", soon)
+    return None
