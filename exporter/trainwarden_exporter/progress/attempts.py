@@ -107,7 +107,7 @@ def _how(code: int | None) -> str:
 
 
 def _rounded(seconds: float) -> float:
-    """Returns `seconds` with two digits that count, so that a loop has one text."""
+    """Returns `seconds` with two digits that count: the others differ between attempts."""
     return float(f"{max(1.0, seconds):.2g}")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from trainwarden_exporter.runtime.formatting import format_time
 from trainwarden_remediator.config.targets import Budget, cooldown_after
-from trainwarden_remediator.model import Decision, PastAction, Verdict
+from trainwarden_remediator.model import Decision, PastAction
 from trainwarden_remediator.observation.model import ExporterState
 from trainwarden_remediator.policy.conditions import since_progress
 from trainwarden_remediator.policy.context import DecisionContext
@@ -55,21 +55,17 @@ def too_soon(
     until = max(one.acted_at for one in history) + cooldown_after(count, budget.cooldown)
     if until <= context.now:
         return None
-    trainers = [key for key in budget.keys if context.state.setup.is_trainer(key)]
-    # The first of these decisions is recorded, with the number of the attempt.
-    is_first = context.incident.last_decision != "wait cooldown"
-    if trainers and is_first and context.state.snapshot is None:
-        return context.decide(Verdict.OBSERVE_FIRST, "needs_observation", budget)
     today = format_time(context.now)[: len("2025-11-21 ")]
     then = f"until {format_time(until).removeprefix(today)}"
-    if number := count_attempts(context, history, budget):
-        exporter = _exporter(context)
-        workers = {} if exporter is None else exporter.workers
-        if not all(key in workers and workers[key].processes == 0 for key in trainers):
-            return context.wait("cooldown", budget, then)  # it may advance until then
-    return context.wait(
-        "cooldown", budget, f"{then}, then attempt {number + 1} of {budget.attempts}"
-    )
+    exporter = _exporter(context)
+    workers = {} if exporter is None else exporter.workers
+    trainers = (key for key in budget.keys if context.state.setup.is_trainer(key))
+    # A trainer that runs may advance until then, and renew its attempts.
+    ended = all(key in workers and workers[key].processes == 0 for key in trainers)
+    number = count_attempts(context, history, budget)
+    if ended or not number:
+        then += f", then attempt {number + 1} of {budget.attempts}"
+    return context.wait("cooldown", budget, then)
 
 
 def _exporter(context: DecisionContext) -> ExporterState | None:

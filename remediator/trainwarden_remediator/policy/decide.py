@@ -206,7 +206,8 @@ class _LadderDecision:
             return other
         # An operator has stopped the trainer: there is no progress to wait for (harm 23).
         if self.state.setup.lacks_stopped_trainer(self.incident.run):
-            return context.refuse("resolved" if self.incident.resolved else "stopped")
+            why = self.state.setup.stop_reason(self.incident.run, "")
+            return context.refuse("resolved" if self.incident.resolved else why)
         if position.follow_up_rung is None:
             return context.refuse("ladder_exhausted", detail="the run makes no progress")
         if self._lacks_target(context.rung):

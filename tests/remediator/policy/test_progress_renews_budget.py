@@ -133,13 +133,10 @@ def test_a_cooldown_announces_the_attempt_that_the_action_will_be(
         *(2, TRAINER, NOW - 60, NOW - 40), step=5, healed=True, result="done", result_at=NOW - 50
     )
     run = RunState(step=step)
-    first = decided(tmp_path, (act,), run, worker=worker, snapshot=None)
-    assert first.verdict is Verdict.OBSERVE_FIRST
+    unseen = decided(tmp_path, (act,), run, worker=worker, snapshot=None)
+    assert (unseen.reason, unseen.detail) == ("cooldown", "until 08:01:10 UTC")
     decision = decided(tmp_path, (act,), run, worker=worker)
     assert (decision.reason, decision.detail) == ("cooldown", f"until 08:01:10 UTC{announced}")
-    # only the first of these decisions is recorded
-    known: Any = {"snapshot": None, "last_decision": "wait cooldown"}
-    assert decided(tmp_path, (act,), run, worker=worker, **known).reason == "cooldown"
     after = replace(act, intent_at=NOW - 160, ended_at=NOW - 140, result_at=NOW - 150)
     action = decided(tmp_path, (after,), run, worker=worker)
     assert (action.verdict, action.attempt) == (Verdict.ACT, 1 if step == 6 else 2)

@@ -17,6 +17,7 @@ from tests.remediator.samples import (
     make_worker,
 )
 
+from trainwarden_exporter.processes.announcements import AnnouncedRuns
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_remediator.alertmanager.api import AlertState, Silence, SilenceMatcher
 from trainwarden_remediator.config.playbooks import PLAYBOOKS
@@ -90,6 +91,7 @@ class Scene:
         self.actions: tuple[PastAction, ...] = ()
         self.others: tuple[Incident, ...] = ()
         self.stopped: frozenset[WorkerKey] = frozenset()
+        self.announced = AnnouncedRuns()
 
     def decide(self, about: Incident = OVER) -> Decision:
         runs = {} if self.run is None else {"demo": self.run}
@@ -103,7 +105,7 @@ class Scene:
             disks=self.disks,
         )
         state = PolicyState(
-            Setup(self.config, self.in_follow_up, self.stopped),
+            Setup(self.config, self.in_follow_up, self.stopped, self.announced),
             holds=self.holds,
             incidents=(about, *self.others),
             actions=self.actions,
@@ -202,6 +204,9 @@ def test_nobody_is_paged_for_progress_whose_trainer_an_operator_stopped(
     assert scene.decide(incident(resolved=resolved)).reason == "ladder_exhausted"
     scene.stopped = frozenset({TRAINER})
     assert scene.decide(incident(resolved=resolved)).reason == reason
+    scene.announced = AnnouncedRuns(ended_with_run=frozenset({TRAINER}))
+    with_run = "resolved" if resolved else "ended_with_run"
+    assert scene.decide(incident(resolved=resolved)).reason == with_run
 
 
 def test_what_was_waited_for_after_an_attempt_is_not_waited_for_again(scene: Scene) -> None:
