@@ -172,11 +172,15 @@ def _duration(text: str) -> float:
 
 
 def _add_config_file(parser: argparse.ArgumentParser) -> None:
+    """The file names commands and folders: no file is taken from the working folder.
+
+    The command `trainwarden` passes the file of the stack.
+    """
     parser.add_argument(
         "--config.file",
         dest="config_file",
         type=Path,
-        default=Path("remediator.yml"),
+        required=parser.prog.startswith(f"{PROGRAM} "),
         metavar="FILE",
-        help="configuration file (default %(default)s)",
+        help="configuration file",
     )

@@ -30,9 +30,11 @@ def trap(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
-def hold(folder: Path, stacks: Path) -> subprocess.CompletedProcess[str]:
+def hold(
+    folder: Path, stacks: Path, *why: str, program: str = "trainwarden"
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "trainwarden", "hold", "a driver is replaced"],
+        [sys.executable, "-m", program, "hold", *(why or ["a driver is replaced"])],
         cwd=folder,
         env=os.environ | {"TRAINWARDEN_STACK_DIR": str(stacks)},
         capture_output=True,
@@ -63,3 +65,20 @@ def test_a_link_of_another_account_is_not_used_either(trap: Path, tmp_path: Path
     assert held.returncode == 1
     assert f"{trap}/remediator.yml belongs to another account" in held.stderr
     assert (tmp_path / "precious").read_text() == PRECIOUS
+
+
+def test_the_remediator_itself_uses_no_file_of_the_working_folder(
+    trap: Path, tmp_path: Path
+) -> None:
+    held = hold(trap, tmp_path / "stacks", program="trainwarden_remediator")
+    assert held.returncode == 2
+    assert "required: --config.file" in held.stderr
+    assert (tmp_path / "precious").read_text() == PRECIOUS
+    assert not (trap / "journal.db").exists()
+
+
+def test_a_reason_that_looks_like_an_option_changes_nothing(trap: Path, tmp_path: Path) -> None:
+    held = hold(trap, tmp_path / "stacks", "--", "-h")
+    assert held.returncode == 1
+    assert f"{trap} belongs to another account (uid {STRANGER})" in held.stderr
+    assert not (trap / "journal.db").exists()

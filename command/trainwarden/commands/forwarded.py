@@ -7,6 +7,7 @@ import stat
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ def _configuration(command: str, *arguments: str) -> list[str]:
 
     from trainwarden.stack import load_script  # noqa: PLC0415
 
-    if any(one.startswith("--config.file") or one in ("-h", "--help") for one in arguments):
+    options = list(takewhile("--".__ne__, arguments))
+    if any(one.startswith("--config.file") or one in ("-h", "--help") for one in options):
         return []
     link, claims = load_script("runfolder").REMEDIATOR_LINK, load_script("claims")
 
@@ -96,7 +98,7 @@ def _configuration(command: str, *arguments: str) -> list[str]:
                 f"{here} is not used: {other}; name it to use it anyway: --config.file {here.name}"
             )
         print(f"trainwarden {command}: uses {here}", file=sys.stderr)
-        return []
+        return [f"--config.file={here}"]
     left = files(claims.known_folders())
     shown = "".join(f"\n  --config.file {one}" for one in running or left)
     if running:

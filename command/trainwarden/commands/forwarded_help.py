@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 _FILE = """\
-Without --config.file it uses remediator.yml in this folder, else the file of the stack that
-`trainwarden up` runs.
+Without --config.file it uses the file of the stack that `trainwarden up` runs, else remediator.yml
+in this folder.
 """
 
 HELP = {

@@ -64,10 +64,10 @@ class BreakerSettings(Section):
 
     actions: Annotated[int, Field(ge=1, le=1000)] | None = None
     """Maximum number of actions on all targets together within `window`. When one more is needed,
-    the remediator takes none until `trainwarden-remediator resume`. Default: twice the number of
-    targets, at least 6. GPU cleanups and notifications continue. The runs that another account
-    announces have a count and a maximum of their own, for that account: of one more action on them,
-    the operator is notified (`gave_up`)."""
+    the remediator takes none until `trainwarden resume`. Default: twice the number of targets, at
+    least 6. GPU cleanups and notifications continue. The runs that another account announces have a
+    count and a maximum of their own, for that account: of one more action on them, the operator is
+    notified (`gave_up`)."""
     window: Annotated[Seconds, Field(gt=0)] = 3600
     """Time window over which actions are counted."""
 

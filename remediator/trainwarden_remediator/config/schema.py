@@ -102,8 +102,8 @@ class Config(Section):
     journal_limits: JournalLimits = JournalLimits()
     """Retention of the journal."""
     hold_file: LocalPath = Path("hold")
-    """While this file exists, the remediator takes no action. `trainwarden-remediator hold` creates
-    it, `resume` removes it."""
+    """While this file exists, the remediator takes no action. `trainwarden hold` creates it,
+    `resume` removes it."""
     alert_stale_after: Seconds = 600
     """How long after its last repetition by Alertmanager an alert still counts as firing."""
     exporter: ExporterEndpoint = ExporterEndpoint()
