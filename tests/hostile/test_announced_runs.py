@@ -17,6 +17,7 @@ from tests.remediator.samples import delivery, make_alert
 
 from trainwarden_exporter.app import Exporter
 from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.processes.procfs import read_process
 from trainwarden_remediator.config.targets import Target
 from trainwarden_remediator.journal.journal import Journal
 
@@ -42,6 +43,8 @@ class SharedBox(Box):
 
     def __init__(self, folder: Path, runs: Path) -> None:
         self.runs = runs
+        self.ended: dict[str, int] = {}
+        """Announced runs that the exporter shows, and the pid of each."""
         super().__init__(folder)
 
     def match(self, command: str, role: str = "rollout") -> None:
@@ -65,9 +68,23 @@ class SharedBox(Box):
             if "workers_hash" in one.name
         ]
 
+    def page(self) -> str:
+        lines = [
+            f"trainwarden_worker_{name}{labelled(run=run, worker='w', role='worker')} {value}\n"
+            for run, pid in self.ended.items()
+            for name, value in (
+                ("processes", int(read_process(pid) is not None)),
+                ("expected_processes", 1),
+                ("resident_bytes", 0),
+                ("finished", 0),
+            )
+        ]
+        return super().page() + "".join(lines)
 
-def labelled(run: str = "") -> str:
-    return f'{{run="{run}"}}' if run else ""
+
+def labelled(**labels: str) -> str:
+    shown = ",".join(f'{name}="{value}"' for name, value in labels.items())
+    return f"{{{shown}}}" if shown else ""
 
 
 @pytest.fixture
@@ -112,12 +129,32 @@ async def test_restarts_of_the_runs_of_another_account_do_not_use_up_those_of_th
     assert own.wait(60) == -15
 
 
+async def test_dead_runs_of_another_account_do_not_delay_the_restart_of_a_worker(
+    box: SharedBox,
+) -> None:
+    for run in GREEDY:
+        with started(["sleep", "600"]) as child:
+            announce(box.runs, run, child.pid)
+        box.ended[run] = child.pid
+    verify = {"timeout": "20s", "stable_for": "0s"}
+    playbook = {"condition": "missing", "verify": verify}
+    box.configure(mass_failure_hold="6h", playbooks={"start_missing_worker": playbook})
+    async with running(box, engine=True) as (client, remediator):
+        assert len(remediator.setup.config.targets) == 1 + len(GREEDY)
+        alert = box.alert(remediation="start_missing_worker")
+        assert (await post(client, delivery(alert))).status == 200
+        await come(lambda: any(event.kind == "decision" for event in box.events()))
+        reasons = [e.facts["reason"] for e in box.events() if e.kind == "decision"]
+        assert reasons[0] == "restart"
+        await come(lambda: "healed" in box.journaled())
+
+
 GREEDY = ("greedy1", "greedy2", "greedy3")
 
 
-def announce(folder: Path, run: str) -> None:
+def announce(folder: Path, run: str, pid: int = 0) -> None:
     """Announces a run of STRANGER that may be restarted at its socket."""
-    content = {"run": run, "worker": "w", "pid": 0, "restart": "on-request"}
+    content = {"run": run, "worker": "w", "pid": pid, "restart": "on-request"}
     content["socket"] = str(folder / "runs.d" / f"{run}.sock")
     file = folder / "runs.d" / f"{run}@w.json"
     file.write_text(json.dumps(content))

@@ -129,7 +129,8 @@ class Config(Section):
     mass_failure_hold: Seconds = 60
     """How long to hold restarts when half of the targets, and at least two, are down at the same
     time; then the targets are restarted one at a time. Not after a reboot, and for up to three
-    commands that `trainwarden run` saw fail there is no hold."""
+    commands that `trainwarden run` saw fail there is no hold. The runs that another account
+    announces are counted alone."""
     targets: tuple[Target, ...] = ()
     """The workers that the remediator may act on."""
     gpu_cleanup: GpuCleanup | None = None

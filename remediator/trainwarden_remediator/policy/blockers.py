@@ -209,7 +209,8 @@ def mass_failure(
 
     That `trainwarden run` saw its command fail, with an exit status, is no error of the watch.
     After a while, or soon after boot, targets are restarted one after the other: the next one only
-    once the one before is healthy or had its time to become so (harm 24).
+    once the one before is healthy or had its time to become so (harm 24). What another account
+    announces counts for its own runs alone: it can have as many dead ones as it likes.
     """
     if exporter.collectors_failing >= FAILING_COLLECTORS_SHARE:
         failing = f"{exporter.collectors_failing:.0%} of the exporter's collectors fail"
@@ -217,9 +218,12 @@ def mass_failure(
     if context.condition not in _ABSENCE_CONDITIONS:
         return None
     config, now = context.state.config, context.now
-    open_actions = {a.key: a for a in context.state.actions if a.ended_at is None}
+    actions = [one for one in context.state.actions if one.account == target.account]
+    open_actions = {a.key: a for a in actions if a.ended_at is None}
     # A run that failed in its terminal stays ended, which says nothing about the others.
-    targets = [one for one in config.targets if one.can_be_restarted]
+    targets = [
+        one for one in config.targets if one.can_be_restarted and one.account == target.account
+    ]
     coming_back = {
         one.key
         for one in targets
@@ -242,7 +246,7 @@ def mass_failure(
         return None
     summary = f"{len(gone)} of {len(targets)} targets are down at once"
     waiting = context.wait("mass_failure", target, summary)
-    ended = [(a.ended_at or 0.0, a) for a in context.state.actions]
+    ended = [(a.ended_at or 0.0, a) for a in actions]
     since = [pair for pair in ended if pair[0] > context.incident.starts_at]
     if not since:
         waited = context.incident.repeated_for(waiting, now)

@@ -52,7 +52,8 @@ HELD = replace(MISSING, last_decision="wait mass_failure", last_decided_at=NOW -
 
 
 def announced_target(key: WorkerKey, **method_fields: Any) -> AnnouncedTarget:
-    method = RunTarget(run="/".join(key), socket=Path("/run.sock"), owner=0, **method_fields)
+    method_fields = {"owner": 0, **method_fields}
+    method = RunTarget(run="/".join(key), socket=Path("/run.sock"), **method_fields)
     return AnnouncedTarget(run=key.run, worker=key.worker, announced=method)
 
 
@@ -287,3 +288,50 @@ def test_a_run_that_was_seen_to_fail_does_not_wait_for_another_that_is_restarted
 ) -> None:
     decision = judged_runs(tmp_path, down=3, seen_to_fail=1, of=3, restarting=2)
     assert decision.reason == "restart"
+
+
+ACCOUNT = 61234
+FOREIGN = tuple(WorkerKey(f"foreign-{number}", "w") for number in range(3))
+
+
+def judged_beside(
+    folder: Path, key: WorkerKey, *, gone: Collection[WorkerKey], done: Any = ()
+) -> Decision:
+    """What is decided about a worker beside three runs that another account announces."""
+    keys = (ROLLOUT, TRAINER, *FOREIGN)
+    workers = {one: GONE if one in gone else WELL for one in keys}
+    exporter = ExporterState(workers, 20 * GIB, 2 * GIB)
+    about = replace(MISSING, run=key.run, worker=key.worker)
+    snapshot = Snapshot(AlertmanagerState({FINGERPRINT: AlertState.ACTIVE}), exporter)
+    config = make_config(folder, "demo/rollout-0", "demo/trainer", cooldown=0)
+    foreign = [announced_target(one, owner=ACCOUNT) for one in FOREIGN]
+    config = config.model_copy(update={"targets": (*config.targets, *foreign)})
+    setup = Setup(config, make_watched(*("/".join(one) for one in keys)))
+    state = PolicyState(setup, incidents=(about,), actions=done, snapshot=snapshot)
+    return decide(about, state, NOW)
+
+
+@pytest.mark.parametrize(
+    ("key", "gone", "reason"),
+    [
+        (ROLLOUT, (ROLLOUT, *FOREIGN), "restart"),
+        (ROLLOUT, (ROLLOUT, TRAINER), "mass_failure"),
+        (FOREIGN[0], (ROLLOUT, *FOREIGN), "mass_failure"),
+        (FOREIGN[0], (ROLLOUT, TRAINER, FOREIGN[0]), "restart"),
+    ],
+)
+def test_the_runs_of_each_account_are_counted_alone(
+    tmp_path: Path, key: WorkerKey, gone: Collection[WorkerKey], reason: str
+) -> None:
+    assert judged_beside(tmp_path, key, gone=gone).reason == reason
+
+
+@pytest.mark.parametrize(
+    "ended_at", [pytest.param(None, id="goes on"), pytest.param(NOW - 10, id="healed")]
+)
+def test_an_action_of_another_account_shows_nothing_of_the_host(
+    tmp_path: Path, ended_at: float | None
+) -> None:
+    theirs = PastAction(9, FOREIGN[0], NOW - 20, ended_at, healed=bool(ended_at), account=ACCOUNT)
+    decision = judged_beside(tmp_path, ROLLOUT, gone=(ROLLOUT, TRAINER), done=(theirs,))
+    assert decision.reason == "mass_failure"
