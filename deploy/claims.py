@@ -133,19 +133,22 @@ def owner(lock: Path) -> Identity | None:
         return None
     except OSError as error:
         raise StackError(f"cannot open {lock}: {error.strerror}") from error
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(descriptor)
+        raise StackError(f"{lock} is not a file: remove it")
     with os.fdopen(descriptor) as file:
         if not _is_held(descriptor):
             return None
-        account = os.fstat(descriptor).st_uid
         try:
             words = file.read(MAX_LOCK_CHARACTERS).split()
-        except (OSError, ValueError):  # a folder, or no text
+        except (OSError, ValueError):  # it is no text
             words = []
     try:
         pid, start_ticks = map(int, words)
     except ValueError as error:
         raise StackError(f"{lock} does not say which process holds it") from error
-    if account not in (os.geteuid(), read_uid(pid)):
+    if status.st_uid not in (os.geteuid(), read_uid(pid)):
         raise StackError(f"{lock} names a process that is not of the account that owns the file")
     return Identity(pid, start_ticks)
 

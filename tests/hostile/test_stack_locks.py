@@ -76,6 +76,24 @@ def test_neither_a_link_nor_a_pipe_is_a_lock(folder: Path, kind: str) -> None:
             claims.owner(lock)
 
 
+@pytest.mark.parametrize("is_locked", [False, True])
+@pytest.mark.parametrize("kind", ["folder", "pipe"])
+def test_what_is_no_file_in_the_place_of_a_lock_is_named(
+    folder: Path, kind: str, is_locked: bool
+) -> None:
+    lock = claims.lock_of(folder)
+    lock.mkdir() if kind == "folder" else os.mkfifo(lock)
+    os.chown(lock, STRANGER, STRANGER)
+    descriptor = os.open(lock, os.O_RDONLY | os.O_NONBLOCK)
+    if is_locked:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    before = len([*Path("/proc/self/fd").iterdir()])
+    with pytest.raises(StackError, match=f"{lock} is not a file: remove it"):
+        claims.owner(lock)
+    assert len([*Path("/proc/self/fd").iterdir()]) == before
+    os.close(descriptor)
+
+
 def test_the_files_beside_the_folder_are_of_this_account_alone(folder: Path) -> None:
     lock = claims.lock_of(folder)
     lock.touch()
