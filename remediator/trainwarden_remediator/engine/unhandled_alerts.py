@@ -16,8 +16,10 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from trainwarden_exporter.processes.matching import WorkerKey
+from trainwarden_exporter.runtime.bounded_calls import bounded_call
 from trainwarden_exporter.runtime.formatting import format_duration, format_size
 from trainwarden_exporter.runtime.responsibility import REMEDIATOR
 from trainwarden_remediator.alertmanager.api import (
@@ -27,6 +29,7 @@ from trainwarden_remediator.alertmanager.api import (
 )
 from trainwarden_remediator.alertmanager.webhook_payload import WATCHDOG, Alert
 from trainwarden_remediator.config.schema import Setup
+from trainwarden_remediator.evidence.sources import read_log_facts
 from trainwarden_remediator.exceptions import JournalError, ObservationError
 from trainwarden_remediator.journal.event_text import describe_reason, printable
 from trainwarden_remediator.journal.journal import Journal
@@ -245,6 +248,8 @@ class UnhandledAlerts:
             facts |= {"handling": self._stall_handling(alert)}
         if kind in _KINDS and (detail := await self._detail(alert)):
             facts |= {"detail": detail}
+        if kind == "unhandled":
+            facts |= await self._log_facts(alert)
         if incident is not None and incident.last_decision == _PROPOSED:
             facts |= {"proposed": str(incident.id)}
         elif incident is not None:
@@ -253,6 +258,16 @@ class UnhandledAlerts:
         await asyncio.to_thread(
             self._journal.record_event, kind, **facts, starts_at=alert.starts_at
         )
+
+    async def _log_facts(self, alert: Alert) -> Mapping[str, str]:
+        """Returns which log an operator reads, and how it ends; empty if its disk does not answer.
+
+        An alert without an incident has no evidence that would show it.
+        """
+        read = partial(read_log_facts, WorkerKey(alert.run, alert.worker), self._setup)
+        with suppress(OSError):
+            return await asyncio.to_thread(bounded_call, f"logs of {alert.run}", read)
+        return {}
 
     async def _detail(self, alert: Alert) -> str:
         """Returns the description of an alert, or what the exporter shows of its cause.

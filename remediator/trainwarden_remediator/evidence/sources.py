@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -48,6 +49,7 @@ from trainwarden_remediator.evidence.mappings import read_mappings
 from trainwarden_remediator.evidence.stacks import read_run_stacks
 from trainwarden_remediator.evidence.triggers import EvidenceTrigger
 from trainwarden_remediator.journal.event_text import printable
+from trainwarden_remediator.journal.evidence_text import fault_facts
 
 Source = Callable[[], Any]
 
@@ -55,6 +57,9 @@ OTHER_LOG_LINES = 15
 """The number of lines to keep of the run's logs that the target does not write."""
 
 MAX_LOGS = 8
+
+SHOWN_LINES = 3
+"""The number of lines in a message."""
 
 MAX_HOLDERS = 20
 
@@ -141,6 +146,25 @@ def read_gpus(setup: Setup, gpu_reader: TakeGpuSnapshot) -> Mapping[str, Any]:
             for holder in view.survey.holders[:MAX_HOLDERS]
         ],
     }
+
+
+def read_log_facts(key: WorkerKey, setup: Setup) -> Mapping[str, str]:
+    """Returns the path of the log of a worker or run, and its last error or else its last lines.
+
+    Empty without a log. Blocks for as long as the disk does.
+    """
+    trigger, logs = EvidenceTrigger("hold", 0, key, key.run), []
+    for _, source in islice(_logs(trigger, setup), MAX_LOGS):
+        with suppress(OSError):
+            logs.append(source())
+    found = [one for one in logs if one is not None]
+    fault = fault_facts({"logs": found})
+    if not fault.log:
+        return {}
+    if fault.error:
+        return {"log": fault.log, "last_error": fault.error}
+    lines = next(one["lines"] for one in found if one["path"] == fault.log)
+    return {"log": fault.log, "last_lines": " | ".join(lines[-SHOWN_LINES:])}
 
 
 def _logs(trigger: EvidenceTrigger, setup: Setup) -> Iterator[tuple[str, Source]]:

@@ -21,12 +21,13 @@ def advice(notification: Notification, setup: Setup, actions: Sequence[PastActio
     """
     event = notification.event
     key = _announced_key(WorkerKey(event.run, event.worker), setup)
-    if event.kind != "decision" or not key.run:
+    if event.kind not in ("decision", "unhandled") or not key.run:
         return ""
     found = setup.announced.workers.get(key)
     announced = None if found is None else found.announcement
-    if f"refuse {event.facts.get('reason')}" == WITHOUT_CHECKPOINT:
-        return " ".join(_without_checkpoint(key, announced, setup))
+    needs_folder = f"refuse {event.facts.get('reason')}" == WITHOUT_CHECKPOINT
+    if needs_folder or event.kind == "unhandled":
+        return " ".join(_mended_by_hand(key, announced, setup, needs_folder=needs_folder))
     labels = {"alertname": event.alert, "run": key.run, "worker": key.worker}
     alert = Alert("", notification.alert_started_at or event.at, firing=True, labels=labels)
     text = mending(alert, actions, setup.announced, notification.fault.error)
@@ -42,13 +43,15 @@ def _announced_key(key: WorkerKey, setup: Setup) -> WorkerKey:
     return trainers[0] if not key.worker and len(trainers) == 1 else key
 
 
-def _without_checkpoint(
-    key: WorkerKey, announced: Announcement | None, setup: Setup
+def _mended_by_hand(
+    key: WorkerKey, announced: Announcement | None, setup: Setup, *, needs_folder: bool
 ) -> Iterator[str]:
+    """Yields what ends a run, and what starts it again."""
     if announced is None:
         return
     start = f": {as_typed(announced.start_command)}" if announced.start_command else ""
-    with_folder = " with `--checkpoints FOLDER` added" * (key.run in setup.without_checkpoints)
+    lacks_folder = needs_folder and key.run in setup.without_checkpoints
+    with_folder = " with `--checkpoints FOLDER` added" * lacks_folder
     begins = "" if announced.has_ended else f"{_stop(key, setup)} ends it. "
     yield f"{begins}Mend the cause, then start it again{with_folder}{start}."
 

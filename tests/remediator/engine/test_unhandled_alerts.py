@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 import re
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -20,9 +21,11 @@ from tests.remediator.fakes import FakeObserver
 from tests.remediator.samples import NOW, ROLLOUT, make_alert, make_setup
 from tests.remediator.stage import going_on
 
+from trainwarden_exporter.logs.config import LogConfig
 from trainwarden_remediator.alertmanager.api import parse_destinations
 from trainwarden_remediator.config.notifications import NotifySettings
 from trainwarden_remediator.config.schema import Setup
+from trainwarden_remediator.engine import unhandled_alerts
 from trainwarden_remediator.engine.unhandled_alerts import (
     BLIND,
     NOTIFIED_OTHERWISE,
@@ -114,12 +117,23 @@ class Watch:
         setup = make_setup(folder, *workers, **config)
         self.setup: Setup = replace(setup, config=setup.config.model_copy(update={"notify": RINGS}))
 
+    def watch_log(self, path: Path) -> None:
+        """Gives the run demo a log."""
+        run, *others = self.setup.exporter_config.runs
+        logs = (LogConfig(name="trainer", files=(str(path),)),)
+        runs = (run.model_copy(update={"logs": logs}), *others)
+        exporter = self.setup.exporter_config.model_copy(update={"runs": runs})
+        self.setup = replace(self.setup, exporter_config=exporter)
+        asked = self.alertmanager.fetch, self.alertmanager.fetch_status
+        self.built.reconfigure(self.setup, *asked, self.observer)
+
     def build(self) -> UnhandledAlerts:
         asked = self.alertmanager.fetch, self.alertmanager.fetch_status
         built = UnhandledAlerts(
             self.journal, self.setup, *asked, observer=self.observer, clock=self.clock
         )
         built.received_through(OWN)
+        self.built = built
         return built
 
     def recorded(self) -> list[tuple[str, str]]:
@@ -227,6 +241,52 @@ async def test_the_step_until_which_a_loss_was_finite_is_that_of_the_log(start: 
         assert "step 19" not in what
         assert "`trainwarden checkpoints demo`" in what
         assert what.endswith("`trainwarden runbook TrainingNotFinite` says what to do")
+
+
+FAILED = "ValueError: the batch is empty"
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("step 1\nstep 2 loss 0.5\nstep 3 loss nan\n", {"Last lines": "step 1 | step 2 loss 0.5"}),
+        (f"step 1\nTraceback (most recent call last):\n{FAILED}\n", {"Last error": FAILED}),
+        (None, {}),
+    ],
+)
+async def test_the_message_names_the_log_of_the_run_and_how_it_ends(
+    start: Start, tmp_path: Path, written: str | None, shown: dict[str, str]
+) -> None:
+    log = tmp_path / "train.log"
+    if written is not None:
+        log.write_text(written)
+    watch: Watch
+    async with start() as watch:
+        watch.watch_log(log)
+        watch.alertmanager.add(NAN)
+        await watch.clock.advance(60)
+        (event,) = watch.journal.newest_events(1)
+        (item,) = build_message(
+            [Notification(1, "phone", "unhandled", event)], instance="h", mode="act"
+        ).items
+        assert item.values["Worker"] == "demo"
+        assert item.values.get("Log", "") == (str(log) if written else "")
+        assert {"Last lines", "Last error"} & item.values.keys() == shown.keys()
+        assert all(item.values[name].startswith(text) for name, text in shown.items())
+
+
+async def test_a_message_does_not_wait_for_a_log_whose_disk_does_not_answer(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+    monkeypatch.setattr(unhandled_alerts, "read_log_facts", lambda *_: answers.wait(60))
+    watch: Watch
+    async with start() as watch:
+        watch.alertmanager.add(NAN)
+        await watch.clock.advance(60)
+        assert watch.recorded() == [("unhandled", "TrainingNotFinite")]
+        assert "log" not in watch.journal.newest_events(1)[0].facts
+    answers.set()
 
 
 async def test_the_help_of_a_message_is_not_cut_off(start: Start) -> None:

@@ -74,6 +74,26 @@ def test_a_run_without_a_checkpoint_is_ended_and_started_again(tmp_path: Path, w
     assert f"with `--checkpoints FOLDER` added: {TYPED}" in text
 
 
+def unhandled(alert: str = "TrainingNotFinite", run: str = "demo") -> Notification:
+    facts: dict[str, Any] = {"fingerprint": "a" * 16}
+    event = Event(7, NOW, None, None, "unhandled", alert, run, "", facts)
+    return Notification(1, "phone", "unhandled", event)
+
+
+def test_an_alert_that_nobody_handles_has_the_commands_of_its_run(tmp_path: Path) -> None:
+    text = advised(tmp_path, unhandled())
+    assert text.startswith("`trainwarden stop demo` ends it. Mend the cause, then start it again")
+    assert TYPED in text
+    assert "--checkpoints" not in text
+    ended: dict[str, Any] = {"state": "failed", "ended_at": NOW - 1, "exits": ((7, 1, 256),)}
+    assert "trainwarden stop" not in advised(tmp_path, unhandled(), **ended)
+
+
+def test_an_alert_of_the_host_or_of_a_run_of_the_file_has_no_command(tmp_path: Path) -> None:
+    assert advised(tmp_path, unhandled("TrainingGpuLost", run="")) == ""
+    assert advised(tmp_path, unhandled(run="other")) == ""
+
+
 def test_a_command_that_is_too_long_is_left_out_as_a_whole(tmp_path: Path) -> None:
     long = {"argv": ("python", "a" * VALUE_LENGTH)}
     one = call(*NO_CHECKPOINT)
