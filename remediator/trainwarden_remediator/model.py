@@ -89,6 +89,8 @@ class PastAction:
     attempt: int | None = None
     """Which of the attempts on its target it is, from 1, of at most `attempts`."""
     attempts: int | None = None
+    restarts: int | None = None
+    """How many there were of its target within a day, up to this one; None if not counted."""
     alert: str = ""
     """The alert about which it is; "" if not known."""
     account: int | None = None

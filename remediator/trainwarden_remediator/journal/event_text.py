@@ -114,7 +114,8 @@ def worker_name(event: Event) -> str:
 
 def describe_reason(reason: str, detail: str = "") -> str:
     """Returns the text of a decision's reason; an unknown reason is returned unchanged."""
-    return _REASONS.get(reason, reason) + (f" ({detail})" if detail else "")
+    known = _REASONS.get(reason, reason)
+    return known if not detail or known.startswith(detail) else f"{known} ({detail})"
 
 
 def describe_taken_over(by: TakenOver) -> str:
@@ -139,7 +140,8 @@ def describe(event: Event) -> str:
             return ": ".join(filter(None, (event.alert, verdict, reason)))
         case "intent":
             rung = f", rung {facts['rung'] + 1} of its ladder" if facts.get("rung") else ""
-            nth = describe_attempt(facts.get("attempt"), facts.get("attempts"))
+            counted = (facts.get(name) for name in ("attempt", "attempts", "restarts"))
+            nth = describe_attempt(*counted)
             return f"action {event.action}: about to {_intent(facts)}{rung}{nth}"
         case (
             "stop"
@@ -243,9 +245,16 @@ def _intent(facts: dict[str, Any]) -> str:
     return f"restart {_pids(facts['processes'])}" if facts["processes"] else "start the worker"
 
 
-def describe_attempt(attempt: int | None, attempts: int | None) -> str:
-    """Returns `, attempt 2 of 3`; "" if that is not known."""
-    return "" if attempt is None else f", attempt {attempt} of {attempts}"
+def describe_attempt(attempt: int | None, attempts: int | None, restarts: int | None = None) -> str:
+    """Returns `, attempt 2 of 3`; "" if that is not known.
+
+    With how many `restarts` there were within a day, where they are more: new steps renew the
+    attempts.
+    """
+    if attempt is None:
+        return ""
+    often = f", restart {restarts} in 24 h" if (restarts or 0) > attempt else ""
+    return f", attempt {attempt} of {attempts}{often}"
 
 
 def _leftover(process: dict[str, Any]) -> str:

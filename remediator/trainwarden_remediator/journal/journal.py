@@ -26,7 +26,12 @@ from trainwarden_remediator.journal.clock_times import (
     move_times,
 )
 from trainwarden_remediator.journal.database import JournalFile
-from trainwarden_remediator.journal.queries import LAST_ACTIONS, DescendantsByRoot, JournalReader
+from trainwarden_remediator.journal.queries import (
+    LAST_ACTIONS,
+    RESTARTS,
+    DescendantsByRoot,
+    JournalReader,
+)
 from trainwarden_remediator.journal.retention import prune
 from trainwarden_remediator.journal.rows import (
     FINISHED_PREFIX,
@@ -164,7 +169,9 @@ class Journal(JournalReader):
             pids = [one if isinstance(one, str) else one.pid for one in instances]
             facts = {"doing": kind, "processes": pids, "rung": rung}
             if attempt is not None:
-                facts |= {"attempt": count, "attempts": limit}
+                query = f"SELECT ({RESTARTS}) FROM action WHERE id = ?"  # noqa: S608 - our own words
+                (restarts,) = db.execute(query, (action,)).fetchone()
+                facts |= {"attempt": count, "attempts": limit, "restarts": restarts}
             write_event(db, now, "intent", incident, action, **facts)
             return action
 

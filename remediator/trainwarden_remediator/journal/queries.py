@@ -64,6 +64,15 @@ _ACTION_COLUMNS = (
 _NO_EFFECT = "(result IS 'interrupted' AND last_step IS NULL)"
 """Matches an action that was interrupted before its first step and changed nothing."""
 
+RESTARTS = (
+    "SELECT count(*) FROM action AS earlier WHERE earlier.run = action.run"
+    " AND earlier.worker = action.worker AND earlier.kind = action.kind AND earlier.id <= action.id"
+    " AND earlier.intent_at > action.intent_at - 86400"
+    " AND (earlier.id = action.id OR earlier.last_step IS NOT NULL"
+    " OR earlier.result IS NOT 'interrupted')"
+)
+"""Counts the actions on the same worker within a day, up to an action."""
+
 
 _GIVEN_UP = (
     "SELECT coalesce(target_run, run), coalesce(target_worker, worker),"
@@ -174,7 +183,8 @@ class JournalReader:
     def last_actions(self, count: int) -> tuple[PastAction, ...]:
         """Returns the last `count` actions that performed a step, the oldest first."""
         rows = self._read(
-            f"SELECT {_ACTION_COLUMNS} FROM action WHERE NOT {_NO_EFFECT} ORDER BY id DESC LIMIT ?",  # noqa: S608 - our own words
+            f"SELECT {_ACTION_COLUMNS}, ({RESTARTS}) AS restarts FROM action"  # noqa: S608 - our own words
+            f" WHERE NOT {_NO_EFFECT} ORDER BY id DESC LIMIT ?",
             (count,),
         )
         return tuple(as_past_action(row) for row in reversed(rows))

@@ -64,7 +64,9 @@ def too_soon(
     ended = all(key in workers and workers[key].processes == 0 for key in trainers)
     number = count_attempts(context, history, budget)
     if ended or not number:
-        then += f", then attempt {number + 1} of {budget.attempts}"
+        renewed = any(context.now - one.intent_at < budget.attempts_window for one in history)
+        why = ", as new steps have renewed the attempts" if renewed and not number else ""
+        then += f", then attempt {number + 1} of {budget.attempts}{why}"
     return context.wait("cooldown", budget, then)
 
 

@@ -39,7 +39,8 @@ def actions_section(incident: IncidentRecord, times: TimeFormat) -> str:
     for number, action in enumerate(incident.actions, start=1):
         what = _ACTION_NAMES.get(action.kind, f"{text(action.kind)} on")
         rung = f", rung {action.rung + 1} of playbook {code(incident.remediation)}"
-        nth = event_text.describe_attempt(action.attempt, action.attempts)
+        facts = next((e.facts for e in incident.events_of(action) if e.kind == "intent"), {})
+        nth = event_text.describe_attempt(action.attempt, action.attempts, facts.get("restarts"))
         lines.append(
             f"{number}. **{what} {code(action.name)}** at {times.clock(action.at)} "
             f"({format_offset(action.at, zero)}){rung}{nth}: {_result_text(action)}\n"
@@ -132,17 +133,21 @@ def _downtime(incident: IncidentRecord, action: ActionRecord, outcome: Event) ->
 
 
 def _stopped_at(incident: IncidentRecord, action: ActionRecord) -> tuple[float | None, bool]:
-    """When the worker was first stopped, by `action` or by an attempt before it that did not heal.
+    """When the worker was stopped, by `action` or by an attempt before it after which it was gone.
 
     A worker that no attempt stopped was down already when the alert started; the second value is
     whether its end is known.
     """
     attempts: list[ActionRecord] = []
+    first: Event | None = None
     for one in incident.actions:
         if one.name == action.name and one.id <= action.id:
-            attempts = [one] if attempts and attempts[-1].outcome == "healed" else [*attempts, one]
-    events = [event for one in attempts for event in incident.events_of(one)]
-    first = next((e for e in events if e.kind in ("stop", "end", "start")), None)
+            steps = (e for e in incident.events_of(one) if e.kind in ("stop", "end", "start"))
+            step = next(steps, None)
+            stops = step is not None and step.kind != "start"  # it has run until then
+            if stops or not attempts or attempts[-1].outcome == "healed":
+                attempts, first = [], step
+            attempts, first = [*attempts, one], first or step
     if first is None or first.kind != "start":
         return (None if first is None else first.at), True
     ended = process_end(incident, attempts[0])

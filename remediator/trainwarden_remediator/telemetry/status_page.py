@@ -349,5 +349,6 @@ def _action_json(action: PastAction) -> Mapping[str, Any]:
         "tone": tone,
         "action": _ACTIONS.get(action.kind, action.kind),
         "in_progress": action_in_progress(action),
-        "outcome": outcome + event_text.describe_attempt(action.attempt, action.attempts),
+        "outcome": outcome
+        + event_text.describe_attempt(action.attempt, action.attempts, action.restarts),
     }

@@ -10,13 +10,13 @@ from typing import Any, Literal
 
 import pytest
 from tests.remediator.fake_clock import FakeClock
-from tests.remediator.samples import NOW, ROLLOUT, make_alert, make_config
+from tests.remediator.samples import NOW, ROLLOUT, TRAINER, make_alert, make_config
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import Identity
 from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.journal.database import connect
-from trainwarden_remediator.journal.event_text import describe
+from trainwarden_remediator.journal.event_text import describe, describe_attempt, describe_reason
 from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.journal.queries import LAST_ACTIONS
 from trainwarden_remediator.journal.rows import read_events
@@ -750,3 +750,39 @@ def test_an_action_says_which_of_its_attempts_it_is(journal: Journal) -> None:
     assert describe(intent) == "action 1: about to start the worker, attempt 1 of 3"
     (action,) = journal.last_actions(1)
     assert (action.attempt, action.attempts) == (1, 3)
+
+
+def test_an_action_says_how_often_its_worker_was_restarted_within_a_day(
+    journal: Journal, clock: FakeClock
+) -> None:
+    """Where new steps renew the attempts, each of them is the first of three."""
+    expected = ["", "", "restart 2 in 24 h", "restart 3 in 24 h"]
+    for seconds, nth in zip((0, 86_400, 60, 60), expected, strict=True):
+        clock.pass_by(seconds)
+        journal.record_alerts([make_alert(starts_at=clock.now())])
+        incident = journal.open_incidents()[-1].id
+        number = journal.record_intent(incident, ROLLOUT, "restart", (), attempt=(1, 3))
+        shown = f", attempt 1 of 3{f', {nth}' if nth else ''}"
+        (intent,) = (one for one in journal.newest_events(1) if one.kind == "intent")
+        assert describe(intent).endswith(shown)
+        journal.record_result(number, "done")
+        (action,) = journal.last_actions(1)
+        assert describe_attempt(action.attempt, action.attempts, action.restarts) == shown
+
+
+def test_neither_an_action_that_did_nothing_nor_one_of_another_worker_counts_as_a_restart(
+    journal: Journal,
+) -> None:
+    journal.record_alerts([make_alert()])
+    for key, attempted in ((ROLLOUT, False), (TRAINER, True), (ROLLOUT, True)):
+        number = journal.record_intent(1, key, "restart", (), attempt=(1, 3))
+        if not attempted:
+            journal.record_not_attempted(number, "the restart was refused")
+    (action,) = journal.last_actions(1)
+    assert action.restarts == 1
+
+
+def test_a_detail_that_only_repeats_its_reason_is_left_out() -> None:
+    repeated = "a checkpoint is being written"
+    assert describe_reason("saving", repeated) == f"{repeated}: waiting"
+    assert describe_reason("saving", "of ppo").endswith(": waiting (of ppo)")

@@ -113,6 +113,7 @@ def test_a_cooldown_names_its_end_and_the_day_unless_that_is_today(
     assert (decision.reason, decision.detail) == ("cooldown", f"{until}, then attempt 2 of 3")
 
 
+RENEWED = ", then attempt 1 of 3, as new steps have renewed the attempts"
 LEAKS = make_worker(resident_bytes=3 * GIB, memory_limit_bytes=2 * GIB)
 
 
@@ -120,8 +121,8 @@ LEAKS = make_worker(resident_bytes=3 * GIB, memory_limit_bytes=2 * GIB)
     ("step", "worker", "announced"),
     [
         (5, GONE, ", then attempt 2 of 3"),
-        (6, GONE, ", then attempt 1 of 3"),
-        (6, LEAKS, ", then attempt 1 of 3"),  # the restart has helped: it does not count
+        (6, GONE, RENEWED),
+        (6, LEAKS, RENEWED),  # the restart has helped: it does not count
         (5, LEAKS, ""),  # it may advance until then
         (None, GONE, ", then attempt 2 of 3"),
     ],

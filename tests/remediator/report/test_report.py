@@ -119,16 +119,24 @@ class Story:
         self.journal.record_decisions([(incident, Decision(verdict, reason, detail=detail))])
 
     def restart(
-        self, incident: Incident, *, healed: bool = True, by: str = "trainwarden", **facts: Any
+        self,
+        incident: Incident,
+        *,
+        healed: bool = True,
+        by: str = "trainwarden",
+        runs: bool = True,
+        **facts: Any,
     ) -> None:
+        """Restarts the worker, or starts it if it no longer `runs`."""
         self.decide(incident, "restart", Verdict.ACT)
         number = self.journal.record_intent(
             incident.id, ROLLOUT, "restart", [], step=1874, checkpoint=1869
         )
         self.journal.keep_evidence(incident.id, number, "act", json.dumps(EVIDENCE))
         self.clock.pass_by(1)
-        self.journal.record_step(number, "stop", processes=[4242])
-        self.clock.pass_by(4)
+        if runs:
+            self.journal.record_step(number, "stop", processes=[4242])
+            self.clock.pass_by(4)
         self.journal.record_step(number, "start", command=["python", "--api-key", "s3cr3t-Value"])
         self.journal.record_result(number, "done", started_by=by, processes=[4343], killed=[])
         self.clock.pass_by(10)
@@ -169,11 +177,21 @@ def test_a_worker_is_down_until_the_last_of_several_attempts(reported: Story) ->
     incident = reported.hear()
     reported.restart(incident, healed=False)
     reported.clock.pass_by(105)
-    reported.restart(incident)
+    reported.restart(incident, runs=False)
     reported.resolve(incident)
     report = reported.tell(incident)
     assert report.count("did not run for") == 1
-    assert "`demo/rollout-0` did not run for 2 min 4 s, from its end to its start." in report
+    assert "`demo/rollout-0` did not run for 2 min, from its end to its start." in report
+
+
+def test_a_worker_that_leaks_after_a_restart_has_run_until_the_next(reported: Story) -> None:
+    incident = reported.hear()
+    reported.restart(incident, healed=False)
+    reported.clock.pass_by(105)
+    reported.restart(incident)
+    reported.resolve(incident)
+    report = reported.tell(incident)
+    assert "`demo/rollout-0` did not run for 4.0 s, from its end to its start." in report
 
 
 @pytest.mark.parametrize("moves", [False, True])
