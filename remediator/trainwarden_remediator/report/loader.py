@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,8 @@ from trainwarden_remediator.journal.rows import (
     from_row,
     outage,
 )
-from trainwarden_remediator.model import GIVEN_UP
+from trainwarden_remediator.model import GIVEN_UP, RESTART_LOOP
+from trainwarden_remediator.policy.failing_starts import LOOP_SECONDS
 from trainwarden_remediator.report.current_state import CurrentState
 from trainwarden_remediator.report.model import (
     ActionRecord,
@@ -83,7 +84,7 @@ def read_incident(connection: sqlite3.Connection, incident: int) -> IncidentReco
     """Returns the incident with that number, or that of its outage; else None."""
     number = outage(connection, incident)
     row = connection.execute("SELECT * FROM incident WHERE id = ?", (number,)).fetchone()
-    return None if row is None else _incident_record(connection, row)
+    return None if row is None else _incident_record(connection, row, _loops(connection))
 
 
 def read_incidents(connection: sqlite3.Connection, since: float) -> tuple[IncidentRecord, ...]:
@@ -93,10 +94,29 @@ def read_incidents(connection: sqlite3.Connection, since: float) -> tuple[Incide
         " WHERE coalesce(closed_at, 1e999) >= ? OR last_received_at >= ?) ORDER BY starts_at, id",
         (since, since),
     ).fetchall()
-    return tuple(_incident_record(connection, row) for row in rows)
+    loops = _loops(connection)
+    return tuple(_incident_record(connection, row, loops) for row in rows)
 
 
-def _incident_record(connection: sqlite3.Connection, row: sqlite3.Row) -> IncidentRecord:
+def _loops(connection: sqlite3.Connection) -> Sequence[tuple[int, int]]:
+    """Returns each restart loop with each other incident that one of its restarts is of.
+
+    A healing ends an incident, so that a worker that leaks again has several of them.
+    """
+    found = connection.execute(
+        "SELECT DISTINCT loop.id, coalesce(own.part_of, own.id) FROM incident AS loop"
+        " JOIN action ON action.run = loop.run AND action.worker = loop.worker"
+        " AND action.kind = 'restart' AND intent_at BETWEEN loop.starts_at - ? AND loop.starts_at"
+        " JOIN incident AS own ON own.id = action.incident"
+        " WHERE loop.alert = ? AND loop.part_of IS NULL ORDER BY 1, 2",
+        (LOOP_SECONDS, RESTART_LOOP),
+    )
+    return [(loop, incident) for loop, incident in found]
+
+
+def _incident_record(
+    connection: sqlite3.Connection, row: sqlite3.Row, loops: Sequence[tuple[int, int]]
+) -> IncidentRecord:
     """Returns the incident of `row`, with what its parts have."""
     number = row["id"]
     events = connection.execute(
@@ -138,6 +158,8 @@ def _incident_record(connection: sqlite3.Connection, row: sqlite3.Row) -> Incide
         actions=tuple(map(_action_record, actions)),
         evidence=tuple(map(_record, records)),
         related=_related(connection, row),
+        loop=next((loop for loop, other in reversed(loops) if other == number), None),
+        looped=tuple(other for loop, other in loops if loop == number),
     )
 
 

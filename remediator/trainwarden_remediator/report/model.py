@@ -118,6 +118,10 @@ class IncidentRecord:
     actions: Sequence[ActionRecord] = ()
     evidence: Sequence[EvidenceRecord] = ()
     related: Sequence[RelatedIncident] = field(default=())
+    loop: int | None = None
+    """The incident of the restart loop that one of its restarts is of, if it is another one."""
+    looped: Sequence[int] = ()
+    """Of a restart loop, the other incidents that its restarts are of."""
     needs_operator: bool = False
     """Whether the operator acts on an active alert of it, as the status pages show."""
     now: EvidenceRecord | None = None

@@ -88,7 +88,8 @@ def _fault_sentence(
     states: dict[Fault, HeadlineState] = {}
     order = list(_WORST)
     for one in incidents:
-        fault, state = _fault(one), headline(one).state
+        loop = one.id if one.looped else one.loop
+        fault, state = _fault(one) if loop is None else ("", loop), headline(one).state
         states[fault] = min(states.get(fault, state), state, key=order.index)
     if not states:
         return f"{period}, there was no incident."

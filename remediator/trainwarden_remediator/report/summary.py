@@ -8,7 +8,7 @@ from typing import Literal
 
 from trainwarden_exporter.runtime.formatting import plural
 from trainwarden_remediator.journal.event_text import describe_reason
-from trainwarden_remediator.model import GIVEN_UP, NEEDS_OPERATOR
+from trainwarden_remediator.model import GIVEN_UP, NEEDS_OPERATOR, WORKER_GONE
 from trainwarden_remediator.report.fault import downtime, origin
 from trainwarden_remediator.report.markdown import format_elapsed
 from trainwarden_remediator.report.model import ActionRecord, IncidentRecord
@@ -39,6 +39,14 @@ class Headline:
 def headline(incident: IncidentRecord) -> Headline:
     """Returns the headline of an incident."""
     found = _headline(incident)
+    if incident.loop is not None:
+        word = f"{found.word}, part of the loop {incident.loop}"
+        sentence = f"{found.sentence} Its restart is one of the loop of incident {incident.loop}."
+        found = replace(found, word=word, sentence=sentence)
+    if incident.looped:
+        *others, last = map(str, incident.looped)
+        numbers = f"incidents {', '.join(others)} and {last}" if others else f"incident {last}"
+        found = replace(found, sentence=f"{found.sentence} Its restarts are those of {numbers}.")
     if incident.needs_operator and found.state in ("open", "held"):
         return replace(found, state="person")
     return found
@@ -62,7 +70,9 @@ def _headline(incident: IncidentRecord) -> Headline:
         sentence = f"**An operator is needed**{tried}: {why}."
         return Headline("person", "**operator needed**", sentence)
     if incident.is_held and incident.repairs and not healed:
-        sentence = f"**An operator is needed**{tried}: it fails at each start."
+        is_gone = any(one.alert == WORKER_GONE for one in incident.alerts)
+        why = "it fails at each start" if is_gone else "restarts do not help"
+        sentence = f"**An operator is needed**{tried}: {why}."
         return Headline("person", "**operator needed**", sentence)
     under_way = [one for one in incident.repairs if one.outcome is None and one.result is None]
     if under_way:
