@@ -104,11 +104,12 @@ def _loops(connection: sqlite3.Connection) -> Sequence[tuple[int, int]]:
     A healing ends an incident, so that a worker that leaks again has several of them.
     """
     found = connection.execute(
-        "SELECT DISTINCT loop.id, coalesce(own.part_of, own.id) FROM incident AS loop"
+        "SELECT DISTINCT coalesce(loop.part_of, loop.id) AS outage,"
+        " coalesce(own.part_of, own.id) AS other FROM incident AS loop"
         " JOIN action ON action.run = loop.run AND action.worker = loop.worker"
         " AND action.kind = 'restart' AND intent_at BETWEEN loop.starts_at - ? AND loop.starts_at"
         " JOIN incident AS own ON own.id = action.incident"
-        " WHERE loop.alert = ? AND loop.part_of IS NULL ORDER BY 1, 2",
+        " WHERE loop.alert = ? AND outage != other ORDER BY outage, other",
         (LOOP_SECONDS, RESTART_LOOP),
     )
     return [(loop, incident) for loop, incident in found]

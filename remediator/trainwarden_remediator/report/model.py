@@ -121,7 +121,7 @@ class IncidentRecord:
     loop: int | None = None
     """The incident of the restart loop that one of its restarts is of, if it is another one."""
     looped: Sequence[int] = ()
-    """Of a restart loop, the other incidents that its restarts are of."""
+    """The other incidents whose restarts are of the loop that an alert of this one reports."""
     needs_operator: bool = False
     """Whether the operator acts on an active alert of it, as the status pages show."""
     now: EvidenceRecord | None = None

@@ -45,8 +45,10 @@ def headline(incident: IncidentRecord) -> Headline:
         found = replace(found, word=word, sentence=sentence)
     if incident.looped:
         *others, last = map(str, incident.looped)
-        numbers = f"incidents {', '.join(others)} and {last}" if others else f"incident {last}"
-        found = replace(found, sentence=f"{found.sentence} Its restarts are those of {numbers}.")
+        numbers = (
+            f"Incidents {', '.join(others)} and {last} are" if others else f"Incident {last} is"
+        )
+        found = replace(found, sentence=f"{found.sentence} {numbers} of the same loop.")
     if incident.needs_operator and found.state in ("open", "held"):
         return replace(found, state="person")
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.remediator.report.test_report import STYLE, Story, reported
-from tests.remediator.samples import NOW
+from tests.remediator.samples import NOW, ROLLOUT
 
 from trainwarden_remediator.model import Verdict
 from trainwarden_remediator.report.loader import open_journal, read_incidents
@@ -45,7 +45,20 @@ def test_healed_leaks_and_their_restart_loop_name_each_other(reported: Story) ->
     assert whole.count(f"| healed, part of the loop {number} |") == LEAKS
     assert whole.count(f"Its restart is one of the loop of incident {number}.") == LEAKS
     held = "**Held**: no actions while the alert fires. An operator is needed."
-    assert f"{held} Its restarts are those of incidents 1, 2 and 3." in whole
+    assert f"{held} Incidents 1, 2 and 3 are of the same loop." in whole
+
+
+def test_so_do_those_before_a_loop_that_begins_during_the_last_restart(reported: Story) -> None:
+    """The loop is a part of the last incident, whose restart has not healed yet."""
+    leak(reported, LEAKS - 1)
+    last = reported.hear()
+    number = reported.journal.record_intent(last.id, ROLLOUT, "restart", [])
+    reported.journal.record_result(number, "done", started_by="us", processes=[], killed=[])
+    reported.clock.pass_by(5)
+    loop(reported)
+    whole = night(reported)
+    assert whole.count(f"| healed, part of the loop {last.id} |") == LEAKS - 1
+    assert "Incidents 1 and 2 are of the same loop." in whole
 
 
 def test_a_healing_long_before_or_of_another_worker_is_no_part_of_the_loop(
@@ -54,7 +67,7 @@ def test_a_healing_long_before_or_of_another_worker_is_no_part_of_the_loop(
     leak(reported, 1, pause=700)
     number = loop(reported)
     assert "part of the loop" not in night(reported)
-    assert "Its restarts" not in night(reported)
+    assert "of the same loop" not in night(reported)
     leak(reported, 1)
     loop(reported, worker="trainer")
     assert f"loop of incident {number}" not in night(reported)
