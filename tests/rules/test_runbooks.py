@@ -9,6 +9,7 @@ from typing import Any
 import promql_parser as promql
 
 from labelling import groups, names_of, selectors
+from trainwarden_exporter.webserver.runbooks import first_step
 
 HEADINGS = [
     "Meaning",
@@ -76,3 +77,12 @@ def test_what_the_remediator_does_is_named_and_can_be_stopped(
 def test_no_section_is_empty(project: Path) -> None:
     for page in (project / "docs" / "runbooks").glob("Training*.md"):
         assert not re.search(r"TODO|TBD|FIXME|…", page.read_text()), page.name
+
+
+def test_no_first_step_needs_a_grafana(project: Path) -> None:
+    """The pages show it, and `trainwarden up` starts none."""
+    pages = [*(project / "docs" / "runbooks").glob("Training*.md")]
+    assert pages
+    for page in pages:
+        step = first_step(page.stem, {})
+        assert not re.search(r"\bthe boards?\b|Grafana", step), f"{page.name}: {step}"
