@@ -23,6 +23,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch.utils.data import DataLoader
 
 HANGS = {
     "sleep": "a rank sleeps",
@@ -33,6 +34,7 @@ HANGS = {
     "fifo": "a rank reads a FIFO that nobody writes",
     "queue": "a rank puts into a full queue",
     "loader": "a rank waits for a data loader that waits for a FIFO",
+    "torch loader": "a rank waits for a DataLoader of PyTorch, a worker of which reads a FIFO",
     "collective": "a rank of three or more is in another collective than the rest",
     "plain lock": "a rank waits for a lock of its own, in C code",
     "child": "a rank waits for a child process that reads a FIFO",
@@ -58,12 +60,15 @@ FAR_END = {
     "update": "127.0.0.1:",
     "lock": "which holds the file lock",
     "loader": "waits for a pipe",
+    "torch loader": "waits for a pipe",
     "plain lock": "waits for a lock or another thread in _lock_twice",
     "child": "waits for a pipe",
 }
 """What the chain must contain."""
 STEPS = 8
 FOR_EVER = 10**6
+ROWS_TO_LOAD = 9
+"""Then each worker of a DataLoader has sent some."""
 
 
 def rank(kind: str, number: int, count: int, odd: int, folder: str) -> None:
@@ -178,6 +183,26 @@ def _load(folder: Path) -> None:
     results.get()
 
 
+class _Rows:
+    """A data set of PyTorch, one row of which waits for ever."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __len__(self) -> int:
+        return FOR_EVER
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index == ROWS_TO_LOAD:
+            _read_fifo(str(self.folder))
+        return torch.ones(8)
+
+
+def _load_with_torch(folder: Path) -> None:
+    for _ in DataLoader(_Rows(folder), num_workers=2, multiprocessing_context="fork"):
+        pass
+
+
 def _other_collective(_: Path) -> None:
     dist.barrier()
 
@@ -281,6 +306,7 @@ _ODD = {
     "fifo": _fifo,
     "queue": _fill,
     "loader": _load,
+    "torch loader": _load_with_torch,
     "collective": _other_collective,
     "evaluation": _compute,
     "served": _ask,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from trainwarden_exporter.processes.procfs import Identity
@@ -46,6 +47,7 @@ def diagnose(
     `outside` says of far ends that belong to no worker of the run whether they may act, and
     `absent` of ranks which collective they have not entered.
     """
+    findings = _with_spawned_ranks(findings)
     makers = _step_makers(findings)
     if not makers:
         return Diagnosis(Movement.UNKNOWN, tuple(findings))
@@ -58,6 +60,28 @@ def diagnose(
     else:
         movement = Movement.UNKNOWN
     return Diagnosis(movement, tuple(findings), suspects, chain)
+
+
+def _with_spawned_ranks(findings: Sequence[Finding]) -> Sequence[Finding]:
+    """Returns `findings`, in which ranks that `torch.multiprocessing.spawn` has started make steps.
+
+    Their launcher, which only waits for their ends, does not: they set RANK themselves, if at all,
+    so that their environment does not show it.
+    """
+    keys = {one.member.key for one in findings if one.member.is_trainer}
+    launchers = set[int]()
+    spawned = set[Identity]()
+    for one in findings:
+        main = one.stacks.main(one.member.identity.pid)
+        if one.member.key in keys and main is not None and main.is_spawned_rank:
+            spawned.add(one.member.identity)
+            launchers.add(one.member.parent_pid)
+    return [
+        replace(one, member=replace(one.member, is_trainer=one.member.identity in spawned))
+        if one.member.identity in spawned or one.member.identity.pid in launchers
+        else one
+        for one in findings
+    ]
 
 
 def _step_makers(findings: Sequence[Finding]) -> list[Finding]:
@@ -92,7 +116,18 @@ def _is_stuck(
     inside = {one.member.identity: one for one in findings}
     if any(_waits_elsewhere(one, inside, outside) for one in findings):
         return False
-    return all(one.phase != "saving" and _waits_for_ever(one, findings) for one in makers)
+    stands = [one for one in makers if _waits_for_ever(one, findings)]
+    # However many ranks there are, none leaves a collective that this one does not enter.
+    is_blocked = any(one.activity is not Activity.COLLECTIVE for one in stands)
+    return all(
+        one.phase != "saving" and (one in stands or (is_blocked and _is_in_collective(one)))
+        for one in makers
+    )
+
+
+def _is_in_collective(one: Finding) -> bool:
+    """Whether it is in a collective of a job whose number of ranks is not known."""
+    return one.activity is Activity.COLLECTIVE and one.member.world is None and not one.may_end
 
 
 def _waits_for_ever(one: Finding, findings: Sequence[Finding]) -> bool:

@@ -72,6 +72,14 @@ class ThreadStack:
         in_ray = any("/ray/train/" in one.file for one in self.frames)
         return in_ray and self.name.startswith("TrainingThread(")
 
+    @property
+    def is_spawned_rank(self) -> bool:
+        """Whether `torch.multiprocessing.spawn` has started its process, as a rank."""
+        return any(
+            one.function == "_wrap" and one.file.endswith("/torch/multiprocessing/spawn.py")
+            for one in self.frames
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class KernelState:

@@ -69,6 +69,9 @@ _CALLS = tuple(
         ),
         _Call(r"ray/_private/worker\.py", r"get|get_objects|wait", Activity.SERVER),
         _Call(r"torch/utils/data/dataloader\.py", r"_try_get_data|_get_data", Activity.QUEUE),
+        # before multiprocessing.connection, by which it waits for their ends
+        _Call(r"torch/multiprocessing/spawn\.py", r"join", Activity.CHILD),
+        _Call(r"torch/distributed/elastic/.*\.py", r".*", Activity.CHILD),
         _Call(r"queue\.py", r"get|put|join", Activity.QUEUE),
         _Call(r"multiprocessing/queues\.py", r"get|put|_recv|_send", Activity.QUEUE),
         _Call(
@@ -88,8 +91,6 @@ _CALLS = tuple(
         _Call(r"(?:filelock|portalocker|fasteners)/\w+\.py", r".*", Activity.LOCK),
         _Call(r"subprocess\.py", r"wait|_wait|_try_wait|communicate|_communicate", Activity.CHILD),
         _Call(r"multiprocessing/popen_\w+\.py", r"poll|wait", Activity.CHILD),
-        _Call(r"torch/multiprocessing/spawn\.py", r"join", Activity.CHILD),
-        _Call(r"torch/distributed/elastic/.*\.py", r".*", Activity.CHILD),
         _Call(r"threading\.py", r"wait|acquire|join|_wait_for_tstate_lock", Activity.LOCK),
         _Call(r"concurrent/futures/_base\.py", r"result|wait", Activity.LOCK),
     )
@@ -110,7 +111,7 @@ _REPORTERS = re.compile(
     r"-packages/(?:tqdm|rich|wandb|tensorboard|tensorboardX|mlflow|comet_ml|neptune|swanlab|clearml"
     r"|aim|codecarbon|opentelemetry|sentry_sdk)/"
     r"|/torch/(?:utils/data/_utils/pin_memory\.py|_inductor/compile_worker/)"
-    r"|/trainwarden/heartbeat\.py"
+    r"|/multiprocessing/resource_sharer\.py|/trainwarden/heartbeat\.py"
 )
 
 _OF_THREADS = ("/threading.py", "/concurrent/futures/thread.py")

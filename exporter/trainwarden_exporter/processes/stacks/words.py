@@ -16,11 +16,17 @@ from trainwarden_exporter.processes.stacks.waits import Wait, waits_for_ray_task
 
 
 def names(findings: Sequence[Finding]) -> str:
+    """Returns which processes wait: `rank 3 waits`."""
     ranks = sorted(one.member.rank for one in findings if one.member.rank is not None)
-    if not ranks:
-        return name_of(findings[0].member)
-    verb = "waits" if len(ranks) == 1 else "wait"
-    return f"rank{'s' * (len(ranks) > 1)} {_ranges(ranks)} {verb}"
+    if ranks:
+        word, which = f"rank{'s' * (len(ranks) > 1)}", _ranges(ranks)
+    elif len(findings) == 1:
+        word, which = "", name_of(findings[0].member)
+    else:
+        pids = sorted(one.member.identity.pid for one in findings)
+        word, which = "processes", f"{_ranges(pids)} of {findings[0].member.key.worker}"
+    several = len(ranks or findings) > 1
+    return f"{word} {which} {'wait' if several else 'waits'}".lstrip()
 
 
 def _ranges(numbers: Sequence[int]) -> str:

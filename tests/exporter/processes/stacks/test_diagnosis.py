@@ -475,6 +475,46 @@ class TestRayTrain:
         assert movement([worker, driver, other]) == "unknown"
 
 
+SLEEPS_ON = KernelState("S", 9.0, 4, 100, "hrtimer_nanosleep", sleeps_for=1e6, is_endless=True)
+
+
+class TestSpawnedRanks:
+    """Of `torch.multiprocessing.spawn`: the launcher is the root of the worker."""
+
+    def findings(self, *activities: Activity, **more: object) -> list[Finding]:
+        launcher = finding(member(1), Activity.CHILD, "ProcessContext.join")
+        helper = member(2, parent_pid=1, is_trainer=False)  # multiprocessing's resource tracker
+        found = [launcher, finding(helper, Activity.PIPE, kernel=SLEEPS_ON)]
+        for pid, activity in enumerate(activities, 3):
+            start = Frame("_wrap", "/venv/torch/multiprocessing/spawn.py", 1)
+            calls = (Frame("main", "/srv/train.py", 1), start)
+            one = member(pid, parent_pid=1, is_trainer=False)
+            stacks = Stacks((ThreadStack("MainThread", pid, calls),))
+            detail = "all_reduce" if activity is Activity.COLLECTIVE else ""
+            found.append(finding(one, activity, detail, stacks=stacks, kernel=SLEEPS_ON, **more))
+        return found
+
+    def test_one_that_waits_for_ever_blocks_the_collectives_of_the_others(self) -> None:
+        found = diagnose(self.findings(Activity.COLLECTIVE, Activity.SLEEP), {})
+        assert found.movement == "stuck"
+        assert [one.finding and one.finding.member.identity.pid for one in found.suspects] == [4]
+        assert found.chain == (
+            "process 3 of trainer waits in all_reduce ← process 4 of trainer sleeps at train.py:1"
+        )
+        three = diagnose(self.findings(*[Activity.COLLECTIVE] * 2, Activity.SLEEP), {})
+        assert three.chain.startswith("processes 3\u20134 of trainer wait in all_reduce")
+
+    def test_in_collectives_alone_they_may_wait_for_another_host(self) -> None:
+        assert movement(self.findings(Activity.COLLECTIVE, Activity.COLLECTIVE)) == "unknown"
+
+    def test_one_that_moves_or_whose_wait_may_end_is_not_stuck(self) -> None:
+        assert movement(self.findings(Activity.COLLECTIVE, Activity.MOVING)) == "moving"
+        assert movement(self.findings(Activity.LOCK, Activity.LOCK, may_end=True)) == "unknown"
+
+    def test_a_wait_at_a_server_that_is_not_known_may_end(self) -> None:
+        assert movement(self.findings(Activity.COLLECTIVE, Activity.SERVER)) == "unknown"
+
+
 class TestSuspects:
     def suspects(self, *findings: Finding) -> list[tuple[int | None, str]]:
         return [(one.rank, one.activity) for one in diagnose(findings, {}).suspects]

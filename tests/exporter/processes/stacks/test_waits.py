@@ -58,6 +58,9 @@ WRAPPER = ("wrapper", f"{SITE}/torch/distributed/c10d_logger.py")
          Activity.CHILD, "_wait (lib/python3.12/subprocess.py)"),
         ((("_invoke_run", f"{SITE}/torch/distributed/elastic/agent/server/api.py"), *USER),
          Activity.CHILD, "_invoke_run (agent/server/api.py)"),
+        ((("wait", f"{LIB}/multiprocessing/connection.py"),
+          ("ProcessContext.join", f"{SITE}/torch/multiprocessing/spawn.py"), *USER),
+         Activity.CHILD, "ProcessContext.join (torch/multiprocessing/spawn.py)"),
     ],
 )  # fmt: skip
 def test_the_library_that_waits_names_it(
@@ -206,6 +209,7 @@ def test_c_code_in_a_training_thread_may_wait_for_other_ranks() -> None:
         (("{site}/ray/_private/worker.py", "{site}/ray/_private/workers/main.py"), False),
         (("queue.py", "{site}/ray/train/v2/_internal/thread_runner.py", "threading.py"), True),
         (("{site}/ray/train/v2/_internal/thread_runner.py", "threading.py"), False),
+        (("socket.py", "lib/multiprocessing/resource_sharer.py", "threading.py"), False),
         (("threading.py", "srv/trainwarden/heartbeat.py", "threading.py"), False),
         ((), False),
     ],
