@@ -34,7 +34,7 @@ HANGS = {
     "fifo": "a rank reads a FIFO that nobody writes",
     "queue": "a rank puts into a full queue",
     "loader": "a rank waits for a data loader that waits for a FIFO",
-    "torch loader": "a rank waits for a DataLoader of PyTorch, a worker of which reads a FIFO",
+    "torch loader": "a rank waits for a DataLoader of PyTorch, whose worker reads a FIFO",
     "collective": "a rank of three or more is in another collective than the rest",
     "plain lock": "a rank waits for a lock of its own, in C code",
     "child": "a rank waits for a child process that reads a FIFO",
@@ -184,7 +184,7 @@ def _load(folder: Path) -> None:
 
 
 class _Rows:
-    """A data set of PyTorch, one row of which waits for ever."""
+    """A data set of PyTorch that waits for ever at one row."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

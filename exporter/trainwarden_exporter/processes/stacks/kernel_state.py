@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
+import re
+import signal
 import struct
 import time
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 from trainwarden_exporter.processes.procfs import PROC, Identity, read_process, read_text
@@ -58,6 +61,55 @@ def parse_switches(status: str) -> int | None:
     """Returns the context switches in a /proc/<pid>/status, of one thread."""
     counts = [int(line.split()[1]) for line in status.splitlines() if "ctxt_switches:" in line]
     return sum(counts) if counts else None
+
+
+_TIMERS = sum(1 << number - 1 for number in (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF))
+
+
+def has_timer(pid: int, root: Path = PROC) -> bool:
+    """Whether a timer of a process may end what it waits for.
+
+    That is a timer of timer_create(2), or a handler of the signals of alarm(2) and setitimer(2),
+    whose timers /proc does not show: a library may have set it for a call that has ended.
+    """
+    caught = re.search(
+        r"^SigCgt:\s*([0-9a-f]+)$", read_text(f"{root}/{pid}/status") or "", re.MULTILINE
+    )
+    handled = caught is not None and int(caught[1], 16) & _TIMERS != 0
+    return handled or bool(read_text(f"{root}/{pid}/timers"))
+
+
+_MOST_SEMAPHORES = 10_000
+_FUTEX = {"x86_64": "202", "aarch64": "98"}.get(platform.machine())
+
+
+def is_in_named_memory(pid: int, maps: str, root: Path = PROC) -> bool:
+    """Whether the main thread waits in a futex of a file that a process outside may open.
+
+    Named semaphores are such files, which sem_open(3) creates by another name and then removes
+    that; multiprocessing removes the names of its own at once. `maps` is the content of
+    /proc/<pid>/maps.
+    """
+    number, *arguments = (read_text(f"{root}/{pid}/syscall") or "").split() or [""]
+    if number != _FUTEX or not arguments:
+        return False
+    address = int(arguments[0], 16)
+    for line in maps.splitlines():
+        span, permissions, _, _, inode, *name = line.split(maxsplit=5)
+        start, _, end = span.partition("-")
+        if int(start, 16) <= address < int(end, 16):
+            has_name = bool(name) and not name[0].endswith("(deleted)")
+            shared = permissions.endswith("s")
+            return shared and (has_name or int(inode) in _inodes(f"{root}/{pid}/root/dev/shm"))
+    return False
+
+
+def _inodes(folder: str) -> set[int]:
+    try:
+        with os.scandir(folder) as entries:
+            return {entry.inode() for entry in islice(entries, _MOST_SEMAPHORES)}
+    except OSError:
+        return set()
 
 
 def parse_io(text: str) -> int | None:

@@ -16,7 +16,11 @@ from trainwarden_exporter.processes.stacks.far_ends import (
     find_pipe_ends,
     find_servers,
 )
-from trainwarden_exporter.processes.stacks.kernel_state import read_thread_state
+from trainwarden_exporter.processes.stacks.kernel_state import (
+    has_timer,
+    is_in_named_memory,
+    read_thread_state,
+)
 from trainwarden_exporter.processes.stacks.model import (
     Activity,
     FarEnd,
@@ -59,6 +63,11 @@ class Surroundings(NamedTuple):
 
 def look_around(finding: Finding, inside: Collection[Identity], root: Path = PROC) -> Surroundings:
     """Returns what is around a process; `inside` are the processes of its run."""
+    found = _look_around(finding, inside, root)
+    return found._replace(may_end=found.may_end or has_timer(finding.member.identity.pid, root))
+
+
+def _look_around(finding: Finding, inside: Collection[Identity], root: Path) -> Surroundings:
     activity, kernel, pid = finding.activity, finding.kernel, finding.member.identity.pid
     pids = [one.pid for one in inside]
     if activity in (Activity.IDLE, Activity.SERVER) and reads_terminal(pid, root):
@@ -154,7 +163,8 @@ def _examined(finding: Finding) -> int:
 
 def _may_be_woken(pid: int, inside: Collection[Identity], root: Path) -> bool:
     """Whether an accelerator, or a process outside the run, may end a wait of C code."""
-    if _COMPUTES_UNSEEN.search(read_text(f"{root}/{pid}/maps") or ""):
+    maps = read_text(f"{root}/{pid}/maps") or ""
+    if _COMPUTES_UNSEEN.search(maps) or is_in_named_memory(pid, maps, root):
         return True
     ends = find_servers(pid, None, [one.pid for one in inside], root)
     return any(end.identity not in inside for end in ends)

@@ -494,7 +494,7 @@ class TestSpawnedRanks:
             found.append(finding(one, activity, detail, stacks=stacks, kernel=SLEEPS_ON, **more))
         return found
 
-    def test_one_that_waits_for_ever_blocks_the_collectives_of_the_others(self) -> None:
+    def test_a_rank_that_waits_for_ever_blocks_the_collectives_of_the_others(self) -> None:
         found = diagnose(self.findings(Activity.COLLECTIVE, Activity.SLEEP), {})
         assert found.movement == "stuck"
         assert [one.finding and one.finding.member.identity.pid for one in found.suspects] == [4]
@@ -507,7 +507,7 @@ class TestSpawnedRanks:
     def test_in_collectives_alone_they_may_wait_for_another_host(self) -> None:
         assert movement(self.findings(Activity.COLLECTIVE, Activity.COLLECTIVE)) == "unknown"
 
-    def test_one_that_moves_or_whose_wait_may_end_is_not_stuck(self) -> None:
+    def test_a_rank_that_moves_or_whose_wait_may_end_is_not_stuck(self) -> None:
         assert movement(self.findings(Activity.COLLECTIVE, Activity.MOVING)) == "moving"
         assert movement(self.findings(Activity.LOCK, Activity.LOCK, may_end=True)) == "unknown"
 

@@ -1,4 +1,4 @@
-"""Real processes that wait for a process outside of the run, which may end their wait."""
+"""Real processes whose wait a process outside of the run may end, or a timer."""
 
 from __future__ import annotations
 
@@ -148,3 +148,46 @@ def test_a_lock_that_is_polled_may_be_anybodys(start: Start, tmp_path: Path) -> 
 
     assert found.movement == "unknown"
     assert "held by a process that is not known" in found.chain
+
+
+QUEUE = "import queue, signal, sys\nq = queue.Queue()\n"
+HANDLER = "signal.signal(signal.SIGALRM, lambda *_: q.put(1))\n"
+C = "import ctypes\nc = ctypes.CDLL(None)\n"
+TIMER = "c.timer_create(0, None, ctypes.byref(ctypes.c_void_p()))\n"
+
+
+@pytest.mark.parametrize(
+    ("sets", "movement"),
+    [
+        ("", "stuck"),
+        (f"{HANDLER}signal.alarm(1000)\n", "unknown"),
+        (f"{HANDLER}signal.setitimer(signal.ITIMER_REAL, 1000)\n", "unknown"),
+        (f"{C}{TIMER}", "unknown"),
+        ("signal.signal(signal.SIGTERM, lambda *_: sys.exit())\n", "stuck"),
+    ],
+    ids=["none", "alarm", "setitimer", "timer_create", "another signal"],
+)
+def test_a_timer_of_the_process_may_end_any_wait_of_it(
+    start: Start, sets: str, movement: str
+) -> None:
+    found = seen(members(start(f"{QUEUE}{sets}print(flush=True)\nq.get()")))
+
+    assert "waits for a queue" in found.chain
+    assert found.movement == movement
+
+
+@pytest.mark.parametrize(("unlinks", "movement"), [(False, "unknown"), (True, "stuck")])
+def test_a_semaphore_that_has_a_name_may_be_posted_by_any_program(
+    start: Start, *, unlinks: bool, movement: str
+) -> None:
+    name = f"/trainwarden-test-{os.getpid()}"
+    opens = f"c.sem_open.restype = ctypes.c_void_p\ns = c.sem_open(b'{name}', 64, 0o600, 0)\n"
+    unlink = f"c.sem_unlink(b'{name}')\n"
+    waits = "print(flush=True)\nc.sem_wait(ctypes.c_void_p(s))"
+    try:
+        found = seen(members(start(f"{C}{opens}{unlink * unlinks}{waits}")))
+    finally:
+        Path(f"/dev/shm/sem.{name[1:]}").unlink(missing_ok=True)
+
+    assert "waits for a lock" in found.chain
+    assert found.movement == movement
