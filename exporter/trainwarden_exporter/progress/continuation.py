@@ -30,8 +30,14 @@ def shifted(state: RunProgress, seconds: float) -> RunProgress:
         phase_began_at=moment(state.phase_began_at),
         last_sign_at=moment(state.last_sign_at),
         interrupted_at=state.interrupted_at + seconds,
-        superseded=None if state.superseded is None else shifted(state.superseded, seconds),
-        other_counts=tuple(one._replace(began=one.began + seconds) for one in state.other_counts),
+        counts=tuple(
+            replace(
+                one,
+                began=one.began + seconds,
+                training=None if one.training is None else shifted(one.training, seconds),
+            )
+            for one in state.counts
+        ),
     )
 
 

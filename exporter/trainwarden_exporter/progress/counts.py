@@ -8,12 +8,11 @@ steps than what follows it: then the smaller one goes on for longer than any eva
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from math import inf
 
 from trainwarden_exporter.progress.events import Moved, StepReported
-from trainwarden_exporter.progress.state import OtherCount, RunProgress
+from trainwarden_exporter.progress.state import Attempt, Count, RunProgress
 from trainwarden_exporter.progress.step_timing import StepTiming
 
 EVALUATION_SECONDS = 60.0
@@ -23,10 +22,13 @@ EVALUATION_EPOCHS = 2
 """Multiple of the time of an epoch for which it counts as an evaluation within the training."""
 
 MAX_COUNTS = 32
-"""Most counts of something else to remember."""
+"""Most counts to remember."""
 
 MAX_EQUAL_BARS = 4
 """Most bars of one length that are drawn in turn while none of them moves."""
+
+_COURSE = ("steps", "last_sign", "timing", "epoch_total", "line_total")
+"""What a training has shown, besides its reports and its attempt."""
 
 
 def resolve_count(
@@ -47,13 +49,13 @@ def resolve_count(
         case "bar":
             return _of_bar(state, event, configured_total)
         case "epoch" | "line":
-            if event.total and event.total < (state.epoch_total or 0):
+            if (before := _training_before(state, event)) is not None:
+                state = _with_training(state, before)
+            elif event.total and event.total < (state.epoch_total or 0):
                 state, moved = _of_other(state, event)
                 if moved is None or not _is_training(state, event):
                     return state, moved
-                state = _without_counts(state)
-            elif event.dated and _is_superseded_by(state, event):
-                state = _restored(state)
+                state = _without_training(state)
             return _of_epoch(state, event, configured_total, trainer_start)
     if configured_total is not None:
         event = replace(event, total=configured_total)
@@ -114,18 +116,22 @@ def _of_other(state: RunProgress, event: StepReported) -> tuple[RunProgress, Mov
     since = max(state.attempt.began, last_step_at)
     if event.total is None or not event.dated or event.timestamp < since:
         return state, None
-    counts = [one for one in state.other_counts if one.began >= since]
-    known = _find(counts, event) or OtherCount(event.source, event.total, (), event.timestamp)
-    if event.step in known.steps:
+    count = _find(state, event) or Count(event.source, event.total, began=event.timestamp)
+    if count.began < since:  # the training went on between
+        count = replace(count, began=event.timestamp, drawn=())
+    if event.step in count.drawn:
         return state, None  # only drawn again
-    steps = (*known.steps, event.step)[-MAX_EQUAL_BARS:]
-    others = [one for one in counts if one != known]
-    counts = [*others, known._replace(steps=steps)][-MAX_COUNTS:]
-    return replace(state, other_counts=tuple(counts)), Moved(event.timestamp)
+    drawn = (*count.drawn, event.step)[-MAX_EQUAL_BARS:]
+    return _with_count(state, replace(count, drawn=drawn)), Moved(event.timestamp)
 
 
-def _find(counts: Iterable[OtherCount], event: StepReported) -> OtherCount | None:
-    return next((x for x in counts if (x.source, x.total) == (event.source, event.total)), None)
+def _find(state: RunProgress, event: StepReported) -> Count | None:
+    return next((x for x in state.counts if x.key == (event.source, event.total)), None)
+
+
+def _with_count(state: RunProgress, count: Count) -> RunProgress:
+    others = [one for one in state.counts if one.key != count.key]
+    return replace(state, counts=(*others, count)[-MAX_COUNTS:])
 
 
 def _is_training(state: RunProgress, event: StepReported) -> bool:
@@ -133,26 +139,16 @@ def _is_training(state: RunProgress, event: StepReported) -> bool:
 
     Before the first step of an attempt it may be what is left of the training.
     """
-    other, longest = _find(state.other_counts, event), EVALUATION_SECONDS
-    if other is None or not event.dated or event.total in state.evaluation_totals:
+    count, longest = _find(state, event), EVALUATION_SECONDS
+    if count is None or count.is_evaluation:
         return False
     whole, each = state.epoch_total or 0, state.timing.typical
     done = 0 if state.attempt.previous_step is None else state.attempt.previous_step % whole
     if state.last_step_at is not None:
         longest = max(longest, EVALUATION_EPOCHS * whole * (inf if each is None else each))
-    elif done + other.total < whole:
+    elif done + count.total < whole:
         longest = max(longest, EVALUATION_EPOCHS * whole * (each or 0))
-    return event.timestamp - other.began > longest
-
-
-def _is_superseded_by(state: RunProgress, event: StepReported) -> bool:
-    """Whether the count returns that a smaller one has replaced in this attempt."""
-    before = state.superseded
-    return (
-        before is not None
-        and before.attempt.number == state.attempt.number
-        and before.epoch_total == event.total != state.epoch_total
-    )
+    return event.timestamp - count.began > longest
 
 
 def _ended_unobserved(
@@ -191,42 +187,44 @@ def _without_steps(state: RunProgress, source: str) -> RunProgress:
     return replace(state, reports=reports, attempt=attempt, steps=(), timing=StepTiming())
 
 
-def _without_counts(state: RunProgress) -> RunProgress:
+def _without_training(state: RunProgress) -> RunProgress:
     """Returns `state` before a training whose steps have nothing to do with those before."""
-    before, logs = state, [one for one in state.reports if one.startswith("log/")]
-    for source in logs:
+    before = replace(state, counts=())
+    for source in [one for one in state.reports if one.startswith("log/")]:
         state = _without_steps(state, source)
+        known = Count(source, state.epoch_total or 0, before.attempt.began, training=before)
+        state = _with_count(state, known)
     attempt = replace(state.attempt, previous_step=None, announced_step=None, counted_step=None)
-    return replace(
-        state,
-        attempt=attempt,
-        epoch_total=None,
-        superseded=replace(before, superseded=None),
-        resumes_before=before.resumes,
-        repeated_before=before.repeated,
-        lost_before=before.lost,
+    return _with_attempt(replace(state, epoch_total=None), attempt)
+
+
+def _training_before(state: RunProgress, event: StepReported) -> RunProgress | None:
+    """Returns the state before another count than that of `event` became the training."""
+    count = _find(state, event) if event.dated and event.total != state.epoch_total else None
+    before = None if count is None else count.training
+    current = before is not None and before.attempt.number == state.attempt.number
+    return before if current else None
+
+
+def _with_training(state: RunProgress, before: RunProgress) -> RunProgress:
+    """Returns `state` with the training of `before`: the count that has replaced it is none."""
+    logs = {name: one for name, one in before.reports.items() if name.startswith("log/")}
+    course = {name: getattr(before, name) for name in _COURSE}
+    no_trainings = {state.epoch_total, *(one.total for one in state.counts if one.is_evaluation)}
+    counts = tuple(
+        replace(one, is_evaluation=one.total in no_trainings, training=None) for one in state.counts
+    )
+    return _with_attempt(
+        replace(state, reports={**state.reports, **logs}, counts=counts, **course), before.attempt
     )
 
 
-def _restored(state: RunProgress) -> RunProgress:
-    """Returns `state` with the training that a smaller count was wrongly taken to have ended."""
-    before = state.superseded
-    if before is None:
-        return state
-    logs = {name: one for name, one in before.reports.items() if name.startswith("log/")}
-    undone = frozenset() if state.epoch_total is None else frozenset({state.epoch_total})
+def _with_attempt(state: RunProgress, attempt: Attempt) -> RunProgress:
+    """Returns `state` with `attempt` for the present one; what was counted stays counted."""
     return replace(
         state,
-        reports={**state.reports, **logs},
-        attempt=before.attempt,
-        steps=before.steps,
-        last_sign=before.last_sign,
-        timing=before.timing,
-        epoch_total=before.epoch_total,
-        line_total=before.line_total,
-        superseded=None,
-        evaluation_totals=state.evaluation_totals | undone,
-        resumes_before=before.resumes_before,
-        repeated_before=before.repeated_before,
-        lost_before=before.lost_before,
+        attempt=attempt,
+        resumes_before=state.resumes - attempt.resumed,
+        repeated_before=state.repeated - attempt.repeated,
+        lost_before=state.lost - attempt.lost,
     )

@@ -266,15 +266,24 @@ def _is_contradicted_by(first: tuple[int, float], other: SourceReport) -> bool:
     return other.step > step + JITTER_STEPS and other.timestamp + MAX_LAG_SECONDS < timestamp
 
 
-class OtherCount(NamedTuple):
-    """A count of something else than steps of the run, such as the bar of an evaluation."""
+@dataclass(frozen=True, slots=True)
+class Count:
+    """What a source counts up to one total: steps of the training, or of an evaluation."""
 
     source: str
     total: int
-    steps: tuple[int, ...]
-    """The last different ones: several bars of one length may be drawn again in turn."""
     began: float
-    """Unix seconds."""
+    """Since when it counts while the training makes no step (Unix seconds)."""
+    drawn: tuple[int, ...] = ()
+    """The last different numbers: several bars of one length may be drawn again in turn."""
+    is_evaluation: bool = False
+    """Whether it was once taken for the training, and was not."""
+    training: RunProgress | None = None
+    """The state when another count was taken for the training after it, in case it was not."""
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.source, self.total
 
 
 SETTLED_SECONDS = 5.0
@@ -313,12 +322,8 @@ class RunProgress:
     """Steps of an epoch, where the count begins again in each."""
     line_total: int | None = None
     """Total in lines such as `step 121/300`."""
-    other_counts: tuple[OtherCount, ...] = ()
-    """Counts of something else since the last step of the run, the last one to move last."""
-    superseded: RunProgress | None = None
-    """The state before a smaller count was taken for a second training, in case it was not."""
-    evaluation_totals: frozenset[int] = frozenset()
-    """Totals that were taken for those of a training, and were not."""
+    counts: tuple[Count, ...] = ()
+    """Counts of something else than the training, the last one to move last."""
     epochs_seen: bool = False
     """Whether the run has ever reported an epoch."""
     evaluations_seen: bool = False
