@@ -23,7 +23,11 @@ def shifted(state: RunProgress, seconds: float) -> RunProgress:
     return replace(
         state,
         reports={name: one.shifted(seconds) for name, one in state.reports.items()},
-        attempt=replace(state.attempt, began=state.attempt.began + seconds),
+        attempt=replace(
+            state.attempt,
+            began=state.attempt.began + seconds,
+            counts_from=state.attempt.counts_from + seconds,
+        ),
         steps=tuple(mark._replace(timestamp=mark.timestamp + seconds) for mark in state.steps),
         last_sign=sign(state.last_sign),
         earlier_sign=sign(state.earlier_sign),

@@ -117,7 +117,7 @@ def _apply_step(state: RunProgress, event: StepReported) -> RunProgress:
     number, known = state.attempt.number, state.reports.get(event.source)
     if known is not None and event.timestamp < known.timestamp:
         return state
-    if event.timestamp < state.attempt.began:
+    if event.timestamp < state.attempt.since:
         state = replace(state, attempt=state.attempt.with_late_step(event, known))
         return _with_report(state, event.source, SourceReport.of(event, number - 1))
     if known is None or known.attempt != number:
@@ -253,7 +253,7 @@ def _counted_step(
 
 def _count_step(state: RunProgress, event: StepReported) -> RunProgress:
     """Applies a step of the current attempt, higher or not."""
-    if event.timestamp < state.attempt.began:
+    if event.timestamp < state.attempt.since:
         return state
     if event.total is not None and event.total > 0:
         state = replace(state, total=event.total)

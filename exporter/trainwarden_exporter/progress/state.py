@@ -32,6 +32,8 @@ class Attempt:
     number: int = 0
     began: float = 0.0
     """Unix seconds; older reports belong to an earlier attempt."""
+    counts_from: float = 0.0
+    """The same of an earlier training in this attempt, as of the first of two in a script."""
     started: bool = False
     """Whether a start was observed, or only repeated steps."""
     witnessed: bool = True
@@ -53,6 +55,11 @@ class Attempt:
     """The last step that was reported live before this attempt; None if the run had finished."""
     checkpoint_step: int | None = None
     """The step of the newest sound checkpoint at its start; None if unknown."""
+
+    @property
+    def since(self) -> float:
+        """The time from which on reports count."""
+        return max(self.began, self.counts_from)
 
     @property
     def resumed(self) -> bool:
@@ -271,18 +278,22 @@ class Count:
     """What a source counts up to one total: steps of the training, or of an evaluation."""
 
     source: str
-    total: int
+    total: int | None
     began: float
     """Since when it counts while the training makes no step (Unix seconds)."""
     drawn: tuple[int, ...] = ()
     """The last different numbers: several bars of one length may be drawn again in turn."""
+    in_turn: bool = False
+    """Whether they are."""
+    made: int = 0
+    """Steps since then."""
     is_evaluation: bool = False
     """Whether it was once taken for the training, and was not."""
     training: RunProgress | None = None
     """The state when another count was taken for the training after it, in case it was not."""
 
     @property
-    def key(self) -> tuple[str, int]:
+    def key(self) -> tuple[str, int | None]:
         return self.source, self.total
 
 
@@ -323,7 +334,7 @@ class RunProgress:
     line_total: int | None = None
     """Total in lines such as `step 121/300`."""
     counts: tuple[Count, ...] = ()
-    """Counts of something else than the training, the last one to move last."""
+    """What the logs count, the last one to move last."""
     epochs_seen: bool = False
     """Whether the run has ever reported an epoch."""
     evaluations_seen: bool = False
