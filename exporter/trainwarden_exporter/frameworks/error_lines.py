@@ -31,8 +31,13 @@ _EXCEPTION_OF_GPU_MEMORY = (
 )
 # An exception that nobody caught begins its line, behind the prefixes of loggers and launchers.
 # RE2 has no look-behind: the second is what else may precede it.
-_BEGINS_LINE = r"(?:^\s*|[\]\)\|>-]\s*|[\]\)]:\s*)"
-_IN_A_SENTENCE = r"(?:[^\s\]\)\|>:-]\s+|[^\s\]\)]:\s*|[^\s\w.\]\)\|>:-])"
+_TIME = r"\d[\dT:.,/Z+-]{4,}\s+(?:\d[\d:.,Z+-]{4,}\s+)?"
+_LEVEL = r"(?:ERROR|CRITICAL|FATAL):?\s+"
+_BEGINS_LINE = rf"(?:^\s*|[\]\)\|>-]\s*|[\]\)]:\s*)(?:{_TIME})?(?:{_LEVEL})?"
+_IN_A_SENTENCE = (
+    r"(?:[^\s\]\)\|>:A-Z\d-]\s+|[a-z]\s+\d+\s+|[^\s\]\)A-Z]:\s*|(?:WARN|WARNING|INFO|DEBUG):?\s+"
+    r"|[^\s\w.\]\)\|>:-])"
+)
 _NO_EXCEPTION = (
     r"(?:^|[^: ]|[^: ] |"
     r"(?:[^r\)]|[^o]r|[^r]or|[^r]ror|[^E]rror|\bError|[^\(]\)|[^t]\(\)): {1,2})"
@@ -52,6 +57,7 @@ COMMON_ERROR_PATTERNS: tuple[LinePattern, ...] = (
         r"CUDA OOM errors thrown\.",
         r"torch\.(?:cuda\.)?OutOfMemoryError(?:[^:\w\s\[]|\s+[^\s\[])",
         rf"{_NO_EXCEPTION}(?:{_OUT_OF_GPU_MEMORY})",
+        r"\b(?i:error|critical|fatal|warn|warning)\b\W{1,4}CUDA out of memory",
         _IN_A_SENTENCE + _EXCEPTION_OF_GPU_MEMORY,
     ),
     error_line(

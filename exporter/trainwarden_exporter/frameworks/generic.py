@@ -79,6 +79,13 @@ _BEFORE_LOSS = rf"(?:^|[^\w\s]|\d[a-zA-Z/%]{{0,8}}[ \t])[ \t]{{0,12}}{_LOSS_WORD
 
 _AFTER_LOSS = r"(?:_step)?['\"]?(?:[ \t]{0,12}[:=][ \t]{0,12}|[ \t]{1,12})['\"]?(?:[\w.]+\()?"
 
+_LATER_LOSS = (
+    rf"(?:(?:(?:[ \t]{{1,12}}|.*?(?:[^\w\s]|\d[a-zA-Z/%]{{0,8}}[ \t])[ \t]{{0,12}}['\"]?)"
+    rf"(?i:train(?:ing)?)[ \t:_/-]{{1,4}}|.*?[,;|][ \t]{{0,12}}['\"]?)"
+    rf"{_LOSS_WORDS}(?:loss|Loss|LOSS){_AFTER_LOSS}(?P<loss_>{NUMBER}))?"
+)
+"""The loss of the training behind another one in the same line."""
+
 FRAMEWORK = fw.Framework(
     name="generic",
     title="Anything else",
@@ -86,7 +93,7 @@ FRAMEWORK = fw.Framework(
         fw.LinePattern(
             "loss",
             rf"{_NOT_TRAINING}\W{{1,4}}{_LOSS_WORDS}(?i:loss){_AFTER_LOSS}{NUMBER}"
-            rf"|{_BEFORE_LOSS}(?:loss|Loss|LOSS){_AFTER_LOSS}(?P<loss>{NUMBER})",
+            rf"{_LATER_LOSS}|{_BEFORE_LOSS}(?:loss|Loss|LOSS){_AFTER_LOSS}(?P<loss>{NUMBER})",
             redrawn=True,
         ),
         fw.LinePattern(

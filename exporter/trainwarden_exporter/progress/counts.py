@@ -38,7 +38,7 @@ def resolve_count(
     """Returns `event` in steps of the run, and its state.
 
     If it counts something else, only that this moves, or None if it does not. The state differs
-    from `state` by the counts, and by the steps of a count that turned out not to be that of the run.
+    from `state` by the counts, and by the steps of what turned out not to be that of the run.
     `trainer_start` (Unix seconds): when the newest process of the trainer started; None if not yet
     known, 0 if nothing shows it. `error_at`: time of the last error in its log; None if unknown.
     """

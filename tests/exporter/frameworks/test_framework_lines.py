@@ -229,6 +229,16 @@ def test_a_run_without_framework_is_read_by_common_forms(
         ("Epoch 0:  45%|###  | 27/60 [00:02<00:03, 9.4it/s, train_loss_step=nan]", "nan"),
         ("iter 120: loss nan, time 12ms, mfu 3%", "nan"),
         ("step 250: train loss nan, val loss nan", "nan"),
+        ("val loss 0.3, train loss nan", "nan"),
+        ("val loss 0.3 train loss nan", "nan"),
+        ("step 250: val loss 0.3 acc 0.9 | train/loss: nan", "nan"),
+        ("val_loss=0.3 - train_loss=nan", "nan"),
+        ('{"val_loss": 0.3, "loss": nan}', "nan"),
+        ("val loss: 0.3, loss: nan", "nan"),
+        ("Epoch 3: val loss 0.3, best train loss inf", None),
+        ("val loss 0.3, test loss nan", None),
+        ("val/loss 0.3, test/loss: nan, test - loss nan", None),
+        ("val loss 0.3 (best: loss inf)", None),
         ("step 7 12ms loss 0.5", "0.5"),
         ("Epoch loss: nan", "nan"),
         ("epoch 3 loss nan", "nan"),
@@ -277,7 +287,7 @@ def test_a_loss_is_read_from_the_log_of_a_run_without_framework(
 ) -> None:
     (pattern,) = (one for one in get_framework("generic").lines if one.name == "loss")
     match = re2.search(pattern.regex, line)
-    assert (match["loss"] if match else None) == loss
+    assert (match["loss"] or match["loss_"] if match else None) == loss
 
 
 @pytest.mark.parametrize("line", ["policy_loss=nan", "step 5 | critic_loss:      nan"])
