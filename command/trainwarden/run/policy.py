@@ -6,7 +6,8 @@ import os
 import re
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from getopt import GetoptError, getopt
 
 from trainwarden.run.announcement import Announcement
 
@@ -22,6 +23,7 @@ IGNORED_STEPS = 3
 STEADY_SECONDS = 600.0
 """A command that ran for this long did not fail because of its last start."""
 CLOCK_ERROR_SECONDS = 0.1
+_TIMEOUT_OPTIONS = ("kill-after=", "signal=", "foreground", "preserve-status", "verbose")
 MAX_FAILURES = 5
 MAX_DELAY_SECONDS = 60.0
 
@@ -90,6 +92,22 @@ def end_state(status: int, *, stopped: bool, finishes: bool) -> str:
     return "finished" if status == 0 and finishes else "failed"
 
 
+def is_time_over(argv: Sequence[str], lasted: float) -> bool:
+    """Returns whether the command is `timeout`, and has ended because its time was over.
+
+    Its exit status does not tell: it is 124, 137 after SIGKILL, or that of the program it runs.
+    """
+    if os.path.basename(argv[0]) not in ("timeout", "gtimeout"):  # noqa: PTH119
+        return False
+    try:
+        _, rest = getopt(list(argv[1:]), "k:s:fpv", _TIMEOUT_OPTIONS)
+        number, unit = rest[0].rstrip("smhd"), rest[0][-1]
+        limit = float(number) * {"m": 60.0, "h": 3600.0, "d": 86400.0}.get(unit, 1.0)
+    except (GetoptError, ValueError, IndexError):
+        return False
+    return 0 < limit <= lasted + CLOCK_ERROR_SECONDS
+
+
 def waits_for_remediator(state: str, policy: str, *, detached: bool) -> bool:
     """Returns whether a command that has ended in `state` waits for a request to start it again.
 
@@ -124,12 +142,16 @@ def describe_end(announcement: Announcement, status: int) -> str:
     return f"process {announcement.content['pid']} ended {how}"
 
 
-def describe_prospect(state: str, policy: str, *, waits: bool, delay: float | None) -> str:
+def describe_prospect(
+    state: str, policy: str, *, waits: bool, delay: float | None, over: bool = False
+) -> str:
     """Returns who starts a command again that has ended in `state`; "" after a normal end.
 
     `waits` is whether it waits for the remediator, `delay` the time in seconds until this program
-    starts it.
+    starts it, `over` whether its own time limit has ended it.
     """
+    if state == "stopped" and over:
+        return "the time you gave it is over: nobody starts it again"
     if state == "stopped":
         return "stopped by you: nobody starts it again"
     if state != "failed":

@@ -25,21 +25,15 @@ from trainwarden.run.policy import (
     describe_prospect,
     describe_restart,
     end_state,
+    is_time_over,
     waits_for_remediator,
 )
 from trainwarden.run.process_tree import read_start_ticks
 from trainwarden.run.relay import Relay
 from trainwarden.run.run_log import RunLog
+from trainwarden.run.signals import GROUP, HANDLED, STOPS, HangUp
 from trainwarden.run.streams import Streams
 
-HANDLED = (
-    *(signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP),
-    *(signal.SIGWINCH, signal.SIGCONT, signal.SIGUSR1, signal.SIGUSR2),
-)
-_GROUP = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGCONT)
-"""Signals that a terminal sends to all processes in its foreground."""
-_STOPS = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
-"""Signals with which the user, or the system, ends the command."""
 STOPPED_BY_USER = "it was stopped by the user"
 RETRY_SECONDS = 3600.0
 """How long a detached run that has failed waits for a request to start it again."""
@@ -64,6 +58,7 @@ class Wrapper:
         self._channel = channel
         self._detached = detached
         self._control: ControlSocket | None = None
+        self._hang_up = HangUp()
         self._poll = select.poll()
         self._registered: dict[int, int] = {}
         self._running = False
@@ -153,7 +148,8 @@ class Wrapper:
     def _timeout(self) -> int | None:
         if self._ending is not None:
             return TICK_MILLISECONDS
-        moments = [one for one in (self._start_at, self._retry_until) if one is not None]
+        known = self._start_at, self._retry_until, self._hang_up.decided_at
+        moments = [one for one in known if one is not None]
         if not moments:
             return None
         return max(0, int((min(moments) - time.monotonic()) * 1000) + 1)
@@ -172,6 +168,11 @@ class Wrapper:
 
     def _advance(self) -> None:
         """Does what is due without an event."""
+        if (gone := self._hang_up.is_end_of_terminal()) is not None:
+            if gone:
+                self._lose_terminal()
+            else:
+                self._pass_on(signal.SIGHUP)
         if self._ending is not None and self._ending.step(child_ended=not self._running):
             self._finish_ending(self._ending.problem)
         now = time.monotonic()
@@ -198,12 +199,15 @@ class Wrapper:
             self._streams.copy_size()
             return
         if number is signal.SIGHUP:
-            self._lose_terminal()
+            self._hang_up.notice()
             return
         if number is signal.SIGCONT:
             self._streams.enter_raw()
             self._streams.copy_size()
-        if number in _STOPS:
+        self._pass_on(number)
+
+    def _pass_on(self, number: signal.Signals) -> None:
+        if number in STOPS:
             self._stop_by_user()
         self._signal_child(number)
 
@@ -225,7 +229,7 @@ class Wrapper:
         if not self._running or read_start_ticks(pid) != content["start_ticks"]:
             return
         with suppress(OSError):
-            if number in _GROUP:
+            if number in GROUP:
                 os.killpg(pid, number)
             else:
                 os.kill(pid, number)
@@ -287,7 +291,8 @@ class Wrapper:
         lasted = time.time() - (self._announcement.content["started_at"] or 0.0)
         stop, finishes = self._user_stop, self._announcement.content["finishes"]
         stopped = stop is not None and stop.explains(status, self._log.tail)
-        state = end_state(status, stopped=stopped, finishes=finishes)
+        over = is_time_over(self._announcement.content["argv"], lasted)
+        state = end_state(status, stopped=stopped or over, finishes=finishes)
         if self._ending is not None:
             state = "restarting" if self._restarts() else "stopped"
         self._announcement.record_exit(state, status, self._log.last_lines())
@@ -297,7 +302,7 @@ class Wrapper:
         if state == "failed" and policy == ON_FAILURE:
             delay = self._failures.next_delay(lasted)
         waits = waits_for_remediator(state, policy, detached=self._detached)
-        if prospect := describe_prospect(state, policy, waits=waits, delay=delay):
+        if prospect := describe_prospect(state, policy, waits=waits, delay=delay, over=over):
             how = f"{describe_end(self._announcement, status)}; {prospect}"
             self._say(how, f"; log: {self._announcement.files.log}")
         if delay is not None:

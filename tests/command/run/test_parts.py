@@ -15,7 +15,13 @@ from trainwarden.run import policy
 from trainwarden.run.announcement import MAX_BYTES, Announcement, dismiss, read_content
 from trainwarden.run.claim import claim
 from trainwarden.run.folder import check_name, run_files
-from trainwarden.run.policy import MAX_FAILURES, STEADY_SECONDS, FailureCount, end_state
+from trainwarden.run.policy import (
+    MAX_FAILURES,
+    STEADY_SECONDS,
+    FailureCount,
+    end_state,
+    is_time_over,
+)
 from trainwarden.run.relay import Relay
 from trainwarden.run.run_log import RunLog
 from trainwarden.run.start import default_name
@@ -116,6 +122,26 @@ def test_failures_in_a_row_wait_longer_and_run_out() -> None:
 )
 def test_the_state_after_an_end(status: int, stopped: bool, finishes: bool, state: str) -> None:
     assert end_state(status, stopped=stopped, finishes=finishes) == state
+
+
+@pytest.mark.parametrize(
+    ("command", "lasted", "over"),
+    [
+        ("timeout 40 python train.py", 40.2, True),
+        ("timeout 40 python train.py", 39.0, False),
+        ("/usr/bin/timeout -s KILL -k 5 40s python train.py -k 3", 45.0, True),
+        ("timeout --preserve-status --kill-after=1m 1.5h python train.py", 5400.0, True),
+        ("timeout -v --signal INT 2m sh", 119.0, False),
+        ("timeout 0 python train.py", 9999.0, False),
+        ("timeout soon python train.py", 9999.0, False),
+        ("timeout", 9999.0, False),
+        ("python timeout 40", 9999.0, False),
+    ],
+)
+def test_the_end_of_the_time_of_timeout_is_known_whatever_its_exit_status(
+    command: str, lasted: float, *, over: bool
+) -> None:
+    assert is_time_over(command.split(), lasted) is over
 
 
 BAR = "\r 10%|# | {}/1000 [00:10<01:30, 9.9it/s]"

@@ -123,3 +123,54 @@ def test_a_stop_ends_what_left_the_tree_of_the_command(runs: Runs) -> None:
     left = int(runs.log().split()[1])
     assert runs.request(command="stop", grace=5)["ok"]
     assert not is_alive(left)
+
+
+CATCHER = (
+    "import signal, sys, time\n"
+    "signal.signal(signal.SIGHUP, lambda *_: (print('hangup', flush=True), sys.exit(7)))\n"
+    "print('ready', flush=True)\n"
+    "time.sleep(1000)"
+)
+
+
+@pytest.mark.parametrize("where", ["pipe", "terminal"])
+def test_a_hangup_that_is_sent_to_the_wrapper_reaches_the_command(runs: Runs, where: str) -> None:
+    start = runs.piped if where == "pipe" else runs.in_terminal
+    wrapper = start(*python(CATCHER)).pid
+    wait_for(lambda: b"ready" in runs.log())
+    os.kill(wrapper, signal.SIGHUP)
+    wait_for(lambda: b"hangup" in runs.log())
+    assert runs.wait_until(state="stopped")["exit_status"] == 7 << 8
+
+
+def test_a_command_goes_on_when_its_shell_hangs_up_and_takes_the_terminal_along(
+    runs: Runs,
+) -> None:
+    session = runs.in_terminal(*python(TICKER))
+    pid = runs.wait_until(state="running")["pid"]
+    session.read_until(b"1")
+    os.kill(session.pid, signal.SIGHUP)
+    session.hang_up()
+    size = len(runs.log())
+    wait_for(lambda: len(runs.log()) > size + 1000)  # longer than the wrapper is unsure
+    assert is_alive(pid)
+    assert runs.request(command="stop")["ok"]
+
+
+@pytest.mark.parametrize("options", [(), ("-s", "KILL"), ("--preserve-status",), ("-k", "1")])
+def test_a_command_whose_timeout_is_over_is_not_started_again(
+    runs: Runs, options: tuple[str, ...]
+) -> None:
+    ignores = ("trap '' TERM; " if options[:1] == ("-k",) else "") + "sleep 1000 & wait; wait"
+    restarts = ("--name", "r", "--restart", "on-failure")
+    process = runs.piped("timeout", *options, "1", "sh", "-c", ignores, options=restarts)
+    runs.wait_until(state="stopped", starts=1)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode not in (0, None)
+    assert b"the time you gave it is over" in errors
+
+
+def test_a_failure_within_its_timeout_is_one(runs: Runs) -> None:
+    process = runs.piped("timeout", "60", "sh", "-c", "exit 124")
+    assert process.wait() == 124
+    assert runs.announced()["state"] == "failed"
