@@ -24,7 +24,7 @@ class HangUp:
     def __init__(self) -> None:
         self._attended = _has_terminal()
         self.decided_at: float | None = None
-        """When a SIGHUP can be told to be sent (monotonic clock); None without one."""
+        """When a SIGHUP no longer counts as the end of the terminal (monotonic clock), or None."""
 
     def notice(self) -> None:
         """Records a SIGHUP."""

@@ -16,11 +16,13 @@ from urllib.parse import urlsplit
 from trainwarden.run.announcement import read_content, running_pid
 from trainwarden.run.folder import run_files, state_folder
 from trainwarden.run.policy import ON_FAILURE
-from trainwarden.starting.run_file import CommandConfig, options_of
+from trainwarden.starting.run_file import RUN_FILE, CommandConfig, options_of
 
 POLL_SECONDS = 0.2
 TIMEOUT_SECONDS = 3.0
 """Timeout of one request to a server that starts."""
+REMOTE_SECONDS = 600.0
+"""How long an address here is asked for a server that may run elsewhere."""
 
 
 class StartError(Exception):
@@ -63,7 +65,7 @@ def start_all(
         started.append(announcement)
         stop.check()
         if (address := one.ready_address) is not None:
-            _wait_until_ready(worker, announcement, address, stop)
+            _wait_until_ready(worker, announcement, address, stop, client=one.remote_client)
 
 
 def finishing(run: str, commands: Mapping[str, CommandConfig]) -> list[Path]:
@@ -83,11 +85,19 @@ def _start(run: str, worker: str, one: CommandConfig, folder: Path) -> None:
         raise StartError(f"{worker} was not started")
 
 
-def _wait_until_ready(worker: str, announcement: Path, address: str, stop: StopRequest) -> None:
-    print(f"{worker}: waits until {address} answers", flush=True)  # noqa: T201
+def _wait_until_ready(
+    worker: str, announcement: Path, address: str, stop: StopRequest, *, client: str
+) -> None:
+    """Waits for a server, no longer than REMOTE_SECONDS if `client` may run it elsewhere."""
+    hint = f"the server of {client} may answer elsewhere: write where as `ready` in {RUN_FILE}"
+    most = f", for at most {REMOTE_SECONDS / 60:g} min: {hint}" if client else ""
+    print(f"{worker}: waits until {address} answers{most}", flush=True)  # noqa: T201
     began = time.monotonic()
     while not _answers(address):
         stop.check()
+        if client and time.monotonic() - began > REMOTE_SECONDS:
+            print(f"{worker}: no answer, goes on without; {hint}", flush=True)  # noqa: T201
+            return
         content = read_content(announcement)
         has_failed = content.get("state") == "failed" and content.get("restart") != ON_FAILURE
         if has_failed or not running_pid(announcement):

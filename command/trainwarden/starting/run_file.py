@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
@@ -18,7 +19,10 @@ from trainwarden_exporter.inference.command_lines import parse_address, parse_se
 
 RUN_FILE = "trainwarden.yml"
 INFERENCE = "inference"
+LOOPBACK = "127.0.0.1"
 
+_REMOTE = frozenset(("ssh", "autossh", "srun", "kubectl"))
+"""Programs that run their command on another host, as a rule."""
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 
 
@@ -89,6 +93,19 @@ class CommandConfig(Section):
             return parse_address(self.command)
         url = server.url()
         return None if url is None else f"{url}/health"
+
+    @property
+    def remote_client(self) -> str:
+        """Returns the program that runs the command elsewhere, so that its port is not here; or "".
+
+        Not where an address is known, or a port of this host leads there.
+        """
+        words = (one for one in self.command if one != "env" and not _ASSIGNMENT.fullmatch(one))
+        client = Path(next(words, "")).name
+        is_here = any(one.startswith("-L") for one in self.command)
+        if client not in _REMOTE or is_here or self.ready is not None:
+            return ""
+        return client if urlsplit(self.ready_address or "").hostname == LOOPBACK else ""
 
     @property
     def probed_address(self) -> str | None:

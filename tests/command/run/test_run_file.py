@@ -16,6 +16,7 @@ from ports import free_port
 from running_runs import Runs, is_alive, wait_for
 from trainwarden.commands.run import add_arguments
 from trainwarden.run.announcement import read_content
+from trainwarden.starting import group
 from trainwarden.starting.run_file import load_run_file, options_of
 from trainwarden_exporter.exceptions import ConfigError
 
@@ -196,6 +197,58 @@ def test_the_address_of_a_known_server_is_that_of_its_command_line(tmp_path: Pat
     assert commands["own"].ready_address == "tcp://127.0.0.1:18978"
     assert not any(one.startswith("--ready") for one in options_of(commands["own"]))
     assert commands["trainer"].ready_address is None
+
+
+@pytest.mark.parametrize(
+    ("command", "client"),
+    [
+        ("ssh gpu2 vllm serve Qwen --port 8000", "ssh"),
+        ("HF_HOME=/x /usr/bin/ssh -t gpu2 vllm serve Qwen --port 8000", "ssh"),
+        ("srun --gpus 1 python server.py --port 8000", "srun"),
+        ("ssh -L 8000:localhost:8000 gpu2 vllm serve Qwen --port 8000", ""),
+        ("ssh gpu2 vllm serve Qwen --host 10.0.0.2 --port 8000", ""),
+        ("vllm serve Qwen", ""),
+        ("docker run -p 8000:8000 vllm/vllm-openai vllm serve Qwen --port 8000", ""),
+    ],
+)
+def test_a_server_that_a_client_starts_elsewhere_is_known(
+    tmp_path: Path, command: str, client: str
+) -> None:
+    content = {"command": command, "role": "inference"}
+    (tmp_path / "trainwarden.yml").write_text(json.dumps({"commands": {"vllm": content}}))
+    _, commands = load_run_file(tmp_path)
+    assert commands["vllm"].remote_client == client
+    content["ready"] = "http://gpu2:8000/health"
+    (tmp_path / "trainwarden.yml").write_text(json.dumps({"commands": {"vllm": content}}))
+    _, commands = load_run_file(tmp_path)
+    assert not commands["vllm"].remote_client
+
+
+def test_the_next_command_does_not_wait_for_ever_for_a_server_elsewhere(
+    folder: Folder,
+    runs: Runs,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    client = folder.path / "ssh"
+    client.write_text("#!/bin/sh\nexec sleep 1000\n")
+    client.chmod(0o755)
+    server = {"command": f"{client} gpu2 vllm serve Qwen --port {free_port()}", "role": "inference"}
+    folder.write(vllm=server, trainer="sleep 1000")
+    monkeypatch.setenv("TRAINWARDEN_FOLDER", str(runs.folder))
+    monkeypatch.setattr(group, "REMOTE_SECONDS", 0.6)
+    monkeypatch.setattr(
+        group.StopRequest, "__init__", lambda self: setattr(self, "_is_made", False)
+    )
+    name, commands = load_run_file(folder.path)
+    started: list[Path] = []
+    group.start_all(name, commands, folder.path, started=started, stop=group.StopRequest())
+    assert (folder.state("vllm"), folder.state("trainer")) == ("running", "running")
+    shown = capsys.readouterr().out
+    assert (
+        "at most 0.01 min: the server of ssh may answer elsewhere: write where as `ready`" in shown
+    )
+    assert "vllm: no answer, goes on without" in shown
 
 
 def test_the_exporter_asks_only_an_address_of_this_host(tmp_path: Path) -> None:
