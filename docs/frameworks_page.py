@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -259,4 +260,6 @@ def _ways(regex: str) -> list[str]:
 
 
 def _shown(way: str) -> str:
-    return way.replace("|", "\\|")
+    """Returns a regular expression for a cell of a table, where two backslashes escape no bar."""
+    plain = re.sub(r"\\(.)", lambda found: r"\x7c" if found[1] == "|" else found[0], way)
+    return plain.replace("|", "\\|")

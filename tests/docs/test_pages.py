@@ -34,6 +34,16 @@ def without_blocks(page: Path) -> str:
     return re.sub(r"^```.*?^```$", "", text_of(page), flags=re.DOTALL | re.MULTILINE)
 
 
+@each_page
+def test_no_row_of_a_table_has_more_cells_than_its_head(page: Path) -> None:
+    """A bar behind a backslash is text, but not behind an escaped backslash."""
+    head = 0
+    for line in without_blocks(page).splitlines():
+        bars = re.findall(r"\\.|\|", line).count("|") if line.startswith("|") else 0
+        assert not head or bars <= head, line
+        head = (head or bars) if bars else 0
+
+
 @cache
 def anchors(page: Path) -> frozenset[str]:
     """The anchors of the headings of a page, as GitHub makes them."""
