@@ -107,6 +107,7 @@ class LineCounters:
             for origin, streak in counts.streaks.items()
         )
         self._step: int | None = None
+        self._finite_until = dict(counts.finite_until)
         self._failed_trials: dict[str, float] = {}
         self._unnamed: dict[str, tuple[str, str]] = {}
         """The last traceback of each stream whose exception is not read yet."""
@@ -151,7 +152,8 @@ class LineCounters:
                 self._step = max(0, int(step) + match.pattern.step_offset)
         for match in line.matches:
             for name, number in gauge_values(match, text):
-                known = self.values.get(name, LogValue(math.nan, timestamp))
+                before = LogValue(math.nan, timestamp, self._finite_until.pop(name, None))
+                known = self.values.get(name, before)
                 if known.timestamp <= timestamp:
                     self.values[name] = known.next(number, timestamp, self._step)
 
@@ -176,11 +178,17 @@ class LineCounters:
     @property
     def counts(self) -> Counts:
         """Returns the counts, without those of the deduplicator."""
+        found = {
+            name: value.finite_until
+            for name, value in self.values.items()
+            if not value.finite and value.finite_until is not None
+        }
         return Counts(
             matches=dict(self._matches),
             last_matches=dict(self._last),
             troubles=self._errors,
             streaks={origin: dict(streak) for origin, streak in self._streaks.items()},
+            finite_until={**self._finite_until, **found},
         )
 
     @property

@@ -87,6 +87,8 @@ class Counts:
     streaks: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """By origin of the file, then by pattern."""
     copies: DeduplicationCounts = field(default_factory=dict)
+    finite_until: Mapping[str, int] = field(default_factory=dict)
+    """By name of a value, the last step with a finite one, while the last one is not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,10 @@ from trainwarden_exporter.checkpoints.prover import (
 )
 from trainwarden_exporter.checkpoints.scanner import CheckpointScanner
 from trainwarden_exporter.checkpoints.specs import CheckpointSpec
+from trainwarden_exporter.logs.state_store import LogStateStore
 from trainwarden_exporter.preflight.report import Finding, PreflightContext
 from trainwarden_exporter.run_config import RunConfig
-from trainwarden_exporter.run_specs import checkpoint_specs, copy_specs
+from trainwarden_exporter.run_specs import checkpoint_specs, copy_specs, log_specs
 from trainwarden_exporter.runtime.blocking_thread import run_with_timeout
 from trainwarden_exporter.runtime.formatting import format_size, plural, printable
 from trainwarden_exporter.runtime.state_file import StateFile
@@ -36,6 +37,8 @@ TIMEOUT_SECONDS = 30.0
 MAX_SCANS = 8
 """Scans of a folder, each of a bounded number of entries."""
 
+
+AFTER_FINITE = "saved after the last step with a finite loss"
 
 _MEANINGS: Mapping[ProofState, str] = {
     "proved": "its content was read, and is sound, as far as its format shows",
@@ -53,6 +56,23 @@ class CheckpointList:
 
     spec: CheckpointSpec
     proofs: ProofSnapshot
+    finite_until: int | None = None
+    """The last step with a finite loss, if the last loss is not finite."""
+
+    def is_late(self, proof: CheckpointProof) -> bool:
+        """Whether it was saved after the loss became NaN or infinite."""
+        last = self.finite_until
+        return last is not None and proof.step is not None and proof.step > last
+
+    @property
+    def newest_good(self) -> CheckpointProof | None:
+        """The newest proved checkpoint, as far as is known from before such a loss."""
+        found = [one for one in self.proofs.checkpoints if one.state == "proved"]
+        good = [one for one in found if not self.is_late(one)]
+        newest = self.proofs.newest_proved
+        if newest is None or newest in good:
+            return newest
+        return max(good, key=lambda one: (one.step or 0, one.step_dir.changed_at), default=None)
 
     def lines(self) -> Iterator[str]:
         """Yields a table: a line for each checkpoint, and one for each of its damages."""
@@ -72,6 +92,8 @@ class CheckpointList:
             step = "" if one.step is None else str(one.step)
             size = format_size(one.step_dir.size)
             yield f"  {step:>9}  {name:<{width}}  {saved:%Y-%m-%d %H:%M:%S}  {size:>9}  {one.state}"
+            if self.is_late(one):
+                yield f"             {AFTER_FINITE}"
             for damage in one.damages:
                 yield f"             {damage.kind}: {printable(str(damage))}"
         for state, meaning in _MEANINGS.items():
@@ -81,22 +103,28 @@ class CheckpointList:
         if problem:
             yield f"  A resume would take a damaged checkpoint: {printable(problem)}"
         yield f"  Newest proved checkpoint: {_name(self.proofs.newest_proved)}"
+        if (last := self.finite_until) is not None:
+            yield f"  The loss is NaN or infinite, and was finite until step {last}"
+            yield f"  Newest proved checkpoint from before: {_name(self.newest_good)}"
 
     def as_data(self) -> dict[str, object]:
         """Returns the same for programs: sizes in bytes, times in Unix seconds, 0 if unknown."""
         run, kind = self.spec.labels
-        newest = self.proofs.newest_proved
+        newest, good = self.proofs.newest_proved, self.newest_good
         return {
             "run": run,
             "checkpoint": kind,
             "is_copy": self.spec.is_copy,
             "resume_problem": printable(self.proofs.resume_problem),
             "newest_proved": None if newest is None else printable(newest.path),
+            "loss_finite_until": self.finite_until,
+            "newest_good": None if good is None else printable(good.path),
             "checkpoints": [
                 {
                     "path": printable(one.path),
                     "step": one.step,
                     "state": one.state,
+                    "after_finite_loss": self.is_late(one),
                     "size": one.step_dir.size,
                     "changed_at": one.step_dir.changed_at,
                     "completed_at": one.step_dir.completed_at,
@@ -120,8 +148,9 @@ def list_checkpoints(
     """
     specs = (*checkpoint_specs(run), *copy_specs(run))
     found: dict[tuple[str, bool], list[CheckpointList]] = {}
+    finite_until = _loss_finite_until(run, state_folder)
     for spec in specs:
-        kind = _list_kind(spec, state_folder, seconds)
+        kind = replace(_list_kind(spec, state_folder, seconds), finite_until=finite_until)
         found.setdefault((spec.layout.folder, spec.is_copy), []).append(kind)
     return [
         one
@@ -144,6 +173,14 @@ def _list_kind(spec: CheckpointSpec, state_folder: Path | None, seconds: float) 
     if spec.is_copy:  # no resume takes one
         proofs = replace(proofs, resume_problem="", tracker_problem="")
     return CheckpointList(spec, proofs)
+
+
+def _loss_finite_until(run: RunConfig, state_folder: Path | None) -> int | None:
+    """Returns the last step with a finite loss, while the last loss in a log is not finite."""
+    store = LogStateStore(state_folder)
+    counts = (store.load(run.name, spec.name).counts for spec in log_specs(run))
+    steps = [until for one in counts for name, until in one.finite_until.items() if "loss" in name]
+    return min(steps, default=None)
 
 
 def check_checkpoints(context: PreflightContext) -> Finding | None:

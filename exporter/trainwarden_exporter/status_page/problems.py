@@ -188,6 +188,9 @@ def _container(container: ContainerView) -> str:
 def _checkpoint(run: RunView, seen: CheckpointView) -> str:
     if seen.resume_problem:
         return f"a resume of {run.name} would take a damaged checkpoint, {seen.resume_problem}"
+    if seen.is_late:
+        last = f"step {seen.finite_until:,.0f}, the last with a finite loss"
+        return f"the newest checkpoint of {run.name} was saved after {last}"
     if seen.overdue and seen.age is not None and seen.overdue_after is not None:
         age, due = format_duration(round(seen.age)), format_duration(round(seen.overdue_after))
         return f"the newest checkpoint of {run.name} is {age} old (overdue after {due})"

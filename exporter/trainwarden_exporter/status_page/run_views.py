@@ -57,10 +57,19 @@ class CheckpointView:
     """What the folders hold, if no checkpoint: the first names."""
     resume_problem: str = ""
     """What is wrong with the checkpoint that a resume takes; "" if none is known."""
+    finite_until: float | None = None
+    """The last step with a finite loss, if the last loss is not finite."""
     trainer_age: float | None = None
     """Time since the start of the trainer, before which it could save none."""
     trainer_gone: bool = False
     """Whether no process of the trainer runs: until it does, none can be saved."""
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it was saved after the loss became NaN or infinite."""
+        if self.step is None or self.finite_until is None:
+            return False
+        return self.step > self.finite_until
 
     @property
     def overdue_after(self) -> float | None:
@@ -77,6 +86,8 @@ class CheckpointView:
     def tone(self) -> Tone:
         if self.resume_problem:
             return "bad"
+        if self.is_late:
+            return "warn"
         if self.finished:
             return "good"
         if self.overdue:

@@ -108,6 +108,11 @@ def _halted(series: Series, run: str) -> str:
 def _checkpoint(series: Series, key: Labels) -> CheckpointView:
     trainer_gone = series.of("run_trainer_processes", key[0]) == 0
     left = [room for k, room in series.all("disk_checkpoints_left").items() if k[:2] == key]
+    finite_until = [
+        step
+        for (run, _, name), step in series.all("log_value_finite_until_step").items()
+        if run == key[0] and "loss" in name
+    ]
     return CheckpointView(
         name=key[1],
         step=series.of("checkpoint_step", *key),
@@ -122,6 +127,7 @@ def _checkpoint(series: Series, key: Labels) -> CheckpointView:
         finished=series.of("training_finished", key[0]) == 1,
         others=series.word("checkpoint_others_info", *key),
         resume_problem=series.word("checkpoint_resume_problem_info", *key),
+        finite_until=min(finite_until, default=None),
     )
 
 

@@ -104,6 +104,8 @@ def _checkpoint(seen: CheckpointView) -> str | None:
         more.append(f"saving{of}")
     elif seen.incomplete_step is not None:
         more.append(f"step {seen.incomplete_step:,.0f} is incomplete")
+    if seen.is_late:
+        more.append(f"saved after step {seen.finite_until:,.0f}, the last with a finite loss")
     due = seen.overdue_after
     # After a restart its age may be over the limit, which counts from the start of the trainer.
     ended = seen.finished or seen.trainer_gone

@@ -149,6 +149,12 @@ class RunState:
     """By log and name, the last step with a finite value, of each value that is not finite."""
 
     @property
+    def loss_finite_until(self) -> float | None:
+        """The last step with a finite loss, if the last loss is not finite."""
+        steps = (step for (_, name), step in self.finite_until.items() if "loss" in name)
+        return min(steps, default=None)
+
+    @property
     def observed(self) -> bool:
         """Whether the exporter observes the run's steps."""
         return self.stall_limit is not None or self.progress_at is not None

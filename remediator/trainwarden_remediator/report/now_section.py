@@ -215,6 +215,9 @@ def _run(name: str, run: RunState, style: ReportStyle, now: float) -> str:
         saved = f"; newest complete checkpoint: {of}"
         if run.checkpoint_at is not None:
             saved += f", {style.times.clock(run.checkpoint_at)}"
+        until = run.loss_finite_until
+        if until is not None and (run.checkpoint or 0) > until:
+            saved += f", **after step {until:,.0f}, the last with a finite loss**"
     if run.last_step_at is None:
         return f"{code(name)}: no step is known{phase}{saved}."
     passed = format_duration(round(max(0.0, now - run.last_step_at)))

@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 
 from trainwarden_exporter.__main__ import main
-from trainwarden_exporter.config import Config
+from trainwarden_exporter.config import Config, load_config
+from trainwarden_exporter.logs.follower import LogFollower
+from trainwarden_exporter.logs.state_store import LogStateStore
 from trainwarden_exporter.preflight.checkpoints import check_checkpoints
 from trainwarden_exporter.preflight.report import PreflightContext
+from trainwarden_exporter.run_specs import log_specs
 
 HOUR_AGO = 3600.0
 DAMAGE = "model.safetensors: 3 bytes are missing at its end"
@@ -94,6 +97,50 @@ def test_the_command_lists_each_checkpoint_with_its_proof(
     assert (damaged["step"], damaged["state"], proved["state"]) == (20, "damaged", "proved")
     assert damaged["damages"] == [{"kind": "truncated", "text": DAMAGE}]
     assert proved["size"] == sum(one.stat().st_size for one in Path(proved["path"]).iterdir())
+
+
+def follow(config_file: Path, text: str) -> None:
+    """Reads `text` as a line of the run's log, and keeps what is known of it."""
+    config = load_config(config_file)
+    (spec,) = log_specs(config.runs[0])
+    with (config_file.parent / "out" / "train.log").open("a") as file:
+        file.write(text)
+    store = LogStateStore(config.state_folder)
+    follower = LogFollower(spec, store.load("demo", "trainer"))
+    follower.poll()
+    store.set_followers((follower,))
+    store.save()
+    store.close()
+
+
+def test_checkpoints_from_after_a_loss_that_is_not_finite_are_marked(
+    tmp_path: Path, config_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config_file.write_text(
+        "runs: [{name: demo, framework: trl, path: out, logs: [{name: trainer, files: [train.log],"
+        " patterns: [{name: step, regex: 'step (?P<step>\\d+) loss (?P<loss>\\S+)'}]}]}]\n"
+        "runs_folder: runs.d\nstate_folder: state\n"
+    )
+    for step in (10, 20, 30):
+        save(tmp_path / "out", step)
+    (tmp_path / "out" / "train.log").touch()
+    follow(config_file, "")
+    command = ["checkpoints", "demo", f"--config.file={config_file}"]
+    follow(config_file, "step 11 loss 0.5\nstep 12 loss nan\n")
+    follow(config_file, "step 25 loss nan\n")  # of another exporter
+    assert main(command) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("saved after the last step with a finite loss") == 2
+    assert "  The loss is NaN or infinite, and was finite until step 11" in shown
+    assert shown.splitlines()[-1] == "  Newest proved checkpoint from before: checkpoint-10"
+    assert main([*command, "--json"]) == 0
+    (kind,) = json.loads(capsys.readouterr().out)
+    late = {one["step"]: one["after_finite_loss"] for one in kind["checkpoints"]}
+    assert late == {10: False, 20: True, 30: True}
+    assert (kind["loss_finite_until"], kind["newest_good"]) == (11, f"{tmp_path}/out/checkpoint-10")
+    follow(config_file, "step 26 loss 0.4\n")
+    assert main(command) == 0
+    assert "finite" not in capsys.readouterr().out
 
 
 def test_the_command_explains_what_is_proved_and_what_is_not(

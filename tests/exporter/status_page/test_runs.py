@@ -302,6 +302,21 @@ def test_a_damaged_checkpoint_is_named_with_its_file_and_damage() -> None:
     assert problem in str(found)
 
 
+@pytest.mark.parametrize(("until", "late"), [(1400, True), (1500, False), (None, False)])
+def test_a_checkpoint_from_after_a_loss_that_is_not_finite_is_marked(
+    until: int | None, *, late: bool
+) -> None:
+    also: dict[tuple[str, ...], float] = {("grpo", "log", "kl"): 3, ("other", "log", "loss"): 3}
+    if until is not None:
+        also["grpo", "trainer", "train_loss"] = until
+    shown = outcome({**SERIES, "log_value_finite_until_step": also})
+    run = next(one for one in build_run_views([shown], now=NOW) if one.name == "grpo")
+    text = "saved after step 1,400, the last with a finite loss"
+    assert (text in words(run)) is late
+    found = [str(one) for one in run_problems(replace(run, containers=(), heartbeats=()))]
+    assert any(text in one for one in found) is late
+
+
 def test_a_run_that_has_finished_has_no_overdue_checkpoint() -> None:
     assert CheckpointView("a", age=3601, interval=1800, finished=True).tone == "good"
     assert CheckpointView("a", age=3601, interval=1800).tone == "warn"

@@ -161,6 +161,19 @@ def test_a_journal_of_an_earlier_version_has_no_time_of_its_creation(
 
 
 @pytest.mark.usefixtures("journal")
+@pytest.mark.parametrize(("until", "late"), [(300, True), (380, False)])
+def test_a_checkpoint_from_after_a_loss_that_is_not_finite_is_marked(
+    tmp_path: Path, until: int, *, late: bool
+) -> None:
+    values = {("trainer", "loss"): until, ("trainer", "kl"): 3}
+    run = replace(TRAINS, checkpoint=380, finite_until=values)
+    text = head(report(tmp_path, CurrentState(exporter(run), ())))
+    saved = "newest complete checkpoint: step 380"
+    marked = f"{saved}, **after step 300, the last with a finite loss**." in text
+    assert (saved in text, marked) == (True, late)
+
+
+@pytest.mark.usefixtures("journal")
 def test_restarts_by_the_run_itself_are_reported(tmp_path: Path) -> None:
     one = Announcement(
         run="demo", worker="trainer", pid=7, own_restarts=((NOW - 70, 9), (NOW - 60, 3 << 8))
