@@ -261,6 +261,8 @@ class Decision:
     rung: int = 0
     attempt: int | None = None
     """Which of the attempts on its target an action would be, from 1."""
+    yields_to_halt: bool = False
+    """Whether an operator stops the action by halting the run, at a prompt or with SIGSTOP."""
 
     @property
     def text(self) -> str:

@@ -103,8 +103,8 @@ class Action(ABC):
 
         Processes that the action starts, and no others, carry `action_token`. The action ends only
         `intended` instances, those of the moment of the decision (None: all current instances). It
-        defers a kill for a limited time while the target is `saving`. Calls `confirm` before its
-        first change, after all waits. Raises ActionError if the action fails, and
+        defers a kill for a limited time while the target is `saving`. Calls `confirm` after all
+        waits, and again right before its first change. Raises ActionError if the action fails, and
         ActionDeferredError, before any change, if `confirm` does or if the target's processes are
         not the intended ones.
         """

@@ -137,7 +137,8 @@ class GpuCleanupAction(Action):
         record_step("end", processes=ended)
         # Not their descendants: the launcher of an earlier run may hold the GPU, while the worker
         # that it started is healthy.
-        killed = terminate((holder.process.identity for holder in chosen), grace=self.grace)
+        chosen_ones = (holder.process.identity for holder in chosen)
+        killed = terminate(chosen_ones, grace=self.grace, confirm=confirm)
         listed = {holder.process.pid for holder in chosen if holder.listed}
         if unreleased := wait_for_memory(
             self._read_gpus, before, listed, self._cleanup.gpu_memory_release_timeout

@@ -136,6 +136,7 @@ class ManagedAction(Action, Generic[Method]):
             raise ActionDeferredError(f"refused: {instance.blocker}")
         if instance.pid is not None and (reason := self._protection_reason(instance.pid)):
             raise ActionError(f"refused: {reason}")
+        confirm()  # again: the manager may have taken its time
         self.restart(instance, action_token, record_step)
         after = self.read_instance()  # a manager may take its time, or have been asked to cancel
         started = [after.identity] if after.running else []

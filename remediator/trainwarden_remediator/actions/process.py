@@ -167,7 +167,7 @@ class ProcessAction(Action):
         facts: Mapping[str, Any] = {"killed": []}
         if alive := [process.pid for process in members if process.alive]:
 
-            def announce() -> None:
+            def prepare() -> None:
                 self._wait_while_writing(members, record_step)
                 confirm()
                 record_step("stop", processes=alive)
@@ -176,7 +176,6 @@ class ProcessAction(Action):
                 problem = _describe_change(roots, last.roots) or self._own_problem(last)
                 if problem:
                     raise ProcessesDifferError(f"refused: {problem}")
-                self._child_exits.expect_exit(alive)
 
             record_deferral = record_deferral_once(record_step, "kill_deferred")
 
@@ -185,7 +184,7 @@ class ProcessAction(Action):
                     record_deferral()
                 return is_saving
 
-            facts = self._terminate(now.roots, members, announce, defer_kill)
+            facts = self._terminate(now.roots, members, prepare, confirm, defer_kill)
         else:
             confirm()
         return {**facts, **self.finish(action_token, record_step)}
@@ -317,18 +316,25 @@ class ProcessAction(Action):
         self,
         roots: Collection[Identity],
         members: Collection[Process],
-        announce: Callable[[], None],
+        prepare: Callable[[], None],
+        confirm: Callable[[], None],
         defer_kill: Callable[[], bool],
     ) -> Mapping[str, Any]:
         """Terminates the worker and waits for its ports and GPU memory. Returns journal facts."""
         identities = [process.identity for process in members]
+
+        def confirm_last() -> None:
+            confirm()
+            self._child_exits.expect_exit([process.pid for process in members if process.alive])
+
         ports = ports_in_use(identities)
         before = self._gpus_in_use(identities)
         killed = terminate(
             roots,
             identities,
             grace=self.grace,
-            confirm=announce,
+            prepare=prepare,
+            confirm=confirm_last,
             find_new=self._new_descendants,
             defer_kill=defer_kill,
             max_defer_seconds=self._target.max_save_delay,

@@ -127,6 +127,7 @@ class RunAction(Action):
                 f"refused: trainwarden run has process {announced.pid}, "
                 f"`match` finds {', '.join(map(str, _pids(_roots(last)))) or 'none'}"
             )
+        confirm()  # again: the answers above may have taken their time
         return {"killed": [], **self._restart(announced, status, record_step)}
 
     def finish(self, action_token: str, record_step: RecordStep) -> Mapping[str, Any]:

@@ -85,6 +85,7 @@ def terminate(
     members: Iterable[Identity] = (),
     *,
     grace: float,
+    prepare: Callable[[], None] = lambda: None,
     confirm: Callable[[], None] = lambda: None,
     find_new: Callable[[Collection[int]], Iterable[Identity]] = lambda _: (),
     defer_kill: Callable[[], bool] = lambda: False,
@@ -92,20 +93,21 @@ def terminate(
 ) -> tuple[int, ...]:
     """Terminates `roots` and `members`. Returns the pids that had to be killed.
 
-    Calls `confirm` once all pidfds are open, right before the first signal; it raises to refuse.
-    Adds the processes that `find_new` finds for them, because `confirm` may have waited. Sends
-    SIGTERM to the roots, which terminate their children, and, once they have ended, to the members
-    that survive. After `grace` seconds, sends SIGKILL to the rest and to the processes that
-    `find_new` finds for them; defers this while `defer_kill()` returns True, for at most
-    `max_defer_seconds`. Raises ActionError if a process survives: a process in state D cannot be
-    killed.
+    Calls `prepare` once all pidfds are open, and `confirm` right before the first signal; each may
+    raise to refuse. Adds the processes that `find_new` finds for them, because `prepare` may have
+    waited. Sends SIGTERM to the roots, which terminate their children, and, once they have ended,
+    to the members that survive. After `grace` seconds, sends SIGKILL to the rest and to the
+    processes that `find_new` finds for them; defers this while `defer_kill()` returns True, for at
+    most `max_defer_seconds`. Raises ActionError if a process survives: a process in state D cannot
+    be killed.
     """
     with ExitStack() as stack:
         first = _open_pidfds(stack, roots)
         pidfds = first | _open_pidfds(stack, members)
-        confirm()
+        prepare()
         # A child in a session of its own would survive its root, and hold its GPU or port.
         pidfds |= _open_pidfds(stack, find_new([identity.pid for identity in pidfds]))
+        confirm()
         deadline = time.monotonic() + grace
         _send(first, signal.SIGTERM)
         _wait_until_ended(first, deadline)

@@ -8,15 +8,16 @@ import signal
 import subprocess
 from collections.abc import Collection
 from contextlib import closing
+from dataclasses import dataclass, replace
 from functools import partial
 
 from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_exporter.processes.procfs import Identity, read_text
+from trainwarden_remediator.actions.base import Confirm
 from trainwarden_remediator.actions.termination import is_alive, send_signal
 from trainwarden_remediator.config.restart_methods.base import SaveRequest
 from trainwarden_remediator.engine.context import EngineContext
 from trainwarden_remediator.exceptions import ActionError, ObservationError
-from trainwarden_remediator.journal.rows import NOT_REQUESTED
 from trainwarden_remediator.model import TargetInstance
 from trainwarden_remediator.observation.model import RunState
 from trainwarden_remediator.observation.snapshot import Observer
@@ -27,6 +28,14 @@ CHECK_SECONDS = 1.0
 """Seconds between two checks for a new checkpoint."""
 
 
+@dataclass(frozen=True, slots=True)
+class SaveResult:
+    """What a request for a checkpoint has led to, in words; `sent`: whether it was sent."""
+
+    text: str
+    sent: bool = True
+
+
 async def request_checkpoint(
     request: SaveRequest,
     key: WorkerKey,
@@ -35,12 +44,13 @@ async def request_checkpoint(
     *,
     instances: Collection[TargetInstance],
     context: EngineContext,
-) -> str:
+    confirm: Confirm,
+) -> SaveResult | None:
     """Requests a checkpoint from `instances` and waits for one newer than step `newest`.
 
-    A signal is sent to `roots`. Returns the result in words, or "" if there is no process to
-    signal. A failure of the worker does not raise. The same instances are not asked again for as
-    long as an alert is remembered. Raises JournalError.
+    A signal is sent to `roots`, and `confirm` is called right before. Returns None if there is no
+    process to signal. A failure of the worker does not raise. The same instances are not asked
+    again for as long as an alert is remembered. Raises JournalError.
     """
     clock, journal = context.clock, context.journal
     since = clock.now() - max(request.timeout, context.setup.config.alert_stale_after)
@@ -55,23 +65,23 @@ async def request_checkpoint(
         came = await _wait_for_checkpoint(
             request, key, roots, before.checkpoint, context=context, ago=ago
         )
-        return f"already requested: {came}"
+        return replace(came, text=f"already requested: {came.text}")
     if request.signal is not None and not roots:
-        return ""
+        return None
     try:
         thread = context.thread_factory("request a checkpoint")
     except RuntimeError as error:  # the host has run out of threads
-        return f"{NOT_REQUESTED}: {error}"
+        return _not_requested(error)
     with closing(thread):
         receivers = thread.call(partial(_signal_receivers, request, roots))
         await asyncio.wait([receivers], timeout=request.timeout)
         if not receivers.done():
-            return f"{NOT_REQUESTED}: signal handlers not known within {request.timeout:g} s"
+            return _not_requested(f"signal handlers not known within {request.timeout:g} s")
         if (failure := receivers.exception()) is not None:
             return _not_requested(failure)
         about = {"run": key.run, "worker": key.worker, "subjects": list(instances)}
         await asyncio.to_thread(journal.record_event, "save_requested", **about, checkpoint=newest)
-        sent = thread.call(partial(_send_request, request, receivers.result()))
+        sent = thread.call(partial(_send_request, request, receivers.result(), confirm))
     return await _wait_for_checkpoint(request, key, roots, newest, context=context, sent=sent)
 
 
@@ -84,7 +94,7 @@ async def _wait_for_checkpoint(
     context: EngineContext,
     sent: asyncio.Future[None] | None = None,
     ago: float = 0.0,
-) -> str:
+) -> SaveResult:
     """Waits for a checkpoint that was requested `ago` seconds earlier, or once `sent` is done."""
     clock = context.clock
     deadline = clock.monotonic() + request.timeout - ago
@@ -94,11 +104,11 @@ async def _wait_for_checkpoint(
             return _not_requested(error)
         step = await _newer_checkpoint(context.observer_with_fallback, key, newest)
         if step is not None:
-            return f"saved step {step:g}"
+            return SaveResult(f"saved step {step:g}")
         if clock.monotonic() >= deadline:
-            return f"no newer checkpoint within {request.timeout:g} s"
+            return SaveResult(f"no newer checkpoint within {request.timeout:g} s")
         if roots and done and not await asyncio.to_thread(_any_alive, roots):
-            return "the worker has exited"
+            return SaveResult("the worker has exited")
         await clock.sleep(CHECK_SECONDS)
 
 
@@ -110,9 +120,9 @@ def _any_alive(roots: Collection[Identity]) -> bool:
         return True
 
 
-def _not_requested(error: BaseException) -> str:
+def _not_requested(error: BaseException | str) -> SaveResult:
     log.warning("cannot request a checkpoint", extra={"error": str(error)})
-    return f"{NOT_REQUESTED}: {error}"
+    return SaveResult(f"not asked: {error}", sent=False)
 
 
 async def _newer_checkpoint(
@@ -142,8 +152,9 @@ def _signal_receivers(request: SaveRequest, roots: Collection[Identity]) -> Coll
     return handling
 
 
-def _send_request(request: SaveRequest, handling: Collection[Identity]) -> None:
-    """Sends the signal or runs the command; blocks. Raises ActionError."""
+def _send_request(request: SaveRequest, handling: Collection[Identity], confirm: Confirm) -> None:
+    """Sends the signal or runs the command; blocks. Raises ActionError, as `confirm` does."""
+    confirm()
     if request.signal is not None:
         send_signal(handling, signal.Signals[request.signal])
         return

@@ -166,7 +166,10 @@ class Executor:
                 processes=processes_among(processes),
                 snapshot=snapshot,
             )
-            permission = Permission(self._context, incident, decision.target, snapshot)
+            permission = Permission(
+                *(self._context, incident, decision.target, snapshot),
+                yields_to_halt=decision.yields_to_halt,
+            )
             group.create_task(
                 self._run_action(action_request, processes, before, permission),
                 name=f"action {action_request.number}",
@@ -206,7 +209,7 @@ class Executor:
     ) -> None:
         await self.take_evidence(before)
         why = await permission.blocker()
-        why = why or await self._request_checkpoint(action_request, processes)
+        why = why or await self._request_checkpoint(action_request, processes, permission)
         why = why or await permission.blocker()
         if why := why or await self._config_change(action_request):
             # Decided again in the next cycle, not at once: the cause probably still exists.
@@ -224,7 +227,10 @@ class Executor:
             self._done()
 
     async def _request_checkpoint(
-        self, action_request: ActionRequest, processes: Collection[TargetInstance]
+        self,
+        action_request: ActionRequest,
+        processes: Collection[TargetInstance],
+        permission: Permission,
     ) -> str:
         """Requests a final checkpoint if one is configured.
 
@@ -241,19 +247,20 @@ class Executor:
             if root in processes
         ]
         try:
-            came = await request_checkpoint(
+            found = await request_checkpoint(
                 *(request, action_request.key, roots, action_request.checkpoint),
                 instances=roots or processes,
                 context=self._context,
+                confirm=permission.confirm,
             )
         except JournalError as error:
             return f"no checkpoint requested: {error}"
-        if not came:
+        if found is None:
             return ""
         about = {"run": action_request.key.run, "worker": action_request.key.worker}
         # The request was sent; a failing journal must not lead to a second one.
         await self.action_runner.record(
-            self._journal.record_event, "save_result", **about, came=came
+            self._journal.record_event, "save_result", **about, came=found.text, sent=found.sent
         )
         # A worker may exit once it has saved: that is no reason to refuse the restart.
         with suppress(ActionError):

@@ -14,10 +14,15 @@ from trainwarden_remediator.holds.hold_file import read_holds
 from trainwarden_remediator.journal.approvals import is_approved
 from trainwarden_remediator.journal.event_text import describe_reason
 from trainwarden_remediator.model import Incident
-from trainwarden_remediator.observation.snapshot import RESPONSE_TIMEOUT_SECONDS, Snapshot
+from trainwarden_remediator.observation.snapshot import (
+    RESPONSE_TIMEOUT_SECONDS,
+    Snapshot,
+    take_snapshot,
+)
 from trainwarden_remediator.policy.alert_blockers import blocking_alert, find_suppression
 from trainwarden_remediator.policy.context import PolicyState
 from trainwarden_remediator.policy.decide import snapshot_for
+from trainwarden_remediator.policy.halts import find_halt
 
 ANSWER_COUNTS_SECONDS = 5.0
 """For how long an answer of Alertmanager counts; most actions wait for nothing before they act."""
@@ -27,15 +32,24 @@ class Permission:
     """Asks whether an action may still be taken, after each wait before its first change.
 
     Evidence, a requested checkpoint or a save in progress may take many minutes. Meanwhile an
-    operator may hold the target or silence the alert (harm 23), and the alert may end (harm 4).
+    operator may hold the target, halt the run or silence the alert (harm 23), and the alert may end
+    (harm 4).
     """
 
     def __init__(
-        self, context: EngineContext, incident: Incident, target: Budget, decided: Snapshot | None
+        self,
+        context: EngineContext,
+        incident: Incident,
+        target: Budget,
+        decided: Snapshot | None,
+        *,
+        yields_to_halt: bool = False,
     ) -> None:
+        """`yields_to_halt`: see Decision."""
         self._context = context
         self._incident = incident
         self._target = target
+        self._yields_to_halt = yields_to_halt
         self._decided = snapshot_for(incident, decided) or Snapshot(None, None)
         self._loop = asyncio.get_running_loop()
         self._latest = Snapshot(None, None)
@@ -74,29 +88,36 @@ class Permission:
             raise ActionDeferredError("Alertmanager could not be asked again") from error
 
     async def _ask(self) -> None:
-        alerts, unknown = None, ""
-        try:
-            alerts = await self._context.observer.alerts()
-        except ObservationError as error:
-            unknown = str(error)
-        latest = Snapshot(alerts, self._decided.exporter, unknown)
+        if self._yields_to_halt:
+            latest = await take_snapshot(self._context.observer)
+        else:
+            latest = await self._alerts_alone()
         if self._context.failsafe is not None:
             latest = await self._context.failsafe.with_failsafe_view(latest)
         self._latest = snapshot_for(self._incident, latest) or latest
         self._asked_at = self._context.clock.monotonic()
 
+    async def _alerts_alone(self) -> Snapshot:
+        try:
+            return Snapshot(await self._context.observer.alerts(), self._decided.exporter)
+        except ObservationError as error:
+            return Snapshot(None, self._decided.exporter, str(error))
+
     def _blocker(self) -> str:
         alerts, decided = self._latest.alerts, self._decided.alerts
+        exporter = self._latest.exporter
         if alerts is None:
             return self._latest.unknown
         # An alert that had already resolved at the decision is followed up.
         listed = decided is not None and self._incident.fingerprint in decided.states
-        reason = find_suppression(self._incident, alerts, must_be_listed=listed)
-        return (
-            describe_reason(reason)
-            if reason
-            else blocker_here(self._context, self._target, self._incident.id)
-        )
+        if reason := find_suppression(self._incident, alerts, must_be_listed=listed):
+            return describe_reason(reason)
+        if self._yields_to_halt:
+            if exporter is None:
+                return self._latest.unknown
+            if (halt := find_halt(self._target.key.run, exporter)) is not None:
+                return describe_reason(*halt)
+        return blocker_here(self._context, self._target, self._incident.id)
 
 
 def blocker_here(context: EngineContext, target: Budget, incident: int) -> str:

@@ -59,10 +59,6 @@ class OpenAction:
     step: float | None = None
 
 
-NOT_REQUESTED = "not asked"
-"""Prefix of the note for a checkpoint request that was never sent."""
-
-
 @dataclass(frozen=True, slots=True)
 class RecordedSaveRequest:
     """A request for a final checkpoint, recorded before it was sent; it may not have been sent.
@@ -227,7 +223,7 @@ def as_save_request(row: sqlite3.Row) -> RecordedSaveRequest:
 def as_save_result(row: sqlite3.Row) -> tuple[WorkerKey, bool]:
     """Returns the worker of a request's result, and whether the request was sent."""
     facts = json.loads(row["facts"])
-    return _as_key(facts), not facts["came"].startswith(NOT_REQUESTED)
+    return _as_key(facts), bool(facts["sent"])
 
 
 def _as_key(facts: Mapping[str, Any] | sqlite3.Row) -> WorkerKey:

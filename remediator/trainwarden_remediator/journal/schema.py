@@ -213,6 +213,11 @@ _FROM_VERSION_6 = "".join(
     f" THEN '{text}' IN (json_extract(facts, '$.seen'), json_extract(facts, '$.remark')) END;\n"
     for name, text in _TAKEN_OVER.items()
 )
+_FROM_VERSION_6 += """
+UPDATE event SET facts = json_set(facts, '$.sent', json(CASE
+ WHEN json_extract(facts, '$.came') GLOB 'not asked*' THEN 'false' ELSE 'true' END))
+ WHERE kind = 'save_result' AND json_valid(facts);
+"""
 _FROM_VERSION_5 = f"ALTER TABLE action ADD COLUMN account INTEGER;\n{_FROM_VERSION_6}"
 _FROM_VERSION_4 = f"""
 {_CREATION_TIME}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainwarden_remediator.config.playbooks import Condition
 from trainwarden_remediator.config.targets import Target
-from trainwarden_remediator.model import Decision
+from trainwarden_remediator.model import Decision, Reason
 from trainwarden_remediator.observation.model import ExporterState, RunState
 from trainwarden_remediator.policy.context import DecisionContext
 
@@ -16,15 +16,28 @@ def left_alone(
 
     A restart would end an evaluation, or what the operator looks at.
     """
-    if context.condition is not Condition.NO_PROGRESS and not context.in_follow_up:
+    if not yields_to_halt(context):
         return None
+    if (halt := find_halt(target.run, exporter)) is not None:
+        return context.wait(halt[0], target, halt[1])
     run = exporter.runs.get(target.run)
+    moves = run is not None and _moves(run, context.now)
+    stalls = context.condition is Condition.NO_PROGRESS
+    return context.wait("moving", target) if stalls and moves else None
+
+
+def yields_to_halt(context: DecisionContext) -> bool:
+    """Whether an action is about a run without progress, which an operator may have halted."""
+    return context.condition is Condition.NO_PROGRESS or context.in_follow_up
+
+
+def find_halt(name: str, exporter: ExporterState) -> tuple[Reason, str] | None:
+    """Returns the reason and detail why a run counts as halted by an operator, else None."""
+    run = exporter.runs.get(name)
     if run is not None and run.at_prompt:
-        return context.wait("at_prompt", target, run.waits)
-    if context.condition is Condition.NO_PROGRESS and run is not None and _moves(run, context.now):
-        return context.wait("moving", target)
-    stopped = sum(one.stopped for key, one in exporter.workers.items() if key.run == target.run)
-    return context.wait("suspended", target, "`kill -CONT` continues it") if stopped else None
+        return "at_prompt", run.waits
+    stopped = any(one.stopped for key, one in exporter.workers.items() if key.run == name)
+    return ("suspended", "`kill -CONT` continues it") if stopped else None
 
 
 def _moves(run: RunState, now: float) -> bool:

@@ -38,7 +38,7 @@ from trainwarden_remediator.policy.conditions import (
     still_holds,
 )
 from trainwarden_remediator.policy.context import DecisionContext, PolicyState
-from trainwarden_remediator.policy.halts import left_alone
+from trainwarden_remediator.policy.halts import left_alone, yields_to_halt
 
 
 def decide_gpu_cleanup(context: DecisionContext, budget: Budget) -> Decision:
@@ -251,7 +251,8 @@ def _decide_by_observation(
         return void
     unknown = describe_unknown_save(context, target, exporter)
     decision = context.decide(Verdict.ACT, "restart", target, unknown)
-    return replace(decision, attempt=count_attempts(context, history, target) + 1)
+    attempt = count_attempts(context, history, target) + 1
+    return replace(decision, attempt=attempt, yields_to_halt=yields_to_halt(context))
 
 
 def _several_trainers(context: DecisionContext, target: Target) -> Decision | None:

@@ -33,6 +33,8 @@ class ActionRecord:
     attempt: int | None = None
     attempts: int | None = None
     """Which of the attempts on its target it is, from 1, and how many there may be."""
+    last_step: str | None = None
+    """The last step that was taken, as recorded before."""
 
     @property
     def name(self) -> str:

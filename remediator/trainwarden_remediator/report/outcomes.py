@@ -141,7 +141,9 @@ def _stopped_at(incident: IncidentRecord, action: ActionRecord) -> tuple[float |
     attempts: list[ActionRecord] = []
     first: Event | None = None
     for one in incident.actions:
-        if one.name == action.name and one.id <= action.id:
+        # It was held back right before its first change.
+        held_back = one.result == "interrupted" and one.last_step is None
+        if one.name == action.name and one.id <= action.id and not held_back:
             steps = (e for e in incident.events_of(one) if e.kind in ("stop", "end", "start"))
             step = next(steps, None)
             stops = step is not None and step.kind != "start"  # it has run until then

@@ -188,6 +188,19 @@ def test_an_action_that_is_no_longer_allowed_ends_nothing(gpu: Gpu) -> None:
     assert is_alive(holder.process.identity)
 
 
+def test_a_silence_while_the_end_is_recorded_is_heeded(gpu: Gpu) -> None:
+    holder, steps = gpu.hold(), Steps()
+
+    def confirm() -> None:
+        if steps:
+            raise ActionDeferredError("silenced at Alertmanager")
+
+    with pytest.raises(ActionDeferredError, match="silenced"):
+        cleaner(gpu).perform("7", announcing(steps), confirm=confirm)
+    assert [step for step, _ in steps] == ["end"]
+    assert is_alive(holder.process.identity)
+
+
 def test_what_a_leftover_has_started_is_not_ended_with_it(gpu: Gpu) -> None:
     launcher = gpu.hold(LAUNCHER)
     (below,) = gpu.pids

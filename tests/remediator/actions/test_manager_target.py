@@ -179,6 +179,25 @@ def test_an_operator_who_holds_during_the_wait_for_a_checkpoint_is_heeded() -> N
     assert (action.restarts, action.starts) == (0, 0)
 
 
+def test_an_operator_who_holds_while_the_manager_is_asked_is_heeded() -> None:
+    action, asked = Made(), []
+    read_instance = action.read_instance
+
+    def read_slowly() -> ManagedInstance:
+        asked.append("manager")
+        return read_instance()
+
+    def confirm() -> None:
+        asked.append("hold")
+        if asked[-3:] == ["hold", "manager", "hold"]:
+            raise ActionDeferredError("held")
+
+    vars(action)["read_instance"] = read_slowly
+    with pytest.raises(ActionDeferredError, match="held"):
+        action.perform("m", Steps(), confirm=confirm)
+    assert (action.restarts, action.starts) == (0, 0)
+
+
 def test_a_process_is_not_started_for_a_container_that_the_file_named_before(yard: Yard) -> None:
     action = yard.acting()
     assert action.inspect("m", ["pod 1"]) is ActionState.REPLACED

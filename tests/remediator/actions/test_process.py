@@ -96,6 +96,19 @@ def test_a_hold_after_the_decision_is_heeded(yard: Yard, *, runs: bool) -> None:
     assert own is None or alive(own.pid)
 
 
+def test_a_hold_while_the_stop_is_recorded_is_heeded(yard: Yard) -> None:
+    own, recorded = yard.run(SLEEP), Steps()
+
+    def confirm() -> None:
+        if recorded:
+            raise ActionDeferredError("held")
+
+    with pytest.raises(ActionDeferredError, match="held"):
+        yard.action.perform("7", recorded, confirm=confirm)
+    assert [step for step, _ in recorded] == ["stop"]
+    assert alive(own.pid)
+
+
 def test_each_step_is_announced_before_it_is_taken(yard: Yard) -> None:
     old = yard.run(SLEEP)
     seen: list[tuple[str, bool, int]] = []
@@ -152,9 +165,12 @@ time.sleep(60)
 
 
 def test_a_child_that_starts_while_a_save_is_waited_for_is_ended_with_its_root(yard: Yard) -> None:
-    old, children = yard.run(FORKS_LATE), []
+    old = yard.run(FORKS_LATE)
+    children: list[int] = []
 
     def confirm() -> None:
+        if children:
+            return
         (yard.folder / "fork").touch()
         assert old.stdout is not None
         children.append(int(old.stdout.readline()))

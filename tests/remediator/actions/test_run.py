@@ -326,3 +326,14 @@ def test_no_process_ends_if_the_last_confirmation_is_refused(
         act().perform("7", Steps(), confirm=refuse)
     assert is_alive(pid)
     assert runs.announced()["starts"] == 1
+    steps = Steps()
+
+    def hold() -> None:
+        if steps.taken:
+            raise ActionDeferredError("held")
+
+    with pytest.raises(ActionDeferredError, match="held"):
+        act().perform("7", steps, confirm=hold)
+    assert steps.taken == ["stop"]
+    assert is_alive(pid)
+    assert runs.announced()["starts"] == 1

@@ -16,10 +16,11 @@ from tests.remediator.samples import NOW, ROLLOUT, make_config, make_setup
 from tests.remediator.stage import Scene
 
 from trainwarden_exporter.processes.procfs import Identity
+from trainwarden_remediator.actions.base import Confirm, confirm_always
 from trainwarden_remediator.config.restart_methods.base import SaveRequest
-from trainwarden_remediator.engine.checkpoint_request import request_checkpoint
+from trainwarden_remediator.engine.checkpoint_request import SaveResult, request_checkpoint
 from trainwarden_remediator.engine.context import EngineContext
-from trainwarden_remediator.exceptions import ActionError, JournalError
+from trainwarden_remediator.exceptions import ActionDeferredError, ActionError, JournalError
 from trainwarden_remediator.journal.journal import Journal
 from trainwarden_remediator.observation.model import RunState
 from trainwarden_remediator.runtime.clock import WallClock
@@ -47,10 +48,12 @@ def asked(yard: Yard, journal: Journal, program: str) -> Any:
         thread_factory=InlineThread,
     )
 
-    async def ask(request: SaveRequest = SIGNAL) -> str:
-        return await request_checkpoint(
-            *(request, ROLLOUT, roots, None), instances=roots, context=context
+    async def ask(request: SaveRequest = SIGNAL, confirm: Confirm = confirm_always) -> SaveResult:
+        found = await request_checkpoint(
+            *(request, ROLLOUT, roots, None), instances=roots, context=context, confirm=confirm
         )
+        assert found is not None
+        return found
 
     return worker, ask
 
@@ -59,16 +62,28 @@ async def test_a_worker_that_handles_the_signal_is_asked_to_save(
     yard: Yard, journal: Journal
 ) -> None:
     worker, ask = asked(yard, journal, SAVES)
-    assert await ask() == "no newer checkpoint within 0.01 s"
+    assert (await ask()).text == "no newer checkpoint within 0.01 s"
     assert worker.stdout.readline() == "saving\n"
     assert alive(worker.pid)
+
+
+async def test_a_hold_while_the_request_is_recorded_is_heeded(yard: Yard, journal: Journal) -> None:
+    worker, ask = asked(yard, journal, SAVES)
+
+    def confirm() -> None:
+        assert [event.kind for event in journal.newest_events(9)] == ["save_requested"]
+        raise ActionDeferredError("held by root")
+
+    assert await ask(confirm=confirm) == SaveResult("not asked: held by root", sent=False)
+    worker.terminate()
+    assert worker.stdout.read() == ""
 
 
 async def test_a_worker_that_would_die_of_it_is_not_nor_is_that_announced(
     yard: Yard, journal: Journal
 ) -> None:
     worker, ask = asked(yard, journal, HANDLES_NOTHING)
-    assert await ask() == "not asked: the worker does not handle SIGUSR1"
+    assert (await ask()).text == "not asked: the worker does not handle SIGUSR1"
     assert alive(worker.pid)
     assert journal.newest_events(9) == ()
 
@@ -81,9 +96,10 @@ async def test_a_request_that_failed_was_not_made_and_is_made_again(
 
     async def came_of(script: str) -> str:
         command = ("sh", "-c", script, "sh", str(log))
-        came: str = await ask(SaveRequest(command=command, timeout=2))
-        journal.record_event("save_result", run=ROLLOUT.run, worker=ROLLOUT.worker, came=came)
-        return came
+        found: SaveResult = await ask(SaveRequest(command=command, timeout=2))
+        about = {"run": ROLLOUT.run, "worker": ROLLOUT.worker}
+        journal.record_event("save_result", **about, came=found.text, sent=found.sent)
+        return found.text
 
     assert (await came_of("exit 1")).startswith("not asked: ")
     assert await came_of('echo once >> "$1"') == "no newer checkpoint within 2 s"
@@ -93,8 +109,8 @@ async def test_a_request_that_failed_was_not_made_and_is_made_again(
 
 async def test_a_request_without_an_answer_was_made(yard: Yard, journal: Journal) -> None:
     worker, ask = asked(yard, journal, HANDLES_NOTHING)
-    came = await ask(SaveRequest(command=("sleep", "60"), timeout=0.2))
-    assert came == "no newer checkpoint within 0.2 s"
+    found = await ask(SaveRequest(command=("sleep", "60"), timeout=0.2))
+    assert found.text == "no newer checkpoint within 0.2 s"
     assert alive(worker.pid)
 
 
@@ -302,4 +318,4 @@ async def test_a_worker_that_cannot_be_looked_at_is_waited_for(
 
     monkeypatch.setattr("trainwarden_remediator.engine.checkpoint_request.is_alive", fail)
     _, ask = asked(yard, journal, SAVES)
-    assert await ask() == "no newer checkpoint within 0.01 s"
+    assert (await ask()).text == "no newer checkpoint within 0.01 s"

@@ -13,6 +13,7 @@ import pytest
 from tests.remediator.fake_clock import FakeClock
 from tests.remediator.samples import NOW, ROLLOUT, TRAINER, make_alert
 
+from trainwarden_exporter.processes.procfs import Identity
 from trainwarden_remediator.exceptions import JournalError
 from trainwarden_remediator.journal.database import (
     VERSION,
@@ -266,6 +267,10 @@ def test_a_journal_of_version_5_or_6_is_migrated(
             if event.kind == "outcome"
         ]
         assert taken_over == ["ended_with_run", "started_by_operator"]
+        results = (one for one in journal.newest_events(99) if one.kind == "save_result")
+        assert [one.facts["sent"] for one in results] == [True, False]
+        saved = journal.last_save_request(TRAINER, [Identity(11, 100)], 0)
+        assert saved is not None
         assert only(journal).worker == "trainer"
         journal.record_intent(2, TRAINER, "restart", (), attempt=(2, 3), account=1000)
         assert journal.past_actions(0)[-1].account == 1000

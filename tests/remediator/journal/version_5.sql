@@ -68,6 +68,10 @@ INSERT INTO "event" VALUES(13,1800000077.0,2,2,'stop','{"processes": [11]}');
 INSERT INTO "event" VALUES(14,1800000079.0,2,2,'start','{"command": ["/bin/train"]}');
 INSERT INTO "event" VALUES(15,1800000079.0,2,2,'result','{"result": "done", "killed": [], "started_by": "trainwarden", "processes": [12]}');
 INSERT INTO "event" VALUES(16,1800000139.0,2,2,'outcome','{"outcome": "healed", "seconds": 62.0, "remark": "its `trainwarden run` ended it, as the rest of its run had ended"}');
+INSERT INTO "event" VALUES(17,1800000139.0,NULL,NULL,'save_requested','{"run": "demo", "worker": "trainer", "subjects": [[11, 100]], "checkpoint": 5}');
+INSERT INTO "event" VALUES(18,1800000139.0,NULL,NULL,'save_result','{"run": "demo", "worker": "trainer", "came": "not asked: the worker does not handle SIGUSR1"}');
+INSERT INTO "event" VALUES(19,1800000139.0,NULL,NULL,'save_requested','{"run": "demo", "worker": "trainer", "subjects": [[11, 100]], "checkpoint": 5}');
+INSERT INTO "event" VALUES(20,1800000139.0,NULL,NULL,'save_result','{"run": "demo", "worker": "trainer", "came": "saved step 7"}');
 CREATE TABLE evidence (          -- state of the host just before an action, or at a decision
     id INTEGER PRIMARY KEY,
     incident INTEGER NOT NULL,
@@ -103,7 +107,7 @@ CREATE TABLE incident (
 INSERT INTO "incident" VALUES(1,'1111111111111111',1799999980.0,'TrainingWorkerMemoryOverLimit','demo','rollout-0','restart_leaking_worker','{"alertname": "TrainingWorkerMemoryOverLimit", "run": "demo", "worker": "rollout-0", "remediation": "restart_leaking_worker"}',1800000000.0,1800000072.0,1800000072.0,'resolved','refuse resolved',NULL,NULL,1800000072.0,1800000072.0,'{}','',NULL);
 INSERT INTO "incident" VALUES(2,'2222222222222222',1800000052.0,'TrainingWorkerMemoryOverLimit','demo','trainer','restart_leaking_worker','{"alertname": "TrainingWorkerMemoryOverLimit", "run": "demo", "worker": "trainer", "remediation": "restart_leaking_worker"}',1800000072.0,1800000072.0,NULL,NULL,NULL,NULL,NULL,1800000077.0,NULL,'{}','',NULL);
 CREATE TABLE journal(name, created REAL);
-INSERT INTO "journal" VALUES('4e621af976c89ca1',1795978367.0);
+INSERT INTO "journal" VALUES('5f44cc9a26749456',1795978367.0);
 CREATE TABLE notice (            -- notifications of the on-call, and their delivery
     id INTEGER PRIMARY KEY,
     receiver TEXT NOT NULL,

@@ -194,6 +194,18 @@ def test_a_worker_that_leaks_after_a_restart_has_run_until_the_next(reported: St
     assert "`demo/rollout-0` did not run for 4.0 s, from its end to its start." in report
 
 
+def test_a_stop_that_was_held_back_is_no_downtime(reported: Story) -> None:
+    incident = reported.hear()
+    held = reported.journal.record_intent(incident.id, ROLLOUT, "restart", [])
+    reported.journal.record_step(held, "stop", processes=[4242])
+    reported.journal.record_not_attempted(held, "held by root")
+    reported.clock.pass_by(600)
+    reported.restart(incident)
+    reported.resolve(incident)
+    report = reported.tell(incident)
+    assert "`demo/rollout-0` did not run for 4.0 s, from its end to its start." in report
+
+
 @pytest.mark.parametrize("moves", [False, True])
 def test_a_run_that_makes_lost_steps_again_has_not_stopped(reported: Story, *, moves: bool) -> None:
     incident = reported.hear()
