@@ -26,14 +26,14 @@ _REASONS = {
     "unknown_playbook": "no playbook of that name",
     "unknown_target": "the remediator may not restart it",
     "progressing": "healed, and the run makes progress",
-    "attempts_exhausted": "no attempts left: gave up, an operator is needed",
-    "ladder_exhausted": "all rungs were tried: gave up, an operator is needed",
-    "restarts_without_progress": "restarts bring no progress: gave up, an operator is needed",
-    "no_checkpoint": "no complete checkpoint to resume from: an operator is needed",
-    "recovery_mismatch": "the recovery record does not match: an operator is needed",
-    "several_trainers": "none of several trainers is restarted alone: an operator is needed",
-    "processes_differ": "other processes match than the action is for: an operator is needed",
-    "config_differs": "exporter and remediator do not use the same file: an operator is needed",
+    "attempts_exhausted": "no attempts left",
+    "ladder_exhausted": "all rungs were tried",
+    "restarts_without_progress": "restarts bring no progress",
+    "no_checkpoint": "no complete checkpoint to resume from",
+    "recovery_mismatch": "the recovery record does not match",
+    "several_trainers": "none of several trainers is restarted alone",
+    "processes_differ": "other processes match than the action is for",
+    "config_differs": "exporter and remediator do not use the same file",
     "observe_mode": "mode is observe: no action taken",
     "approval_void": "approved, and not done: it is not what was approved",
     "held": "held by an operator",
@@ -114,8 +114,15 @@ def worker_name(event: Event) -> str:
 
 def describe_reason(reason: str, detail: str = "") -> str:
     """Returns the text of a decision's reason; an unknown reason is returned unchanged."""
-    known = _REASONS.get(reason, reason)
-    return known if not detail or known.startswith(detail) else f"{known} ({detail})"
+    follows = ": gave up, an operator is needed" if reason in GIVEN_UP else ""
+    follows = ": an operator is needed" if reason in NEEDS_OPERATOR else follows
+    brief = brief_reason(reason)
+    return brief + follows + (f" ({detail})" if not brief.startswith(detail) else "")
+
+
+def brief_reason(reason: str) -> str:
+    """Returns the text of a decision's reason without what follows from it."""
+    return _REASONS.get(reason, reason)
 
 
 def describe_taken_over(by: TakenOver) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from trainwarden_exporter.runtime.formatting import plural
-from trainwarden_remediator.journal.event_text import describe_reason
+from trainwarden_remediator.journal.event_text import brief_reason, describe_reason
 from trainwarden_remediator.model import GIVEN_UP, NEEDS_OPERATOR, WORKER_GONE
 from trainwarden_remediator.report.fault import downtime, origin
 from trainwarden_remediator.report.markdown import format_elapsed
@@ -67,8 +67,7 @@ def _headline(incident: IncidentRecord) -> Headline:
         return Headline("over", "gave up, ended since", sentence)
     tried = f" after {plural(len(incident.repairs), 'action')}" if incident.repairs else ""
     if incident.closed in GIVEN_UP or (incident.closed is None and last in NEEDS_OPERATOR):
-        why = describe_reason(incident.closed or last).removesuffix(": an operator is needed")
-        why = why.removesuffix(": gave up, an operator is needed")
+        why = brief_reason(incident.closed or last)
         sentence = f"**An operator is needed**{tried}: {why}."
         return Headline("person", "**operator needed**", sentence)
     if incident.is_held and incident.repairs and not healed:
