@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import yaml
 from pydantic import AwareDatetime, BaseModel, Field, TypeAdapter, ValidationError
@@ -145,23 +146,52 @@ _SERVER_STATUS = TypeAdapter(_ServerStatus)
 def parse_destinations(body: bytes, own: Collection[str] = ()) -> frozenset[str]:
     """Returns the receivers that notify somebody, in a response of `/api/v2/status`.
 
-    `own`: receivers that send to this remediator; those with another destination count, too.
-    Raises ObservationError on an invalid response.
+    `own`: receivers that send to this remediator; those with another destination count, too. A
+    webhook with the settings of the own one is that of another remediator, and counts for nothing;
+    in another receiver only if it has a token, because the URL is not shown. Raises
+    ObservationError on an invalid response.
     """
     text = _parse(_SERVER_STATUS, body, "its status").config.original
     try:
         compose(text, Path("alertmanager.yml"))  # with its bounds
         content = yaml.safe_load(text)
         receivers = content["receivers"]
-        counts = {
-            str(receiver["name"]): sum(
-                len(value or ()) for name, value in receiver.items() if name.endswith("_configs")
-            )
-            for receiver in receivers
+        webhooks = {str(one["name"]): _webhook_settings(one) for one in receivers}
+        others = {str(one["name"]) for one in receivers if _has_other_destination(one)}
+        single = [webhooks[name] for name in own if len(webhooks.get(name, ())) == 1]
+        remediators = {one for settings in single for one in settings if one.has_token}
+        return frozenset(others) | {
+            name
+            for name, settings in webhooks.items()
+            if (len(settings) > 1 if name in own else settings - remediators)
         }
-        return frozenset(name for name, count in counts.items() if count > (name in own))
     except (ConfigError, yaml.YAMLError, LookupError, TypeError, AttributeError):
         raise ObservationError("Alertmanager shows no configuration that can be read") from None
+
+
+class _WebhookSettings(NamedTuple):
+    """How a receiver sends a webhook, without what differs between two remediators."""
+
+    has_token: bool
+    text: str
+
+
+def _has_other_destination(receiver: Mapping[str, Any]) -> bool:
+    kinds = (kind for kind in receiver if kind.endswith("_configs") and kind != "webhook_configs")
+    return any(receiver[kind] for kind in kinds)
+
+
+def _webhook_settings(receiver: Mapping[str, Any]) -> frozenset[_WebhookSettings]:
+    return frozenset(map(_settings, receiver.get("webhook_configs") or ()))
+
+
+def _settings(webhook: Mapping[str, Any]) -> _WebhookSettings:
+    authorization = (webhook.get("http_config") or {}).get("authorization") or {}
+    settings = {**webhook, **(webhook.get("http_config") or {})}
+    settings["authorization"] = authorization.get("type")
+    for differs in ("url", "url_file", "http_config", "tls_config"):
+        settings.pop(differs, None)
+    return _WebhookSettings(bool(authorization), json.dumps(settings, sort_keys=True, default=str))
 
 
 def parse_silences(body: bytes) -> tuple[Silence, ...]:

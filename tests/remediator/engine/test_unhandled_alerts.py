@@ -59,7 +59,7 @@ RINGS = NotifySettings.model_validate(
 )
 
 
-OWN = "trainwarden-remediator"
+OWN, ANOTHER = "trainwarden-remediator", "trainwarden-remediator-2"
 
 
 def status(**receivers: dict[str, Any]) -> bytes:
@@ -68,6 +68,7 @@ def status(**receivers: dict[str, Any]) -> bytes:
         {"name": "on-call", **receivers.get("on_call", {})},
         {"name": "nobody"},
         {"name": OWN, **webhook, **receivers.get("own", {})},
+        {"name": ANOTHER, **receivers.get("another", {})},
     ]
     return json.dumps({"config": {"original": yaml.safe_dump({"receivers": shown})}}).encode()
 
@@ -508,6 +509,41 @@ async def test_the_receiver_of_the_remediator_with_another_destination_rings(sta
         watch.alertmanager.add(LOST, receivers=[{"name": OWN}])
         await watch.clock.advance(60)
         assert watch.recorded() == []
+
+
+def to_remediator(number: int, **changes: Any) -> dict[str, Any]:
+    """A webhook as `write_alertmanager.py` writes it."""
+    authorization = {"type": "Bearer", "credentials_file": f"secrets/webhook-token-{number}"}
+    http = {"authorization": authorization, "follow_redirects": False}
+    http |= {"tls_config": {"ca_file": "secrets/ca.crt"}} if number == 1 else {}
+    return {"url": "<secret>", "send_resolved": True, "http_config": http, **changes}
+
+
+BOTH = [to_remediator(1), to_remediator(2)]
+PAGER = {"url": "<secret>", "send_resolved": True}
+
+
+@pytest.mark.parametrize(
+    ("own", "another", "rings"),
+    [
+        (BOTH, [], False),
+        (BOTH[:1], BOTH[1:], False),
+        ([BOTH[0], PAGER], [], True),
+        (BOTH[:1], [PAGER], True),
+        (BOTH[:1], [BOTH[1], PAGER], True),
+        ([PAGER], [PAGER], True),  # without a token nothing shows which one it is
+    ],
+)
+async def test_another_remediator_is_no_destination_that_rings(
+    start: Start, own: list[Any], another: list[Any], *, rings: bool
+) -> None:
+    watch: Watch
+    async with start() as watch:
+        webhooks = {"own": {"webhook_configs": own}, "another": {"webhook_configs": another}}
+        watch.alertmanager.status = status(**webhooks)
+        watch.alertmanager.add(LOST, receivers=[{"name": OWN}, {"name": ANOTHER}])
+        await watch.clock.advance(60)
+        assert watch.recorded() == ([] if rings else [BEGUN])
 
 
 async def test_memory_over_a_limit_that_nobody_acts_on_is_reported_in_bytes(start: Start) -> None:
