@@ -14,7 +14,7 @@ from trainwarden.commands.forwarded import NOTHING_RUNS
 from trainwarden.run.announcement import list_running
 from trainwarden.stack import load_script
 from trainwarden_exporter.runtime.formatting import on_one_line
-from trainwarden_exporter.runtime.responsibility import LABEL, REMEDIATOR, YOU
+from trainwarden_exporter.runtime.responsibility import LABEL, OR_LIMIT, REMEDIATOR, YOU
 
 EXAMPLES = """\
 examples:
@@ -166,7 +166,7 @@ def _lines(status: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
         about = f"{alert['alert']} on {_scope(alert, 'the host')}"
         who, handling = alert["who_acts"], alert["handling"]
         # The second line has it for what the headline is about.
-        known = handling[1:] in status["how"]
+        known = handling[1:].removesuffix(OR_LIMIT) in status["how"]
         yield DETAIL, f"  {about}: {who if known else _handling(who, handling)}"
     for action in remediator["actions"][:1]:
         about = f"{action['action']} of {_scope(action, 'the host')}"

@@ -42,7 +42,8 @@ def before_alert(worker: str, *, may_restart: bool, mode: str) -> tuple[str, str
     return REMEDIATOR, f"restarts {worker} {soon}"
 
 
-_UNTIL = "once its stacks show that it is stuck, or its limit is over"
+OR_LIMIT = ", or its limit is over"
+_UNTIL = f"once its stacks show that it is stuck{OR_LIMIT}"
 STALLED = f"restarts the run {_UNTIL}"
 """What the remediator does about a run that stands still; follows its name."""
 
@@ -78,6 +79,12 @@ def stall_handling(
     if mode == "observe":
         return YOU, "the remediator only observes"
     return REMEDIATOR, _STALLED_FOR_GOOD[calls] if without_checkpoints else STALLED
+
+
+def with_limit(handling: str, seconds: float) -> str:
+    """Returns `handling` with the time of its limit, where it names one."""
+    latest = f", at the latest after {format_duration(round(seconds))} without a step"
+    return handling.replace(OR_LIMIT, latest)
 
 
 def as_sentence(who: str, handling: str) -> str:

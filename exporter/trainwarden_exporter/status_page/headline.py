@@ -19,6 +19,7 @@ from trainwarden_exporter.runtime.responsibility import (
     line_of_a_run_before,
     stall_handling,
     urgency,
+    with_limit,
 )
 from trainwarden_exporter.status_page.problems import Problem
 from trainwarden_exporter.status_page.remediator_client import RemediatorAlert, RemediatorStatus
@@ -129,6 +130,8 @@ def _handled(problem: Problem, remediator: RemediatorStatus | str | None) -> Pro
         who, how = YOU, _gone(remediator)
     else:
         who, how = _handling(problem, remediator)
+    if problem.limit is not None:
+        how = with_limit(how, problem.limit)
     if problem.failed and who == YOU:
         how = " ".join(filter(None, (how, _start_it(problem, remediator), problem.dismissal)))
     return replace(problem, who=who, how=how)
@@ -260,7 +263,10 @@ def _briefly(run: RunView) -> str:
 
 
 def describe_run(run: RunView) -> str:
-    """Returns `demo trains, step 216 of 100,000 (1 s ago, usually every 2 s), saved 7 s ago`."""
+    """Returns `demo trains, step 9 (1 s ago, usually every 2 s), last complete save 17 s ago`.
+
+    A later save counts once it is known to be complete.
+    """
     verb = _verb(run)
     step = ""
     if run.step is not None:
@@ -278,7 +284,7 @@ def describe_run(run: RunView) -> str:
         parts = [f"{run.name} stands {f'at {step}' if step else 'still'}"]
     ages = [one.age for one in run.checkpoints if one.age is not None]
     if ages and not run.finished:
-        parts.append(f"saved {format_duration(round(min(ages)))} ago")
+        parts.append(f"last complete save {format_duration(round(min(ages)))} ago")
     if run.unnamed:
         parts.append(f"no checkpoint ({run.unnamed})")
     return ", ".join(parts)

@@ -41,7 +41,9 @@ class Problem:
     dismissal: str = ""
     """What ends the alerts of such a command, as a sentence."""
     stalled: bool = False
-    """Whether it is a run that has stalled: an alert is due."""
+    """Whether it is a run that has stalled: an alert is due;"""
+    limit: float | None = None
+    """and the seconds without a step after which it is restarted at the latest, if known."""
     who: str = ""
     """Who acts on it, in the words of `who_acts`;"""
     how: str = ""
@@ -53,12 +55,10 @@ class Problem:
 
 
 def worker_problems(workers: Sequence[WorkerView]) -> Iterator[Problem]:
-    several_runs = len({worker.run for worker in workers}) > 1
     keys = [WorkerKey(worker.run, worker.name) for worker in workers]
     for worker in workers:
         if worker.tone in ("bad", "warn"):
-            name = f"{worker.run}/{worker.name}" if several_runs else worker.name
-            clause = f"{name} {_worker_state(worker)}"
+            clause = f"{worker.run}/{worker.name} {_worker_state(worker)}"
             gone = bool(worker.failure) or worker.processes + worker.unconfirmed < worker.expected
             about, failed = (worker.run, worker.name), bool(worker.failure)
             restarts = f"Its trainwarden run starts it again (restarts: {worker.own_restarts})."
@@ -70,10 +70,10 @@ def worker_problems(workers: Sequence[WorkerView]) -> Iterator[Problem]:
 
 def run_problems(run: RunView) -> Iterator[Problem]:
     if run.stalled or run.late:
-        who = YOU if run.halted else ""
-        how = f"The remediator leaves it alone: {run.halted}." if run.halted else ""
-        clause = _standstill(run)
-        yield Problem(run.tone, clause, run.name, stalled=run.stalled, who=who, how=how)
+        limit = None if run.restart_limit == math.inf else run.restart_limit
+        stands = Problem(run.tone, _standstill(run), run.name, stalled=run.stalled, limit=limit)
+        how = f"The remediator leaves it alone: {run.halted}."
+        yield replace(stands, who=YOU, how=how) if run.halted else stands
     for tone, clause, worker in _run_clauses(run):
         if tone in ("bad", "warn"):
             yield Problem(tone, clause, run.name, worker)
@@ -150,10 +150,8 @@ def _standstill(run: RunView) -> str:
     # The wait for a step, not for any sign of progress, is what the owner of the run counts.
     passed = max(run.step_age or 0, run.silence or 0)
     clause = f"{run.name} has made no step for {format_duration(round(passed))}"
-    limit = None if run.restart_limit == math.inf else run.restart_limit
-    known = {"usually": run.usual_seconds, "its limit is at most": limit}
-    if shown := [f"{word} {format_duration(value)}" for word, value in known.items() if value]:
-        clause += f" ({', '.join(shown)})"
+    if run.usual_seconds:
+        clause += f" (usually {format_duration(run.usual_seconds)})"
     saved = min((one.age for one in run.checkpoints if one.age is not None), default=passed)
     if saved + max(run.usual_seconds or 0, 1) < passed:  # not with its last step
         clause += f", though it saved {format_duration(round(saved))} ago"

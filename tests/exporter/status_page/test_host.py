@@ -55,7 +55,9 @@ def test_a_command_that_has_failed_shows_its_error_and_what_starts_it_again() ->
     samples = (family("worker_expected_processes", (KEY, 1)),)
     views = build_worker_views([Outcome("workers", 0.1, samples, artifacts=(one,))], now=1000)
     (problem,) = worker_problems(views)
-    assert problem.clause == ("rollout-0 has failed (exit status 1): ValueError: token=[redacted]")
+    assert problem.clause == (
+        "demo/rollout-0 has failed (exit status 1): ValueError: token=[redacted]"
+    )
     assert problem.start_command == (
         f"cd '/srv/a b' && trainwarden run --name {KEY[0]} --worker rollout-0 "
         "--detach -- python roll.py --lr 1e-5"
@@ -84,7 +86,7 @@ def test_a_run_that_is_about_to_restart_itself_needs_nobody() -> None:
     )
     views = build_worker_views([Outcome("workers", 0.1, samples, artifacts=(one,))], now=1000)
     (problem,) = worker_problems(views)
-    assert (problem.who, problem.clause) == (NOBODY, "rollout-0 has failed (SIGKILL)")
+    assert (problem.who, problem.clause) == (NOBODY, "demo/rollout-0 has failed (SIGKILL)")
     count = "1 by --restart on-failure, the last 14 s ago after SIGKILL"
     assert problem.how == f"Its trainwarden run starts it again (restarts: {count})."
 

@@ -138,9 +138,9 @@ def test_what_is_wrong_is_reported_first() -> None:
     ).words
 
     you = "Who acts You, now No remediator is configured."
-    assert f"rollout-0 is not running. And 5 more, below. {you}" in words
+    assert f"demo/rollout-0 is not running. And 5 more, below. {you}" in words
     assert (
-        "Other problems rollout-1 is not running You, now "
+        "Other problems demo/rollout-1 is not running You, now "
         "memory of the host is below its floor (1.0 GiB available, floor 8.0 GiB) You, now "
         "collectors failed: gpu You, now the configuration file is not in force You, now "
         "the web configuration file is not in force You, now"

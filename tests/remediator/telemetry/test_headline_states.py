@@ -196,7 +196,8 @@ async def test_healthy(box: Box) -> None:
     assert shown.tone == shown.own_tone == "good"
     assert (
         shown.sentence
-        == "All is well: demo trains, step 216 of 100,000, saved 17 s ago. The mode is act."
+        == "All is well: demo trains, step 216 of 100,000, last complete save 17 s ago. "
+        "The mode is act."
     )
     assert shown.own_sentence == "No alert fires: it may restart 1 worker."
     assert (shown.who, shown.how, shown.own_how) == (NOBODY, "", "")
@@ -207,7 +208,7 @@ async def test_leaking_and_then_restarting(box: Box) -> None:
     async with staged(box) as stage:
         stage.deliver()
         shown = await stage.shown(**LEAKING)
-        leak = "rollout-0 is over its memory limit (178 of 150 MiB)."
+        leak = "demo/rollout-0 is over its memory limit (178 of 150 MiB)."
         assert shown.tone == shown.own_tone == "bad"
         assert shown.sentence == leak
         assert (shown.who, shown.how) == (REMEDIATOR, "It is deciding what to do.")
@@ -285,7 +286,7 @@ async def test_held_with_trouble(box: Box, who: str) -> None:
         shown = await stage.shown(**GONE)
     until = time.strftime("%H:%M UTC", time.gmtime(until_time))
     assert shown.tone == shown.own_tone == "bad"
-    assert shown.sentence == "rollout-0 is not running."
+    assert shown.sentence == "demo/rollout-0 is not running."
     assert shown.who == f"{who}, until {until}"
     assert shown.how == shown.own_how == "The remediator does nothing until then."
     assert counts(shown) == (1, 1)
@@ -436,7 +437,7 @@ async def test_a_worker_that_is_gone_before_its_alert(
     assert isinstance(status, RemediatorStatus)
     assert status.may_restart == ("demo/rollout-0",)
     shown = status_json(page_data(status.model_copy(update=known), **GONE))
-    assert (shown["headline"], shown["tone"]) == ("rollout-0 is not running.", "bad")
+    assert (shown["headline"], shown["tone"]) == ("demo/rollout-0 is not running.", "bad")
     assert (shown["who_acts"], shown["how"]) == (who, how)
 
 
@@ -452,8 +453,9 @@ async def test_a_run_whose_trainer_is_gone_neither_trains_nor_stands_still(box: 
     async with staged(box) as stage:
         status = (await stage.shown()).status
     shown = status_json(page_data(status, **gone))
-    assert [one["text"] for one in shown["problems"]] == ["trainer is not running"]
-    stopped = r"demo does not run, step 216 of 100,000 \(2 min(?: \d s)? ago\), saved 17 s ago"
+    assert [one["text"] for one in shown["problems"]] == ["demo/trainer is not running"]
+    at_step = r"step 216 of 100,000 \(2 min(?: \d s)? ago\)"
+    stopped = f"demo does not run, {at_step}, last complete save 17 s ago"
     assert re.fullmatch(stopped, shown["runs"][0]["text"])
     assert "Run demo not running, step 216 of 100,000" in plain(rendered(status, **gone))
 
@@ -471,7 +473,7 @@ async def test_a_server_is_not_healed_by_the_restart_of_another_worker(box: Box)
         shown = await stage.shown(**down)
         problems = status_json(page_data(shown.status, **down))["problems"]
     who_acts = {one["text"].split()[0]: one["who_acts"] for one in problems}
-    assert who_acts == {"rollout-0": REMEDIATOR, "inference": NOBODY}
+    assert who_acts == {"demo/rollout-0": REMEDIATOR, "inference": NOBODY}
 
 
 async def test_gave_up(box: Box) -> None:
@@ -484,7 +486,7 @@ async def test_gave_up(box: Box) -> None:
         )
         shown = await stage.shown(**GONE)
     assert shown.tone == shown.own_tone == "bad"
-    assert shown.sentence == "rollout-0 is not running."
+    assert shown.sentence == "demo/rollout-0 is not running."
     assert (shown.who, shown.how) == (YOU, "The remediator gave up on demo/rollout-0.")
     assert shown.own_how == shown.how
     assert counts(shown) == (1, 1)
@@ -524,7 +526,7 @@ async def test_remediator_gone() -> None:
     assert first in plain(rendered("refused"))
     assert "Alerts not known" in plain(rendered("connection refused"))
     tone, sentence, who, how = verdict(rendered("connection refused", **GONE))
-    assert (tone, sentence, who) == ("bad", "rollout-0 is not running.", YOU)
+    assert (tone, sentence, who) == ("bad", "demo/rollout-0 is not running.", YOU)
     assert how.startswith("Nothing will be healed: the remediator does not answer")
     first = "  first, TrainingRemediatorDown: See whether it runs:"
     assert describe(status_json(page_data("refused")))[2].startswith(first)
@@ -721,7 +723,7 @@ async def test_in_mode_observe_nobody_acts(box: Box) -> None:
         shown = await stage.shown(**GONE)
         box.known = {}
     assert shown.tone == shown.own_tone == "bad"
-    assert shown.sentence == "rollout-0 is not running."
+    assert shown.sentence == "demo/rollout-0 is not running."
     assert shown.own_sentence == "On demo/rollout-0: a worker holds more memory than its limit."
     assert (shown.who, shown.how) == (
         YOU,
@@ -794,9 +796,13 @@ async def test_a_stalled_run_stands_and_has_somebody_who_acts_before_its_alert(b
         shown = await stage.status_of(**stalled)
         run = shown["runs"][0]["text"]
         stands = r"demo stands at step 216 of 100,000 \(33 min 2\d s ago, usually every 1 s\)"
-        assert re.fullmatch(f"{stands}, saved 17 s ago", run)
-        will = "It restarts the run once its stacks show that it is stuck, or its limit is over."
-        assert (shown["who_acts"], shown["how"]) == (REMEDIATOR, will)
+        assert re.fullmatch(f"{stands}, last complete save 17 s ago", run)
+        proof = "It restarts the run once its stacks show that it is stuck"
+        assert (shown["who_acts"], shown["how"]) == (REMEDIATOR, f"{proof}, or its limit is over.")
+        limit: dict[str, Samples] = {"training_stall_restart_limit_seconds": {RUN: 1800}}
+        shown = await stage.status_of(**stalled, **limit)
+        assert shown["how"] == f"{proof}, at the latest after 30 min without a step."
+        assert "30 min" not in shown["headline"]
         shown = await stage.status_of({"mode": "observe"}, **stalled)
         assert (shown["who_acts"], shown["how"]) == (YOU, "The remediator only observes.")
         shown = await stage.status_of({"may_restart_stalled": ("other",)}, **stalled)
