@@ -277,13 +277,14 @@ proves nothing either, unless it is of a library that only reports (tqdm, Weight
 TensorBoard) or passes on what the workers of a data loader load. Before Python 3.11, where py-spy
 does not know which thread of the kernel has which stack, any other thread proves nothing.
 
-A process that handles SIGALRM, SIGVTALRM or SIGPROF, or has a timer of timer_create, proves nothing:
-its alarm may end any wait, and the kernel does not show whether it is set. So it is of a grader
-that limits its time by `signal.alarm` in the process of the trainer. Nor does a wait for a
-semaphore that has a name, which any program may post.
+A process that handles SIGALRM, SIGVTALRM or SIGPROF, or has a timer of timer_create, proves
+nothing: its alarm may end any wait, and the kernel does not show whether it is set. So it is of a
+grader that limits its time by `signal.alarm` in the process of the trainer. Nor does a wait for a
+semaphore that has a name, which any program may post, or a wait of C code while a thread without
+Python sleeps.
 
 Ranks that `torch.multiprocessing.spawn` has started are named as processes, since their environment
-has no RANK. If all of them are in collectives, that proves no hang: other hosts may have ranks, too.
+has no RANK. If all of them are in collectives, that proves no hang: other hosts may have ranks too.
 
 Of Ray Train, the training thread of each worker makes the steps, and is judged as the main thread
 of another trainer is. The driver, which waits for its workers through Ray, does not count. A worker

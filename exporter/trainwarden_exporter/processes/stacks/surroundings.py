@@ -127,6 +127,7 @@ def _waits_of_threads(finding: Finding, root: Path) -> Iterator[tuple[Activity, 
     examined = _examined(finding)
     main = finding.stacks.main(pid)
     python = {one.tid: one for one in finding.stacks.threads}
+    in_c = Wait(finding.activity, finding.detail).is_futex
     # Before Python 3.11, py-spy does not know which thread of the kernel has which stack.
     if any(not (one.tid or one is main or feeds_nobody(one)) for one in finding.stacks.threads):
         yield Activity.SLEEP, 0
@@ -143,6 +144,8 @@ def _waits_of_threads(finding: Finding, root: Path) -> Iterator[tuple[Activity, 
             case Activity.SERVER | Activity.SLEEP as other if tid in python:
                 if not (sleeps_on(kernel) or feeds_nobody(python[tid])):
                     yield other, tid
+            case Activity.SLEEP if in_c and not sleeps_on(kernel):
+                yield Activity.SLEEP, tid  # of C code, as the wait
             case _ if tid in python and tid != examined:
                 if _looks_around(python[tid], kernel):
                     yield Activity.SLEEP, tid

@@ -191,3 +191,17 @@ def test_a_semaphore_that_has_a_name_may_be_posted_by_any_program(
 
     assert "waits for a lock" in found.chain
     assert found.movement == movement
+
+
+@pytest.mark.parametrize(("seconds", "movement"), [(1000, "unknown"), (None, "stuck")])
+def test_a_thread_of_c_that_sleeps_may_wake_who_waits_in_c(
+    start: Start, seconds: int | None, movement: str
+) -> None:
+    """The main thread joins a thread that Python does not know."""
+    sleeps = f"c.pthread_create(ctypes.byref(t), None, c.sleep, ctypes.c_void_p({seconds}))\n"
+    waits = "s = ctypes.create_string_buffer(32)\nc.sem_init(s, 0, 0)\nprint(flush=True)\n"
+    thread = f"t = ctypes.c_void_p()\n{sleeps}" if seconds else ""
+    found = seen(members(start(f"{C}{thread}{waits}c.sem_wait(s)")))
+
+    assert "waits for a lock" in found.chain
+    assert found.movement == movement
