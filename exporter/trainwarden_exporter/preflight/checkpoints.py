@@ -23,6 +23,7 @@ from trainwarden_exporter.checkpoints.prover import (
 )
 from trainwarden_exporter.checkpoints.scanner import CheckpointScanner
 from trainwarden_exporter.checkpoints.specs import CheckpointSpec
+from trainwarden_exporter.logs.follower import LogFollower
 from trainwarden_exporter.logs.state_store import LogStateStore
 from trainwarden_exporter.preflight.report import Finding, PreflightContext
 from trainwarden_exporter.run_config import RunConfig
@@ -34,6 +35,8 @@ from trainwarden_exporter.runtime.state_file import StateFile
 CHECK_SECONDS = 10.0
 """How long preflight reads checkpoints; what the exporter has proved is known without reading."""
 TIMEOUT_SECONDS = 30.0
+MAX_POLLS = 10
+"""Reads of a log, each of at most two seconds."""
 MAX_SCANS = 8
 """Scans of a folder, each of a bounded number of entries."""
 
@@ -148,7 +151,8 @@ def list_checkpoints(
     """
     specs = (*checkpoint_specs(run), *copy_specs(run))
     found: dict[tuple[str, bool], list[CheckpointList]] = {}
-    finite_until = _loss_finite_until(run, state_folder)
+    # within some seconds, as before a start, no logs are read
+    finite_until = _loss_finite_until(run, state_folder) if seconds == inf else None
     for spec in specs:
         kind = replace(_list_kind(spec, state_folder, seconds), finite_until=finite_until)
         found.setdefault((spec.layout.folder, spec.is_copy), []).append(kind)
@@ -176,10 +180,21 @@ def _list_kind(spec: CheckpointSpec, state_folder: Path | None, seconds: float) 
 
 
 def _loss_finite_until(run: RunConfig, state_folder: Path | None) -> int | None:
-    """Returns the last step with a finite loss, while the last loss in a log is not finite."""
-    store = LogStateStore(state_folder)
-    counts = (store.load(run.name, spec.name).counts for spec in log_specs(run))
-    steps = [until for one in counts for name, until in one.finite_until.items() if "loss" in name]
+    """Returns the last step with a finite loss, while the last loss in a log is not finite.
+
+    Goes on where the exporter has read a log, else reads it from its start; for some seconds.
+    """
+    store, steps = LogStateStore(state_folder), list[int]()
+    for spec in log_specs(run):
+        state = store.load(run.name, spec.name)
+        follower = LogFollower(spec, state if state.listed else replace(state, listed=1.0))
+        for _ in range(MAX_POLLS):
+            before = follower.changes
+            follower.poll()
+            if follower.changes == before:
+                break
+        found = follower.retire().counts.finite_until
+        steps += [until for name, until in found.items() if "loss" in name]
     return min(steps, default=None)
 
 

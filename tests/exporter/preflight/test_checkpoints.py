@@ -99,12 +99,10 @@ def test_the_command_lists_each_checkpoint_with_its_proof(
     assert proved["size"] == sum(one.stat().st_size for one in Path(proved["path"]).iterdir())
 
 
-def follow(config_file: Path, text: str) -> None:
-    """Reads `text` as a line of the run's log, and keeps what is known of it."""
+def follow(config_file: Path) -> None:
+    """Reads the run's log, and keeps what is known of it, as an exporter that is restarted."""
     config = load_config(config_file)
     (spec,) = log_specs(config.runs[0])
-    with (config_file.parent / "out" / "train.log").open("a") as file:
-        file.write(text)
     store = LogStateStore(config.state_folder)
     follower = LogFollower(spec, store.load("demo", "trainer"))
     follower.poll()
@@ -113,9 +111,11 @@ def follow(config_file: Path, text: str) -> None:
     store.close()
 
 
+@pytest.mark.parametrize("exporter", [True, False])
 def test_checkpoints_from_after_a_loss_that_is_not_finite_are_marked(
-    tmp_path: Path, config_file: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, config_file: Path, capsys: pytest.CaptureFixture[str], *, exporter: bool
 ) -> None:
+    """Whether an exporter has read the log before, or not."""
     config_file.write_text(
         "runs: [{name: demo, framework: trl, path: out, logs: [{name: trainer, files: [train.log],"
         " patterns: [{name: step, regex: 'step (?P<step>\\d+) loss (?P<loss>\\S+)'}]}]}]\n"
@@ -123,11 +123,14 @@ def test_checkpoints_from_after_a_loss_that_is_not_finite_are_marked(
     )
     for step in (10, 20, 30):
         save(tmp_path / "out", step)
-    (tmp_path / "out" / "train.log").touch()
-    follow(config_file, "")
+    log = tmp_path / "out" / "train.log"
+    log.touch()
     command = ["checkpoints", "demo", f"--config.file={config_file}"]
-    follow(config_file, "step 11 loss 0.5\nstep 12 loss nan\n")
-    follow(config_file, "step 25 loss nan\n")  # of another exporter
+    for lines in ("", "step 11 loss 0.5\nstep 12 loss nan\n", "step 25 loss nan\n"):
+        with log.open("a") as file:
+            file.write(lines)
+        if exporter:
+            follow(config_file)
     assert main(command) == 0
     shown = capsys.readouterr().out
     assert shown.count("saved after the last step with a finite loss") == 2
@@ -138,7 +141,8 @@ def test_checkpoints_from_after_a_loss_that_is_not_finite_are_marked(
     late = {one["step"]: one["after_finite_loss"] for one in kind["checkpoints"]}
     assert late == {10: False, 20: True, 30: True}
     assert (kind["loss_finite_until"], kind["newest_good"]) == (11, f"{tmp_path}/out/checkpoint-10")
-    follow(config_file, "step 26 loss 0.4\n")
+    with log.open("a") as file:
+        file.write("step 26 loss 0.4\n")
     assert main(command) == 0
     assert "finite" not in capsys.readouterr().out
 
