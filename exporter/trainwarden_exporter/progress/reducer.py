@@ -217,6 +217,7 @@ def _begin_attempt(state: RunProgress, attempt: Attempt, *, carry: bool = True) 
         attempt,
         number=number,
         started=attempt.started or same,
+        counts_from=old.counts_from,
         announced_step=old.announced_step
         if same and attempt.announced_step is None
         else attempt.announced_step,

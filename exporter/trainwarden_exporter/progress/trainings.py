@@ -143,9 +143,10 @@ def begins_again(
         return False  # something else, or the next epoch
     if is_complete(state, event):
         return False
-    if not trainer_start or error_at is None or error_at >= report.timestamp:
+    if trainer_start == 0 or error_at is None or error_at >= report.timestamp:
         return False
-    return max(trainer_start, state.interrupted_at) <= report.timestamp
+    # A start that is not known yet undoes this, see `before_start`.
+    return max(trainer_start or 0.0, state.interrupted_at) <= report.timestamp
 
 
 def without_steps(state: RunProgress, source: str) -> RunProgress:
@@ -238,7 +239,8 @@ def before_start(state: RunProgress, started: float) -> RunProgress:
     What counted from the start again since then was that process, and no other training.
     """
     for before in [one.training for one in state.counts if one.training is not None]:
-        if before.attempt.since < started < state.attempt.counts_from:
+        last = before.steps[-1].timestamp if before.steps else before.attempt.since
+        if last < started < state.attempt.counts_from:
             course = {name: getattr(before, name) for name in _ATTEMPTS}
             return replace(state, steps=(*before.steps, *state.steps), **course)
     return state

@@ -99,10 +99,17 @@ def steps(run: Bars, *numbers: int) -> None:
         run.line("step", step=str(number))
 
 
-def test_a_process_that_counts_from_the_start_again_has_lost_no_steps() -> None:
+@pytest.mark.parametrize("known_first", [True, False])
+def test_a_process_that_counts_from_the_start_again_has_lost_no_steps(*, known_first: bool) -> None:
     run = Bars("bar", trainers=("trainer",))
     started = run.now
-    run.trainer(started)
+    if known_first:
+        run.trainer(started)
+    else:
+        steps(run, *range(1, 31), 1)
+        run.tracker.record_checkpoint("run", "default", 30, run.now - 10)
+        run.trainer(started)
+        steps(run, *range(2, 31))
     for _ in range(5):
         steps(run, *range(1, 31))
         run.tracker.record_checkpoint("run", "default", 30, run.now)
