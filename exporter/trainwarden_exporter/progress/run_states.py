@@ -197,12 +197,14 @@ class RunStates:
             state = self.states.get(run, RunProgress())
             if isinstance(event, StepReported):
                 start = self.trainer_starts.get(run, None if spec.trainers else 0.0)
+                # the restart of one of several trainers is no start of the run
+                error_at = self._errors.get(run, 0.0) if len(spec.trainers) == 1 else None
                 state, accepted = resolve_count(
                     state,
                     event,
                     configured_total=spec.total,
                     trainer_start=start,
-                    error_at=self._errors.get(run, 0.0),
+                    error_at=error_at,
                 )
                 if accepted is None:
                     self.states[run] = state

@@ -133,6 +133,13 @@ def test_a_process_that_counts_from_the_start_again_after_an_error_has_lost_its_
     assert (run.state.step, run.state.resumes, run.state.repeated) == (2, 1, 30)
 
 
+def test_of_several_trainers_nobody_knows_which_one_counts_again() -> None:
+    run = Bars("bar", trainers=("trainer", "other"))
+    run.tracker.record_trainer_restart("run", run.now)
+    steps(run, *range(1, 31), 1, 2)
+    assert (run.state.step, run.state.resumes, run.state.repeated) == (2, 1, 30)
+
+
 def test_a_process_that_goes_back_but_not_to_the_start_has_lost_its_steps() -> None:
     run = Bars("bar", trainers=("trainer",))
     run.trainer(run.now)
