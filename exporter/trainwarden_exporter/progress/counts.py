@@ -83,7 +83,10 @@ def _of_bar(state: RunProgress, event: StepReported, configured_total: int | Non
         state, count = with_draw(state, event, whole)
         if count is None:
             return state, None
-        if not whole or configured_total or not is_training(state, count, event, whole):
+        sign = state.last_sign
+        # An evaluation may follow the training at its pace, but logs no loss.
+        shows_steps = sign is not None and sign.timestamp > count.began
+        if configured_total or not shows_steps or not (state.finished or state.step == whole):
             return state, Moved(event.timestamp)
         state = without_training(state, count.began)
     if event.total == known:

@@ -65,7 +65,7 @@ def with_draw(
         return state, None
     count = find_count(state, event) or Count(event.source, event.total, began=event.timestamp)
     if count.began < since:  # the training went on between
-        count = replace(count, began=event.timestamp, drawn=(), made=0)
+        count = replace(count, began=event.timestamp, drawn=(), made=0, in_turn=False)
     moves = event.step not in count.drawn
     before = count.drawn[-1] if count.drawn else event.step
     drawn = (*(one for one in count.drawn if one != event.step), event.step)[-MAX_EQUAL_BARS:]

@@ -88,8 +88,13 @@ def test_the_next_training_of_a_script_loses_no_steps(*, ended: bool) -> None:
 def test_a_training_with_another_total_after_the_end_of_the_first_is_counted() -> None:
     run = Bars("bar", trainers=("trainer",))
     run.draw(*range(61), total=60)
+    run.line("epoch", epoch="1")
     run.line("finished")
-    run.draw(*range(31), total=40)
+    run.line("bar", step="0", total="40")  # all read at once
+    run.draw(*range(1, 21), total=40)
+    assert (run.state.step, run.state.finished) == (60, True)  # as an evaluation at the same pace
+    run.line("epoch", epoch="1")
+    run.draw(*range(21, 31), total=40)
     assert (run.state.step, run.state.total_steps, run.state.finished) == (30, 40, False)
 
 
