@@ -45,6 +45,8 @@ class Incident:
     """When that decision was recorded."""
     last_detail: str = ""
     """`Decision.detail` of it."""
+    blocked_since: float | None = None
+    """When it came to wait for an operator, but for moments in which its alert had ended."""
     labels: Mapping[str, str] = field(default_factory=dict)
     part_of: int | None = None
     """The incident of the outage that this is a part of, if it has one."""

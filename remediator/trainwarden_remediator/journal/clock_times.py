@@ -8,7 +8,10 @@ from trainwarden_remediator.journal.rows import FINISHED_PREFIX
 
 _TIMES = {
     "action": ("intent_at", "result_at", "outcome_at"),
-    "incident": ("first_received_at", "last_received_at", "last_decided_at", "closed_at"),
+    "incident": (
+        *("first_received_at", "last_received_at", "last_decided_at", "closed_at"),
+        "blocked_since",
+    ),
     "timestamp": ("at",),
     "evidence": ("at",),
 }

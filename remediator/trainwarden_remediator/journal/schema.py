@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from trainwarden_remediator.model import BLOCKING
+
 _FIRST_TABLES = """
 CREATE TABLE incident (
     id INTEGER PRIMARY KEY,
@@ -24,6 +26,7 @@ CREATE TABLE incident (
     annotations TEXT NOT NULL DEFAULT '{}',
     last_detail TEXT,            -- what last_decision says beyond its reason
     part_of INTEGER REFERENCES incident (id) ON DELETE SET NULL,  -- the incident of its outage
+    blocked_since REAL,          -- when it came to wait for an operator; NULL if it does not
     UNIQUE (fingerprint, starts_at)
 );
 CREATE INDEX incident_open ON incident (id) WHERE closed IS NULL;
@@ -218,6 +221,11 @@ UPDATE event SET facts = json_set(facts, '$.sent', json(CASE
  WHEN json_extract(facts, '$.came') GLOB 'not asked*' THEN 'false' ELSE 'true' END))
  WHERE kind = 'save_result' AND json_valid(facts);
 """
+_FROM_VERSION_6 += f"""
+ALTER TABLE incident ADD COLUMN blocked_since REAL;
+UPDATE incident SET blocked_since = last_decided_at WHERE closed IS NULL AND last_decision
+ IN ({", ".join(f"'wait {reason}'" for reason in BLOCKING)});
+"""  # noqa: S608 - words of ours
 _FROM_VERSION_5 = f"ALTER TABLE action ADD COLUMN account INTEGER;\n{_FROM_VERSION_6}"
 _FROM_VERSION_4 = f"""
 {_CREATION_TIME}

@@ -11,6 +11,8 @@ from trainwarden_exporter.processes.matching import WorkerKey
 from trainwarden_remediator.alertmanager.webhook_payload import Alert
 from trainwarden_remediator.journal.rows import RESUMED_PREFIX, increment_counter, write_event
 from trainwarden_remediator.model import (
+    BLOCKED_SECONDS,
+    BLOCKING,
     BREAKER_OPENED,
     BREAKER_RESET,
     CLOSED,
@@ -37,9 +39,10 @@ def upsert_firing(db: sqlite3.Connection, alert: Alert, now: float) -> None:
     fires_again = row is None and (row := _unhealed_before(db, alert)) is not None
     if row is not None:
         db.execute(
-            "UPDATE incident SET starts_at = ?, last_received_at = ?, resolved_at = NULL"
-            " WHERE id = ?",
-            (alert.starts_at, now, row["id"]),
+            "UPDATE incident SET starts_at = ?, last_received_at = ?, resolved_at = NULL,"
+            " blocked_since = CASE WHEN coalesce(resolved_at, last_received_at) >= ?"
+            " THEN blocked_since END WHERE id = ?",
+            (alert.starts_at, now, alert.starts_at - BLOCKED_SECONDS, row["id"]),
         )
         # Neither proves that the condition has cleared: Alertmanager also resolves an alert that
         # Prometheus could not repeat in time, and it may have been down itself.
@@ -96,10 +99,10 @@ def _unhealed_before(db: sqlite3.Connection, alert: Alert) -> sqlite3.Row | None
 
     That is the last one of the alert, if it was given up, its last action did not heal, or the
     stall that it reports lasts: a new one would begin at the first rung again, and be another
-    outage in the report.
+    outage in the report. Also if it waited for an operator: lost scrapes end an alert, too.
     """
     last: sqlite3.Row | None = db.execute(
-        "SELECT id, resolved_at, closed, last_decision,"
+        "SELECT id, resolved_at, closed, last_decision, blocked_since,"
         " coalesce(resolved_at, last_received_at) AS ended_at"
         " FROM incident WHERE fingerprint = ? AND starts_at < ? ORDER BY starts_at DESC LIMIT 1",
         (alert.fingerprint, alert.starts_at),
@@ -118,9 +121,10 @@ def _unhealed_before(db: sqlite3.Connection, alert: Alert) -> sqlite3.Row | None
         " ORDER BY id DESC LIMIT 1",
         (last["id"],),
     ).fetchone()
+    if tried is None:
+        return last if last["blocked_since"] is not None else None
     # An alert that begins during an action is decided apart, once that has ended (harm 26).
-    unhealed = tried is not None and (tried["result"], tried["outcome"]) in _UNHEALED
-    return last if unhealed else None
+    return last if (tried["result"], tried["outcome"]) in _UNHEALED else None
 
 
 def _outage_of(db: sqlite3.Connection, alert: Alert) -> int | None:
@@ -245,10 +249,13 @@ def write_decision(
     changed = db.execute(
         "UPDATE incident SET last_decision = ?, last_detail = ?, last_decided_at = ?, closed = ?,"
         " closed_at = ?,"
+        " blocked_since = CASE WHEN ? THEN coalesce(blocked_since, ?)"
+        " WHEN ? THEN blocked_since END,"
         " target_run = coalesce(?, target_run),"
         " target_worker = coalesce(?, target_worker) WHERE id = ? AND last_decision IS NOT ?",
         (
             *(decision.text, decision.detail, now, closed, now if closed else None),
+            *(decision.reason in BLOCKING, now, decision.reason in CLOSED),
             *(*target, incident.id, decision.text),
         ),
     ).rowcount

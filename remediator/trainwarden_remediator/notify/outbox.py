@@ -153,7 +153,7 @@ class Outbox:
         """Creates a notification for each alert that has been blocked for too long."""
         blocked = self._file.read(
             "SELECT id, last_decided_at FROM incident WHERE closed IS NULL AND resolved_at IS NULL"
-            " AND last_decided_at <= ? AND last_decision IN (SELECT value FROM json_each(?))",
+            " AND blocked_since <= ? AND last_decision IN (SELECT value FROM json_each(?))",
             (
                 self._clock() - BLOCKED_SECONDS,
                 json.dumps([Decision(Verdict.WAIT, reason).text for reason in BLOCKING]),

@@ -260,7 +260,7 @@ def _by_decision(incident: Incident, situation: Situation) -> tuple[str, str]:
     blocked = (
         verdict
         and reason in BLOCKING
-        and situation.now - incident.last_decided_at >= BLOCKED_SECONDS
+        and situation.now - (incident.blocked_since or incident.last_decided_at) >= BLOCKED_SECONDS
     )
     if blocked or reason == _HELD_BY_ALERT or (verdict and is_unattended(incident.last_decision)):
         own = reason in _OWN_SUBJECT or (reason in _CALLS and not situation.pages)

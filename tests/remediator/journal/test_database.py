@@ -208,6 +208,7 @@ def test_a_journal_of_version_2_is_migrated(tmp_path: Path, clock: FakeClock) ->
 
 # what versions 4 to 7 added
 TO_VERSION_3 = """
+ALTER TABLE incident DROP COLUMN blocked_since;
 ALTER TABLE action DROP COLUMN account;
 ALTER TABLE journal DROP COLUMN created;
 ALTER TABLE incident DROP COLUMN last_detail;

@@ -152,6 +152,40 @@ def test_a_call_that_no_stall_repeats_ends_with_its_alert(
     assert [one.id for one in journal.open_incidents()] == [1, 2]
 
 
+@pytest.mark.parametrize("reason", ["managed_elsewhere", "held"])
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_an_alert_that_ends_for_a_moment_while_nobody_acts_is_the_same_incident(
+    journal: Journal, clock: FakeClock, tmp_path: Path, reason: Reason, is_closed: bool
+) -> None:
+    """A scrape was lost: its worker is as dead as before."""
+    journal.record_alerts([make_alert()])
+    journal.record_decisions([(only(journal), Decision(Verdict.WAIT, reason))])
+    clock.pass_by(90)
+    journal.record_alerts([make_alert(firing=False)])
+    if is_closed:
+        journal.record_decisions([(only(journal), Decision(Verdict.REFUSE, "resolved"))])
+    clock.pass_by(20)
+    journal.record_alerts([make_alert(starts_at=clock.now())])
+    again = only(journal)
+    assert (again.id, again.starts_at, again.resolved) == (1, clock.now(), False)
+    assert again.blocked_since == NOW
+    with open_journal(tmp_path / "journal.db") as db:
+        (found,) = read_incidents(db, 0.0)
+    assert (found.starts_at, found.closed) == (NOW, None)
+
+
+@pytest.mark.parametrize("reason", ["condition_cleared", "observe_mode", "stopped"])
+def test_an_alert_on_which_nobody_had_to_act_is_another_incident_when_it_fires_again(
+    journal: Journal, clock: FakeClock, reason: Reason
+) -> None:
+    journal.record_alerts([make_alert()])
+    for decision in (Decision(Verdict.WAIT, reason), Decision(Verdict.REFUSE, "resolved")):
+        journal.record_decisions([(only(journal), decision)])
+    clock.pass_by(20)
+    journal.record_alerts([make_alert(starts_at=clock.now())])
+    assert only(journal).id == 2
+
+
 @pytest.mark.parametrize(
     "resumed", [{}, {"run": "demo"}, {"run": "demo", "worker": "rollout-0"}, {"left": [2]}]
 )

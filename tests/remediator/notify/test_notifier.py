@@ -560,6 +560,36 @@ async def test_an_alert_that_stays_blocked_is_reported_once_after_two_minutes(
     assert "held by an operator" in content["items"][0]["what"]
 
 
+def end_alert(journal: Journal) -> None:
+    """The alert ends, as after lost scrapes."""
+    journal.record_alerts([make_alert(firing=False)])
+    (incident,) = journal.open_incidents()
+    journal.record_decisions([(incident, Decision(Verdict.REFUSE, "resolved"))])
+
+
+@pytest.mark.parametrize(
+    ("gap", "called_after"), [(20, 0), (BLOCKED_SECONDS + 30, BLOCKED_SECONDS)]
+)
+async def test_an_alert_that_ends_for_a_moment_is_blocked_since_it_first_was(
+    journal: Journal, clock: FakeClock, calling: Calling, gap: float, called_after: float
+) -> None:
+    post = FakePost()
+    async with calling(journal, post, receivers()):
+        decide(journal, HELD)
+        await clock.advance(BLOCKED_SECONDS - 10)
+        end_alert(journal)
+        await clock.advance(gap)
+        assert post.sent == []
+        decide(journal, HELD, starts_at=clock.now())
+        await clock.advance(called_after - 5)
+        assert post.sent == []
+        await clock.advance(20)
+        assert post.titles() == ["an alert waits for its action"]
+        assert [one.id for one in journal.open_incidents()] == [1]
+        await clock.advance(600)
+    assert len(post.sent) == 1
+
+
 @pytest.mark.parametrize(
     ("start", "typed"), [("trainwarden run -- a", "trainwarden run -- a"), ("a" * 601, None)]
 )
