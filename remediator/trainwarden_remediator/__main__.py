@@ -59,8 +59,14 @@ from trainwarden_remediator.report.current_state import (
     running_remediator,
 )
 from trainwarden_remediator.report.incident import ReportStyle, named_config
+from trainwarden_remediator.report.json_report import incident_json, nights_json
 from trainwarden_remediator.report.markdown import for_terminal
-from trainwarden_remediator.report.nightly import report_incident, report_nights
+from trainwarden_remediator.report.nightly import (
+    read_nights,
+    read_present,
+    report_incident,
+    report_nights,
+)
 from trainwarden_remediator.runtime import oom_score
 from trainwarden_remediator.runtime.clock import WallClock
 from trainwarden_remediator.runtime.memory_reserve import THREADS, lock_memory, start_thread_pool
@@ -231,10 +237,18 @@ def _report(given: argparse.Namespace) -> int:
         full=given.full,
     )
     if given.incident is None:
-        current = asyncio.run(_current_state(setup))
-        report = report_nights(config.journal, now - given.since, style, now, current)
+        current, since = asyncio.run(_current_state(setup)), now - given.since
+        if given.json:
+            found = nights_json(read_nights(config.journal, since, now, current))
+            print(json.dumps(found, indent=2))
+            return 0
+        report = report_nights(config.journal, since, style, now, current)
     else:
         exporter = asyncio.run(_exporter_state(setup))
+        if given.json:
+            found = incident_json(read_present(config.journal, given.incident, now, exporter))
+            print(json.dumps(found, indent=2))
+            return 0
         report = report_incident(config.journal, given.incident, style, now, exporter)
     print(for_terminal(report) if sys.stdout.isatty() else report, end="")
     return 0

@@ -100,6 +100,7 @@ def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
     report.add_argument(
         "--full", action="store_true", help="describe healed incidents of a night at length, too"
     )
+    report.add_argument("--json", action="store_true", help="print JSON, for programs")
 
     clean = commands.add_parser(
         "clean-gpu",

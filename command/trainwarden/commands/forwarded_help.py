@@ -58,6 +58,7 @@ examples:
   trainwarden report > night.md
   trainwarden report --since 3d --full
   trainwarden report 12
+  trainwarden report --json | jq -r '.incidents[] | select(.state == "person").summary'
 
 exit status: 0, or 1 if there is no journal, or no such incident""",
     "hold": f"""\

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from itertools import groupby
 from pathlib import Path
@@ -105,6 +105,20 @@ def _totals(incidents: Sequence[IncidentRecord]) -> str:
 MAX_LOOKBACK_SECONDS = 366 * 86400.0
 
 
+@dataclass(frozen=True, slots=True)
+class Nights:
+    """The model of a report: the incidents since `since`, and the state at `now`, if known.
+
+    Times are Unix seconds. `is_new`: the journal began at `since`, after the time asked for.
+    """
+
+    incidents: Sequence[IncidentRecord]
+    current: CurrentState | None
+    since: float
+    now: float
+    is_new: bool
+
+
 def report_incident(
     journal: Path,
     number: int,
@@ -112,7 +126,14 @@ def report_incident(
     now: float,
     exporter: ExporterState | None = None,
 ) -> str:
-    """Returns the report of an incident, with what the exporter shows at `now`, if given.
+    """Returns the report of an incident; see `read_present`."""
+    return render_incident(read_present(journal, number, now, exporter), style, now)
+
+
+def read_present(
+    journal: Path, number: int, now: float, exporter: ExporterState | None = None
+) -> IncidentRecord:
+    """Returns an incident, with what the exporter shows at `now`, if given.
 
     Raises JournalError, and NoIncidentError if there is no such incident.
     """
@@ -121,7 +142,7 @@ def report_incident(
         incident = read_incident(connection, number) if 0 < number <= last else None
     if incident is None:
         raise NoIncidentError(f"no incident {number} (the last is {last})")
-    return render_incident(_with_present(incident, exporter, now), style, now)
+    return _with_present(incident, exporter, now)
 
 
 def _with_present(
@@ -156,6 +177,21 @@ def report_nights(
     It opens with two sentences about the time since `since`, and `current`, the state at `now`, if
     given.
     """
+    found = read_nights(journal, since, now, current)
+    nights = render_nights(found.incidents, style, found.since, now)
+    if found.current is None:
+        return nights
+    period = format_period(now - since)
+    if found.is_new:
+        period = f"Since {style.times.full(found.since)}, when the journal of this stack begins"
+    first = opening(found.current.exporter, found.incidents, period)
+    return f"# {first}\n\n{now_section(found.current, found.incidents, style, now)}\n\n{nights}"
+
+
+def read_nights(
+    journal: Path, since: float, now: float, current: CurrentState | None = None
+) -> Nights:
+    """Returns what the reports since `since` (Unix seconds) are made of. Raises JournalError."""
     if since < now - MAX_LOOKBACK_SECONDS:
         raise JournalError("the time must be at most a year, such as 12h or 7d")
     with open_journal(journal) as connection:
@@ -169,11 +205,4 @@ def report_nights(
         yours = {one.alert.fingerprint for one in views if one.who == YOU}
         incidents = tuple(_with_operator(one, yours) for one in incidents)
     is_new = since < created < now
-    nights = render_nights(incidents, style, created if is_new else since, now)
-    if current is None:
-        return nights
-    period = format_period(now - since)
-    if is_new:
-        period = f"Since {style.times.full(created)}, when the journal of this stack begins"
-    first = opening(current.exporter, incidents, period)
-    return f"# {first}\n\n{now_section(current, incidents, style, now)}\n\n{nights}"
+    return Nights(incidents, current, created if is_new else since, now, is_new)
