@@ -196,6 +196,7 @@ class Executor:
             checkpoint=run.checkpoint,
             attempt=None if decision.attempt is None else (decision.attempt, target.attempts),
             account=target.account,
+            interrupted_since=None if run.interruption_end else run.interruption_start,
         )
         request = self._action_request(number, incident.remediation, decision.rung, target, run)
         return replace(request, instances=processes)

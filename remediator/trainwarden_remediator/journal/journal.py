@@ -41,6 +41,7 @@ from trainwarden_remediator.journal.rows import (
     write_event,
 )
 from trainwarden_remediator.journal.transitions import (
+    join_outage,
     mark_resolved,
     reset_breaker,
     upsert_firing,
@@ -143,16 +144,20 @@ class Journal(JournalReader):
         checkpoint: float | None = None,
         attempt: tuple[int, int] | None = None,
         account: int | None = None,
+        interrupted_since: float | None = None,
     ) -> int:
         """Records an action on `key` before any part of it is performed. Returns its id.
 
         `step` and `checkpoint` are the progress of its run, if known; `attempt` is which of its
         target's attempts it is, from 1, and how many there may be; `account` that of the target.
+        `interrupted_since` (Unix seconds): the last new step of the run, while it makes none.
         """
         count, limit = attempt or (None, None)
         instances = sorted(processes, key=lambda one: (isinstance(one, str), one))
         with self._transaction() as (db, now):
             use_approval(db, incident)
+            if interrupted_since is not None:
+                join_outage(db, incident, key, interrupted_since)
             # The next decision is recorded even if it equals the one before this action.
             db.execute("UPDATE incident SET last_decision = NULL WHERE id = ?", (incident,))
             action = db.execute(

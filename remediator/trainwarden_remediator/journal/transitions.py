@@ -167,6 +167,34 @@ def _outage_of(db: sqlite3.Connection, alert: Alert) -> int | None:
     return None if found is None or found["outcome"] == "healed" else found[0]
 
 
+def join_outage(
+    db: sqlite3.Connection, incident: int, key: WorkerKey, interrupted_since: float
+) -> None:
+    """Makes an incident, on whose target an action is about to begin, part of an earlier outage.
+
+    That is the outage of the last action on that target, if it had the same playbook, did not heal,
+    and the run has made no new step since before it (`interrupted_since`, Unix seconds): its alert
+    ended only because a restart begins the limit of a stall again. Decisions stay apart.
+    """
+    last = db.execute(
+        "SELECT coalesce(other.part_of, other.id) AS outage, intent_at, result, outcome"
+        " FROM action JOIN incident AS other ON other.id = action.incident"
+        " JOIN incident AS own ON own.id = ? AND own.remediation = other.remediation"
+        " WHERE action.run = ? AND action.worker = ? AND kind != 'notify'"
+        " ORDER BY action.id DESC LIMIT 1",
+        (incident, *key),
+    ).fetchone()
+    if (
+        last is not None
+        and interrupted_since <= last["intent_at"]
+        and (last["result"], last["outcome"]) in _UNHEALED
+    ):
+        db.execute(
+            "UPDATE incident SET part_of = ? WHERE ? IN (id, part_of) AND id != ?",
+            (last["outage"], incident, last["outage"]),
+        )
+
+
 def mark_resolved(db: sqlite3.Connection, alert: Alert, now: float) -> None:
     row = db.execute(
         "UPDATE incident SET resolved_at = ?, last_received_at = ? WHERE fingerprint = ?"

@@ -126,6 +126,9 @@ def _ended_headline(incident: IncidentRecord, reasons: list[str]) -> Headline:
     if incident.repairs and (who := _started_by(incident, incident.repairs[-1])):
         sentence = f"The alert has ended: **{who}** had started a new process."
         return Headline("over", f"started by {who}", sentence)
+    if incident.repairs and _still_stands(incident, incident.repairs[-1]):
+        sentence = "The alert has ended; the run has made **no new step** since the action."
+        return Headline("open", "**no new step**", sentence)
     if incident.repairs:
         sentence = "The alert has ended, but not by an action of the remediator."
         return Headline("over", "ended, not by the remediator", sentence)
@@ -148,6 +151,20 @@ def _started_by(incident: IncidentRecord, action: ActionRecord) -> str:
         if event.kind == "result" and event.facts.get("started_by") == "another":
             return "somebody else"
     return ""
+
+
+def _still_stands(incident: IncidentRecord, action: ActionRecord) -> bool:
+    """Whether the exporter shows now that the run has made no new step since before `action`.
+
+    The alert of a run that hangs ends with a restart, and comes again once the run is over its
+    limit. Not where something has taken the worker over: that ends the incident.
+    """
+    if incident.now is None or any("taken_over" in one.facts for one in incident.events_of(action)):
+        return False
+    run = incident.now.exporter_facts("runs").get(incident.affected_run, {})
+    start = run.get("interruption_start")
+    lasts = start is not None and run.get("interruption_end") is None and start <= action.at
+    return lasts and not run.get("finished")
 
 
 def _ended_since(incident: IncidentRecord) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.remediator.samples import FINGERPRINT, NOW, make_alert
+from tests.remediator.samples import FINGERPRINT, NOW, TRAINER, make_alert
 from tests.remediator.stage import Scene, Stage
 
 from trainwarden_exporter.processes.announcements import (
@@ -65,3 +65,23 @@ async def test_the_incident_of_a_hang_lasts_until_the_run_moves(
         await scene.clock.advance(5)
         assert scene.journal.open_incidents() == ()
         assert not scene.journal.given_up(0.0)
+
+
+async def test_a_run_that_hangs_again_at_its_step_is_one_outage(stage: Stage) -> None:
+    saved = replace(HANGS, checkpoint=20, checkpoints=1, proved_step=20, recovery_matches=True)
+    hangs = replace(saved, interruption_start=NOW - 400, usual_step_seconds=1)
+    async with stage() as scene:
+        scene.observer.runs["demo"] = hangs
+        await flap(scene, firing=True)
+        assert scene.actions[TRAINER].restarts == [1]
+        now = scene.clock.now()
+        repeats = replace(hangs, step=25, last_step_at=now, progress_at=now)
+        scene.observer.runs["demo"] = repeats
+        await flap(scene, firing=False)
+        await scene.clock.advance(1500)
+        assert scene.journaled().count("not_healed") == 1
+        assert scene.journal.open_incidents() == ()
+        await flap(scene, firing=True)
+        assert scene.actions[TRAINER].restarts == [1, 2]
+        (incident,) = scene.journal.open_incidents()
+        assert (incident.id, incident.outage) == (2, 1)

@@ -769,6 +769,35 @@ def test_only_what_begins_during_an_action_is_part_of_its_outage(
     assert [one.part_of for one in journal.open_incidents()] == parts
 
 
+@pytest.mark.parametrize(
+    ("since", "outcome", "worker", "outage"),
+    [
+        (NOW - 60, "not_healed", "rollout-0", 1),
+        (NOW - 60, "healed", "rollout-0", 2),
+        (NOW - 60, "not_healed", "rollout-1", 2),
+        (NOW + 60, "not_healed", "rollout-0", 2),  # the run has made a new step in between
+        (None, "not_healed", "rollout-0", 2),
+    ],
+)
+def test_what_is_acted_upon_again_in_one_interruption_of_the_run_is_one_outage(
+    journal: Journal, *, since: float | None, outcome: Any, worker: str, outage: int
+) -> None:
+    """The alert of a stall comes again only once the run is over its limit since the restart."""
+    journal.record_alerts([make_alert()])
+    first = journal.record_intent(1, ROLLOUT, "restart", (), interrupted_since=NOW - 60)
+    journal.record_result(first, "done")
+    journal.record_outcome(first, outcome)
+    journal.record_alerts([make_alert(firing=False)])
+    journal.record_decisions([(only(journal), Decision(Verdict.REFUSE, "resolved"))])
+    later = make_alert(starts_at=NOW + 1200, worker=worker, fingerprint="1" * 16)
+    journal.record_alerts([later])
+    assert only(journal).outage == 2
+    key = WorkerKey("demo", worker)
+    journal.record_intent(2, key, "restart", (), interrupted_since=since)
+    assert only(journal).outage == outage
+    assert {event.incident for event in journal.newest_events(99)} == {1, outage}
+
+
 def test_the_first_incident_of_an_outage_may_be_deleted_first(journal: Journal) -> None:
     fail_to_heal(journal)
     journal.record_alerts([LOOP])

@@ -373,6 +373,36 @@ def test_what_an_operator_had_to_end_was_not_healed(reported: Story) -> None:
     assert "ended, but not by an action of the remediator" in reported.tell(leak)
 
 
+@pytest.mark.parametrize(
+    ("shown", "taken_over", "lasts"),
+    [
+        ({"interruption_start": NOW - 60}, None, True),
+        ({"interruption_start": NOW - 60, "interruption_end": NOW + 20}, None, False),
+        ({"interruption_start": NOW + 20}, None, False),  # of another fault
+        ({"interruption_start": NOW - 60, "finished": True}, None, False),
+        ({"interruption_start": NOW - 60}, "stopped", False),
+        ({}, None, False),
+    ],
+)
+def test_what_no_action_has_healed_is_open_until_the_run_makes_a_new_step(
+    reported: Story, shown: dict[str, Any], taken_over: str | None, *, lasts: bool
+) -> None:
+    """The alert of a stall ends with each restart, for as long as its limit."""
+    incident = reported.hear(alertname="TrainingStepStalled")
+    facts: dict[str, Any] = {"taken_over": taken_over} if taken_over else {}
+    reported.restart(incident, healed=False, **facts)
+    reported.resolve(incident)
+    exporter = ExporterState({}, 2e10, 2e9, runs={"demo": RunState(step=1874, **shown)})
+    now = reported.clock.now()
+    report = report_incident(reported.path, incident.id, STYLE, now, exporter)
+    night = report_nights(reported.path, now - 3600, STYLE, now, CurrentState(exporter, ()))
+    sentence = "The alert has ended; the run has made **no new step** since the action."
+    assert (sentence in report) == lasts
+    for text in (report, night):
+        assert ("not by" in text) is not lasts
+    assert ("it is still open" in night) == lasts
+
+
 def test_no_action_is_promised_where_the_remediator_may_not_act(reported: Story) -> None:
     promise = "It holds 9 GiB, so the remediator restarts it. The remediator gave up 3. Oct."
     incident = reported.hear(annotations={"description": promise})
