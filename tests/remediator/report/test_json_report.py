@@ -56,7 +56,9 @@ def test_the_command_prints_it(
 ) -> None:
     reported.hear(starts_at=NOW)
     config = tmp_path / "remediator.yml"
-    config.write_text("{insecure: true, journal: journal.db, exporter: {url: 'http://127.0.0.1:9'}}")
+    config.write_text(
+        "{insecure: true, journal: journal.db, exporter: {url: 'http://127.0.0.1:9'}}"
+    )
     (tmp_path / "exporter.yml").write_text("runs: []\n")
     arguments = ["report", f"--config.file={config}", "--json", "--since=300d", *number]
     assert main(arguments) == 0
