@@ -204,6 +204,21 @@ def _servers(page: _Page, run: str) -> Iterator[ServerState]:
 _OF_A_RUN = ("training_step", "training_stall_limit_seconds", "checkpoint_complete")
 
 
+def _activities(page: _Page, run: str) -> set[str]:
+    """Returns what its processes do, as far as their stacks are sampled."""
+    samples = page.all("stack_processes", run=run)
+    return {labels.get("activity", "") for labels, count in samples if count}
+
+
+def _is_awake(page: _Page, run: str) -> bool:
+    """Whether some of its processes sleep, and the others work, or serve and wait for requests.
+
+    They look around in between; what sleeps for ever is stuck.
+    """
+    seen = _activities(page, run)
+    return "sleep" in seen and seen <= {"sleep", "idle", "server", "moving"}
+
+
 def _run(page: _Page, run: str) -> RunState:
     training = page.reader("training", run=run)
 
@@ -229,11 +244,9 @@ def _run(page: _Page, run: str) -> RunState:
         steps_repeated=training("steps_repeated_total"),
         restart_limit=training("stall_restart_limit_seconds"),
         stuck=movement == "stuck",
-        moving=movement == "moving",
+        moving=movement == "moving" or (movement == "unknown" and _is_awake(page, run)),
         waits=page.active_label("stack_chain_info", "chain", run=run),
-        at_prompt=any(
-            count for _, count in page.all("stack_processes", run=run, activity="prompt")
-        ),
+        at_prompt="prompt" in _activities(page, run),
         trials=trials,
         checkpoint=max(checkpoints("step"), default=trials),
         checkpoint_at=max(checkpoints("timestamp_seconds"), default=None),

@@ -134,6 +134,34 @@ def test_the_trials_in_the_storage_of_a_search_are_its_checkpoints() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("movement", "activities", "moving"),
+    [
+        ("moving", ("collective",), True),
+        ("unknown", ("sleep",), True),
+        ("unknown", ("sleep", "idle", "server"), True),
+        ("unknown", ("idle", "server"), False),
+        ("unknown", ("sleep", "collective"), False),
+        ("unknown", ("sleep", "unknown"), False),
+        ("stuck", ("sleep",), False),
+        ("unknown", (), False),
+    ],
+)
+def test_a_run_that_sleeps_a_moment_at_a_time_moves(
+    movement: str, activities: tuple[str, ...], *, moving: bool
+) -> None:
+    """As an evaluation that polls; the error before it may have been caught."""
+    stacks = "".join(
+        f'trainwarden_stack_processes{{run="demo",worker="w",activity="{name}"}} {count}\n'
+        for name, count in ({"queue": 0} | dict.fromkeys(activities, 1)).items()
+    )
+    page = (
+        'trainwarden_training_stall_limit_seconds{run="demo"} 60\n'
+        f'trainwarden_stack_movement{{run="demo",movement="{movement}"}} 1\n'
+    )
+    assert see(page + stacks).runs["demo"].moving is moving
+
+
 def test_the_trials_of_a_search_in_a_database_are_those_of_its_logs() -> None:
     def trials(**counts: int) -> float | None:
         page = 'trainwarden_training_stall_limit_seconds{run="demo"} 60\n' + "".join(
